@@ -1,0 +1,151 @@
+//! The state of the allocator at any event of a recorded history.
+//!
+//! A trace holds the bytes that the program *asked for*; what PyTorch *took* for them (the block) is not in it,
+//! and neither is what was allocated before the recording began. Both follow from the rest: [`start`] works
+//! out the state before the first event, [`replay`] then follows every event through the segments. An
+//! allocation always takes the low end of a free piece, so the piece found at its address and PyTorch's rule for
+//! splitting give the block's size without any search.
+
+mod cursor;
+mod replay;
+mod start;
+mod stats;
+
+pub use cursor::{Counters, Cursor};
+pub use stats::{Metric, PoolClass, Stat, Stats};
+
+use crate::bytes::Bytes;
+use crate::snapshot::Snapshot;
+use crate::stacks::StackId;
+use crate::tables::PoolId;
+use std::ops::Range;
+
+/// Everything that one device's history says, with the sizes that PyTorch took.
+pub struct History {
+    /// Device ordinal.
+    pub device: u32,
+    /// Its rows in [`Snapshot::events`].
+    pub rows: Range<usize>,
+    /// Whether the history begins with an empty allocator, so that nothing is missing before it.
+    pub complete: bool,
+    /// One row per block that was ever in use: its birth and its death. An address that is used again is
+    /// another row.
+    pub lives: Vec<Life>,
+    /// The segments that ever existed; one row stands for all expandable memory of a pool and stream.
+    pub regions: Vec<Region>,
+    /// `torch.cuda.memory_stats()`, recomputed.
+    pub stats: Stats,
+    /// Highest allocated bytes and the first event that reached them.
+    pub allocated_peak: Peak,
+    /// Highest reserved bytes and the first event that reached them.
+    pub reserved_peak: Peak,
+    /// What is uncertain about the numbers, and why.
+    pub caveats: Vec<String>,
+    /// For each event the row of `lives` or `regions` that it is about.
+    subjects: Vec<u32>,
+    /// Blocks whose end was not recorded, with the event that shows they had ended.
+    implied_ends: Vec<(u32, u32)>,
+}
+
+/// A maximum and where it was reached first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Peak {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// Index of the event within the device's history; 0 also where the start was already that high.
+    pub event: usize,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// One block from its allocation to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Life {
+    /// Address of its first byte.
+    pub addr: u64,
+    /// Bytes that it takes, rounding included.
+    pub size: Bytes,
+    /// Bytes that the program asked for.
+    pub requested: Bytes,
+    /// Stack of the allocation; empty where it was made before the recording began and freed during it.
+    pub stack: StackId,
+    /// Row of [`History::regions`], or [`u32::MAX`] where the segment is unknown.
+    pub region: u32,
+    born: u32,
+    freed: u32,
+    completed: u32,
+}
+
+impl Life {
+    /// The event that allocated it; `None` if that was before the recording.
+    pub fn born(&self) -> Option<usize> {
+        (self.born != NONE).then_some(self.born as usize)
+    }
+
+    /// The event with which the program gave it back; `None` while it is allocated.
+    pub fn freed(&self) -> Option<usize> {
+        (self.freed != NONE).then_some(self.freed as usize)
+    }
+
+    /// The event from which its memory could be used again; `None` while it is active.
+    pub fn completed(&self) -> Option<usize> {
+        (self.completed != NONE).then_some(self.completed as usize)
+    }
+
+    /// Whether the program holds it just after `event`.
+    pub fn is_allocated_at(&self, event: usize) -> bool {
+        self.born().is_none_or(|born| born <= event) && self.freed().is_none_or(|freed| freed > event)
+    }
+
+    /// Whether its memory is in use just after `event`: allocated, or freed and waiting for another stream.
+    pub fn is_active_at(&self, event: usize) -> bool {
+        self.born().is_none_or(|born| born <= event) && self.completed().is_none_or(|end| end > event)
+    }
+}
+
+/// A segment, or all expandable memory of one pool and stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// Address of its first byte; for expandable memory the lowest one seen.
+    pub addr: u64,
+    /// Reserved bytes; for expandable memory those mapped at the start of the history.
+    pub size: Bytes,
+    /// The stream that it serves.
+    pub stream: u64,
+    /// Its pool, where the trace or the final segments tell; otherwise the default pool.
+    pub pool: PoolId,
+    /// Whether it belongs to the small pool.
+    pub small: bool,
+    /// Whether it is expandable memory.
+    pub expandable: bool,
+    /// Whether it was there before the first event.
+    pub from_start: bool,
+}
+
+impl History {
+    /// Rebuilds the history of `device`.
+    pub fn new(snapshot: &Snapshot, device: u32) -> History {
+        replay::replay(snapshot, device, start::start(snapshot, device))
+    }
+
+    /// Number of events.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether no event was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// A cursor before the first event.
+    pub fn cursor<'a>(&'a self, snapshot: &'a Snapshot) -> Cursor<'a> {
+        Cursor::new(self, snapshot)
+    }
+
+    /// The blocks that the program holds just after `event`; all that it held at the start, if there are no
+    /// events.
+    pub fn allocated_at(&self, event: usize) -> impl Iterator<Item = &Life> {
+        self.lives.iter().filter(move |life| life.is_allocated_at(event))
+    }
+}

@@ -1,0 +1,309 @@
+//! The state before the first event, from the final segments and what the events say about it.
+//!
+//! An address whose first mention is a free was in use before the recording began; so was everything in the
+//! final segments that no event explains. Segments work the same way; mapped pages are walked backwards
+//! from the final ones.
+
+use crate::settings::Settings;
+use crate::snapshot::Snapshot;
+use crate::stacks::StackId;
+use crate::tables::{Action, BlockState, PoolId};
+use hashbrown::{HashMap, HashSet};
+use rustc_hash::FxBuildHasher;
+use std::collections::BTreeMap;
+
+/// Free pieces of a large segment are never this small: PyTorch does not split off less.
+pub(super) const SPLIT_THRESHOLD: u64 = 1 << 20;
+
+/// A segment, or a mapped run of expandable memory, before the first event.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StartSegment {
+    pub(super) addr: u64,
+    pub(super) size: u64,
+    pub(super) stream: u64,
+    pub(super) pool: PoolId,
+    pub(super) small: bool,
+    pub(super) expandable: bool,
+}
+
+/// A block that was in use before the first event.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StartBlock {
+    pub(super) addr: u64,
+    pub(super) size: u64,
+    pub(super) requested: u64,
+    pub(super) stack: StackId,
+    /// Freed by the program already, and waiting for another stream.
+    pub(super) pending: bool,
+    /// Place in `segments`, if it lies in one.
+    pub(super) segment: Option<usize>,
+}
+
+/// What there was before the first event.
+#[derive(Default, Debug)]
+pub(super) struct Start {
+    /// By address.
+    pub(super) segments: Vec<StartSegment>,
+    /// By address.
+    pub(super) blocks: Vec<StartBlock>,
+    pub(super) caveats: Vec<String>,
+}
+
+pub(super) fn start(snapshot: &Snapshot, device: u32) -> Start {
+    let mut start = Start::default();
+    segments(snapshot, device, &mut start);
+    blocks(snapshot, device, &mut start);
+    start
+}
+
+fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
+    let mut live: HashMap<u64, u64, FxBuildHasher> = HashMap::default();
+    let mut mappings = Vec::new();
+    for row in snapshot.rows(device) {
+        let event = snapshot.events.get(row);
+        match event.action {
+            Action::SegmentAlloc => {
+                live.insert(event.addr, event.size.0);
+            }
+            Action::SegmentFree if live.remove(&event.addr).is_none() => {
+                let context = snapshot.events.context(event.context);
+                start.segments.push(StartSegment {
+                    addr: event.addr,
+                    size: event.size.0,
+                    stream: context.stream,
+                    pool: context.pool.unwrap_or_default(),
+                    small: event.size.0 == SMALL_SEGMENT,
+                    expandable: false,
+                });
+            }
+            Action::SegmentMap | Action::SegmentUnmap => mappings.push(event),
+            _ => {}
+        }
+    }
+    let finals: Vec<StartSegment> = snapshot
+        .segments_of(device)
+        .map(|segment| StartSegment {
+            addr: segment.addr,
+            size: segment.size.0,
+            stream: segment.stream,
+            pool: segment.pool,
+            small: segment.small,
+            expandable: segment.expandable,
+        })
+        .collect();
+    start.segments.extend(finals.iter().filter(|segment| !segment.expandable && !live.contains_key(&segment.addr)));
+
+    let mut mapped = Runs::default();
+    for segment in finals.iter().filter(|segment| segment.expandable) {
+        mapped.add(segment.addr, segment.size);
+    }
+    for event in mappings.iter().rev() {
+        match event.action {
+            Action::SegmentMap => mapped.remove(event.addr, event.size.0),
+            _ => mapped.add(event.addr, event.size.0),
+        }
+    }
+    for (addr, end) in mapped.0 {
+        let size = end - addr;
+        // Whose it was, the first event about these addresses or the final segment over them may still say.
+        let stream = mappings
+            .iter()
+            .find(|event| (addr..end).contains(&event.addr))
+            .map(|event| snapshot.events.context(event.context).stream);
+        let like = finals.iter().find(|segment| {
+            segment.expandable
+                && segment.addr < end
+                && addr < segment.addr.saturating_add(segment.size)
+                && stream.is_none_or(|stream| stream == segment.stream)
+        });
+        start.segments.push(StartSegment {
+            addr,
+            size,
+            stream: stream.or(like.map(|segment| segment.stream)).unwrap_or(0),
+            pool: like.map_or(PoolId::DEFAULT, |segment| segment.pool),
+            small: like.map_or(!size.is_multiple_of(LARGE_PAGE), |segment| segment.small),
+            expandable: true,
+        });
+    }
+    start.segments.sort_by_key(|segment| segment.addr);
+}
+
+pub(super) const SMALL_SEGMENT: u64 = 2 << 20;
+const LARGE_PAGE: u64 = 20 << 20;
+
+/// A set of addresses as runs: start → end.
+#[derive(Default)]
+struct Runs(BTreeMap<u64, u64>);
+
+impl Runs {
+    fn add(&mut self, addr: u64, size: u64) {
+        let (mut start, mut end) = (addr, addr.saturating_add(size));
+        if start == end {
+            return;
+        }
+        while let Some((&low, &high)) = self.0.range(..=end).next_back() {
+            if high < start {
+                break;
+            }
+            self.0.remove(&low);
+            (start, end) = (start.min(low), end.max(high));
+        }
+        self.0.insert(start, end);
+    }
+
+    fn remove(&mut self, addr: u64, size: u64) {
+        let end = addr.saturating_add(size);
+        while let Some((&low, &high)) = self.0.range(..end).next_back() {
+            if high <= addr {
+                break;
+            }
+            self.0.remove(&low);
+            if high > end {
+                self.0.insert(end, high);
+            }
+            if low < addr {
+                self.0.insert(low, addr);
+            }
+        }
+    }
+}
+
+fn blocks(snapshot: &Snapshot, device: u32, start: &mut Start) {
+    let rows = snapshot.rows(device);
+    let mut known: HashSet<u64, FxBuildHasher> = HashSet::default();
+    // Blocks whose allocation was lost and whose free is in the trace, with the event that freed them.
+    let mut lost: Vec<(StartBlock, usize)> = Vec::new();
+    for (index, row) in rows.clone().enumerate() {
+        let event = snapshot.events.get(row);
+        match event.action {
+            Action::Alloc => {
+                known.insert(event.addr);
+            }
+            Action::FreeRequested | Action::FreeCompleted if known.insert(event.addr) => {
+                lost.push((
+                    StartBlock {
+                        addr: event.addr,
+                        size: 0,
+                        requested: event.size.0,
+                        stack: StackId::EMPTY,
+                        pending: event.action == Action::FreeCompleted,
+                        segment: None,
+                    },
+                    index,
+                ));
+            }
+            _ => {}
+        }
+    }
+    for segment in snapshot.segments_of(device) {
+        for block in &snapshot.blocks[segment.blocks.clone()] {
+            if block.state != BlockState::Inactive && !known.contains(&block.addr) {
+                start.blocks.push(StartBlock {
+                    addr: block.addr,
+                    size: block.size.0,
+                    requested: block.requested.0,
+                    stack: block.stack,
+                    pending: block.state == BlockState::PendingFree,
+                    segment: None,
+                });
+            }
+        }
+    }
+    start.blocks.extend(lost.iter().map(|(block, _)| *block));
+    start.blocks.sort_by_key(|block| block.addr);
+    for block in &mut start.blocks {
+        block.segment = segment_of(&start.segments, block.addr);
+    }
+    let freed: HashMap<u64, usize, FxBuildHasher> =
+        lost.iter().map(|(block, event)| (block.addr, *event)).collect();
+    lost_sizes(snapshot, device, start, &freed);
+}
+
+fn segment_of(segments: &[StartSegment], addr: u64) -> Option<usize> {
+    let place = segments.partition_point(|segment| segment.addr <= addr).checked_sub(1)?;
+    (addr - segments[place].addr < segments[place].size).then_some(place)
+}
+
+/// A block that could be up to 1 MiB longer than its rounded request: nothing next to it tells.
+struct Unsure {
+    block: usize,
+    /// Where it ends if it is as long as its rounded request.
+    end: u64,
+    freed: usize,
+}
+
+/// Sizes of the blocks whose allocation was lost: the rounded request, plus what could not have been split off.
+fn lost_sizes(snapshot: &Snapshot, device: u32, start: &mut Start, freed: &HashMap<u64, usize, FxBuildHasher>) {
+    let settings: &Settings = &snapshot.settings;
+    let mut unsure = Vec::new();
+    for place in 0..start.blocks.len() {
+        let block = start.blocks[place];
+        if block.size != 0 {
+            continue;
+        }
+        let rounded = settings.round(block.requested);
+        let Some(index) = block.segment else {
+            start.blocks[place].size = rounded;
+            continue;
+        };
+        let segment = start.segments[index];
+        let segment_end = segment.addr.saturating_add(segment.size);
+        let next = start.blocks.get(place + 1).map_or(segment_end, |next| next.addr.min(segment_end));
+        let room = next - block.addr;
+        start.blocks[place].size = if segment.small || segment.expandable {
+            rounded.min(room)
+        } else if settings.max_split.is_some_and(|limit| rounded >= limit) || room <= rounded.saturating_add(SPLIT_THRESHOLD) {
+            room
+        } else {
+            let end = block.addr.saturating_add(rounded);
+            unsure.push(Unsure { block: place, end, freed: freed.get(&block.addr).copied().unwrap_or(0) });
+            rounded
+        };
+    }
+    if unsure.is_empty() {
+        return;
+    }
+    let mut decided = vec![false; unsure.len()];
+    let last = unsure.iter().map(|unsure| unsure.freed).max().unwrap_or(0);
+    let first_row = snapshot.rows(device).start;
+    for index in 0..last {
+        let event = snapshot.events.get(first_row + index);
+        if event.action != Action::Alloc {
+            continue;
+        }
+        // The last one that ends at or below this address; an allocation right behind it shows its true end.
+        let Some(place) = unsure.partition_point(|unsure| unsure.end <= event.addr).checked_sub(1) else { continue };
+        let found = &unsure[place];
+        if !decided[place] && index < found.freed && event.addr - found.end <= SPLIT_THRESHOLD {
+            decided[place] = true;
+            let block = &mut start.blocks[found.block];
+            block.size = event.addr - block.addr;
+        }
+    }
+    let open = decided.iter().filter(|decided| !**decided).count();
+    if open > 0 {
+        start.caveats.push(format!(
+            "{open} blocks were allocated before the history begins and freed during it; each may have been up to \
+             1 MiB larger than counted"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_join_and_split() {
+        let mut runs = Runs::default();
+        runs.add(20, 10);
+        runs.add(0, 10);
+        runs.add(10, 10);
+        assert_eq!(runs.0, BTreeMap::from([(0, 30)]));
+        runs.remove(10, 5);
+        runs.remove(25, 100);
+        assert_eq!(runs.0, BTreeMap::from([(0, 10), (15, 25)]));
+        runs.remove(0, 100);
+        assert_eq!(runs.0, BTreeMap::new());
+    }
+}

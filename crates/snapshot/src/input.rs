@@ -1,0 +1,134 @@
+//! From a path or stream to the decoder that fits it: looks at the first bytes, peels off compression.
+
+use crate::error::Error;
+use crate::snapshot::Snapshot;
+use crate::{json, pickle};
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read};
+use std::path::Path;
+
+/// Reads the snapshot in the file at `path`.
+pub fn open(path: &Path) -> Result<Snapshot, Error> {
+    read(File::open(path).map_err(Error::io)?)
+}
+
+/// Reads a snapshot from a stream: a pickle of any protocol, the zip of `torch.save`, JSON, or one of these
+/// under gzip, xz or zstd.
+pub fn read(stream: impl Read) -> Result<Snapshot, Error> {
+    layer(Box::new(stream), 0)
+}
+
+type Stream<'a> = Box<dyn Read + 'a>;
+
+/// Compressions around compressions beyond this are somebody's joke.
+const MAX_LAYERS: u32 = 4;
+
+/// What the first bytes of a stream say it is.
+enum Format {
+    Gzip,
+    Xz,
+    Zstd,
+    Zip,
+    Json,
+    Pickle,
+}
+
+fn layer(mut stream: Stream<'_>, depth: u32) -> Result<Snapshot, Error> {
+    let mut head = Vec::with_capacity(512);
+    stream.by_ref().take(512).read_to_end(&mut head).map_err(Error::io)?;
+    let format = recognise(&head)?;
+    if depth == MAX_LAYERS {
+        return Err(Error::not_a_snapshot(format!("it is compressed more than {MAX_LAYERS} times over")));
+    }
+    let stream = Cursor::new(head).chain(stream);
+    match format {
+        Format::Gzip => layer(Box::new(flate2::read::MultiGzDecoder::new(stream)), depth + 1),
+        Format::Xz => layer(Box::new(liblzma::read::XzDecoder::new_multi_decoder(stream)), depth + 1),
+        Format::Zstd => {
+            let decoder = zstd::stream::read::Decoder::new(stream).map_err(Error::io)?;
+            layer(Box::new(decoder), depth + 1)
+        }
+        Format::Zip => zip(stream),
+        Format::Json => json::read(BufReader::with_capacity(128 << 10, stream)),
+        Format::Pickle => pickle::read(stream),
+    }
+}
+
+fn recognise(head: &[u8]) -> Result<Format, Error> {
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+    Ok(match head {
+        [] => return Err(Error::empty()),
+        [0x1f, 0x8b, ..] => Format::Gzip,
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Format::Xz,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Format::Zstd,
+        [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => Format::Zip,
+        [b'B', b'Z', b'h', b'1'..=b'9', ..] => return Err(Error::unknown_compression("bzip2", "bunzip2 FILE")),
+        [0x04, 0x22, 0x4d, 0x18, ..] => return Err(Error::unknown_compression("lz4", "lz4 -d FILE")),
+        [b'7', b'z', 0xbc, 0xaf, ..] => return Err(Error::unknown_compression("7-Zip", "7z x FILE")),
+        [0x1f, 0x9d, ..] => return Err(Error::unknown_compression("compress (.Z)", "gunzip FILE")),
+        [0x5d, 0, 0, ..] => return Err(Error::unknown_compression("raw LZMA", "unlzma FILE")),
+        [0xff, 6, 0, 0, b's', b'N', b'a', b'P', ..] => {
+            return Err(Error::unknown_compression("snappy", "snzip -d FILE"));
+        }
+        [b'R', b'a', b'r', b'!', ..] => return Err(Error::unknown_compression("RAR", "unrar x FILE")),
+        [0x89, b'H', b'D', b'F', ..] => return Err(Error::checkpoint("it is an HDF5 file, as model weights are")),
+        [b'G', b'G', b'U', b'F', ..] => return Err(Error::checkpoint("it is a GGUF file: model weights")),
+        [0x7f, b'E', b'L', b'F', ..] => return Err(Error::not_a_snapshot("it is a program (ELF)")),
+        [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => return Err(Error::not_a_snapshot("it is a NumPy array")),
+        [_, _, _, _, _, 0, 0, 0, b'{', ..] => {
+            return Err(Error::checkpoint("it is a safetensors file: model weights"));
+        }
+        [0x80, ..] => Format::Pickle,
+        _ => match text {
+            [b'<', ..] => return Err(Error::html()),
+            [b'{' | b'[', ..] => Format::Json,
+            _ if is_tar(head) => return Err(Error::unknown_compression("a tar archive", "tar xf FILE")),
+            // Protocols 0 and 1 have no header: these are the opcodes that a list or dictionary begins with.
+            [b'(' | b'}' | b']' | b'c', ..] => Format::Pickle,
+            _ => return Err(Error::not_a_snapshot(format!("it begins with {}", shown(head)))),
+        },
+    })
+}
+
+fn is_tar(head: &[u8]) -> bool {
+    head.get(257..262) == Some(b"ustar")
+}
+
+/// The first bytes as a person would like to see them.
+fn shown(head: &[u8]) -> String {
+    let start = &head[..head.len().min(24)];
+    match std::str::from_utf8(start) {
+        Ok(text) if text.chars().all(|c| !c.is_control() || c.is_whitespace()) => format!("{text:?}"),
+        _ => {
+            let hex: Vec<String> = start.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+            format!("the bytes {}", hex.join(" "))
+        }
+    }
+}
+
+/// The pickle inside the zip that `torch.save` writes. The entries are read in file order, without the directory
+/// at the end, so that a zip inside a compressed stream works too.
+fn zip(mut stream: impl Read) -> Result<Snapshot, Error> {
+    let mut names = Vec::new();
+    loop {
+        match zip::read::read_zipfile_from_stream(&mut stream) {
+            Ok(Some(entry)) => {
+                let name = entry.name().map_or_else(|_| "?".to_owned(), |name| name.into_owned());
+                if name == "data.pkl" || name.ends_with("/data.pkl") {
+                    return pickle::read(entry);
+                }
+                if names.len() < 5 {
+                    names.push(format!("`{}`", name.escape_debug()));
+                }
+            }
+            Ok(None) => {
+                let found = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+                return Err(Error::not_a_snapshot(format!(
+                    "it is a zip without the `data.pkl` that `torch.save` writes; it has {found}"
+                )));
+            }
+            Err(zip::result::ZipError::Io(error)) => return Err(Error::io(error)),
+            Err(error) => return Err(Error::io(io::Error::new(io::ErrorKind::InvalidData, error.to_string()))),
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! Reads snapshots that were written as JSON, one row at a time.
+//!
+//! The visitors mirror the nesting of a snapshot; each fills the fields of one row and hands them to the
+//! builder, so the file is never in memory as a tree.
+
+use crate::builder::{BlockFields, Builder, EventFields, SegmentFields, Table};
+use crate::error::Error;
+use crate::snapshot::Snapshot;
+use crate::stacks::{Frame, FrameId, StackId};
+use crate::tables::{Annotation, PoolId};
+use crate::text::StrId;
+use crate::words;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use std::cell::Cell;
+use std::fmt;
+use std::io::{self, Read};
+use std::rc::Rc;
+
+/// Reads a snapshot from JSON text.
+pub(crate) fn read(stream: impl Read) -> Result<Snapshot, Error> {
+    let consumed = Rc::new(Cell::new(0));
+    let counted = Counted { stream, consumed: Rc::clone(&consumed) };
+    let mut reader = Reader { builder: Builder::new(), consumed, found: Found::default() };
+    let mut json = serde_json::Deserializer::from_reader(counted);
+    let result = TopLevel(&mut reader).deserialize(&mut json);
+    let offset = reader.consumed.get();
+    match result {
+        Err(_) if reader.found.over_budget => Err(Error::too_large(offset)),
+        Err(error) if error.is_io() => Err(Error::io(error.into())),
+        Err(error) if error.is_eof() => Err(Error::truncated(offset)),
+        Err(error) if error.is_data() => Err(Error::not_a_snapshot(format!("its JSON does not fit: {error}"))),
+        Err(error) => Err(Error::not_a_snapshot(format!("it is not valid JSON: {error}"))),
+        Ok(()) if !reader.found.snapshot => Err(Error::not_a_snapshot(reader.found.describe())),
+        Ok(()) => Ok(reader.builder.finish()),
+    }
+}
+
+/// Counts the bytes that the parser has seen.
+struct Counted<R> {
+    stream: R,
+    consumed: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.stream.read(into)?;
+        self.consumed.set(self.consumed.get() + count as u64);
+        Ok(count)
+    }
+}
+
+/// What the top level turned out to be.
+#[derive(Default)]
+struct Found {
+    snapshot: bool,
+    keys: Vec<String>,
+    over_budget: bool,
+}
+
+impl Found {
+    fn describe(&self) -> String {
+        match self.keys.len() {
+            0 => "expected a dictionary with the key `segments`, found an empty one".to_owned(),
+            n => {
+                let shown: Vec<String> = self.keys.iter().take(5).map(|key| format!("`{key}`")).collect();
+                let more = if n > 5 { ", …" } else { "" };
+                format!(
+                    "expected a dictionary with the key `segments`, found one with {}{more}",
+                    shown.join(", ")
+                )
+            }
+        }
+    }
+}
+
+struct Reader {
+    builder: Builder,
+    consumed: Rc<Cell<u64>>,
+    found: Found,
+}
+
+impl Reader {
+    /// JSON is wordy: rows that take more memory than their text are not from PyTorch.
+    fn check_budget<E: serde::de::Error>(&mut self) -> Result<(), E> {
+        let allowed = (24 << 20) + 2 * self.consumed.get() as usize;
+        if self.builder.footprint() > allowed {
+            self.found.over_budget = true;
+            return Err(E::custom("too large"));
+        }
+        Ok(())
+    }
+
+    /// Keeps the value of a key that this version does not know.
+    fn extra(&mut self, table: Table, key: &str, value: &RawValue, into: &mut String) {
+        let word = self.builder.strings.intern(key);
+        self.builder.unknown_key(table, word);
+        let text = value.get();
+        into.push(if into.is_empty() { '{' } else { ',' });
+        into.push_str(&serde_json::to_string(key).unwrap_or_default());
+        into.push(':');
+        into.push_str(if text.len() <= 4 << 10 { text } else { "\"…\"" });
+    }
+
+    fn intern_extra(&mut self, mut extra: String) -> StrId {
+        if extra.is_empty() {
+            return StrId::EMPTY;
+        }
+        extra.push('}');
+        self.builder.strings.intern(&extra)
+    }
+}
+
+/// Declares a visitor that borrows the reader: `$name` reads `$expecting` into `$value`.
+macro_rules! visitor {
+    ($name:ident, $value:ty, $expecting:literal, { $($method:item)* }) => {
+        struct $name<'a>(&'a mut Reader);
+
+        impl<'de> DeserializeSeed<'de> for $name<'_> {
+            type Value = $value;
+            fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<$value, D::Error> {
+                deserializer.deserialize_any(self)
+            }
+        }
+
+        impl<'de> Visitor<'de> for $name<'_> {
+            type Value = $value;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str($expecting)
+            }
+            $($method)*
+        }
+    };
+}
+
+visitor!(TopLevel, (), "a snapshot or a list of segments", {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let reader = self.0;
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "segments" => {
+                    reader.found.snapshot = true;
+                    map.next_value_seed(Segments(reader))?;
+                }
+                "device_traces" => {
+                    reader.found.snapshot = true;
+                    map.next_value_seed(Traces(reader))?;
+                }
+                "allocator_settings" => map.next_value_seed(AllocatorSettings(reader))?,
+                "external_annotations" => map.next_value_seed(Annotations(reader))?,
+                "host_segments" | "host_traces" => {
+                    let entries = map.next_value::<Vec<IgnoredAny>>()?;
+                    reader.builder.host_entries(entries.len() as u64);
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    let word = reader.builder.strings.intern(&key);
+                    reader.builder.unknown_key(Table::TopLevel, word);
+                    reader.found.keys.push(key);
+                }
+            }
+        }
+        reader.builder.shape.has_top_level = true;
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        self.0.found.snapshot = true;
+        while list.next_element_seed(SegmentRow(self.0))?.is_some() {}
+        Ok(())
+    }
+});
+
+visitor!(Segments, (), "a list of segments", {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while list.next_element_seed(SegmentRow(self.0))?.is_some() {}
+        Ok(())
+    }
+});
+
+visitor!(SegmentRow, (), "a segment: a dictionary with `address`, `total_size` and `blocks`", {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let reader = self.0;
+        let mut fields = SegmentFields::default();
+        let mut extra = String::new();
+        let mut is_segment = false;
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "device" => fields.device = map.next_value::<Loose>()?.size(),
+                "address" => fields.addr = map.next_value::<Loose>()?.address(),
+                "total_size" => {
+                    is_segment = true;
+                    fields.size = map.next_value::<Loose>()?.size();
+                }
+                "stream" => fields.stream = map.next_value::<Loose>()?.address(),
+                "segment_type" => fields.kind = map.next_value_seed(Text(reader))?,
+                "segment_pool_id" => fields.pool = map.next_value::<(u64, u64)>().map(|(a, b)| Some(PoolId(a, b)))?,
+                "is_expandable" => fields.expandable = map.next_value()?,
+                "frames" => fields.stack = map.next_value_seed(StackOf(reader))?,
+                "blocks" => {
+                    is_segment = true;
+                    let start = reader.builder.blocks.len();
+                    map.next_value_seed(Blocks(reader))?;
+                    fields.blocks = start..reader.builder.blocks.len();
+                }
+                "allocated_size" | "active_size" | "requested_size" => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+                _ => reader.extra(Table::Segment, &key, &map.next_value::<Box<RawValue>>()?, &mut extra),
+            }
+        }
+        if !is_segment {
+            return Err(serde::de::Error::custom("a list of something other than segments"));
+        }
+        fields.extra = reader.intern_extra(extra);
+        reader.builder.segment(fields);
+        reader.check_budget()
+    }
+});
+
+visitor!(Blocks, (), "a list of blocks", {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while list.next_element_seed(BlockRow(self.0))?.is_some() {}
+        Ok(())
+    }
+});
+
+visitor!(BlockRow, (), "a block", {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let reader = self.0;
+        let mut fields = BlockFields::default();
+        let mut extra = String::new();
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "address" => fields.addr = Some(map.next_value::<Loose>()?.address()),
+                "size" => fields.size = map.next_value::<Loose>()?.size(),
+                "requested_size" => fields.requested = map.next_value::<Loose>()?.size(),
+                "state" => fields.state = map.next_value_seed(Text(reader))?,
+                "frames" => fields.stack = map.next_value_seed(StackOf(reader))?,
+                "history" => {
+                    reader.builder.shape.block_history = true;
+                    if let Some((requested, stack)) = map.next_value_seed(BlockHistory(reader))? {
+                        (fields.requested, fields.stack) = (requested, stack);
+                    }
+                }
+                _ => reader.extra(Table::Block, &key, &map.next_value::<Box<RawValue>>()?, &mut extra),
+            }
+        }
+        fields.extra = reader.intern_extra(extra);
+        reader.builder.block(&fields);
+        reader.check_budget()
+    }
+});
+
+visitor!(BlockHistory, Option<(u64, StackId)>, "the past owners of a block", {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Option<(u64, StackId)>, A::Error> {
+        let mut newest = None;
+        while let Some(owner) = list.next_element_seed(Owner(self.0))? {
+            newest = Some(owner);
+        }
+        Ok(newest)
+    }
+});
+
+visitor!(Owner, (u64, StackId), "a past owner of a block", {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(u64, StackId), A::Error> {
+        let mut owner = (0, StackId::EMPTY);
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "real_size" => owner.0 = map.next_value::<Loose>()?.size(),
+                "frames" => owner.1 = map.next_value_seed(StackOf(self.0))?,
+                _ => map.next_value::<IgnoredAny>().map(drop)?,
+            }
+        }
+        Ok(owner)
+    }
+});
+
+visitor!(Traces, (), "a list of traces, one per device", {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let mut device = 0;
+        loop {
+            let start = self.0.builder.events.len();
+            if list.next_element_seed(Events(self.0))?.is_none() {
+                return Ok(());
+            }
+            let rows = start..self.0.builder.events.len();
+            self.0.builder.trace(device, rows);
+            device += 1;
+        }
+    }
+});
+
+visitor!(Events, (), "a list of events", {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while list.next_element_seed(EventRow(self.0))?.is_some() {}
+        Ok(())
+    }
+});
+
+visitor!(EventRow, (), "an event", {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let reader = self.0;
+        let mut fields = EventFields::default();
+        let mut extra = String::new();
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "action" => fields.action = map.next_value_seed(Text(reader))?,
+                "addr" => fields.addr = Some(map.next_value::<Loose>()?.address()),
+                "device_free" => fields.device_free = Some(map.next_value::<Loose>()?.size()),
+                "size" => fields.size = Some(map.next_value::<Loose>()?.size()),
+                "stream" => fields.context.stream = map.next_value::<Loose>()?.address(),
+                "time_us" => fields.time_us = Some(map.next_value::<Loose>()?.address() as i64),
+                "frames" => fields.stack = map.next_value_seed(StackOf(reader))?,
+                "compile_context" => fields.context.compile_context = map.next_value_seed(Text(reader))?,
+                "user_metadata" => {
+                    reader.builder.shape.user_metadata = true;
+                    fields.context.user_metadata = map.next_value_seed(Text(reader))?;
+                }
+                "pool_id" => {
+                    fields.context.pool = map.next_value::<(u64, u64)>().map(|(a, b)| Some(PoolId(a, b)))?;
+                }
+                "forward_frames" => {
+                    let lines = map.next_value::<Option<Vec<String>>>()?.unwrap_or_default().join("\n");
+                    fields.context.forward_frames = reader.builder.strings.intern(&lines);
+                }
+                _ => reader.extra(Table::Event, &key, &map.next_value::<Box<RawValue>>()?, &mut extra),
+            }
+        }
+        fields.context.extra = reader.intern_extra(extra);
+        reader.builder.event(&fields);
+        reader.check_budget()
+    }
+});
+
+visitor!(StackOf, StackId, "a list of frames", {
+    fn visit_unit<E>(self) -> Result<StackId, E> {
+        Ok(StackId::EMPTY)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<StackId, A::Error> {
+        let mut frames = Vec::new();
+        while let Some(frame) = list.next_element_seed(FrameOf(self.0))? {
+            frames.push(frame);
+        }
+        Ok(self.0.builder.stacks.intern(&frames))
+    }
+});
+
+visitor!(FrameOf, FrameId, "a frame", {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FrameId, A::Error> {
+        let reader = self.0;
+        let mut frame = Frame::default();
+        let mut extra = String::new();
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "name" => frame.function = map.next_value_seed(Text(reader))?,
+                "filename" => frame.file = map.next_value_seed(Text(reader))?,
+                "line" => frame.line = u32::try_from(map.next_value::<Loose>()?.size()).unwrap_or(0),
+                _ => reader.extra(Table::Frame, &key, &map.next_value::<Box<RawValue>>()?, &mut extra),
+            }
+        }
+        frame.extra = reader.intern_extra(extra);
+        Ok(reader.builder.frame(frame))
+    }
+});
+
+visitor!(AllocatorSettings, (), "a dictionary of settings", {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let builder = &mut self.0.builder;
+        builder.shape.settings = true;
+        builder.settings.recorded = true;
+        while let Some(key) = map.next_key::<String>()? {
+            let value: Box<RawValue> = map.next_value()?;
+            let (word, json) = (builder.strings.intern(&key), builder.strings.intern(value.get()));
+            builder.setting(word, json, value.get().parse().ok());
+            if key == "roundup_power2_divisions" {
+                let steps: std::collections::BTreeMap<String, u64> =
+                    serde_json::from_str(value.get()).unwrap_or_default();
+                for (mib, divisions) in steps {
+                    builder.division(mib.parse().unwrap_or(0), divisions);
+                }
+            }
+        }
+        Ok(())
+    }
+});
+
+visitor!(Annotations, (), "a list of annotations", {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        self.0.builder.shape.annotations = true;
+        while list.next_element_seed(AnnotationRow(self.0))?.is_some() {}
+        Ok(())
+    }
+});
+
+visitor!(AnnotationRow, (), "an annotation", {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let reader = self.0;
+        let mut annotation = Annotation { name: StrId::EMPTY, start: false, device: 0, time_us: 0 };
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "name" => annotation.name = map.next_value_seed(Text(reader))?,
+                "stage" => annotation.start = map.next_value_seed(Text(reader))? == words::START,
+                "device" => annotation.device = u32::try_from(map.next_value::<Loose>()?.size()).unwrap_or(0),
+                "time_us" => annotation.time_us = map.next_value::<Loose>()?.address() as i64,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    let word = reader.builder.strings.intern(&key);
+                    reader.builder.unknown_key(Table::Annotation, word);
+                }
+            }
+        }
+        reader.builder.annotations.push(annotation);
+        reader.check_budget()
+    }
+});
+
+visitor!(Text, StrId, "a string", {
+    fn visit_unit<E>(self) -> Result<StrId, E> {
+        Ok(StrId::EMPTY)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<StrId, E> {
+        Ok(self.0.builder.strings.intern(text))
+    }
+});
+
+/// A number in whatever form a writer chose: addresses come as integers of either sign, as floats from tools
+/// that have no integers, and as `null` where something is missing.
+#[derive(Clone, Copy)]
+enum Loose {
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+    Missing,
+}
+
+impl Loose {
+    fn size(self) -> u64 {
+        match self {
+            Loose::Unsigned(n) => n,
+            Loose::Signed(n) => u64::try_from(n).unwrap_or(0),
+            Loose::Float(n) => n as u64,
+            Loose::Missing => 0,
+        }
+    }
+
+    fn address(self) -> u64 {
+        match self {
+            Loose::Signed(n) => n as u64,
+            other => other.size(),
+        }
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Loose {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Loose, D::Error> {
+        struct Form;
+        impl Visitor<'_> for Form {
+            type Value = Loose;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number")
+            }
+            fn visit_u64<E>(self, n: u64) -> Result<Loose, E> {
+                Ok(Loose::Unsigned(n))
+            }
+            fn visit_i64<E>(self, n: i64) -> Result<Loose, E> {
+                Ok(Loose::Signed(n))
+            }
+            fn visit_f64<E>(self, n: f64) -> Result<Loose, E> {
+                Ok(Loose::Float(n))
+            }
+            fn visit_unit<E>(self) -> Result<Loose, E> {
+                Ok(Loose::Missing)
+            }
+        }
+        deserializer.deserialize_any(Form)
+    }
+}

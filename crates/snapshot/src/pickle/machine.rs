@@ -1,0 +1,493 @@
+//! The restricted pickle machine.
+
+use super::event::Habits;
+use super::nodes::Nodes;
+use super::number::{self, Number, Parsed};
+use super::value::{Kind, Value};
+use crate::builder::Builder;
+use crate::error::Error;
+use crate::snapshot::Snapshot;
+use crate::window::Window;
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use std::io::Read;
+
+/// What a pickle may cost before it is refused: no real snapshot comes near (0.6 × its size is usual), and
+/// what later stages add stays within three times the input.
+const BUDGET_BASE: usize = 24 << 20;
+
+/// First value of a file that `torch.save` wrote in its form before zip.
+const LEGACY_TORCH_MAGIC: i128 = 0x1950_a86a_20f9_469c_fc6c;
+
+/// State of the machine: the stack and memo of the pickle language, and the tables that it fills.
+pub(super) struct Machine<R> {
+    pub(super) window: Window<R>,
+    pub(super) stack: Vec<Value>,
+    marks: Vec<usize>,
+    pub(super) memo: Vec<Value>,
+    /// Memo slots far beyond the ones in use, which only a strange writer makes.
+    sparse_memo: HashMap<u32, Value, FxBuildHasher>,
+    pub(super) nodes: Nodes,
+    pub(super) builder: Builder,
+    pub(super) habits: Habits,
+    next_budget_check: u64,
+}
+
+impl<R: Read> Machine<R> {
+    pub(super) fn new(window: Window<R>) -> Machine<R> {
+        Machine {
+            window,
+            stack: Vec::new(),
+            marks: Vec::new(),
+            memo: Vec::new(),
+            sparse_memo: HashMap::default(),
+            nodes: Nodes::default(),
+            builder: Builder::new(),
+            habits: Habits::default(),
+            next_budget_check: 0,
+        }
+    }
+
+    /// Runs to the end and turns what was built into a snapshot.
+    pub(super) fn snapshot(mut self) -> Result<Snapshot, Error> {
+        let mut top = self.run()?;
+        if self.is_legacy_magic(top) {
+            // Magic number, protocol version and system information come before the object.
+            self.run()?;
+            self.run()?;
+            top = self.run()?;
+        }
+        let Machine { mut nodes, mut builder, memo, .. } = self;
+        drop(memo);
+        super::lower::top_level(&mut nodes, &mut builder, top)?;
+        Ok(builder.finish())
+    }
+
+    fn is_legacy_magic(&self, value: Value) -> bool {
+        matches!(value.kind(), Kind::Number(index)
+            if self.nodes.numbers[index as usize] == Number::Wide(LEGACY_TORCH_MAGIC))
+    }
+
+    /// Executes one pickle and returns its value.
+    fn run(&mut self) -> Result<Value, Error> {
+        self.stack.clear();
+        self.marks.clear();
+        self.memo.clear();
+        self.sparse_memo.clear();
+        loop {
+            // The fast path takes whole events off the window; what it leaves alone comes to `step`.
+            self.window.fill(ROOM)?;
+            self.check_budget()?;
+            self.take_events();
+            let [opcode] = self.take()?;
+            if opcode == b'.' {
+                return self.pop();
+            }
+            self.step(opcode)?;
+        }
+    }
+
+    fn check_budget(&mut self) -> Result<(), Error> {
+        let offset = self.window.offset();
+        if offset < self.next_budget_check {
+            return Ok(());
+        }
+        self.next_budget_check = offset + (64 << 10);
+        let used = self.builder.footprint()
+            + self.nodes.footprint()
+            + self.window.footprint()
+            + (self.stack.len() + self.marks.len() + self.memo.len()) * 8
+            + self.sparse_memo.capacity() * 17;
+        let allowed = BUDGET_BASE + (offset + offset / 4) as usize;
+        if used > allowed { Err(Error::too_large(offset)) } else { Ok(()) }
+    }
+
+    fn step(&mut self, opcode: u8) -> Result<(), Error> {
+        match opcode {
+            // Framing and control.
+            0x80 => self.protocol(),
+            0x95 => self.skip(8),
+            b'(' => {
+                self.marks.push(self.stack.len());
+                Ok(())
+            }
+            b'0' => match self.marks.last() {
+                Some(&mark) if mark == self.stack.len() => {
+                    self.marks.pop();
+                    Ok(())
+                }
+                _ => self.pop().map(drop),
+            },
+            b'1' => self.pop_mark().map(|mark| self.stack.truncate(mark)),
+            b'2' => {
+                let top = self.top()?;
+                self.push(top)
+            }
+            // Scalars.
+            b'N' => self.push(Value::new(Kind::None)),
+            0x88 => self.push(Value::new(Kind::Bool(true))),
+            0x89 => self.push(Value::new(Kind::Bool(false))),
+            b'K' => {
+                let [byte] = self.take()?;
+                self.push(Value::new(Kind::Int(i64::from(byte))))
+            }
+            b'M' => {
+                let value = u16::from_le_bytes(self.take()?);
+                self.push(Value::new(Kind::Int(i64::from(value))))
+            }
+            b'J' => {
+                let value = i32::from_le_bytes(self.take()?);
+                self.push(Value::new(Kind::Int(i64::from(value))))
+            }
+            0x8a => {
+                let [length] = self.take()?;
+                self.push_long(usize::from(length))
+            }
+            0x8b => {
+                let length = self.take_u32()?;
+                self.push_long(length as usize)
+            }
+            b'I' | b'L' => {
+                let line = self.take_text_line()?;
+                match number::parse_int(&line) {
+                    Some(Parsed::Value(value)) => self.push(value),
+                    Some(Parsed::Number(number)) => self.push_number(number),
+                    None => Err(self.malformed("a line that should be an integer ends")),
+                }
+            }
+            b'F' => {
+                let line = self.take_text_line()?;
+                match line.trim().parse() {
+                    Ok(float) => self.push_number(Number::Float(float)),
+                    Err(_) => Err(self.malformed("a line that should be a float ends")),
+                }
+            }
+            b'G' => {
+                let float = f64::from_be_bytes(self.take()?);
+                self.push_number(Number::Float(float))
+            }
+            // Text.
+            0x8c | b'U' => {
+                let [length] = self.take()?;
+                self.push_text(usize::from(length))
+            }
+            b'X' | b'T' => {
+                let length = self.take_u32()?;
+                self.push_text(length as usize)
+            }
+            0x8d => {
+                let length = self.take_len64()?;
+                self.push_text(length)
+            }
+            b'V' => {
+                let line = self.take_line()?;
+                self.push_str(&number::raw_unicode(&line))
+            }
+            b'S' => {
+                let line = self.take_line()?;
+                match number::quoted(&line) {
+                    Some(text) => self.push_str(&text),
+                    None => Err(self.malformed("a string without its quotes ends")),
+                }
+            }
+            // Bytes: plain data, but nothing in a snapshot is made of them.
+            b'C' => {
+                let [length] = self.take()?;
+                self.push_opaque(usize::from(length))
+            }
+            b'B' => {
+                let length = self.take_u32()?;
+                self.push_opaque(length as usize)
+            }
+            0x8e | 0x96 => {
+                let length = self.take_len64()?;
+                self.push_opaque(length)
+            }
+            // Containers.
+            b']' => {
+                let list = self.nodes.new_list(Vec::new());
+                self.push(list)
+            }
+            b'l' => {
+                let items = self.take_marked()?;
+                let list = self.nodes.new_list(Vec::new());
+                self.push(list)?;
+                self.extend_list(&items)
+            }
+            b'a' => {
+                let item = self.pop()?;
+                self.extend_list(&[item])
+            }
+            b'e' => {
+                let mark = self.pop_mark()?;
+                let items = self.stack.split_off(mark);
+                self.extend_list(&items)
+            }
+            b'}' => {
+                let dict = self.nodes.new_dict(Vec::new());
+                self.push(dict)
+            }
+            b'd' => {
+                let items = self.take_marked()?;
+                let dict = self.nodes.new_dict(Vec::new());
+                self.push(dict)?;
+                self.extend_dict(&items)
+            }
+            b's' => {
+                let value = self.pop()?;
+                let key = self.pop()?;
+                self.extend_open_dict(&[key, value]).map(drop)
+            }
+            b'u' => {
+                let items = self.take_marked()?;
+                self.extend_dict(&items)
+            }
+            b')' => {
+                let tuple = self.nodes.new_tuple(&[]);
+                self.push(tuple)
+            }
+            b't' => {
+                let items = self.take_marked()?;
+                let tuple = self.nodes.new_tuple(&items);
+                self.push(tuple)
+            }
+            0x85..=0x87 => {
+                let count = usize::from(opcode - 0x84);
+                let Some(start) = self.stack.len().checked_sub(count) else { return Err(self.underflow()) };
+                let items = self.stack.split_off(start);
+                let tuple = self.nodes.new_tuple(&items);
+                self.push(tuple)
+            }
+            0x8f => self.push(Value::new(Kind::Opaque)),
+            0x90 => self.take_marked().map(drop),
+            0x91 => {
+                self.take_marked()?;
+                self.push(Value::new(Kind::Opaque))
+            }
+            // Memo.
+            0x94 => {
+                let top = self.top()?;
+                self.memo.push(top);
+                Ok(())
+            }
+            b'q' => {
+                let [slot] = self.take()?;
+                self.put(u32::from(slot))
+            }
+            b'r' => {
+                let slot = self.take_u32()?;
+                self.put(slot)
+            }
+            b'p' => {
+                let slot = self.take_slot_line()?;
+                self.put(slot)
+            }
+            b'h' => {
+                let [slot] = self.take()?;
+                self.get(u32::from(slot))
+            }
+            b'j' => {
+                let slot = self.take_u32()?;
+                self.get(slot)
+            }
+            b'g' => {
+                let slot = self.take_slot_line()?;
+                self.get(slot)
+            }
+            _ => Err(self.refuse(opcode)),
+        }
+    }
+
+    fn protocol(&mut self) -> Result<(), Error> {
+        let [version] = self.take()?;
+        if version > 5 {
+            return Err(self.malformed(format!("pickle protocol {version} (the newest known is 5)")));
+        }
+        Ok(())
+    }
+
+    /// The error for an opcode that plain data does not need, with the name that it asks for.
+    #[cold]
+    fn refuse(&mut self, opcode: u8) -> Error {
+        let offset = self.window.offset() - 1;
+        let text = |machine: &Self, value: Option<&Value>| match value.map(|value| value.kind()) {
+            Some(Kind::Str(id)) => machine.builder.strings.get(id).to_owned(),
+            _ => "?".to_owned(),
+        };
+        let (name, label) = match opcode {
+            b'c' | b'i' => {
+                let (module, name) = match (self.take_line(), self.take_line()) {
+                    (Ok(module), Ok(name)) => (module, name),
+                    (Err(error), _) | (_, Err(error)) => return error,
+                };
+                let name = format!("{}.{}", String::from_utf8_lossy(&module), String::from_utf8_lossy(&name));
+                (name, if opcode == b'c' { "GLOBAL" } else { "INST" })
+            }
+            0x93 => {
+                let mut names = self.stack.iter().rev();
+                let (name, module) = (text(self, names.next()), text(self, names.next()));
+                (format!("{module}.{name}"), "STACK_GLOBAL")
+            }
+            b'R' => ("a function call".to_owned(), "REDUCE"),
+            b'o' => ("an object".to_owned(), "OBJ"),
+            0x81 => ("an object".to_owned(), "NEWOBJ"),
+            0x92 => ("an object".to_owned(), "NEWOBJ_EX"),
+            b'b' => ("an object's state".to_owned(), "BUILD"),
+            0x82..=0x84 => ("a registered extension".to_owned(), "EXT"),
+            b'P' => match self.take_line() {
+                Ok(id) => (format!("persistent id {}", String::from_utf8_lossy(&id)), "PERSID"),
+                Err(error) => return error,
+            },
+            b'Q' => ("a persistent id".to_owned(), "BINPERSID"),
+            0x97 | 0x98 => ("an out-of-band buffer".to_owned(), "NEXT_BUFFER"),
+            _ => {
+                let shown = if opcode.is_ascii_graphic() {
+                    format!("`{}`", char::from(opcode))
+                } else {
+                    format!("0x{opcode:02x}")
+                };
+                return Error::malformed(offset, format!("{shown} is no pickle instruction: found"));
+            }
+        };
+        Error::forbidden(&name, label, offset)
+    }
+
+    fn underflow(&self) -> Error {
+        self.malformed("an instruction that needs more values than there are")
+    }
+
+    #[allow(clippy::unnecessary_wraps)] // ends most arms of `step`, which all return a result
+    fn push(&mut self, value: Value) -> Result<(), Error> {
+        self.stack.push(value);
+        Ok(())
+    }
+
+    fn push_number(&mut self, number: Number) -> Result<(), Error> {
+        let value = self.nodes.new_number(number);
+        self.push(value)
+    }
+
+    fn push_long(&mut self, length: usize) -> Result<(), Error> {
+        self.need(length)?;
+        let number = number::long(&self.window.rest()[..length]);
+        self.window.advance(length);
+        self.push_number(number)
+    }
+
+    fn push_str(&mut self, text: &str) -> Result<(), Error> {
+        let id = self.builder.strings.intern(text);
+        self.push(Value::new(Kind::Str(id)))
+    }
+
+    fn push_text(&mut self, length: usize) -> Result<(), Error> {
+        self.need(length)?;
+        let bytes = &self.window.rest()[..length];
+        let id = match std::str::from_utf8(bytes) {
+            Ok(text) => self.builder.strings.intern(text),
+            // Python writes lone surrogates in a way that is not UTF-8.
+            Err(_) => self.builder.strings.intern(&String::from_utf8_lossy(bytes)),
+        };
+        self.window.advance(length);
+        self.push(Value::new(Kind::Str(id)))
+    }
+
+    fn push_opaque(&mut self, length: usize) -> Result<(), Error> {
+        self.skip(length)?;
+        self.push(Value::new(Kind::Opaque))
+    }
+
+    fn top(&self) -> Result<Value, Error> {
+        self.stack.last().copied().ok_or_else(|| self.underflow())
+    }
+
+    fn pop(&mut self) -> Result<Value, Error> {
+        match self.stack.pop() {
+            Some(value) => Ok(self.nodes.resolve(value)),
+            None => Err(self.underflow()),
+        }
+    }
+
+    fn pop_mark(&mut self) -> Result<usize, Error> {
+        match self.marks.pop() {
+            Some(mark) if mark <= self.stack.len() => Ok(mark),
+            _ => Err(self.malformed("an instruction without its mark")),
+        }
+    }
+
+    fn take_marked(&mut self) -> Result<Vec<Value>, Error> {
+        let mark = self.pop_mark()?;
+        Ok(self.stack.split_off(mark))
+    }
+
+    fn take_slot_line(&mut self) -> Result<u32, Error> {
+        let line = self.take_text_line()?;
+        line.trim().parse().map_err(|_| self.malformed("a line that should be a memo number ends"))
+    }
+
+    fn put(&mut self, slot: u32) -> Result<(), Error> {
+        let top = self.top()?;
+        let index = slot as usize;
+        if index < self.memo.len() {
+            self.memo[index] = top;
+        } else if index <= self.memo.len() + 1024 {
+            self.memo.resize(index, Value::UNSET);
+            self.memo.push(top);
+        } else {
+            self.sparse_memo.insert(slot, top);
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, slot: u32) -> Result<(), Error> {
+        let dense = self.memo.get(slot as usize).copied().filter(|&value| value != Value::UNSET);
+        match dense.or_else(|| self.sparse_memo.get(&slot).copied()) {
+            Some(value) => self.push(self.nodes.resolve(value)),
+            None => Err(self.malformed(format!("a reference to memo {slot}, which was never stored,"))),
+        }
+    }
+
+    /// Appends `items` to the list on top of the stack. A dictionary is complete once it is put into a list:
+    /// this is where those that grew pair by pair become rows.
+    fn extend_list(&mut self, items: &[Value]) -> Result<(), Error> {
+        match self.top()?.kind() {
+            Kind::List(list) => {
+                for &item in items {
+                    let item = match self.nodes.resolve(item).kind() {
+                        Kind::Dict(dict) => self.lower_dict(dict),
+                        _ => self.nodes.resolve(item),
+                    };
+                    if !self.nodes.append(list, item) {
+                        return Err(self.malformed("a call stack that changes after its use"));
+                    }
+                }
+                Ok(())
+            }
+            Kind::Opaque => Ok(()),
+            _ => Err(self.malformed("an instruction that appends to something other than a list")),
+        }
+    }
+
+    /// Adds pairs to the dictionary on top of the stack, which the writer has thereby completed.
+    fn extend_dict(&mut self, items: &[Value]) -> Result<(), Error> {
+        if let Some(dict) = self.extend_open_dict(items)? {
+            let value = self.lower_dict(dict);
+            if let Some(top) = self.stack.last_mut() {
+                *top = value;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds pairs to the dictionary on top of the stack, which may get more.
+    fn extend_open_dict(&mut self, items: &[Value]) -> Result<Option<u32>, Error> {
+        match self.top()?.kind() {
+            Kind::Dict(dict) if items.len().is_multiple_of(2) && self.nodes.add_pairs(dict, items) => Ok(Some(dict)),
+            Kind::Opaque => Ok(None),
+            Kind::Dict(_) if !items.len().is_multiple_of(2) => Err(self.malformed("a key without a value")),
+            _ => Err(self.malformed("an instruction that sets items of something other than an open dictionary")),
+        }
+    }
+}
+
+/// Bytes kept in the window: more than any event without an inline stack takes.
+const ROOM: usize = 4 << 10;

@@ -1,0 +1,51 @@
+//! A snapshot in memory.
+
+use crate::settings::{Settings, TorchRange};
+use crate::stacks::Stacks;
+use crate::tables::{Annotation, Block, Events, Segment, Trace};
+use crate::text::Strings;
+
+/// Everything that a snapshot file says, as interned columns.
+pub struct Snapshot {
+    /// Every name, path and label.
+    pub strings: Strings,
+    /// Every frame and call stack.
+    pub stacks: Stacks,
+    /// Every recorded event.
+    pub events: Events,
+    /// Which events belong to which device; devices without events are left out.
+    pub traces: Vec<Trace>,
+    /// The segments at the time of the dump, by device and address.
+    pub segments: Vec<Segment>,
+    /// Their blocks; each segment knows its rows.
+    pub blocks: Vec<Block>,
+    /// Profiler steps and `record_function` ranges.
+    pub annotations: Vec<Annotation>,
+    /// Allocator settings at the time of the dump.
+    pub settings: Settings,
+    /// Releases of torch that write this shape of file.
+    pub torch: TorchRange,
+    /// What was unusual about the file, and what it means for the numbers.
+    pub caveats: Vec<String>,
+}
+
+impl Snapshot {
+    /// Ordinals of the devices that hold memory or recorded events, ascending.
+    pub fn devices(&self) -> Vec<u32> {
+        let mut devices: Vec<u32> = self.segments.iter().map(|segment| segment.device).collect();
+        devices.extend(self.traces.iter().map(|trace| trace.device));
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
+    /// The rows of `device` in [`Snapshot::events`].
+    pub fn rows(&self, device: u32) -> std::ops::Range<usize> {
+        self.traces.iter().find(|trace| trace.device == device).map_or(0..0, |trace| trace.rows.clone())
+    }
+
+    /// The segments of `device`, by address.
+    pub fn segments_of(&self, device: u32) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().filter(move |segment| segment.device == device)
+    }
+}

@@ -1,0 +1,117 @@
+//! Interned call stacks: a frame is stored once, a stack is a run of frame numbers stored once.
+
+use crate::text::StrId;
+use hashbrown::HashTable;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::hash::BuildHasher;
+
+/// One line of code in a stack.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Frame {
+    /// Function name (`predict`, `<module>`) or C++ symbol.
+    pub function: StrId,
+    /// Path of the source file, as recorded.
+    pub file: StrId,
+    /// Line number; 0 where the recorder knew none (C++).
+    pub line: u32,
+    /// Further keys of the recorded frame (`fx_node_name`, …) as JSON, or empty.
+    pub extra: StrId,
+}
+
+/// An interned [`Frame`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FrameId(pub u32);
+
+/// An interned stack; look it up with [`Stacks::frames`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct StackId(pub u32);
+
+impl StackId {
+    /// The stack without frames: nothing was recorded for the event.
+    pub const EMPTY: StackId = StackId(0);
+}
+
+/// All frames and stacks of a snapshot.
+pub struct Stacks {
+    frames: Vec<Frame>,
+    frame_index: FxHashMap<Frame, u32>,
+    runs: Vec<FrameId>,
+    ends: Vec<u32>,
+    index: HashTable<u32>,
+    hasher: FxBuildHasher,
+}
+
+impl Stacks {
+    pub(crate) fn new() -> Stacks {
+        let mut stacks = Stacks {
+            frames: Vec::new(),
+            frame_index: FxHashMap::default(),
+            runs: Vec::new(),
+            ends: Vec::new(),
+            index: HashTable::new(),
+            hasher: FxBuildHasher,
+        };
+        stacks.intern(&[]);
+        stacks
+    }
+
+    /// The frame's function, file and line.
+    pub fn frame(&self, id: FrameId) -> &Frame {
+        &self.frames[id.0 as usize]
+    }
+
+    /// The frames of a stack, innermost first.
+    pub fn frames(&self, id: StackId) -> &[FrameId] {
+        run(&self.runs, &self.ends, id.0)
+    }
+
+    /// Every different frame, in order of [`FrameId`].
+    pub fn all_frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// Number of different stacks, the empty one included.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Never: the empty stack is always there.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    pub(crate) fn intern_frame(&mut self, frame: Frame) -> FrameId {
+        let next = self.frames.len() as u32;
+        let id = *self.frame_index.entry(frame).or_insert(next);
+        if id == next {
+            self.frames.push(frame);
+        }
+        FrameId(id)
+    }
+
+    pub(crate) fn intern(&mut self, frames: &[FrameId]) -> StackId {
+        let hash = self.hasher.hash_one(frames);
+        let (runs, ends) = (&self.runs, &self.ends);
+        if let Some(&found) = self.index.find(hash, |&index| run(runs, ends, index) == frames) {
+            return StackId(found);
+        }
+        let id = self.ends.len() as u32;
+        self.runs.extend_from_slice(frames);
+        self.ends.push(self.runs.len() as u32);
+        let (runs, ends, hasher) = (&self.runs, &self.ends, &self.hasher);
+        self.index.insert_unique(hash, id, |&index| hasher.hash_one(run(runs, ends, index)));
+        StackId(id)
+    }
+
+    pub(crate) fn footprint(&self) -> usize {
+        self.frames.len() * 16
+            + self.frame_index.capacity() * 21
+            + (self.runs.len() + self.ends.len()) * 4
+            + self.index.capacity() * 5
+    }
+}
+
+fn run<'a>(runs: &'a [FrameId], ends: &[u32], index: u32) -> &'a [FrameId] {
+    let start = if index == 0 { 0 } else { ends[index as usize - 1] as usize };
+    &runs[start..ends[index as usize] as usize]
+}

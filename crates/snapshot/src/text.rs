@@ -1,0 +1,83 @@
+//! Interned strings: every name, path and key is stored once and known by a small number.
+
+use hashbrown::HashTable;
+use rustc_hash::FxBuildHasher;
+use std::hash::BuildHasher;
+
+/// An interned string; look it up with [`Strings::get`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct StrId(pub u32);
+
+impl StrId {
+    /// The empty string, which also stands for "not given".
+    pub const EMPTY: StrId = StrId(0);
+}
+
+/// All strings of a snapshot, each once.
+pub struct Strings {
+    text: String,
+    ends: Vec<u32>,
+    index: HashTable<u32>,
+    hasher: FxBuildHasher,
+}
+
+impl Strings {
+    /// A table that starts with `first`, so that those strings have known numbers.
+    pub(crate) fn with(first: &[&str]) -> Strings {
+        let mut strings = Strings {
+            text: String::new(),
+            ends: Vec::new(),
+            index: HashTable::new(),
+            hasher: FxBuildHasher,
+        };
+        for text in first {
+            strings.intern(text);
+        }
+        strings
+    }
+
+    /// The text of `id`.
+    pub fn get(&self, id: StrId) -> &str {
+        let index = id.0 as usize;
+        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
+        &self.text[start..self.ends[index] as usize]
+    }
+
+    /// How many different strings there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Never: the empty string is always there.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The number of `text`, new or known. A table past 4 GiB of text answers [`StrId::EMPTY`]: the budget of
+    /// the reader stops long before.
+    pub(crate) fn intern(&mut self, text: &str) -> StrId {
+        let hash = self.hasher.hash_one(text.as_bytes());
+        let (all, ends) = (&self.text, &self.ends);
+        let at = |index: u32| {
+            let start = if index == 0 { 0 } else { ends[index as usize - 1] as usize };
+            &all[start..ends[index as usize] as usize]
+        };
+        if let Some(&found) = self.index.find(hash, |&index| at(index) == text) {
+            return StrId(found);
+        }
+        let Ok(end) = u32::try_from(self.text.len() + text.len()) else { return StrId::EMPTY };
+        let id = self.ends.len() as u32;
+        self.text.push_str(text);
+        self.ends.push(end);
+        let (all, ends, hasher) = (&self.text, &self.ends, &self.hasher);
+        self.index.insert_unique(hash, id, |&index| {
+            let start = if index == 0 { 0 } else { ends[index as usize - 1] as usize };
+            hasher.hash_one(&all.as_bytes()[start..ends[index as usize] as usize])
+        });
+        StrId(id)
+    }
+
+    pub(crate) fn footprint(&self) -> usize {
+        self.text.len() + self.ends.len() * 4 + self.index.capacity() * 5
+    }
+}
