@@ -9,7 +9,15 @@ use std::path::Path;
 
 /// Reads the snapshot in the file at `path`.
 pub fn open(path: &Path) -> Result<Snapshot, Error> {
-    read(File::open(path).map_err(Error::io)?)
+    read(open_file(path)?)
+}
+
+/// Opens the file at `path` for [`read`], with our words for what may go wrong.
+pub fn open_file(path: &Path) -> Result<File, Error> {
+    if path.is_dir() {
+        return Err(Error::not_a_snapshot("it is a folder"));
+    }
+    File::open(path).map_err(Error::io)
 }
 
 /// Reads a snapshot from a stream: a pickle of any protocol, the zip of `torch.save`, JSON, or one of these

@@ -91,10 +91,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Keeps the value of a key that this version does not know.
+    /// Keeps the value of a key that has no column; most such keys are unknown to this version.
     fn extra(&mut self, table: Table, key: &str, value: &RawValue, into: &mut String) {
         let word = self.builder.strings.intern(key);
-        self.builder.unknown_key(table, word);
+        if !matches!(word, words::FORWARD_FRAMES | words::INTERNAL_METADATA) {
+            self.builder.unknown_key(table, word);
+        }
         let text = value.get();
         into.push(if into.is_empty() { '{' } else { ',' });
         into.push_str(&serde_json::to_string(key).unwrap_or_default());

@@ -21,7 +21,7 @@ mod words;
 pub use bytes::Bytes;
 pub use error::{Error, ErrorKind};
 pub use history::{Counters, Cursor, History, Life, Metric, Peak, PoolClass, Region, Stat, Stats};
-pub use input::{open, read};
+pub use input::{open, open_file, read};
 pub use settings::{Settings, TorchRange};
 pub use snapshot::Snapshot;
 pub use stacks::{Frame, FrameId, StackId, Stacks};

@@ -29,11 +29,13 @@ pub enum Action {
     Snapshot,
     /// An allocation failed.
     Oom,
+    /// The program labelled a block (`_annotate_tensor`, torch 2.14 and later).
+    Annotate,
     /// An action that this version does not know; the number is its place in [`Events::other_actions`].
     Other(u8),
 }
 
-const KNOWN: [Action; 9] = [
+const KNOWN: [Action; 10] = [
     Action::Alloc,
     Action::FreeRequested,
     Action::FreeCompleted,
@@ -43,6 +45,7 @@ const KNOWN: [Action; 9] = [
     Action::SegmentUnmap,
     Action::Snapshot,
     Action::Oom,
+    Action::Annotate,
 ];
 
 impl Action {
@@ -167,7 +170,7 @@ impl Events {
 
     /// The code that stands for the action `name` in the column.
     pub(crate) fn action_code(&mut self, name: StrId) -> u8 {
-        if (words::ALLOC.0..=words::OOM.0).contains(&name.0) {
+        if (words::ALLOC.0..=words::ANNOTATE.0).contains(&name.0) {
             return (name.0 - words::ALLOC.0) as u8;
         }
         let place = self.other_actions.iter().position(|&other| other == name).unwrap_or_else(|| {

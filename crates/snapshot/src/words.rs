@@ -32,6 +32,7 @@ words! {
     SEGMENT_UNMAP = "segment_unmap",
     SNAPSHOT = "snapshot",
     OOM = "oom",
+    ANNOTATE = "annotate",
     // Keys of the top level.
     SEGMENTS = "segments",
     DEVICE_TRACES = "device_traces",
@@ -51,6 +52,7 @@ words! {
     COMPILE_CONTEXT = "compile_context",
     USER_METADATA = "user_metadata",
     POOL_ID = "pool_id",
+    INTERNAL_METADATA = "internal_metadata",
     // Keys of a frame.
     NAME = "name",
     FILENAME = "filename",

@@ -87,7 +87,8 @@ fn every_counter_at_the_end_equals_the_label() {
                 }
             }
         }
-        assert_eq!(snapshot.caveats, [""; 0], "{name}");
+        let strange: Vec<_> = snapshot.caveats.iter().filter(|text| !text.contains("pinned host memory")).collect();
+        assert!(strange.is_empty(), "{name}: {strange:?}");
         if history.complete {
             assert_eq!(history.caveats, [""; 0], "{name}");
         }
@@ -138,8 +139,8 @@ fn the_cursor_gives_the_same_counters_backwards_as_forwards() {
             cursor.seek(position);
             let now = (cursor.total(), cursor.regions().map(|(_, counters)| counters).collect::<Vec<_>>());
             assert!(now == forwards[position], "{} at {position}", path.display());
-            if position.is_multiple_of(997) && position > 0 {
-                let held = history.allocated_at(position - 1).map(|life| life.size).sum();
+            if position.is_multiple_of(997) {
+                let held = history.allocated_at(position).map(|life| life.size).sum();
                 assert_eq!(cursor.total().allocated, held, "{} at {position}", path.display());
             }
         }

@@ -1,6 +1,6 @@
 //! Moves through a history in either direction and knows the counters at every event.
 
-use super::{History, Life, NONE, Region};
+use super::{BEFORE, History, Life, NONE, Region};
 use crate::bytes::Bytes;
 use crate::snapshot::Snapshot;
 use crate::tables::Action;
@@ -48,7 +48,7 @@ impl<'a> Cursor<'a> {
         }
         for life in history.lives.iter().take_while(|life| life.born().is_none()) {
             cursor.activate(life, true);
-            if life.freed != 0 {
+            if life.freed != BEFORE {
                 cursor.allocate(life, true);
             }
         }
@@ -71,12 +71,7 @@ impl<'a> Cursor<'a> {
         self.history.regions.iter().zip(self.regions.iter().copied())
     }
 
-    /// Moves to just after `event`, forwards or backwards.
-    pub fn seek_after(&mut self, event: usize) {
-        self.seek((event + 1).min(self.history.len()));
-    }
-
-    /// Moves to where `position` events have been applied.
+    /// Moves to where `position` events have been applied, forwards or backwards.
     pub fn seek(&mut self, position: usize) {
         let position = position.min(self.history.len());
         while self.position < position {
@@ -126,7 +121,7 @@ impl<'a> Cursor<'a> {
             Action::SegmentAlloc | Action::SegmentMap => self.reserve(subject, event.size, forwards),
             Action::SegmentFree => self.reserve(subject, history.regions[subject as usize].size, !forwards),
             Action::SegmentUnmap => self.reserve(subject, event.size, !forwards),
-            Action::Snapshot | Action::Oom | Action::Other(_) => {}
+            Action::Snapshot | Action::Oom | Action::Annotate | Action::Other(_) => {}
         }
     }
 

@@ -39,6 +39,14 @@ pub struct History {
     pub allocated_peak: Peak,
     /// Highest reserved bytes and the first event that reached them.
     pub reserved_peak: Peak,
+    /// The counters after the last event.
+    pub end: Counters,
+    /// Allocated bytes before the first event.
+    pub start: Bytes,
+    /// Highest allocated bytes of each run of [`History::samples_every`] events, for a picture of the course.
+    pub samples: Vec<Bytes>,
+    /// Events per sample.
+    pub samples_every: usize,
     /// What is uncertain about the numbers, and why.
     pub caveats: Vec<String>,
     /// For each event the row of `lives` or `regions` that it is about.
@@ -52,11 +60,22 @@ pub struct History {
 pub struct Peak {
     /// The bytes.
     pub bytes: Bytes,
-    /// Index of the event within the device's history; 0 also where the start was already that high.
-    pub event: usize,
+    /// How many events had happened: 0 if it was that high before the first one.
+    pub position: usize,
+    /// All counters at that moment.
+    pub counters: Counters,
+}
+
+impl Peak {
+    /// Index of the event that reached it; 0 also where it was that high before.
+    pub fn event(&self) -> usize {
+        self.position.saturating_sub(1)
+    }
 }
 
 const NONE: u32 = u32::MAX;
+/// In place of an event: before the first one.
+const BEFORE: u32 = u32::MAX - 1;
 
 /// One block from its allocation to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,9 +101,14 @@ impl Life {
         (self.born != NONE).then_some(self.born as usize)
     }
 
-    /// The event with which the program gave it back; `None` while it is allocated.
+    /// The event with which the program gave it back; `None` while it is allocated. A block that was already
+    /// waiting for another stream when the history begins counts as freed by the first event.
     pub fn freed(&self) -> Option<usize> {
-        (self.freed != NONE).then_some(self.freed as usize)
+        match self.freed {
+            NONE => None,
+            BEFORE => Some(0),
+            event => Some(event as usize),
+        }
     }
 
     /// The event from which its memory could be used again; `None` while it is active.
@@ -92,14 +116,21 @@ impl Life {
         (self.completed != NONE).then_some(self.completed as usize)
     }
 
-    /// Whether the program holds it just after `event`.
-    pub fn is_allocated_at(&self, event: usize) -> bool {
-        self.born().is_none_or(|born| born <= event) && self.freed().is_none_or(|freed| freed > event)
+    /// Whether the program holds it once `position` events have happened.
+    pub fn is_allocated_at(&self, position: usize) -> bool {
+        self.has_begun(position)
+            && self.freed != BEFORE
+            && (self.freed == NONE || self.freed as usize >= position)
     }
 
-    /// Whether its memory is in use just after `event`: allocated, or freed and waiting for another stream.
-    pub fn is_active_at(&self, event: usize) -> bool {
-        self.born().is_none_or(|born| born <= event) && self.completed().is_none_or(|end| end > event)
+    /// Whether its memory is in use once `position` events have happened: allocated, or freed and waiting for
+    /// another stream.
+    pub fn is_active_at(&self, position: usize) -> bool {
+        self.has_begun(position) && (self.completed == NONE || self.completed as usize >= position)
+    }
+
+    fn has_begun(&self, position: usize) -> bool {
+        self.born == NONE || (self.born as usize) < position
     }
 }
 
@@ -143,9 +174,8 @@ impl History {
         Cursor::new(self, snapshot)
     }
 
-    /// The blocks that the program holds just after `event`; all that it held at the start, if there are no
-    /// events.
-    pub fn allocated_at(&self, event: usize) -> impl Iterator<Item = &Life> {
-        self.lives.iter().filter(move |life| life.is_allocated_at(event))
+    /// The blocks that the program holds once `position` events have happened.
+    pub fn allocated_at(&self, position: usize) -> impl Iterator<Item = &Life> {
+        self.lives.iter().filter(move |life| life.is_allocated_at(position))
     }
 }

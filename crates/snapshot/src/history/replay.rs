@@ -5,8 +5,8 @@
 //! Replay cannot fail: an event that contradicts the state is put right as far as it can be, and counted.
 
 use super::start::{SMALL_SEGMENT, SPLIT_THRESHOLD, Start};
-use super::stats::{Metric, Stats};
-use super::{History, Life, NONE, Peak, Region};
+use super::stats::{Metric, PoolClass, Stats};
+use super::{BEFORE, History, Life, NONE, Peak, Region};
 use crate::bytes::Bytes;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -18,6 +18,9 @@ pub(super) fn replay(snapshot: &Snapshot, device: u32, start: Start) -> History 
     let rows = snapshot.rows(device);
     let mut replay = Replay::new(snapshot, device, &start);
     for (index, row) in rows.clone().enumerate() {
+        if index.is_multiple_of(replay.samples_every) {
+            replay.samples.push(replay.allocated());
+        }
         let event = snapshot.events.get(row);
         let subject = replay.event(index as u32, &event);
         replay.subjects.push(subject);
@@ -31,14 +34,21 @@ pub(super) fn replay(snapshot: &Snapshot, device: u32, start: Start) -> History 
         complete,
         lives: replay.lives,
         regions: replay.regions,
+        end: replay.stats.counters(),
         stats: replay.stats,
         allocated_peak: replay.allocated_peak,
         reserved_peak: replay.reserved_peak,
+        start: replay.at_start,
+        samples: replay.samples,
+        samples_every: replay.samples_every,
         caveats,
         subjects: replay.subjects,
         implied_ends: replay.implied_ends,
     }
 }
+
+/// Enough for a picture as wide as any terminal.
+const MAX_SAMPLES: usize = 512;
 
 /// What starts at an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +67,6 @@ struct Surprises {
     overlaps: u64,
     segments: u64,
     active_mismatches: u64,
-    unknown_actions: u64,
 }
 
 struct Replay<'a> {
@@ -79,6 +88,8 @@ struct Replay<'a> {
     reserved_peak: Peak,
     /// Allocated before the first event.
     at_start: Bytes,
+    samples: Vec<Bytes>,
+    samples_every: usize,
     surprises: Surprises,
     /// Steps left for searches that go through all pieces: a file that contradicts itself in every event
     /// must not take forever.
@@ -105,6 +116,8 @@ impl<'a> Replay<'a> {
             allocated_peak: Peak::default(),
             reserved_peak: Peak::default(),
             at_start: Bytes::ZERO,
+            samples: Vec::new(),
+            samples_every: snapshot.rows(device).len().div_ceil(MAX_SAMPLES).max(1),
             surprises: Surprises::default(),
             search_budget: 100_000_000,
         };
@@ -166,7 +179,8 @@ impl<'a> Replay<'a> {
         for block in blocks {
             self.start_block(block, NONE, block.size <= SPLIT_THRESHOLD);
         }
-        self.note_peaks(0);
+        self.note_allocated(0);
+        self.note_reserved(0);
         self.at_start = self.allocated_peak.bytes;
     }
 
@@ -179,8 +193,7 @@ impl<'a> Replay<'a> {
             stack: block.stack,
             region,
             born: NONE,
-            // Freed before the first event: the first event is the earliest that can be said.
-            freed: if block.pending { 0 } else { NONE },
+            freed: if block.pending { BEFORE } else { NONE },
             completed: NONE,
         });
         self.pieces.insert(block.addr, Piece::Used(life));
@@ -206,14 +219,11 @@ impl<'a> Replay<'a> {
             }
             Action::Snapshot => {
                 // PyTorch notes the active bytes of the moment: a check of everything before it.
-                let active = self.stats.get(Metric::ActiveBytes, super::PoolClass::All).current;
+                let active = self.stats.get(Metric::ActiveBytes, PoolClass::All).current;
                 self.surprises.active_mismatches += u64::from(active as u64 != event.size.0);
                 NONE
             }
-            Action::Other(_) => {
-                self.surprises.unknown_actions += 1;
-                NONE
-            }
+            Action::Annotate | Action::Other(_) => NONE,
         }
     }
 
@@ -238,16 +248,25 @@ impl<'a> Replay<'a> {
         Stats::oversize(&mut self.stats.oversize_allocations, oversize, -1);
     }
 
+    fn allocated(&self) -> Bytes {
+        Bytes(self.stats.get(Metric::AllocatedBytes, PoolClass::All).current.max(0) as u64)
+    }
+
     #[inline]
-    fn note_peaks(&mut self, index: u32) {
-        let all = super::PoolClass::All;
-        let allocated = self.stats.get(Metric::AllocatedBytes, all).current;
-        if allocated > self.allocated_peak.bytes.0 as i64 {
-            self.allocated_peak = Peak { bytes: Bytes(allocated as u64), event: index as usize };
+    fn note_allocated(&mut self, position: usize) {
+        let allocated = self.allocated();
+        if let Some(sample) = self.samples.last_mut() {
+            *sample = (*sample).max(allocated);
         }
-        let reserved = self.stats.get(Metric::ReservedBytes, all).current;
-        if reserved > self.reserved_peak.bytes.0 as i64 {
-            self.reserved_peak = Peak { bytes: Bytes(reserved as u64), event: index as usize };
+        if allocated > self.allocated_peak.bytes {
+            self.allocated_peak = Peak { bytes: allocated, position, counters: self.stats.counters() };
+        }
+    }
+
+    fn note_reserved(&mut self, position: usize) {
+        let counters = self.stats.counters();
+        if counters.reserved > self.reserved_peak.bytes {
+            self.reserved_peak = Peak { bytes: counters.reserved, position, counters };
         }
     }
 
@@ -344,7 +363,7 @@ impl<'a> Replay<'a> {
             completed: NONE,
         });
         self.count_alloc(small, size, event.size.0);
-        self.note_peaks(index);
+        self.note_allocated(index as usize + 1);
         life
     }
 
@@ -497,7 +516,7 @@ impl<'a> Replay<'a> {
         let oversize = self.is_oversize(event.size.0);
         Stats::oversize(&mut self.stats.oversize_segments, oversize, 1);
         self.stats.device_allocs += 1;
-        self.note_peaks(index);
+        self.note_reserved(index as usize + 1);
         region
     }
 
@@ -540,7 +559,7 @@ impl<'a> Replay<'a> {
         self.join(event.addr, event.size.0, region);
         self.stats.increase(Metric::ReservedBytes, small, event.size.0);
         self.stats.device_allocs += 1;
-        self.note_peaks(index);
+        self.note_reserved(index as usize + 1);
         region
     }
 

@@ -1,5 +1,8 @@
 //! The counters of `torch.cuda.memory_stats()`, with PyTorch's own rules for when they change.
 
+use super::Counters;
+use crate::bytes::Bytes;
+
 /// A counter with its history: what `memory_stats()` calls current, peak, allocated and freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stat {
@@ -126,6 +129,18 @@ impl Stats {
     /// One counter.
     pub fn get(&self, metric: Metric, class: PoolClass) -> Stat {
         self.table[metric as usize][class as usize]
+    }
+
+    /// The current values for all pools together.
+    pub fn counters(&self) -> Counters {
+        let now = |metric| Bytes(self.get(metric, PoolClass::All).current.max(0) as u64);
+        Counters {
+            allocated: now(Metric::AllocatedBytes),
+            active: now(Metric::ActiveBytes),
+            requested: now(Metric::RequestedBytes),
+            reserved: now(Metric::ReservedBytes),
+            inactive_split: now(Metric::InactiveSplitBytes),
+        }
     }
 
     #[inline]

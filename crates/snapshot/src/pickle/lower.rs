@@ -91,6 +91,7 @@ impl Lowering<'_> {
                 }
                 words::POOL_ID => fields.context.pool = self.pool(Table::Event, word, value),
                 words::FORWARD_FRAMES => fields.context.forward_frames = self.lines(value),
+                words::INTERNAL_METADATA => self.keep(word, value, &mut extra),
                 _ => self.extra(Table::Event, word, value, &mut extra),
             }
         }
@@ -126,6 +127,7 @@ impl Lowering<'_> {
                 words::STATE => fields.state = self.text(Table::Block, word, value),
                 words::FRAMES => fields.stack = self.stack(Table::Block, value),
                 words::HISTORY => self.block_history(value, &mut fields),
+                words::FORWARD_FRAMES => self.keep(word, value, &mut extra),
                 _ => self.extra(Table::Block, word, value, &mut extra),
             }
         }
@@ -154,7 +156,8 @@ impl Lowering<'_> {
         for &(key, value) in pairs {
             let Kind::Str(word) = key.kind() else { continue };
             match word {
-                words::DEVICE => fields.device = self.size(Table::Segment, word, value).unwrap_or(0),
+                // Pinned host memory has device -1; it is left out once the list is known.
+                words::DEVICE => fields.device = self.int(value).map_or(0, |device| device.max(0) as u64),
                 words::ADDRESS => fields.addr = self.address(Table::Segment, word, value).unwrap_or(0),
                 words::TOTAL_SIZE => fields.size = self.size(Table::Segment, word, value).unwrap_or(0),
                 words::STREAM => fields.stream = self.address(Table::Segment, word, value).unwrap_or(0),
@@ -503,6 +506,11 @@ impl Lowering<'_> {
     /// Keeps the value of a key that this version does not know.
     fn extra(&mut self, table: Table, key: StrId, value: Value, into: &mut String) {
         self.builder.unknown_key(table, key);
+        self.keep(key, value, into);
+    }
+
+    /// Keeps a value that has no column.
+    fn keep(&mut self, key: StrId, value: Value, into: &mut String) {
         into.push(if into.is_empty() { '{' } else { ',' });
         into.push_str(&json_string(self.builder.strings.get(key)));
         into.push(':');

@@ -1,0 +1,111 @@
+//! One device of a snapshot, with what every question about it needs.
+
+use crate::live::{Key, Live, live};
+use crate::site::Sites;
+use snapshot::{Action, Bytes, Counters, History, PoolId, Snapshot};
+use std::collections::BTreeMap;
+
+/// A device: its history and the sites of its stacks.
+pub struct Device<'a> {
+    /// The snapshot that it belongs to.
+    pub snapshot: &'a Snapshot,
+    /// Its rebuilt history.
+    pub history: History,
+    /// Where each stack comes from.
+    pub sites: Sites,
+}
+
+/// A moment that a user can ask about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// Highest allocated bytes.
+    Peak,
+    /// The last allocation that failed.
+    Oom,
+    /// When the snapshot was taken.
+    End,
+    /// Just after the event with this number.
+    Event(usize),
+}
+
+/// Every device that holds memory or recorded events.
+pub fn devices(snapshot: &Snapshot) -> Vec<Device<'_>> {
+    snapshot
+        .devices()
+        .into_iter()
+        .map(|device| Device { snapshot, history: History::new(snapshot, device), sites: Sites::new(snapshot) })
+        .collect()
+}
+
+impl Device<'_> {
+    /// How many events had happened at a moment; `None` if there was no such moment.
+    pub fn position_of(&self, moment: Moment) -> Option<usize> {
+        match moment {
+            Moment::Peak => Some(self.history.allocated_peak.position),
+            Moment::End => Some(self.history.len()),
+            Moment::Event(event) => (event < self.history.len()).then_some(event + 1),
+            Moment::Oom => self
+                .history
+                .rows
+                .clone()
+                .rposition(|row| self.snapshot.events.get(row).action == Action::Oom)
+                .map(|event| event + 1),
+        }
+    }
+
+    /// The counters once `position` events have happened.
+    pub fn counters_at(&self, position: usize) -> Counters {
+        let history = &self.history;
+        match position {
+            _ if position == history.len() => history.end,
+            _ if position == history.allocated_peak.position => history.allocated_peak.counters,
+            _ => {
+                let mut cursor = history.cursor(self.snapshot);
+                cursor.seek(position);
+                cursor.total()
+            }
+        }
+    }
+
+    /// What the program holds once `position` events have happened.
+    pub fn live_at(&self, position: usize, by: Key) -> Live {
+        live(&self.history, &self.sites, position, by)
+    }
+}
+
+/// One kind of memory of a device: a pool on a stream, small or large, expandable or not.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Pool {
+    /// The pool.
+    pub pool: PoolId,
+    /// The stream that it serves.
+    pub stream: u64,
+    /// Whether it is the small half (requests up to 1 MiB).
+    pub small: bool,
+    /// Whether it is expandable memory.
+    pub expandable: bool,
+}
+
+impl Device<'_> {
+    /// The counters of every pool and stream at the end; pools that hold nothing any more are left out.
+    pub fn pools_at_end(&self) -> Vec<(Pool, Counters)> {
+        let mut cursor = self.history.cursor(self.snapshot);
+        cursor.seek(self.history.len());
+        let mut pools: BTreeMap<Pool, Counters> = BTreeMap::new();
+        for (region, counters) in cursor.regions() {
+            let pool = Pool {
+                pool: region.pool,
+                stream: region.stream,
+                small: region.small,
+                expandable: region.expandable,
+            };
+            let sum = pools.entry(pool).or_default();
+            sum.allocated += counters.allocated;
+            sum.active += counters.active;
+            sum.requested += counters.requested;
+            sum.reserved += counters.reserved;
+            sum.inactive_split += counters.inactive_split;
+        }
+        pools.into_iter().filter(|(_, counters)| counters.reserved > Bytes::ZERO).collect()
+    }
+}

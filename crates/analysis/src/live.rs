@@ -1,0 +1,110 @@
+//! What is live at one moment, grouped so that a person understands it.
+
+use crate::site::{Site, Sites};
+use rustc_hash::FxHashMap;
+use snapshot::{Bytes, History, StackId};
+
+/// What to group live blocks by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Key {
+    /// The line of the user's own code.
+    Site,
+    /// The whole call stack.
+    Stack,
+    /// The size of the block.
+    Size,
+}
+
+/// What a group has in common.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Origin {
+    /// The same line.
+    Site(Site),
+    /// The same stack.
+    Stack(StackId),
+    /// The same block size.
+    Size(Bytes),
+}
+
+/// Live blocks of one origin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// What they share.
+    pub origin: Origin,
+    /// Their bytes, rounding included.
+    pub bytes: Bytes,
+    /// Bytes that the program asked for.
+    pub requested: Bytes,
+    /// How many there are.
+    pub count: u64,
+    /// How many of them were there before the history begins.
+    pub from_before: u64,
+}
+
+/// The live blocks of a moment, largest group first; every block is in exactly one group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Live {
+    /// The groups.
+    pub groups: Vec<Group>,
+    /// Bytes of all groups: `allocated` at that moment.
+    pub bytes: Bytes,
+    /// Blocks of all groups.
+    pub count: u64,
+}
+
+impl Live {
+    /// The largest `top` groups, and what the others add up to: how many groups, blocks and bytes.
+    pub fn top(&self, top: usize) -> (&[Group], Rest) {
+        let (shown, hidden) = self.groups.split_at(top.min(self.groups.len()));
+        let rest = Rest {
+            groups: hidden.len() as u64,
+            bytes: hidden.iter().map(|group| group.bytes).sum(),
+            count: hidden.iter().map(|group| group.count).sum(),
+        };
+        (shown, rest)
+    }
+}
+
+/// The sum of the groups that are not shown one by one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rest {
+    /// How many groups.
+    pub groups: u64,
+    /// Their bytes.
+    pub bytes: Bytes,
+    /// Their blocks.
+    pub count: u64,
+}
+
+/// Groups the blocks that the program holds once `position` events have happened.
+pub fn live(history: &History, sites: &Sites, position: usize, by: Key) -> Live {
+    let mut groups: FxHashMap<Origin, Group> = FxHashMap::default();
+    for life in history.allocated_at(position) {
+        let origin = match by {
+            Key::Site => Origin::Site(match (sites.of(life.stack), life.born()) {
+                (Site::Unknown, None) => Site::Before,
+                (site, _) => site,
+            }),
+            Key::Stack => Origin::Stack(life.stack),
+            Key::Size => Origin::Size(life.size),
+        };
+        let group = groups.entry(origin).or_insert(Group {
+            origin,
+            bytes: Bytes::ZERO,
+            requested: Bytes::ZERO,
+            count: 0,
+            from_before: 0,
+        });
+        group.bytes += life.size;
+        group.requested += life.requested;
+        group.count += 1;
+        group.from_before += u64::from(life.born().is_none());
+    }
+    let mut groups: Vec<Group> = groups.into_values().collect();
+    groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.origin.cmp(&b.origin)));
+    Live {
+        bytes: groups.iter().map(|group| group.bytes).sum(),
+        count: groups.iter().map(|group| group.count).sum(),
+        groups,
+    }
+}

@@ -1,0 +1,170 @@
+//! The arguments of every command, with their help.
+
+use analysis::{Key, Moment};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use std::path::PathBuf;
+
+/// Why your PyTorch job ran out of GPU memory, and which line to change.
+#[derive(Parser, Debug)]
+#[command(name = "oomph", version, about, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_help = "\
+Record a snapshot in your program:
+  torch.cuda.memory._record_memory_history(stacks=\"python\")
+  …
+  torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")
+then ask:
+  oomph report snapshot.pickle
+
+Exit codes: 0 fine, 1 findings, 2 could not do it.")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    /// When to use colour (NO_COLOR is respected)
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub(crate) color: Color,
+}
+
+/// When to colour the output.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Color {
+    /// If it goes to a terminal
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// What fills the GPU's memory, and where it comes from
+    Report(ReportArgs),
+    /// The events, blocks, segments, frames and stacks as tables for other tools
+    Export(ExportArgs),
+    /// A completion script for your shell
+    #[command(after_help = "Example:\n  oomph completions bash > ~/.local/share/bash-completion/completions/oomph")]
+    Completions(CompletionsArgs),
+    /// The manual page
+    #[command(after_help = "Example:\n  oomph man > ~/.local/share/man/man1/oomph.1")]
+    Man(ManArgs),
+}
+
+/// What INPUT may be, in the help of every command that takes one.
+pub(crate) const INPUT_HELP: &str = "Snapshots: pickles of any protocol, `torch.save` zips, JSON, each plain or \
+    under gzip, xz or zstd; a folder or a glob of them; `-` for standard input";
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  oomph report snapshot.pickle                 the first screen
+  oomph report --at end --by stack a.pickle    what is left at the end, by whole call stack
+  oomph report --at 1200 --top 30 a.pickle     what was live just after event 1,200
+  oomph report --summary a.pickle              the table of torch.cuda.memory_summary()
+  oomph report --json ranks/*.pickle | jq .    for programs")]
+pub(crate) struct ReportArgs {
+    #[arg(required = true, value_name = "INPUT", help = INPUT_HELP)]
+    pub(crate) inputs: Vec<PathBuf>,
+
+    /// Moment to look at: peak, oom, end, or the number of an event
+    #[arg(long, value_name = "MOMENT", default_value = "peak", value_parser = moment)]
+    pub(crate) at: Moment,
+
+    /// What to group live memory by
+    #[arg(long, value_enum, value_name = "KEY", default_value_t = By::Site)]
+    pub(crate) by: By,
+
+    /// How many groups to show; the rest is summed
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) top: usize,
+
+    /// Print the table of `torch.cuda.memory_summary()`, recomputed from the file
+    #[arg(long, conflicts_with_all = ["at", "by", "top"])]
+    pub(crate) summary: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What to group live memory by.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    /// The line of your own code
+    Site,
+    /// The whole call stack
+    Stack,
+    /// The size of the block
+    Size,
+}
+
+impl From<By> for Key {
+    fn from(by: By) -> Key {
+        match by {
+            By::Site => Key::Site,
+            By::Stack => Key::Stack,
+            By::Size => Key::Size,
+        }
+    }
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    match text {
+        "peak" => Ok(Moment::Peak),
+        "oom" => Ok(Moment::Oom),
+        "end" => Ok(Moment::End),
+        _ => text
+            .replace([',', '_'], "")
+            .parse()
+            .map(Moment::Event)
+            .map_err(|_| "expected peak, oom, end or the number of an event".to_owned()),
+    }
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  oomph export --to parquet -o tables/ snapshot.pickle     one file per table
+  oomph export --to sqlite -o snapshot.db snapshot.pickle
+  oomph export --to perfetto -o trace.pftrace snapshot.pickle   then open it in ui.perfetto.dev
+
+The tables and their columns are described in docs/tables.md.")]
+pub(crate) struct ExportArgs {
+    #[arg(value_name = "INPUT", help = "A snapshot: pickle, `torch.save` zip or JSON, plain or compressed; `-` for \
+        standard input")]
+    pub(crate) input: PathBuf,
+
+    /// Format of the output
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) to: Format,
+
+    /// File to write; for parquet and arrow a folder, which gets one file per table
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+}
+
+/// A format of `oomph export`.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Format {
+    /// Apache Parquet, one file per table
+    Parquet,
+    /// Arrow IPC (Feather), one file per table
+    Arrow,
+    /// One SQLite database
+    Sqlite,
+    /// One JSON document
+    Json,
+    /// A Perfetto trace with memory counters
+    Perfetto,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {}

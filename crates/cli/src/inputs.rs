@@ -1,0 +1,182 @@
+//! From what the user typed to snapshots: files, folders, globs, standard input.
+
+use crate::terminal::{Failure, Terminal};
+use indicatif::{ProgressBar, ProgressStyle};
+use snapshot::Snapshot;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A snapshot and the name to show for it.
+pub(crate) struct Input {
+    pub(crate) name: String,
+    pub(crate) snapshot: Snapshot,
+}
+
+/// Finds the files that the arguments stand for: folders give the snapshots in them.
+pub(crate) fn expand(arguments: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for argument in arguments {
+        if argument.is_dir() {
+            files.extend(in_folder(argument)?);
+        } else {
+            files.push(argument.clone());
+        }
+    }
+    Ok(files)
+}
+
+fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let unreadable = |error: io::Error| {
+        Failure::new(
+            format!("the folder `{}` cannot be read", folder.display()),
+            Some(error.to_string()),
+            Some("check its permissions"),
+        )
+    };
+    let mut files = Vec::new();
+    let mut others = 0;
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.is_file() && looks_like_a_snapshot(&path) {
+            files.push(path);
+        } else {
+            others += 1;
+        }
+    }
+    if files.is_empty() {
+        return Err(Failure::new(
+            format!("the folder `{}` has no snapshots", folder.display()),
+            Some(format!(
+                "looked for *.pickle, *.pkl, *.pt and *.json, also with .gz, .xz or .zst; found {others} other entries"
+            )),
+            Some("name the file itself if it has another ending"),
+        )
+        .into());
+    }
+    files.sort_by_key(|path| natural_key(path));
+    Ok(files)
+}
+
+fn looks_like_a_snapshot(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let name = ["gz", "xz", "zst"]
+        .iter()
+        .find_map(|packed| name.strip_suffix(packed)?.strip_suffix('.'))
+        .unwrap_or(&name);
+    ["pickle", "pkl", "pt", "json"].iter().any(|ending| name.strip_suffix(ending).is_some_and(|stem| stem.ends_with('.')))
+}
+
+/// Orders `rank2` before `rank10`: digits count as numbers.
+fn natural_key(path: &Path) -> Vec<(String, u64)> {
+    let name = path.to_string_lossy();
+    let mut parts = Vec::new();
+    let mut rest: &str = &name;
+    while !rest.is_empty() {
+        let text_end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (text, after) = rest.split_at(text_end);
+        let digits_end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        let (digits, after) = after.split_at(digits_end);
+        parts.push((text.to_owned(), digits.parse().unwrap_or(u64::MAX)));
+        rest = after;
+    }
+    parts
+}
+
+/// Reads one snapshot; `-` is standard input.
+pub(crate) fn load(path: &Path, terminal: &Terminal) -> anyhow::Result<Input> {
+    let is_stdin = path == Path::new("-");
+    let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
+    let fail = |error: snapshot::Error| anyhow::Error::from(Failure::reading(&name, &error));
+    let snapshot = if is_stdin {
+        if io::stdin().is_terminal() {
+            terminal.say("reading a snapshot from standard input …");
+        }
+        snapshot::read(io::stdin().lock()).map_err(fail)?
+    } else {
+        let (file, length) = open(path).map_err(fail)?;
+        snapshot::read(Progress::new(file, length, &name)).map_err(fail)?
+    };
+    Ok(Input { name, snapshot })
+}
+
+fn open(path: &Path) -> Result<(File, u64), snapshot::Error> {
+    let file = snapshot::open_file(path)?;
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    Ok((file, length))
+}
+
+/// Passes bytes on and, once that has taken a second, shows how far it is.
+struct Progress {
+    file: File,
+    length: u64,
+    name: String,
+    begun: Instant,
+    read: u64,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    fn new(file: File, length: u64, name: &str) -> Progress {
+        Progress { file, length, name: name.to_owned(), begun: Instant::now(), read: 0, bar: None }
+    }
+
+    fn show(&mut self) {
+        let style = ProgressStyle::with_template("reading {msg} {bar:30} {bytes} of {total_bytes}, {eta} left")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::new(self.length).with_style(style).with_message(self.name.clone());
+        bar.set_position(self.read);
+        self.bar = Some(bar);
+    }
+}
+
+impl Read for Progress {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(into)?;
+        self.read += count as u64;
+        match &self.bar {
+            Some(bar) => bar.set_position(self.read),
+            // indicatif draws nothing where stderr is not a terminal.
+            None if self.begun.elapsed() > Duration::from_secs(1) => self.show(),
+            None => {}
+        }
+        Ok(count)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_in_numeric_order() {
+        let mut names = vec!["r/rank10.pickle", "r/rank2.pickle", "r/rank1.pickle"];
+        names.sort_by_key(|name| natural_key(Path::new(name)));
+        assert_eq!(names, ["r/rank1.pickle", "r/rank2.pickle", "r/rank10.pickle"]);
+    }
+
+    #[test]
+    fn snapshots_are_known_by_their_endings() {
+        for (name, expected) in [
+            ("a.pickle", true),
+            ("a.PICKLE.XZ", true),
+            ("rank0.pt.zst", true),
+            ("dump.json.gz", true),
+            ("a.truth.json", true),
+            ("notes.txt", false),
+            ("pickle", false),
+            ("a.tar.gz", false),
+        ] {
+            assert_eq!(looks_like_a_snapshot(Path::new(name)), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The command line: arguments in, text, JSON or files out, and an exit code.
+//!
+//! [`run`] serves the binary and the console script of the wheel. Each command loads, makes one call, and
+//! shows the result; stdout is data, stderr is talk.
+
+mod args;
+mod commands;
+mod inputs;
+mod terminal;
+
+use args::{Cli, Command};
+use clap::Parser;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use terminal::{Failure, Terminal};
+
+/// Runs `oomph` with these arguments (the first is the program's name). Exit codes: 0 fine, 1 findings, 2 could
+/// not do it.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are not failures; a broken pipe while printing them is nobody's concern.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let mut terminal = Terminal::new(cli.color);
+    let result = match &cli.command {
+        Command::Report(args) => commands::report::run(args, &mut terminal),
+        Command::Export(args) => commands::export::run(args, &mut terminal),
+        Command::Completions(args) => commands::generate::completions(args, &mut terminal),
+        Command::Man(args) => commands::generate::man(args, &mut terminal),
+    };
+    match result.and_then(|code| terminal.flush().map(|()| code)) {
+        Ok(code) => code,
+        // `oomph report … | head` closes the pipe: the reader has what it wanted.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal.failure(&Failure::from(error));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

@@ -1,0 +1,131 @@
+//! Where output goes: data to stdout, talk to stderr, colour only where somebody sees it.
+
+use crate::args::Color;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+/// The two streams of the process, and what they can show.
+pub(crate) struct Terminal {
+    out: BufWriter<StdoutLock<'static>>,
+    color: bool,
+    error_color: bool,
+}
+
+/// How a piece of text should look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Style {
+    Bold,
+    Dim,
+    Red,
+    Yellow,
+    Cyan,
+}
+
+impl Style {
+    fn code(self) -> &'static str {
+        match self {
+            Style::Bold => "1",
+            Style::Dim => "2",
+            Style::Red => "1;31",
+            Style::Yellow => "33",
+            Style::Cyan => "36",
+        }
+    }
+}
+
+impl Terminal {
+    pub(crate) fn new(color: Color) -> Terminal {
+        let wanted = |is_terminal: bool| match color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => {
+                is_terminal
+                    && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+                    && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+            }
+        };
+        Terminal {
+            color: wanted(io::stdout().is_terminal()),
+            error_color: wanted(io::stderr().is_terminal()),
+            out: BufWriter::new(io::stdout().lock()),
+        }
+    }
+
+    /// The stream for data.
+    pub(crate) fn out(&mut self) -> &mut impl Write {
+        &mut self.out
+    }
+
+    /// `text` in `style`, where stdout shows colour.
+    pub(crate) fn paint(&self, style: Style, text: &str) -> String {
+        paint(self.color, style, text)
+    }
+
+    pub(crate) fn flush(&mut self) -> anyhow::Result<()> {
+        Ok(self.out.flush()?)
+    }
+
+    /// Says something that is not data.
+    #[allow(clippy::print_stderr)] // this is the one place that talks
+    pub(crate) fn say(&self, text: &str) {
+        eprintln!("{text}");
+    }
+
+    /// Says why something could not be done.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        let label = |style, text| paint(self.error_color, style, text);
+        self.say(&format!("{} {}", label(Style::Red, "error:"), failure.what));
+        if let Some(cause) = &failure.cause {
+            self.say(&format!("  {} {cause}", label(Style::Dim, "cause:")));
+        }
+        if let Some(hint) = &failure.hint {
+            self.say(&format!("{} {hint}", label(Style::Cyan, "hint:")));
+        }
+    }
+}
+
+fn paint(color: bool, style: Style, text: &str) -> String {
+    if color { format!("\x1b[{}m{text}\x1b[0m", style.code()) } else { text.to_owned() }
+}
+
+/// What could not be done, why, and the way out.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    what: String,
+    cause: Option<String>,
+    hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(what: impl Into<String>, cause: Option<String>, hint: Option<&str>) -> Failure {
+        Failure { what: what.into(), cause, hint: hint.map(str::to_owned) }
+    }
+
+    /// A file that could not be read as a snapshot.
+    pub(crate) fn reading(name: &str, error: &snapshot::Error) -> Failure {
+        Failure {
+            what: format!("`{name}` {}", error.what),
+            cause: Some(error.cause.clone()),
+            hint: Some(error.hint.clone()),
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        match error.downcast::<Failure>() {
+            Ok(failure) => failure,
+            Err(error) => {
+                let cause = error.chain().skip(1).map(ToString::to_string).collect::<Vec<_>>().join(": ");
+                Failure { what: error.to_string(), cause: (!cause.is_empty()).then_some(cause), hint: None }
+            }
+        }
+    }
+}
