@@ -89,10 +89,8 @@ pub struct Pool {
 impl Device<'_> {
     /// The counters of every pool and stream at the end; pools that hold nothing any more are left out.
     pub fn pools_at_end(&self) -> Vec<(Pool, Counters)> {
-        let mut cursor = self.history.cursor(self.snapshot);
-        cursor.seek(self.history.len());
         let mut pools: BTreeMap<Pool, Counters> = BTreeMap::new();
-        for (region, counters) in cursor.regions() {
+        for (region, counters) in self.history.regions.iter().zip(&self.history.region_ends) {
             let pool = Pool {
                 pool: region.pool,
                 stream: region.stream,

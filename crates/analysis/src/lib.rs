@@ -3,8 +3,10 @@
 
 mod device;
 mod live;
+mod retries;
 mod site;
 
 pub use device::{Device, Moment, Pool, devices};
 pub use live::{Group, Key, Live, Origin, Rest, live};
+pub use retries::retries;
 pub use site::{Site, Sites};

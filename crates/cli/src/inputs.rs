@@ -93,10 +93,10 @@ pub(crate) fn load(path: &Path, terminal: &Terminal) -> anyhow::Result<Input> {
         if io::stdin().is_terminal() {
             terminal.say("reading a snapshot from standard input …");
         }
-        snapshot::read(io::stdin().lock()).map_err(fail)?
+        snapshot::read(io::stdin(), None).map_err(fail)?
     } else {
         let (file, length) = open(path).map_err(fail)?;
-        snapshot::read(Progress::new(file, length, &name)).map_err(fail)?
+        snapshot::read(Progress::new(file, length, &name), Some(length)).map_err(fail)?
     };
     Ok(Input { name, snapshot })
 }

@@ -4,7 +4,7 @@ use crate::bytes::Bytes;
 use crate::settings::{Settings, Shape};
 use crate::snapshot::Snapshot;
 use crate::stacks::{Frame, FrameId, StackId, Stacks};
-use crate::tables::{Annotation, Block, BlockState, Context, Events, PoolId, Segment, Trace};
+use crate::tables::{Annotation, Block, BlockState, Context, Events, PoolId, Rows, Segment, Trace};
 use crate::text::{StrId, Strings};
 use crate::words;
 use std::collections::BTreeMap;
@@ -100,8 +100,6 @@ pub(crate) struct Builder {
     pub(crate) settings: Settings,
     pub(crate) shape: Shape,
     pub(crate) traces: Vec<Trace>,
-    last_context: (Context, u32),
-    last_time: i64,
     unknown_keys: BTreeMap<(Table, StrId), u64>,
     missing: BTreeMap<(Table, &'static str), u64>,
     odd_values: BTreeMap<(Table, StrId), u64>,
@@ -110,21 +108,16 @@ pub(crate) struct Builder {
 
 impl Builder {
     pub(crate) fn new() -> Builder {
-        let mut events = Events::default();
-        let context = Context::default();
-        let id = events.intern_context(context);
         Builder {
             strings: Strings::with(words::WORDS),
-            stacks: Stacks::new(),
-            events,
+            stacks: Stacks::default(),
+            events: Events::default(),
             blocks: Vec::new(),
             segments: Vec::new(),
             annotations: Vec::new(),
             settings: Settings::default(),
             shape: Shape::default(),
             traces: Vec::new(),
-            last_context: (context, id),
-            last_time: 0,
             unknown_keys: BTreeMap::new(),
             missing: BTreeMap::new(),
             odd_values: BTreeMap::new(),
@@ -158,34 +151,26 @@ impl Builder {
         if fields.action == StrId::EMPTY {
             self.missing_key(Table::Event, "action");
         }
-        self.complete_event(fields.action, addr, size, fields.time_us, fields.stack, fields.context)
-    }
-
-    /// Adds a row whose keys were all there.
-    #[inline]
-    pub(crate) fn complete_event(
-        &mut self,
-        action: StrId,
-        addr: u64,
-        size: u64,
-        time_us: Option<i64>,
-        stack: StackId,
-        context: Context,
-    ) -> u32 {
-        let code = self.events.action_code(action);
+        let code = self.events.action_code(fields.action);
         // An event without a time keeps its place: it happened when the one before it did.
-        self.shape.time_us |= time_us.is_some();
-        self.last_time = time_us.unwrap_or(self.last_time);
-        if self.last_context.0 != context {
-            self.last_context = (context, self.events.intern_context(context));
-            self.note_shape(&context);
-        }
-        self.events.push(code, addr, size, self.last_time, stack, self.last_context.1)
+        self.shape.time_us |= fields.time_us.is_some();
+        let time_us = fields.time_us.unwrap_or_else(|| self.events.last_time());
+        let context = self.context(fields.context);
+        self.events.push(code, addr, size, time_us, fields.stack, context)
     }
 
-    fn note_shape(&mut self, context: &Context) {
+    /// Adds rows whose keys were all there, time included; their stacks and contexts are given by number.
+    pub(crate) fn add_rows(&mut self, rows: &Rows, stacks: &[StackId], contexts: &[u32]) {
+        self.shape.time_us |= rows.len() > 0;
+        self.events.extend(rows, stacks, contexts);
+    }
+
+    /// The number of a context, new or known.
+    pub(crate) fn context(&mut self, context: Context) -> u32 {
         self.shape.compile_context |= context.compile_context != StrId::EMPTY;
+        self.shape.user_metadata |= context.has_user_metadata;
         self.shape.event_pool |= context.pool.is_some();
+        self.events.intern_context(context)
     }
 
     #[cold]

@@ -9,7 +9,9 @@ use std::path::Path;
 
 /// Reads the snapshot in the file at `path`.
 pub fn open(path: &Path) -> Result<Snapshot, Error> {
-    read(open_file(path)?)
+    let file = open_file(path)?;
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    read(file, Some(length))
 }
 
 /// Opens the file at `path` for [`read`], with our words for what may go wrong.
@@ -21,12 +23,12 @@ pub fn open_file(path: &Path) -> Result<File, Error> {
 }
 
 /// Reads a snapshot from a stream: a pickle of any protocol, the zip of `torch.save`, JSON, or one of these
-/// under gzip, xz or zstd.
-pub fn read(stream: impl Read) -> Result<Snapshot, Error> {
-    layer(Box::new(stream), 0)
+/// under gzip, xz or zstd. `length` is the stream's, where it is known; it only makes reading faster.
+pub fn read(stream: impl Read + Send, length: Option<u64>) -> Result<Snapshot, Error> {
+    layer(Box::new(stream), length, 0)
 }
 
-type Stream<'a> = Box<dyn Read + 'a>;
+type Stream<'a> = Box<dyn Read + Send + 'a>;
 
 /// Compressions around compressions beyond this are somebody's joke.
 const MAX_LAYERS: u32 = 4;
@@ -41,7 +43,7 @@ enum Format {
     Pickle,
 }
 
-fn layer(mut stream: Stream<'_>, depth: u32) -> Result<Snapshot, Error> {
+fn layer(mut stream: Stream<'_>, length: Option<u64>, depth: u32) -> Result<Snapshot, Error> {
     let mut head = Vec::with_capacity(512);
     stream.by_ref().take(512).read_to_end(&mut head).map_err(Error::io)?;
     let format = recognise(&head)?;
@@ -49,16 +51,17 @@ fn layer(mut stream: Stream<'_>, depth: u32) -> Result<Snapshot, Error> {
         return Err(Error::not_a_snapshot(format!("it is compressed more than {MAX_LAYERS} times over")));
     }
     let stream = Cursor::new(head).chain(stream);
+    // How much compressed data becomes is not known, but hardly less than it is.
     match format {
-        Format::Gzip => layer(Box::new(flate2::read::MultiGzDecoder::new(stream)), depth + 1),
-        Format::Xz => layer(Box::new(liblzma::read::XzDecoder::new_multi_decoder(stream)), depth + 1),
+        Format::Gzip => layer(Box::new(flate2::read::MultiGzDecoder::new(stream)), length, depth + 1),
+        Format::Xz => layer(Box::new(liblzma::read::XzDecoder::new_multi_decoder(stream)), length, depth + 1),
         Format::Zstd => {
             let decoder = zstd::stream::read::Decoder::new(stream).map_err(Error::io)?;
-            layer(Box::new(decoder), depth + 1)
+            layer(Box::new(decoder), length, depth + 1)
         }
-        Format::Zip => zip(stream),
+        Format::Zip => zip(stream, length),
         Format::Json => json::read(BufReader::with_capacity(128 << 10, stream)),
-        Format::Pickle => pickle::read(stream),
+        Format::Pickle => pickle::read(stream, length),
     }
 }
 
@@ -116,14 +119,14 @@ fn shown(head: &[u8]) -> String {
 
 /// The pickle inside the zip that `torch.save` writes. The entries are read in file order, without the directory
 /// at the end, so that a zip inside a compressed stream works too.
-fn zip(mut stream: impl Read) -> Result<Snapshot, Error> {
+fn zip(mut stream: impl Read + Send, length: Option<u64>) -> Result<Snapshot, Error> {
     let mut names = Vec::new();
     loop {
         match zip::read::read_zipfile_from_stream(&mut stream) {
             Ok(Some(entry)) => {
                 let name = entry.name().map_or_else(|_| "?".to_owned(), |name| name.into_owned());
                 if name == "data.pkl" || name.ends_with("/data.pkl") {
-                    return pickle::read(entry);
+                    return pickle::read(entry, length);
                 }
                 if names.len() < 5 {
                     names.push(format!("`{}`", name.escape_debug()));

@@ -316,7 +316,7 @@ visitor!(EventRow, (), "an event", {
                 "frames" => fields.stack = map.next_value_seed(StackOf(reader))?,
                 "compile_context" => fields.context.compile_context = map.next_value_seed(Text(reader))?,
                 "user_metadata" => {
-                    reader.builder.shape.user_metadata = true;
+                    fields.context.has_user_metadata = true;
                     fields.context.user_metadata = map.next_value_seed(Text(reader))?;
                 }
                 "pool_id" => {

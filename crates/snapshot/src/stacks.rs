@@ -41,8 +41,9 @@ pub struct Stacks {
     hasher: FxBuildHasher,
 }
 
-impl Stacks {
-    pub(crate) fn new() -> Stacks {
+impl Default for Stacks {
+    /// Only the empty stack.
+    fn default() -> Stacks {
         let mut stacks = Stacks {
             frames: Vec::new(),
             frame_index: FxHashMap::default(),
@@ -54,7 +55,9 @@ impl Stacks {
         stacks.intern(&[]);
         stacks
     }
+}
 
+impl Stacks {
     /// The frame's function, file and line.
     pub fn frame(&self, id: FrameId) -> &Frame {
         &self.frames[id.0 as usize]

@@ -66,6 +66,8 @@ pub struct Context {
     pub compile_context: StrId,
     /// The string set by `_set_memory_metadata`, or empty.
     pub user_metadata: StrId,
+    /// Whether the event had such a string, even an empty one (torch 2.10 and later).
+    pub has_user_metadata: bool,
     /// Pool of the block; recorded from torch 2.12 on.
     pub pool: Option<PoolId>,
     /// Frames of the forward pass (torch 2.11 and later, rarely set), one per line.
@@ -100,96 +102,41 @@ pub struct Event {
     pub context: u32,
 }
 
-/// All events of all devices, one column per field. [`Trace`] says which rows belong to a device.
+/// Fixed-width columns: one row per event, one vector per field.
 #[derive(Default)]
-pub struct Events {
+pub(crate) struct Rows {
     action: Vec<u8>,
     addr: Vec<u64>,
     size: Vec<u64>,
     time_us: Vec<i64>,
     stack: Vec<StackId>,
     context: Vec<u32>,
-    contexts: Vec<Context>,
-    context_index: HashMap<Context, u32, FxBuildHasher>,
-    other_actions: Vec<StrId>,
 }
 
 /// Bytes that one event takes in the columns.
-pub(crate) const EVENT_WIDTH: usize = 1 + 8 + 8 + 8 + 4 + 4;
+const ROW_WIDTH: usize = 1 + 8 + 8 + 8 + 4 + 4;
 
-impl Events {
-    /// Number of rows, all devices together.
-    pub fn len(&self) -> usize {
+impl Rows {
+    pub(crate) fn len(&self) -> usize {
         self.action.len()
     }
 
-    /// Whether nothing was recorded.
-    pub fn is_empty(&self) -> bool {
-        self.action.is_empty()
+    pub(crate) fn clear(&mut self) {
+        self.action.clear();
+        self.addr.clear();
+        self.size.clear();
+        self.time_us.clear();
+        self.stack.clear();
+        self.context.clear();
     }
 
-    /// Row `row`.
-    #[inline]
-    pub fn get(&self, row: usize) -> Event {
-        Event {
-            action: Action::from_code(self.action[row]),
-            addr: self.addr[row],
-            size: Bytes(self.size[row]),
-            time_us: self.time_us[row],
-            stack: self.stack[row],
-            context: self.context[row],
-        }
-    }
-
-    /// The stream, pool and labels behind [`Event::context`].
-    #[inline]
-    pub fn context(&self, context: u32) -> &Context {
-        &self.contexts[context as usize]
-    }
-
-    /// Every different context.
-    pub fn contexts(&self) -> &[Context] {
-        &self.contexts
-    }
-
-    /// Names of the actions that this version does not know.
-    pub fn other_actions(&self) -> &[StrId] {
-        &self.other_actions
-    }
-
-    /// The name of an action as it stands in the file.
-    pub fn action_name(&self, action: Action) -> StrId {
-        match action {
-            Action::Other(index) => self.other_actions[index as usize],
-            known => {
-                let place = KNOWN.iter().position(|&other| other == known).unwrap_or(0);
-                StrId(words::ALLOC.0 + place as u32)
-            }
-        }
-    }
-
-    /// The code that stands for the action `name` in the column.
-    pub(crate) fn action_code(&mut self, name: StrId) -> u8 {
-        if (words::ALLOC.0..=words::ANNOTATE.0).contains(&name.0) {
-            return (name.0 - words::ALLOC.0) as u8;
-        }
-        let place = self.other_actions.iter().position(|&other| other == name).unwrap_or_else(|| {
-            // 240 unknown actions share the column's byte; any further ones share the last.
-            if self.other_actions.len() < 240 {
-                self.other_actions.push(name);
-            }
-            self.other_actions.len() - 1
-        });
-        (KNOWN.len() + place) as u8
-    }
-
-    pub(crate) fn intern_context(&mut self, context: Context) -> u32 {
-        let next = self.contexts.len() as u32;
-        let id = *self.context_index.entry(context).or_insert(next);
-        if id == next {
-            self.contexts.push(context);
-        }
-        id
+    fn reserve(&mut self, rows: usize) {
+        self.action.reserve(rows);
+        self.addr.reserve(rows);
+        self.size.reserve(rows);
+        self.time_us.reserve(rows);
+        self.stack.reserve(rows);
+        self.context.reserve(rows);
     }
 
     #[inline]
@@ -212,47 +159,215 @@ impl Events {
         row
     }
 
+    /// Appends rows whose stacks and contexts have other numbers.
+    fn extend(&mut self, rows: &Rows, stacks: &[StackId], contexts: &[u32]) {
+        self.action.extend_from_slice(&rows.action);
+        self.addr.extend_from_slice(&rows.addr);
+        self.size.extend_from_slice(&rows.size);
+        self.time_us.extend_from_slice(&rows.time_us);
+        self.stack.extend(rows.stack.iter().map(|stack| stacks[stack.0 as usize]));
+        self.context.extend(rows.context.iter().map(|&context| contexts[context as usize]));
+    }
+
+    fn push_copy(&mut self, row: usize) {
+        self.push(
+            self.action[row],
+            self.addr[row],
+            self.size[row],
+            self.time_us[row],
+            self.stack[row],
+            self.context[row],
+        );
+    }
+
+    /// Puts the rows of `range` into the order given by `order`, which has the same rows.
+    fn permute(&mut self, range: Range<usize>, order: &[usize]) {
+        fn column<T: Copy>(values: &mut [T], range: Range<usize>, order: &[usize]) {
+            let sorted: Vec<T> = order.iter().map(|&row| values[row]).collect();
+            values[range].copy_from_slice(&sorted);
+        }
+        column(&mut self.action, range.clone(), order);
+        column(&mut self.addr, range.clone(), order);
+        column(&mut self.size, range.clone(), order);
+        column(&mut self.time_us, range.clone(), order);
+        column(&mut self.stack, range.clone(), order);
+        column(&mut self.context, range, order);
+    }
+}
+
+/// Every different [`Context`], once.
+#[derive(Default)]
+pub(crate) struct ContextTable {
+    contexts: Vec<Context>,
+    index: HashMap<Context, u32, FxBuildHasher>,
+    last: u32,
+}
+
+impl ContextTable {
+    pub(crate) fn all(&self) -> &[Context] {
+        &self.contexts
+    }
+
+    /// The number of `context`, new or known; nearly always that of the event before.
+    #[inline]
+    pub(crate) fn intern(&mut self, context: Context) -> u32 {
+        if self.contexts.get(self.last as usize) != Some(&context) {
+            let next = self.contexts.len() as u32;
+            self.last = *self.index.entry(context).or_insert(next);
+            if self.last == next {
+                self.contexts.push(context);
+            }
+        }
+        self.last
+    }
+
+    pub(crate) fn footprint(&self) -> usize {
+        self.contexts.len() * size_of::<Context>() + self.index.capacity() * (size_of::<Context>() + 5)
+    }
+}
+
+/// The column code of an action that every version knows.
+#[inline]
+pub(crate) fn known_action(name: StrId) -> Option<u8> {
+    (words::ALLOC.0..=words::ANNOTATE.0).contains(&name.0).then(|| (name.0 - words::ALLOC.0) as u8)
+}
+
+/// All events of all devices. [`Trace`] says which rows belong to a device.
+#[derive(Default)]
+pub struct Events {
+    rows: Rows,
+    contexts: ContextTable,
+    other_actions: Vec<StrId>,
+}
+
+impl Events {
+    /// Number of rows, all devices together.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Row `row`.
+    #[inline]
+    pub fn get(&self, row: usize) -> Event {
+        Event {
+            action: Action::from_code(self.rows.action[row]),
+            addr: self.rows.addr[row],
+            size: Bytes(self.rows.size[row]),
+            time_us: self.rows.time_us[row],
+            stack: self.rows.stack[row],
+            context: self.rows.context[row],
+        }
+    }
+
+    /// The stream, pool and labels behind [`Event::context`].
+    #[inline]
+    pub fn context(&self, context: u32) -> &Context {
+        &self.contexts.contexts[context as usize]
+    }
+
+    /// Every different context.
+    pub fn contexts(&self) -> &[Context] {
+        self.contexts.all()
+    }
+
+    /// Names of the actions that this version does not know.
+    pub fn other_actions(&self) -> &[StrId] {
+        &self.other_actions
+    }
+
+    /// The name of an action as it stands in the file.
+    pub fn action_name(&self, action: Action) -> StrId {
+        match action {
+            Action::Other(index) => self.other_actions[index as usize],
+            known => {
+                let place = KNOWN.iter().position(|&other| other == known).unwrap_or(0);
+                StrId(words::ALLOC.0 + place as u32)
+            }
+        }
+    }
+
+    /// The code that stands for the action `name` in the column.
+    pub(crate) fn action_code(&mut self, name: StrId) -> u8 {
+        known_action(name).unwrap_or_else(|| {
+            let place = self.other_actions.iter().position(|&other| other == name).unwrap_or_else(|| {
+                // 240 unknown actions share the column's byte; any further ones share the last.
+                if self.other_actions.len() < 240 {
+                    self.other_actions.push(name);
+                }
+                self.other_actions.len() - 1
+            });
+            (KNOWN.len() + place) as u8
+        })
+    }
+
+    pub(crate) fn intern_context(&mut self, context: Context) -> u32 {
+        self.contexts.intern(context)
+    }
+
+    pub(crate) fn push(
+        &mut self,
+        action: u8,
+        addr: u64,
+        size: u64,
+        time_us: i64,
+        stack: StackId,
+        context: u32,
+    ) -> u32 {
+        self.rows.push(action, addr, size, time_us, stack, context)
+    }
+
+    /// Appends rows that were decoded with numbers of their own for stacks and contexts.
+    pub(crate) fn extend(&mut self, rows: &Rows, stacks: &[StackId], contexts: &[u32]) {
+        self.rows.extend(rows, stacks, contexts);
+    }
+
+    pub(crate) fn set_stack(&mut self, row: usize, stack: StackId) {
+        self.rows.stack[row] = stack;
+    }
+
+    /// How many of the rows allocate a block.
+    pub(crate) fn allocations(&self, rows: Range<usize>) -> usize {
+        self.rows.action[rows].iter().filter(|&&code| KNOWN.get(code as usize) == Some(&Action::Alloc)).count()
+    }
+
+    /// Claims room for `rows` more.
+    pub(crate) fn reserve(&mut self, rows: usize) {
+        self.rows.reserve(rows);
+    }
+
+    /// Time of the newest row.
+    pub(crate) fn last_time(&self) -> i64 {
+        self.rows.time_us.last().copied().unwrap_or(0)
+    }
+
     /// Appends copies of `rows`, in that order, and says where they are now.
     pub(crate) fn copy_rows(&mut self, rows: impl Iterator<Item = u32>) -> Range<usize> {
         let start = self.len();
         for row in rows {
-            let row = row as usize;
-            self.push(
-                self.action[row],
-                self.addr[row],
-                self.size[row],
-                self.time_us[row],
-                self.stack[row],
-                self.context[row],
-            );
+            self.rows.push_copy(row as usize);
         }
         start..self.len()
     }
 
     /// Sorts the rows of one trace by time where they are not; says whether it had to.
-    pub(crate) fn sort_by_time(&mut self, rows: Range<usize>) -> bool {
-        if self.time_us[rows.clone()].is_sorted() {
+    pub(crate) fn sort_by_time(&mut self, range: Range<usize>) -> bool {
+        let times = &self.rows.time_us;
+        if times[range.clone()].is_sorted() {
             return false;
         }
-        let mut order: Vec<usize> = rows.clone().collect();
-        order.sort_by_key(|&row| self.time_us[row]);
-        fn permute<T: Copy>(column: &mut [T], start: usize, order: &[usize]) {
-            let sorted: Vec<T> = order.iter().map(|&row| column[row]).collect();
-            column[start..start + order.len()].copy_from_slice(&sorted);
-        }
-        permute(&mut self.action, rows.start, &order);
-        permute(&mut self.addr, rows.start, &order);
-        permute(&mut self.size, rows.start, &order);
-        permute(&mut self.time_us, rows.start, &order);
-        permute(&mut self.stack, rows.start, &order);
-        permute(&mut self.context, rows.start, &order);
+        let mut order: Vec<usize> = range.clone().collect();
+        order.sort_by_key(|&row| times[row]);
+        self.rows.permute(range, &order);
         true
     }
 
     pub(crate) fn footprint(&self) -> usize {
-        self.len() * EVENT_WIDTH
-            + self.contexts.len() * size_of::<Context>()
-            + self.context_index.capacity() * (size_of::<Context>() + 5)
+        self.len() * ROW_WIDTH + self.contexts.footprint()
     }
 }
 

@@ -53,24 +53,24 @@ impl Strings {
         self.ends.is_empty()
     }
 
+    /// The number of `text`, if it is known.
+    pub(crate) fn find(&self, text: &str) -> Option<StrId> {
+        let hash = self.hasher.hash_one(text.as_bytes());
+        self.index.find(hash, |&index| self.get(StrId(index)) == text).map(|&found| StrId(found))
+    }
+
     /// The number of `text`, new or known. A table past 4 GiB of text answers [`StrId::EMPTY`]: the budget of
     /// the reader stops long before.
     pub(crate) fn intern(&mut self, text: &str) -> StrId {
-        let hash = self.hasher.hash_one(text.as_bytes());
-        let (all, ends) = (&self.text, &self.ends);
-        let at = |index: u32| {
-            let start = if index == 0 { 0 } else { ends[index as usize - 1] as usize };
-            &all[start..ends[index as usize] as usize]
-        };
-        if let Some(&found) = self.index.find(hash, |&index| at(index) == text) {
-            return StrId(found);
+        if let Some(found) = self.find(text) {
+            return found;
         }
         let Ok(end) = u32::try_from(self.text.len() + text.len()) else { return StrId::EMPTY };
         let id = self.ends.len() as u32;
         self.text.push_str(text);
         self.ends.push(end);
         let (all, ends, hasher) = (&self.text, &self.ends, &self.hasher);
-        self.index.insert_unique(hash, id, |&index| {
+        self.index.insert_unique(hasher.hash_one(text.as_bytes()), id, |&index| {
             let start = if index == 0 { 0 } else { ends[index as usize - 1] as usize };
             hasher.hash_one(&all.as_bytes()[start..ends[index as usize] as usize])
         });

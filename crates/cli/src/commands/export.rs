@@ -1,10 +1,35 @@
 //! `oomph export`: the tables of a snapshot, for other tools.
 
+use super::report_text::grouped;
 use crate::args::ExportArgs;
-use crate::terminal::Terminal;
+use crate::export::{self, Output};
+use crate::inputs;
+use crate::terminal::{Failure, Terminal};
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
-    let _ = (args, terminal);
-    anyhow::bail!("not built yet")
+    let output = Output::new(args)?;
+    let input = inputs::load(&args.input, terminal)?;
+    let devices = analysis::devices(&input.snapshot);
+    let written = export::write(&input.snapshot, &devices, args.to, &output)
+        .map_err(|error| failure(&output, error))?;
+    let caveats = devices.iter().flat_map(|device| &device.history.caveats).chain(&input.snapshot.caveats);
+    for note in caveats.chain(&written.notes) {
+        terminal.say(&format!("note: {note}"));
+    }
+    let counts: Vec<String> =
+        written.counts.iter().map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
+    terminal.say(&format!("wrote {} to {output}", counts.join(" · ")));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What went wrong below a format's own library is best told by its root: `No space left on device`.
+fn failure(output: &Output, error: anyhow::Error) -> Failure {
+    error.downcast().unwrap_or_else(|error| {
+        Failure::new(
+            format!("`{output}` could not be written"),
+            Some(error.root_cause().to_string()),
+            Some("check the space left on its disk; nothing was left behind"),
+        )
+    })
 }

@@ -1,6 +1,5 @@
 //! The JSON of `oomph report --json`: public and versioned. Fields may be added, none renamed.
 
-use super::summary::retries;
 use crate::args::ReportArgs;
 use crate::terminal::Terminal;
 use analysis::{Device, Group, Key, Moment, Origin, Site};
@@ -309,7 +308,7 @@ fn stats(device: &Device<'_>) -> Map<String, Value> {
     let mut map = Map::new();
     let mut add = |prefix: String, stat: snapshot::Stat| {
         for (field, value) in
-            [("current", stat.current), ("peak", stat.peak), ("allocated", stat.allocated), ("freed", stat.freed)]
+            [("current", stat.current), ("peak", stat.peak), ("allocated", stat.allocated), ("freed", stat.freed())]
         {
             map.insert(format!("{prefix}.{field}"), value.into());
         }
@@ -324,7 +323,7 @@ fn stats(device: &Device<'_>) -> Map<String, Value> {
     map.insert("num_ooms".to_owned(), stats.ooms.into());
     map.insert("num_device_alloc".to_owned(), stats.device_allocs.into());
     map.insert("num_device_free".to_owned(), stats.device_frees.into());
-    if let Some(retries) = retries(device) {
+    if let Some(retries) = analysis::retries(device.snapshot, &device.history) {
         map.insert("num_alloc_retries".to_owned(), retries.into());
     }
     map

@@ -303,7 +303,7 @@ fn blocks(count: u64) -> String {
 }
 
 /// 1234567 → 1,234,567
-fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {

@@ -2,7 +2,7 @@
 
 use crate::terminal::Terminal;
 use analysis::Device;
-use snapshot::{Action, Metric, PoolClass, Stat};
+use snapshot::{Metric, PoolClass, Stat};
 use std::io::Write;
 
 const WIDTH: usize = 75;
@@ -22,17 +22,8 @@ pub(super) fn print(devices: &[Device<'_>], terminal: &mut Terminal) -> anyhow::
     Ok(())
 }
 
-/// `num_alloc_retries`: the trace has no event for a retry, but one that helped leaves the segments it freed and
-/// one that did not leaves an `oom`. Without either there was none.
-pub(super) fn retries(device: &Device<'_>) -> Option<u64> {
-    let history = &device.history;
-    let released = history.rows.clone().any(|row| {
-        matches!(
-            device.snapshot.events.get(row).action,
-            Action::SegmentFree | Action::SegmentUnmap | Action::Oom
-        )
-    });
-    (history.complete && !released).then_some(0)
+fn retries(device: &Device<'_>) -> Option<u64> {
+    analysis::retries(device.snapshot, &device.history)
 }
 
 fn table(device: &Device<'_>) -> String {
@@ -85,7 +76,7 @@ fn row(name: &str, stat: Stat, like: Stat, format: Format) -> String {
         format(stat.current, like.current),
         format(stat.peak, like.peak),
         format(stat.allocated, like.allocated),
-        format(stat.freed, like.freed)
+        format(stat.freed(), like.freed())
     )
 }
 

@@ -17,7 +17,7 @@ pub use stats::{Metric, PoolClass, Stat, Stats};
 use crate::bytes::Bytes;
 use crate::snapshot::Snapshot;
 use crate::stacks::StackId;
-use crate::tables::PoolId;
+use crate::tables::{Action, PoolId};
 use std::ops::Range;
 
 /// Everything that one device's history says, with the sizes that PyTorch took.
@@ -41,6 +41,8 @@ pub struct History {
     pub reserved_peak: Peak,
     /// The counters after the last event.
     pub end: Counters,
+    /// The same for each row of `regions`.
+    pub region_ends: Vec<Counters>,
     /// Allocated bytes before the first event.
     pub start: Bytes,
     /// Highest allocated bytes of each run of [`History::samples_every`] events, for a picture of the course.
@@ -172,6 +174,14 @@ impl History {
     /// A cursor before the first event.
     pub fn cursor<'a>(&'a self, snapshot: &'a Snapshot) -> Cursor<'a> {
         Cursor::new(self, snapshot)
+    }
+
+    /// The row of `lives` that an event with this action is about; `None` for events about segments and for those
+    /// that fit no block.
+    pub fn life_of(&self, event: usize, action: Action) -> Option<usize> {
+        let is_about_a_block =
+            matches!(action, Action::Alloc | Action::FreeRequested | Action::FreeCompleted);
+        (is_about_a_block && self.subjects[event] != NONE).then_some(self.subjects[event] as usize)
     }
 
     /// The blocks that the program holds once `position` events have happened.

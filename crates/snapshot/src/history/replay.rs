@@ -6,7 +6,7 @@
 
 use super::start::{SMALL_SEGMENT, SPLIT_THRESHOLD, Start};
 use super::stats::{Metric, PoolClass, Stats};
-use super::{BEFORE, History, Life, NONE, Peak, Region};
+use super::{BEFORE, Counters, History, Life, NONE, Peak, Region};
 use crate::bytes::Bytes;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -28,6 +28,7 @@ pub(super) fn replay(snapshot: &Snapshot, device: u32, start: Start) -> History 
     let complete = start.blocks.is_empty() && start.segments.is_empty() && !rows.is_empty();
     let mut caveats = start.caveats;
     replay.report(complete, &mut caveats);
+    let region_ends = replay.region_ends();
     History {
         device,
         rows,
@@ -35,6 +36,7 @@ pub(super) fn replay(snapshot: &Snapshot, device: u32, start: Start) -> History 
         lives: replay.lives,
         regions: replay.regions,
         end: replay.stats.counters(),
+        region_ends,
         stats: replay.stats,
         allocated_peak: replay.allocated_peak,
         reserved_peak: replay.reserved_peak,
@@ -81,6 +83,10 @@ struct Replay<'a> {
     arenas: HashMap<(u64, PoolId, bool), u32, FxBuildHasher>,
     lives: Vec<Life>,
     regions: Vec<Region>,
+    /// Reserved bytes of each region.
+    reserved: Vec<u64>,
+    /// The block given back last, while it is not free yet.
+    last_freed: Option<(u64, u32)>,
     subjects: Vec<u32>,
     implied_ends: Vec<(u32, u32)>,
     stats: Stats,
@@ -108,8 +114,10 @@ impl<'a> Replay<'a> {
             free_ends: ByAddress::default(),
             final_pools,
             arenas: HashMap::default(),
-            lives: Vec::new(),
+            lives: Vec::with_capacity(start.blocks.len() + snapshot.events.allocations(snapshot.rows(device))),
             regions: Vec::new(),
+            reserved: Vec::new(),
+            last_freed: None,
             subjects: Vec::with_capacity(snapshot.rows(device).len()),
             implied_ends: Vec::new(),
             stats: Stats::default(),
@@ -133,6 +141,7 @@ impl<'a> Replay<'a> {
                 let region = self.arena(segment.addr, segment.stream, segment.pool, segment.small);
                 self.regions[region as usize].from_start = true;
                 self.regions[region as usize].size += Bytes(segment.size);
+                self.reserved[region as usize] += segment.size;
                 region
             } else {
                 self.stats.increase(Metric::Segment, segment.small, 1);
@@ -271,6 +280,7 @@ impl<'a> Replay<'a> {
     }
 
     fn region(&mut self, region: Region) -> u32 {
+        self.reserved.push(region.size.0);
         self.regions.push(region);
         self.regions.len() as u32 - 1
     }
@@ -280,7 +290,7 @@ impl<'a> Replay<'a> {
         let next = self.regions.len() as u32;
         let index = *self.arenas.entry((stream, pool, small)).or_insert(next);
         if index == next {
-            self.regions.push(Region {
+            self.region(Region {
                 addr,
                 size: Bytes::ZERO,
                 stream,
@@ -314,17 +324,23 @@ impl<'a> Replay<'a> {
 
     #[inline]
     fn alloc(&mut self, index: u32, event: &Event) -> u32 {
-        let piece = match self.pieces.get(&event.addr) {
-            Some(Piece::Free { size, region }) => Some((*size, *region)),
-            _ => self.make_room(index, event),
+        let life = self.lives.len() as u32;
+        let piece = match self.pieces.get_mut(&event.addr) {
+            Some(piece) if let Piece::Free { size, region } = *piece => {
+                *piece = Piece::Used(life);
+                Some((size, region))
+            }
+            _ => {
+                let room = self.make_room(index, event);
+                self.pieces.insert(event.addr, Piece::Used(life));
+                room
+            }
         };
         let rounded = self.settings.round(event.size.0);
-        let life = self.lives.len() as u32;
         let (size, region, small) = match piece {
             Some((available, region)) => {
                 let of = self.regions[region as usize];
                 let size = self.block_size(available, rounded, &of);
-                self.pieces.insert(event.addr, Piece::Used(life));
                 let end = event.addr.saturating_add(available);
                 if size < available {
                     let rest = event.addr.saturating_add(size);
@@ -348,7 +364,6 @@ impl<'a> Replay<'a> {
             }
             None => {
                 self.surprises.unplaced += 1;
-                self.pieces.insert(event.addr, Piece::Used(life));
                 (rounded, NONE, rounded <= SPLIT_THRESHOLD)
             }
         };
@@ -426,6 +441,7 @@ impl<'a> Replay<'a> {
             return NONE;
         }
         self.lives[life as usize].freed = index;
+        self.last_freed = Some((event.addr, life));
         let small = self.is_small(&block);
         self.count_free_request(small, block.size.0);
         life
@@ -433,9 +449,16 @@ impl<'a> Replay<'a> {
 
     #[inline]
     fn free_completed(&mut self, index: u32, event: &Event) -> u32 {
-        let Some(&Piece::Used(life)) = self.pieces.get(&event.addr) else {
-            self.surprises.unknown_frees += 1;
-            return NONE;
+        // Nearly always the block that was given back just before.
+        let life = match self.last_freed {
+            Some((addr, life)) if addr == event.addr => life,
+            _ => match self.pieces.get(&event.addr) {
+                Some(&Piece::Used(life)) => life,
+                _ => {
+                    self.surprises.unknown_frees += 1;
+                    return NONE;
+                }
+            },
         };
         self.complete(life, index);
         life
@@ -444,6 +467,7 @@ impl<'a> Replay<'a> {
     /// Returns a block to the free pieces and joins it with free neighbours in its segment.
     #[inline]
     fn complete(&mut self, life: u32, index: u32) {
+        self.last_freed = None;
         let block = self.lives[life as usize];
         let small = self.is_small(&block);
         if block.freed == NONE {
@@ -526,6 +550,7 @@ impl<'a> Replay<'a> {
                 let of = self.regions[region as usize];
                 self.surprises.segments += u64::from(size != of.size.0);
                 self.remove_free(event.addr, size);
+                self.reserved[region as usize] = 0;
                 self.stats.decrease(Metric::Segment, of.small, 1);
                 self.stats.decrease(Metric::ReservedBytes, of.small, of.size.0);
                 let oversize = self.is_oversize(of.size.0);
@@ -557,6 +582,7 @@ impl<'a> Replay<'a> {
         });
         let region = self.arena(event.addr, context.stream, pool, small);
         self.join(event.addr, event.size.0, region);
+        self.reserved[region as usize] += event.size.0;
         self.stats.increase(Metric::ReservedBytes, small, event.size.0);
         self.stats.device_allocs += 1;
         self.note_reserved(index as usize + 1);
@@ -579,9 +605,36 @@ impl<'a> Replay<'a> {
         if before + unmapped < size {
             self.insert_free(event.addr + unmapped, size - before - unmapped, region);
         }
+        let reserved = &mut self.reserved[region as usize];
+        *reserved = reserved.saturating_sub(event.size.0);
         self.stats.decrease(Metric::ReservedBytes, small, event.size.0);
         self.stats.device_frees += 1;
         region
+    }
+
+    /// The counters of each region now.
+    fn region_ends(&self) -> Vec<Counters> {
+        let mut ends: Vec<Counters> = self
+            .reserved
+            .iter()
+            .map(|&reserved| Counters { reserved: Bytes(reserved), ..Counters::default() })
+            .collect();
+        for piece in self.pieces.values() {
+            let Piece::Used(life) = *piece else { continue };
+            let life = &self.lives[life as usize];
+            let Some(end) = ends.get_mut(life.region as usize) else { continue };
+            end.active += life.size;
+            end.requested += life.requested;
+            if life.freed == NONE {
+                end.allocated += life.size;
+            }
+        }
+        for (end, region) in ends.iter_mut().zip(&self.regions) {
+            if !region.expandable && end.active > Bytes::ZERO {
+                end.inactive_split = end.reserved - end.active;
+            }
+        }
+        ends
     }
 
     /// What was surprising, in words; also holds the end of the replay against the final segments.

@@ -12,11 +12,14 @@ pub struct Stat {
     pub peak: i64,
     /// Sum of all increases.
     pub allocated: i64,
-    /// Sum of all decreases.
-    pub freed: i64,
 }
 
 impl Stat {
+    /// Sum of all decreases.
+    pub fn freed(&self) -> i64 {
+        self.allocated - self.current
+    }
+
     #[inline]
     fn increase(&mut self, amount: i64) {
         self.current += amount;
@@ -27,7 +30,6 @@ impl Stat {
     #[inline]
     fn decrease(&mut self, amount: i64) {
         self.current -= amount;
-        self.freed += amount;
     }
 }
 

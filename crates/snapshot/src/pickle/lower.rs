@@ -86,7 +86,7 @@ impl Lowering<'_> {
                 words::FRAMES => fields.stack = self.stack(Table::Event, value),
                 words::COMPILE_CONTEXT => fields.context.compile_context = self.text(Table::Event, word, value),
                 words::USER_METADATA => {
-                    self.builder.shape.user_metadata = true;
+                    fields.context.has_user_metadata = true;
                     fields.context.user_metadata = self.text(Table::Event, word, value);
                 }
                 words::POOL_ID => fields.context.pool = self.pool(Table::Event, word, value),

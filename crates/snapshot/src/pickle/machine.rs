@@ -1,6 +1,6 @@
 //! The restricted pickle machine.
 
-use super::event::Habits;
+use super::events::Ahead;
 use super::nodes::Nodes;
 use super::number::{self, Number, Parsed};
 use super::value::{Kind, Value};
@@ -29,7 +29,7 @@ pub(super) struct Machine<R> {
     sparse_memo: HashMap<u32, Value, FxBuildHasher>,
     pub(super) nodes: Nodes,
     pub(super) builder: Builder,
-    pub(super) habits: Habits,
+    pub(super) ahead: Ahead,
     next_budget_check: u64,
 }
 
@@ -43,9 +43,17 @@ impl<R: Read> Machine<R> {
             sparse_memo: HashMap::default(),
             nodes: Nodes::default(),
             builder: Builder::new(),
-            habits: Habits::default(),
+            ahead: Ahead::new(),
             next_budget_check: 0,
         }
+    }
+
+    /// Makes room for a stream of `length` bytes, by the proportions of real files. The room is only claimed, not
+    /// used: a file that turns out to be something else costs nothing.
+    pub(super) fn expect(&mut self, length: u64) {
+        let length = usize::try_from(length).unwrap_or(usize::MAX).min(MOST_EXPECTED);
+        self.builder.events.reserve(length / 72);
+        self.memo.reserve(length / 28);
     }
 
     /// Runs to the end and turns what was built into a snapshot.
@@ -74,11 +82,12 @@ impl<R: Read> Machine<R> {
         self.marks.clear();
         self.memo.clear();
         self.sparse_memo.clear();
+        self.ahead.forget();
         loop {
             // The fast path takes whole events off the window; what it leaves alone comes to `step`.
             self.window.fill(ROOM)?;
             self.check_budget()?;
-            self.take_events();
+            self.take_events()?;
             let [opcode] = self.take()?;
             if opcode == b'.' {
                 return self.pop();
@@ -96,13 +105,14 @@ impl<R: Read> Machine<R> {
         let used = self.builder.footprint()
             + self.nodes.footprint()
             + self.window.footprint()
+            + self.ahead.footprint()
             + (self.stack.len() + self.marks.len() + self.memo.len()) * 8
             + self.sparse_memo.capacity() * 17;
         let allowed = BUDGET_BASE + (offset + offset / 4) as usize;
         if used > allowed { Err(Error::too_large(offset)) } else { Ok(()) }
     }
 
-    fn step(&mut self, opcode: u8) -> Result<(), Error> {
+    pub(super) fn step(&mut self, opcode: u8) -> Result<(), Error> {
         match opcode {
             // Framing and control.
             0x80 => self.protocol(),
@@ -429,6 +439,7 @@ impl<R: Read> Machine<R> {
         let index = slot as usize;
         if index < self.memo.len() {
             self.memo[index] = top;
+            self.ahead.forget();
         } else if index <= self.memo.len() + 1024 {
             self.memo.resize(index, Value::UNSET);
             self.memo.push(top);
@@ -488,6 +499,9 @@ impl<R: Read> Machine<R> {
         }
     }
 }
+
+/// Beyond this, tables grow as they are filled.
+const MOST_EXPECTED: usize = 16 << 30;
 
 /// Bytes kept in the window: more than any event without an inline stack takes.
 const ROOM: usize = 4 << 10;

@@ -1,0 +1,36 @@
+# Each target is one line that calls the real tool.
+
+VENV := target/venv
+PYTHON ?= python3
+NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
+
+.PHONY: demo test lint fmt fuzz bench python-env
+
+demo: ## build, then explain a bundled real snapshot
+	@cargo build --release --quiet --bin oomph
+	@target/release/oomph report fixtures/zoo/leak_infer_outputs.pickle.xz
+
+test: python-env ## every test; sets up what it needs
+	cargo $(NEXTEST) --workspace
+	OOMPH=target/debug/oomph $(VENV)/bin/python -m pytest -q tests/python
+
+lint: ## formatting and lints, as the gate checks them
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+fmt: ## format everything
+	cargo fmt --all
+
+fuzz: ## the fuzz targets, a minute each (SECONDS=600 for longer)
+	fuzz/run.sh
+
+bench: ## side by side with the peers; writes bench/results/DATE.md
+	cargo build --release --bin oomph
+	$(PYTHON) bench/run.py
+
+python-env: $(VENV)/ready
+
+$(VENV)/ready: tests/python/requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
+	touch $@

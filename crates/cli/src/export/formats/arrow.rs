@@ -1,0 +1,20 @@
+//! The Arrow IPC file format, also known as Feather 2: not compressed, so that it can be mapped into memory.
+
+use crate::export::tables::Table;
+use arrow_ipc::writer::FileWriter;
+use std::fs::File;
+
+/// Writes one table and says how many rows it has.
+pub(in crate::export) fn write(table: Table<'_>, file: &File) -> anyhow::Result<u64> {
+    let mut writer = FileWriter::try_new_buffered(file, &table.schema)?;
+    let mut rows = 0;
+    for batch in table.batches {
+        let batch = batch?;
+        writer.write(&batch)?;
+        rows += batch.num_rows() as u64;
+    }
+    writer.finish()?;
+    // A buffer that is merely dropped would swallow the error of a full disk.
+    writer.into_inner()?.into_inner().map_err(|error| error.into_error())?;
+    Ok(rows)
+}

@@ -1,0 +1,65 @@
+//! A batch read one row at a time, for formats that are not columnar.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type, UInt32Type, UInt64Type};
+use arrow_array::{
+    Array, BooleanArray, DictionaryArray, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
+};
+use arrow_schema::DataType;
+
+/// One value of one row.
+pub(super) enum Cell<'a> {
+    Null,
+    Unsigned(u64),
+    Signed(i64),
+    Flag(bool),
+    Text(&'a str),
+}
+
+/// A column of any type that the tables use.
+pub(super) enum Cells<'a> {
+    Small(&'a UInt32Array),
+    Large(&'a UInt64Array),
+    Signed(&'a Int64Array),
+    Flag(&'a BooleanArray),
+    Text(&'a StringArray),
+    Words(&'a DictionaryArray<Int32Type>, &'a StringArray),
+}
+
+/// The columns of a batch.
+pub(super) fn columns(batch: &RecordBatch) -> anyhow::Result<Vec<Cells<'_>>> {
+    batch.columns().iter().map(|column| cells(column)).collect()
+}
+
+fn cells(column: &dyn Array) -> anyhow::Result<Cells<'_>> {
+    Ok(match column.data_type() {
+        DataType::UInt32 => Cells::Small(column.as_primitive::<UInt32Type>()),
+        DataType::UInt64 => Cells::Large(column.as_primitive::<UInt64Type>()),
+        DataType::Int64 => Cells::Signed(column.as_primitive::<Int64Type>()),
+        DataType::Boolean => Cells::Flag(column.as_boolean()),
+        DataType::Utf8 => Cells::Text(column.as_string()),
+        DataType::Dictionary(..) => {
+            let words = column.as_dictionary::<Int32Type>();
+            Cells::Words(words, words.values().as_string())
+        }
+        other => anyhow::bail!("columns of {other} have no form in this format"),
+    })
+}
+
+impl<'a> Cells<'a> {
+    pub(super) fn get(&self, row: usize) -> Cell<'a> {
+        fn or_null<'a, Of: Array>(column: &'a Of, row: usize, cell: impl Fn(&'a Of) -> Cell<'a>) -> Cell<'a> {
+            if column.is_null(row) { Cell::Null } else { cell(column) }
+        }
+        match *self {
+            Cells::Small(column) => or_null(column, row, |of| Cell::Unsigned(of.value(row).into())),
+            Cells::Large(column) => or_null(column, row, |of| Cell::Unsigned(of.value(row))),
+            Cells::Signed(column) => or_null(column, row, |of| Cell::Signed(of.value(row))),
+            Cells::Flag(column) => or_null(column, row, |of| Cell::Flag(of.value(row))),
+            Cells::Text(column) => or_null(column, row, |of| Cell::Text(of.value(row))),
+            Cells::Words(column, words) => {
+                or_null(column, row, |of| Cell::Text(words.value(of.keys().value(row) as usize)))
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The table `blocks`: one row per block that was ever in use, with its birth, its end and its line of code.
+
+use super::words::Words;
+use super::{Table, pool_name};
+use analysis::{Device, Site};
+use arrow_array::types::{UInt32Type, UInt64Type};
+use snapshot::{Frame, FrameId, Life, Region, Snapshot, StrId};
+
+struct Row<'a> {
+    block: usize,
+    device: u32,
+    life: &'a Life,
+    /// Its region and the place of that among the regions of all devices.
+    region: Option<(usize, &'a Region)>,
+    /// The user's innermost frame.
+    site: Option<FrameId>,
+}
+
+pub(super) fn blocks<'a>(snapshot: &'a Snapshot, devices: &'a [Device<'a>]) -> anyhow::Result<Table<'a>> {
+    let regions = devices.iter().flat_map(|device| &device.history.regions);
+    let pools = Words::new(regions.map(|region| Some(pool_name(region.pool))))?;
+    let frames = snapshot.stacks.all_frames();
+    let of_frames = |of: fn(&Frame) -> StrId| {
+        Words::new(frames.iter().map(|frame| Some(snapshot.strings.get(of(frame)))))
+    };
+    let files = of_frames(|frame| frame.file)?;
+    let functions = of_frames(|frame| frame.function)?;
+    let states = Words::new(STATES.into_iter().map(Some))?;
+
+    Table::new("blocks", rows(devices), move |columns| {
+        let site = |row: &Row<'_>| row.site.map(|frame| frame.0 as usize);
+        columns
+            .number::<UInt32Type>("block_id", |row| row.block as u32)
+            .number::<UInt32Type>("device", |row| row.device)
+            .number::<UInt64Type>("addr", |row| row.life.addr)
+            .number::<UInt64Type>("size", |row| row.life.size.0)
+            .number::<UInt64Type>("requested", |row| row.life.requested.0)
+            .optional_number::<UInt64Type>("stream", |row| row.region.map(|(_, region)| region.stream))
+            .optional_word("pool", &pools, |row| row.region.map(|(place, _)| place))?
+            .number::<UInt32Type>("stack_id", |row| row.life.stack.0)
+            .optional_number::<UInt32Type>("alloc_event", |row| row.life.born().map(|event| event as u32))
+            .optional_number::<UInt32Type>("free_requested_event", |row| freed(row.life))
+            .optional_number::<UInt32Type>("free_completed_event", |row| {
+                row.life.completed().map(|event| event as u32)
+            })
+            .optional_word("site_file", &files, site)?
+            .optional_number::<UInt32Type>("site_line", |row| Some(snapshot.stacks.frame(row.site?).line))
+            .optional_word("site_function", &functions, site)?
+            .word("state_at_end", &states, |row| state(row.life))
+    })
+}
+
+fn rows<'a>(devices: &'a [Device<'a>]) -> impl Iterator<Item = Row<'a>> + 'a {
+    let first_regions = running_total(devices, |device| device.history.regions.len());
+    first_blocks(devices).zip(first_regions).flat_map(|((device, first_block), (_, first_region))| {
+        let history = &device.history;
+        history.lives.iter().enumerate().map(move |(place, life)| Row {
+            block: first_block + place,
+            device: history.device,
+            life,
+            region: history
+                .regions
+                .get(life.region as usize)
+                .map(|region| (first_region + life.region as usize, region)),
+            site: match device.sites.of(life.stack) {
+                Site::User(frame) => Some(frame),
+                Site::Library(_) | Site::Native | Site::Unknown | Site::Before => None,
+            },
+        })
+    })
+}
+
+/// Each device with the `block_id` of its first block: blocks are numbered through all devices.
+pub(super) fn first_blocks<'a>(
+    devices: &'a [Device<'a>],
+) -> impl Iterator<Item = (&'a Device<'a>, usize)> + 'a {
+    running_total(devices, |device| device.history.lives.len())
+}
+
+fn running_total<'a>(
+    devices: &'a [Device<'a>],
+    count: fn(&Device<'_>) -> usize,
+) -> impl Iterator<Item = (&'a Device<'a>, usize)> + 'a {
+    devices.iter().scan(0, move |total, device| {
+        let before = *total;
+        *total += count(device);
+        Some((device, before))
+    })
+}
+
+/// The event that asked for the end; none where that was before the history begins.
+fn freed(life: &Life) -> Option<u32> {
+    let before = life.born().is_none() && !life.is_allocated_at(0);
+    life.freed().filter(|_| !before).map(|event| event as u32)
+}
+
+/// In the words of PyTorch's snapshots.
+const STATES: [&str; 3] = ["active_allocated", "active_pending_free", "inactive"];
+
+fn state(life: &Life) -> usize {
+    match (life.freed(), life.completed()) {
+        (_, Some(_)) => 2,
+        (Some(_), None) => 1,
+        (None, None) => 0,
+    }
+}

@@ -1,0 +1,84 @@
+//! The table `events`: one row per recorded event, with the counters just after it.
+
+use super::words::Words;
+use super::{Table, pool_name};
+use analysis::Device;
+use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
+use snapshot::{Action, Context, Counters, Event, Snapshot, StrId};
+
+struct Row {
+    index: usize,
+    device: u32,
+    event: Event,
+    block: Option<usize>,
+    after: Counters,
+}
+
+pub(super) fn events<'a>(snapshot: &'a Snapshot, devices: &'a [Device<'a>]) -> anyhow::Result<Table<'a>> {
+    let events = &snapshot.events;
+    let label = |of: fn(&Context) -> StrId| {
+        Words::new(events.contexts().iter().map(|context| given(snapshot, of(context))))
+    };
+    let compile_contexts = label(|context| context.compile_context)?;
+    let user_metadata = label(|context| context.user_metadata)?;
+    let forward_frames = label(|context| context.forward_frames)?;
+    let pools = Words::new(events.contexts().iter().map(|context| context.pool.map(pool_name)))?;
+    let actions = actions(snapshot);
+    let names = actions.iter().map(|&action| Some(snapshot.strings.get(events.action_name(action))));
+    let action_names = Words::new(names)?;
+    let place_of = move |action| actions.iter().position(|&other| other == action);
+
+    Table::new("events", rows(snapshot, devices), move |columns| {
+        let context = |row: &Row| row.event.context as usize;
+        let is_oom = |row: &Row| row.event.action == Action::Oom;
+        columns
+            .number::<UInt32Type>("event", |row| row.index as u32)
+            .number::<UInt32Type>("device", |row| row.device)
+            .word("action", &action_names, |row| place_of(row.event.action).unwrap_or(0))?
+            .optional_number::<UInt64Type>("addr", |row| (!is_oom(row)).then_some(row.event.addr))
+            .number::<UInt64Type>("size", |row| row.event.size.0)
+            .optional_number::<UInt64Type>("device_free", |row| is_oom(row).then_some(row.event.addr))
+            .number::<UInt64Type>("stream", |row| events.context(row.event.context).stream)
+            .optional_number::<Int64Type>("time_us", |row| Some(row.event.time_us).filter(|&time| time != 0))
+            .number::<UInt32Type>("stack_id", |row| row.event.stack.0)
+            .optional_number::<UInt32Type>("block_id", |row| row.block.map(|block| block as u32))
+            .optional_word("compile_context", &compile_contexts, |row| Some(context(row)))?
+            .optional_word("user_metadata", &user_metadata, |row| Some(context(row)))?
+            .optional_word("pool", &pools, |row| Some(context(row)))?
+            .number::<UInt64Type>("allocated", |row| row.after.allocated.0)
+            .number::<UInt64Type>("reserved", |row| row.after.reserved.0)
+            .number::<UInt64Type>("active", |row| row.after.active.0)
+            .optional_word("forward_frames", &forward_frames, |row| Some(context(row)))?
+            .optional_text("extra", |row| given(snapshot, events.context(row.event.context).extra))
+    })
+}
+
+fn rows<'a>(snapshot: &'a Snapshot, devices: &'a [Device<'a>]) -> impl Iterator<Item = Row> + 'a {
+    super::blocks::first_blocks(devices).flat_map(move |(device, first_block)| {
+        let history = &device.history;
+        let mut cursor = history.cursor(snapshot);
+        history.rows.clone().enumerate().map(move |(index, row)| {
+            cursor.seek(index + 1);
+            let event = snapshot.events.get(row);
+            let block = history.life_of(index, event.action).map(|life| first_block + life);
+            Row { index, device: history.device, event, block, after: cursor.total() }
+        })
+    })
+}
+
+/// The actions that occur.
+fn actions(snapshot: &Snapshot) -> Vec<Action> {
+    let mut actions = Vec::new();
+    for row in 0..snapshot.events.len() {
+        let action = snapshot.events.get(row).action;
+        if !actions.contains(&action) {
+            actions.push(action);
+        }
+    }
+    actions
+}
+
+/// The text, where there is one: the empty string stands for "not given".
+pub(super) fn given(snapshot: &Snapshot, text: StrId) -> Option<&str> {
+    (text != StrId::EMPTY).then(|| snapshot.strings.get(text))
+}

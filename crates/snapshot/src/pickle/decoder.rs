@@ -1,0 +1,392 @@
+//! Decodes one event dictionary of the usual shape, however its values are written.
+
+use super::span::{Known, Span};
+use super::template::{Places, Template};
+use super::value::{Kind, Value};
+use crate::stacks::StackId;
+use crate::tables::{Context, PoolId, known_action};
+use crate::text::StrId;
+use crate::words;
+
+/// Protocol 4 cuts the stream into frames of 64 KiB. A header of nine bytes may stand between any two opcodes.
+pub(super) const FRAME: u8 = 0x95;
+pub(super) const FRAME_HEADER: usize = 9;
+
+/// The keys of an event, in the order in which every torch since 2.2 writes those that it has.
+const KEYS: [StrId; 10] = [
+    words::ACTION,
+    words::ADDR,
+    words::DEVICE_FREE,
+    words::SIZE,
+    words::STREAM,
+    words::TIME_US,
+    words::COMPILE_CONTEXT,
+    words::USER_METADATA,
+    words::POOL_ID,
+    words::FRAMES,
+];
+
+/// How the file writes the first key of an event.
+#[derive(Default)]
+pub(super) struct Keys {
+    action: Option<([u8; 8], usize)>,
+}
+
+impl Keys {
+    pub(super) fn action(&self) -> Option<Vec<u8>> {
+        self.action.map(|(bytes, length)| bytes[..length].to_vec())
+    }
+}
+
+/// Reads an event from `start` on.
+pub(super) struct Decoder<'a, 'b> {
+    bytes: &'a [u8],
+    start: usize,
+    position: usize,
+    /// Length of the last integer of the long form.
+    last_long: usize,
+    span: &'b mut Span,
+    known: Known<'a>,
+}
+
+impl<'a, 'b> Decoder<'a, 'b> {
+    /// A decoder for the event that begins with `}` at `start`.
+    pub(super) fn new(bytes: &'a [u8], start: usize, span: &'b mut Span, known: Known<'a>) -> Decoder<'a, 'b> {
+        Decoder { bytes, start, position: start + 1, last_long: 0, span, known }
+    }
+
+    /// Decodes the event into a new row, learns how it was written, and says where it ends; `None` leaves it to
+    /// the machine.
+    pub(super) fn event(mut self) -> Option<usize> {
+        let mut places = Places::default();
+        let row = self.span.rows.len() as u32;
+        self.memoize(Value::new(Kind::Event(row)))?;
+        while self.byte()? != b'(' {
+            self.position -= 1;
+            self.skip_frame()?;
+        }
+        if !self.key(0)? {
+            return None;
+        }
+        places.action.0 = self.place();
+        let action = known_action(self.text()?)?;
+        places.action.1 = self.place();
+        let has_addr = self.key(1)?;
+        let addr = if has_addr {
+            let addr = self.int()? as u64;
+            places.addr = self.long_place();
+            addr
+        } else if self.key(2)? {
+            u64::try_from(self.int()?).ok()?
+        } else {
+            return None;
+        };
+        if !self.key(3)? {
+            return None;
+        }
+        places.size.0 = self.place();
+        let size = u64::try_from(self.int()?).ok()?;
+        places.size.1 = self.place();
+        let mut context = Context::default();
+        if self.key(4)? {
+            context.stream = self.int()? as u64;
+        }
+        if !self.key(5)? {
+            return None;
+        }
+        let time_us = self.int()?;
+        places.time = self.long_place();
+        let memoized = self.span.memo.len();
+        if self.key(6)? {
+            context.compile_context = self.text()?;
+        }
+        if self.key(7)? {
+            context.has_user_metadata = true;
+            context.user_metadata = self.text()?;
+        }
+        if self.key(8)? {
+            context.pool = Some(self.pool()?);
+        }
+        let memoized = memoized..self.span.memo.len();
+        let has_stack = self.key(9)?;
+        places.stack = self.place();
+        let stack = if has_stack { self.stack()? } else { StackId::EMPTY };
+        if self.peek()? == FRAME {
+            self.skip_frame()?;
+        }
+        if self.byte()? != b'u' {
+            return None;
+        }
+        let context = self.span.habits.contexts.intern(context);
+        self.span.rows.push(action, addr, size, time_us, stack, context);
+        // Numbered memo instructions (protocols 2 and 3) differ in every event: no template for those.
+        if has_addr && has_stack && self.bytes.get(self.start + 1) == Some(&0x94) {
+            let event = &self.bytes[self.start..];
+            let memoized = &self.span.memo[memoized];
+            let before = self.span.habits.template.take();
+            self.span.habits.template = Template::new(event, &places, action, memoized, context, before);
+        }
+        Some(self.position)
+    }
+
+    /// Where the decoder is, relative to the start of the event.
+    fn place(&self) -> usize {
+        self.position - self.start
+    }
+
+    /// Where the bytes of the integer lie that was just read, if it was a long one.
+    fn long_place(&self) -> (usize, usize) {
+        (self.place() - self.last_long, self.place())
+    }
+
+    /// Whether the next key is `KEYS[place]`; if so, it is consumed.
+    fn key(&mut self, place: usize) -> Option<bool> {
+        let word = self.word()?;
+        let (slot, length) = match word as u8 {
+            b'h' => ((word >> 8) as u8 as usize, 2),
+            b'j' => ((word >> 8) as u32 as usize, 5),
+            b'u' => return Some(false),
+            _ => {
+                self.skip_frame()?;
+                return self.key(place);
+            }
+        };
+        if self.known.memo.get(slot)?.kind() != Kind::Str(KEYS[place]) {
+            return Some(false);
+        }
+        if place == 0 {
+            self.span.habits.keys.action = Some((word.to_le_bytes(), length));
+        }
+        self.position += length;
+        Some(true)
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.position).copied()
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.position += 1;
+        Some(byte)
+    }
+
+    /// The next eight bytes as a number, without consuming them.
+    fn word(&self) -> Option<u64> {
+        self.bytes.get(self.position..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// Passes over a frame header, which says nothing that this reader needs. Anything else is for the machine.
+    #[cold]
+    fn skip_frame(&mut self) -> Option<()> {
+        if self.peek()? != FRAME {
+            return None;
+        }
+        self.position += FRAME_HEADER;
+        Some(())
+    }
+
+    /// An integer of up to 64 bits.
+    fn int(&mut self) -> Option<i64> {
+        let word = self.word()?;
+        let (value, length) = match word as u8 {
+            b'K' => (i64::from((word >> 8) as u8), 2),
+            b'M' => (i64::from((word >> 8) as u16), 3),
+            b'J' => (i64::from((word >> 8) as i32), 5),
+            0x8a => {
+                self.position += 2;
+                let length = usize::from((word >> 8) as u8);
+                if !(1..=8).contains(&length) {
+                    return None;
+                }
+                self.last_long = length;
+                // Eight bytes at once; then what lies beyond the number is shifted out.
+                let beyond = 64 - 8 * length as u32;
+                ((self.word()? as i64) << beyond >> beyond, length)
+            }
+            _ => {
+                self.skip_frame()?;
+                return self.int();
+            }
+        };
+        self.position += length;
+        Some(value)
+    }
+
+    /// The memo slot of a reference.
+    fn reference(&mut self) -> Option<usize> {
+        let word = self.word()?;
+        let (slot, length) = match word as u8 {
+            b'h' => (usize::from((word >> 8) as u8), 2),
+            b'j' => ((word >> 8) as u32 as usize, 5),
+            _ => {
+                self.skip_frame()?;
+                return self.reference();
+            }
+        };
+        self.position += length;
+        Some(slot)
+    }
+
+    /// What a reference to the memo stands for, if that was known before the span.
+    fn recall(&mut self) -> Option<Kind> {
+        let slot = self.reference()?;
+        Some(self.known.nodes.resolve(*self.known.memo.get(slot)?).kind())
+    }
+
+    /// The optional memo instruction after a new value: MEMOIZE, or BINPUT with the next free number.
+    fn memoize(&mut self, value: Value) -> Option<()> {
+        let next = || self.known.memo.len() + self.span.memo.len();
+        let length = match self.peek()? {
+            0x94 => 1,
+            b'q' if usize::from((self.word()? >> 8) as u8) == next() => 2,
+            b'r' if (self.word()? >> 8) as u32 as usize == next() => 5,
+            b'q' | b'r' => return None,
+            FRAME => {
+                self.skip_frame()?;
+                return self.memoize(value);
+            }
+            _ => return Some(()),
+        };
+        self.position += length;
+        self.span.memo.push(value);
+        Some(())
+    }
+
+    fn text(&mut self) -> Option<StrId> {
+        // That no compiled region is active is spelled out in every event.
+        const NOT_COMPILED: u64 = u64::from_le_bytes(*b"\x8c\x03N/A\0\0\0");
+        let word = self.word()?;
+        if word & 0xff_ffff_ffff == NOT_COMPILED {
+            self.position += 5;
+            self.memoize(Value::new(Kind::Str(words::NOT_COMPILED)))?;
+            return Some(words::NOT_COMPILED);
+        }
+        match word as u8 {
+            b'h' | b'j' => match self.recall()? {
+                Kind::Str(text) => Some(text),
+                _ => None,
+            },
+            0x8c => {
+                self.position += 2;
+                self.known_text(usize::from((word >> 8) as u8))
+            }
+            b'X' => {
+                self.position += 5;
+                self.known_text((word >> 8) as u32 as usize)
+            }
+            _ => {
+                self.skip_frame()?;
+                self.text()
+            }
+        }
+    }
+
+    /// A string spelled out again.
+    fn known_text(&mut self, length: usize) -> Option<StrId> {
+        let bytes = self.bytes.get(self.position..)?.get(..length)?;
+        let text = self.known.strings.find(std::str::from_utf8(bytes).ok()?)?;
+        self.position += length;
+        self.memoize(Value::new(Kind::Str(text)))?;
+        Some(text)
+    }
+
+    fn stack(&mut self) -> Option<StackId> {
+        match self.peek()? {
+            b']' => self.position += 1,
+            b'h' | b'j' => return self.recalled_stack(),
+            _ => {
+                self.skip_frame()?;
+                return self.stack();
+            }
+        }
+        let slot = self.span.memo.len();
+        self.memoize(Value::new(Kind::Stack(StackId::EMPTY)))?;
+        if self.peek()? == FRAME {
+            self.skip_frame()?;
+        }
+        match self.peek()? {
+            b'(' => {
+                self.position += 1;
+                self.new_stack(slot)
+            }
+            // The next key, or the end of the event: the list stays empty.
+            b'h' | b'j' | b'u' => Some(StackId::EMPTY),
+            _ => None,
+        }
+    }
+
+    /// A stack that is in the memo. Its number there is not the span's, so it is filled in when spans are put
+    /// together.
+    fn recalled_stack(&mut self) -> Option<StackId> {
+        let slot = self.reference()?;
+        if let Some(value) = self.known.memo.get(slot) {
+            let Kind::Stack(_) = self.known.nodes.resolve(*value).kind() else { return None };
+        }
+        self.span.pending.push((self.span.rows.len() as u32, slot as u32));
+        Some(StackId::EMPTY)
+    }
+
+    /// A list of known frames. The same call path is spelled with the same bytes each time, so the frames are
+    /// looked up only the first time.
+    fn new_stack(&mut self, slot: usize) -> Option<StackId> {
+        let from = self.position;
+        let mut interrupted = false;
+        loop {
+            match self.peek()? {
+                b'h' => self.position += 2,
+                b'j' => self.position += 5,
+                b'e' => break,
+                _ => {
+                    self.skip_frame()?;
+                    interrupted = true;
+                }
+            }
+        }
+        let spelling = &self.bytes[from..self.position];
+        let stack = match self.span.habits.spellings.find(spelling) {
+            Some(stack) => stack,
+            None => {
+                let stack = self.spelled_stack(from)?;
+                if !interrupted {
+                    self.span.habits.spellings.add(spelling, stack);
+                }
+                stack
+            }
+        };
+        self.position += 1;
+        if let Some(memoized) = self.span.memo.get_mut(slot) {
+            *memoized = Value::new(Kind::Stack(stack));
+        }
+        Some(stack)
+    }
+
+    /// The stack that is spelled from `from` to here.
+    fn spelled_stack(&mut self, from: usize) -> Option<StackId> {
+        let to = std::mem::replace(&mut self.position, from);
+        self.span.habits.frames.clear();
+        while self.position < to {
+            match self.recall()? {
+                Kind::Frame(frame) => self.span.habits.frames.push(frame),
+                _ => return None,
+            }
+        }
+        Some(self.span.habits.stacks.intern(&self.span.habits.frames))
+    }
+
+    fn pool(&mut self) -> Option<PoolId> {
+        if self.peek()? != b'K' {
+            return match self.recall()? {
+                Kind::Pair(a, b) => Some(PoolId(u64::from(a), u64::from(b))),
+                _ => None,
+            };
+        }
+        let [_, a, second, b, tuple] = *self.bytes.get(self.position..)?.first_chunk()?;
+        if (second, tuple) != (b'K', 0x86) {
+            return None;
+        }
+        self.position += 5;
+        self.memoize(Value::inline_pair(i64::from(a), i64::from(b))?)?;
+        Some(PoolId(u64::from(a), u64::from(b)))
+    }
+}

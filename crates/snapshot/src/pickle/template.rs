@@ -1,0 +1,180 @@
+//! An event that is written just like the one before it.
+//!
+//! Between two events of a trace only five things change: the action, the address, the size, the time and the
+//! stack. All bytes between those (the keys, the stream, the labels) repeat exactly, so they are compared eight
+//! at a time and what they mean is not decoded again.
+
+use super::value::Value;
+
+/// The bytes of an event, with gaps for what changes.
+pub(super) struct Template {
+    /// Before the action, the address, the size, the time, and the stack.
+    runs: [Run; 5],
+    addr_length: usize,
+    time_length: usize,
+    /// How actions were written so far: the bytes of the reference, and the column code.
+    actions: Vec<(Run, u8)>,
+    /// What the last run memoizes.
+    memoized: Vec<Value>,
+    context: u32,
+}
+
+/// Where the changing parts of an event lie, relative to its start.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Places {
+    /// The reference to the action's name.
+    pub(super) action: (usize, usize),
+    /// The bytes of the address, after the opcode and its length.
+    pub(super) addr: (usize, usize),
+    /// The size with its opcode.
+    pub(super) size: (usize, usize),
+    /// The bytes of the time, after the opcode and its length.
+    pub(super) time: (usize, usize),
+    /// Where the value of `frames` begins.
+    pub(super) stack: usize,
+}
+
+/// What changes from event to event, apart from the stack.
+pub(super) struct Changes {
+    pub(super) action: u8,
+    pub(super) addr: u64,
+    pub(super) size: u64,
+    pub(super) time_us: i64,
+    /// Where the stack begins.
+    pub(super) length: usize,
+}
+
+/// Events up to their stack are shorter than this, or not worth a template.
+const LONGEST: usize = 192;
+
+impl Template {
+    /// A template from an event that was just decoded.
+    pub(super) fn new(
+        event: &[u8],
+        places: &Places,
+        action: u8,
+        memoized: &[Value],
+        context: u32,
+        before: Option<Template>,
+    ) -> Option<Template> {
+        let lengths = (places.addr.1.checked_sub(places.addr.0)?, places.time.1.checked_sub(places.time.0)?);
+        if places.stack > LONGEST - 32 || lengths.0 > 8 || lengths.1 > 8 || lengths.0 == 0 || lengths.1 == 0 {
+            return None;
+        }
+        let run = |from: usize, to: usize| Run::new(event.get(from..to)?);
+        let mut template = Template {
+            runs: [
+                run(0, places.action.0)?,
+                run(places.action.1, places.addr.0)?,
+                run(places.addr.1, places.size.0)?,
+                run(places.size.1, places.time.0)?,
+                run(places.time.1, places.stack)?,
+            ],
+            addr_length: lengths.0,
+            time_length: lengths.1,
+            actions: before.map_or(Vec::new(), |before| before.actions),
+            memoized: memoized.to_vec(),
+            context,
+        };
+        let spelled = run(places.action.0, places.action.1)?;
+        if template.actions.len() < 16 && !template.actions.iter().any(|(known, _)| *known == spelled) {
+            template.actions.push((spelled, action));
+        }
+        Some(template)
+    }
+
+    pub(super) fn memoized(&self) -> &[Value] {
+        &self.memoized
+    }
+
+    pub(super) fn context(&self) -> u32 {
+        self.context
+    }
+
+    /// The changing parts of the event that `bytes` begins with, if all else is as it was.
+    #[inline]
+    pub(super) fn decode(&self, bytes: &[u8]) -> Option<Changes> {
+        let bytes: &[u8; LONGEST] = bytes.first_chunk()?;
+        let [before_action, before_addr, before_size, before_time, before_stack] = &self.runs;
+        let mut at = before_action.skip(bytes, 0)?;
+        let (action, after) =
+            self.actions.iter().find_map(|(run, code)| run.skip(bytes, at).map(|after| (*code, after)))?;
+        at = before_addr.skip(bytes, after)?;
+        let addr = signed(word(bytes, at)?, self.addr_length) as u64;
+        at = before_size.skip(bytes, at + self.addr_length)?;
+        let next = word(bytes, at)?;
+        let (size, length) = match next as u8 {
+            b'K' => (u64::from((next >> 8) as u8), 2),
+            b'M' => (u64::from((next >> 8) as u16), 3),
+            // Negative sizes are for the decoder to refuse.
+            b'J' if next >> 39 & 1 == 0 => (u64::from((next >> 8) as u32), 5),
+            _ => return None,
+        };
+        at = before_time.skip(bytes, at + length)?;
+        let time_us = signed(word(bytes, at)?, self.time_length);
+        at = before_stack.skip(bytes, at + self.time_length)?;
+        Some(Changes { action, addr, size, time_us, length: at })
+    }
+}
+
+/// The number in the lowest `length` bytes of `word`.
+#[inline]
+fn signed(word: u64, length: usize) -> i64 {
+    let beyond = 64 - 8 * length as u32;
+    (word as i64) << beyond >> beyond
+}
+
+#[inline]
+fn word(bytes: &[u8; LONGEST], at: usize) -> Option<u64> {
+    bytes.get(at..at + 8)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+/// Bytes that repeat, as words to compare.
+#[derive(Clone, PartialEq, Eq)]
+struct Run {
+    words: [(u64, u64); 6],
+    count: usize,
+    length: usize,
+}
+
+impl Run {
+    fn new(bytes: &[u8]) -> Option<Run> {
+        let mut run = Run { words: [(0, 0); 6], count: bytes.len().div_ceil(8), length: bytes.len() };
+        for (place, chunk) in bytes.chunks(8).enumerate() {
+            let mut bits = [0; 8];
+            let mut mask = [0; 8];
+            bits[..chunk.len()].copy_from_slice(chunk);
+            mask[..chunk.len()].fill(0xff);
+            *run.words.get_mut(place)? = (u64::from_le_bytes(bits), u64::from_le_bytes(mask));
+        }
+        Some(run)
+    }
+
+    /// Where the run ends if it stands at `at`.
+    #[inline]
+    fn skip(&self, bytes: &[u8; LONGEST], at: usize) -> Option<usize> {
+        for (place, (bits, mask)) in self.words[..self.count].iter().enumerate() {
+            if word(bytes, at + place * 8)? & mask != *bits {
+                return None;
+            }
+        }
+        Some(at + self.length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_matches_its_own_bytes_and_no_others() {
+        let run = Run::new(b"abcdefghij").expect("short");
+        let mut bytes = [0; LONGEST];
+        bytes[3..13].copy_from_slice(b"abcdefghij");
+        assert_eq!(run.skip(&bytes, 3), Some(13));
+        assert_eq!(run.skip(&bytes, 2), None);
+        bytes[12] = b'J';
+        assert_eq!(run.skip(&bytes, 3), None);
+        assert_eq!(Run::new(&[0; 49]).map(|run| run.length), None);
+    }
+}
