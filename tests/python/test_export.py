@@ -93,6 +93,7 @@ def read_trace(path):
 
 @dataclass
 class Export:
+    folder: Path
     recorded: dict
     tables: dict
     trace: perfetto.Trace
@@ -113,7 +114,7 @@ def make(source, folder):
     opened = lzma.open if source.suffix == ".xz" else open
     with opened(source, "rb") as file:
         recorded = pickle.load(file)
-    return Export(recorded, tables, read_trace(folder / "perfetto"), talk)
+    return Export(folder, recorded, tables, read_trace(folder / "perfetto"), talk)
 
 
 @pytest.fixture(scope="session")
@@ -301,10 +302,9 @@ def test_nulls_stand_where_the_documentation_says(either):
         assert (row["site_file"] is None) == (row["site_line"] is None) == (row["site_function"] is None)
 
 
-def test_blocks_name_the_line_of_the_user(tmp_path):
-    source = ROOT / "fixtures/zoo/side_stream.pickle.xz"
-    assert export(source, "json", tmp_path / "x.json").returncode == 0
-    sites = Counter(row["site_file"] for row in read("json", tmp_path / "x.json")["blocks"])
+def test_blocks_name_the_line_of_the_user(exported):
+    blocks = exported("zoo/side_stream").blocks
+    sites = Counter(row["site_file"] for row in blocks)
     assert [Path(file).name for file, _ in sites.most_common(1)] == ["side_stream.py"]
 
 
@@ -320,10 +320,8 @@ def documented_columns():
     return tables
 
 
-def test_columns_are_those_of_the_documentation(tmp_path):
-    source = ROOT / "fixtures/zoo/side_stream.pickle.xz"
-    for to in ("parquet", "arrow", "sqlite"):
-        assert export(source, to, tmp_path / to).returncode == 0
+def test_columns_are_those_of_the_documentation(exported):
+    folder = exported("zoo/side_stream").folder
     words = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
     types = {"uint32": pyarrow.uint32(), "uint64": pyarrow.uint64(), "int64": pyarrow.int64(),
              "boolean": pyarrow.bool_(), "text": pyarrow.string(), "text*": words}  # fmt: skip
@@ -333,9 +331,9 @@ def test_columns_are_those_of_the_documentation(tmp_path):
         expected = pyarrow.schema(
             [pyarrow.field(column, types[kind], nullable) for column, kind, nullable in columns]
         )
-        assert pyarrow.parquet.read_schema(tmp_path / "parquet" / f"{name}.parquet").remove_metadata() == expected
-        assert pyarrow.feather.read_table(tmp_path / "arrow" / f"{name}.arrow").schema == expected
-        described = sqlite3.connect(tmp_path / "sqlite").execute(f"PRAGMA table_info({name})").fetchall()
+        assert pyarrow.parquet.read_schema(folder / "parquet" / f"{name}.parquet").remove_metadata() == expected
+        assert pyarrow.feather.read_table(folder / "arrow" / f"{name}.arrow").schema == expected
+        described = sqlite3.connect(folder / "sqlite").execute(f"PRAGMA table_info({name})").fetchall()
         assert [(row[1], row[2]) for row in described] == [
             (column, "TEXT" if kind.startswith("text") else "INTEGER") for column, kind, _ in columns
         ]
@@ -343,22 +341,16 @@ def test_columns_are_those_of_the_documentation(tmp_path):
             assert bool(row[3] or row[5]) != nullable, column
 
 
-@pytest.mark.parametrize("name", FIXTURES)
-def test_the_query_of_the_documentation_finds_what_was_live_at_the_peak(name, tmp_path):
-    assert export(ROOT / "fixtures" / f"{name}.pickle.xz", "sqlite", tmp_path / "x.db").returncode == 0
+def test_the_query_of_the_documentation_finds_what_was_live_at_the_peak(either):
     query = (ROOT / "docs/tables.md").read_text().split("```sql\n")[1].split("```")[0]
-    connection = sqlite3.connect(tmp_path / "x.db")
+    connection = sqlite3.connect(either.folder / "sqlite")
     rows = connection.execute(query.replace("LIMIT 10", "")).fetchall()
     assert sum(row[-1] for row in rows) == connection.execute("SELECT max(allocated) FROM events").fetchone()[0]
     assert len(connection.execute(query).fetchall()) == min(len(rows), 10)
 
 
-def test_sqlite_has_its_indices_and_wraps_large_addresses(made_up, tmp_path):
-    path = tmp_path / "x.db"
-    source = tmp_path / "x.pickle"
-    source.write_bytes(pickle.dumps(made_up.recorded))
-    assert export(source, "sqlite", path).returncode == 0
-    connection = sqlite3.connect(path)
+def test_sqlite_has_its_indices_and_wraps_large_addresses(made_up):
+    connection = sqlite3.connect(made_up.folder / "sqlite")
     assert connection.execute("SELECT min(addr), max(stream) FROM events").fetchone() == (2**40 - 2**63, -1)
     for query in ("SELECT * FROM events WHERE event = 3", "SELECT * FROM blocks WHERE alloc_event = 3",
                   "SELECT * FROM blocks WHERE block_id = 1", "SELECT * FROM stacks WHERE stack_id = 1"):  # fmt: skip

@@ -4,7 +4,7 @@ use crate::bytes::Bytes;
 use crate::settings::{Settings, Shape};
 use crate::snapshot::Snapshot;
 use crate::stacks::{Frame, FrameId, StackId, Stacks};
-use crate::tables::{Annotation, Block, BlockState, Context, Events, PoolId, Rows, Segment, Trace};
+use crate::tables::{Annotation, Block, BlockState, Context, Events, PoolId, Row, Segment, Trace};
 use crate::text::{StrId, Strings};
 use crate::words;
 use std::collections::BTreeMap;
@@ -156,12 +156,12 @@ impl Builder {
         self.shape.time_us |= fields.time_us.is_some();
         let time_us = fields.time_us.unwrap_or_else(|| self.events.last_time());
         let context = self.context(fields.context);
-        self.events.push(code, addr, size, time_us, fields.stack, context)
+        self.events.push(Row { action: code, addr, size, time_us, stack: fields.stack, context })
     }
 
     /// Adds rows whose keys were all there, time included; their stacks and contexts are given by number.
-    pub(crate) fn add_rows(&mut self, rows: &Rows, stacks: &[StackId], contexts: &[u32]) {
-        self.shape.time_us |= rows.len() > 0;
+    pub(crate) fn add_rows(&mut self, rows: &[Row], stacks: &[StackId], contexts: &[u32]) {
+        self.shape.time_us |= !rows.is_empty();
         self.events.extend(rows, stacks, contexts);
     }
 

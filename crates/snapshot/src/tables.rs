@@ -49,10 +49,20 @@ const KNOWN: [Action; 10] = [
 ];
 
 impl Action {
+    #[inline]
     fn from_code(code: u8) -> Action {
-        match KNOWN.get(code as usize) {
-            Some(&action) => action,
-            None => Action::Other(code - KNOWN.len() as u8),
+        match code {
+            0 => Action::Alloc,
+            1 => Action::FreeRequested,
+            2 => Action::FreeCompleted,
+            3 => Action::SegmentAlloc,
+            4 => Action::SegmentFree,
+            5 => Action::SegmentMap,
+            6 => Action::SegmentUnmap,
+            7 => Action::Snapshot,
+            8 => Action::Oom,
+            9 => Action::Annotate,
+            other => Action::Other(other - KNOWN.len() as u8),
         }
     }
 }
@@ -104,7 +114,7 @@ pub struct Event {
 
 /// Fixed-width columns: one row per event, one vector per field.
 #[derive(Default)]
-pub(crate) struct Rows {
+struct Rows {
     action: Vec<u8>,
     addr: Vec<u64>,
     size: Vec<u64>,
@@ -113,21 +123,23 @@ pub(crate) struct Rows {
     context: Vec<u32>,
 }
 
+/// One event on its way into the columns.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) action: u8,
+    pub(crate) addr: u64,
+    pub(crate) size: u64,
+    pub(crate) time_us: i64,
+    pub(crate) stack: StackId,
+    pub(crate) context: u32,
+}
+
 /// Bytes that one event takes in the columns.
 const ROW_WIDTH: usize = 1 + 8 + 8 + 8 + 4 + 4;
 
 impl Rows {
-    pub(crate) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.action.len()
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.action.clear();
-        self.addr.clear();
-        self.size.clear();
-        self.time_us.clear();
-        self.stack.clear();
-        self.context.clear();
     }
 
     fn reserve(&mut self, rows: usize) {
@@ -139,45 +151,36 @@ impl Rows {
         self.context.reserve(rows);
     }
 
-    #[inline]
-    pub(crate) fn push(
-        &mut self,
-        action: u8,
-        addr: u64,
-        size: u64,
-        time_us: i64,
-        stack: StackId,
-        context: u32,
-    ) -> u32 {
-        let row = self.action.len() as u32;
-        self.action.push(action);
-        self.addr.push(addr);
-        self.size.push(size);
-        self.time_us.push(time_us);
-        self.stack.push(stack);
-        self.context.push(context);
-        row
+    fn push(&mut self, row: Row) -> u32 {
+        let number = self.action.len() as u32;
+        self.action.push(row.action);
+        self.addr.push(row.addr);
+        self.size.push(row.size);
+        self.time_us.push(row.time_us);
+        self.stack.push(row.stack);
+        self.context.push(row.context);
+        number
     }
 
     /// Appends rows whose stacks and contexts have other numbers.
-    fn extend(&mut self, rows: &Rows, stacks: &[StackId], contexts: &[u32]) {
-        self.action.extend_from_slice(&rows.action);
-        self.addr.extend_from_slice(&rows.addr);
-        self.size.extend_from_slice(&rows.size);
-        self.time_us.extend_from_slice(&rows.time_us);
-        self.stack.extend(rows.stack.iter().map(|stack| stacks[stack.0 as usize]));
-        self.context.extend(rows.context.iter().map(|&context| contexts[context as usize]));
+    fn extend(&mut self, rows: &[Row], stacks: &[StackId], contexts: &[u32]) {
+        self.action.extend(rows.iter().map(|row| row.action));
+        self.addr.extend(rows.iter().map(|row| row.addr));
+        self.size.extend(rows.iter().map(|row| row.size));
+        self.time_us.extend(rows.iter().map(|row| row.time_us));
+        self.stack.extend(rows.iter().map(|row| stacks[row.stack.0 as usize]));
+        self.context.extend(rows.iter().map(|row| contexts[row.context as usize]));
     }
 
     fn push_copy(&mut self, row: usize) {
-        self.push(
-            self.action[row],
-            self.addr[row],
-            self.size[row],
-            self.time_us[row],
-            self.stack[row],
-            self.context[row],
-        );
+        self.push(Row {
+            action: self.action[row],
+            addr: self.addr[row],
+            size: self.size[row],
+            time_us: self.time_us[row],
+            stack: self.stack[row],
+            context: self.context[row],
+        });
     }
 
     /// Puts the rows of `range` into the order given by `order`, which has the same rows.
@@ -264,6 +267,32 @@ impl Events {
         }
     }
 
+    /// The events of `rows`, in order.
+    pub fn iter(&self, rows: Range<usize>) -> impl ExactSizeIterator<Item = Event> {
+        let Rows { action, addr, size, time_us, stack, context } = &self.rows;
+        let columns = action[rows.clone()]
+            .iter()
+            .zip(&addr[rows.clone()])
+            .zip(&size[rows.clone()])
+            .zip(&time_us[rows.clone()])
+            .zip(&stack[rows.clone()])
+            .zip(&context[rows]);
+        columns.map(|(((((&action, &addr), &size), &time_us), &stack), &context)| Event {
+            action: Action::from_code(action),
+            addr,
+            size: Bytes(size),
+            time_us,
+            stack,
+            context,
+        })
+    }
+
+    /// What happened in `rows`, and to which address: the two columns that most passes need.
+    pub fn actions(&self, rows: Range<usize>) -> impl ExactSizeIterator<Item = (Action, u64)> {
+        let columns = self.rows.action[rows.clone()].iter().zip(&self.rows.addr[rows]);
+        columns.map(|(&action, &addr)| (Action::from_code(action), addr))
+    }
+
     /// The stream, pool and labels behind [`Event::context`].
     #[inline]
     pub fn context(&self, context: u32) -> &Context {
@@ -309,20 +338,12 @@ impl Events {
         self.contexts.intern(context)
     }
 
-    pub(crate) fn push(
-        &mut self,
-        action: u8,
-        addr: u64,
-        size: u64,
-        time_us: i64,
-        stack: StackId,
-        context: u32,
-    ) -> u32 {
-        self.rows.push(action, addr, size, time_us, stack, context)
+    pub(crate) fn push(&mut self, row: Row) -> u32 {
+        self.rows.push(row)
     }
 
     /// Appends rows that were decoded with numbers of their own for stacks and contexts.
-    pub(crate) fn extend(&mut self, rows: &Rows, stacks: &[StackId], contexts: &[u32]) {
+    pub(crate) fn extend(&mut self, rows: &[Row], stacks: &[StackId], contexts: &[u32]) {
         self.rows.extend(rows, stacks, contexts);
     }
 
@@ -332,7 +353,7 @@ impl Events {
 
     /// How many of the rows allocate a block.
     pub(crate) fn allocations(&self, rows: Range<usize>) -> usize {
-        self.rows.action[rows].iter().filter(|&&code| KNOWN.get(code as usize) == Some(&Action::Alloc)).count()
+        self.actions(rows).filter(|(action, _)| *action == Action::Alloc).count()
     }
 
     /// Claims room for `rows` more.

@@ -17,11 +17,11 @@ use rustc_hash::FxBuildHasher;
 pub(super) fn replay(snapshot: &Snapshot, device: u32, start: Start) -> History {
     let rows = snapshot.rows(device);
     let mut replay = Replay::new(snapshot, device, &start);
-    for (index, row) in rows.clone().enumerate() {
-        if index.is_multiple_of(replay.samples_every) {
+    for (index, event) in snapshot.events.iter(rows.clone()).enumerate() {
+        if index == replay.next_sample {
             replay.samples.push(replay.allocated());
+            replay.next_sample += replay.samples_every;
         }
-        let event = snapshot.events.get(row);
         let subject = replay.event(index as u32, &event);
         replay.subjects.push(subject);
     }
@@ -96,6 +96,7 @@ struct Replay<'a> {
     at_start: Bytes,
     samples: Vec<Bytes>,
     samples_every: usize,
+    next_sample: usize,
     surprises: Surprises,
     /// Steps left for searches that go through all pieces: a file that contradicts itself in every event
     /// must not take forever.
@@ -126,6 +127,7 @@ impl<'a> Replay<'a> {
             at_start: Bytes::ZERO,
             samples: Vec::new(),
             samples_every: snapshot.rows(device).len().div_ceil(MAX_SAMPLES).max(1),
+            next_sample: 0,
             surprises: Surprises::default(),
             search_budget: 100_000_000,
         };

@@ -57,15 +57,17 @@ pub(super) fn start(snapshot: &Snapshot, device: u32) -> Start {
 }
 
 fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
-    let mut live: HashMap<u64, u64, FxBuildHasher> = HashMap::default();
+    let mut live: HashSet<u64, FxBuildHasher> = HashSet::default();
     let mut mappings = Vec::new();
-    for row in snapshot.rows(device) {
-        let event = snapshot.events.get(row);
-        match event.action {
+    let rows = snapshot.rows(device);
+    for (index, (action, addr)) in snapshot.events.actions(rows.clone()).enumerate() {
+        let event = || snapshot.events.get(rows.start + index);
+        match action {
             Action::SegmentAlloc => {
-                live.insert(event.addr, event.size.0);
+                live.insert(addr);
             }
-            Action::SegmentFree if live.remove(&event.addr).is_none() => {
+            Action::SegmentFree if !live.remove(&addr) => {
+                let event = event();
                 let context = snapshot.events.context(event.context);
                 start.segments.push(StartSegment {
                     addr: event.addr,
@@ -76,7 +78,7 @@ fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
                     expandable: false,
                 });
             }
-            Action::SegmentMap | Action::SegmentUnmap => mappings.push(event),
+            Action::SegmentMap | Action::SegmentUnmap => mappings.push(event()),
             _ => {}
         }
     }
@@ -91,7 +93,7 @@ fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
             expandable: segment.expandable,
         })
         .collect();
-    start.segments.extend(finals.iter().filter(|segment| !segment.expandable && !live.contains_key(&segment.addr)));
+    start.segments.extend(finals.iter().filter(|segment| !segment.expandable && !live.contains(&segment.addr)));
 
     let mut mapped = Runs::default();
     for segment in finals.iter().filter(|segment| segment.expandable) {
@@ -173,13 +175,16 @@ fn blocks(snapshot: &Snapshot, device: u32, start: &mut Start) {
     let mut known: HashSet<u64, FxBuildHasher> = HashSet::default();
     // Blocks whose allocation was lost and whose free is in the trace, with the event that freed them.
     let mut lost: Vec<(StartBlock, usize)> = Vec::new();
-    for (index, row) in rows.clone().enumerate() {
-        let event = snapshot.events.get(row);
-        match event.action {
+    let mut last_known = None;
+    for (index, (action, addr)) in snapshot.events.actions(rows.clone()).enumerate() {
+        match action {
             Action::Alloc => {
-                known.insert(event.addr);
+                known.insert(addr);
             }
-            Action::FreeRequested | Action::FreeCompleted if known.insert(event.addr) => {
+            // A block's two free events nearly always follow each other: the second asks nothing new.
+            Action::FreeRequested | Action::FreeCompleted if last_known.replace(addr) == Some(addr) => {}
+            Action::FreeRequested | Action::FreeCompleted if known.insert(addr) => {
+                let event = snapshot.events.get(rows.start + index);
                 lost.push((
                     StartBlock {
                         addr: event.addr,
@@ -266,18 +271,17 @@ fn lost_sizes(snapshot: &Snapshot, device: u32, start: &mut Start, freed: &HashM
     let mut decided = vec![false; unsure.len()];
     let last = unsure.iter().map(|unsure| unsure.freed).max().unwrap_or(0);
     let first_row = snapshot.rows(device).start;
-    for index in 0..last {
-        let event = snapshot.events.get(first_row + index);
-        if event.action != Action::Alloc {
+    for (index, (action, addr)) in snapshot.events.actions(first_row..first_row + last).enumerate() {
+        if action != Action::Alloc {
             continue;
         }
         // The last one that ends at or below this address; an allocation right behind it shows its true end.
-        let Some(place) = unsure.partition_point(|unsure| unsure.end <= event.addr).checked_sub(1) else { continue };
+        let Some(place) = unsure.partition_point(|unsure| unsure.end <= addr).checked_sub(1) else { continue };
         let found = &unsure[place];
-        if !decided[place] && index < found.freed && event.addr - found.end <= SPLIT_THRESHOLD {
+        if !decided[place] && index < found.freed && addr - found.end <= SPLIT_THRESHOLD {
             decided[place] = true;
             let block = &mut start.blocks[found.block];
-            block.size = event.addr - block.addr;
+            block.size = addr - block.addr;
         }
     }
     let open = decided.iter().filter(|decided| !**decided).count();

@@ -4,7 +4,7 @@ use super::span::{Known, Span};
 use super::template::{Places, Template};
 use super::value::{Kind, Value};
 use crate::stacks::StackId;
-use crate::tables::{Context, PoolId, known_action};
+use crate::tables::{Context, PoolId, Row, known_action};
 use crate::text::StrId;
 use crate::words;
 
@@ -118,7 +118,7 @@ impl<'a, 'b> Decoder<'a, 'b> {
             return None;
         }
         let context = self.span.habits.contexts.intern(context);
-        self.span.rows.push(action, addr, size, time_us, stack, context);
+        self.span.rows.push(Row { action, addr, size, time_us, stack, context });
         // Numbered memo instructions (protocols 2 and 3) differ in every event: no template for those.
         if has_addr && has_stack && self.bytes.get(self.start + 1) == Some(&0x94) {
             let event = &self.bytes[self.start..];

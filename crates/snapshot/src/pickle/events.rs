@@ -1,6 +1,6 @@
 //! Takes events off the window, several spans at a time, and puts the spans together in order.
 
-use super::machine::Machine;
+use super::machine::{Machine, ROOM};
 use super::span::{Known, Span};
 use super::value::{Kind, Value};
 use crate::error::Error;
@@ -9,14 +9,18 @@ use std::io::Read;
 use std::thread;
 
 /// Below this a second thread costs more than it saves.
-const SMALLEST: usize = 128 << 10;
-const LARGEST: usize = 1 << 20;
+const WORTH_A_THREAD: usize = 128 << 10;
+/// Most that one worker decodes at a time.
+const STRETCH: usize = 1 << 20;
+/// After something unusual, this much must go well before several workers start again: where one span ends early,
+/// what the others decoded behind it is lost.
+const TRUST: usize = 256 << 10;
 
 /// The spans that decode at the same time, and how their numbers translate into the machine's.
 pub(super) struct Ahead {
     workers: Vec<Worker>,
-    /// Bytes to give each worker: grows while all goes well, starts over when a span had to stop.
-    stretch: usize,
+    /// Bytes decoded since a span had to stop.
+    trusted: usize,
 }
 
 struct Worker {
@@ -31,7 +35,7 @@ impl Ahead {
     pub(super) fn new() -> Ahead {
         let count = thread::available_parallelism().map_or(1, usize::from).clamp(1, 8);
         let worker = || Worker { span: Span::default(), stacks: Vec::new(), contexts: Vec::new() };
-        Ahead { workers: (0..count).map(|_| worker()).collect(), stretch: SMALLEST }
+        Ahead { workers: (0..count).map(|_| worker()).collect(), trusted: 0 }
     }
 
     /// Bytes of memory that the workers keep from window to window.
@@ -60,10 +64,12 @@ impl<R: Read> Machine<R> {
     fn take_spans(&mut self) -> Result<bool, Error> {
         let bytes = self.window.rest();
         let known = Known { memo: &self.memo, nodes: &self.nodes, strings: &self.builder.strings };
-        let Ahead { workers, stretch } = &mut self.ahead;
-        let starts = split(bytes, workers, *stretch);
-        let last_end = starts.len() * *stretch;
-        let ends = starts.iter().copied().skip(1).chain([last_end]);
+        let Ahead { workers, trusted } = &mut self.ahead;
+        let count = if *trusted < TRUST { 1 } else { workers.len() };
+        let stretch = if count == 1 { TRUST } else { (bytes.len() / count).min(STRETCH) };
+        let starts = split(bytes, &workers[..count], stretch);
+        let end = (starts.len() * stretch).min(bytes.len());
+        let ends = starts.iter().copied().skip(1).chain([end]);
         let mut jobs = workers.iter_mut().zip(starts.iter().copied().zip(ends));
         thread::scope(|scope| {
             let first = jobs.next();
@@ -74,17 +80,18 @@ impl<R: Read> Machine<R> {
                 worker.span.decode(&bytes[start..], end - start, known);
             }
         });
+        // An event that the end of the window cuts is nothing unusual.
+        let end = end.min(bytes.len().saturating_sub(ROOM));
         let mut taken = 0;
-        self.ahead.stretch = (self.ahead.stretch * 2).min(LARGEST);
         for (place, &start) in starts.iter().enumerate() {
             // A span counts only if the one before it ended where it begins.
             if taken != start {
-                self.ahead.stretch = SMALLEST;
                 break;
             }
             taken += self.ahead.workers[place].span.length;
             self.merge(place)?;
         }
+        self.ahead.trusted = if taken < end { 0 } else { self.ahead.trusted.saturating_add(taken) };
         self.window.advance(taken);
         Ok(taken > 0)
     }
@@ -117,13 +124,28 @@ impl<R: Read> Machine<R> {
         let (batches, rows) = (std::mem::take(&mut span.batches), span.rows.len() as u32);
         let mut from = 0;
         for to in batches {
-            self.stack.extend((from..to).map(|row| Value::new(Kind::Event(first_row + row))));
-            self.step(b'e')?;
-            self.step(b'(')?;
+            // Opcodes `e(`: the events since the mark go into the list below it, and a new mark is set.
+            if !self.append_rows(first_row + from, to - from) {
+                self.stack.extend((from..to).map(|row| Value::new(Kind::Event(first_row + row))));
+                self.step(b'e')?;
+                self.step(b'(')?;
+            }
             from = to;
         }
         self.stack.extend((from..rows).map(|row| Value::new(Kind::Event(first_row + row))));
         Ok(())
+    }
+}
+
+impl<R> Machine<R> {
+    /// Appends whole rows to the list below the topmost mark, if nothing stands on the mark.
+    fn append_rows(&mut self, first: u32, count: u32) -> bool {
+        match (self.marks.last(), self.stack.last().map(|top| top.kind())) {
+            (Some(&mark), Some(Kind::List(list))) if mark == self.stack.len() => {
+                self.nodes.append_events(list, first, count)
+            }
+            _ => false,
+        }
     }
 }
 
@@ -132,7 +154,7 @@ fn split(bytes: &[u8], workers: &[Worker], stretch: usize) -> Vec<usize> {
     let mut starts = vec![0];
     let Some(event_start) = workers.first().and_then(|worker| worker.span.event_start()) else { return starts };
     for from in (1..workers.len()).map(|place| place * stretch) {
-        let Some(rest) = bytes.get(from..).filter(|rest| rest.len() >= SMALLEST) else { break };
+        let Some(rest) = bytes.get(from..).filter(|rest| rest.len() >= WORTH_A_THREAD) else { break };
         match rest.windows(event_start.len()).position(|found| found == event_start) {
             Some(offset) => starts.push(from + offset),
             None => break,

@@ -23,7 +23,7 @@ const LEGACY_TORCH_MAGIC: i128 = 0x1950_a86a_20f9_469c_fc6c;
 pub(super) struct Machine<R> {
     pub(super) window: Window<R>,
     pub(super) stack: Vec<Value>,
-    marks: Vec<usize>,
+    pub(super) marks: Vec<usize>,
     pub(super) memo: Vec<Value>,
     /// Memo slots far beyond the ones in use, which only a strange writer makes.
     sparse_memo: HashMap<u32, Value, FxBuildHasher>,
@@ -504,4 +504,4 @@ impl<R: Read> Machine<R> {
 const MOST_EXPECTED: usize = 16 << 30;
 
 /// Bytes kept in the window: more than any event without an inline stack takes.
-const ROOM: usize = 4 << 10;
+pub(super) const ROOM: usize = 4 << 10;

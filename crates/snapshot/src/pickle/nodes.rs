@@ -166,6 +166,15 @@ impl Nodes {
         true
     }
 
+    /// Appends consecutive events to a list that has nothing else; `false` if it has.
+    pub(crate) fn append_events(&mut self, index: u32, row: u32, more: u32) -> bool {
+        match &mut self.lists[index as usize] {
+            List::Rows { table: Rows::Events, first, count } if *first + *count == row => *count += more,
+            _ => return false,
+        }
+        true
+    }
+
     pub(crate) fn footprint(&self) -> usize {
         self.lists.len() * size_of::<List>()
             + self.dicts.len() * size_of::<Dict>()

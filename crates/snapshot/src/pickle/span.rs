@@ -14,7 +14,7 @@ use super::spellings::Spellings;
 use super::template::Template;
 use super::value::{Kind, Value};
 use crate::stacks::{FrameId, StackId, Stacks};
-use crate::tables::{ContextTable, Rows};
+use crate::tables::{ContextTable, Row};
 use crate::text::Strings;
 
 /// What was known before the span: the machine's tables.
@@ -28,7 +28,7 @@ pub(super) struct Known<'a> {
 /// The events of a stretch of bytes, in numbers of their own.
 #[derive(Default)]
 pub(super) struct Span {
-    pub(super) rows: Rows,
+    pub(super) rows: Vec<Row>,
     /// What the span memoized, in order. Events and stacks are numbered within the span.
     pub(super) memo: Vec<Value>,
     /// Rows whose stack is what a memo slot holds.
@@ -151,7 +151,14 @@ impl Span {
         if list {
             self.memo.push(Value::new(Kind::Stack(stack)));
         }
-        self.rows.push(event.action, event.addr, event.size, event.time_us, stack, template.context());
+        self.rows.push(Row {
+            action: event.action,
+            addr: event.addr,
+            size: event.size,
+            time_us: event.time_us,
+            stack,
+            context: template.context(),
+        });
         Some(position + 1)
     }
 

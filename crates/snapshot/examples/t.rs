@@ -1,1 +1,0 @@
-fn main(){ for p in std::env::args().skip(1){ let t=std::time::Instant::now(); let s=snapshot::open(p.as_ref()).unwrap(); let a=t.elapsed(); let t=std::time::Instant::now(); let mut x=0; for d in s.devices(){ let h=snapshot::History::new(&s,d); x+=h.lives.len();} println!("read {:?} history {:?} {} {x}",a,t.elapsed(),s.events.len());}}

@@ -1,0 +1,275 @@
+//! One snapshot in every form that people keep them in gives the same tables.
+//!
+//! The files come from `fixtures/formats/make.py`; compressions are put around them here.
+
+mod pickles;
+
+use pickles::{dict, event, gzip, int, list, pickle, text, xz, zip};
+use snapshot::Snapshot;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
+}
+
+fn open(name: &str) -> Snapshot {
+    snapshot::open(&folder().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn read(name: &str, bytes: &[u8]) -> Snapshot {
+    snapshot::read(bytes).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The file as it is on disk.
+fn bytes(name: &str) -> Vec<u8> {
+    std::fs::read(folder().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The file without its xz.
+fn unpacked(name: &str) -> Vec<u8> {
+    let mut plain = Vec::new();
+    let packed = bytes(name);
+    std::io::Read::read_to_end(&mut liblzma::read::XzDecoder::new(&packed[..]), &mut plain)
+        .expect("xz unpacks");
+    plain
+}
+
+/// JSON by content: spaces are the writer's choice.
+fn json(snapshot: &Snapshot, id: snapshot::StrId) -> String {
+    match snapshot.strings.get(id) {
+        "" => String::new(),
+        text => serde_json::from_str::<serde_json::Value>(text).expect("further keys are JSON").to_string(),
+    }
+}
+
+/// A stack as its frames' content: numbers of strings and frames depend on the order of the file.
+fn stack(snapshot: &Snapshot, stack: snapshot::StackId) -> String {
+    let get = |id| snapshot.strings.get(id);
+    let frame = |&frame: &snapshot::FrameId| {
+        let frame = snapshot.stacks.frame(frame);
+        format!("{}:{} {} {}", get(frame.file), frame.line, get(frame.function), json(snapshot, frame.extra))
+    };
+    snapshot.stacks.frames(stack).iter().map(frame).collect::<Vec<_>>().join("; ")
+}
+
+fn segments(snapshot: &Snapshot) -> String {
+    let mut out = String::new();
+    for segment in &snapshot.segments {
+        let head = (segment.device, segment.addr, segment.size, segment.stream, segment.small, segment.pool);
+        let (trace, extra) = (stack(snapshot, segment.stack), json(snapshot, segment.extra));
+        writeln!(out, "segment {head:?} {} {trace} {extra}", segment.expandable).expect("a string grows");
+        for block in &snapshot.blocks[segment.blocks.clone()] {
+            let head = (block.addr, block.size, block.requested, block.state);
+            let (trace, extra) = (stack(snapshot, block.stack), json(snapshot, block.extra));
+            writeln!(out, "  block {head:?} {trace} {extra}").expect("a string grows");
+        }
+    }
+    out
+}
+
+/// Everything in the tables, as text.
+fn tables(snapshot: &Snapshot) -> String {
+    let mut out = segments(snapshot);
+    let get = |id| snapshot.strings.get(id);
+    for trace in &snapshot.traces {
+        writeln!(out, "device {}", trace.device).expect("a string grows");
+        for event in trace.rows.clone().map(|row| snapshot.events.get(row)) {
+            let context = snapshot.events.context(event.context);
+            let action = get(snapshot.events.action_name(event.action));
+            let labels = [context.compile_context, context.user_metadata, context.forward_frames].map(get);
+            let extra = json(snapshot, context.extra);
+            let place = (event.addr, event.size, event.time_us, context.stream, context.pool);
+            let trace = stack(snapshot, event.stack);
+            writeln!(out, "{action} {place:?} {labels:?} {extra} {trace}").expect("a string grows");
+        }
+    }
+    for annotation in &snapshot.annotations {
+        let head = (annotation.start, annotation.device, annotation.time_us);
+        writeln!(out, "annotation {} {head:?}", get(annotation.name)).expect("a string grows");
+    }
+    let settings = &snapshot.settings;
+    let known =
+        (settings.recorded, &settings.conf, settings.max_split, settings.gc_threshold, settings.divisions);
+    writeln!(out, "settings {known:?} {}", settings.expandable_segments).expect("a string grows");
+    writeln!(out, "{} {:?}", snapshot.torch, snapshot.caveats).expect("a string grows");
+    out
+}
+
+#[track_caller]
+fn same(name: &str, snapshot: &Snapshot, expected: &str) {
+    let found = tables(snapshot);
+    if let Some((ours, theirs)) = found.lines().zip(expected.lines()).find(|(ours, theirs)| ours != theirs) {
+        panic!("{name} differs:\n  found    {ours}\n  expected {theirs}");
+    }
+    assert_eq!(found.lines().count(), expected.lines().count(), "{name}: number of lines");
+}
+
+#[test]
+fn every_protocol_and_writer_gives_the_same_tables() {
+    let expected = tables(&open("torch/torch-2.15.0.pickle.xz"));
+    assert!(expected.lines().count() > 140, "{expected}");
+    for name in [
+        "protocol-0.pickle.xz",
+        "protocol-1.pickle.xz",
+        "protocol-2.pickle.xz",
+        "protocol-3.pickle.xz",
+        "protocol-4.pickle.xz",
+        "protocol-5.pickle.xz",
+        "python-pickler.pickle.xz",
+        "snapshot.json.xz",
+        "torch-save-legacy.pt",
+    ] {
+        same(name, &open(&format!("formats/{name}")), &expected);
+    }
+}
+
+#[test]
+fn the_zip_of_torch_save_is_read() {
+    let expected = tables(&open("torch/torch-2.15.0.pickle.xz"));
+    same("torch-save.pt", &open("formats/torch-save.pt"), &expected);
+    same(
+        "torch-save.pt.gz",
+        &read("torch-save.pt.gz", &gzip(&bytes("formats/torch-save.pt")[..])),
+        &expected,
+    );
+    let segments = open("formats/torch-save-segments.pt");
+    same("torch-save-segments.pt", &segments, &tables(&open("formats/segments-2.pickle.xz")));
+}
+
+#[test]
+fn sorted_keys_change_nothing_but_their_order() {
+    let expected = segments(&open("torch/torch-2.15.0.pickle.xz"));
+    let sorted = open("formats/snapshot-indented.json.xz");
+    assert_eq!(segments(&sorted), expected);
+    assert_eq!(sorted.traces[0].rows.len(), open("torch/torch-2.15.0.pickle.xz").traces[0].rows.len());
+}
+
+#[test]
+fn a_bare_list_of_segments_is_read() {
+    let expected = segments(&open("torch/torch-2.15.0.pickle.xz"));
+    for name in [
+        "segments-0.pickle",
+        "segments-1.pickle",
+        "segments-2.pickle",
+        "segments-3.pickle",
+        "segments-4.pickle",
+        "segments-5.pickle",
+        "segments.json",
+    ] {
+        let snapshot = open(&format!("formats/{name}.xz"));
+        assert_eq!(segments(&snapshot), expected, "{name}");
+        assert!(snapshot.events.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn compressions_change_nothing() {
+    for name in ["torch/torch-2.15.0.pickle.xz", "zoo/side_stream.pickle.xz", "formats/snapshot.json.xz"] {
+        let expected = tables(&open(name));
+        let plain = unpacked(name);
+        let zstd = |data: &[u8]| zstd::encode_all(data, 3).expect("zstd packs");
+        let mut halves = gzip(&plain[..plain.len() / 2]);
+        halves.extend(gzip(&plain[plain.len() / 2..]));
+        let pack = |method| zip("archive/data.pkl", &plain, method);
+        let mut forms = vec![
+            ("plain", plain.clone()),
+            ("gzip", gzip(&plain[..])),
+            ("gzip in two parts", halves),
+            ("xz", xz(&plain)),
+            ("zstd", zstd(&plain)),
+            ("gzip of gzip", gzip(&gzip(&plain[..])[..])),
+            ("zstd of xz of gzip", zstd(&xz(&gzip(&plain[..])))),
+        ];
+        if !name.contains("json") {
+            forms.push(("zip, stored", pack(::zip::CompressionMethod::Stored)));
+            forms.push(("zip, deflated", pack(::zip::CompressionMethod::Deflated)));
+            forms.push(("gzip of a zip", gzip(&pack(::zip::CompressionMethod::Stored)[..])));
+        }
+        for (form, data) in forms {
+            same(&format!("{name} as {form}"), &read(form, &data), &expected);
+        }
+    }
+}
+
+/// TorchScript's own pickler, which `_memory_snapshot_pickled` uses, and Python's, right after each other.
+#[test]
+fn the_cpp_writer_agrees_with_the_python_one() {
+    let (cpp, python) = (open("formats/torch-cpp.pickle"), open("formats/torch-cpp-twin.pickle"));
+    assert_eq!(cpp.caveats, python.caveats);
+    assert_eq!(cpp.torch, python.torch);
+    // The second dump has the first one in its history.
+    assert_eq!(cpp.events.len() + 1, python.events.len());
+    let place = |snapshot: &Snapshot, row| {
+        let event = snapshot.events.get(row);
+        (event.action, event.addr, event.size, event.time_us, stack(snapshot, event.stack))
+    };
+    for row in 0..cpp.events.len() {
+        assert_eq!(place(&cpp, row), place(&python, row), "event {row}");
+    }
+    assert_eq!(segments(&cpp), segments(&python));
+}
+
+fn one_event(event: Vec<u8>) -> Snapshot {
+    read("one event", &pickles::snapshot([], [event]))
+}
+
+fn has_caveat(snapshot: &Snapshot, text: &str) -> bool {
+    snapshot.caveats.iter().any(|caveat| caveat.contains(text))
+}
+
+#[test]
+fn missing_keys_are_counted() {
+    let snapshot = one_event(dict(&[("action", text("alloc"))]));
+    assert!(has_caveat(&snapshot, "1 events without `addr`"), "{:?}", snapshot.caveats);
+    assert!(has_caveat(&snapshot, "1 events without `size`"), "{:?}", snapshot.caveats);
+    let snapshot = one_event(dict(&[("addr", int(1)), ("size", int(1))]));
+    assert!(has_caveat(&snapshot, "1 events without `action`"), "{:?}", snapshot.caveats);
+    let only_segments = read("only segments", &pickle(dict(&[("segments", list([]))])));
+    assert!(only_segments.events.is_empty() && only_segments.caveats.is_empty());
+    let only_traces = read("only traces", &pickle(dict(&[("device_traces", list([]))])));
+    assert!(only_traces.segments.is_empty() && only_traces.caveats.is_empty());
+}
+
+#[test]
+fn unknown_keys_and_actions_are_kept_and_named() {
+    let fields =
+        [("action", text("teleport")), ("addr", int(1)), ("size", int(2)), ("colour", list([text("red")]))];
+    for snapshot in [
+        one_event(dict(&fields)),
+        read("JSON", br#"{"device_traces":[[{"action":"teleport","addr":1,"size":2,"colour":["red"]}]],"segments":[]}"#),
+    ] {
+        let event = snapshot.events.get(0);
+        assert_eq!(snapshot.strings.get(snapshot.events.action_name(event.action)), "teleport");
+        let extra = snapshot.strings.get(snapshot.events.context(event.context).extra);
+        assert_eq!(extra, r#"{"colour":["red"]}"#);
+        assert!(has_caveat(&snapshot, "1 × the key `colour` in events"), "{:?}", snapshot.caveats);
+        assert!(has_caveat(&snapshot, "the action `teleport`"), "{:?}", snapshot.caveats);
+    }
+}
+
+#[test]
+fn addresses_use_all_64_bits() {
+    for (written, meant) in
+        [(-1, u64::MAX), (1 << 63, 1 << 63), (i128::from(u64::MAX), u64::MAX), (-(1 << 63), 1 << 63)]
+    {
+        let pickled = one_event(event("alloc", written, 512));
+        assert_eq!(pickled.events.get(0).addr, meant, "{written}");
+        let json = format!(r#"{{"device_traces":[[{{"action":"alloc","addr":{written},"size":512}}]]}}"#);
+        let json = read("JSON", json.as_bytes());
+        assert_eq!(json.events.get(0).addr, meant, "{written} in JSON");
+    }
+    let beyond = one_event(event("alloc", 1 << 64, 512));
+    assert!(has_caveat(&beyond, "`addr` in events"), "{:?}", beyond.caveats);
+}
+
+#[test]
+fn events_out_of_order_are_sorted_by_time() {
+    let at = |time, addr| {
+        dict(&[("action", text("alloc")), ("addr", int(addr)), ("size", int(512)), ("time_us", int(time))])
+    };
+    let snapshot = read("out of order", &pickles::snapshot([], [at(30, 3), at(10, 1), at(20, 2), at(20, 4)]));
+    let order: Vec<u64> = (0..4).map(|row| snapshot.events.get(row).addr).collect();
+    assert_eq!(order, [1, 2, 4, 3], "equal times keep their order");
+    assert!(has_caveat(&snapshot, "out of order"), "{:?}", snapshot.caveats);
+}
