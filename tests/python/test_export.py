@@ -162,7 +162,7 @@ def made_up(tmp_path_factory):
         rest = (2 << 20) - sum(sizes.values())
         blocks = [*blocks, a_block(addr + (2 << 20) - rest, rest, "inactive")]
         return {"device": device, "address": addr, "total_size": 2 << 20, "stream": 2**64 - 1, "segment_type": "small",
-                "segment_pool_id": (0, 0), "is_expandable": False, "requested_size": requested, "frames": [],
+                "segment_pool_id": (device, 1), "is_expandable": False, "requested_size": requested, "frames": [],
                 "allocated_size": sizes["active_allocated"], "blocks": blocks,
                 "active_size": sizes["active_allocated"] + sizes["active_pending_free"]}  # fmt: skip
 
@@ -240,6 +240,12 @@ def test_blocks_that_are_left_are_those_of_the_segments(either):
     assert Counter(
         (row["device"], row["addr"], row["size"], row["requested"], row["state_at_end"]) for row in left
     ) == expected  # fmt: skip
+    for row in left:
+        (segment,) = (
+            segment for segment in either.segments
+            if segment["device"] == row["device"] and 0 <= row["addr"] - segment["addr"] < segment["size"]
+        )  # fmt: skip
+        assert (row["pool"], row["stream"]) == (segment["pool"], segment["stream"])
     allocated = sum(row["size"] for row in left if row["state_at_end"] == "active_allocated")
     assert allocated == sum(segment["allocated_size"] for segment in either.recorded["segments"])
 

@@ -33,7 +33,11 @@ pub fn devices(snapshot: &Snapshot) -> Vec<Device<'_>> {
     snapshot
         .devices()
         .into_iter()
-        .map(|device| Device { snapshot, history: History::new(snapshot, device), sites: Sites::new(snapshot) })
+        .map(|device| Device {
+            snapshot,
+            history: History::new(snapshot, device),
+            sites: Sites::new(snapshot),
+        })
         .collect()
 }
 

@@ -27,7 +27,8 @@ impl Sites {
             snapshot.stacks.all_frames().iter().map(|frame| code_of(snapshot, frame)).collect();
         let site = |stack: u32| {
             let frames = snapshot.stacks.frames(StackId(stack));
-            let innermost = |wanted: Code| frames.iter().copied().find(|frame| kinds[frame.0 as usize] == wanted);
+            let innermost =
+                |wanted: Code| frames.iter().copied().find(|frame| kinds[frame.0 as usize] == wanted);
             match (innermost(Code::User), innermost(Code::Library)) {
                 (Some(frame), _) => Site::User(frame),
                 (None, Some(frame)) => Site::Library(frame),

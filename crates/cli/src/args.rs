@@ -44,7 +44,9 @@ pub(crate) enum Command {
     /// The events, blocks, segments, frames and stacks as tables for other tools
     Export(ExportArgs),
     /// A completion script for your shell
-    #[command(after_help = "Example:\n  oomph completions bash > ~/.local/share/bash-completion/completions/oomph")]
+    #[command(
+        after_help = "Example:\n  oomph completions bash > ~/.local/share/bash-completion/completions/oomph"
+    )]
     Completions(CompletionsArgs),
     /// The manual page
     #[command(after_help = "Example:\n  oomph man > ~/.local/share/man/man1/oomph.1")]
@@ -131,8 +133,11 @@ Examples:
 
 The tables and their columns are described in docs/tables.md.")]
 pub(crate) struct ExportArgs {
-    #[arg(value_name = "INPUT", help = "A snapshot: pickle, `torch.save` zip or JSON, plain or compressed; `-` for \
-        standard input")]
+    #[arg(
+        value_name = "INPUT",
+        help = "A snapshot: pickle, `torch.save` zip or JSON, plain or compressed; `-` for \
+        standard input"
+    )]
     pub(crate) input: PathBuf,
 
     /// Format of the output

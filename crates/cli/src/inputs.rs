@@ -65,7 +65,9 @@ fn looks_like_a_snapshot(path: &Path) -> bool {
         .iter()
         .find_map(|packed| name.strip_suffix(packed)?.strip_suffix('.'))
         .unwrap_or(&name);
-    ["pickle", "pkl", "pt", "json"].iter().any(|ending| name.strip_suffix(ending).is_some_and(|stem| stem.ends_with('.')))
+    ["pickle", "pkl", "pt", "json"]
+        .iter()
+        .any(|ending| name.strip_suffix(ending).is_some_and(|stem| stem.ends_with('.')))
 }
 
 /// Orders `rank2` before `rank10`: digits count as numbers.
@@ -93,10 +95,10 @@ pub(crate) fn load(path: &Path, terminal: &Terminal) -> anyhow::Result<Input> {
         if io::stdin().is_terminal() {
             terminal.say("reading a snapshot from standard input …");
         }
-        snapshot::read(io::stdin(), None).map_err(fail)?
+        snapshot::read(io::stdin()).map_err(fail)?
     } else {
         let (file, length) = open(path).map_err(fail)?;
-        snapshot::read(Progress::new(file, length, &name), Some(length)).map_err(fail)?
+        snapshot::read_sized(Progress::new(file, length, &name), length).map_err(fail)?
     };
     Ok(Input { name, snapshot })
 }
@@ -123,8 +125,9 @@ impl Progress {
     }
 
     fn show(&mut self) {
-        let style = ProgressStyle::with_template("reading {msg} {bar:30} {bytes} of {total_bytes}, {eta} left")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style =
+            ProgressStyle::with_template("reading {msg} {bar:30} {bytes} of {total_bytes}, {eta} left")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(self.length).with_style(style).with_message(self.name.clone());
         bar.set_position(self.read);
         self.bar = Some(bar);

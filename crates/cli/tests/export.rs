@@ -144,10 +144,12 @@ fn a_read_only_folder_is_named() {
 
 #[cfg(unix)]
 #[test]
-fn devices_are_not_replaced_and_links_are_followed() {
+fn what_is_no_file_is_not_replaced_and_links_are_followed() {
     let folder = folder();
-    let output = export(&fixture(), "json", Path::new("/dev/null"));
-    check_refusal(&output, "is not a regular file", folder.path(), &[]);
+    // It stands for `/dev/null`, with which a test that fails would do harm.
+    let socket = folder.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+    check_refusal(&export(&fixture(), "json", &socket), "is not a regular file", folder.path(), &["socket"]);
 
     let (file, link) = (folder.path().join("file.json"), folder.path().join("link.json"));
     fs::write(&file, "old").expect("a file");

@@ -146,7 +146,8 @@ impl Builder {
 
     /// Adds a row to the events; the decoder says later which rows make a device's trace.
     pub(crate) fn event(&mut self, fields: &EventFields) -> u32 {
-        let addr = fields.addr.or(fields.device_free).unwrap_or_else(|| self.missing_key(Table::Event, "addr"));
+        let addr =
+            fields.addr.or(fields.device_free).unwrap_or_else(|| self.missing_key(Table::Event, "addr"));
         let size = fields.size.unwrap_or_else(|| self.missing_key(Table::Event, "size"));
         if fields.action == StrId::EMPTY {
             self.missing_key(Table::Event, "action");

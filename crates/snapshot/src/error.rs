@@ -122,7 +122,9 @@ impl Error {
         Error::new(
             ErrorKind::Forbidden,
             "was refused: it would run code",
-            format!("the pickle asks for `{global}` at byte {offset} ({opcode}); a memory snapshot is plain data"),
+            format!(
+                "the pickle asks for `{global}` at byte {offset} ({opcode}); a memory snapshot is plain data"
+            ),
             "nothing was executed. Do not open this file with `pickle.load`; ask where it came from",
         )
     }
@@ -166,7 +168,9 @@ impl Error {
         Error::new(
             ErrorKind::TooLarge,
             "was refused: it would need far more memory than it has bytes",
-            format!("by byte {offset} the data had grown beyond three times its own size; no real snapshot does"),
+            format!(
+                "by byte {offset} the data had grown beyond three times its own size; no real snapshot does"
+            ),
             "if PyTorch wrote this file, please report it with the torch version",
         )
     }

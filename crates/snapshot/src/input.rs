@@ -11,7 +11,7 @@ use std::path::Path;
 pub fn open(path: &Path) -> Result<Snapshot, Error> {
     let file = open_file(path)?;
     let length = file.metadata().map_or(0, |metadata| metadata.len());
-    read(file, Some(length))
+    read_sized(file, length)
 }
 
 /// Opens the file at `path` for [`read`], with our words for what may go wrong.
@@ -23,9 +23,14 @@ pub fn open_file(path: &Path) -> Result<File, Error> {
 }
 
 /// Reads a snapshot from a stream: a pickle of any protocol, the zip of `torch.save`, JSON, or one of these
-/// under gzip, xz or zstd. `length` is the stream's, where it is known; it only makes reading faster.
-pub fn read(stream: impl Read + Send, length: Option<u64>) -> Result<Snapshot, Error> {
-    layer(Box::new(stream), length, 0)
+/// under gzip, xz or zstd.
+pub fn read(stream: impl Read + Send) -> Result<Snapshot, Error> {
+    layer(Box::new(stream), None, 0)
+}
+
+/// The same for a stream of known length, which makes reading faster: it is not trusted beyond that.
+pub fn read_sized(stream: impl Read + Send, length: u64) -> Result<Snapshot, Error> {
+    layer(Box::new(stream), Some(length), 0)
 }
 
 type Stream<'a> = Box<dyn Read + Send + 'a>;
@@ -73,7 +78,9 @@ fn recognise(head: &[u8]) -> Result<Format, Error> {
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Format::Xz,
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Format::Zstd,
         [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => Format::Zip,
-        [b'B', b'Z', b'h', b'1'..=b'9', ..] => return Err(Error::unknown_compression("bzip2", "bunzip2 FILE")),
+        [b'B', b'Z', b'h', b'1'..=b'9', ..] => {
+            return Err(Error::unknown_compression("bzip2", "bunzip2 FILE"));
+        }
         [0x04, 0x22, 0x4d, 0x18, ..] => return Err(Error::unknown_compression("lz4", "lz4 -d FILE")),
         [b'7', b'z', 0xbc, 0xaf, ..] => return Err(Error::unknown_compression("7-Zip", "7z x FILE")),
         [0x1f, 0x9d, ..] => return Err(Error::unknown_compression("compress (.Z)", "gunzip FILE")),
@@ -82,7 +89,9 @@ fn recognise(head: &[u8]) -> Result<Format, Error> {
             return Err(Error::unknown_compression("snappy", "snzip -d FILE"));
         }
         [b'R', b'a', b'r', b'!', ..] => return Err(Error::unknown_compression("RAR", "unrar x FILE")),
-        [0x89, b'H', b'D', b'F', ..] => return Err(Error::checkpoint("it is an HDF5 file, as model weights are")),
+        [0x89, b'H', b'D', b'F', ..] => {
+            return Err(Error::checkpoint("it is an HDF5 file, as model weights are"));
+        }
         [b'G', b'G', b'U', b'F', ..] => return Err(Error::checkpoint("it is a GGUF file: model weights")),
         [0x7f, b'E', b'L', b'F', ..] => return Err(Error::not_a_snapshot("it is a program (ELF)")),
         [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => return Err(Error::not_a_snapshot("it is a NumPy array")),
@@ -139,7 +148,9 @@ fn zip(mut stream: impl Read + Send, length: Option<u64>) -> Result<Snapshot, Er
                 )));
             }
             Err(zip::result::ZipError::Io(error)) => return Err(Error::io(error)),
-            Err(error) => return Err(Error::io(io::Error::new(io::ErrorKind::InvalidData, error.to_string()))),
+            Err(error) => {
+                return Err(Error::io(io::Error::new(io::ErrorKind::InvalidData, error.to_string())));
+            }
         }
     }
 }

@@ -29,7 +29,9 @@ pub(crate) fn read(stream: impl Read) -> Result<Snapshot, Error> {
         Err(_) if reader.found.over_budget => Err(Error::too_large(offset)),
         Err(error) if error.is_io() => Err(Error::io(error.into())),
         Err(error) if error.is_eof() => Err(Error::truncated(offset)),
-        Err(error) if error.is_data() => Err(Error::not_a_snapshot(format!("its JSON does not fit: {error}"))),
+        Err(error) if error.is_data() => {
+            Err(Error::not_a_snapshot(format!("its JSON does not fit: {error}")))
+        }
         Err(error) => Err(Error::not_a_snapshot(format!("it is not valid JSON: {error}"))),
         Ok(()) if !reader.found.snapshot => Err(Error::not_a_snapshot(reader.found.describe())),
         Ok(()) => Ok(reader.builder.finish()),
@@ -196,7 +198,9 @@ visitor!(SegmentRow, (), "a segment: a dictionary with `address`, `total_size` a
                 }
                 "stream" => fields.stream = map.next_value::<Loose>()?.address(),
                 "segment_type" => fields.kind = map.next_value_seed(Text(reader))?,
-                "segment_pool_id" => fields.pool = map.next_value::<(u64, u64)>().map(|(a, b)| Some(PoolId(a, b)))?,
+                "segment_pool_id" => {
+                    fields.pool = map.next_value::<(u64, u64)>().map(|(a, b)| Some(PoolId(a, b)))?
+                }
                 "is_expandable" => fields.expandable = map.next_value()?,
                 "frames" => fields.stack = map.next_value_seed(StackOf(reader))?,
                 "blocks" => {

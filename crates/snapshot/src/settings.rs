@@ -134,7 +134,9 @@ mod tests {
     #[test]
     fn requests_round_as_pytorch_rounds_them() {
         let plain = Settings::default();
-        for (n, rounded) in [(1, 512), (512, 512), (513, 1024), (1 << 20, 1 << 20), ((10 << 20) - 1, 10 << 20)] {
+        for (n, rounded) in
+            [(1, 512), (512, 512), (513, 1024), (1 << 20, 1 << 20), ((10 << 20) - 1, 10 << 20)]
+        {
             assert_eq!(plain.round(n), rounded, "{n}");
         }
         // Worked example 11 of the allocator's behaviour: divisions [1:4,8:8,>:2].

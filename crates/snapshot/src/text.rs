@@ -24,12 +24,8 @@ pub struct Strings {
 impl Strings {
     /// A table that starts with `first`, so that those strings have known numbers.
     pub(crate) fn with(first: &[&str]) -> Strings {
-        let mut strings = Strings {
-            text: String::new(),
-            ends: Vec::new(),
-            index: HashTable::new(),
-            hasher: FxBuildHasher,
-        };
+        let mut strings =
+            Strings { text: String::new(), ends: Vec::new(), index: HashTable::new(), hasher: FxBuildHasher };
         for text in first {
             strings.intern(text);
         }

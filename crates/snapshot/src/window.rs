@@ -198,7 +198,10 @@ mod tests {
         let mut window = Window::new(Trickle(b"abcdef"));
         assert!(window.fill(4).expect("readable"));
         window.advance(3);
-        assert_eq!((window.offset(), window.fill(3).expect("readable"), window.rest()), (3, true, &b"def"[..]));
+        assert_eq!(
+            (window.offset(), window.fill(3).expect("readable"), window.rest()),
+            (3, true, &b"def"[..])
+        );
         assert!(!window.fill(usize::MAX).expect("readable"));
         assert_eq!(window.rest(), b"def");
         assert_eq!(window.footprint(), 0);

@@ -52,7 +52,9 @@ fn every_counter_at_the_end_equals_the_label() {
             for class in PoolClass::ALL {
                 let Stat { current, peak, allocated } = history.stats.get(metric, class);
                 let freed = allocated - current;
-                for (field, value) in [("current", current), ("peak", peak), ("allocated", allocated), ("freed", freed)] {
+                for (field, value) in
+                    [("current", current), ("peak", peak), ("allocated", allocated), ("freed", freed)]
+                {
                     let key = format!("{}.{}.{field}", metric.key(), class.key());
                     // Peaks and sums before the first event of a late recording are not in the file.
                     if (history.complete || field == "current") && !expected[&key].is_null() {
@@ -66,9 +68,12 @@ fn every_counter_at_the_end_equals_the_label() {
             ("oversize_allocations", history.stats.oversize_allocations),
             ("oversize_segments", history.stats.oversize_segments),
         ] {
-            for (field, value) in
-                [("current", stat.current), ("peak", stat.peak), ("allocated", stat.allocated), ("freed", stat.freed())]
-            {
+            for (field, value) in [
+                ("current", stat.current),
+                ("peak", stat.peak),
+                ("allocated", stat.allocated),
+                ("freed", stat.freed()),
+            ] {
                 let expected = &expected[format!("{key}.{field}")];
                 if history.complete && !expected.is_null() {
                     assert_eq!(value, number(expected), "{name}: {key}.{field}");
@@ -88,7 +93,8 @@ fn every_counter_at_the_end_equals_the_label() {
                 }
             }
         }
-        let strange: Vec<_> = snapshot.caveats.iter().filter(|text| !text.contains("pinned host memory")).collect();
+        let strange: Vec<_> =
+            snapshot.caveats.iter().filter(|text| !text.contains("pinned host memory")).collect();
         assert!(strange.is_empty(), "{name}: {strange:?}");
         if history.complete {
             assert_eq!(history.caveats, [""; 0], "{name}");
@@ -134,7 +140,8 @@ fn the_cursor_gives_the_same_counters_backwards_as_forwards() {
         let mut forwards = Vec::new();
         for position in 0..=history.len() {
             cursor.seek(position);
-            forwards.push((cursor.total(), cursor.regions().map(|(_, counters)| counters).collect::<Vec<_>>()));
+            forwards
+                .push((cursor.total(), cursor.regions().map(|(_, counters)| counters).collect::<Vec<_>>()));
         }
         let (total, regions) = &forwards[history.len()];
         assert_eq!((*total, regions), (history.end, &history.region_ends), "{}", path.display());

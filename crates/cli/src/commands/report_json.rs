@@ -199,7 +199,12 @@ fn report(device: &Device<'_>, args: &ReportArgs) -> DeviceReport {
         device: history.device,
         events: history.len(),
         history: if history.complete { "complete" } else { "truncated" },
-        history_begins_us: history.rows.clone().next().map(|row| events.get(row).time_us).filter(|&time| time != 0),
+        history_begins_us: history
+            .rows
+            .clone()
+            .next()
+            .map(|row| events.get(row).time_us)
+            .filter(|&time| time != 0),
         allocated: PeakReport {
             peak: history.allocated_peak.bytes.0,
             peak_event: history.allocated_peak.event(),
@@ -307,9 +312,12 @@ fn stats(device: &Device<'_>) -> Map<String, Value> {
     let stats = &device.history.stats;
     let mut map = Map::new();
     let mut add = |prefix: String, stat: snapshot::Stat| {
-        for (field, value) in
-            [("current", stat.current), ("peak", stat.peak), ("allocated", stat.allocated), ("freed", stat.freed())]
-        {
+        for (field, value) in [
+            ("current", stat.current),
+            ("peak", stat.peak),
+            ("allocated", stat.allocated),
+            ("freed", stat.freed()),
+        ] {
             map.insert(format!("{prefix}.{field}"), value.into());
         }
     };

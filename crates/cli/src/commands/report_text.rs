@@ -62,7 +62,9 @@ fn totals(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     if !history.is_empty() {
         let when = match peak.position {
             0 => "before the first event".to_owned(),
-            position => format!("event {} of {}", grouped(position as u64 - 1), grouped(history.len() as u64)),
+            position => {
+                format!("event {} of {}", grouped(position as u64 - 1), grouped(history.len() as u64))
+            }
         };
         let label = terminal.paint(Style::Bold, "peak");
         let reserved = history.reserved_peak.bytes;
@@ -110,7 +112,8 @@ fn ooms(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let Some(&last) = failed.last() else { return Ok(()) };
     let (event, index) = (events.get(last), last - device.history.rows.start);
     let label = terminal.paint(Style::Red, "OOM");
-    let times = if failed.len() == 1 { "once".to_owned() } else { format!("{} times", grouped(failed.len() as u64)) };
+    let times =
+        if failed.len() == 1 { "once".to_owned() } else { format!("{} times", grouped(failed.len() as u64)) };
     writeln!(
         terminal.out(),
         "\n {label} {times}; the last, event {}, asked for {} while the device had {} free",
@@ -200,7 +203,11 @@ fn stack_lines(snapshot: &Snapshot, stack: StackId, group: &Group) -> Vec<String
             let frame = snapshot.stacks.frame(frame);
             let file = snapshot.strings.get(frame.file);
             let function = snapshot.strings.get(frame.function);
-            if frame.line == 0 { format!("{function}  {file}") } else { format!("{file}:{}  {function}", frame.line) }
+            if frame.line == 0 {
+                format!("{function}  {file}")
+            } else {
+                format!("{file}:{}  {function}", frame.line)
+            }
         })
         .collect()
 }
@@ -214,7 +221,9 @@ fn name(snapshot: &Snapshot, group: &Group) -> (String, String) {
             (line, format!("{function} (library; no line of yours on the stack)"))
         }
         Origin::Site(Site::Native) => ("(C++ only)".to_owned(), String::new()),
-        Origin::Site(Site::Unknown | Site::Before) | Origin::Stack(_) => (without_stack(group), String::new()),
+        Origin::Site(Site::Unknown | Site::Before) | Origin::Stack(_) => {
+            (without_stack(group), String::new())
+        }
         Origin::Size(size) => (format!("{size} blocks"), format!("{} bytes each", grouped(size.0))),
     }
 }
@@ -230,7 +239,8 @@ fn without_stack(group: &Group) -> String {
 fn place(snapshot: &Snapshot, frame: FrameId) -> (String, String) {
     let frame = snapshot.stacks.frame(frame);
     let file = snapshot.strings.get(frame.file);
-    let short = Path::new(file).file_name().map_or(file.to_owned(), |name| name.to_string_lossy().into_owned());
+    let short =
+        Path::new(file).file_name().map_or(file.to_owned(), |name| name.to_string_lossy().into_owned());
     (format!("{short}:{}", frame.line), shortened(snapshot.strings.get(frame.function), 40))
 }
 

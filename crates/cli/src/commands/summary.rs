@@ -16,7 +16,9 @@ pub(super) fn print(devices: &[Device<'_>], terminal: &mut Terminal) -> anyhow::
             terminal.say(&format!("note: {caveat}"));
         }
         if retries(device).is_none() {
-            terminal.say("note: cudaMalloc retries are not in the file; the count cannot be told from its events");
+            terminal.say(
+                "note: cudaMalloc retries are not in the file; the count cannot be told from its events",
+            );
         }
     }
     Ok(())

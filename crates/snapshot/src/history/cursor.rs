@@ -89,7 +89,8 @@ impl<'a> Cursor<'a> {
         let history = self.history;
         if !history.implied_ends.is_empty() {
             let first = history.implied_ends.partition_point(|&(event, _)| (event as usize) < index);
-            let implied = history.implied_ends[first..].iter().take_while(|&&(event, _)| event as usize == index);
+            let implied =
+                history.implied_ends[first..].iter().take_while(|&&(event, _)| event as usize == index);
             for &(_, life) in implied {
                 let life = &history.lives[life as usize];
                 self.activate(life, !forwards);

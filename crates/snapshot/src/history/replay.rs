@@ -105,8 +105,10 @@ struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     fn new(snapshot: &'a Snapshot, device: u32, start: &Start) -> Replay<'a> {
-        let final_pools =
-            snapshot.segments_of(device).map(|segment| (segment.addr, (segment.size.0, segment.pool))).collect();
+        let final_pools = snapshot
+            .segments_of(device)
+            .map(|segment| (segment.addr, (segment.size.0, segment.pool)))
+            .collect();
         let mut replay = Replay {
             snapshot,
             device,
@@ -115,7 +117,9 @@ impl<'a> Replay<'a> {
             free_ends: ByAddress::default(),
             final_pools,
             arenas: HashMap::default(),
-            lives: Vec::with_capacity(start.blocks.len() + snapshot.events.allocations(snapshot.rows(device))),
+            lives: Vec::with_capacity(
+                start.blocks.len() + snapshot.events.allocations(snapshot.rows(device)),
+            ),
             regions: Vec::new(),
             reserved: Vec::new(),
             last_freed: None,
@@ -426,7 +430,9 @@ impl<'a> Replay<'a> {
         }
         self.search_budget = self.search_budget.checked_sub(self.pieces.len() as u64)?;
         self.pieces.iter().find_map(|(&start, piece)| match *piece {
-            Piece::Free { size, region } if start <= addr && addr - start < size => Some((start, size, region)),
+            Piece::Free { size, region } if start <= addr && addr - start < size => {
+                Some((start, size, region))
+            }
             _ => None,
         })
     }

@@ -93,7 +93,9 @@ fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
             expandable: segment.expandable,
         })
         .collect();
-    start.segments.extend(finals.iter().filter(|segment| !segment.expandable && !live.contains(&segment.addr)));
+    start
+        .segments
+        .extend(finals.iter().filter(|segment| !segment.expandable && !live.contains(&segment.addr)));
 
     let mut mapped = Runs::default();
     for segment in finals.iter().filter(|segment| segment.expandable) {
@@ -238,7 +240,12 @@ struct Unsure {
 }
 
 /// Sizes of the blocks whose allocation was lost: the rounded request, plus what could not have been split off.
-fn lost_sizes(snapshot: &Snapshot, device: u32, start: &mut Start, freed: &HashMap<u64, usize, FxBuildHasher>) {
+fn lost_sizes(
+    snapshot: &Snapshot,
+    device: u32,
+    start: &mut Start,
+    freed: &HashMap<u64, usize, FxBuildHasher>,
+) {
     let settings: &Settings = &snapshot.settings;
     let mut unsure = Vec::new();
     for place in 0..start.blocks.len() {
@@ -257,7 +264,9 @@ fn lost_sizes(snapshot: &Snapshot, device: u32, start: &mut Start, freed: &HashM
         let room = next - block.addr;
         start.blocks[place].size = if segment.small || segment.expandable {
             rounded.min(room)
-        } else if settings.max_split.is_some_and(|limit| rounded >= limit) || room <= rounded.saturating_add(SPLIT_THRESHOLD) {
+        } else if settings.max_split.is_some_and(|limit| rounded >= limit)
+            || room <= rounded.saturating_add(SPLIT_THRESHOLD)
+        {
             room
         } else {
             let end = block.addr.saturating_add(rounded);
@@ -276,7 +285,9 @@ fn lost_sizes(snapshot: &Snapshot, device: u32, start: &mut Start, freed: &HashM
             continue;
         }
         // The last one that ends at or below this address; an allocation right behind it shows its true end.
-        let Some(place) = unsure.partition_point(|unsure| unsure.end <= addr).checked_sub(1) else { continue };
+        let Some(place) = unsure.partition_point(|unsure| unsure.end <= addr).checked_sub(1) else {
+            continue;
+        };
         let found = &unsure[place];
         if !decided[place] && index < found.freed && addr - found.end <= SPLIT_THRESHOLD {
             decided[place] = true;

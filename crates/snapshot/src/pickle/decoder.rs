@@ -51,7 +51,12 @@ pub(super) struct Decoder<'a, 'b> {
 
 impl<'a, 'b> Decoder<'a, 'b> {
     /// A decoder for the event that begins with `}` at `start`.
-    pub(super) fn new(bytes: &'a [u8], start: usize, span: &'b mut Span, known: Known<'a>) -> Decoder<'a, 'b> {
+    pub(super) fn new(
+        bytes: &'a [u8],
+        start: usize,
+        span: &'b mut Span,
+        known: Known<'a>,
+    ) -> Decoder<'a, 'b> {
         Decoder { bytes, start, position: start + 1, last_long: 0, span, known }
     }
 

@@ -117,7 +117,10 @@ impl<R: Read> Machine<R> {
             let value = self.memo.get(slot as usize).map(|value| self.nodes.resolve(*value).kind());
             let Some(Kind::Stack(stack)) = value else {
                 let offset = self.window.offset();
-                return Err(Error::malformed(offset, format!("frames that refer to memo {slot}, which is no stack,")));
+                return Err(Error::malformed(
+                    offset,
+                    format!("frames that refer to memo {slot}, which is no stack,"),
+                ));
             };
             self.builder.events.set_stack((first_row + row) as usize, stack);
         }
@@ -152,7 +155,9 @@ impl<R> Machine<R> {
 /// Where each worker begins: at the first event of its stretch, if there is enough for more than one.
 fn split(bytes: &[u8], workers: &[Worker], stretch: usize) -> Vec<usize> {
     let mut starts = vec![0];
-    let Some(event_start) = workers.first().and_then(|worker| worker.span.event_start()) else { return starts };
+    let Some(event_start) = workers.first().and_then(|worker| worker.span.event_start()) else {
+        return starts;
+    };
     for from in (1..workers.len()).map(|place| place * stretch) {
         let Some(rest) = bytes.get(from..).filter(|rest| rest.len() >= WORTH_A_THREAD) else { break };
         match rest.windows(event_start.len()).position(|found| found == event_start) {

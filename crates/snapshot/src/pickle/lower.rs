@@ -84,7 +84,9 @@ impl Lowering<'_> {
                 words::STREAM => fields.context.stream = self.address(Table::Event, word, value).unwrap_or(0),
                 words::TIME_US => fields.time_us = self.int(value).and_then(|time| i64::try_from(time).ok()),
                 words::FRAMES => fields.stack = self.stack(Table::Event, value),
-                words::COMPILE_CONTEXT => fields.context.compile_context = self.text(Table::Event, word, value),
+                words::COMPILE_CONTEXT => {
+                    fields.context.compile_context = self.text(Table::Event, word, value)
+                }
                 words::USER_METADATA => {
                     fields.context.has_user_metadata = true;
                     fields.context.user_metadata = self.text(Table::Event, word, value);
@@ -107,7 +109,9 @@ impl Lowering<'_> {
             match word {
                 words::NAME => frame.function = self.text(Table::Frame, word, value),
                 words::FILENAME => frame.file = self.text(Table::Frame, word, value),
-                words::LINE => frame.line = self.int(value).and_then(|line| u32::try_from(line).ok()).unwrap_or(0),
+                words::LINE => {
+                    frame.line = self.int(value).and_then(|line| u32::try_from(line).ok()).unwrap_or(0)
+                }
                 _ => self.extra(Table::Frame, word, value, &mut extra),
             }
         }
@@ -223,7 +227,9 @@ impl Lowering<'_> {
         for (device, trace) in self.items(value).into_iter().enumerate() {
             let rows = match trace.kind() {
                 Kind::List(list) => match self.nodes.lists[list as usize] {
-                    List::Rows { table: Rows::Events, first, count } => first as usize..(first + count) as usize,
+                    List::Rows { table: Rows::Events, first, count } => {
+                        first as usize..(first + count) as usize
+                    }
                     _ => self.gathered_events(trace),
                 },
                 _ => 0..0,
@@ -380,7 +386,9 @@ impl Lowering<'_> {
                 }
                 List::Stack(_) => Vec::new(),
             },
-            Kind::Tuple(tuple) => self.nodes.tuple(tuple).iter().map(|&item| self.nodes.resolve(item)).collect(),
+            Kind::Tuple(tuple) => {
+                self.nodes.tuple(tuple).iter().map(|&item| self.nodes.resolve(item)).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -445,7 +453,8 @@ impl Lowering<'_> {
     /// An address or handle: PyTorch writes pointers with the top bit set as negative numbers.
     fn address(&mut self, table: Table, key: StrId, value: Value) -> Option<u64> {
         let int = self.int(value);
-        let address = int.and_then(|int| u64::try_from(int).ok().or(i64::try_from(int).ok().map(|int| int as u64)));
+        let address =
+            int.and_then(|int| u64::try_from(int).ok().or(i64::try_from(int).ok().map(|int| int as u64)));
         if address.is_none() {
             self.odd(table, key);
         }
@@ -580,7 +589,12 @@ impl Lowering<'_> {
                 }
                 into.push('}');
             }
-            Kind::Opaque | Kind::Event(_) | Kind::Block(_) | Kind::Segment(_) | Kind::Frame(_) | Kind::Stack(_) => {
+            Kind::Opaque
+            | Kind::Event(_)
+            | Kind::Block(_)
+            | Kind::Segment(_)
+            | Kind::Frame(_)
+            | Kind::Stack(_) => {
                 into.push_str(&json_string(&self.describe(value)));
             }
         }

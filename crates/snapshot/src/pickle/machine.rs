@@ -492,10 +492,15 @@ impl<R: Read> Machine<R> {
     /// Adds pairs to the dictionary on top of the stack, which may get more.
     fn extend_open_dict(&mut self, items: &[Value]) -> Result<Option<u32>, Error> {
         match self.top()?.kind() {
-            Kind::Dict(dict) if items.len().is_multiple_of(2) && self.nodes.add_pairs(dict, items) => Ok(Some(dict)),
+            Kind::Dict(dict) if items.len().is_multiple_of(2) && self.nodes.add_pairs(dict, items) => {
+                Ok(Some(dict))
+            }
             Kind::Opaque => Ok(None),
             Kind::Dict(_) if !items.len().is_multiple_of(2) => Err(self.malformed("a key without a value")),
-            _ => Err(self.malformed("an instruction that sets items of something other than an open dictionary")),
+            _ => {
+                Err(self
+                    .malformed("an instruction that sets items of something other than an open dictionary"))
+            }
         }
     }
 }

@@ -17,7 +17,11 @@ pub(crate) enum Rows {
 pub(crate) enum List {
     Items(Vec<Value>),
     /// Consecutive rows, kept as a range: a trace of ten million events takes no more than one of ten.
-    Rows { table: Rows, first: u32, count: u32 },
+    Rows {
+        table: Rows,
+        first: u32,
+        count: u32,
+    },
     /// A list of frames that has become a stack.
     Stack(StackId),
 }
@@ -145,7 +149,9 @@ impl Nodes {
         };
         let list = &mut self.lists[index as usize];
         match (&mut *list, row) {
-            (List::Rows { table, first, count }, Some((of, row))) if of == *table && row == *first + *count => {
+            (List::Rows { table, first, count }, Some((of, row)))
+                if of == *table && row == *first + *count =>
+            {
                 *count += 1;
             }
             (List::Items(items), Some((table, first))) if items.is_empty() => {

@@ -14,7 +14,5 @@ pub(in crate::export) fn write(table: Table<'_>, file: &File) -> anyhow::Result<
         rows += batch.num_rows() as u64;
     }
     writer.finish()?;
-    // A buffer that is merely dropped would swallow the error of a full disk.
-    writer.into_inner()?.into_inner().map_err(|error| error.into_error())?;
     Ok(rows)
 }
