@@ -160,10 +160,10 @@ impl Builder {
         self.events.push(Row { action: code, addr, size, time_us, stack: fields.stack, context })
     }
 
-    /// Adds rows whose keys were all there, time included; their stacks and contexts are given by number.
-    pub(crate) fn add_rows(&mut self, rows: &[Row], stacks: &[StackId], contexts: &[u32]) {
-        self.shape.time_us |= !rows.is_empty();
-        self.events.extend(rows, stacks, contexts);
+    /// Adds a row whose keys were all there, time included.
+    pub(crate) fn timed_event(&mut self, row: Row) {
+        self.shape.time_us = true;
+        self.events.push(row);
     }
 
     /// The number of a context, new or known.

@@ -162,16 +162,6 @@ impl Rows {
         number
     }
 
-    /// Appends rows whose stacks and contexts have other numbers.
-    fn extend(&mut self, rows: &[Row], stacks: &[StackId], contexts: &[u32]) {
-        self.action.extend(rows.iter().map(|row| row.action));
-        self.addr.extend(rows.iter().map(|row| row.addr));
-        self.size.extend(rows.iter().map(|row| row.size));
-        self.time_us.extend(rows.iter().map(|row| row.time_us));
-        self.stack.extend(rows.iter().map(|row| stacks[row.stack.0 as usize]));
-        self.context.extend(rows.iter().map(|row| contexts[row.context as usize]));
-    }
-
     fn push_copy(&mut self, row: usize) {
         self.push(Row {
             action: self.action[row],
@@ -338,17 +328,9 @@ impl Events {
         self.contexts.intern(context)
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, row: Row) -> u32 {
         self.rows.push(row)
-    }
-
-    /// Appends rows that were decoded with numbers of their own for stacks and contexts.
-    pub(crate) fn extend(&mut self, rows: &[Row], stacks: &[StackId], contexts: &[u32]) {
-        self.rows.extend(rows, stacks, contexts);
-    }
-
-    pub(crate) fn set_stack(&mut self, row: usize, stack: StackId) {
-        self.rows.stack[row] = stack;
     }
 
     /// How many of the rows allocate a block.

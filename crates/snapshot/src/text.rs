@@ -50,7 +50,7 @@ impl Strings {
     }
 
     /// The number of `text`, if it is known.
-    pub(crate) fn find(&self, text: &str) -> Option<StrId> {
+    fn find(&self, text: &str) -> Option<StrId> {
         let hash = self.hasher.hash_one(text.as_bytes());
         self.index.find(hash, |&index| self.get(StrId(index)) == text).map(|&found| StrId(found))
     }

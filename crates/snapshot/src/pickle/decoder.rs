@@ -1,6 +1,6 @@
 //! Decodes one event dictionary of the usual shape, however its values are written.
 
-use super::span::{Known, Span};
+use super::events::{Tables, recalled_stack};
 use super::template::{Places, Template};
 use super::value::{Kind, Value};
 use crate::stacks::StackId;
@@ -26,45 +26,26 @@ const KEYS: [StrId; 10] = [
     words::FRAMES,
 ];
 
-/// How the file writes the first key of an event.
-#[derive(Default)]
-pub(super) struct Keys {
-    action: Option<([u8; 8], usize)>,
-}
-
-impl Keys {
-    pub(super) fn action(&self) -> Option<Vec<u8>> {
-        self.action.map(|(bytes, length)| bytes[..length].to_vec())
-    }
-}
-
-/// Reads an event from `start` on.
-pub(super) struct Decoder<'a, 'b> {
+/// Reads the event that `bytes` begins with.
+pub(super) struct Decoder<'a, 'b, 'c> {
     bytes: &'a [u8],
-    start: usize,
     position: usize,
     /// Length of the last integer of the long form.
     last_long: usize,
-    span: &'b mut Span,
-    known: Known<'a>,
+    tables: &'b mut Tables<'c>,
 }
 
-impl<'a, 'b> Decoder<'a, 'b> {
-    /// A decoder for the event that begins with `}` at `start`.
-    pub(super) fn new(
-        bytes: &'a [u8],
-        start: usize,
-        span: &'b mut Span,
-        known: Known<'a>,
-    ) -> Decoder<'a, 'b> {
-        Decoder { bytes, start, position: start + 1, last_long: 0, span, known }
+impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
+    /// A decoder for the event that begins with `}`.
+    pub(super) fn new(bytes: &'a [u8], tables: &'b mut Tables<'c>) -> Decoder<'a, 'b, 'c> {
+        Decoder { bytes, position: 1, last_long: 0, tables }
     }
 
-    /// Decodes the event into a new row, learns how it was written, and says where it ends; `None` leaves it to
-    /// the machine.
+    /// Decodes the event into a new row, learns how it was written, and says how long it was; `None` leaves
+    /// it to the machine.
     pub(super) fn event(mut self) -> Option<usize> {
         let mut places = Places::default();
-        let row = self.span.rows.len() as u32;
+        let row = self.tables.builder.events.len() as u32;
         self.memoize(Value::new(Kind::Event(row)))?;
         while self.byte()? != b'(' {
             self.position -= 1;
@@ -73,9 +54,9 @@ impl<'a, 'b> Decoder<'a, 'b> {
         if !self.key(0)? {
             return None;
         }
-        places.action.0 = self.place();
+        places.action.0 = self.position;
         let action = known_action(self.text()?)?;
-        places.action.1 = self.place();
+        places.action.1 = self.position;
         let has_addr = self.key(1)?;
         let addr = if has_addr {
             let addr = self.int()? as u64;
@@ -89,9 +70,9 @@ impl<'a, 'b> Decoder<'a, 'b> {
         if !self.key(3)? {
             return None;
         }
-        places.size.0 = self.place();
+        places.size.0 = self.position;
         let size = u64::try_from(self.int()?).ok()?;
-        places.size.1 = self.place();
+        places.size.1 = self.position;
         let mut context = Context::default();
         if self.key(4)? {
             context.stream = self.int()? as u64;
@@ -101,7 +82,7 @@ impl<'a, 'b> Decoder<'a, 'b> {
         }
         let time_us = self.int()?;
         places.time = self.long_place();
-        let memoized = self.span.memo.len();
+        let memoized = self.tables.memo.len();
         if self.key(6)? {
             context.compile_context = self.text()?;
         }
@@ -112,9 +93,9 @@ impl<'a, 'b> Decoder<'a, 'b> {
         if self.key(8)? {
             context.pool = Some(self.pool()?);
         }
-        let memoized = memoized..self.span.memo.len();
+        let memoized = memoized..self.tables.memo.len();
         let has_stack = self.key(9)?;
-        places.stack = self.place();
+        places.stack = self.position;
         let stack = if has_stack { self.stack()? } else { StackId::EMPTY };
         if self.peek()? == FRAME {
             self.skip_frame()?;
@@ -122,26 +103,20 @@ impl<'a, 'b> Decoder<'a, 'b> {
         if self.byte()? != b'u' {
             return None;
         }
-        let context = self.span.habits.contexts.intern(context);
-        self.span.rows.push(Row { action, addr, size, time_us, stack, context });
+        let context = self.tables.builder.context(context);
+        self.tables.builder.timed_event(Row { action, addr, size, time_us, stack, context });
         // Numbered memo instructions (protocols 2 and 3) differ in every event: no template for those.
-        if has_addr && has_stack && self.bytes.get(self.start + 1) == Some(&0x94) {
-            let event = &self.bytes[self.start..];
-            let memoized = &self.span.memo[memoized];
-            let before = self.span.habits.template.take();
-            self.span.habits.template = Template::new(event, &places, action, memoized, context, before);
+        if has_addr && has_stack && self.bytes.get(1) == Some(&0x94) {
+            let memoized = &self.tables.memo[memoized];
+            let before = self.tables.habits.template.take();
+            self.tables.habits.template = Template::new(self.bytes, &places, action, memoized, context, before);
         }
         Some(self.position)
     }
 
-    /// Where the decoder is, relative to the start of the event.
-    fn place(&self) -> usize {
-        self.position - self.start
-    }
-
     /// Where the bytes of the integer lie that was just read, if it was a long one.
     fn long_place(&self) -> (usize, usize) {
-        (self.place() - self.last_long, self.place())
+        (self.position - self.last_long, self.position)
     }
 
     /// Whether the next key is `KEYS[place]`; if so, it is consumed.
@@ -156,11 +131,8 @@ impl<'a, 'b> Decoder<'a, 'b> {
                 return self.key(place);
             }
         };
-        if self.known.memo.get(slot)?.kind() != Kind::Str(KEYS[place]) {
+        if self.tables.memo.get(slot)?.kind() != Kind::Str(KEYS[place]) {
             return Some(false);
-        }
-        if place == 0 {
-            self.span.habits.keys.action = Some((word.to_le_bytes(), length));
         }
         self.position += length;
         Some(true)
@@ -233,15 +205,15 @@ impl<'a, 'b> Decoder<'a, 'b> {
         Some(slot)
     }
 
-    /// What a reference to the memo stands for, if that was known before the span.
+    /// What a reference to the memo stands for.
     fn recall(&mut self) -> Option<Kind> {
         let slot = self.reference()?;
-        Some(self.known.nodes.resolve(*self.known.memo.get(slot)?).kind())
+        Some(self.tables.nodes.resolve(*self.tables.memo.get(slot)?).kind())
     }
 
     /// The optional memo instruction after a new value: MEMOIZE, or BINPUT with the next free number.
     fn memoize(&mut self, value: Value) -> Option<()> {
-        let next = || self.known.memo.len() + self.span.memo.len();
+        let next = || self.tables.memo.len();
         let length = match self.peek()? {
             0x94 => 1,
             b'q' if usize::from((self.word()? >> 8) as u8) == next() => 2,
@@ -254,7 +226,7 @@ impl<'a, 'b> Decoder<'a, 'b> {
             _ => return Some(()),
         };
         self.position += length;
-        self.span.memo.push(value);
+        self.tables.memo.push(value);
         Some(())
     }
 
@@ -290,7 +262,7 @@ impl<'a, 'b> Decoder<'a, 'b> {
     /// A string spelled out again.
     fn known_text(&mut self, length: usize) -> Option<StrId> {
         let bytes = self.bytes.get(self.position..)?.get(..length)?;
-        let text = self.known.strings.find(std::str::from_utf8(bytes).ok()?)?;
+        let text = self.tables.builder.strings.intern(std::str::from_utf8(bytes).ok()?);
         self.position += length;
         self.memoize(Value::new(Kind::Str(text)))?;
         Some(text)
@@ -299,13 +271,16 @@ impl<'a, 'b> Decoder<'a, 'b> {
     fn stack(&mut self) -> Option<StackId> {
         match self.peek()? {
             b']' => self.position += 1,
-            b'h' | b'j' => return self.recalled_stack(),
+            b'h' | b'j' => {
+                let slot = self.reference()?;
+                return recalled_stack(self.tables.memo, self.tables.nodes, slot);
+            }
             _ => {
                 self.skip_frame()?;
                 return self.stack();
             }
         }
-        let slot = self.span.memo.len();
+        let slot = self.tables.memo.len();
         self.memoize(Value::new(Kind::Stack(StackId::EMPTY)))?;
         if self.peek()? == FRAME {
             self.skip_frame()?;
@@ -319,17 +294,6 @@ impl<'a, 'b> Decoder<'a, 'b> {
             b'h' | b'j' | b'u' => Some(StackId::EMPTY),
             _ => None,
         }
-    }
-
-    /// A stack that is in the memo. Its number there is not the span's, so it is filled in when spans are put
-    /// together.
-    fn recalled_stack(&mut self) -> Option<StackId> {
-        let slot = self.reference()?;
-        if let Some(value) = self.known.memo.get(slot) {
-            let Kind::Stack(_) = self.known.nodes.resolve(*value).kind() else { return None };
-        }
-        self.span.pending.push((self.span.rows.len() as u32, slot as u32));
-        Some(StackId::EMPTY)
     }
 
     /// A list of known frames. The same call path is spelled with the same bytes each time, so the frames are
@@ -349,18 +313,18 @@ impl<'a, 'b> Decoder<'a, 'b> {
             }
         }
         let spelling = &self.bytes[from..self.position];
-        let stack = match self.span.habits.spellings.find(spelling) {
+        let stack = match self.tables.habits.spellings.find(spelling) {
             Some(stack) => stack,
             None => {
                 let stack = self.spelled_stack(from)?;
                 if !interrupted {
-                    self.span.habits.spellings.add(spelling, stack);
+                    self.tables.habits.spellings.add(spelling, stack);
                 }
                 stack
             }
         };
         self.position += 1;
-        if let Some(memoized) = self.span.memo.get_mut(slot) {
+        if let Some(memoized) = self.tables.memo.get_mut(slot) {
             *memoized = Value::new(Kind::Stack(stack));
         }
         Some(stack)
@@ -369,14 +333,14 @@ impl<'a, 'b> Decoder<'a, 'b> {
     /// The stack that is spelled from `from` to here.
     fn spelled_stack(&mut self, from: usize) -> Option<StackId> {
         let to = std::mem::replace(&mut self.position, from);
-        self.span.habits.frames.clear();
+        self.tables.habits.frames.clear();
         while self.position < to {
             match self.recall()? {
-                Kind::Frame(frame) => self.span.habits.frames.push(frame),
+                Kind::Frame(frame) => self.tables.habits.frames.push(frame),
                 _ => return None,
             }
         }
-        Some(self.span.habits.stacks.intern(&self.span.habits.frames))
+        Some(self.tables.builder.stacks.intern(&self.tables.habits.frames))
     }
 
     fn pool(&mut self) -> Option<PoolId> {

@@ -1,169 +1,192 @@
-//! Takes events off the window, several spans at a time, and puts the spans together in order.
+//! The fast path: whole event dictionaries, straight from the bytes into the columns.
+//!
+//! Nearly all of a snapshot is one dictionary shape, repeated. [`Template`] takes an event that is written just
+//! like the one before it; [`Decoder`] one whose values are written in another way. Whatever else comes (a first
+//! occurrence of a name, a key that is new in a later torch) is left to the machine, which knows everything.
 
-use super::machine::{Machine, ROOM};
-use super::span::{Known, Span};
+use super::decoder::{Decoder, FRAME, FRAME_HEADER};
+use super::machine::Machine;
+use super::nodes::Nodes;
+use super::spellings::Spellings;
+use super::template::Template;
 use super::value::{Kind, Value};
+use crate::builder::Builder;
 use crate::error::Error;
-use crate::stacks::StackId;
+use crate::stacks::{FrameId, StackId};
+use crate::tables::Row;
 use std::io::Read;
-use std::thread;
 
-/// Below this a second thread costs more than it saves.
-const WORTH_A_THREAD: usize = 128 << 10;
-/// Most that one worker decodes at a time.
-const STRETCH: usize = 1 << 20;
-/// After something unusual, this much must go well before several workers start again: where one span ends early,
-/// what the others decoded behind it is lost.
-const TRUST: usize = 256 << 10;
-
-/// The spans that decode at the same time, and how their numbers translate into the machine's.
-pub(super) struct Ahead {
-    workers: Vec<Worker>,
-    /// Bytes decoded since a span had to stop.
-    trusted: usize,
+/// How the file writes events: what is worth remembering from one to the next.
+#[derive(Default)]
+pub(super) struct Habits {
+    pub(super) template: Option<Template>,
+    pub(super) spellings: Spellings,
+    /// Scratch for the frames of a new stack.
+    pub(super) frames: Vec<FrameId>,
 }
 
-struct Worker {
-    span: Span,
-    /// Global stack of each stack of the span.
-    stacks: Vec<StackId>,
-    /// Global context of each context of the span.
-    contexts: Vec<u32>,
-}
-
-impl Ahead {
-    pub(super) fn new() -> Ahead {
-        let count = thread::available_parallelism().map_or(1, usize::from).clamp(1, 8);
-        let worker = || Worker { span: Span::default(), stacks: Vec::new(), contexts: Vec::new() };
-        Ahead { workers: (0..count).map(|_| worker()).collect(), trusted: 0 }
-    }
-
-    /// Bytes of memory that the workers keep from window to window.
-    pub(super) fn footprint(&self) -> usize {
-        let translations = |worker: &Worker| (worker.stacks.len() + worker.contexts.len()) * 4;
-        self.workers.iter().map(|worker| worker.span.footprint() + translations(worker)).sum()
-    }
-
-    /// A memo slot got another value: what refers to it no longer means the same.
-    pub(super) fn forget(&mut self) {
-        for worker in &mut self.workers {
-            worker.span.forget();
-        }
-    }
+/// The parts of the machine that events go into.
+pub(super) struct Tables<'a> {
+    pub(super) memo: &'a mut Vec<Value>,
+    pub(super) nodes: &'a Nodes,
+    pub(super) builder: &'a mut Builder,
+    pub(super) habits: &'a mut Habits,
 }
 
 impl<R: Read> Machine<R> {
     /// Takes as many events as stand at the current position, if any.
     #[inline]
     pub(super) fn take_events(&mut self) -> Result<(), Error> {
-        while self.window.rest().first() == Some(&b'}') && self.take_spans()? {}
-        Ok(())
-    }
-
-    /// Decodes the next stretches of the window; says whether to go on.
-    fn take_spans(&mut self) -> Result<bool, Error> {
-        let bytes = self.window.rest();
-        let known = Known { memo: &self.memo, nodes: &self.nodes, strings: &self.builder.strings };
-        let Ahead { workers, trusted } = &mut self.ahead;
-        let count = if *trusted < TRUST { 1 } else { workers.len() };
-        let stretch = if count == 1 { TRUST } else { (bytes.len() / count).min(STRETCH) };
-        let starts = split(bytes, &workers[..count], stretch);
-        let end = (starts.len() * stretch).min(bytes.len());
-        let ends = starts.iter().copied().skip(1).chain([end]);
-        let mut jobs = workers.iter_mut().zip(starts.iter().copied().zip(ends));
-        thread::scope(|scope| {
-            let first = jobs.next();
-            for (worker, (start, end)) in jobs {
-                scope.spawn(move || worker.span.decode(&bytes[start..], end - start, known));
-            }
-            if let Some((worker, (start, end))) = first {
-                worker.span.decode(&bytes[start..], end - start, known);
-            }
-        });
-        // An event that the end of the window cuts is nothing unusual.
-        let end = end.min(bytes.len().saturating_sub(ROOM));
-        let mut taken = 0;
-        for (place, &start) in starts.iter().enumerate() {
-            // A span counts only if the one before it ended where it begins.
-            if taken != start {
-                break;
-            }
-            taken += self.ahead.workers[place].span.length;
-            self.merge(place)?;
-        }
-        self.ahead.trusted = if taken < end { 0 } else { self.ahead.trusted.saturating_add(taken) };
-        self.window.advance(taken);
-        Ok(taken > 0)
-    }
-
-    /// Adds a span to the tables, the memo and the stack, as if the machine had read it.
-    fn merge(&mut self, place: usize) -> Result<(), Error> {
-        let Worker { span, stacks, contexts } = &mut self.ahead.workers[place];
-        for local in stacks.len()..span.habits.stacks.len() {
-            stacks.push(self.builder.stacks.intern(span.habits.stacks.frames(StackId(local as u32))));
-        }
-        for context in &span.habits.contexts.all()[contexts.len()..] {
-            contexts.push(self.builder.context(*context));
-        }
-        let first_row = self.builder.events.len() as u32;
-        self.builder.add_rows(&span.rows, stacks, contexts);
-        self.memo.extend(span.memo.iter().map(|value| match value.kind() {
-            Kind::Event(row) => Value::new(Kind::Event(first_row + row)),
-            Kind::Stack(stack) => Value::new(Kind::Stack(stacks[stack.0 as usize])),
-            _ => *value,
-        }));
-        for &(row, slot) in &span.pending {
-            // A slot that holds no stack means a strange writer; the event keeps its place without one.
-            let value = self.memo.get(slot as usize).map(|value| self.nodes.resolve(*value).kind());
-            let Some(Kind::Stack(stack)) = value else {
-                let offset = self.window.offset();
-                return Err(Error::malformed(
-                    offset,
-                    format!("frames that refer to memo {slot}, which is no stack,"),
-                ));
+        while self.window.rest().first() == Some(&b'}') {
+            let first = self.builder.events.len() as u32;
+            let mut tables = Tables {
+                memo: &mut self.memo,
+                nodes: &self.nodes,
+                builder: &mut self.builder,
+                habits: &mut self.habits,
             };
-            self.builder.events.set_stack((first_row + row) as usize, stack);
-        }
-        let (batches, rows) = (std::mem::take(&mut span.batches), span.rows.len() as u32);
-        let mut from = 0;
-        for to in batches {
-            // Opcodes `e(`: the events since the mark go into the list below it, and a new mark is set.
-            if !self.append_rows(first_row + from, to - from) {
-                self.stack.extend((from..to).map(|row| Value::new(Kind::Event(first_row + row))));
-                self.step(b'e')?;
-                self.step(b'(')?;
+            let length = tables.take_run(self.window.rest());
+            self.window.advance(length);
+            self.push_events(first);
+            // The writer closes one batch of a list and opens the next: not worth a way of its own.
+            match self.window.rest() {
+                [b'e', b'(', b'}', ..] => {
+                    self.close_batch()?;
+                    self.window.advance(2);
+                }
+                _ => break,
             }
-            from = to;
         }
-        self.stack.extend((from..rows).map(|row| Value::new(Kind::Event(first_row + row))));
         Ok(())
     }
+
+    /// Puts the events since `first` onto the stack.
+    fn push_events(&mut self, first: u32) {
+        self.stack.extend((first..self.builder.events.len() as u32).map(|row| Value::new(Kind::Event(row))));
+    }
+
+    /// The opcodes `e(`: what stands on the mark goes into the list below it, and a new mark is set.
+    fn close_batch(&mut self) -> Result<(), Error> {
+        if let Some(&mark) = self.marks.last()
+            && let Some(below) = mark.checked_sub(1)
+            && let (Some(list), Some(first)) = (self.stack.get(below), self.stack.get(mark))
+            && let (Kind::List(list), Kind::Event(first)) = (list.kind(), first.kind())
+            && self.stack.last().map(|last| last.kind())
+                == Some(Kind::Event(first + (self.stack.len() - mark) as u32 - 1))
+            && self.stack[mark..].iter().zip(first..).all(|(value, row)| value.kind() == Kind::Event(row))
+            && self.nodes.append_events(list, first, (self.stack.len() - mark) as u32)
+        {
+            self.stack.truncate(mark);
+            return Ok(());
+        }
+        self.step(b'e')?;
+        self.step(b'(')
+    }
 }
 
-impl<R> Machine<R> {
-    /// Appends whole rows to the list below the topmost mark, if nothing stands on the mark.
-    fn append_rows(&mut self, first: u32, count: u32) -> bool {
-        match (self.marks.last(), self.stack.last().map(|top| top.kind())) {
-            (Some(&mark), Some(Kind::List(list))) if mark == self.stack.len() => {
-                self.nodes.append_events(list, first, count)
+impl Tables<'_> {
+    /// Takes events from the start of `bytes` while they have the usual shape; says how far it came.
+    fn take_run(&mut self, bytes: &[u8]) -> usize {
+        let mut length = 0;
+        loop {
+            match bytes[length..] {
+                [b'}', ..] => {}
+                [FRAME, _, _, _, _, _, _, _, _, b'}', ..] => {
+                    length += FRAME_HEADER;
+                    continue;
+                }
+                _ => return length,
             }
-            _ => false,
+            if let Some(taken) = self.repeat(&bytes[length..]) {
+                length += taken;
+                continue;
+            }
+            let memoized = self.memo.len();
+            match Decoder::new(&bytes[length..], self).event() {
+                Some(taken) => length += taken,
+                None => {
+                    self.memo.truncate(memoized);
+                    return length;
+                }
+            }
         }
+    }
+
+    /// Takes the event at the start of `bytes` if it is written like the one before; says how long it was.
+    #[inline]
+    fn repeat(&mut self, bytes: &[u8]) -> Option<usize> {
+        let template = self.habits.template.as_ref()?;
+        let event = template.decode(bytes)?;
+        let mut position = event.length;
+        let mut new_list = false;
+        let stack = match *bytes.get(position)? {
+            b'h' => {
+                let slot = usize::from(*bytes.get(position + 1)?);
+                position += 2;
+                recalled_stack(self.memo, self.nodes, slot)?
+            }
+            b'j' => {
+                let slot = u32::from_le_bytes(*bytes.get(position + 1..)?.first_chunk()?) as usize;
+                position += 5;
+                recalled_stack(self.memo, self.nodes, slot)?
+            }
+            b']' => {
+                new_list = true;
+                match bytes.get(position + 1..position + 3)? {
+                    [0x94, b'u'] => {
+                        position += 2;
+                        StackId::EMPTY
+                    }
+                    [0x94, b'('] => {
+                        let list = bytes.get(position + 3..)?;
+                        let length = references(list)?;
+                        position += 3 + length + 1;
+                        self.habits.spellings.find(&list[..length])?
+                    }
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        };
+        if *bytes.get(position)? != b'u' {
+            return None;
+        }
+        self.memo.push(Value::new(Kind::Event(self.builder.events.len() as u32)));
+        self.memo.extend_from_slice(template.memoized());
+        if new_list {
+            self.memo.push(Value::new(Kind::Stack(stack)));
+        }
+        self.builder.events.push(Row {
+            action: event.action,
+            addr: event.addr,
+            size: event.size,
+            time_us: event.time_us,
+            stack,
+            context: template.context(),
+        });
+        Some(position + 1)
     }
 }
 
-/// Where each worker begins: at the first event of its stretch, if there is enough for more than one.
-fn split(bytes: &[u8], workers: &[Worker], stretch: usize) -> Vec<usize> {
-    let mut starts = vec![0];
-    let Some(event_start) = workers.first().and_then(|worker| worker.span.event_start()) else {
-        return starts;
-    };
-    for from in (1..workers.len()).map(|place| place * stretch) {
-        let Some(rest) = bytes.get(from..).filter(|rest| rest.len() >= WORTH_A_THREAD) else { break };
-        match rest.windows(event_start.len()).position(|found| found == event_start) {
-            Some(offset) => starts.push(from + offset),
-            None => break,
+/// The stack in a memo slot.
+#[inline]
+pub(super) fn recalled_stack(memo: &[Value], nodes: &Nodes, slot: usize) -> Option<StackId> {
+    match nodes.resolve(*memo.get(slot)?).kind() {
+        Kind::Stack(stack) => Some(stack),
+        _ => None,
+    }
+}
+
+/// Length of the references to the memo that `bytes` begins with, up to the end of their list.
+#[inline]
+fn references(bytes: &[u8]) -> Option<usize> {
+    let mut length = 0;
+    loop {
+        match bytes.get(length)? {
+            b'h' => length += 2,
+            b'j' => length += 5,
+            b'e' => return Some(length),
+            _ => return None,
         }
     }
-    starts
 }

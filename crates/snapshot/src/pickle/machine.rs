@@ -1,6 +1,6 @@
 //! The restricted pickle machine.
 
-use super::events::Ahead;
+use super::events::Habits;
 use super::nodes::Nodes;
 use super::number::{self, Number, Parsed};
 use super::value::{Kind, Value};
@@ -29,7 +29,7 @@ pub(super) struct Machine<R> {
     sparse_memo: HashMap<u32, Value, FxBuildHasher>,
     pub(super) nodes: Nodes,
     pub(super) builder: Builder,
-    pub(super) ahead: Ahead,
+    pub(super) habits: Habits,
     next_budget_check: u64,
 }
 
@@ -43,7 +43,7 @@ impl<R: Read> Machine<R> {
             sparse_memo: HashMap::default(),
             nodes: Nodes::default(),
             builder: Builder::new(),
-            ahead: Ahead::new(),
+            habits: Habits::default(),
             next_budget_check: 0,
         }
     }
@@ -82,7 +82,7 @@ impl<R: Read> Machine<R> {
         self.marks.clear();
         self.memo.clear();
         self.sparse_memo.clear();
-        self.ahead.forget();
+        self.habits = Habits::default();
         loop {
             // The fast path takes whole events off the window; what it leaves alone comes to `step`.
             self.window.fill(ROOM)?;
@@ -105,7 +105,6 @@ impl<R: Read> Machine<R> {
         let used = self.builder.footprint()
             + self.nodes.footprint()
             + self.window.footprint()
-            + self.ahead.footprint()
             + (self.stack.len() + self.marks.len() + self.memo.len()) * 8
             + self.sparse_memo.capacity() * 17;
         let allowed = BUDGET_BASE + (offset + offset / 4) as usize;
@@ -439,7 +438,8 @@ impl<R: Read> Machine<R> {
         let index = slot as usize;
         if index < self.memo.len() {
             self.memo[index] = top;
-            self.ahead.forget();
+            // What refers to this slot no longer means the same.
+            self.habits = Habits::default();
         } else if index <= self.memo.len() + 1024 {
             self.memo.resize(index, Value::UNSET);
             self.memo.push(top);

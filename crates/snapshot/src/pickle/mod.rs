@@ -3,7 +3,7 @@
 //! The machine has every opcode of protocols 0 to 5 that plain data needs. The others (import a name, call it,
 //! ask for a persistent object) end the reading with the name and its position. Dictionaries that are events,
 //! blocks, segments or frames become rows of the tables as soon as they are complete, so no tree of values
-//! is ever built; `span` does this without going through the machine at all for the dictionary shape that
+//! is ever built; `events` does this without going through the machine at all for the dictionary shape that
 //! makes up nearly all of a real file.
 
 mod decoder;
@@ -13,7 +13,6 @@ mod machine;
 mod nodes;
 mod number;
 mod scan;
-mod span;
 mod spellings;
 mod template;
 mod value;

@@ -206,12 +206,17 @@ pub(crate) fn bombs() -> Vec<(&'static str, Vec<u8>)> {
             ("allocator_settings", dict(&[("x", laughs)])),
         ]))
     }));
-    bombs.push(("two million tiny events", {
+    bombs.push(("a million tiny events", {
         let keys = ["action", "addr", "size", "alloc"];
         let keys = keys.iter().zip(1..).map(|(key, slot)| memoized(slot, text(key)));
         let keys: Vec<u8> = keys.flat_map(|key| [key, b"0".to_vec()].concat()).collect();
-        let event = |i: u32| [b"}(h\x01h\x04h\x02J", &i.to_le_bytes()[..], b"h\x03K\x01u"].concat();
-        let traces = list([list((0..2_000_000).map(event))]);
+        let event = |i: u32| [b"}(h\x01h\x04h\x02J", &(i * 512).to_le_bytes()[..], b"h\x03K\x01u"].concat();
+        // In batches, as a pickler writes them: so they do not wait on the stack.
+        let batch = |from: u32| {
+            [b"(".to_vec(), (from..from + 1000).flat_map(event).collect(), b"e".to_vec()].concat()
+        };
+        let trace = [b"]".to_vec(), (0..1000).flat_map(|i| batch(i * 1000)).collect()].concat();
+        let traces = list([trace]);
         pickle([keys, dict(&[("segments", list([])), ("device_traces", traces)])].concat())
     }));
     bombs.push(("an integer of 50 MB", [b"\x80\x04\x8b\0\0\x20\x03", &vec![7; 50 * MIB][..], b"."].concat()));
