@@ -6,8 +6,11 @@
 mod args;
 mod commands;
 mod export;
+mod huge_pages;
 mod inputs;
 mod terminal;
+
+pub use huge_pages::HugePages;
 
 use args::{Cli, Command};
 use clap::Parser;

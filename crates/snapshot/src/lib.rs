@@ -3,6 +3,8 @@
 //! A snapshot is a pickle from somebody else's machine, so nothing in it is ever executed and no length that it
 //! claims is trusted with memory. What comes out is one set of interned columns ([`Snapshot`]).
 
+#![forbid(unsafe_code)]
+
 mod builder;
 mod bytes;
 mod error;
