@@ -34,6 +34,10 @@ impl Table {
     }
 }
 
+/// Most keys and actions that are named one by one.
+const MOST_NAMED: usize = 20;
+const MOST_DEVICES: u32 = 256;
+
 /// One event as its decoder found it: missing keys are `None` or empty.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct EventFields {
@@ -263,6 +267,17 @@ impl Builder {
         }
     }
 
+    /// No machine has as many devices as a damaged file can name.
+    fn drop_excess_devices(&mut self, caveats: &mut Vec<String>) {
+        let before = self.segments.len() + self.traces.len();
+        self.segments.retain(|segment| segment.device < MOST_DEVICES);
+        self.traces.retain(|trace| trace.device < MOST_DEVICES);
+        let dropped = before - self.segments.len() - self.traces.len();
+        if dropped > 0 {
+            caveats.push(format!("{dropped} segments or traces of devices beyond {MOST_DEVICES} were passed over"));
+        }
+    }
+
     /// Bytes that the tables take, for the reader's budget.
     pub(crate) fn footprint(&self) -> usize {
         self.strings.footprint()
@@ -276,6 +291,7 @@ impl Builder {
 
     pub(crate) fn finish(mut self) -> Snapshot {
         let mut caveats = Vec::new();
+        self.drop_excess_devices(&mut caveats);
         for trace in self.traces.clone() {
             if self.events.sort_by_time(trace.rows) {
                 caveats.push(format!(
@@ -286,15 +302,21 @@ impl Builder {
             }
         }
         self.segments.sort_by_key(|segment| (segment.device, segment.addr));
-        let name = |id: StrId| self.strings.get(id);
-        for (&(table, key), count) in &self.unknown_keys {
+        let name = |id: StrId| {
+            let text = self.strings.get(id);
+            &text[..text.floor_char_boundary(60)]
+        };
+        for (&(table, key), count) in self.unknown_keys.iter().take(MOST_NAMED) {
             caveats.push(format!(
                 "{count} × the key `{}` in {}: unknown to this version, kept as it is",
                 name(key),
                 table.plural()
             ));
         }
-        for action in self.events.other_actions() {
+        if self.unknown_keys.len() > MOST_NAMED {
+            caveats.push(format!("{} more keys are unknown to this version", self.unknown_keys.len() - MOST_NAMED));
+        }
+        for action in self.events.other_actions().iter().take(MOST_NAMED) {
             caveats.push(format!(
                 "events with the action `{}`: unknown to this version, kept and counted, not replayed",
                 name(*action)

@@ -108,6 +108,7 @@ impl Error {
     }
 
     pub(crate) fn forbidden(global: &str, opcode: &str, offset: u64) -> Self {
+        let global = &global[..global.floor_char_boundary(100)];
         let checkpoint = ["torch.", "torch ", "collections.", "numpy.", "_codecs."]
             .iter()
             .any(|prefix| global.starts_with(prefix));

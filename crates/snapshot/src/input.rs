@@ -38,6 +38,11 @@ type Stream<'a> = Box<dyn Read + Send + 'a>;
 /// Compressions around compressions beyond this are somebody's joke.
 const MAX_LAYERS: u32 = 4;
 
+/// What `xz -9` needs, and some.
+const XZ_MEMORY: u64 = 80 << 20;
+/// 64 MiB: `zstd --ultra -22` and `--long` need more.
+const ZSTD_WINDOW_LOG: u32 = 26;
+
 /// What the first bytes of a stream say it is.
 enum Format {
     Gzip,
@@ -59,9 +64,14 @@ fn layer(mut stream: Stream<'_>, length: Option<u64>, depth: u32) -> Result<Snap
     // How much compressed data becomes is not known, but hardly less than it is.
     match format {
         Format::Gzip => layer(Box::new(flate2::read::MultiGzDecoder::new(stream)), length, depth + 1),
-        Format::Xz => layer(Box::new(liblzma::read::XzDecoder::new_multi_decoder(stream)), length, depth + 1),
+        Format::Xz => {
+            let decoder = liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY, liblzma::stream::CONCATENATED)
+                .map_err(|error| Error::io(error.into()))?;
+            layer(Box::new(liblzma::read::XzDecoder::new_stream(stream, decoder)), length, depth + 1)
+        }
         Format::Zstd => {
-            let decoder = zstd::stream::read::Decoder::new(stream).map_err(Error::io)?;
+            let mut decoder = zstd::stream::read::Decoder::new(stream).map_err(Error::io)?;
+            decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(Error::io)?;
             layer(Box::new(decoder), length, depth + 1)
         }
         Format::Zip => zip(stream, length),
@@ -127,30 +137,64 @@ fn shown(head: &[u8]) -> String {
 }
 
 /// The pickle inside the zip that `torch.save` writes. The entries are read in file order, without the directory
-/// at the end, so that a zip inside a compressed stream works too.
+/// at the end, so that a zip inside a compressed stream works too. PyTorch leaves the sizes in an entry's header at
+/// zero and gives them after the data: the pickle knows its own end, but nothing behind it can be found.
 fn zip(mut stream: impl Read + Send, length: Option<u64>) -> Result<Snapshot, Error> {
     let mut names = Vec::new();
     loop {
-        match zip::read::read_zipfile_from_stream(&mut stream) {
-            Ok(Some(entry)) => {
-                let name = entry.name().map_or_else(|_| "?".to_owned(), |name| name.into_owned());
-                if name == "data.pkl" || name.ends_with("/data.pkl") {
-                    return pickle::read(entry, length);
-                }
-                if names.len() < 5 {
-                    names.push(format!("`{}`", name.escape_debug()));
-                }
-            }
-            Ok(None) => {
-                let found = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-                return Err(Error::not_a_snapshot(format!(
-                    "it is a zip without the `data.pkl` that `torch.save` writes; it has {found}"
-                )));
-            }
-            Err(zip::result::ZipError::Io(error)) => return Err(Error::io(error)),
-            Err(error) => {
-                return Err(Error::io(io::Error::new(io::ErrorKind::InvalidData, error.to_string())));
-            }
+        let Some(entry) = ZipEntry::read(&mut stream)? else { break };
+        if entry.name == "data.pkl" || entry.name.ends_with("/data.pkl") {
+            return match entry.method {
+                0 => pickle::read(stream, length),
+                8 => pickle::read(flate2::read::DeflateDecoder::new(stream), length),
+                other => Err(Error::not_a_snapshot(format!("its `data.pkl` is packed with zip method {other}"))),
+            };
         }
+        if names.len() < 5 {
+            let name: String = entry.name.chars().take(60).collect();
+            names.push(format!("`{}`", name.escape_debug()));
+        }
+        if entry.size == 0 && entry.has_descriptor {
+            break;
+        }
+        io::copy(&mut stream.by_ref().take(entry.size), &mut io::sink()).map_err(Error::io)?;
+    }
+    let found = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+    Err(Error::not_a_snapshot(format!(
+        "it is a zip that does not begin with the `data.pkl` that `torch.save` writes; it has {found}"
+    )))
+}
+
+/// The header in front of an entry of a zip.
+struct ZipEntry {
+    name: String,
+    method: u16,
+    size: u64,
+    /// Whether the sizes come after the data.
+    has_descriptor: bool,
+}
+
+impl ZipEntry {
+    /// The next entry; `None` where the directory begins.
+    fn read(stream: &mut impl Read) -> Result<Option<ZipEntry>, Error> {
+        let mut header = [0; 30];
+        let (signature, fields) = header.split_at_mut(4);
+        stream.read_exact(signature).map_err(Error::io)?;
+        if signature != b"PK\x03\x04" {
+            return Ok(None);
+        }
+        stream.read_exact(fields).map_err(Error::io)?;
+        let u16_at = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        let size = u32::from_le_bytes([header[18], header[19], header[20], header[21]]);
+        let mut name = vec![0; usize::from(u16_at(26))];
+        stream.read_exact(&mut name).map_err(Error::io)?;
+        let mut extra = vec![0; usize::from(u16_at(28))];
+        stream.read_exact(&mut extra).map_err(Error::io)?;
+        Ok(Some(ZipEntry {
+            name: String::from_utf8_lossy(&name).into_owned(),
+            method: u16_at(8),
+            size: u64::from(size),
+            has_descriptor: u16_at(6) & 8 != 0,
+        }))
     }
 }

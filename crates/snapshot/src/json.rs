@@ -20,13 +20,15 @@ use std::rc::Rc;
 /// Reads a snapshot from JSON text.
 pub(crate) fn read(stream: impl Read) -> Result<Snapshot, Error> {
     let consumed = Rc::new(Cell::new(0));
-    let counted = Counted { stream, consumed: Rc::clone(&consumed) };
-    let mut reader = Reader { builder: Builder::new(), consumed, found: Found::default() };
+    let last_row = Rc::new(Cell::new(0));
+    let counted = Counted { stream, consumed: Rc::clone(&consumed), last_row: Rc::clone(&last_row) };
+    let mut reader = Reader { builder: Builder::new(), consumed, last_row, found: Found::default() };
     let mut json = serde_json::Deserializer::from_reader(counted);
     let result = TopLevel(&mut reader).deserialize(&mut json);
     let offset = reader.consumed.get();
     match result {
         Err(_) if reader.found.over_budget => Err(Error::too_large(offset)),
+        Err(error) if error.io_error_kind() == Some(io::ErrorKind::FileTooLarge) => Err(Error::too_large(offset)),
         Err(error) if error.is_io() => Err(Error::io(error.into())),
         Err(error) if error.is_eof() => Err(Error::truncated(offset)),
         Err(error) if error.is_data() => {
@@ -38,14 +40,26 @@ pub(crate) fn read(stream: impl Read) -> Result<Snapshot, Error> {
     }
 }
 
-/// Counts the bytes that the parser has seen.
+/// Longest text kept of a value that this version has no column for.
+const EXTRA_LIMIT: usize = 4 << 10;
+/// Most settings; PyTorch has about a dozen.
+const MOST_SETTINGS: usize = 200;
+/// Most text between two rows: a single value longer than this is in no snapshot, and a compressed file could hold
+/// one a thousand times its own size.
+const LONGEST_VALUE: u64 = 8 << 20;
+
+/// Counts the bytes that the parser has seen, and since when it has had nothing to show for them.
 struct Counted<R> {
     stream: R,
     consumed: Rc<Cell<u64>>,
+    last_row: Rc<Cell<u64>>,
 }
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.consumed.get() - self.last_row.get() > LONGEST_VALUE {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a single value is too long"));
+        }
         let count = self.stream.read(into)?;
         self.consumed.set(self.consumed.get() + count as u64);
         Ok(count)
@@ -79,13 +93,15 @@ impl Found {
 struct Reader {
     builder: Builder,
     consumed: Rc<Cell<u64>>,
+    last_row: Rc<Cell<u64>>,
     found: Found,
 }
 
 impl Reader {
     /// JSON is wordy: rows that take more memory than their text are not from PyTorch.
     fn check_budget<E: serde::de::Error>(&mut self) -> Result<(), E> {
-        let allowed = (24 << 20) + 2 * self.consumed.get() as usize;
+        self.last_row.set(self.consumed.get());
+        let allowed = (12 << 20) + self.consumed.get() as usize;
         if self.builder.footprint() > allowed {
             self.found.over_budget = true;
             return Err(E::custom("too large"));
@@ -95,15 +111,23 @@ impl Reader {
 
     /// Keeps the value of a key that has no column; most such keys are unknown to this version.
     fn extra(&mut self, table: Table, key: &str, value: &RawValue, into: &mut String) {
-        let word = self.builder.strings.intern(key);
-        if !matches!(word, words::FORWARD_FRAMES | words::INTERNAL_METADATA) {
-            self.builder.unknown_key(table, word);
+        if !matches!(key, "forward_frames" | "internal_metadata") {
+            self.unknown_key(table, key);
         }
+        if into.len() > EXTRA_LIMIT {
+            return;
+        }
+        let key = &key[..key.floor_char_boundary(200)];
         let text = value.get();
         into.push(if into.is_empty() { '{' } else { ',' });
         into.push_str(&serde_json::to_string(key).unwrap_or_default());
         into.push(':');
-        into.push_str(if text.len() <= 4 << 10 { text } else { "\"…\"" });
+        into.push_str(if text.len() <= EXTRA_LIMIT { text } else { "\"…\"" });
+    }
+
+    fn unknown_key(&mut self, table: Table, key: &str) {
+        let word = self.builder.strings.intern(&key[..key.floor_char_boundary(200)]);
+        self.builder.unknown_key(table, word);
     }
 
     fn intern_extra(&mut self, mut extra: String) -> StrId {
@@ -153,14 +177,16 @@ visitor!(TopLevel, (), "a snapshot or a list of segments", {
                 "allocator_settings" => map.next_value_seed(AllocatorSettings(reader))?,
                 "external_annotations" => map.next_value_seed(Annotations(reader))?,
                 "host_segments" | "host_traces" => {
-                    let entries = map.next_value::<Vec<IgnoredAny>>()?;
-                    reader.builder.host_entries(entries.len() as u64);
+                    let entries = map.next_value_seed(Count(reader))?;
+                    reader.builder.host_entries(entries);
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
-                    let word = reader.builder.strings.intern(&key);
-                    reader.builder.unknown_key(Table::TopLevel, word);
-                    reader.found.keys.push(key);
+                    reader.unknown_key(Table::TopLevel, &key);
+                    if reader.found.keys.len() < 6 {
+                        reader.found.keys.push(key[..key.floor_char_boundary(60)].to_owned());
+                    }
+                    reader.check_budget()?;
                 }
             }
         }
@@ -327,8 +353,7 @@ visitor!(EventRow, (), "an event", {
                     fields.context.pool = map.next_value::<(u64, u64)>().map(|(a, b)| Some(PoolId(a, b)))?;
                 }
                 "forward_frames" => {
-                    let lines = map.next_value::<Option<Vec<String>>>()?.unwrap_or_default().join("\n");
-                    fields.context.forward_frames = reader.builder.strings.intern(&lines);
+                    fields.context.forward_frames = map.next_value_seed(Lines(reader))?;
                 }
                 _ => reader.extra(Table::Event, &key, &map.next_value::<Box<RawValue>>()?, &mut extra),
             }
@@ -348,6 +373,7 @@ visitor!(StackOf, StackId, "a list of frames", {
         let mut frames = Vec::new();
         while let Some(frame) = list.next_element_seed(FrameOf(self.0))? {
             frames.push(frame);
+            self.0.check_budget()?;
         }
         Ok(self.0.builder.stacks.intern(&frames))
     }
@@ -378,6 +404,9 @@ visitor!(AllocatorSettings, (), "a dictionary of settings", {
         builder.settings.recorded = true;
         while let Some(key) = map.next_key::<String>()? {
             let value: Box<RawValue> = map.next_value()?;
+            if builder.settings.pairs.len() == MOST_SETTINGS || value.get().len() > EXTRA_LIMIT || key.len() > 200 {
+                continue;
+            }
             let (word, json) = (builder.strings.intern(&key), builder.strings.intern(value.get()));
             builder.setting(word, json, value.get().parse().ok());
             if key == "roundup_power2_divisions" {
@@ -412,13 +441,43 @@ visitor!(AnnotationRow, (), "an annotation", {
                 "time_us" => annotation.time_us = map.next_value::<Loose>()?.address() as i64,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
-                    let word = reader.builder.strings.intern(&key);
-                    reader.builder.unknown_key(Table::Annotation, word);
+                    reader.unknown_key(Table::Annotation, &key);
                 }
             }
         }
         reader.builder.annotations.push(annotation);
         reader.check_budget()
+    }
+});
+
+visitor!(Count, u64, "a list", {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<u64, A::Error> {
+        let mut count = 0;
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            count += 1;
+            self.0.check_budget()?;
+        }
+        Ok(count)
+    }
+});
+
+visitor!(Lines, StrId, "a list of lines", {
+    fn visit_unit<E>(self) -> Result<StrId, E> {
+        Ok(StrId::EMPTY)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<StrId, A::Error> {
+        let mut text = String::new();
+        while let Some(line) = list.next_element::<String>()? {
+            if text.len() + line.len() > EXTRA_LIMIT {
+                text.push('…');
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                break;
+            }
+            text.push_str(&line);
+            text.push('\n');
+        }
+        Ok(self.0.builder.strings.intern(text.trim_end_matches('\n')))
     }
 });
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const SOON: Duration = Duration::from_secs(20);
 
 /// Reads `input`; whatever can be read is also replayed.
-fn read(name: &str, input: impl Read) -> Result<Snapshot, snapshot::Error> {
+fn read(name: &str, input: impl Read + Send) -> Result<Snapshot, snapshot::Error> {
     let begun = Instant::now();
     let result = snapshot::read(input);
     if let Ok(snapshot) = &result {
@@ -37,7 +37,7 @@ fn replay(name: &str, snapshot: &Snapshot) {
 }
 
 #[track_caller]
-fn fails(name: &str, input: impl Read, kind: ErrorKind) -> String {
+fn fails(name: &str, input: impl Read + Send, kind: ErrorKind) -> String {
     match read(name, input) {
         Ok(_) => panic!("{name} was read"),
         Err(error) => {
@@ -50,7 +50,7 @@ fn fails(name: &str, input: impl Read, kind: ErrorKind) -> String {
 
 /// Reads `input` and expects a caveat with `caveat` in it, of the file or of a device's history.
 #[track_caller]
-fn warns(name: &str, input: impl Read, caveat: &str) -> Snapshot {
+fn warns(name: &str, input: impl Read + Send, caveat: &str) -> Snapshot {
     let snapshot = read(name, input).unwrap_or_else(|error| panic!("{name}: {error}"));
     let mut caveats = snapshot.caveats.clone();
     for device in snapshot.devices() {

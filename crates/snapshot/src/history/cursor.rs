@@ -151,15 +151,17 @@ impl<'a> Cursor<'a> {
         if ordinary {
             counters.inactive_split = match counters.active {
                 Bytes::ZERO => Bytes::ZERO,
-                active => counters.reserved - active,
+                active => counters.reserved.saturating_sub(active),
             };
         }
         let after = counters.inactive_split;
         change(&mut self.total);
-        self.total.inactive_split = self.total.inactive_split + after - before;
+        shift(&mut self.total.inactive_split, after, true);
+        shift(&mut self.total.inactive_split, before, false);
     }
 }
 
+/// Wraps around where a damaged file has sizes beyond all memory, so that going back undoes it.
 fn shift(value: &mut Bytes, by: Bytes, up: bool) {
-    *value = if up { *value + by } else { *value - by };
+    value.0 = if up { value.0.wrapping_add(by.0) } else { value.0.wrapping_sub(by.0) };
 }

@@ -5,7 +5,7 @@
 //! Replay cannot fail: an event that contradicts the state is put right as far as it can be, and counted.
 
 use super::start::{SMALL_SEGMENT, SPLIT_THRESHOLD, Start};
-use super::stats::{Metric, PoolClass, Stats};
+use super::stats::{Metric, PoolClass, Stats, signed};
 use super::{BEFORE, Counters, History, Life, NONE, Peak, Region};
 use crate::bytes::Bytes;
 use crate::settings::Settings;
@@ -147,7 +147,8 @@ impl<'a> Replay<'a> {
                 let region = self.arena(segment.addr, segment.stream, segment.pool, segment.small);
                 self.regions[region as usize].from_start = true;
                 self.regions[region as usize].size += Bytes(segment.size);
-                self.reserved[region as usize] += segment.size;
+                let reserved = &mut self.reserved[region as usize];
+                *reserved = reserved.saturating_add(segment.size);
                 region
             } else {
                 self.stats.increase(Metric::Segment, segment.small, 1);
@@ -358,9 +359,9 @@ impl<'a> Replay<'a> {
                 if !of.expandable {
                     let whole = available == of.size.0;
                     let (count, bytes) = match (size < available, whole) {
-                        (true, false) => (0, -(size as i64)),
-                        (true, true) => (1, (available - size) as i64),
-                        (false, false) => (-1, -(available as i64)),
+                        (true, false) => (0, -signed(size)),
+                        (true, true) => (1, signed(available - size)),
+                        (false, false) => (-1, -signed(available)),
                         (false, true) => (0, 0),
                     };
                     self.stats.change(Metric::InactiveSplit, of.small, count);
@@ -417,7 +418,7 @@ impl<'a> Replay<'a> {
             if !of.expandable {
                 let whole = size == of.size.0;
                 self.stats.change(Metric::InactiveSplit, of.small, if whole { 2 } else { 1 });
-                self.stats.change(Metric::InactiveSplitBytes, of.small, if whole { size as i64 } else { 0 });
+                self.stats.change(Metric::InactiveSplitBytes, of.small, if whole { signed(size) } else { 0 });
             }
         }
         Some((size - (event.addr - addr), region))
@@ -495,7 +496,7 @@ impl<'a> Replay<'a> {
         if !region.expandable {
             let split = size < region.size.0;
             let count = i64::from(split) - joined_count;
-            let bytes = if split { size as i64 } else { 0 } - joined_bytes as i64;
+            let bytes = if split { signed(size) } else { 0 } - signed(joined_bytes);
             self.stats.change(Metric::InactiveSplit, small, count);
             self.stats.change(Metric::InactiveSplitBytes, small, bytes);
         }
@@ -519,11 +520,12 @@ impl<'a> Replay<'a> {
         }
         if let Some(&Piece::Free { size, region: of }) = self.pieces.get(&end)
             && of == region
+            && end > start
         {
             self.pieces.remove(&end);
             end = end.saturating_add(size);
             count += 1;
-            bytes += size;
+            bytes = bytes.saturating_add(size);
         }
         self.insert_free(start, end - start, region);
         (end - start, count, bytes)
@@ -590,7 +592,8 @@ impl<'a> Replay<'a> {
         });
         let region = self.arena(event.addr, context.stream, pool, small);
         self.join(event.addr, event.size.0, region);
-        self.reserved[region as usize] += event.size.0;
+        let reserved = &mut self.reserved[region as usize];
+        *reserved = reserved.saturating_add(event.size.0);
         self.stats.increase(Metric::ReservedBytes, small, event.size.0);
         self.stats.device_allocs += 1;
         self.note_reserved(index as usize + 1);
@@ -604,8 +607,11 @@ impl<'a> Replay<'a> {
         };
         let small = self.regions[region as usize].small;
         let before = event.addr - addr;
-        let unmapped = event.size.0.min(size - before);
-        self.surprises.segments += u64::from(unmapped != event.size.0);
+        let unmapped = event.size.0;
+        if unmapped > size - before {
+            self.surprises.segments += 1;
+            return NONE;
+        }
         self.remove_free(addr, size);
         if before > 0 {
             self.insert_free(addr, before, region);
@@ -670,6 +676,13 @@ impl<'a> Replay<'a> {
             surprises.active_mismatches,
             "snapshots in the history noted other active bytes than the replay: sizes may be off",
         );
+        let reserved = self.stats.counters().reserved;
+        let segments: Bytes = self.snapshot.segments_of(self.device).map(|segment| segment.size).sum();
+        if reserved != segments && surprises.segments == 0 {
+            caveats.push(format!(
+                "the segment events lead to {reserved} reserved at the end, the final segments have {segments}"
+            ));
+        }
         let (blocks, bytes) = self.differences_at_the_end();
         if blocks > 0 {
             caveats.push(format!(

@@ -17,19 +17,19 @@ pub struct Stat {
 impl Stat {
     /// Sum of all decreases.
     pub fn freed(&self) -> i64 {
-        self.allocated - self.current
+        self.allocated.saturating_sub(self.current)
     }
 
     #[inline]
     fn increase(&mut self, amount: i64) {
-        self.current += amount;
-        self.allocated += amount;
+        self.current = self.current.saturating_add(amount);
+        self.allocated = self.allocated.saturating_add(amount);
         self.peak = self.peak.max(self.current);
     }
 
     #[inline]
     fn decrease(&mut self, amount: i64) {
-        self.current -= amount;
+        self.current = self.current.saturating_sub(amount);
     }
 }
 
@@ -147,16 +147,18 @@ impl Stats {
 
     #[inline]
     pub(super) fn increase(&mut self, metric: Metric, small: bool, amount: u64) {
+        let amount = signed(amount);
         let row = &mut self.table[metric as usize];
-        row[PoolClass::All as usize].increase(amount as i64);
-        row[if small { PoolClass::Small } else { PoolClass::Large } as usize].increase(amount as i64);
+        row[PoolClass::All as usize].increase(amount);
+        row[if small { PoolClass::Small } else { PoolClass::Large } as usize].increase(amount);
     }
 
     #[inline]
     pub(super) fn decrease(&mut self, metric: Metric, small: bool, amount: u64) {
+        let amount = signed(amount);
         let row = &mut self.table[metric as usize];
-        row[PoolClass::All as usize].decrease(amount as i64);
-        row[if small { PoolClass::Small } else { PoolClass::Large } as usize].decrease(amount as i64);
+        row[PoolClass::All as usize].decrease(amount);
+        row[if small { PoolClass::Small } else { PoolClass::Large } as usize].decrease(amount);
     }
 
     /// One net change: an increase, a decrease or nothing.
@@ -176,4 +178,10 @@ impl Stats {
             (true, _) => stat.decrease(1),
         }
     }
+}
+
+/// Real sizes fit; those of a damaged file count as the largest that do.
+#[inline]
+pub(super) fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
 }

@@ -15,6 +15,10 @@ use std::ops::Range;
 
 /// Longest text kept of a value that this version has no column for.
 const EXTRA_LIMIT: usize = 4 << 10;
+/// Most items of a list or dictionary that are looked at for it.
+const MOST_ITEMS: usize = 1000;
+/// Most settings; PyTorch has about a dozen.
+const MOST_SETTINGS: usize = 200;
 
 impl<R: Read> Machine<R> {
     /// Turns a complete dictionary into a row if it is an event, block, segment or frame.
@@ -224,26 +228,31 @@ impl Lowering<'_> {
     }
 
     fn traces(&mut self, value: Value) {
+        if !matches!(value.kind(), Kind::List(_) | Kind::Tuple(_)) {
+            self.odd(Table::TopLevel, words::DEVICE_TRACES);
+        }
         for (device, trace) in self.items(value).into_iter().enumerate() {
-            let rows = match trace.kind() {
-                Kind::List(list) => match self.nodes.lists[list as usize] {
-                    List::Rows { table: Rows::Events, first, count } => {
-                        first as usize..(first + count) as usize
-                    }
-                    _ => self.gathered_events(trace),
-                },
-                _ => 0..0,
+            let content = match trace.kind() {
+                Kind::List(list) => self.nodes.take_list(list),
+                _ => List::Stack(StackId::EMPTY),
+            };
+            let rows = match content {
+                List::Rows { table: Rows::Events, first, count } => first as usize..(first + count) as usize,
+                List::Items(items) => self.gathered_events(&items),
+                List::Rows { .. } | List::Stack(_) => {
+                    self.odd(Table::TopLevel, words::DEVICE_TRACES);
+                    0..0
+                }
             };
             self.builder.trace(device as u32, rows);
         }
     }
 
     /// A trace whose events do not stand one after the other: a filtered or hand-made file.
-    fn gathered_events(&mut self, trace: Value) -> Range<usize> {
-        let rows: Vec<u32> = self
-            .items(trace)
-            .into_iter()
-            .map(|item| match item.kind() {
+    fn gathered_events(&mut self, items: &[Value]) -> Range<usize> {
+        let rows: Vec<u32> = items
+            .iter()
+            .map(|&item| match self.nodes.resolve(item).kind() {
                 Kind::Event(row) => row,
                 // Without an action it was not recognised while reading; it still counts as an event.
                 Kind::Dict(index) => {
@@ -259,7 +268,7 @@ impl Lowering<'_> {
     fn settings(&mut self, value: Value) {
         self.builder.shape.settings = true;
         self.builder.settings.recorded = true;
-        for (key, value) in self.pairs(value) {
+        for (key, value) in self.pairs(value).into_iter().take(MOST_SETTINGS) {
             let Kind::Str(word) = key.kind() else { continue };
             let mut json = String::new();
             self.write_json(value, 0, &mut json);
@@ -325,21 +334,27 @@ impl Lowering<'_> {
                 _ => None,
             })
             .collect();
-        for _ in rows.iter().filter(|row| row.is_none()) {
+        let is_list = matches!(value.kind(), Kind::List(_) | Kind::Tuple(_));
+        for _ in 0..rows.iter().filter(|row| row.is_none()).count() + usize::from(!is_list) {
             self.odd(Table::TopLevel, words::SEGMENTS);
         }
         rows.into_iter().flatten().collect()
     }
 
     fn block_rows(&mut self, value: Value) -> Range<usize> {
-        if let Kind::List(list) = value.kind()
-            && let List::Rows { table: Rows::Blocks, first, count } = self.nodes.lists[list as usize]
-        {
-            return first as usize..(first + count) as usize;
-        }
+        let items = match value.kind() {
+            Kind::List(list) => match self.nodes.take_list(list) {
+                List::Rows { table: Rows::Blocks, first, count } => {
+                    return first as usize..(first + count) as usize;
+                }
+                List::Items(items) => items,
+                List::Rows { .. } | List::Stack(_) => vec![Value::UNSET],
+            },
+            _ => vec![Value::UNSET],
+        };
         let start = self.builder.blocks.len();
-        for item in self.items(value) {
-            match item.kind() {
+        for item in items {
+            match self.nodes.resolve(item).kind() {
                 Kind::Block(row) => {
                     let block = self.builder.blocks[row as usize];
                     self.builder.blocks.push(block);
@@ -378,17 +393,20 @@ impl Lowering<'_> {
     }
 
     fn items(&self, value: Value) -> Vec<Value> {
+        self.first_items(value, usize::MAX)
+    }
+
+    fn first_items(&self, value: Value, most: usize) -> Vec<Value> {
+        let resolved = |items: &[Value]| items.iter().take(most).map(|&item| self.nodes.resolve(item)).collect();
         match value.kind() {
             Kind::List(list) => match &self.nodes.lists[list as usize] {
-                List::Items(items) => items.iter().map(|&item| self.nodes.resolve(item)).collect(),
+                List::Items(items) => resolved(items),
                 &List::Rows { table, first, count } => {
-                    (first..first + count).map(|row| row_value(table, row)).collect()
+                    (first..first + count).take(most).map(|row| row_value(table, row)).collect()
                 }
                 List::Stack(_) => Vec::new(),
             },
-            Kind::Tuple(tuple) => {
-                self.nodes.tuple(tuple).iter().map(|&item| self.nodes.resolve(item)).collect()
-            }
+            Kind::Tuple(tuple) => resolved(self.nodes.tuple(tuple)),
             _ => Vec::new(),
         }
     }
@@ -483,15 +501,24 @@ impl Lowering<'_> {
     /// A list of strings as one text.
     fn lines(&mut self, value: Value) -> StrId {
         let lines: Vec<&str> = self
-            .items(value)
+            .first_items(value, MOST_ITEMS)
             .into_iter()
             .filter_map(|item| match item.kind() {
                 Kind::Str(text) => Some(self.builder.strings.get(text)),
                 _ => None,
             })
             .collect();
-        let text = lines.join("\n");
-        self.builder.strings.intern(&text)
+        let mut text = String::new();
+        for line in lines {
+            if text.len() + line.len() > EXTRA_LIMIT {
+                text.push('…');
+                break;
+            }
+            text.push_str(line);
+            text.push('\n');
+        }
+        let text = self.builder.strings.intern(text.trim_end_matches('\n'));
+        text
     }
 
     fn pool(&mut self, table: Table, key: StrId, value: Value) -> Option<PoolId> {
@@ -521,7 +548,7 @@ impl Lowering<'_> {
     /// Keeps a value that has no column.
     fn keep(&mut self, key: StrId, value: Value, into: &mut String) {
         into.push(if into.is_empty() { '{' } else { ',' });
-        into.push_str(&json_string(self.builder.strings.get(key)));
+        into.push_str(&json_string(clipped(self.builder.strings.get(key), 200)));
         into.push(':');
         self.write_json(value, 0, into);
     }
@@ -552,14 +579,12 @@ impl Lowering<'_> {
                 Number::Huge(text) => into.push_str(&json_string(text)),
             },
             Kind::Str(text) => {
-                let text = self.builder.strings.get(text);
-                let end = text.floor_char_boundary(EXTRA_LIMIT);
-                into.push_str(&json_string(&text[..end]));
+                into.push_str(&json_string(clipped(self.builder.strings.get(text), EXTRA_LIMIT)));
             }
             Kind::Pair(a, b) => into.push_str(&format!("[{a},{b}]")),
             Kind::List(_) | Kind::Tuple(_) => {
                 into.push('[');
-                for (place, item) in self.items(value).into_iter().enumerate() {
+                for (place, item) in self.first_items(value, MOST_ITEMS).into_iter().enumerate() {
                     if place > 0 {
                         into.push(',');
                     }
@@ -572,12 +597,12 @@ impl Lowering<'_> {
             }
             Kind::Dict(_) => {
                 into.push('{');
-                for (place, (key, value)) in self.pairs(value).into_iter().enumerate() {
+                for (place, (key, value)) in self.pairs(value).into_iter().take(MOST_ITEMS).enumerate() {
                     if place > 0 {
                         into.push(',');
                     }
                     let key = match key.kind() {
-                        Kind::Str(text) => self.builder.strings.get(text).to_owned(),
+                        Kind::Str(text) => clipped(self.builder.strings.get(text), 200).to_owned(),
                         _ => self.describe(key),
                     };
                     into.push_str(&json_string(&key));
@@ -608,8 +633,7 @@ impl Lowering<'_> {
             Kind::Int(int) => format!("the number {int}"),
             Kind::Number(_) => "a number".to_owned(),
             Kind::Str(text) => {
-                let text = self.builder.strings.get(text);
-                format!("`{}`", &text[..text.floor_char_boundary(60)])
+                format!("`{}`", clipped(self.builder.strings.get(text), 60))
             }
             Kind::Opaque => "bytes or a set".to_owned(),
             Kind::List(_) => "a list that is not a list of segments".to_owned(),
@@ -622,6 +646,11 @@ impl Lowering<'_> {
             Kind::Stack(_) => "a list of stack frames".to_owned(),
         }
     }
+}
+
+/// The start of `text`, at most `most` bytes of it.
+fn clipped(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
 }
 
 fn json_string(text: &str) -> String {

@@ -14,7 +14,7 @@ use std::io::Read;
 
 /// What a pickle may cost before it is refused: no real snapshot comes near (0.6 × its size is usual), and
 /// what later stages add stays within three times the input.
-const BUDGET_BASE: usize = 24 << 20;
+const BUDGET_BASE: usize = 12 << 20;
 
 /// First value of a file that `torch.save` wrote in its form before zip.
 const LEGACY_TORCH_MAGIC: i128 = 0x1950_a86a_20f9_469c_fc6c;
@@ -377,10 +377,23 @@ impl<R: Read> Machine<R> {
     }
 
     fn push_long(&mut self, length: usize) -> Result<(), Error> {
+        if length > LONGEST_NUMBER {
+            return self.push_opaque(length);
+        }
         self.need(length)?;
         let number = number::long(&self.window.rest()[..length]);
         self.window.advance(length);
         self.push_number(number)
+    }
+
+    /// Refuses a single value that is longer than any in a snapshot: a compressed file could claim, and have, a
+    /// thousand times its own size. What the file does not have is reported as missing instead.
+    fn limit(&mut self, length: usize, most: usize) -> Result<(), Error> {
+        if length <= most {
+            return Ok(());
+        }
+        self.need(most)?;
+        Err(Error::too_large(self.window.offset()))
     }
 
     fn push_str(&mut self, text: &str) -> Result<(), Error> {
@@ -389,6 +402,7 @@ impl<R: Read> Machine<R> {
     }
 
     fn push_text(&mut self, length: usize) -> Result<(), Error> {
+        self.limit(length, LONGEST_TEXT)?;
         self.need(length)?;
         let bytes = &self.window.rest()[..length];
         let id = match std::str::from_utf8(bytes) {
@@ -401,6 +415,7 @@ impl<R: Read> Machine<R> {
     }
 
     fn push_opaque(&mut self, length: usize) -> Result<(), Error> {
+        self.limit(length, LONGEST_TEXT)?;
         self.skip(length)?;
         self.push(Value::new(Kind::Opaque))
     }
@@ -504,6 +519,10 @@ impl<R: Read> Machine<R> {
         }
     }
 }
+
+/// Longest string that is read, and longest integer that is taken for a number.
+const LONGEST_TEXT: usize = 8 << 20;
+const LONGEST_NUMBER: usize = 64 << 10;
 
 /// Beyond this, tables grow as they are filled.
 const MOST_EXPECTED: usize = 16 << 30;

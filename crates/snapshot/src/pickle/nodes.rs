@@ -172,6 +172,16 @@ impl Nodes {
         true
     }
 
+    /// Takes the content of a list whose rows go into a segment or a trace: a row belongs to one place only, however
+    /// often a file refers to its list.
+    pub(crate) fn take_list(&mut self, index: u32) -> List {
+        let list = std::mem::replace(&mut self.lists[index as usize], List::Items(Vec::new()));
+        if let List::Items(items) = &list {
+            self.cells -= items.len();
+        }
+        list
+    }
+
     /// Appends consecutive events to a list that has nothing else; `false` if it has.
     pub(crate) fn append_events(&mut self, index: u32, row: u32, more: u32) -> bool {
         match &mut self.lists[index as usize] {

@@ -4,6 +4,9 @@ use super::machine::Machine;
 use crate::error::Error;
 use std::io::Read;
 
+/// Longest line of protocol 0 that is read.
+const LONGEST_LINE: usize = 8 << 20;
+
 impl<R: Read> Machine<R> {
     pub(super) fn truncated(&self) -> Error {
         Error::truncated(self.window.offset() + self.window.rest().len() as u64)
@@ -58,6 +61,9 @@ impl<R: Read> Machine<R> {
                 return Ok(line);
             }
             searched = self.window.rest().len();
+            if searched > LONGEST_LINE {
+                return Err(Error::too_large(self.window.offset()));
+            }
             self.need(searched + 1)?;
         }
     }
