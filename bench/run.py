@@ -21,7 +21,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TORCH = "2.11.0"
-LARGE_EVENTS = 8_500_000
+LARGE_EVENTS = 8_400_000
 NEEDED_RATIO = 10
 
 # os._exit leaves at once: freeing all the objects again is not counted against CPython

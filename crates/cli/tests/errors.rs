@@ -120,7 +120,7 @@ fn a_file_that_may_not_be_read() {
     use std::os::unix::fs::PermissionsExt;
     let folder = folder();
     let path = write(&folder, "a.pickle", b"x");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0)).expect("the owner may");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).expect("the owner may");
     if std::fs::File::open(&path).is_err() {
         check(&path, "cannot be read", "ermission denied", "read permission");
     } else {

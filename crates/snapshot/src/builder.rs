@@ -274,7 +274,9 @@ impl Builder {
         self.traces.retain(|trace| trace.device < MOST_DEVICES);
         let dropped = before - self.segments.len() - self.traces.len();
         if dropped > 0 {
-            caveats.push(format!("{dropped} segments or traces of devices beyond {MOST_DEVICES} were passed over"));
+            caveats.push(format!(
+                "{dropped} segments or traces of devices beyond {MOST_DEVICES} were passed over"
+            ));
         }
     }
 
@@ -314,7 +316,10 @@ impl Builder {
             ));
         }
         if self.unknown_keys.len() > MOST_NAMED {
-            caveats.push(format!("{} more keys are unknown to this version", self.unknown_keys.len() - MOST_NAMED));
+            caveats.push(format!(
+                "{} more keys are unknown to this version",
+                self.unknown_keys.len() - MOST_NAMED
+            ));
         }
         for action in self.events.other_actions().iter().take(MOST_NAMED) {
             caveats.push(format!(

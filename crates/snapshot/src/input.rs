@@ -65,8 +65,9 @@ fn layer(mut stream: Stream<'_>, length: Option<u64>, depth: u32) -> Result<Snap
     match format {
         Format::Gzip => layer(Box::new(flate2::read::MultiGzDecoder::new(stream)), length, depth + 1),
         Format::Xz => {
-            let decoder = liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY, liblzma::stream::CONCATENATED)
-                .map_err(|error| Error::io(error.into()))?;
+            let decoder =
+                liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY, liblzma::stream::CONCATENATED)
+                    .map_err(|error| Error::io(error.into()))?;
             layer(Box::new(liblzma::read::XzDecoder::new_stream(stream, decoder)), length, depth + 1)
         }
         Format::Zstd => {
@@ -141,13 +142,14 @@ fn shown(head: &[u8]) -> String {
 /// zero and gives them after the data: the pickle knows its own end, but nothing behind it can be found.
 fn zip(mut stream: impl Read + Send, length: Option<u64>) -> Result<Snapshot, Error> {
     let mut names = Vec::new();
-    loop {
-        let Some(entry) = ZipEntry::read(&mut stream)? else { break };
+    while let Some(entry) = ZipEntry::read(&mut stream)? {
         if entry.name == "data.pkl" || entry.name.ends_with("/data.pkl") {
             return match entry.method {
                 0 => pickle::read(stream, length),
                 8 => pickle::read(flate2::read::DeflateDecoder::new(stream), length),
-                other => Err(Error::not_a_snapshot(format!("its `data.pkl` is packed with zip method {other}"))),
+                other => {
+                    Err(Error::not_a_snapshot(format!("its `data.pkl` is packed with zip method {other}")))
+                }
             };
         }
         if names.len() < 5 {

@@ -28,7 +28,9 @@ pub(crate) fn read(stream: impl Read) -> Result<Snapshot, Error> {
     let offset = reader.consumed.get();
     match result {
         Err(_) if reader.found.over_budget => Err(Error::too_large(offset)),
-        Err(error) if error.io_error_kind() == Some(io::ErrorKind::FileTooLarge) => Err(Error::too_large(offset)),
+        Err(error) if error.io_error_kind() == Some(io::ErrorKind::FileTooLarge) => {
+            Err(Error::too_large(offset))
+        }
         Err(error) if error.is_io() => Err(Error::io(error.into())),
         Err(error) if error.is_eof() => Err(Error::truncated(offset)),
         Err(error) if error.is_data() => {
@@ -404,7 +406,10 @@ visitor!(AllocatorSettings, (), "a dictionary of settings", {
         builder.settings.recorded = true;
         while let Some(key) = map.next_key::<String>()? {
             let value: Box<RawValue> = map.next_value()?;
-            if builder.settings.pairs.len() == MOST_SETTINGS || value.get().len() > EXTRA_LIMIT || key.len() > 200 {
+            if builder.settings.pairs.len() == MOST_SETTINGS
+                || value.get().len() > EXTRA_LIMIT
+                || key.len() > 200
+            {
                 continue;
             }
             let (word, json) = (builder.strings.intern(&key), builder.strings.intern(value.get()));

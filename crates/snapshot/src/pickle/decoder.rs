@@ -109,7 +109,8 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
         if has_addr && has_stack && self.bytes.get(1) == Some(&0x94) {
             let memoized = &self.tables.memo[memoized];
             let before = self.tables.habits.template.take();
-            self.tables.habits.template = Template::new(self.bytes, &places, action, memoized, context, before);
+            self.tables.habits.template =
+                Template::new(self.bytes, &places, action, memoized, context, before);
         }
         Some(self.position)
     }

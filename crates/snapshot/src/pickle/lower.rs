@@ -397,7 +397,8 @@ impl Lowering<'_> {
     }
 
     fn first_items(&self, value: Value, most: usize) -> Vec<Value> {
-        let resolved = |items: &[Value]| items.iter().take(most).map(|&item| self.nodes.resolve(item)).collect();
+        let resolved =
+            |items: &[Value]| items.iter().take(most).map(|&item| self.nodes.resolve(item)).collect();
         match value.kind() {
             Kind::List(list) => match &self.nodes.lists[list as usize] {
                 List::Items(items) => resolved(items),
@@ -517,8 +518,7 @@ impl Lowering<'_> {
             text.push_str(line);
             text.push('\n');
         }
-        let text = self.builder.strings.intern(text.trim_end_matches('\n'));
-        text
+        self.builder.strings.intern(text.trim_end_matches('\n'))
     }
 
     fn pool(&mut self, table: Table, key: StrId, value: Value) -> Option<PoolId> {
