@@ -1,6 +1,6 @@
 //! Which line of the user's own code an allocation comes from.
 
-use snapshot::{Frame, FrameId, Snapshot, StackId};
+use snapshot::{FrameId, Snapshot, StackId};
 
 /// Where an allocation came from, as far as its stack tells.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -17,18 +17,25 @@ pub enum Site {
     Before,
 }
 
-/// The site of every stack of a snapshot.
-pub struct Sites(Vec<Site>);
+/// The site of every stack of a snapshot, and whose code each frame is.
+pub struct Sites {
+    of_stack: Vec<Site>,
+    code: Vec<Code>,
+}
 
 impl Sites {
     /// Finds them all; there are few stacks, however many events.
     pub fn new(snapshot: &Snapshot) -> Sites {
-        let kinds: Vec<Code> =
-            snapshot.stacks.all_frames().iter().map(|frame| code_of(snapshot, frame)).collect();
+        let code: Vec<Code> = snapshot
+            .stacks
+            .all_frames()
+            .iter()
+            .map(|frame| whose(snapshot.strings.get(frame.file)))
+            .collect();
         let site = |stack: u32| {
             let frames = snapshot.stacks.frames(StackId(stack));
             let innermost =
-                |wanted: Code| frames.iter().copied().find(|frame| kinds[frame.0 as usize] == wanted);
+                |wanted: Code| frames.iter().copied().find(|frame| code[frame.0 as usize] == wanted);
             match (innermost(Code::User), innermost(Code::Library)) {
                 (Some(frame), _) => Site::User(frame),
                 (None, Some(frame)) => Site::Library(frame),
@@ -36,12 +43,17 @@ impl Sites {
                 (None, None) => Site::Native,
             }
         };
-        Sites((0..snapshot.stacks.len() as u32).map(site).collect())
+        Sites { of_stack: (0..snapshot.stacks.len() as u32).map(site).collect(), code }
+    }
+
+    /// Whether a frame is the user's own code.
+    pub fn is_user(&self, frame: FrameId) -> bool {
+        self.code[frame.0 as usize] == Code::User
     }
 
     /// The site of one stack.
     pub fn of(&self, stack: StackId) -> Site {
-        self.0[stack.0 as usize]
+        self.of_stack[stack.0 as usize]
     }
 }
 
@@ -51,10 +63,6 @@ enum Code {
     User,
     Library,
     Native,
-}
-
-fn code_of(snapshot: &Snapshot, frame: &Frame) -> Code {
-    whose(snapshot.strings.get(frame.file))
 }
 
 /// Packages of torch, for installations outside `site-packages` (a source checkout, a zip, a container).

@@ -20,10 +20,35 @@ pub(crate) fn expand(arguments: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     for argument in arguments {
         if argument.is_dir() {
             files.extend(in_folder(argument)?);
-        } else {
+        } else if argument.exists() || !is_pattern(argument) {
             files.push(argument.clone());
+        } else {
+            files.extend(matching(argument)?);
         }
     }
+    Ok(files)
+}
+
+/// Whether the shell left a pattern to us: it was quoted, or the shell has none.
+fn is_pattern(argument: &Path) -> bool {
+    argument.to_string_lossy().contains(['*', '?', '['])
+}
+
+fn matching(pattern: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let text = pattern.to_string_lossy();
+    let found = glob::glob(&text).map_err(|error| {
+        Failure::new(
+            format!("`{text}` is not a pattern"),
+            Some(error.to_string()),
+            Some("quote it, or name the files"),
+        )
+    })?;
+    let mut files: Vec<PathBuf> = found.filter_map(Result::ok).filter(|path| path.is_file()).collect();
+    if files.is_empty() {
+        let what = format!("no file matches `{text}`");
+        return Err(Failure::new(what, None, Some("check the path; a folder works too")).into());
+    }
+    files.sort_by_key(|path| natural_key(path));
     Ok(files)
 }
 

@@ -163,6 +163,8 @@ fn a_folder_is_read_rank_by_rank() {
     }
     std::fs::write(folder.path().join("notes.txt"), "not a snapshot").expect("written");
     let report = json(&["report", "--json", folder.path().to_str().expect("text")]);
+    let pattern = folder.path().join("rank*.xz");
+    assert_eq!(report, json(&["report", "--json", pattern.to_str().expect("text")]));
     let files: Vec<&str> = report["inputs"]
         .as_array()
         .expect("inputs")

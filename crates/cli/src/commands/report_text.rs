@@ -4,7 +4,7 @@ use crate::args::ReportArgs;
 use crate::inputs::Input;
 use crate::terminal::{Style, Terminal};
 use analysis::{Device, Group, Key, Live, Moment, Origin, Rest, Site};
-use snapshot::{Action, Bytes, FrameId, PoolId, Snapshot, StackId};
+use snapshot::{Action, Bytes, FrameId, PoolId, Snapshot};
 use std::io::Write;
 use std::path::Path;
 
@@ -40,7 +40,7 @@ pub(super) fn print(
         pools(device, terminal)?;
         notes(device, terminal)?;
     }
-    next(input, args, terminal)
+    next(args, terminal)
 }
 
 fn header(input: &Input, device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
@@ -75,7 +75,7 @@ fn totals(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     if unused > Bytes::ZERO {
         let split = match end.inactive_split {
             Bytes::ZERO => String::new(),
-            split => format!(", {split} of it pinned in segments that are partly in use"),
+            split => format!(", {split} of it inactive_split"),
         };
         rest.push(format!("{unused} cached{split}"));
     }
@@ -142,7 +142,7 @@ fn live(device: &Device<'_>, args: &ReportArgs, terminal: &mut Terminal) -> anyh
     writeln!(terminal.out(), "\n {title}  {} in {}", live.bytes, blocks(live.count))?;
     let (shown, rest) = live.top(args.top);
     match args.by.into() {
-        Key::Stack => stacks(device.snapshot, shown, &live, terminal)?,
+        Key::Stack => stacks(device, shown, &live, terminal)?,
         Key::Site | Key::Size => table(device.snapshot, shown, &live, terminal)?,
     }
     if rest.groups > 0 {
@@ -179,37 +179,34 @@ fn table(snapshot: &Snapshot, groups: &[Group], live: &Live, terminal: &mut Term
     Ok(())
 }
 
-fn stacks(snapshot: &Snapshot, groups: &[Group], live: &Live, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn stacks(device: &Device<'_>, groups: &[Group], live: &Live, terminal: &mut Terminal) -> anyhow::Result<()> {
     for (place, group) in groups.iter().enumerate() {
         let bytes = terminal.paint(Style::Bold, &group.bytes.to_string());
         let share = share(group.bytes, live.bytes);
         writeln!(terminal.out(), " {:>3}  {bytes}  {share}  {}", place + 1, blocks(group.count))?;
         let Origin::Stack(stack) = group.origin else { continue };
-        for line in stack_lines(snapshot, stack, group) {
+        let frames = device.snapshot.stacks.frames(stack);
+        if frames.is_empty() {
+            writeln!(terminal.out(), "        {}", without_stack(group))?;
+        }
+        for &frame in frames {
+            let style = if device.sites.is_user(frame) { Style::Bold } else { Style::Dim };
+            let line = terminal.paint(style, &frame_line(device.snapshot, frame));
             writeln!(terminal.out(), "        {line}")?;
         }
     }
     Ok(())
 }
 
-fn stack_lines(snapshot: &Snapshot, stack: StackId, group: &Group) -> Vec<String> {
-    let frames = snapshot.stacks.frames(stack);
-    if frames.is_empty() {
-        return vec![without_stack(group)];
-    }
-    frames
+/// A frame on one line; the path of an installed package begins at the package.
+fn frame_line(snapshot: &Snapshot, frame: FrameId) -> String {
+    let frame = snapshot.stacks.frame(frame);
+    let (file, function) = (snapshot.strings.get(frame.file), snapshot.strings.get(frame.function));
+    let file = ["/site-packages/", "/dist-packages/"]
         .iter()
-        .map(|&frame| {
-            let frame = snapshot.stacks.frame(frame);
-            let file = snapshot.strings.get(frame.file);
-            let function = snapshot.strings.get(frame.function);
-            if frame.line == 0 {
-                format!("{function}  {file}")
-            } else {
-                format!("{file}:{}  {function}", frame.line)
-            }
-        })
-        .collect()
+        .find_map(|folder| file.rsplit_once(folder).map(|(_, package)| package))
+        .unwrap_or(file);
+    if frame.line == 0 { format!("{function}  {file}") } else { format!("{file}:{}  {function}", frame.line) }
 }
 
 /// What to call a group: a place and a function.
@@ -218,7 +215,7 @@ fn name(snapshot: &Snapshot, group: &Group) -> (String, String) {
         Origin::Site(Site::User(frame)) => place(snapshot, frame),
         Origin::Site(Site::Library(frame)) => {
             let (line, function) = place(snapshot, frame);
-            (line, format!("{function} (library; no line of yours on the stack)"))
+            (line, format!("{function} (library)"))
         }
         Origin::Site(Site::Native) => ("(C++ only)".to_owned(), String::new()),
         Origin::Site(Site::Unknown | Site::Before) | Origin::Stack(_) => {
@@ -232,7 +229,7 @@ fn without_stack(group: &Group) -> String {
     if group.from_before == group.count {
         "(from before the history begins)".to_owned()
     } else {
-        "(no Python stack: backward() or a C++ thread)".to_owned()
+        "(no stack: backward() or C++)".to_owned()
     }
 }
 
@@ -292,12 +289,12 @@ fn notes(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The commands that go on from here.
-fn next(input: &Input, args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let name = if input.name.contains(' ') { format!("'{}'", input.name) } else { input.name.clone() };
+/// Where to go on from here.
+fn next(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     let other = match (args.by.into(), args.at) {
-        (Key::Site, Moment::Peak) => format!("oomph report --by stack {name} · oomph report --at end {name}"),
-        _ => format!("oomph report {name}"),
+        (Key::Site, Moment::Peak) => "--by stack for the call stacks · --at end for what is left · --summary",
+        (Key::Site, _) => "--by stack for the call stacks · --top 30 for more",
+        (Key::Stack | Key::Size, _) => "--by site for the lines · --top 30 for more",
     };
     let text = terminal.paint(Style::Dim, &format!(" next: {other}"));
     Ok(writeln!(terminal.out(), "{text}")?)

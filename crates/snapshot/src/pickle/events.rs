@@ -71,8 +71,6 @@ impl<R: Read> Machine<R> {
             && let Some(below) = mark.checked_sub(1)
             && let (Some(list), Some(first)) = (self.stack.get(below), self.stack.get(mark))
             && let (Kind::List(list), Kind::Event(first)) = (list.kind(), first.kind())
-            && self.stack.last().map(|last| last.kind())
-                == Some(Kind::Event(first + (self.stack.len() - mark) as u32 - 1))
             && self.stack[mark..].iter().zip(first..).all(|(value, row)| value.kind() == Kind::Event(row))
             && self.nodes.append_events(list, first, (self.stack.len() - mark) as u32)
         {
