@@ -48,11 +48,12 @@ impl Device<'_> {
             Moment::Peak => Some(self.history.allocated_peak.position),
             Moment::End => Some(self.history.len()),
             Moment::Event(event) => (event < self.history.len()).then_some(event + 1),
+            Moment::Oom if self.history.stats.ooms == 0 => None,
             Moment::Oom => self
-                .history
-                .rows
-                .clone()
-                .rposition(|row| self.snapshot.events.get(row).action == Action::Oom)
+                .snapshot
+                .events
+                .actions(self.history.rows.clone())
+                .rposition(|(action, _)| action == Action::Oom)
                 .map(|event| event + 1),
         }
     }

@@ -278,7 +278,10 @@ impl Events {
     }
 
     /// What happened in `rows`, and to which address: the two columns that most passes need.
-    pub fn actions(&self, rows: Range<usize>) -> impl ExactSizeIterator<Item = (Action, u64)> {
+    pub fn actions(
+        &self,
+        rows: Range<usize>,
+    ) -> impl ExactSizeIterator<Item = (Action, u64)> + DoubleEndedIterator {
         let columns = self.rows.action[rows.clone()].iter().zip(&self.rows.addr[rows]);
         columns.map(|(&action, &addr)| (Action::from_code(action), addr))
     }

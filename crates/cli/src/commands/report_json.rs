@@ -5,7 +5,7 @@ use crate::terminal::Terminal;
 use analysis::{Device, Group, Key, Moment, Origin, Site};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use snapshot::{Action, Counters, FrameId, Metric, PoolClass, Snapshot};
+use snapshot::{Counters, FrameId, Metric, PoolClass, Snapshot};
 use std::io::Write;
 
 /// The document: one entry per input, one per device in it.
@@ -47,7 +47,7 @@ struct DeviceReport {
     counters: CountersAt,
     live: LiveReport,
     streams_and_pools: Vec<PoolReport>,
-    ooms: usize,
+    ooms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stats: Option<Map<String, Value>>,
     caveats: Vec<String>,
@@ -194,7 +194,6 @@ impl Document {
 fn report(device: &Device<'_>, args: &ReportArgs) -> DeviceReport {
     let history = &device.history;
     let events = &device.snapshot.events;
-    let ooms = history.rows.clone().filter(|&row| events.get(row).action == Action::Oom).count();
     DeviceReport {
         device: history.device,
         events: history.len(),
@@ -221,7 +220,7 @@ fn report(device: &Device<'_>, args: &ReportArgs) -> DeviceReport {
         counters: CountersAt { peak: history.allocated_peak.counters.into(), end: history.end.into() },
         live: live(device, args),
         streams_and_pools: pools(device),
-        ooms,
+        ooms: history.stats.ooms,
         stats: args.summary.then(|| stats(device)),
         caveats: history.caveats.iter().chain(&device.snapshot.caveats).cloned().collect(),
     }

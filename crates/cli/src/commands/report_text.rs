@@ -4,7 +4,7 @@ use crate::args::ReportArgs;
 use crate::inputs::Input;
 use crate::terminal::{Style, Terminal};
 use analysis::{Device, Group, Key, Live, Moment, Origin, Rest, Site};
-use snapshot::{Action, Bytes, FrameId, PoolId, Snapshot};
+use snapshot::{Bytes, FrameId, PoolId, Snapshot};
 use std::io::Write;
 use std::path::Path;
 
@@ -106,14 +106,11 @@ fn course(samples: &[Bytes]) -> String {
 }
 
 fn ooms(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let events = &device.snapshot.events;
-    let failed: Vec<usize> =
-        device.history.rows.clone().filter(|&row| events.get(row).action == Action::Oom).collect();
-    let Some(&last) = failed.last() else { return Ok(()) };
-    let (event, index) = (events.get(last), last - device.history.rows.start);
+    let Some(position) = device.position_of(Moment::Oom) else { return Ok(()) };
+    let (index, count) = (position - 1, device.history.stats.ooms);
+    let event = device.snapshot.events.get(device.history.rows.start + index);
     let label = terminal.paint(Style::Red, "OOM");
-    let times =
-        if failed.len() == 1 { "once".to_owned() } else { format!("{} times", grouped(failed.len() as u64)) };
+    let times = if count == 1 { "once".to_owned() } else { format!("{} times", grouped(count)) };
     writeln!(
         terminal.out(),
         "\n {label} {times}; the last, event {}, asked for {} while the device had {} free",

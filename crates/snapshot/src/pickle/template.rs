@@ -151,7 +151,7 @@ impl Run {
     }
 
     /// Where the run ends if it stands at `at`.
-    #[inline]
+    #[inline(always)]
     fn skip(&self, bytes: &[u8; LONGEST], at: usize) -> Option<usize> {
         for (place, (bits, mask)) in self.words[..self.count].iter().enumerate() {
             if word(bytes, at + place * 8)? & mask != *bits {
