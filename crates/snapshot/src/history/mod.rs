@@ -7,6 +7,7 @@
 //! splitting give the block's size without any search.
 
 mod cursor;
+mod pieces;
 mod replay;
 mod start;
 mod stats;

@@ -1,10 +1,11 @@
 //! Follows every event through the segments.
 //!
-//! The state is a map from address to the piece that starts there, in use or free, and a map from the end of
-//! each free piece to its start; neighbours are found in constant time and each event costs a few look-ups.
+//! The state is the pieces of every segment, found by address and linked to their neighbours: an allocation or a
+//! free costs one look-up, and one more for each piece that is split off or joined.
 //! Replay cannot fail: an event that contradicts the state is put right as far as it can be, and counted.
 
-use super::start::{SMALL_SEGMENT, SPLIT_THRESHOLD, Start};
+use super::pieces::Pieces;
+use super::start::{SMALL_SEGMENT, SPLIT_THRESHOLD, Start, StartBlock};
 use super::stats::{Metric, PoolClass, Stats, signed};
 use super::{BEFORE, Counters, History, Life, NONE, Peak, Region};
 use crate::bytes::Bytes;
@@ -52,13 +53,6 @@ pub(super) fn replay(snapshot: &Snapshot, device: u32, start: Start) -> History 
 /// Enough for a picture as wide as any terminal.
 const MAX_SAMPLES: usize = 512;
 
-/// What starts at an address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Piece {
-    Free { size: u64, region: u32 },
-    Used(u32),
-}
-
 type ByAddress<T> = HashMap<u64, T, FxBuildHasher>;
 
 /// What did not fit, for the caveats.
@@ -75,8 +69,7 @@ struct Replay<'a> {
     snapshot: &'a Snapshot,
     device: u32,
     settings: &'a Settings,
-    pieces: ByAddress<Piece>,
-    free_ends: ByAddress<u64>,
+    pieces: Pieces,
     /// Final segments by address: they know the pool of those that the trace made.
     final_pools: ByAddress<(u64, PoolId)>,
     /// Expandable memory by stream, pool and size class.
@@ -85,7 +78,7 @@ struct Replay<'a> {
     regions: Vec<Region>,
     /// Reserved bytes of each region.
     reserved: Vec<u64>,
-    /// The block given back last, while it is not free yet.
+    /// Address and place of the piece given back last, while it is not free yet.
     last_freed: Option<(u64, u32)>,
     subjects: Vec<u32>,
     implied_ends: Vec<(u32, u32)>,
@@ -113,8 +106,7 @@ impl<'a> Replay<'a> {
             snapshot,
             device,
             settings: &snapshot.settings,
-            pieces: ByAddress::default(),
-            free_ends: ByAddress::default(),
+            pieces: Pieces::default(),
             final_pools,
             arenas: HashMap::default(),
             lives: Vec::with_capacity(
@@ -169,23 +161,25 @@ impl<'a> Replay<'a> {
             let mut free_from = segment.addr;
             let mut used = false;
             let mut gaps = Vec::new();
+            let mut before = NONE;
             while let Some(block) = blocks.next_if(|block| block.segment.is_none_or(|of| of <= place)) {
                 if block.segment.is_none() {
-                    self.start_block(block, NONE, segment.small);
+                    self.start_block(block, NONE, segment.small, NONE);
                     continue;
                 }
                 used = true;
                 if block.addr > free_from {
-                    gaps.push((free_from, block.addr - free_from));
+                    gaps.push(block.addr - free_from);
+                    before = self.pieces.add(free_from, block.addr - free_from, region, NONE, before);
                 }
                 free_from = free_from.max(block.addr.saturating_add(block.size)).min(end);
-                self.start_block(block, region, segment.small);
+                before = self.start_block(block, region, segment.small, before);
             }
             if end > free_from {
-                gaps.push((free_from, end - free_from));
+                gaps.push(end - free_from);
+                self.pieces.add(free_from, end - free_from, region, NONE, before);
             }
-            for (addr, size) in gaps {
-                self.insert_free(addr, size, region);
+            for size in gaps {
                 if used && !segment.expandable {
                     self.stats.increase(Metric::InactiveSplit, segment.small, 1);
                     self.stats.increase(Metric::InactiveSplitBytes, segment.small, size);
@@ -193,14 +187,15 @@ impl<'a> Replay<'a> {
             }
         }
         for block in blocks {
-            self.start_block(block, NONE, block.size <= SPLIT_THRESHOLD);
+            self.start_block(block, NONE, block.size <= SPLIT_THRESHOLD, NONE);
         }
         self.note_allocated(0);
         self.note_reserved(0);
         self.at_start = self.allocated_peak.bytes;
     }
 
-    fn start_block(&mut self, block: &super::start::StartBlock, region: u32, small: bool) {
+    /// Adds a block behind the piece `before`; says where its own piece is.
+    fn start_block(&mut self, block: &StartBlock, region: u32, small: bool, before: u32) -> u32 {
         let life = self.lives.len() as u32;
         self.lives.push(Life {
             addr: block.addr,
@@ -212,11 +207,11 @@ impl<'a> Replay<'a> {
             freed: if block.pending { BEFORE } else { NONE },
             completed: NONE,
         });
-        self.pieces.insert(block.addr, Piece::Used(life));
         self.count_alloc(small, block.size, block.requested);
         if block.pending {
             self.count_free_request(small, block.size);
         }
+        self.pieces.add(block.addr, block.size, region, life, before)
     }
 
     #[inline]
@@ -319,58 +314,36 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn insert_free(&mut self, addr: u64, size: u64, region: u32) {
-        self.pieces.insert(addr, Piece::Free { size, region });
-        self.free_ends.insert(addr.saturating_add(size), addr);
-    }
-
-    fn remove_free(&mut self, addr: u64, size: u64) {
-        self.pieces.remove(&addr);
-        self.free_ends.remove(&addr.saturating_add(size));
-    }
-
     #[inline]
     fn alloc(&mut self, index: u32, event: &Event) -> u32 {
-        let life = self.lives.len() as u32;
-        let piece = match self.pieces.get_mut(&event.addr) {
-            Some(piece) if let Piece::Free { size, region } = *piece => {
-                *piece = Piece::Used(life);
-                Some((size, region))
-            }
-            _ => {
-                let room = self.make_room(index, event);
-                self.pieces.insert(event.addr, Piece::Used(life));
-                room
-            }
+        let place = match self.pieces.find(event.addr) {
+            Some(place) if self.pieces.get(place).is_free() => Some(place),
+            _ => self.make_room(index, event),
         };
+        let life = self.lives.len() as u32;
         let rounded = self.settings.round(event.size.0);
-        let (size, region, small) = match piece {
-            Some((available, region)) => {
-                let of = self.regions[region as usize];
-                let size = self.block_size(available, rounded, &of);
-                let end = event.addr.saturating_add(available);
-                if size < available {
-                    let rest = event.addr.saturating_add(size);
-                    self.pieces.insert(rest, Piece::Free { size: available - size, region });
-                    self.free_ends.insert(end, rest);
-                } else {
-                    self.free_ends.remove(&end);
-                }
+        let (size, region, small) = match place {
+            Some(place) => {
+                let piece = *self.pieces.get(place);
+                let of = self.regions[piece.region as usize];
+                let size = self.block_size(piece.size, rounded, &of);
+                self.pieces.take(place, size, life);
                 if !of.expandable {
-                    let whole = available == of.size.0;
-                    let (count, bytes) = match (size < available, whole) {
+                    let whole = piece.size == of.size.0;
+                    let (count, bytes) = match (size < piece.size, whole) {
                         (true, false) => (0, -signed(size)),
-                        (true, true) => (1, signed(available - size)),
-                        (false, false) => (-1, -signed(available)),
+                        (true, true) => (1, signed(piece.size - size)),
+                        (false, false) => (-1, -signed(piece.size)),
                         (false, true) => (0, 0),
                     };
                     self.stats.change(Metric::InactiveSplit, of.small, count);
                     self.stats.change(Metric::InactiveSplitBytes, of.small, bytes);
                 }
-                (size, region, of.small)
+                (size, piece.region, of.small)
             }
             None => {
                 self.surprises.unplaced += 1;
+                self.pieces.add(event.addr, rounded, NONE, life, NONE);
                 (rounded, NONE, rounded <= SPLIT_THRESHOLD)
             }
         };
@@ -403,54 +376,61 @@ impl<'a> Replay<'a> {
     /// An allocation where no free piece begins: either something was freed without a record, or the memory was
     /// placed by force (a restored CUDA graph pool). Makes a free piece begin there, if it can.
     #[cold]
-    fn make_room(&mut self, index: u32, event: &Event) -> Option<(u64, u32)> {
-        if let Some(&Piece::Used(life)) = self.pieces.get(&event.addr) {
+    fn make_room(&mut self, index: u32, event: &Event) -> Option<u32> {
+        if let Some(place) = self.pieces.find(event.addr)
+            && !self.pieces.get(place).is_free()
+        {
             self.surprises.overlaps += 1;
-            self.implied_ends.push((index, life));
-            self.complete(life, index);
+            self.implied_ends.push((index, self.pieces.get(place).life));
+            self.complete(place, index);
         }
-        let (addr, size, region) = self.free_around(event.addr)?;
-        if addr < event.addr {
-            self.remove_free(addr, size);
-            self.insert_free(addr, event.addr - addr, region);
-            self.insert_free(event.addr, size - (event.addr - addr), region);
-            let of = self.regions[region as usize];
-            if !of.expandable {
-                let whole = size == of.size.0;
-                self.stats.change(Metric::InactiveSplit, of.small, if whole { 2 } else { 1 });
-                self.stats.change(Metric::InactiveSplitBytes, of.small, if whole { signed(size) } else { 0 });
-            }
+        let place = self.free_around(event.addr)?;
+        let piece = *self.pieces.get(place);
+        if piece.addr == event.addr {
+            return Some(place);
         }
-        Some((size - (event.addr - addr), region))
+        let of = self.regions[piece.region as usize];
+        if !of.expandable {
+            let whole = piece.size == of.size.0;
+            self.stats.change(Metric::InactiveSplit, of.small, if whole { 2 } else { 1 });
+            self.stats.change(
+                Metric::InactiveSplitBytes,
+                of.small,
+                if whole { signed(piece.size) } else { 0 },
+            );
+        }
+        Some(self.pieces.cut(place, event.addr))
     }
 
     /// The free piece that holds `addr`.
-    fn free_around(&mut self, addr: u64) -> Option<(u64, u64, u32)> {
-        if let Some(&Piece::Free { size, region }) = self.pieces.get(&addr) {
-            return Some((addr, size, region));
+    fn free_around(&mut self, addr: u64) -> Option<u32> {
+        if let Some(place) = self.pieces.find(addr) {
+            return self.pieces.get(place).is_free().then_some(place);
         }
         self.search_budget = self.search_budget.checked_sub(self.pieces.len() as u64)?;
-        self.pieces.iter().find_map(|(&start, piece)| match *piece {
-            Piece::Free { size, region } if start <= addr && addr - start < size => {
-                Some((start, size, region))
-            }
-            _ => None,
-        })
+        let around = self
+            .pieces
+            .iter()
+            .find(|piece| piece.is_free() && piece.addr <= addr && addr - piece.addr < piece.size)?
+            .addr;
+        self.pieces.find(around)
     }
 
     #[inline]
     fn free_requested(&mut self, index: u32, event: &Event) -> u32 {
-        let Some(&Piece::Used(life)) = self.pieces.get(&event.addr) else {
+        let place = self.pieces.find(event.addr).filter(|&place| !self.pieces.get(place).is_free());
+        let Some(place) = place else {
             self.surprises.unknown_frees += 1;
             return NONE;
         };
+        let life = self.pieces.get(place).life;
         let block = self.lives[life as usize];
         if block.freed != NONE {
             self.surprises.unknown_frees += 1;
             return NONE;
         }
         self.lives[life as usize].freed = index;
-        self.last_freed = Some((event.addr, life));
+        self.last_freed = Some((event.addr, place));
         let small = self.is_small(&block);
         self.count_free_request(small, block.size.0);
         life
@@ -459,24 +439,24 @@ impl<'a> Replay<'a> {
     #[inline]
     fn free_completed(&mut self, index: u32, event: &Event) -> u32 {
         // Nearly always the block that was given back just before.
-        let life = match self.last_freed {
-            Some((addr, life)) if addr == event.addr => life,
-            _ => match self.pieces.get(&event.addr) {
-                Some(&Piece::Used(life)) => life,
-                _ => {
-                    self.surprises.unknown_frees += 1;
-                    return NONE;
-                }
-            },
+        let place = match self.last_freed {
+            Some((addr, place)) if addr == event.addr => Some(place),
+            _ => self.pieces.find(event.addr).filter(|&place| !self.pieces.get(place).is_free()),
         };
-        self.complete(life, index);
+        let Some(place) = place else {
+            self.surprises.unknown_frees += 1;
+            return NONE;
+        };
+        let life = self.pieces.get(place).life;
+        self.complete(place, index);
         life
     }
 
-    /// Returns a block to the free pieces and joins it with free neighbours in its segment.
+    /// Ends the block that has a piece, and joins the piece with its free neighbours.
     #[inline]
-    fn complete(&mut self, life: u32, index: u32) {
+    fn complete(&mut self, place: u32, index: u32) {
         self.last_freed = None;
+        let life = self.pieces.get(place).life;
         let block = self.lives[life as usize];
         let small = self.is_small(&block);
         if block.freed == NONE {
@@ -488,11 +468,11 @@ impl<'a> Replay<'a> {
         self.stats.decrease(Metric::ActiveBytes, small, block.size.0);
         self.stats.decrease(Metric::RequestedBytes, small, block.requested.0);
         if block.region == NONE {
-            self.pieces.remove(&block.addr);
+            self.pieces.remove(place);
             return;
         }
         let region = self.regions[block.region as usize];
-        let (size, joined_count, joined_bytes) = self.join(block.addr, block.size.0, block.region);
+        let (size, joined_count, joined_bytes) = self.pieces.free(place);
         if !region.expandable {
             let split = size < region.size.0;
             let count = i64::from(split) - joined_count;
@@ -500,35 +480,6 @@ impl<'a> Replay<'a> {
             self.stats.change(Metric::InactiveSplit, small, count);
             self.stats.change(Metric::InactiveSplitBytes, small, bytes);
         }
-    }
-
-    /// Makes [addr, addr + size) free, merged with its free neighbours; returns the size of the whole piece, how
-    /// many were merged into it and their bytes.
-    #[inline]
-    fn join(&mut self, addr: u64, size: u64, region: u32) -> (u64, i64, u64) {
-        let (mut start, mut end) = (addr, addr.saturating_add(size));
-        let (mut count, mut bytes) = (0, 0);
-        if let Some(&before) = self.free_ends.get(&addr)
-            && let Some(&Piece::Free { size, region: of }) = self.pieces.get(&before)
-            && of == region
-        {
-            self.free_ends.remove(&addr);
-            self.pieces.remove(&addr);
-            start = before;
-            count += 1;
-            bytes += size;
-        }
-        if let Some(&Piece::Free { size, region: of }) = self.pieces.get(&end)
-            && of == region
-            && end > start
-        {
-            self.pieces.remove(&end);
-            end = end.saturating_add(size);
-            count += 1;
-            bytes = bytes.saturating_add(size);
-        }
-        self.insert_free(start, end - start, region);
-        (end - start, count, bytes)
     }
 
     fn segment_alloc(&mut self, index: u32, event: &Event) -> u32 {
@@ -544,7 +495,7 @@ impl<'a> Replay<'a> {
             expandable: false,
             from_start: false,
         });
-        self.insert_free(event.addr, event.size.0, region);
+        self.pieces.add(event.addr, event.size.0, region, NONE, NONE);
         self.stats.increase(Metric::Segment, small, 1);
         self.stats.increase(Metric::ReservedBytes, small, event.size.0);
         let oversize = self.is_oversize(event.size.0);
@@ -555,24 +506,25 @@ impl<'a> Replay<'a> {
     }
 
     fn segment_free(&mut self, event: &Event) -> u32 {
-        match self.pieces.get(&event.addr) {
-            Some(&Piece::Free { size, region }) if self.regions[region as usize].addr == event.addr => {
-                let of = self.regions[region as usize];
-                self.surprises.segments += u64::from(size != of.size.0);
-                self.remove_free(event.addr, size);
-                self.reserved[region as usize] = 0;
-                self.stats.decrease(Metric::Segment, of.small, 1);
-                self.stats.decrease(Metric::ReservedBytes, of.small, of.size.0);
-                let oversize = self.is_oversize(of.size.0);
-                Stats::oversize(&mut self.stats.oversize_segments, oversize, -1);
-                self.stats.device_frees += 1;
-                region
-            }
-            _ => {
-                self.surprises.segments += 1;
-                NONE
-            }
-        }
+        let place = self.pieces.find(event.addr).filter(|&place| {
+            let piece = self.pieces.get(place);
+            piece.is_free() && self.regions[piece.region as usize].addr == event.addr
+        });
+        let Some(place) = place else {
+            self.surprises.segments += 1;
+            return NONE;
+        };
+        let piece = *self.pieces.get(place);
+        let of = self.regions[piece.region as usize];
+        self.surprises.segments += u64::from(piece.size != of.size.0);
+        self.pieces.remove(place);
+        self.reserved[piece.region as usize] = 0;
+        self.stats.decrease(Metric::Segment, of.small, 1);
+        self.stats.decrease(Metric::ReservedBytes, of.small, of.size.0);
+        let oversize = self.is_oversize(of.size.0);
+        Stats::oversize(&mut self.stats.oversize_segments, oversize, -1);
+        self.stats.device_frees += 1;
+        piece.region
     }
 
     fn segment_map(&mut self, index: u32, event: &Event) -> u32 {
@@ -591,7 +543,7 @@ impl<'a> Replay<'a> {
                 .map_or(PoolId::DEFAULT, |of| of.pool)
         });
         let region = self.arena(event.addr, context.stream, pool, small);
-        self.join(event.addr, event.size.0, region);
+        self.add_pages(event.addr, event.size.0, region);
         let reserved = &mut self.reserved[region as usize];
         *reserved = reserved.saturating_add(event.size.0);
         self.stats.increase(Metric::ReservedBytes, small, event.size.0);
@@ -600,30 +552,42 @@ impl<'a> Replay<'a> {
         region
     }
 
+    /// Adds mapped pages. Past the search budget they stay unconnected: sizes may then be off, not the sums.
+    fn add_pages(&mut self, addr: u64, size: u64, region: u32) {
+        match self.search_budget.checked_sub(self.pieces.len() as u64) {
+            Some(left) => {
+                self.search_budget = left;
+                self.pieces.insert(addr, size, region);
+            }
+            None => {
+                self.pieces.add(addr, size, region, NONE, NONE);
+            }
+        }
+    }
+
     fn segment_unmap(&mut self, event: &Event) -> u32 {
-        let Some((addr, size, region)) = self.free_around(event.addr) else {
+        let place = self.free_around(event.addr).filter(|&place| {
+            let piece = self.pieces.get(place);
+            event.size.0 <= piece.size - (event.addr - piece.addr)
+        });
+        let Some(mut place) = place else {
             self.surprises.segments += 1;
             return NONE;
         };
-        let small = self.regions[region as usize].small;
-        let before = event.addr - addr;
-        let unmapped = event.size.0;
-        if unmapped > size - before {
-            self.surprises.segments += 1;
-            return NONE;
+        if self.pieces.get(place).addr < event.addr {
+            place = self.pieces.cut(place, event.addr);
         }
-        self.remove_free(addr, size);
-        if before > 0 {
-            self.insert_free(addr, before, region);
+        let piece = *self.pieces.get(place);
+        if event.size.0 < piece.size {
+            self.pieces.cut(place, event.addr + event.size.0);
         }
-        if before + unmapped < size {
-            self.insert_free(event.addr + unmapped, size - before - unmapped, region);
-        }
-        let reserved = &mut self.reserved[region as usize];
+        self.pieces.remove(place);
+        let small = self.regions[piece.region as usize].small;
+        let reserved = &mut self.reserved[piece.region as usize];
         *reserved = reserved.saturating_sub(event.size.0);
         self.stats.decrease(Metric::ReservedBytes, small, event.size.0);
         self.stats.device_frees += 1;
-        region
+        piece.region
     }
 
     /// The counters of each region now.
@@ -633,9 +597,8 @@ impl<'a> Replay<'a> {
             .iter()
             .map(|&reserved| Counters { reserved: Bytes(reserved), ..Counters::default() })
             .collect();
-        for piece in self.pieces.values() {
-            let Piece::Used(life) = *piece else { continue };
-            let life = &self.lives[life as usize];
+        for piece in self.pieces.iter().filter(|piece| !piece.is_free()) {
+            let life = &self.lives[piece.life as usize];
             let Some(end) = ends.get_mut(life.region as usize) else { continue };
             end.active += life.size;
             end.requested += life.requested;
@@ -708,10 +671,12 @@ impl<'a> Replay<'a> {
         let (mut count, mut bytes) = (0, Bytes::ZERO);
         for segment in self.snapshot.segments_of(self.device) {
             for block in &self.snapshot.blocks[segment.blocks.clone()] {
-                let replayed = match self.pieces.get(&block.addr) {
-                    Some(&Piece::Used(life)) => Some(&self.lives[life as usize]),
-                    _ => None,
-                };
+                let replayed = self
+                    .pieces
+                    .find(block.addr)
+                    .map(|place| self.pieces.get(place))
+                    .filter(|piece| !piece.is_free())
+                    .map(|piece| &self.lives[piece.life as usize]);
                 let state = |life: &Life| match life.freed {
                     NONE => BlockState::Allocated,
                     _ => BlockState::PendingFree,

@@ -73,7 +73,9 @@ mod tests {
         for (place, text) in ["a", "bb", "", "ccc"].iter().enumerate() {
             spellings.add(text.as_bytes(), StackId(place as u32));
         }
-        for (text, place) in [("a", 0), ("ccc", 3), ("a", 0), ("bb", 1), ("", 2), ("a", 0), ("bb", 1), ("a", 0)] {
+        for (text, place) in
+            [("a", 0), ("ccc", 3), ("a", 0), ("bb", 1), ("", 2), ("a", 0), ("bb", 1), ("a", 0)]
+        {
             assert_eq!(spellings.find(text.as_bytes()), Some(StackId(place)), "{text}");
         }
         assert_eq!(spellings.find(b"d"), None);
