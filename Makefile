@@ -21,8 +21,8 @@ lint: ## formatting and lints, as the gate checks them
 fmt: ## format everything
 	cargo fmt --all
 
-fuzz: ## the fuzz targets, a minute each (SECONDS=600 for longer)
-	fuzz/run.sh
+fuzz: ## the fuzz targets, a minute each (make fuzz SECONDS=600 for longer)
+	fuzz/run.sh $(or $(SECONDS),60)
 
 bench: ## side by side with the peers; writes bench/results/DATE.md
 	cargo build --release --bin oomph

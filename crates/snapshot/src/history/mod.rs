@@ -11,6 +11,7 @@ mod pieces;
 mod replay;
 mod start;
 mod stats;
+mod verdict;
 
 pub use cursor::{Counters, Cursor};
 pub use stats::{Metric, PoolClass, Stat, Stats};

@@ -7,11 +7,12 @@
 use super::pieces::Pieces;
 use super::start::{SMALL_SEGMENT, SPLIT_THRESHOLD, Start, StartBlock};
 use super::stats::{Metric, PoolClass, Stats, signed};
-use super::{BEFORE, Counters, History, Life, NONE, Peak, Region};
+use super::verdict::Surprises;
+use super::{BEFORE, History, Life, NONE, Peak, Region};
 use crate::bytes::Bytes;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::tables::{Action, BlockState, Event, PoolId};
+use crate::tables::{Action, Event, PoolId};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
@@ -55,45 +56,35 @@ const MAX_SAMPLES: usize = 512;
 
 type ByAddress<T> = HashMap<u64, T, FxBuildHasher>;
 
-/// What did not fit, for the caveats.
-#[derive(Default)]
-struct Surprises {
-    unknown_frees: u64,
-    unplaced: u64,
-    overlaps: u64,
-    segments: u64,
-    active_mismatches: u64,
-}
-
-struct Replay<'a> {
-    snapshot: &'a Snapshot,
-    device: u32,
-    settings: &'a Settings,
-    pieces: Pieces,
+pub(super) struct Replay<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) device: u32,
+    pub(super) settings: &'a Settings,
+    pub(super) pieces: Pieces,
     /// Final segments by address: they know the pool of those that the trace made.
-    final_pools: ByAddress<(u64, PoolId)>,
+    pub(super) final_pools: ByAddress<(u64, PoolId)>,
     /// Expandable memory by stream, pool and size class.
-    arenas: HashMap<(u64, PoolId, bool), u32, FxBuildHasher>,
-    lives: Vec<Life>,
-    regions: Vec<Region>,
+    pub(super) arenas: HashMap<(u64, PoolId, bool), u32, FxBuildHasher>,
+    pub(super) lives: Vec<Life>,
+    pub(super) regions: Vec<Region>,
     /// Reserved bytes of each region.
-    reserved: Vec<u64>,
+    pub(super) reserved: Vec<u64>,
     /// Address and place of the piece given back last, while it is not free yet.
-    last_freed: Option<(u64, u32)>,
-    subjects: Vec<u32>,
-    implied_ends: Vec<(u32, u32)>,
-    stats: Stats,
-    allocated_peak: Peak,
-    reserved_peak: Peak,
+    pub(super) last_freed: Option<(u64, u32)>,
+    pub(super) subjects: Vec<u32>,
+    pub(super) implied_ends: Vec<(u32, u32)>,
+    pub(super) stats: Stats,
+    pub(super) allocated_peak: Peak,
+    pub(super) reserved_peak: Peak,
     /// Allocated before the first event.
-    at_start: Bytes,
-    samples: Vec<Bytes>,
-    samples_every: usize,
-    next_sample: usize,
-    surprises: Surprises,
+    pub(super) at_start: Bytes,
+    pub(super) samples: Vec<Bytes>,
+    pub(super) samples_every: usize,
+    pub(super) next_sample: usize,
+    pub(super) surprises: Surprises,
     /// Steps left for searches that go through all pieces: a file that contradicts itself in every event
     /// must not take forever.
-    search_budget: u64,
+    pub(super) search_budget: u64,
 }
 
 impl<'a> Replay<'a> {
@@ -588,110 +579,5 @@ impl<'a> Replay<'a> {
         self.stats.decrease(Metric::ReservedBytes, small, event.size.0);
         self.stats.device_frees += 1;
         piece.region
-    }
-
-    /// The counters of each region now.
-    fn region_ends(&self) -> Vec<Counters> {
-        let mut ends: Vec<Counters> = self
-            .reserved
-            .iter()
-            .map(|&reserved| Counters { reserved: Bytes(reserved), ..Counters::default() })
-            .collect();
-        for piece in self.pieces.iter().filter(|piece| !piece.is_free()) {
-            let life = &self.lives[piece.life as usize];
-            let Some(end) = ends.get_mut(life.region as usize) else { continue };
-            end.active += life.size;
-            end.requested += life.requested;
-            if life.freed == NONE {
-                end.allocated += life.size;
-            }
-        }
-        for (end, region) in ends.iter_mut().zip(&self.regions) {
-            if !region.expandable && end.active > Bytes::ZERO {
-                end.inactive_split = end.reserved - end.active;
-            }
-        }
-        ends
-    }
-
-    /// What was surprising, in words; also holds the end of the replay against the final segments.
-    fn report(&self, complete: bool, caveats: &mut Vec<String>) {
-        let rows = self.snapshot.rows(self.device);
-        let mut say = |count: u64, text: &str| {
-            if count > 0 {
-                caveats.push(format!("{count} {text}"));
-            }
-        };
-        let surprises = &self.surprises;
-        say(surprises.unknown_frees, "frees of blocks that were not in use: those events were passed over");
-        say(
-            surprises.unplaced,
-            "allocations outside every known segment (segment events were not recorded?): counted with their \
-             rounded size",
-        );
-        say(
-            surprises.overlaps,
-            "allocations over blocks that no event had freed (free events were not recorded?): those blocks are \
-             taken as freed at that moment",
-        );
-        say(surprises.segments, "segment events that do not fit the state: reserved bytes may be off");
-        say(
-            surprises.active_mismatches,
-            "snapshots in the history noted other active bytes than the replay: sizes may be off",
-        );
-        let reserved = self.stats.counters().reserved;
-        let segments: Bytes = self.snapshot.segments_of(self.device).map(|segment| segment.size).sum();
-        if reserved != segments && surprises.segments == 0 {
-            caveats.push(format!(
-                "the segment events lead to {reserved} reserved at the end, the final segments have {segments}"
-            ));
-        }
-        let (blocks, bytes) = self.differences_at_the_end();
-        if blocks > 0 {
-            caveats.push(format!(
-                "{blocks} blocks ({bytes}) of the final segments differ from the replay: settings were probably \
-                 changed while recording"
-            ));
-        }
-        if rows.is_empty() {
-            caveats.insert(0, "no history was recorded: only the state at the end is known".to_owned());
-        } else if !complete {
-            caveats.insert(
-                0,
-                format!(
-                    "the history is truncated: {} were already allocated when it begins; peaks and totals count \
-                     from there",
-                    self.at_start
-                ),
-            );
-        }
-    }
-
-    fn differences_at_the_end(&self) -> (u64, Bytes) {
-        let (mut count, mut bytes) = (0, Bytes::ZERO);
-        for segment in self.snapshot.segments_of(self.device) {
-            for block in &self.snapshot.blocks[segment.blocks.clone()] {
-                let replayed = self
-                    .pieces
-                    .find(block.addr)
-                    .map(|place| self.pieces.get(place))
-                    .filter(|piece| !piece.is_free())
-                    .map(|piece| &self.lives[piece.life as usize]);
-                let state = |life: &Life| match life.freed {
-                    NONE => BlockState::Allocated,
-                    _ => BlockState::PendingFree,
-                };
-                let equal = match (block.state, replayed) {
-                    (BlockState::Inactive, None) => true,
-                    (BlockState::Inactive, Some(_)) | (_, None) => false,
-                    (expected, Some(life)) => life.size == block.size && state(life) == expected,
-                };
-                if !equal {
-                    count += 1;
-                    bytes += block.size;
-                }
-            }
-        }
-        (count, bytes)
     }
 }

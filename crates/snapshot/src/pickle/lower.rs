@@ -1,5 +1,6 @@
 //! From dictionaries to rows: which dictionary is which, and what its keys mean.
 
+use super::describe::{EXTRA_LIMIT, MOST_ITEMS, clipped, json_string};
 use super::machine::Machine;
 use super::nodes::{Dict, List, Nodes, Rows, row_value};
 use super::number::Number;
@@ -13,10 +14,6 @@ use crate::words;
 use std::io::Read;
 use std::ops::Range;
 
-/// Longest text kept of a value that this version has no column for.
-const EXTRA_LIMIT: usize = 4 << 10;
-/// Most items of a list or dictionary that are looked at for it.
-const MOST_ITEMS: usize = 1000;
 /// Most settings; PyTorch has about a dozen.
 const MOST_SETTINGS: usize = 200;
 
@@ -66,9 +63,9 @@ pub(super) fn top_level(nodes: &mut Nodes, builder: &mut Builder, top: Value) ->
 }
 
 /// The tables, and the values that refer to each other until they are in them.
-struct Lowering<'a> {
-    nodes: &'a mut Nodes,
-    builder: &'a mut Builder,
+pub(super) struct Lowering<'a> {
+    pub(super) nodes: &'a mut Nodes,
+    pub(super) builder: &'a mut Builder,
 }
 
 impl Lowering<'_> {
@@ -396,7 +393,7 @@ impl Lowering<'_> {
         self.first_items(value, usize::MAX)
     }
 
-    fn first_items(&self, value: Value, most: usize) -> Vec<Value> {
+    pub(super) fn first_items(&self, value: Value, most: usize) -> Vec<Value> {
         let resolved =
             |items: &[Value]| items.iter().take(most).map(|&item| self.nodes.resolve(item)).collect();
         match value.kind() {
@@ -412,7 +409,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn pairs(&self, value: Value) -> Vec<(Value, Value)> {
+    pub(super) fn pairs(&self, value: Value) -> Vec<(Value, Value)> {
         match value.kind() {
             Kind::Dict(index) => match self.nodes.dict(index) {
                 Dict::Pairs(pairs) => pairs.clone(),
@@ -560,99 +557,4 @@ impl Lowering<'_> {
         extra.push('}');
         self.builder.strings.intern(&extra)
     }
-
-    /// Writes any value as JSON. Shared and nested values could make the text explode, so it stops growing at
-    /// a limit and says `"…"` from there on.
-    fn write_json(&self, value: Value, depth: u32, into: &mut String) {
-        if into.len() > EXTRA_LIMIT || depth > 16 {
-            into.push_str("\"…\"");
-            return;
-        }
-        match self.nodes.resolve(value).kind() {
-            Kind::Unset | Kind::None => into.push_str("null"),
-            Kind::Bool(bool) => into.push_str(if bool { "true" } else { "false" }),
-            Kind::Int(int) => into.push_str(&int.to_string()),
-            Kind::Number(index) => match &self.nodes.numbers[index as usize] {
-                Number::Wide(wide) => into.push_str(&wide.to_string()),
-                Number::Float(float) if float.is_finite() => into.push_str(&format!("{float:?}")),
-                Number::Float(float) => into.push_str(&json_string(&float.to_string())),
-                Number::Huge(text) => into.push_str(&json_string(text)),
-            },
-            Kind::Str(text) => {
-                into.push_str(&json_string(clipped(self.builder.strings.get(text), EXTRA_LIMIT)));
-            }
-            Kind::Pair(a, b) => into.push_str(&format!("[{a},{b}]")),
-            Kind::List(_) | Kind::Tuple(_) => {
-                into.push('[');
-                for (place, item) in self.first_items(value, MOST_ITEMS).into_iter().enumerate() {
-                    if place > 0 {
-                        into.push(',');
-                    }
-                    self.write_json(item, depth + 1, into);
-                    if into.len() > EXTRA_LIMIT {
-                        break;
-                    }
-                }
-                into.push(']');
-            }
-            Kind::Dict(_) => {
-                into.push('{');
-                for (place, (key, value)) in self.pairs(value).into_iter().take(MOST_ITEMS).enumerate() {
-                    if place > 0 {
-                        into.push(',');
-                    }
-                    let key = match key.kind() {
-                        Kind::Str(text) => clipped(self.builder.strings.get(text), 200).to_owned(),
-                        _ => self.describe(key),
-                    };
-                    into.push_str(&json_string(&key));
-                    into.push(':');
-                    self.write_json(value, depth + 1, into);
-                    if into.len() > EXTRA_LIMIT {
-                        break;
-                    }
-                }
-                into.push('}');
-            }
-            Kind::Opaque
-            | Kind::Event(_)
-            | Kind::Block(_)
-            | Kind::Segment(_)
-            | Kind::Frame(_)
-            | Kind::Stack(_) => {
-                into.push_str(&json_string(&self.describe(value)));
-            }
-        }
-    }
-
-    /// A value in a few words, for messages.
-    fn describe(&self, value: Value) -> String {
-        match self.nodes.resolve(value).kind() {
-            Kind::Unset | Kind::None => "None".to_owned(),
-            Kind::Bool(_) => "a boolean".to_owned(),
-            Kind::Int(int) => format!("the number {int}"),
-            Kind::Number(_) => "a number".to_owned(),
-            Kind::Str(text) => {
-                format!("`{}`", clipped(self.builder.strings.get(text), 60))
-            }
-            Kind::Opaque => "bytes or a set".to_owned(),
-            Kind::List(_) => "a list that is not a list of segments".to_owned(),
-            Kind::Tuple(_) | Kind::Pair(..) => "a tuple".to_owned(),
-            Kind::Dict(_) => "a dictionary".to_owned(),
-            Kind::Event(_) => "a single trace event".to_owned(),
-            Kind::Block(_) => "a single block".to_owned(),
-            Kind::Segment(_) => "a single segment".to_owned(),
-            Kind::Frame(_) => "a stack frame".to_owned(),
-            Kind::Stack(_) => "a list of stack frames".to_owned(),
-        }
-    }
-}
-
-/// The start of `text`, at most `most` bytes of it.
-fn clipped(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
-}
-
-fn json_string(text: &str) -> String {
-    serde_json::to_string(text).unwrap_or_default()
 }

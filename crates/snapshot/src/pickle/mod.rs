@@ -7,6 +7,7 @@
 //! makes up nearly all of a real file.
 
 mod decoder;
+mod describe;
 mod events;
 mod lower;
 mod machine;
