@@ -90,9 +90,9 @@ impl Pieces {
     /// Cuts a free piece in two at `addr`, which lies inside it; says where the second part is.
     pub(super) fn cut(&mut self, place: u32, addr: u64) -> u32 {
         let piece = &mut self.table[place as usize];
-        let rest = piece.end() - addr;
-        piece.size = addr - piece.addr;
-        let region = piece.region;
+        let (first, region) = (addr - piece.addr, piece.region);
+        let rest = piece.size - first;
+        piece.size = first;
         self.add(addr, rest, region, NONE, place)
     }
 

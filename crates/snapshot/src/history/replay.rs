@@ -570,7 +570,7 @@ impl<'a> Replay<'a> {
         }
         let piece = *self.pieces.get(place);
         if event.size.0 < piece.size {
-            self.pieces.cut(place, event.addr + event.size.0);
+            self.pieces.cut(place, event.addr.saturating_add(event.size.0));
         }
         self.pieces.remove(place);
         let small = self.regions[piece.region as usize].small;
