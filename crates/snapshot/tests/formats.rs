@@ -137,6 +137,15 @@ fn the_zip_of_torch_save_is_read() {
     same("torch-save-segments.pt", &segments, &tables(&open("formats/segments-2.pickle.xz")));
 }
 
+/// Two recordings in one file: every action is spelled out, and memoized, once for each device.
+#[test]
+fn names_that_are_spelled_out_again_keep_the_memo_in_step() {
+    let snapshot = open("formats/two-devices.pickle.xz");
+    assert_eq!(snapshot.devices(), [0, 2]);
+    assert_eq!(snapshot.caveats, [""; 0]);
+    same("two devices", &snapshot, &tables(&open("formats/two-devices.json.xz")));
+}
+
 #[test]
 fn sorted_keys_change_nothing_but_their_order() {
     let expected = segments(&open("torch/torch-2.15.0.pickle.xz"));

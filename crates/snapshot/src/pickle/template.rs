@@ -77,7 +77,12 @@ impl Template {
             context,
         };
         let spelled = run(places.action.0, places.action.1)?;
-        if template.actions.len() < 16 && !template.actions.iter().any(|(known, _)| *known == spelled) {
+        // A name that is spelled out is also memoized; only a reference to it leaves the memo as it is.
+        let is_reference = matches!(event.get(places.action.0), Some(b'h' | b'j'));
+        if is_reference
+            && template.actions.len() < 16
+            && !template.actions.iter().any(|(known, _)| *known == spelled)
+        {
             template.actions.push((spelled, action));
         }
         Some(template)
