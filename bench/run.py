@@ -157,7 +157,7 @@ def machine():
     cpu = field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
     memory = field("/proc/meminfo", "MemTotal").split()
     memory = f"{int(memory[0]) / 2**20:.1f} GiB" if memory else "unknown"
-    return f"{cpu}, {os.cpu_count()} cores, {memory} memory, {platform.system()} {platform.release()}"
+    return f"{cpu}, {os.cpu_count()} cores, {memory} memory, {platform.system()}"
 
 
 def ratio(of, to):
