@@ -83,5 +83,4 @@ words! {
     INACTIVE = "inactive",
     START = "START",
     END = "END",
-    NOT_COMPILED = "N/A",
 }

@@ -10,12 +10,13 @@ const WIDTH: usize = 75;
 /// Prints one table per device.
 pub(super) fn print(devices: &[Device<'_>], terminal: &mut Terminal) -> anyhow::Result<()> {
     for device in devices {
-        let text = table(device);
+        let retries = analysis::retries(device.snapshot, &device.history);
+        let text = table(device, retries);
         terminal.out().write_all(text.as_bytes())?;
         for caveat in &device.history.caveats {
             terminal.say(&format!("note: {caveat}"));
         }
-        if retries(device).is_none() {
+        if retries.is_none() {
             terminal.say(
                 "note: cudaMalloc retries are not in the file; the count cannot be told from its events",
             );
@@ -24,13 +25,9 @@ pub(super) fn print(devices: &[Device<'_>], terminal: &mut Terminal) -> anyhow::
     Ok(())
 }
 
-fn retries(device: &Device<'_>) -> Option<u64> {
-    analysis::retries(device.snapshot, &device.history)
-}
-
-fn table(device: &Device<'_>) -> String {
+fn table(device: &Device<'_>, retries: Option<u64>) -> String {
     let stats = &device.history.stats;
-    let retries = retries(device).map_or_else(|| "n/a".to_owned(), |count| count.to_string());
+    let retries = retries.map_or_else(|| "n/a".to_owned(), |count| count.to_string());
     let mut lines = vec![
         "=".repeat(WIDTH),
         format!(" {:16} PyTorch CUDA memory summary, device ID {:<17} ", "", device.history.device),

@@ -122,21 +122,16 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
 
     /// Whether the next key is `KEYS[place]`; if so, it is consumed.
     fn key(&mut self, place: usize) -> Option<bool> {
-        let word = self.word()?;
-        let (slot, length) = match word as u8 {
-            b'h' => ((word >> 8) as u8 as usize, 2),
-            b'j' => ((word >> 8) as u32 as usize, 5),
-            b'u' => return Some(false),
-            _ => {
-                self.skip_frame()?;
-                return self.key(place);
-            }
-        };
-        if self.tables.memo.get(slot)?.kind() != Kind::Str(KEYS[place]) {
+        if self.peek()? == b'u' {
             return Some(false);
         }
-        self.position += length;
-        Some(true)
+        let before = self.position;
+        let slot = self.reference()?;
+        let found = self.tables.memo.get(slot)?.kind() == Kind::Str(KEYS[place]);
+        if !found {
+            self.position = before;
+        }
+        Some(found)
     }
 
     fn peek(&self) -> Option<u8> {
@@ -232,14 +227,7 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
     }
 
     fn text(&mut self) -> Option<StrId> {
-        // That no compiled region is active is spelled out in every event.
-        const NOT_COMPILED: u64 = u64::from_le_bytes(*b"\x8c\x03N/A\0\0\0");
         let word = self.word()?;
-        if word & 0xff_ffff_ffff == NOT_COMPILED {
-            self.position += 5;
-            self.memoize(Value::new(Kind::Str(words::NOT_COMPILED)))?;
-            return Some(words::NOT_COMPILED);
-        }
         match word as u8 {
             b'h' | b'j' => match self.recall()? {
                 Kind::Str(text) => Some(text),
@@ -291,8 +279,8 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
                 self.position += 1;
                 self.new_stack(slot)
             }
-            // The next key, or the end of the event: the list stays empty.
-            b'h' | b'j' | b'u' => Some(StackId::EMPTY),
+            // The end of the event: the list stays empty.
+            b'u' => Some(StackId::EMPTY),
             _ => None,
         }
     }
