@@ -3,12 +3,36 @@
 
 #![forbid(unsafe_code)]
 
+mod backward;
+mod categories;
+mod churn;
+mod course;
 mod device;
+mod explain;
+mod finding;
+mod fragmentation;
+mod growth;
+mod layout;
+mod leaks;
 mod live;
+mod loops;
+mod oom;
+mod pending;
+mod private_pools;
 mod retries;
+mod roles;
 mod site;
+mod spike;
+mod steps;
+pub mod words;
+mod workspace;
 
+pub use categories::{ByCategory, Categories, Category};
+pub use course::{Course, High, SegmentEvent};
 pub use device::{Device, Moment, Pool, devices};
+pub use explain::{Outline, findings};
+pub use finding::{Cause, Finding, Kind, Severity, Value};
 pub use live::{Group, Key, Live, Origin, Rest, live};
 pub use retries::retries;
 pub use site::{Site, Sites};
+pub use steps::{Confidence, Source, Steps};

@@ -51,6 +51,11 @@ impl Sites {
         self.code[frame.0 as usize] == Code::User
     }
 
+    /// Whether a frame is neither the user's Python nor a library's.
+    pub(crate) fn is_native(&self, frame: FrameId) -> bool {
+        self.code[frame.0 as usize] == Code::Native
+    }
+
     /// The site of one stack.
     pub fn of(&self, stack: StackId) -> Site {
         self.of_stack[stack.0 as usize]

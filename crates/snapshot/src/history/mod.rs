@@ -120,6 +120,11 @@ impl Life {
         (self.completed != NONE).then_some(self.completed as usize)
     }
 
+    /// Whether its free had to wait for another stream, so that its memory stayed in use for a while.
+    pub fn is_deferred(&self) -> bool {
+        self.freed < BEFORE && (self.completed == NONE || self.completed > self.freed + 1)
+    }
+
     /// Whether the program holds it once `position` events have happened.
     pub fn is_allocated_at(&self, position: usize) -> bool {
         self.has_begun(position)
@@ -184,6 +189,15 @@ impl History {
         let is_about_a_block =
             matches!(action, Action::Alloc | Action::FreeRequested | Action::FreeCompleted);
         (is_about_a_block && self.subjects[event] != NONE).then_some(self.subjects[event] as usize)
+    }
+
+    /// The row of `regions` that an event with this action reserves or returns.
+    pub fn region_of(&self, event: usize, action: Action) -> Option<usize> {
+        let is_about_a_segment = matches!(
+            action,
+            Action::SegmentAlloc | Action::SegmentFree | Action::SegmentMap | Action::SegmentUnmap
+        );
+        (is_about_a_segment && self.subjects[event] != NONE).then_some(self.subjects[event] as usize)
     }
 
     /// The blocks that the program holds once `position` events have happened.

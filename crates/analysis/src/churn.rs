@@ -1,0 +1,129 @@
+//! Memory that goes back to the device and is taken again, step after step.
+
+use crate::explain::Outline;
+use crate::finding::{Finding, Kind, Severity, Value};
+use crate::words::{counted, percent, place};
+use rustc_hash::FxHashMap;
+use snapshot::{Bytes, FrameId};
+
+/// Share of the later steps that have to return memory and reserve it again.
+const LEAST_STEPS: f64 = 0.15;
+const HIGH_TIME: f64 = 0.2;
+
+/// Why the allocator returned segments.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Reason {
+    EmptyCache,
+    Collection,
+    Retry,
+}
+
+/// The finding, if the steady state calls `cudaMalloc` and `cudaFree`.
+pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
+    let (snapshot, history, steps) = (outline.device.snapshot, &outline.device.history, &outline.steps);
+    // The first fifth is warm-up.
+    let first = steps.bounds.get(steps.count() / 5).copied()?;
+    let late = outline.course.segments.partition_point(|event| event.event < first);
+    let events = &outline.course.segments[late..];
+    let stack = |event: usize| snapshot.events.get(history.rows.start + event).stack;
+    let (mut mallocs, mut frees, mut bytes) = (0u64, 0u64, Bytes::ZERO);
+    let mut reasons: FxHashMap<Reason, u64> = FxHashMap::default();
+    let mut lines: FxHashMap<Option<FrameId>, u64> = FxHashMap::default();
+    let mut returning: Vec<usize> = Vec::new();
+    for event in events {
+        let Some(step) = steps.of_event(event.event) else { continue };
+        if event.reserves {
+            mallocs += 1;
+            bytes += event.bytes;
+            continue;
+        }
+        frees += 1;
+        returning.push(step);
+        let stack = stack(event.event);
+        let reason = match () {
+            () if outline.roles.of(stack).empty_cache => Reason::EmptyCache,
+            () if snapshot.settings.gc_threshold > 0.0 => Reason::Collection,
+            () => Reason::Retry,
+        };
+        *reasons.entry(reason).or_default() += 1;
+        *lines.entry(outline.frame_of(stack)).or_default() += 1;
+    }
+    returning.dedup();
+    let later_steps = steps.count() - steps.count() / 5;
+    let ratio = returning.len() as f64 / later_steps.max(1) as f64;
+    if returning.len() < 2 || ratio < LEAST_STEPS || mallocs < 2 {
+        return None;
+    }
+    let (&reason, _) = reasons.iter().max_by_key(|&(reason, count)| (*count, *reason as u8))?;
+    let site = lines.into_iter().max_by_key(|&(frame, count)| (frame.is_some(), count, frame)).and_then(|line| line.0);
+    let line = site.map_or("a line that was not recorded".to_owned(), |frame| place(snapshot, frame));
+    let (waited_us, whole_us) = time(outline, first);
+    let time_share = waited_us as f64 / whole_us.max(1) as f64;
+    let per_step = |count: u64| count as f64 / later_steps.max(1) as f64;
+    let mut finding = Finding::new(
+        Kind::Churn,
+        if time_share >= HIGH_TIME { Severity::High } else { Severity::Medium },
+        format!(
+            "memory is returned and reserved again in {} of the later steps, and takes {} of their time",
+            percent(ratio),
+            percent(time_share)
+        ),
+        format!(
+            "{:.0} `cudaMalloc` and {:.0} `cudaFree` calls a step after the warm-up: {}",
+            per_step(mallocs).ceil(),
+            per_step(frees).ceil(),
+            match reason {
+                Reason::EmptyCache => format!("`empty_cache()` at {line} gives the cache away"),
+                Reason::Collection => "the allocator's garbage collection returns segments that are needed again".to_owned(),
+                Reason::Retry => "the device or the limit is full, so each new size flushes the cache".to_owned(),
+            }
+        ),
+        bytes,
+    );
+    finding.count = mallocs + frees;
+    finding.site = site;
+    finding.details.push(format!(
+        "{} in {} of {later_steps} steps, {:.1} ms of {:.1} ms between events",
+        counted(mallocs + frees, "call"),
+        returning.len(),
+        waited_us as f64 / 1e3,
+        whole_us as f64 / 1e3
+    ));
+    finding.fix = match reason {
+        Reason::EmptyCache => format!(
+            "remove `empty_cache()` at {line}: PyTorch reuses its cache by itself, and returning it only helps another \
+             process on the same GPU"
+        ),
+        Reason::Collection => "raise `garbage_collection_threshold`, or drop it and use `expandable_segments:True`".to_owned(),
+        Reason::Retry => "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, keep shapes equal from step to step, or \
+                          leave more room: a smaller batch, a higher limit"
+            .to_owned(),
+    };
+    let counts = |wanted: Reason| Value::Count(reasons.get(&wanted).copied().unwrap_or(0));
+    finding.evidence = vec![
+        ("cuda_malloc", Value::Count(mallocs)),
+        ("cuda_free", Value::Count(frees)),
+        ("steps", Value::Count(returning.len() as u64)),
+        ("of_steps", Value::Count(later_steps as u64)),
+        ("freed_by_empty_cache", counts(Reason::EmptyCache)),
+        ("freed_by_garbage_collection", counts(Reason::Collection)),
+        ("freed_to_retry", counts(Reason::Retry)),
+        ("waited_us", Value::Count(waited_us)),
+        ("of_us", Value::Count(whole_us)),
+        ("threshold", Value::Ratio(LEAST_STEPS)),
+    ];
+    finding.evidence.extend(crate::retries(snapshot, history).map(|retries| ("retries", Value::Count(retries))));
+    Some(finding)
+}
+
+/// Microseconds that passed around segment events after `first`, and in all.
+fn time(outline: &Outline<'_>, first: usize) -> (u64, u64) {
+    let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
+    let last = history.len() - 1;
+    let at = |event: usize| snapshot.events.get(history.rows.start + event.min(last)).time_us;
+    let mut waited = 0;
+    for event in outline.course.segments.iter().filter(|event| event.event >= first) {
+        waited += (at(event.event) - at(event.event.saturating_sub(1))).max(0);
+    }
+    (waited as u64, (at(last) - at(first)).max(0) as u64)
+}

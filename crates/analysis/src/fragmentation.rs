@@ -1,0 +1,211 @@
+//! Memory that is reserved but could not be used when it was needed.
+
+use crate::explain::Outline;
+use crate::finding::{Finding, Kind, Severity, Value};
+use crate::layout::{Free, RegionNow, free, layout};
+use crate::words::{counted, listed, percent, place, share};
+use rustc_hash::FxHashMap;
+use snapshot::{Bytes, FrameId, PoolId};
+
+/// Below these nobody would change anything for it.
+const LEAST_BYTES: Bytes = Bytes(128 << 20);
+const LEAST_SHARE: f64 = 0.15;
+const MEDIUM: (Bytes, f64) = (Bytes(256 << 20), 0.25);
+const HIGH: (Bytes, f64) = (Bytes(1 << 30), 0.4);
+/// Lines that are named as holding segments.
+const LINES: usize = 3;
+
+/// The finding, if the memory that was free when the most was reserved is worth it.
+pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
+    let history = &outline.device.history;
+    // Just before the last segment: what had been reserved so far was not good enough.
+    let position = history.reserved_peak.event();
+    let regions = layout(history, &outline.course, position);
+    let free = free(history, &regions);
+    // Never in use at the same time: no arrangement of the blocks would have needed it.
+    let (reserved, used) = (history.reserved_peak.bytes, outline.active_peak());
+    let lost = reserved.saturating_sub(used).saturating_sub(free.private);
+    let ratio = share(lost, reserved);
+    if lost < LEAST_BYTES || ratio < LEAST_SHARE {
+        return None;
+    }
+    let severity = match () {
+        () if lost >= HIGH.0 && ratio >= HIGH.1 => Severity::High,
+        () if lost >= MEDIUM.0 && ratio >= MEDIUM.1 => Severity::Medium,
+        () => Severity::Low,
+    };
+    let pins = pins(outline, &regions);
+    let growth = growth(outline);
+    let mut finding = Finding::new(
+        Kind::Fragmentation,
+        severity,
+        format!("{} of the reserved memory was never needed at one time", percent(ratio)),
+        format!("{reserved} are reserved, but at most {used} were ever in use at one time: {lost} ({}) is fragmentation", percent(ratio)),
+        lost,
+    );
+    finding.count = free.pieces;
+    finding.site = pins.first().and_then(|pin| pin.frame).or_else(|| growth.last_line);
+    finding.details.extend(request(outline, &free));
+    finding.details.push(parts(&free));
+    if !pins.is_empty() {
+        let lines: Vec<String> = pins
+            .iter()
+            .take(LINES)
+            .map(|pin| {
+                let line = pin.frame.map_or("unknown lines".to_owned(), |frame| place(outline.device.snapshot, frame));
+                format!("{line} ({}, {})", counted(pin.count, "block"), pin.live)
+            })
+            .collect();
+        finding.details.push(format!("segments are kept in part by blocks of {}", listed(&lines)));
+    }
+    finding.details.extend(growth.sentence);
+    let settings = &outline.device.snapshot.settings;
+    let is_expandable = history.regions.iter().any(|region| region.expandable);
+    finding.fix = match () {
+        () if settings.max_split.is_some() => "drop `max_split_size_mb`: blocks above it are never split, so every new \
+            size needs a segment of its own; then try `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`"
+            .to_owned(),
+        () if is_expandable => "sizes that change from step to step leave holes even in expandable segments: pad or \
+            bucket the input shapes"
+            .to_owned(),
+        () => "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: free pieces then join into one; or pad or bucket \
+            the input shapes, so that blocks of one step fit the next"
+            .to_owned(),
+    };
+    finding.evidence = vec![
+        ("event", Value::Count(history.reserved_peak.event() as u64)),
+        ("reserved", Value::Bytes(history.reserved_peak.bytes)),
+        ("active_peak", Value::Bytes(used)),
+        ("free_before_last_growth", Value::Bytes(free.total())),
+        ("returnable_by_empty_cache", Value::Bytes(free.returnable)),
+        ("pinned_by_live_blocks", Value::Bytes(free.pinned)),
+        ("wrong_pool_or_stream", Value::Bytes(free.elsewhere)),
+        ("private_pools", Value::Bytes(free.private)),
+        ("rounding", Value::Bytes(free.rounding)),
+        ("largest_free", Value::Bytes(free.largest)),
+        ("pieces", Value::Count(free.pieces)),
+        (
+            "pinned_by",
+            Value::List(
+                pins.iter()
+                    .take(LINES)
+                    .map(|pin| {
+                        let mut record = vec![
+                            ("bytes_held_back", Value::Bytes(pin.free)),
+                            ("live_bytes", Value::Bytes(pin.live)),
+                            ("count", Value::Count(pin.count)),
+                        ];
+                        record.extend(pin.frame.map(|frame| ("site", Value::Site(frame))));
+                        Value::Record(record)
+                    })
+                    .collect(),
+            ),
+        ),
+        ("at_end", at_end(outline)),
+        ("reserved_grew_in_steps", Value::Count(growth.steps)),
+        ("threshold", Value::Ratio(LEAST_SHARE)),
+    ];
+    Some(finding)
+}
+
+/// What was asked for when the reserved memory grew to its peak.
+fn request(outline: &Outline<'_>, free: &Free) -> Option<String> {
+    let history = &outline.device.history;
+    let next = history.lives.partition_point(|life| life.born().is_none_or(|born| born < history.reserved_peak.position));
+    let life = history.lives.get(next).filter(|life| life.born() == Some(history.reserved_peak.position))?;
+    let line = outline.frame_of_life(next).map(|frame| format!(" at {}", place(outline.device.snapshot, frame)));
+    Some(format!(
+        "the last `cudaMalloc` served a request of {}{} while {} lay free in {}, the largest {}",
+        life.requested,
+        line.unwrap_or_default(),
+        free.total(),
+        counted(free.pieces, "piece"),
+        free.largest
+    ))
+}
+
+/// The free memory in words.
+fn parts(free: &Free) -> String {
+    let parts: Vec<String> = [
+        (free.pinned, "in segments that live blocks keep"),
+        (free.returnable, "in whole segments that `empty_cache()` would return"),
+        (free.elsewhere, "cached for another stream or for small blocks"),
+    ]
+    .iter()
+    .filter(|(bytes, _)| *bytes >= Bytes(1 << 20))
+    .map(|(bytes, what)| format!("{bytes} {what}"))
+    .collect();
+    format!("of that {}; rounding takes {} more", listed(&parts), free.rounding)
+}
+
+struct Pin {
+    frame: Option<FrameId>,
+    /// Free bytes of the segments that its blocks keep, shared among all blocks there.
+    free: Bytes,
+    live: Bytes,
+    count: u64,
+}
+
+/// The lines whose blocks keep the most free memory from being returned.
+fn pins(outline: &Outline<'_>, regions: &[RegionNow]) -> Vec<Pin> {
+    let history = &outline.device.history;
+    let mut pins: FxHashMap<Option<FrameId>, Pin> = FxHashMap::default();
+    for now in regions {
+        let region = &history.regions[now.region];
+        if region.pool != PoolId::DEFAULT || region.expandable || now.free() < Bytes(1 << 20) || now.lives.is_empty() {
+            continue;
+        }
+        let each = Bytes(now.free().0 / now.lives.len() as u64);
+        for &row in &now.lives {
+            let frame = outline.frame_of_life(row as usize);
+            let pin =
+                pins.entry(frame).or_insert(Pin { frame, free: Bytes::ZERO, live: Bytes::ZERO, count: 0 });
+            pin.free += each;
+            pin.live += history.lives[row as usize].size;
+            pin.count += 1;
+        }
+    }
+    let mut pins: Vec<Pin> = pins.into_values().collect();
+    pins.sort_by(|a, b| b.free.cmp(&a.free).then(a.frame.cmp(&b.frame)));
+    pins
+}
+
+struct Growth {
+    steps: u64,
+    sentence: Option<String>,
+    last_line: Option<FrameId>,
+}
+
+/// In how many steps more memory was reserved.
+fn growth(outline: &Outline<'_>) -> Growth {
+    let reserving = || outline.course.segments.iter().filter(|event| event.reserves);
+    let mut steps: Vec<usize> = reserving().filter_map(|event| outline.steps.of_event(event.event)).collect();
+    steps.dedup();
+    let last_line = reserving().last().and_then(|event| {
+        let row = outline.device.history.rows.start + event.event;
+        outline.frame_of(outline.device.snapshot.events.get(row).stack)
+    });
+    let sentence = steps.last().map(|last| {
+        format!(
+            "more was reserved in {} of {} steps, the last time in step {}",
+            steps.len(),
+            outline.steps.count(),
+            last + 1
+        )
+    });
+    Growth { steps: steps.len() as u64, sentence, last_line }
+}
+
+/// The free memory when the snapshot was taken.
+fn at_end(outline: &Outline<'_>) -> Value {
+    let history = &outline.device.history;
+    let free = free(history, &layout(history, &outline.course, history.len()));
+    Value::Record(vec![
+        ("reserved", Value::Bytes(history.end.reserved)),
+        ("active", Value::Bytes(history.end.active)),
+        ("returnable_by_empty_cache", Value::Bytes(free.returnable)),
+        ("pinned_by_live_blocks", Value::Bytes(free.pinned)),
+        ("wrong_pool_or_stream", Value::Bytes(free.elsewhere)),
+        ("largest_free", Value::Bytes(free.largest)),
+    ])
+}

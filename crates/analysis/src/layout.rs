@@ -1,0 +1,145 @@
+//! Where the free memory lies at one moment, and what keeps it from being used or returned.
+
+use crate::course::Course;
+use snapshot::{Bytes, History, PoolId};
+
+/// A segment, or the expandable memory of a pool and stream, at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct RegionNow {
+    /// Row of [`History::regions`].
+    pub(crate) region: usize,
+    pub(crate) reserved: Bytes,
+    pub(crate) active: Bytes,
+    /// Rounding inside its active blocks.
+    pub(crate) rounding: Bytes,
+    /// Free pieces, for ordinary segments; the whole of the free memory for expandable ones, whose pages can be moved.
+    pub(crate) pieces: u64,
+    pub(crate) largest: Bytes,
+    /// Rows of [`History::lives`] that are in use in it.
+    pub(crate) lives: Vec<u32>,
+}
+
+impl RegionNow {
+    pub(crate) fn free(&self) -> Bytes {
+        self.reserved.saturating_sub(self.active)
+    }
+}
+
+/// All memory that is reserved once `position` events have happened.
+pub(crate) fn layout(history: &History, course: &Course, position: usize) -> Vec<RegionNow> {
+    let mut reserved: Vec<u64> =
+        history.regions.iter().map(|region| if region.from_start { region.size.0 } else { 0 }).collect();
+    for event in course.segments.iter().take_while(|event| event.event < position) {
+        let Some(region) = event.region else { continue };
+        let bytes = event.bytes.0;
+        reserved[region] =
+            if event.reserves { reserved[region].saturating_add(bytes) } else { reserved[region].saturating_sub(bytes) };
+    }
+    let mut lives: Vec<Vec<u32>> = vec![Vec::new(); history.regions.len()];
+    for (row, life) in history.lives.iter().enumerate() {
+        if life.is_active_at(position)
+            && let Some(inside) = lives.get_mut(life.region as usize)
+        {
+            inside.push(row as u32);
+        }
+    }
+    let regions = reserved.into_iter().zip(lives).enumerate();
+    regions
+        .filter(|(_, (reserved, _))| *reserved > 0)
+        .map(|(region, (reserved, lives))| region_now(history, region, Bytes(reserved), lives))
+        .collect()
+}
+
+fn region_now(history: &History, region: usize, reserved: Bytes, mut lives: Vec<u32>) -> RegionNow {
+    let life = |row: &u32| &history.lives[*row as usize];
+    lives.sort_unstable_by_key(|row| life(row).addr);
+    let active: Bytes = lives.iter().map(|row| life(row).size).sum();
+    let requested: Bytes = lives.iter().map(|row| life(row).requested).sum();
+    let mut now = RegionNow {
+        region,
+        reserved,
+        active,
+        rounding: active.saturating_sub(requested),
+        pieces: 0,
+        largest: Bytes::ZERO,
+        lives,
+    };
+    let here = &history.regions[region];
+    if here.expandable {
+        now.largest = now.free();
+        now.pieces = u64::from(now.largest > Bytes::ZERO);
+        return now;
+    }
+    let mut at = here.addr;
+    let ends = now.lives.iter().map(|row| (life(row).addr, life(row).addr.saturating_add(life(row).size.0)));
+    for (start, end) in ends.chain([(here.addr.saturating_add(reserved.0), u64::MAX)]) {
+        let piece = start.saturating_sub(at);
+        if piece > 0 {
+            now.pieces += 1;
+            now.largest = now.largest.max(Bytes(piece));
+        }
+        at = at.max(end);
+    }
+    now
+}
+
+/// Free memory of a moment, by what stands in the way of using it. The parts add up to what is reserved and not in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Free {
+    /// Whole segments that `empty_cache()` would return.
+    pub returnable: Bytes,
+    /// In segments of the main stream that live blocks keep.
+    pub pinned: Bytes,
+    /// Cached for another stream, or in the pool for small blocks.
+    pub elsewhere: Bytes,
+    /// In private pools of CUDA graphs and `MemPool`s.
+    pub private: Bytes,
+    /// Lost inside blocks: what was taken beyond what was asked for. Not part of the sum.
+    pub rounding: Bytes,
+    /// The largest block that the main stream could get without `cudaMalloc`.
+    pub largest: Bytes,
+    /// Pieces that the free memory of the main stream is in.
+    pub pieces: u64,
+}
+
+impl Free {
+    /// All of it that ordinary allocations could hope for.
+    pub(crate) fn total(&self) -> Bytes {
+        self.returnable + self.pinned + self.elsewhere
+    }
+}
+
+/// Sorts the free memory.
+pub(crate) fn free(history: &History, regions: &[RegionNow]) -> Free {
+    let main = main_stream(history, regions);
+    let mut free = Free::default();
+    for now in regions {
+        let region = &history.regions[now.region];
+        free.rounding += now.rounding;
+        if region.pool != PoolId::DEFAULT {
+            free.private += now.free();
+        } else if region.stream != main || region.small {
+            free.elsewhere += now.free();
+        } else {
+            if now.active == Bytes::ZERO { free.returnable += now.free() } else { free.pinned += now.free() }
+            free.largest = free.largest.max(now.largest);
+            free.pieces += now.pieces;
+        }
+    }
+    free
+}
+
+/// The stream with the most memory.
+pub(crate) fn main_stream(history: &History, regions: &[RegionNow]) -> u64 {
+    let mut streams: Vec<(u64, Bytes)> = Vec::new();
+    for now in regions {
+        let region = &history.regions[now.region];
+        if region.pool == PoolId::DEFAULT {
+            match streams.iter_mut().find(|(stream, _)| *stream == region.stream) {
+                Some((_, sum)) => *sum += now.reserved,
+                None => streams.push((region.stream, now.reserved)),
+            }
+        }
+    }
+    streams.into_iter().max_by_key(|&(stream, bytes)| (bytes, std::cmp::Reverse(stream))).map_or(0, |found| found.0)
+}

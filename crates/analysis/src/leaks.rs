@@ -1,0 +1,357 @@
+//! Memory that piles up step after step, and the lines that it comes from.
+
+use crate::explain::Outline;
+use crate::finding::{Finding, Kind, Severity, Value};
+use crate::growth::{Pile, Trend, piles};
+use crate::words::{counted, grouped, listed, percent, place, share};
+use rustc_hash::FxHashMap;
+use snapshot::{Bytes, FrameId, StackId};
+
+/// Piles that rise in the same steps are kept by the same thing.
+const SAME_RHYTHM: f64 = 0.6;
+/// Piles that have stopped growing are only worth a word from here on.
+const LEAST_STOPPED: Bytes = Bytes(1 << 20);
+const LEAST_STOPPED_SHARE: f64 = 0.01;
+/// A leak that fills the card within this many steps ends most runs; one that needs more than the second number ends
+/// hardly any.
+const SOON: f64 = 10_000.0;
+const HARDLY_EVER: f64 = 1_000_000.0;
+/// Memory of common cards, in GiB.
+const CARDS: [u64; 12] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
+/// Lines that are named.
+const LINES: usize = 4;
+
+/// Every leak, and what they had piled up at each bound of the steps.
+pub(crate) struct Leaks {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) piled_up: Vec<u64>,
+}
+
+/// Finds them all.
+pub(crate) fn leaks(outline: &Outline<'_>) -> Leaks {
+    let piles = piles(outline);
+    let mut piled_up = vec![0u64; piles.first().map_or(0, |pile| pile.kept.len())];
+    for pile in &piles {
+        for (sum, bytes) in piled_up.iter_mut().zip(&pile.kept) {
+            *sum = sum.saturating_add(*bytes);
+        }
+    }
+    let findings = clusters(piles).iter().filter_map(|cluster| finding(outline, cluster)).collect();
+    Leaks { findings, piled_up }
+}
+
+/// Piles that belong together.
+struct Cluster {
+    piles: Vec<Pile>,
+    rises: Vec<usize>,
+    trend: Trend,
+}
+
+fn clusters(piles: Vec<Pile>) -> Vec<Cluster> {
+    let mut clusters: Vec<Cluster> = Vec::new();
+    for pile in piles {
+        let rises = pile.rises();
+        let home = clusters
+            .iter_mut()
+            .find(|cluster| cluster.trend == pile.trend && overlap(&cluster.rises, &rises) >= SAME_RHYTHM);
+        match home {
+            Some(cluster) => cluster.piles.push(pile),
+            None => clusters.push(Cluster { trend: pile.trend, rises, piles: vec![pile] }),
+        }
+    }
+    clusters
+}
+
+/// The share of both lists that is in both. What one step leaves behind may show at this bound or at the next.
+fn overlap(a: &[usize], b: &[usize]) -> f64 {
+    let shifted = |by: usize| a.iter().filter(|&&step| b.binary_search(&(step + by)).is_ok()).count();
+    let back = b.iter().filter(|&&step| a.binary_search(&(step + 1)).is_ok()).count();
+    let both = shifted(0).max(shifted(1)).max(back);
+    both as f64 / (a.len() + b.len() - both).max(1) as f64
+}
+
+/// One line that adds to a leak.
+struct Line {
+    frame: Option<FrameId>,
+    stack: StackId,
+    pace: f64,
+    bytes: u64,
+    blocks: u64,
+    /// It follows from another line: the gradient or the optimizer state of a parameter made there.
+    follows: bool,
+    in_backward: bool,
+}
+
+fn finding(outline: &Outline<'_>, cluster: &Cluster) -> Option<Finding> {
+    let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
+    let bounds = cluster.piles[0].kept.len();
+    let bytes = Bytes(cluster.piles.iter().map(|pile| pile.kept[bounds - 1]).sum());
+    let is_growing = cluster.trend == Trend::Growing;
+    let is_small = bytes < LEAST_STOPPED || share(bytes, history.allocated_peak.bytes) < LEAST_STOPPED_SHARE;
+    if !is_growing && is_small {
+        return None;
+    }
+    let pace: f64 = cluster.piles.iter().map(Pile::pace).sum();
+    let lines = lines(outline, &cluster.piles);
+    let blocks: u64 = lines.iter().map(|line| line.blocks).sum();
+    let steps = bounds - 1;
+    let since = cluster.rises[0] - 1;
+    let card = Card::of(outline);
+    let left = card.size.saturating_sub(history.reserved_peak.bytes).0 as f64 / pace.max(1.0);
+    let (severity, reason) = match () {
+        () if !is_growing => (Severity::Low, "it has stopped growing".to_owned()),
+        () if left < SOON => (Severity::High, format!("at this pace {} is full after {} more steps", card.name, grouped(left as u64))),
+        () if left < HARDLY_EVER => (Severity::Medium, format!("at this pace {} lasts {} more steps", card.name, grouped(left as u64))),
+        () => (Severity::Low, format!("at this pace {} would last {} more steps", card.name, grouped(left as u64))),
+    };
+    let per_step = Bytes(pace.round() as u64);
+    let rhythm = format!("in {} of {} steps", cluster.rises.len(), steps - since);
+    let since_words = if since > 0 { format!(" since step {}", since + 1) } else { String::new() };
+    let mut finding = Finding::new(
+        Kind::Leak,
+        severity,
+        reason,
+        if is_growing {
+            format!("{per_step} every step, {rhythm}{since_words}, still growing")
+        } else {
+            format!("{bytes} piled up {rhythm}{since_words} and stayed; it no longer grows")
+        },
+        bytes,
+    );
+    finding.bytes_per_step = Some(per_step);
+    finding.count = blocks;
+    finding.site = lines.first().and_then(|line| line.frame);
+    let nature = Nature::of(outline, cluster, &lines);
+    let each = blocks as f64 / cluster.rises.len().max(1) as f64;
+    finding.details.push(format!(
+        "{} each time are never freed: {}",
+        counted(each.round().max(1.0) as u64, "block"),
+        nature.sentence()
+    ));
+    if lines.len() > 1 {
+        let total: u64 = lines.iter().map(|line| line.bytes).sum();
+        let named: Vec<String> = lines
+            .iter()
+            .take(LINES)
+            .map(|line| {
+                let name = line.frame.map_or("lines that were not recorded".to_owned(), |frame| place(snapshot, frame));
+                let inside = if line.in_backward { ", inside backward()" } else { "" };
+                format!("{name} ({}{inside})", percent(line.bytes as f64 / total.max(1) as f64))
+            })
+            .collect();
+        let more = match lines.len().saturating_sub(LINES) {
+            0 => String::new(),
+            more => format!(" and {}", counted(more as u64, "more line")),
+        };
+        finding.details.push(format!("it comes from {}{more}", listed(&named)));
+    }
+    if is_growing {
+        finding.details.push(finding.reason.clone());
+    }
+    finding.fix = nature.fix(&finding.site.map_or("that line".to_owned(), |frame| place(snapshot, frame)));
+    if lines.first().is_some_and(|line| line.in_backward) {
+        finding.caveats.push(
+            "allocated inside `backward()`, where there is no stack: the line is that of the call, and blocks are told \
+             apart by size"
+                .to_owned(),
+        );
+    }
+    if finding.site.is_none() {
+        finding.caveats.push("these blocks were recorded without a stack, so the line is not known".to_owned());
+    }
+    if !card.is_known {
+        finding.caveats.push(format!("the size of the card is not in the file: {} is the next common size", card.name));
+    }
+    finding.evidence = evidence(cluster, &lines, steps, since);
+    if is_growing {
+        finding.evidence.push(("card_bytes", Value::Bytes(card.size)));
+        finding.evidence.push(("steps_until_full", Value::Count(left as u64)));
+    }
+    Some(finding)
+}
+
+fn evidence(cluster: &Cluster, lines: &[Line], steps: usize, since: usize) -> Vec<(&'static str, Value)> {
+    let bounds = cluster.piles[0].kept.len();
+    let held = |bound: usize| cluster.piles.iter().map(|pile| pile.kept[bound]).sum::<u64>();
+    let every = bounds.div_ceil(32);
+    vec![
+        ("trend", Value::Text(if cluster.trend == Trend::Growing { "growing".into() } else { "stopped".into() })),
+        ("since_step", Value::Count(since as u64)),
+        ("steps_with_growth", Value::Count(cluster.rises.len() as u64)),
+        ("of_steps", Value::Count(steps as u64)),
+        ("kept_every_steps", Value::Count(every as u64)),
+        ("kept_bytes", Value::List((0..bounds).step_by(every).map(|bound| Value::Bytes(Bytes(held(bound)))).collect())),
+        (
+            "lines",
+            Value::List(
+                lines
+                    .iter()
+                    .take(16)
+                    .map(|line| {
+                        let mut record = vec![
+                            ("bytes", Value::Bytes(Bytes(line.bytes))),
+                            ("bytes_per_step", Value::Bytes(Bytes(line.pace.round() as u64))),
+                            ("count", Value::Count(line.blocks)),
+                            ("in_backward", Value::Flag(line.in_backward)),
+                        ];
+                        record.extend(line.frame.map(|frame| ("site", Value::Site(frame))));
+                        Value::Record(record)
+                    })
+                    .collect(),
+            ),
+        ),
+        ("stack", Value::Stack(lines.first().map_or(StackId::EMPTY, |line| line.stack))),
+    ]
+}
+
+/// The lines of a leak, the one to look at first.
+fn lines(outline: &Outline<'_>, piles: &[Pile]) -> Vec<Line> {
+    let mut lines: FxHashMap<(Option<FrameId>, bool), Line> = FxHashMap::default();
+    for pile in piles {
+        let frame = outline.frame_of(pile.stack);
+        let follows = pile.in_backward || outline.roles.of(pile.stack).optimizer;
+        let line = lines.entry((frame, pile.in_backward)).or_insert(Line {
+            frame,
+            stack: pile.stack,
+            pace: 0.0,
+            bytes: 0,
+            blocks: 0,
+            follows: true,
+            in_backward: pile.in_backward,
+        });
+        line.pace += pile.pace();
+        line.bytes += pile.kept[pile.kept.len() - 1];
+        line.blocks += pile.lives.len() as u64;
+        line.follows &= follows;
+    }
+    let total: u64 = lines.values().map(|line| line.bytes).sum();
+    let mut lines: Vec<Line> = lines.into_values().collect();
+    // Gradients and optimizer state follow from the parameter that they belong to: name its line, not theirs.
+    lines.sort_by_key(|line| {
+        (line.frame.is_none() || line.follows || line.bytes * 10 < total, std::cmp::Reverse(line.bytes), line.frame)
+    });
+    lines
+}
+
+/// The card that a leak will fill.
+struct Card {
+    size: Bytes,
+    name: String,
+    is_known: bool,
+}
+
+impl Card {
+    /// The room that a failed allocation met, or the next common size.
+    fn of(outline: &Outline<'_>) -> Card {
+        let reserved = outline.device.history.reserved_peak.bytes;
+        if !outline.course.ooms.is_empty() {
+            return Card { size: reserved, name: "the memory that it may use".to_owned(), is_known: true };
+        }
+        let gib = CARDS.iter().copied().find(|&gib| (gib << 30) > reserved.0).unwrap_or(reserved.0.div_ceil(1 << 30) * 2);
+        Card { size: Bytes(gib << 30), name: format!("a {gib} GiB card"), is_known: false }
+    }
+}
+
+/// What is being kept, as far as the blocks tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Nature {
+    /// The activations of forward passes that nothing runs backward through.
+    Graph,
+    /// The activations of forward passes, although `backward()` has run.
+    GraphAfterBackward,
+    /// One number a step.
+    Scalar,
+    /// Tensors that the forward pass or the user's own code made.
+    Tensors,
+    /// What `backward()` made.
+    Gradients,
+    /// Parameters with their gradients and optimizer state.
+    Parameters,
+    /// One tensor that becomes larger.
+    Grows,
+}
+
+/// Blocks a step from which on a whole forward pass must be kept.
+const GRAPH_BLOCKS: f64 = 6.0;
+
+impl Nature {
+    fn of(outline: &Outline<'_>, cluster: &Cluster, lines: &[Line]) -> Nature {
+        let first = &lines[0];
+        let history = &outline.device.history;
+        let rises = cluster.rises.len().max(1) as f64;
+        let blocks: u64 = lines.iter().map(|line| line.blocks).sum();
+        let from_modules: usize = cluster
+            .piles
+            .iter()
+            .filter(|pile| !pile.in_backward && outline.roles.of(pile.stack).module)
+            .map(|pile| pile.lives.len())
+            .sum();
+        let (made_parameters, optimizer) = cluster.piles.iter().fold((false, false), |(made, state), pile| {
+            let role = outline.roles.of(pile.stack);
+            (made || role.placing, state || role.optimizer)
+        });
+        let is_waited_for = || {
+            // Most of the kept blocks were there when a `backward()` of their own step began.
+            let rows = cluster.piles.iter().flat_map(|pile| &pile.lives);
+            let (mut waited, mut all) = (0, 0);
+            for &row in rows {
+                let Some(born) = history.lives[row as usize].born() else { continue };
+                let Some(step) = outline.steps.of_event(born) else { continue };
+                all += 1;
+                waited += usize::from(
+                    outline.backward.next_after(born).is_some_and(|begins| begins < outline.steps.events(step).end),
+                );
+            }
+            waited * 2 > all
+        };
+        match () {
+            () if optimizer || made_parameters => Nature::Parameters,
+            () if first.in_backward => Nature::Gradients,
+            () if blocks * 2 < cluster.rises.len() as u64 => Nature::Grows,
+            () if from_modules as f64 / rises >= GRAPH_BLOCKS && is_waited_for() => Nature::GraphAfterBackward,
+            () if from_modules as f64 / rises >= GRAPH_BLOCKS => Nature::Graph,
+            () if (first.bytes as f64) <= 512.0 * first.blocks as f64 => Nature::Scalar,
+            () => Nature::Tensors,
+        }
+    }
+
+    fn sentence(self) -> &'static str {
+        match self {
+            Nature::Graph => "the activations of a forward pass whose graph stays alive, because grad mode is on and its output is kept",
+            Nature::GraphAfterBackward => {
+                "activations that outlive their `backward()`: a hook or a list stores them, or the graph is kept by \
+                 `retain_graph=True` or by a part of it that `backward()` did not run through"
+            }
+            Nature::Scalar => "a number such as the loss, kept as a tensor; its graph is gone, so this is one small block each time",
+            Nature::Tensors => "tensors that something keeps: a list, a dict, a cache, an attribute or a reference cycle",
+            Nature::Gradients => "made inside `backward()`: gradients that are kept, or the gradient of an input",
+            Nature::Parameters => "new parameters with their gradients and optimizer state",
+            Nature::Grows => "one tensor that becomes larger, for example by `torch.cat`",
+        }
+    }
+
+    fn fix(self, line: &str) -> String {
+        match self {
+            Nature::Graph => format!(
+                "run {line} under `torch.inference_mode()`, and keep `.cpu()` copies of the outputs; `.detach()` alone frees the \
+                 graph but leaves every output on the GPU"
+            ),
+            Nature::GraphAfterBackward => format!(
+                "find what stores a result of {line}: keep `.item()` or a `.cpu()` copy instead, drop `retain_graph=True`, and \
+                 remove hooks that append; in a hook's list `.detach()` does not help"
+            ),
+            Nature::Scalar => format!("keep a Python number: `.item()` on the result of {line}; `.detach()` would keep the same block"),
+            Nature::Tensors => format!(
+                "bound or empty what keeps the results of {line} (`deque(maxlen=…)`, clear it each epoch), or keep `.cpu()` \
+                 copies; `.detach()` does not help, the tensors themselves are kept. If nothing stores them on purpose, \
+                 look for a reference cycle: `gc.collect()` frees those"
+            ),
+            Nature::Gradients => format!(
+                "do not keep gradients of {line} from step to step: store their norms, `.cpu()` copies, or set the input's \
+                 `.grad` to `None`; losses kept as tensors keep the inputs' gradients alive too"
+            ),
+            Nature::Parameters => format!("make the parameters once, before the loop: {line} makes new ones each time and the optimizer keeps state for all"),
+            Nature::Grows => format!("{line} makes it larger each time: write into a buffer of fixed size, or move the older part to the CPU"),
+        }
+    }
+}

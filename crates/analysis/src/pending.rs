@@ -1,0 +1,75 @@
+//! Blocks that the program has freed and another stream still holds.
+
+use crate::explain::Outline;
+use crate::finding::{Finding, Kind, Severity, Value};
+use crate::words::{counted, percent, place, share};
+use rustc_hash::FxHashMap;
+use snapshot::{Bytes, FrameId};
+
+const LEAST_BYTES: Bytes = Bytes(1 << 20);
+const LEAST_SHARE: f64 = 0.02;
+const MEDIUM_SHARE: f64 = 0.3;
+
+/// The finding, if such blocks ever added up to something.
+pub(crate) fn pending(outline: &Outline<'_>) -> Option<Finding> {
+    let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
+    let most = outline.course.pending;
+    let ratio = share(most.bytes, history.reserved_peak.bytes);
+    if most.bytes < LEAST_BYTES || ratio < LEAST_SHARE {
+        return None;
+    }
+    let mut lines: FxHashMap<Option<FrameId>, (u64, u64)> = FxHashMap::default();
+    let (mut count, mut bytes, mut waited_us) = (0u64, 0u64, 0i64);
+    let time = |event: usize| snapshot.events.get(history.rows.start + event).time_us;
+    for (row, life) in history.lives.iter().enumerate() {
+        if !life.is_deferred() {
+            continue;
+        }
+        count += 1;
+        bytes += life.size.0;
+        if let (Some(freed), Some(completed)) = (life.freed(), life.completed()) {
+            waited_us += time(completed) - time(freed);
+        }
+        if life.is_active_at(most.position) && !life.is_allocated_at(most.position) {
+            let line = lines.entry(outline.frame_of_life(row)).or_default();
+            line.0 += life.size.0;
+            line.1 += 1;
+        }
+    }
+    let mut lines: Vec<_> = lines.into_iter().collect();
+    lines.sort_by_key(|&(frame, (bytes, _))| (std::cmp::Reverse(bytes), frame));
+    let site = lines.iter().find_map(|line| line.0);
+    let line = site.map_or("a line that was not recorded".to_owned(), |frame| place(snapshot, frame));
+    let mut finding = Finding::new(
+        Kind::Pending,
+        if ratio >= MEDIUM_SHARE { Severity::Medium } else { Severity::Low },
+        format!("up to {} of the reserved memory was freed and not yet usable", percent(ratio)),
+        format!(
+            "up to {} were freed but could not be reused until another stream was done with them",
+            most.bytes
+        ),
+        most.bytes,
+    );
+    finding.count = count;
+    finding.site = site;
+    finding.details.push(format!(
+        "{} ({} in all) waited, most of it allocated at {line}: `record_stream()` was called on them, so each waits for \
+         an event on that stream",
+        counted(count, "block"),
+        Bytes(bytes)
+    ));
+    finding.fix = format!(
+        "make the stream that allocates wait instead (`stream.wait_event(…)` before the tensor of {line} goes out of \
+         scope) and drop `record_stream()`, or synchronise more often: the CPU runs far ahead of the GPU"
+    );
+    finding.evidence = vec![
+        ("event", Value::Count(most.position.saturating_sub(1) as u64)),
+        ("most_pending", Value::Bytes(most.bytes)),
+        ("deferred_frees", Value::Count(count)),
+        ("deferred_bytes", Value::Bytes(Bytes(bytes))),
+        ("waited_us", Value::Count(waited_us.max(0) as u64)),
+        ("active_peak", Value::Bytes(outline.active_peak())),
+        ("threshold", Value::Ratio(LEAST_SHARE)),
+    ];
+    Some(finding)
+}

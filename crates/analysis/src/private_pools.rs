@@ -1,0 +1,85 @@
+//! Memory of CUDA graphs and `MemPool`s: it looks free and is not.
+
+use crate::explain::Outline;
+use crate::finding::{Finding, Kind, Severity, Value};
+use crate::words::{counted, percent, place, share};
+use rustc_hash::FxHashMap;
+use snapshot::{Bytes, Counters, FrameId, PoolId};
+use std::collections::BTreeMap;
+
+const MEDIUM_SHARE: f64 = 0.25;
+
+/// The finding, if there are such pools at the end.
+pub(crate) fn private_pools(outline: &Outline<'_>) -> Option<Finding> {
+    let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
+    let mut pools: BTreeMap<PoolId, Counters> = BTreeMap::new();
+    for (pool, counters) in outline.device.pools_at_end() {
+        if pool.pool != PoolId::DEFAULT {
+            let sum = pools.entry(pool.pool).or_default();
+            sum.allocated += counters.allocated;
+            sum.active += counters.active;
+            sum.reserved += counters.reserved;
+        }
+    }
+    let sum = |part: fn(&Counters) -> Bytes| pools.values().map(part).sum::<Bytes>();
+    let (reserved, active) = (sum(|counters| counters.reserved), sum(|counters| counters.active));
+    if reserved == Bytes::ZERO {
+        return None;
+    }
+    let mut lines: FxHashMap<Option<FrameId>, u64> = FxHashMap::default();
+    for (row, life) in history.lives.iter().enumerate() {
+        let pool = history.regions.get(life.region as usize).map_or(PoolId::DEFAULT, |region| region.pool);
+        if pool != PoolId::DEFAULT {
+            *lines.entry(outline.frame_of_life(row)).or_default() += life.size.0;
+        }
+    }
+    let site = lines.into_iter().max_by_key(|&(frame, bytes)| (frame.is_some(), bytes, frame)).and_then(|line| line.0);
+    let line = site.map_or("a line that was not recorded".to_owned(), |frame| place(snapshot, frame));
+    let ratio = share(reserved, history.end.reserved);
+    let idle = reserved.saturating_sub(active);
+    let mut finding = Finding::new(
+        Kind::PrivatePool,
+        if ratio >= MEDIUM_SHARE { Severity::Medium } else { Severity::Low },
+        format!("{} of the reserved memory is in private pools at the end", percent(ratio)),
+        format!(
+            "{reserved} belong to {} of CUDA graphs or `MemPool`s; {idle} of it look unallocated but nothing else may use them",
+            counted(pools.len() as u64, "private pool")
+        ),
+        reserved,
+    );
+    finding.count = pools.len() as u64;
+    finding.site = site;
+    finding.details.push(format!(
+        "most of it was allocated at {line}; a graph keeps the memory of its capture for as long as it lives, \
+         and `empty_cache()` does not touch it"
+    ));
+    finding.fix = if pools.len() > 1 {
+        "give the graphs one pool (`torch.cuda.graph(g, pool=torch.cuda.graph_pool_handle())`), capture the largest shape \
+         first, and delete graphs that are no longer replayed"
+            .to_owned()
+    } else {
+        "expected for a captured graph: count it as used. Capture fewer shapes, or delete the graph when it is no longer \
+         replayed"
+            .to_owned()
+    };
+    finding.evidence = vec![
+        (
+            "pools",
+            Value::List(
+                pools
+                    .iter()
+                    .map(|(pool, counters)| {
+                        Value::Record(vec![
+                            ("id", Value::Text(format!("({}, {})", pool.0, pool.1))),
+                            ("reserved", Value::Bytes(counters.reserved)),
+                            ("active", Value::Bytes(counters.active)),
+                            ("allocated", Value::Bytes(counters.allocated)),
+                        ])
+                    })
+                    .collect(),
+            ),
+        ),
+        ("looks_unallocated", Value::Bytes(idle)),
+    ];
+    Some(finding)
+}

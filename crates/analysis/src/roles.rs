@@ -1,0 +1,98 @@
+//! What the code behind a call stack was doing, as far as the names of its frames tell.
+
+use crate::site::Sites;
+use snapshot::{Snapshot, StackId};
+
+/// What one stack was doing. Several may be true at once.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Role {
+    /// Inside an optimizer, and not in a closure that it calls.
+    pub(crate) optimizer: bool,
+    /// Anywhere below an optimizer's `step()`, closures included.
+    pub(crate) in_step: bool,
+    /// In `zero_grad()`.
+    pub(crate) zero_grad: bool,
+    /// On its way into `backward()`; what happens inside has no Python stack.
+    pub(crate) backward: bool,
+    /// Inside a `torch.nn` module or function.
+    pub(crate) module: bool,
+    /// Moves or builds a whole model: `model.cuda()`, `model.to(…)`, a constructor.
+    pub(crate) placing: bool,
+    /// Inside a convolution, where cuDNN takes its workspaces.
+    pub(crate) convolution: bool,
+    /// In `torch.cuda.empty_cache()`.
+    pub(crate) empty_cache: bool,
+    /// In the capture of a CUDA graph.
+    pub(crate) capture: bool,
+    /// No Python at all: the autograd engine, or stacks were not recorded.
+    pub(crate) without_python: bool,
+}
+
+/// The role of every stack.
+pub(crate) struct Roles {
+    of_stack: Vec<Role>,
+}
+
+impl Roles {
+    pub(crate) fn new(snapshot: &Snapshot, sites: &Sites) -> Roles {
+        let frames: Vec<Role> = snapshot
+            .stacks
+            .all_frames()
+            .iter()
+            .map(|frame| of_frame(snapshot.strings.get(frame.file), snapshot.strings.get(frame.function)))
+            .collect();
+        let of_stack = (0..snapshot.stacks.len() as u32)
+            .map(|stack| {
+                let mut role = Role { without_python: true, ..Role::default() };
+                // Innermost first: what the user's own code does inside an optimizer (a closure, a hook) is not the
+                // optimizer's.
+                let mut inside_users = false;
+                for &id in snapshot.stacks.frames(StackId(stack)) {
+                    let frame = frames[id.0 as usize];
+                    role.optimizer |= frame.optimizer && !inside_users;
+                    role.in_step |= frame.optimizer;
+                    role.zero_grad |= frame.zero_grad;
+                    role.backward |= frame.backward;
+                    role.module |= frame.module;
+                    role.placing |= frame.placing;
+                    role.convolution |= frame.convolution;
+                    role.empty_cache |= frame.empty_cache;
+                    role.capture |= frame.capture;
+                    role.without_python &= sites.is_native(id);
+                    let function = snapshot.stacks.frame(id).function;
+                    inside_users |= sites.is_user(id) && snapshot.strings.get(function) != "step";
+                }
+                role
+            })
+            .collect();
+        Roles { of_stack }
+    }
+
+    #[inline]
+    pub(crate) fn of(&self, stack: StackId) -> Role {
+        self.of_stack[stack.0 as usize]
+    }
+}
+
+fn of_frame(file: &str, function: &str) -> Role {
+    let file = file.replace('\\', "/");
+    let name = file.rsplit('/').next().unwrap_or("");
+    let is_torch = file.contains("/torch/");
+    let is_module = file.contains("/torch/nn/");
+    Role {
+        optimizer: function != "zero_grad"
+            && (file.contains("/optim/") || matches!(name, "optimizer.py" | "optimization.py")),
+        in_step: false,
+        zero_grad: function == "zero_grad",
+        backward: is_torch
+            && (function == "_engine_run_backward"
+                || matches!(function, "backward" | "grad")
+                    && (name == "_tensor.py" || file.contains("/torch/autograd/"))),
+        module: is_module,
+        placing: is_module && matches!(function, "_apply" | "cuda" | "to" | "__init__" | "reset_parameters"),
+        convolution: (is_module && name == "conv.py") || matches!(function, "conv1d" | "conv2d" | "conv3d"),
+        empty_cache: function == "empty_cache" || function.contains("emptyCache"),
+        capture: is_torch && name == "graphs.py",
+        without_python: false,
+    }
+}

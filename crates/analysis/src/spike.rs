@@ -1,0 +1,233 @@
+//! A peak that only a few steps reach.
+
+use crate::categories::Category;
+use crate::explain::Outline;
+use crate::finding::{Finding, Kind, Severity, Value};
+use crate::words::{counted, listed, percent, place};
+use crate::workspace::trials;
+use rustc_hash::FxHashMap;
+use snapshot::{Bytes, FrameId};
+
+/// A peak has to be this many times what a step usually needs.
+const LEAST_TIMES: f64 = 1.2;
+const MEDIUM_TIMES: f64 = 1.5;
+const HIGH_TIMES: f64 = 3.0;
+const LEAST_BYTES: Bytes = Bytes(32 << 20);
+/// At most this share of the steps may come near it: more is how the program is.
+const MOST_STEPS: f64 = 0.34;
+/// If this much of the difference is scratch memory that cuDNN tries out, that is the finding.
+const MOSTLY: f64 = 0.6;
+/// Lines that are named.
+const LINES: usize = 3;
+
+/// The finding, if the peak stands out. `leaked` is what leaks had piled up at each bound of the steps.
+pub(crate) fn spike(outline: &Outline<'_>, leaked: &[u64]) -> Option<Finding> {
+    let course = &outline.course;
+    if course.steps.len() < 4 {
+        return None;
+    }
+    let at = |step: usize| leaked.get(step).or(leaked.last()).copied().unwrap_or(0);
+    let highs: Vec<u64> =
+        course.steps.iter().enumerate().map(|(step, high)| high.bytes.0.saturating_sub(at(step))).collect();
+    let mut sorted = highs.clone();
+    sorted.sort_unstable();
+    let usual = sorted[sorted.len() / 2];
+    let highest = highs.iter().copied().max().unwrap_or(0).max(course.setup.bytes.0);
+    let times = highest as f64 / usual.max(1) as f64;
+    let extra = Bytes(highest - usual.min(highest));
+    if times < LEAST_TIMES || extra < LEAST_BYTES {
+        return None;
+    }
+    let near = usual + extra.0 / 2;
+    let steps: Vec<usize> = (0..highs.len()).filter(|&step| highs[step] > near).collect();
+    let in_setup = course.setup.bytes.0 > near;
+    let is_level = steps.last() == Some(&(highs.len() - 1))
+        && steps.windows(2).all(|pair| pair[1] == pair[0] + 1)
+        && steps.len() > 1;
+    if steps.len() as f64 > MOST_STEPS * highs.len() as f64 || is_level {
+        return None;
+    }
+    let position = match (0..highs.len()).max_by_key(|&step| (highs[step], std::cmp::Reverse(step))) {
+        Some(step) if highs[step] >= course.setup.bytes.0 => course.steps[step].position,
+        _ => course.setup.position,
+    };
+    let typical = (0..highs.len()).find(|&step| highs[step] == usual).unwrap_or(0);
+    let difference = difference(outline, position, course.steps[typical].position);
+    if difference.workspace as f64 > MOSTLY * extra.0 as f64 && trials(outline) > 0 {
+        return None;
+    }
+    Some(finding(outline, Spike { position, usual: Bytes(usual), highest: Bytes(highest), extra, times, steps, in_setup, typical }, difference))
+}
+
+struct Spike {
+    position: usize,
+    usual: Bytes,
+    highest: Bytes,
+    extra: Bytes,
+    times: f64,
+    steps: Vec<usize>,
+    in_setup: bool,
+    typical: usize,
+}
+
+/// What the peak holds beyond what a usual step holds at its own highest point.
+struct Difference {
+    lines: Vec<(Option<FrameId>, u64, u64)>,
+    workspace: u64,
+}
+
+fn difference(outline: &Outline<'_>, peak: usize, usual: usize) -> Difference {
+    let history = &outline.device.history;
+    let mut lines: FxHashMap<Option<FrameId>, (i64, u64)> = FxHashMap::default();
+    let mut workspace = 0i64;
+    for (row, life) in history.lives.iter().enumerate() {
+        let (then, otherwise) = (life.is_allocated_at(peak), life.is_allocated_at(usual));
+        if then == otherwise {
+            continue;
+        }
+        let bytes = if then { life.size.0 as i64 } else { -(life.size.0 as i64) };
+        let line = lines.entry(outline.frame_of_life(row)).or_default();
+        line.0 += bytes;
+        line.1 += u64::from(then);
+        if outline.categories.of(row) == Category::Workspace {
+            workspace += bytes;
+        }
+    }
+    let mut lines: Vec<(Option<FrameId>, u64, u64)> = lines
+        .into_iter()
+        .filter(|(_, (bytes, _))| *bytes > 0)
+        .map(|(frame, (bytes, count))| (frame, bytes as u64, count))
+        .collect();
+    lines.sort_by_key(|&(frame, bytes, _)| (std::cmp::Reverse(bytes), frame));
+    Difference { lines, workspace: workspace.max(0) as u64 }
+}
+
+fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Finding {
+    let snapshot = outline.device.snapshot;
+    let count = outline.steps.count();
+    let severity = match spike.times {
+        times if times >= HIGH_TIMES => Severity::High,
+        times if times >= MEDIUM_TIMES => Severity::Medium,
+        _ => Severity::Low,
+    };
+    let when = match (spike.steps.len(), spike.in_setup) {
+        (0, _) => "before the first step".to_owned(),
+        (1, _) => format!("in 1 of {count} steps, step {}", spike.steps[0] + 1),
+        (some, _) => format!("in {some} of {count} steps"),
+    };
+    let mut finding = Finding::new(
+        Kind::Spike,
+        severity,
+        format!("the peak is {:.1} times what a step usually needs", spike.times),
+        format!("the peak of {} is {} above a usual step ({}), reached {when}", spike.highest, spike.extra, spike.usual),
+        spike.extra,
+    );
+    finding.count = spike.steps.len().max(1) as u64;
+    finding.site = difference.lines.iter().find_map(|line| line.0);
+    let named: Vec<String> = difference
+        .lines
+        .iter()
+        .take(LINES)
+        .map(|&(frame, bytes, blocks)| {
+            let line = frame.map_or("lines that were not recorded".to_owned(), |frame| place(snapshot, frame));
+            format!("{line} ({}, {})", Bytes(bytes), counted(blocks, "block"))
+        })
+        .collect();
+    finding.details.push(format!("what a usual step does not have comes from {}", listed(&named)));
+    let events = duration(outline, &spike);
+    finding.details.push(format!(
+        "it lasts {}; without it the run would need {}, {} less",
+        counted(events as u64, "event"),
+        spike.usual,
+        percent(spike.extra.0 as f64 / spike.highest.0.max(1) as f64)
+    ));
+    finding.fix = fix(outline, &spike, finding.site);
+    finding.evidence = vec![
+        ("event", Value::Count(spike.position.saturating_sub(1) as u64)),
+        ("peak", Value::Bytes(spike.highest)),
+        ("usual_step", Value::Bytes(spike.usual)),
+        ("usual_step_example", Value::Count(spike.typical as u64)),
+        ("times", Value::Ratio(spike.times)),
+        ("steps", Value::List(spike.steps.iter().take(32).map(|&step| Value::Count(step as u64)).collect())),
+        ("before_first_step", Value::Flag(spike.in_setup)),
+        ("lasts_events", Value::Count(events as u64)),
+        (
+            "lines",
+            Value::List(
+                difference
+                    .lines
+                    .iter()
+                    .take(8)
+                    .map(|&(frame, bytes, blocks)| {
+                        let mut record = vec![("bytes", Value::Bytes(Bytes(bytes))), ("count", Value::Count(blocks))];
+                        record.extend(frame.map(|frame| ("site", Value::Site(frame))));
+                        Value::Record(record)
+                    })
+                    .collect(),
+            ),
+        ),
+        ("threshold", Value::Ratio(LEAST_TIMES)),
+    ];
+    finding
+}
+
+/// For how many events around the peak more than half of the extra memory is held.
+fn duration(outline: &Outline<'_>, spike: &Spike) -> usize {
+    let history = &outline.device.history;
+    let (mut begin, mut end) = (spike.position, spike.position);
+    // The blocks that make the difference, from the birth of the one in the middle to its death.
+    let mut held: Vec<(u64, usize, usize)> = history
+        .lives
+        .iter()
+        .filter(|life| life.is_allocated_at(spike.position))
+        .map(|life| (life.size.0, life.born().unwrap_or(0), life.freed().unwrap_or(history.len())))
+        .filter(|&(_, born, freed)| freed - born < history.len() / 2)
+        .collect();
+    held.sort_unstable_by_key(|&(_, born, _)| std::cmp::Reverse(born));
+    let mut sum = 0;
+    for (bytes, born, freed) in held {
+        sum += bytes;
+        begin = begin.min(born);
+        end = end.max(freed.min(spike.position + (spike.position - born) + 1));
+        if sum * 2 >= spike.extra.0 {
+            break;
+        }
+    }
+    end - begin
+}
+
+/// Advice that fits what the spike is made of.
+fn fix(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> String {
+    let line = site.map_or("the lines above".to_owned(), |frame| place(outline.device.snapshot, frame));
+    if spike.steps.is_empty() {
+        return format!("{line} runs once: do it with less at a time, under `torch.inference_mode()`, or on the CPU");
+    }
+    let history = &outline.device.history;
+    let has_backward = |from: usize| outline.backward.next_after(from).is_some_and(|at| at < from + 1 + history.len() / 50);
+    let trains = spike
+        .steps
+        .first()
+        .map(|&step| outline.steps.events(step))
+        .is_some_and(|events| has_backward(spike.position.max(events.start)) && !is_outside_training(outline, spike));
+    if trains {
+        format!("{line} gets a larger input in these steps: limit its length or its batch, or split it into micro-batches")
+    } else {
+        format!(
+            "{line} does not train: run it under `torch.inference_mode()` and in smaller pieces, and reduce results \
+             (argmax, sum, `.cpu()`) before the next piece"
+        )
+    }
+}
+
+/// Whether what makes the spike is gone before `backward()` begins: evaluation, a metric, a copy.
+fn is_outside_training(outline: &Outline<'_>, spike: &Spike) -> bool {
+    let Some(begins) = outline.backward.next_after(spike.position) else { return true };
+    let (mut gone, mut all) = (0u64, 0u64);
+    for life in outline.device.history.allocated_at(spike.position) {
+        if life.born().is_some_and(|born| born + outline.device.history.len() / 4 > spike.position) {
+            all += life.size.0;
+            gone += if life.freed().is_some_and(|freed| freed < begins) { life.size.0 } else { 0 };
+        }
+    }
+    gone * 2 > all
+}

@@ -1,0 +1,322 @@
+//! Where the steps of a run begin and end.
+//!
+//! PyTorch does not record steps. In order of trust: marks that a recorder set, profiler steps, the optimizer's own
+//! annotations; otherwise the loop that the allocations themselves show.
+
+use crate::loops::{Paths, main_loop};
+use crate::roles::Roles;
+use crate::site::Sites;
+use snapshot::{History, Snapshot};
+use std::ops::Range;
+
+/// Fewest steps that are worth the name.
+const FEWEST: usize = 3;
+/// A piece of the run without step marks is searched for a loop of its own if it has this share of all events and is
+/// this many times as long as an ordinary step.
+const LONG_SHARE: f64 = 0.2;
+const LONG_TIMES: usize = 6;
+
+/// How the steps were found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Marks of a recorder.
+    Recorded,
+    /// Annotations of the profiler or the optimizer in the snapshot.
+    Annotated,
+    /// The order of allocations.
+    Inferred,
+    /// No loop was found.
+    None,
+}
+
+impl Source {
+    /// Its word in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Recorded => "recorded",
+            Source::Annotated => "annotated",
+            Source::Inferred => "inferred",
+            Source::None => "none",
+        }
+    }
+}
+
+/// How far a guess can be trusted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Confidence {
+    /// A guess.
+    Low,
+    /// Several signs agree.
+    Medium,
+    /// The file says so, or everything fits.
+    High,
+}
+
+impl Confidence {
+    /// Its word in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Confidence::Low => "low",
+            Confidence::Medium => "medium",
+            Confidence::High => "high",
+        }
+    }
+}
+
+/// The steps of a run. Step `i` goes from `bounds[i]` up to `bounds[i + 1]`; positions count events that have
+/// happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Steps {
+    /// Where steps begin and end, ascending; empty if there are none.
+    pub bounds: Vec<usize>,
+    /// How they were found.
+    pub source: Source,
+    /// How sure that is.
+    pub confidence: Confidence,
+}
+
+impl Steps {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.bounds.len().saturating_sub(1)
+    }
+
+    /// The step in which the event with this index happened; `None` before the first and after the last.
+    pub fn of_event(&self, event: usize) -> Option<usize> {
+        let begun = self.bounds.partition_point(|&bound| bound <= event);
+        (begun > 0 && begun < self.bounds.len()).then(|| begun - 1)
+    }
+
+    /// The events of step `step`.
+    pub fn events(&self, step: usize) -> Range<usize> {
+        self.bounds[step]..self.bounds[step + 1]
+    }
+
+    fn none() -> Steps {
+        Steps { bounds: Vec::new(), source: Source::None, confidence: Confidence::High }
+    }
+
+    /// From the positions at which steps begin.
+    fn beginning_at(mut starts: Vec<usize>, end: usize, source: Source, confidence: Confidence) -> Steps {
+        starts.push(end);
+        starts.dedup();
+        if starts.len() <= FEWEST {
+            return Steps::none();
+        }
+        Steps { bounds: starts, source, confidence }
+    }
+}
+
+/// Finds the steps of one device's history.
+pub(crate) fn steps(snapshot: &Snapshot, history: &History, sites: &Sites, roles: &Roles) -> Steps {
+    let end = history.len();
+    let profiler = annotated(snapshot, history, "ProfilerStep#", true);
+    if profiler.len() >= FEWEST {
+        return Steps::beginning_at(profiler, end, Source::Annotated, Confidence::High);
+    }
+    let paths = Loops::new(snapshot, sites);
+    let lives = first_recorded(history)..history.lives.len();
+    let found = paths.find(history, lives.clone());
+    let annotated = annotated(snapshot, history, "Optimizer.step#", false);
+    let (optimizer, source) = if annotated.len() >= FEWEST {
+        (annotated, Source::Annotated)
+    } else {
+        (optimizer_runs(history, roles), Source::Inferred)
+    };
+    let by_loop = |starts: Vec<usize>, confidence| {
+        Steps::beginning_at(paths.split_long(history, starts, end), end, Source::Inferred, confidence)
+    };
+    if optimizer.len() < FEWEST {
+        return by_loop(found, Confidence::Medium);
+    }
+    match compare(history, &paths, &found, &optimizer) {
+        Better::Loop => by_loop(found, Confidence::High),
+        Better::Optimizer => {
+            // A step ends with its optimizer step; what comes before the loop is not part of the first one.
+            let first = optimizer[0];
+            let begin = found.first().copied().filter(|&start| start < first);
+            let begin = begin.unwrap_or_else(|| first_forward(history, roles, first));
+            let mut bounds = vec![begin];
+            bounds.extend(optimizer.into_iter().filter(|&bound| bound > begin));
+            let last = bounds[bounds.len() - 1];
+            let mut tail = paths.split_long(history, bounds, end);
+            // What follows the last optimizer step is a phase of its own only if it has a loop of its own.
+            if tail.last().is_some_and(|&bound| bound > last) {
+                tail.push(end);
+            }
+            if tail.len() <= FEWEST {
+                return Steps::none();
+            }
+            Steps { bounds: tail, source, confidence: Confidence::High }
+        }
+    }
+}
+
+/// The first block that was allocated during the history.
+fn first_recorded(history: &History) -> usize {
+    history.lives.partition_point(|life| life.born().is_none())
+}
+
+/// Positions of the annotations whose name begins with `prefix`: their starts or their ends.
+fn annotated(snapshot: &Snapshot, history: &History, prefix: &str, starts: bool) -> Vec<usize> {
+    let mut positions: Vec<usize> = snapshot
+        .annotations
+        .iter()
+        .filter(|annotation| annotation.start == starts && annotation.device == history.device)
+        .filter(|annotation| snapshot.strings.get(annotation.name).starts_with(prefix))
+        .map(|annotation| position_at(snapshot, history, annotation.time_us))
+        .filter(|&position| position > 0)
+        .collect();
+    positions.sort_unstable();
+    positions.dedup();
+    positions
+}
+
+/// How many events had happened at a time.
+fn position_at(snapshot: &Snapshot, history: &History, time_us: i64) -> usize {
+    let (mut low, mut high) = (0, history.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if snapshot.events.get(history.rows.start + middle).time_us <= time_us {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// Where the optimizer's runs of allocations end.
+fn optimizer_runs(history: &History, roles: &Roles) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut last = None;
+    for life in &history.lives[first_recorded(history)..] {
+        let role = roles.of(life.stack);
+        if role.in_step {
+            last = life.born();
+        } else if !role.without_python
+            && let Some(event) = last.take()
+        {
+            ends.push(event + 1);
+        }
+    }
+    ends.extend(last.map(|event| event + 1));
+    ends
+}
+
+/// The first event of the forward pass before `position`, or the first event of all.
+fn first_forward(history: &History, roles: &Roles, position: usize) -> usize {
+    let recorded = &history.lives[first_recorded(history)..];
+    recorded
+        .iter()
+        .take_while(|life| life.born().is_some_and(|born| born < position))
+        .find(|life| {
+            let role = roles.of(life.stack);
+            role.module && !role.placing
+        })
+        .and_then(|life| life.born())
+        .unwrap_or(0)
+}
+
+/// Which of the two tells the steps.
+enum Better {
+    Loop,
+    Optimizer,
+}
+
+/// Holds the loop against the optimizer's steps. Mostly one optimizer step in each iteration: the loop, which also
+/// counts the steps that a loss scaler skipped. Several iterations for each: gradient accumulation. Several in each
+/// iteration: epochs, unless they do different things in turn, as the two optimizers of a GAN do.
+fn compare(history: &History, loops: &Loops, found: &[usize], optimizer: &[usize]) -> Better {
+    if found.len() < FEWEST {
+        return Better::Optimizer;
+    }
+    let within = |starts: &[usize], from: usize, to: usize| {
+        starts.partition_point(|&start| start < to) - starts.partition_point(|&start| start < from)
+    };
+    let steps_in: Vec<usize> = found.windows(2).map(|pair| within(optimizer, pair[0] + 1, pair[1] + 1)).collect();
+    let share = |wanted: &dyn Fn(usize) -> bool| {
+        steps_in.iter().filter(|&&count| wanted(count)).count() as f64 / steps_in.len() as f64
+    };
+    let loops_in: Vec<usize> = optimizer.windows(2).map(|pair| within(found, pair[0], pair[1])).collect();
+    let typical = median(&loops_in);
+    if typical == 1 && share(&|count| count <= 1) > 0.9 {
+        // The optimizer's marks say as much wherever none is missing.
+        return if found.len() > optimizer.len() { Better::Loop } else { Better::Optimizer };
+    }
+    let in_turn = share(&|count| (1..=8).contains(&count)) > 0.9 && share(&|count| count > 1) > 0.3;
+    if in_turn && loops.differ(history, optimizer) {
+        return Better::Loop;
+    }
+    Better::Optimizer
+}
+
+fn median(values: &[usize]) -> usize {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
+}
+
+/// The two views of the call stacks in which loops are looked for.
+struct Loops {
+    /// The user's own frames.
+    user: Paths,
+    /// All frames: for loops inside a library (a `Trainer`), or on a single line.
+    all: Paths,
+}
+
+impl Loops {
+    fn new(snapshot: &Snapshot, sites: &Sites) -> Loops {
+        Loops {
+            user: Paths::new(snapshot, |frame| sites.is_user(frame)),
+            all: Paths::new(snapshot, |frame| !sites.is_native(frame)),
+        }
+    }
+
+    fn find(&self, history: &History, lives: Range<usize>) -> Vec<usize> {
+        [(&self.user, false), (&self.user, true), (&self.all, false), (&self.all, true)]
+            .into_iter()
+            .map(|(paths, after_backward)| main_loop(paths, history, lives.clone(), after_backward))
+            .find(|starts| !starts.is_empty())
+            .unwrap_or_default()
+    }
+
+    /// Adds the steps of loops inside pieces that are far longer than a step and hold a good part of the run: a second
+    /// phase, such as an evaluation after the training.
+    fn split_long(&self, history: &History, starts: Vec<usize>, end: usize) -> Vec<usize> {
+        let lengths: Vec<usize> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let typical = median(&lengths).max(1);
+        let mut bounds = Vec::with_capacity(starts.len());
+        for (place, &start) in starts.iter().enumerate() {
+            bounds.push(start);
+            let next = starts.get(place + 1).copied().unwrap_or(end);
+            let is_long = (next - start) as f64 > LONG_SHARE * history.len() as f64
+                && next - start > LONG_TIMES * typical;
+            if is_long {
+                let lives = history.lives.partition_point(|life| life.born().is_none_or(|born| born < start))
+                    ..history.lives.partition_point(|life| life.born().is_none_or(|born| born < next));
+                bounds.extend(self.find(history, lives).into_iter().filter(|&inner| inner > start));
+            }
+        }
+        bounds
+    }
+
+    /// Whether what happens between neighbouring bounds differs: other lines run.
+    fn differ(&self, history: &History, bounds: &[usize]) -> bool {
+        let mut lines: Vec<Vec<u32>> = vec![Vec::new(); bounds.len() + 1];
+        for life in &history.lives[first_recorded(history)..] {
+            let node = self.user.of(life.stack);
+            let Some(born) = life.born() else { continue };
+            let seen = &mut lines[bounds.partition_point(|&bound| bound <= born)];
+            if !seen.contains(&node) {
+                seen.push(node);
+            }
+        }
+        for seen in &mut lines {
+            seen.sort_unstable();
+        }
+        let pairs = lines.windows(2).skip(1);
+        let different = pairs.clone().filter(|pair| pair[0] != pair[1]).count();
+        different * 2 > pairs.len()
+    }
+}

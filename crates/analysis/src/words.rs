@@ -1,0 +1,51 @@
+//! Numbers and places as people read them.
+
+use snapshot::{Bytes, FrameId, Snapshot};
+
+/// 1234567 → 1,234,567
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 block`, `1,204 blocks`
+pub fn counted(number: u64, thing: &str) -> String {
+    match number {
+        1 => format!("1 {thing}"),
+        _ => format!("{} {thing}s", grouped(number)),
+    }
+}
+
+/// `train.py:20`
+pub fn place(snapshot: &Snapshot, frame: FrameId) -> String {
+    let frame = snapshot.stacks.frame(frame);
+    let file = snapshot.strings.get(frame.file);
+    let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
+    format!("{name}:{}", frame.line)
+}
+
+/// The share of `part` in `whole`, between 0 and 1 where they are what they say.
+pub(crate) fn share(part: Bytes, whole: Bytes) -> f64 {
+    part.0 as f64 / whole.0.max(1) as f64
+}
+
+/// `42 %`
+pub fn percent(share: f64) -> String {
+    if share > 0.0 && share < 0.005 { "<1 %".to_owned() } else { format!("{:.0} %", share * 100.0) }
+}
+
+/// `a`, `a and b`, `a, b and c`
+pub(crate) fn listed(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}

@@ -1,0 +1,116 @@
+//! Scratch memory of cuBLAS and cuDNN, where it decides the peak or is held for good.
+
+use crate::categories::Category;
+use crate::explain::Outline;
+use crate::finding::{Finding, Kind, Severity, Value};
+use crate::words::{counted, percent, place, share};
+use snapshot::Bytes;
+
+/// Share of the peak from which on it is worth a word.
+const LEAST_SHARE: f64 = 0.2;
+const MEDIUM_SHARE: f64 = 0.4;
+/// One for the thread that calls, one for that of `backward()`.
+const USUAL: u64 = 2;
+const LEAST_BYTES: Bytes = Bytes(48 << 20);
+
+/// The finding, if libraries hold a good part of the peak.
+pub(crate) fn workspace(outline: &Outline<'_>) -> Option<Finding> {
+    let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
+    let peak = history.allocated_peak;
+    let (mut bytes, mut count, mut kept, mut largest) = (Bytes::ZERO, 0u64, 0, None);
+    let (mut lasting, mut passing) = (Bytes::ZERO, Bytes::ZERO);
+    for (row, life) in history.lives.iter().enumerate() {
+        if outline.categories.of(row) == Category::Workspace && life.is_allocated_at(peak.position) {
+            bytes += life.size;
+            count += 1;
+            if life.freed().is_none() {
+                lasting += life.size;
+                kept += 1;
+            } else {
+                passing += life.size;
+            }
+            if largest.is_none_or(|(size, _)| life.size > size) {
+                largest = Some((life.size, row));
+            }
+        }
+    }
+    let ratio = share(bytes, peak.bytes);
+    let is_usual = kept <= USUAL && passing < LEAST_BYTES;
+    if bytes < LEAST_BYTES || ratio < LEAST_SHARE || is_usual {
+        return None;
+    }
+    let (_, row) = largest?;
+    let site = outline.frame_of_life(row);
+    let line = site.map_or("a line that was not recorded".to_owned(), |frame| place(snapshot, frame));
+    let in_backward = outline.roles.of(history.lives[row].stack).without_python;
+    let trials = trials(outline);
+    let severity = match () {
+        () if (trials > 0 || lasting > passing) && ratio >= MEDIUM_SHARE => Severity::Medium,
+        () => Severity::Low,
+    };
+    let mut finding = Finding::new(
+        Kind::Workspace,
+        severity,
+        format!("library workspaces are {} of the peak", percent(ratio)),
+        format!("{bytes} of the {} peak are workspaces of cuBLAS and cuDNN, not tensors", peak.bytes),
+        bytes,
+    );
+    finding.count = count;
+    finding.site = site;
+    let where_in = if in_backward { "in the backward pass of" } else { "at" };
+    if passing > lasting {
+        finding.details.push(format!(
+            "the largest, {}, is taken {where_in} {line} and given back at once, so only the peak shows it",
+            history.lives[row].size
+        ));
+        if trials > 0 {
+            finding.details.push(format!(
+                "{} were returned to the device right after use: cuDNN tries its algorithms on each new shape \
+                 (`torch.backends.cudnn.benchmark`)",
+                counted(trials, "trial workspace")
+            ));
+        }
+        finding.fix = if trials > 0 {
+            "set `torch.backends.cudnn.benchmark = False`, or keep it and feed few, fixed shapes (pad or bucket), so that \
+             the trials happen once, at the smallest shape first"
+                .to_owned()
+        } else {
+            format!("choose smaller inputs for the convolution {where_in} {line}, or channels-last half precision, whose kernels need less scratch")
+        };
+    } else {
+        finding.details.push(format!(
+            "{} stay for good: cuBLAS keeps one for every thread and stream that multiplies matrices",
+            counted(count, "workspace")
+        ));
+        finding.fix = "multiply on fewer streams, or set `CUBLAS_WORKSPACE_CONFIG=:4096:2` to make each workspace smaller"
+            .to_owned();
+    }
+    if in_backward {
+        finding.caveats.push("inside `backward()` there is no stack: the line is that of the call".to_owned());
+    }
+    finding.evidence = vec![
+        ("event", Value::Count(peak.event() as u64)),
+        ("at_peak", Value::Bytes(bytes)),
+        ("lasting", Value::Bytes(lasting)),
+        ("passing", Value::Bytes(passing)),
+        ("largest", Value::Bytes(history.lives[row].size)),
+        ("trials_returned_to_device", Value::Count(trials)),
+        ("threshold", Value::Ratio(LEAST_SHARE)),
+    ];
+    Some(finding)
+}
+
+/// Workspaces whose segment went back to the device as soon as they were freed.
+pub(crate) fn trials(outline: &Outline<'_>) -> u64 {
+    let history = &outline.device.history;
+    let returned: Vec<usize> =
+        outline.course.segments.iter().filter(|event| !event.reserves).map(|event| event.event).collect();
+    history
+        .lives
+        .iter()
+        .enumerate()
+        .filter(|(row, _)| outline.categories.of(*row) == Category::Workspace)
+        .filter_map(|(_, life)| life.completed())
+        .filter(|completed| returned.binary_search(&(completed + 1)).is_ok())
+        .count() as u64
+}
