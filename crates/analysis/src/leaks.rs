@@ -104,6 +104,12 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster) -> Option<Finding> {
         () if left < HARDLY_EVER => (Severity::Medium, format!("at this pace {} lasts {} more steps", card.name, grouped(left as u64))),
         () => (Severity::Low, format!("at this pace {} would last {} more steps", card.name, grouped(left as u64))),
     };
+    let is_doubtful = is_growing && !memory_grows_with(outline, &cluster.piles);
+    let (severity, reason) = if is_doubtful && severity > Severity::Low {
+        (Severity::Low, "memory as a whole does not grow with it".to_owned())
+    } else {
+        (severity, reason)
+    };
     let per_step = Bytes(pace.round() as u64);
     let rhythm = format!("in {} of {} steps", cluster.rises.len(), steps - since);
     let since_words = if since > 0 { format!(" since step {}", since + 1) } else { String::new() };
@@ -159,6 +165,13 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster) -> Option<Finding> {
     if finding.site.is_none() {
         finding.caveats.push("these blocks were recorded without a stack, so the line is not known".to_owned());
     }
+    if is_doubtful {
+        finding.caveats.push(
+            "the history begins late and older blocks are freed as these are made: this may be a buffer of fixed size that \
+             was full before the recording began"
+                .to_owned(),
+        );
+    }
     if !card.is_known {
         finding.caveats.push(format!("the size of the card is not in the file: {} is the next common size", card.name));
     }
@@ -168,6 +181,26 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster) -> Option<Finding> {
         finding.evidence.push(("steps_until_full", Value::Count(left as u64)));
     }
     Some(finding)
+}
+
+/// Whether the memory as a whole rises with a leak. Where the history is complete every block is accounted for and this
+/// need not be asked; where it begins late, blocks from before may be leaving as fast as new ones come.
+fn memory_grows_with(outline: &Outline<'_>, piles: &[Pile]) -> bool {
+    if outline.device.history.complete {
+        return true;
+    }
+    let third = piles[0].kept.len() / 3;
+    let rise = |at: &dyn Fn(usize) -> u64| {
+        let middle = |from: usize| {
+            let mut values: Vec<u64> = (from..from + third.max(1)).map(at).collect();
+            values.sort_unstable();
+            values[values.len() / 2] as f64
+        };
+        middle(piles[0].kept.len() - third.max(1)) - middle(0)
+    };
+    let allocated = |bound: usize| outline.course.at_bounds[bound].0;
+    let piled = |bound: usize| piles.iter().map(|pile| pile.kept[bound]).sum();
+    rise(&allocated) > 0.4 * rise(&piled)
 }
 
 fn evidence(cluster: &Cluster, lines: &[Line], steps: usize, since: usize) -> Vec<(&'static str, Value)> {

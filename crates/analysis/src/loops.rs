@@ -28,6 +28,8 @@ struct Node {
     depth: u32,
     /// The node at depth 1 above it: one for each thread's entry point.
     root: u32,
+    /// Whether that entry point is a script's own code.
+    in_script: bool,
 }
 
 /// The path without frames.
@@ -38,7 +40,7 @@ const ITSELF: FrameId = FrameId(u32::MAX);
 impl Paths {
     /// The paths through those frames that `keep` wants.
     pub(crate) fn new(snapshot: &Snapshot, keep: impl Fn(FrameId) -> bool) -> Paths {
-        let mut nodes = vec![Node { parent: NOWHERE, level: 0, depth: 0, root: NOWHERE }];
+        let mut nodes = vec![Node { parent: NOWHERE, level: 0, depth: 0, root: NOWHERE, in_script: false }];
         let mut children: FxHashMap<(u32, FrameId), u32> = FxHashMap::default();
         // Threads are told apart by the function that they begin in, whatever line of it they are on.
         let mut roots: FxHashMap<(u32, u32), u32> = FxHashMap::default();
@@ -51,14 +53,16 @@ impl Paths {
                     if node == next {
                         let above = &nodes[at as usize];
                         let (level, depth) = (above.level + 1, above.depth + u32::from(id != ITSELF));
-                        let root = match at {
+                        let (root, in_script) = match at {
                             NOWHERE => {
                                 let frame = snapshot.stacks.frame(id);
-                                *roots.entry((frame.file.0, frame.function.0)).or_insert(next)
+                                let root = *roots.entry((frame.file.0, frame.function.0)).or_insert(next);
+                                let function = snapshot.strings.get(frame.function);
+                                (root, matches!(function, "<module>" | "_run_module_as_main"))
                             }
-                            _ => above.root,
+                            _ => (above.root, above.in_script),
                         };
-                        nodes.push(Node { parent: at, level, depth, root });
+                        nodes.push(Node { parent: at, level, depth, root, in_script });
                     }
                     node
                 };
@@ -171,11 +175,15 @@ pub(crate) fn main_loop(
 /// The line whose visits count the iterations: of the outermost loop that has enough of them and covers most of the
 /// run, the first line that is entered as often as most lines there.
 fn anchor(paths: &Paths, visits: &[Visits], span: impl Fn(&Visits) -> f64) -> Option<u32> {
-    for (fewest, cover) in [(ENOUGH, 0.5), (FEWEST, 0.5), (ENOUGH, 0.2), (FEWEST, 0.2)] {
+    // The main thread first: recomputation in `backward()` and data loaders run the user's code in threads of their own.
+    let tries = [(ENOUGH, 0.5), (FEWEST, 0.5), (ENOUGH, 0.2), (FEWEST, 0.2)];
+    for (in_script, (fewest, cover)) in [true, false].into_iter().flat_map(|main| tries.map(|limits| (main, limits))) {
         let candidates = || {
             (1..visits.len() as u32).filter(|&node| {
                 let visits = &visits[node as usize];
-                visits.count >= fewest && span(visits) >= cover
+                visits.count >= fewest
+                    && span(visits) >= cover
+                    && paths.nodes[node as usize].in_script == in_script
             })
         };
         let Some(depth) = candidates().map(|node| paths.nodes[node as usize].depth).min() else { continue };
