@@ -102,6 +102,9 @@ impl Categories {
 /// What cuBLAS takes once per handle and stream: before Hopper, and from Hopper on.
 const CUBLAS_WORKSPACES: [u64; 2] = [8_519_680, 33_554_432];
 
+/// Events that a temporary may live for: a few operations.
+const SHORT: usize = 48;
+
 /// Sorts every block of `history`.
 pub(crate) fn categories(
     history: &History,
@@ -281,7 +284,9 @@ impl<'a> Sorter<'a> {
         if !role.module && !role.backward && self.is_before_forward(born, begun) {
             return if waits_for_backward || outlives_step { Category::Input } else { Category::Temporary };
         }
-        let is_long = freed.is_none_or(|freed| (freed - born) * 4 > step_ends - self.step_begins(begun));
+        let is_long = freed.is_none_or(|freed| {
+            freed - born > SHORT || (freed - born) * 4 > step_ends - self.step_begins(begun)
+        });
         if waits_for_backward || outlives_step || is_long { Category::Activation } else { Category::Temporary }
     }
 

@@ -8,6 +8,7 @@ use snapshot::{Bytes, FrameId};
 
 /// Share of the later steps that have to return memory and reserve it again.
 const LEAST_STEPS: f64 = 0.15;
+const FEWEST_STEPS: usize = 3;
 const HIGH_TIME: f64 = 0.2;
 
 /// Why the allocator returned segments.
@@ -51,7 +52,7 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
     returning.dedup();
     let later_steps = steps.count() - steps.count() / 5;
     let ratio = returning.len() as f64 / later_steps.max(1) as f64;
-    if returning.len() < 2 || ratio < LEAST_STEPS || mallocs < 2 {
+    if returning.len() < FEWEST_STEPS || ratio < LEAST_STEPS || mallocs < 2 {
         return None;
     }
     let (&reason, _) = reasons.iter().max_by_key(|&(reason, count)| (*count, *reason as u8))?;

@@ -1,6 +1,5 @@
 //! One device of a snapshot, with what every question about it needs.
 
-use crate::live::{Key, Live, live};
 use crate::site::Sites;
 use snapshot::{Action, Bytes, Counters, History, PoolId, Snapshot};
 use std::collections::BTreeMap;
@@ -70,11 +69,6 @@ impl Device<'_> {
                 cursor.total()
             }
         }
-    }
-
-    /// What the program holds once `position` events have happened.
-    pub fn live_at(&self, position: usize, by: Key) -> Live {
-        live(&self.history, &self.sites, position, by)
     }
 }
 

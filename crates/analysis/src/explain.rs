@@ -53,7 +53,7 @@ impl<'a> Outline<'a> {
     /// The line of code behind a stack.
     pub(crate) fn frame_of(&self, stack: StackId) -> Option<FrameId> {
         match self.device.sites.of(stack) {
-            Site::User(frame) | Site::Library(frame) => Some(frame),
+            Site::User(frame) | Site::Library(frame) | Site::Backward(frame) => Some(frame),
             Site::Native | Site::Unknown | Site::Before => None,
         }
     }

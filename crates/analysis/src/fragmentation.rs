@@ -18,9 +18,9 @@ const LINES: usize = 3;
 /// The finding, if the memory that was free when the most was reserved is worth it.
 pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
     let history = &outline.device.history;
-    // Just before the last segment: what had been reserved so far was not good enough.
-    let position = history.reserved_peak.event();
-    let regions = layout(history, &outline.course, position);
+    // Just before the last large segment: what had been reserved so far was not good enough.
+    let growing = last_large_segment(outline);
+    let regions = layout(history, &outline.course, growing);
     let free = free(history, &regions);
     // Never in use at the same time: no arrangement of the blocks would have needed it.
     let (reserved, used) = (history.reserved_peak.bytes, outline.active_peak());
@@ -45,7 +45,7 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
     );
     finding.count = free.pieces;
     finding.site = pins.first().and_then(|pin| pin.frame).or_else(|| growth.last_line);
-    finding.details.extend(request(outline, &free));
+    finding.details.extend(request(outline, growing, &free));
     finding.details.push(parts(&free));
     if !pins.is_empty() {
         let lines: Vec<String> = pins
@@ -73,7 +73,7 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
             .to_owned(),
     };
     finding.evidence = vec![
-        ("event", Value::Count(history.reserved_peak.event() as u64)),
+        ("event", Value::Count(growing as u64)),
         ("reserved", Value::Bytes(history.reserved_peak.bytes)),
         ("active_peak", Value::Bytes(used)),
         ("free_before_last_growth", Value::Bytes(free.total())),
@@ -108,14 +108,22 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// What was asked for when the reserved memory grew to its peak.
-fn request(outline: &Outline<'_>, free: &Free) -> Option<String> {
+/// The event that reserved the last large piece of what is reserved at the peak.
+fn last_large_segment(outline: &Outline<'_>) -> usize {
+    let peak = outline.device.history.reserved_peak;
+    let until_peak = outline.course.segments.iter().take_while(|event| event.event < peak.position);
+    let large = until_peak.filter(|event| event.reserves && event.bytes.0 >= peak.bytes.0 / 100);
+    large.last().map_or(peak.event(), |event| event.event)
+}
+
+/// What was asked for when it had to be reserved.
+fn request(outline: &Outline<'_>, growing: usize, free: &Free) -> Option<String> {
     let history = &outline.device.history;
-    let next = history.lives.partition_point(|life| life.born().is_none_or(|born| born < history.reserved_peak.position));
-    let life = history.lives.get(next).filter(|life| life.born() == Some(history.reserved_peak.position))?;
+    let next = history.lives.partition_point(|life| life.born().is_none_or(|born| born < growing));
+    let life = history.lives.get(next).filter(|life| life.born() == Some(growing + 1))?;
     let line = outline.frame_of_life(next).map(|frame| format!(" at {}", place(outline.device.snapshot, frame)));
     Some(format!(
-        "the last `cudaMalloc` served a request of {}{} while {} lay free in {}, the largest {}",
+        "the last large `cudaMalloc` served a request of {}{} while {} lay free in {}, the largest {}",
         life.requested,
         line.unwrap_or_default(),
         free.total(),
@@ -135,7 +143,7 @@ fn parts(free: &Free) -> String {
     .filter(|(bytes, _)| *bytes >= Bytes(1 << 20))
     .map(|(bytes, what)| format!("{bytes} {what}"))
     .collect();
-    format!("of that {}; rounding takes {} more", listed(&parts), free.rounding)
+    format!("what lay free: {}; rounding inside blocks takes {} more", listed(&parts), free.rounding)
 }
 
 struct Pin {

@@ -100,9 +100,14 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster) -> Option<Finding> {
     let left = card.size.saturating_sub(history.reserved_peak.bytes).0 as f64 / pace.max(1.0);
     let (severity, reason) = match () {
         () if !is_growing => (Severity::Low, "it has stopped growing".to_owned()),
-        () if left < SOON => (Severity::High, format!("at this pace {} is full after {} more steps", card.name, grouped(left as u64))),
-        () if left < HARDLY_EVER => (Severity::Medium, format!("at this pace {} lasts {} more steps", card.name, grouped(left as u64))),
-        () => (Severity::Low, format!("at this pace {} would last {} more steps", card.name, grouped(left as u64))),
+        () => (
+            match left {
+                left if left < SOON => Severity::High,
+                left if left < HARDLY_EVER => Severity::Medium,
+                _ => Severity::Low,
+            },
+            format!("at this pace {} is full after {} more steps", card.name, grouped(left as u64)),
+        ),
     };
     let is_doubtful = is_growing && !memory_grows_with(outline, &cluster.piles);
     let (severity, reason) = if is_doubtful && severity > Severity::Low {
@@ -111,16 +116,20 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster) -> Option<Finding> {
         (severity, reason)
     };
     let per_step = Bytes(pace.round() as u64);
-    let rhythm = format!("in {} of {} steps", cluster.rises.len(), steps - since);
-    let since_words = if since > 0 { format!(" since step {}", since + 1) } else { String::new() };
+    let rhythm = if cluster.rises.len() == steps - since {
+        "every step".to_owned()
+    } else {
+        format!("a step, in {} of {} steps", cluster.rises.len(), steps - since)
+    };
+    let since_words = if since > 1 { format!(" since step {}", since + 1) } else { String::new() };
     let mut finding = Finding::new(
         Kind::Leak,
         severity,
         reason,
         if is_growing {
-            format!("{per_step} every step, {rhythm}{since_words}, still growing")
+            format!("{per_step} {rhythm}{since_words}, still growing")
         } else {
-            format!("{bytes} piled up {rhythm}{since_words} and stayed; it no longer grows")
+            format!("{bytes} piled up in {} steps{since_words} and stayed; it no longer grows", cluster.rises.len())
         },
         bytes,
     );
@@ -130,7 +139,7 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster) -> Option<Finding> {
     let nature = Nature::of(outline, cluster, &lines);
     let each = blocks as f64 / cluster.rises.len().max(1) as f64;
     finding.details.push(format!(
-        "{} each time are never freed: {}",
+        "{} each time stay: {}",
         counted(each.round().max(1.0) as u64, "block"),
         nature.sentence()
     ));
@@ -172,9 +181,6 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster) -> Option<Finding> {
                 .to_owned(),
         );
     }
-    if !card.is_known {
-        finding.caveats.push(format!("the size of the card is not in the file: {} is the next common size", card.name));
-    }
     finding.evidence = evidence(cluster, &lines, steps, since);
     if is_growing {
         finding.evidence.push(("card_bytes", Value::Bytes(card.size)));
@@ -196,7 +202,7 @@ fn memory_grows_with(outline: &Outline<'_>, piles: &[Pile]) -> bool {
             values.sort_unstable();
             values[values.len() / 2] as f64
         };
-        middle(piles[0].kept.len() - third.max(1)) - middle(0)
+        middle(piles[0].kept.len() - third.max(1)) - middle(third)
     };
     let allocated = |bound: usize| outline.course.at_bounds[bound].0;
     let piled = |bound: usize| piles.iter().map(|pile| pile.kept[bound]).sum();
@@ -270,7 +276,6 @@ fn lines(outline: &Outline<'_>, piles: &[Pile]) -> Vec<Line> {
 struct Card {
     size: Bytes,
     name: String,
-    is_known: bool,
 }
 
 impl Card {
@@ -278,10 +283,12 @@ impl Card {
     fn of(outline: &Outline<'_>) -> Card {
         let reserved = outline.device.history.reserved_peak.bytes;
         if !outline.course.ooms.is_empty() {
-            return Card { size: reserved, name: "the memory that it may use".to_owned(), is_known: true };
+            return Card { size: reserved, name: "the memory that it may use".to_owned() };
         }
         let gib = CARDS.iter().copied().find(|&gib| (gib << 30) > reserved.0).unwrap_or(reserved.0.div_ceil(1 << 30) * 2);
-        Card { size: Bytes(gib << 30), name: format!("a {gib} GiB card"), is_known: false }
+        // The size of the card is not in a snapshot.
+        let article = if matches!(gib, 8 | 80) { "an" } else { "a" };
+        Card { size: Bytes(gib << 30), name: format!("{article} {gib} GiB card (the next common size)") }
     }
 }
 

@@ -1,14 +1,18 @@
 //! What is live at one moment, grouped so that a person understands it.
 
-use crate::site::{Site, Sites};
+use crate::categories::Category;
+use crate::explain::Outline;
+use crate::site::Site;
 use rustc_hash::FxHashMap;
-use snapshot::{Bytes, History, StackId};
+use snapshot::{Bytes, Life, StackId};
 
 /// What to group live blocks by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
     /// The line of the user's own code.
     Site,
+    /// What the memory is for.
+    Category,
     /// The whole call stack.
     Stack,
     /// The size of the block.
@@ -20,6 +24,8 @@ pub enum Key {
 pub enum Origin {
     /// The same line.
     Site(Site),
+    /// The same use.
+    Category(Category),
     /// The same stack.
     Stack(StackId),
     /// The same block size.
@@ -76,35 +82,51 @@ pub struct Rest {
     pub count: u64,
 }
 
-/// Groups the blocks that the program holds once `position` events have happened.
-pub fn live(history: &History, sites: &Sites, position: usize, by: Key) -> Live {
-    let mut groups: FxHashMap<Origin, Group> = FxHashMap::default();
-    for life in history.allocated_at(position) {
-        let origin = match by {
-            Key::Site => Origin::Site(match (sites.of(life.stack), life.born()) {
-                (Site::Unknown, None) => Site::Before,
-                (site, _) => site,
-            }),
-            Key::Stack => Origin::Stack(life.stack),
-            Key::Size => Origin::Size(life.size),
-        };
-        let group = groups.entry(origin).or_insert(Group {
-            origin,
-            bytes: Bytes::ZERO,
-            requested: Bytes::ZERO,
-            count: 0,
-            from_before: 0,
-        });
-        group.bytes += life.size;
-        group.requested += life.requested;
-        group.count += 1;
-        group.from_before += u64::from(life.born().is_none());
+impl Outline<'_> {
+    /// Groups the blocks that the program holds once `position` events have happened.
+    pub fn live_at(&self, position: usize, by: Key) -> Live {
+        let mut groups: FxHashMap<Origin, Group> = FxHashMap::default();
+        for (row, life) in self.device.history.lives.iter().enumerate() {
+            if !life.is_allocated_at(position) {
+                continue;
+            }
+            let origin = match by {
+                Key::Site => Origin::Site(self.site_of(row, life)),
+                Key::Category => Origin::Category(self.categories.of(row)),
+                Key::Stack => Origin::Stack(life.stack),
+                Key::Size => Origin::Size(life.size),
+            };
+            let group = groups.entry(origin).or_insert(Group {
+                origin,
+                bytes: Bytes::ZERO,
+                requested: Bytes::ZERO,
+                count: 0,
+                from_before: 0,
+            });
+            group.bytes += life.size;
+            group.requested += life.requested;
+            group.count += 1;
+            group.from_before += u64::from(life.born().is_none());
+        }
+        let mut groups: Vec<Group> = groups.into_values().collect();
+        groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.origin.cmp(&b.origin)));
+        Live {
+            bytes: groups.iter().map(|group| group.bytes).sum(),
+            count: groups.iter().map(|group| group.count).sum(),
+            groups,
+        }
     }
-    let mut groups: Vec<Group> = groups.into_values().collect();
-    groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.origin.cmp(&b.origin)));
-    Live {
-        bytes: groups.iter().map(|group| group.bytes).sum(),
-        count: groups.iter().map(|group| group.count).sum(),
-        groups,
+
+    /// Where a block comes from, as far as its own stack and the calls around it tell.
+    fn site_of(&self, row: usize, life: &Life) -> Site {
+        let site = self.device.sites.of(life.stack);
+        match (site, life.born()) {
+            (Site::Unknown, None) => Site::Before,
+            (Site::Unknown | Site::Native, Some(_)) => {
+                let call = self.backward.call(row).and_then(|call| self.frame_of(call));
+                call.map_or(site, Site::Backward)
+            }
+            _ => site,
+        }
     }
 }

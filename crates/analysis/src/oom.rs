@@ -232,11 +232,13 @@ fn details(
     finding: &mut Finding,
 ) {
     let snapshot = outline.device.snapshot;
-    let held: Vec<String> = Category::ALL
-        .iter()
-        .filter(|&&of| holders.categories[of as usize].0 * 50 >= failure.allocated.0)
-        .map(|&of| format!("{} {}", holders.categories[of as usize], plural(of)))
+    let mut held: Vec<Category> = Category::ALL
+        .into_iter()
+        .filter(|&of| holders.categories[of as usize].0 * 100 >= failure.allocated.0.max(1))
         .collect();
+    held.sort_by_key(|&of| std::cmp::Reverse(holders.categories[of as usize]));
+    let held: Vec<String> =
+        held.iter().map(|&of| format!("{} {}", holders.categories[of as usize], plural(of))).collect();
     finding.details.push(format!("in use at event {}: {}", grouped(failure.event as u64), listed(&held)));
     let lines: Vec<String> = holders
         .lines_of(category)
@@ -330,19 +332,21 @@ fn fix(outline: &Outline<'_>, failure: &Failure, holders: &Holders, category: Ca
         .and_then(|line| line.0)
         .or(failure.line)
         .map_or("the lines above".to_owned(), |frame| place(outline.device.snapshot, frame));
-    let smaller = projection(outline, failure).map(|projection| {
-        let room = failure.usable().saturating_sub(projection.base).0 as f64;
-        let needs = projection.needed.saturating_sub(projection.base).0 as f64;
-        format!("a batch at least {} smaller", percent((1.0 - room / needs.max(1.0)).max(0.01)))
-    });
-    let smaller = smaller.unwrap_or_else(|| "a smaller batch".to_owned());
+    let smaller = match projection(outline, failure) {
+        Some(projection) => {
+            let room = failure.usable().saturating_sub(projection.base).0 as f64;
+            let needs = projection.needed.saturating_sub(projection.base).0 as f64;
+            format!("a batch at least {} smaller", percent((1.0 - room / needs.max(1.0)).max(0.01)))
+        }
+        None => format!("a batch that needs at least {} less", failure.short()),
+    };
     match category {
         Category::Activation | Category::Temporary | Category::Input => {
             let trains = outline.backward.next_after(0).is_some();
             if trains {
-                format!("{smaller} at {line}, or activation checkpointing or autocast there; at least {} must go", failure.short())
+                format!("{smaller} at {line}; or activation checkpointing or autocast there")
             } else {
-                format!("run {line} under `torch.inference_mode()`, or with {smaller}; at least {} must go", failure.short())
+                format!("run {line} under `torch.inference_mode()`, or with {smaller}")
             }
         }
         Category::Optimizer | Category::Gradient | Category::Parameter => format!(

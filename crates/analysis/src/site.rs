@@ -9,6 +9,8 @@ pub enum Site {
     User(FrameId),
     /// Only library code is on the stack; this is its innermost Python frame.
     Library(FrameId),
+    /// Allocated inside the `backward()` that this frame called; the block itself has no Python stack.
+    Backward(FrameId),
     /// The stack has no Python at all (C++ frames only).
     Native,
     /// No stack was recorded. Under `stacks="python"` that is what happens inside `backward()`.

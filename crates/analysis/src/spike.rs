@@ -6,7 +6,8 @@ use crate::finding::{Finding, Kind, Severity, Value};
 use crate::words::{counted, listed, percent, place};
 use crate::workspace::trials;
 use rustc_hash::FxHashMap;
-use snapshot::{Bytes, FrameId};
+use snapshot::{Action, Bytes, FrameId};
+use std::ops::Range;
 
 /// A peak has to be this many times what a step usually needs.
 const LEAST_TIMES: f64 = 1.2;
@@ -134,10 +135,16 @@ fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Findi
         })
         .collect();
     finding.details.push(format!("what a usual step does not have comes from {}", listed(&named)));
-    let events = duration(outline, &spike);
+    let lasts = duration(outline, &spike);
+    let time = |event: usize| {
+        let history = &outline.device.history;
+        snapshot.events.get(history.rows.start + event.min(history.len() - 1)).time_us
+    };
+    let lasts_us = (time(lasts.end) - time(lasts.start)).max(0) as u64;
     finding.details.push(format!(
-        "it lasts {}; without it the run would need {}, {} less",
-        counted(events as u64, "event"),
+        "it lasts {} ({:.1} ms); without it the run would need {}, {} less",
+        counted(lasts.len() as u64, "event"),
+        lasts_us as f64 / 1e3,
         spike.usual,
         percent(spike.extra.0 as f64 / spike.highest.0.max(1) as f64)
     ));
@@ -150,7 +157,8 @@ fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Findi
         ("times", Value::Ratio(spike.times)),
         ("steps", Value::List(spike.steps.iter().take(32).map(|&step| Value::Count(step as u64)).collect())),
         ("before_first_step", Value::Flag(spike.in_setup)),
-        ("lasts_events", Value::Count(events as u64)),
+        ("lasts_events", Value::Count(lasts.len() as u64)),
+        ("lasts_us", Value::Count(lasts_us)),
         (
             "lines",
             Value::List(
@@ -171,29 +179,33 @@ fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Findi
     finding
 }
 
-/// For how many events around the peak more than half of the extra memory is held.
-fn duration(outline: &Outline<'_>, spike: &Spike) -> usize {
-    let history = &outline.device.history;
-    let (mut begin, mut end) = (spike.position, spike.position);
-    // The blocks that make the difference, from the birth of the one in the middle to its death.
-    let mut held: Vec<(u64, usize, usize)> = history
-        .lives
-        .iter()
-        .filter(|life| life.is_allocated_at(spike.position))
-        .map(|life| (life.size.0, life.born().unwrap_or(0), life.freed().unwrap_or(history.len())))
-        .filter(|&(_, born, freed)| freed - born < history.len() / 2)
-        .collect();
-    held.sort_unstable_by_key(|&(_, born, _)| std::cmp::Reverse(born));
-    let mut sum = 0;
-    for (bytes, born, freed) in held {
-        sum += bytes;
-        begin = begin.min(born);
-        end = end.max(freed.min(spike.position + (spike.position - born) + 1));
-        if sum * 2 >= spike.extra.0 {
-            break;
+/// The events around the peak during which more than half of the extra memory is held.
+fn duration(outline: &Outline<'_>, spike: &Spike) -> Range<usize> {
+    let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
+    let near = spike.highest.0 - spike.extra.0 / 2;
+    // What an event adds to the allocated bytes.
+    let change = |event: usize| {
+        let action = snapshot.events.get(history.rows.start + event).action;
+        let life = history.life_of(event, action).map(|row| &history.lives[row]);
+        match life {
+            Some(life) if action == Action::Alloc => life.size.0 as i64,
+            Some(life) if life.freed() == Some(event) => -(life.size.0 as i64),
+            _ => 0,
         }
+    };
+    let held: Bytes = history.allocated_at(spike.position).map(|life| life.size).sum();
+    let (mut begin, mut end) = (spike.position, spike.position);
+    let mut now = held.0 as i64;
+    while begin > 0 && now > near as i64 {
+        begin -= 1;
+        now -= change(begin);
     }
-    end - begin
+    now = held.0 as i64;
+    while end < history.len() && now > near as i64 {
+        now += change(end);
+        end += 1;
+    }
+    begin..end
 }
 
 /// Advice that fits what the spike is made of.

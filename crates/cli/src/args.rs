@@ -1,6 +1,6 @@
 //! The arguments of every command, with their help.
 
-use analysis::{Key, Moment};
+use analysis::{Key, Moment, Severity};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::path::PathBuf;
@@ -39,8 +39,10 @@ pub(crate) enum Color {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// What fills the GPU's memory, and where it comes from
+    /// What is wrong with a run's memory, which line to change, and what fills it
     Report(ReportArgs),
+    /// What has changed from one run to another
+    Diff(DiffArgs),
     /// The events, blocks, segments, frames and stacks as tables for other tools
     Export(ExportArgs),
     /// A completion script for your shell
@@ -64,7 +66,9 @@ Examples:
   oomph report --at end --by stack a.pickle    what is left at the end, by whole call stack
   oomph report --at 1200 --top 30 a.pickle     what was live just after event 1,200
   oomph report --summary a.pickle              the table of torch.cuda.memory_summary()
-  oomph report --json ranks/*.pickle | jq .    for programs")]
+  oomph report ranks/                          the ranks of one job: which peaks, and why
+  oomph report --fail-on high a.pickle         exit code 1 if something serious was found
+  oomph report --json a.pickle | jq .          for programs")]
 pub(crate) struct ReportArgs {
     #[arg(required = true, value_name = "INPUT", help = INPUT_HELP)]
     pub(crate) inputs: Vec<PathBuf>,
@@ -78,12 +82,61 @@ pub(crate) struct ReportArgs {
     pub(crate) by: By,
 
     /// How many groups to show; the rest is summed
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) top: usize,
+
+    /// Exit with 1 if a finding is at least this severe
+    #[arg(long, value_enum, value_name = "SEVERITY")]
+    pub(crate) fail_on: Option<FailOn>,
 
     /// Print the table of `torch.cuda.memory_summary()`, recomputed from the file
     #[arg(long, conflicts_with_all = ["at", "by", "top"])]
     pub(crate) summary: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How severe a finding has to be to fail.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FailOn {
+    /// Any finding
+    Low,
+    /// Findings worth changing something for
+    Medium,
+    /// Findings that end the run, or will
+    High,
+}
+
+impl From<FailOn> for Severity {
+    fn from(limit: FailOn) -> Severity {
+        match limit {
+            FailOn::Low => Severity::Low,
+            FailOn::Medium => Severity::Medium,
+            FailOn::High => Severity::High,
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  oomph diff before.pickle after.pickle        did the change help, and where
+  oomph diff monday/ tuesday/                  two folders with the same ranks
+  oomph diff --json a.pickle b.pickle | jq .pairs[0].findings")]
+pub(crate) struct DiffArgs {
+    /// The run to compare with: a snapshot, or a folder of ranks
+    #[arg(value_name = "BEFORE")]
+    pub(crate) before: PathBuf,
+
+    /// The run to look at
+    #[arg(value_name = "AFTER")]
+    pub(crate) after: PathBuf,
+
+    /// How many lines to show; the rest is summed
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) top: usize,
 
     /// Print JSON
     #[arg(long)]
@@ -95,6 +148,8 @@ pub(crate) struct ReportArgs {
 pub(crate) enum By {
     /// The line of your own code
     Site,
+    /// What it is for: parameter, gradient, optimizer, activation, …
+    Category,
     /// The whole call stack
     Stack,
     /// The size of the block
@@ -105,6 +160,7 @@ impl From<By> for Key {
     fn from(by: By) -> Key {
         match by {
             By::Site => Key::Site,
+            By::Category => Key::Category,
             By::Stack => Key::Stack,
             By::Size => Key::Size,
         }

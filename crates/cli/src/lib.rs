@@ -8,6 +8,7 @@ mod commands;
 mod export;
 mod huge_pages;
 mod inputs;
+mod source;
 mod terminal;
 
 pub use huge_pages::HugePages;
@@ -32,6 +33,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut terminal = Terminal::new(cli.color);
     let result = match &cli.command {
         Command::Report(args) => commands::report::run(args, &mut terminal),
+        Command::Diff(args) => commands::diff::run(args, &mut terminal),
         Command::Export(args) => commands::export::run(args, &mut terminal),
         Command::Completions(args) => commands::generate::completions(args, &mut terminal),
         Command::Man(args) => commands::generate::man(args, &mut terminal),

@@ -8,7 +8,11 @@ pub(crate) struct Terminal {
     out: BufWriter<StdoutLock<'static>>,
     color: bool,
     error_color: bool,
+    width: usize,
 }
+
+/// Columns of text that goes into a file or a pipe.
+const WIDTH: usize = 100;
 
 /// How a piece of text should look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,6 +21,7 @@ pub(crate) enum Style {
     Dim,
     Red,
     Yellow,
+    Green,
     Cyan,
 }
 
@@ -27,6 +32,7 @@ impl Style {
             Style::Dim => "2",
             Style::Red => "1;31",
             Style::Yellow => "33",
+            Style::Green => "32",
             Style::Cyan => "36",
         }
     }
@@ -46,6 +52,7 @@ impl Terminal {
         Terminal {
             color: wanted(io::stdout().is_terminal()),
             error_color: wanted(io::stderr().is_terminal()),
+            width: terminal_size::terminal_size_of(io::stdout()).map_or(WIDTH, |(width, _)| usize::from(width.0).clamp(40, 120)),
             out: BufWriter::new(io::stdout().lock()),
         }
     }
@@ -53,6 +60,11 @@ impl Terminal {
     /// The stream for data.
     pub(crate) fn out(&mut self) -> &mut impl Write {
         &mut self.out
+    }
+
+    /// Columns for running text.
+    pub(crate) fn width(&self) -> usize {
+        self.width
     }
 
     /// `text` in `style`, where stdout shows colour.

@@ -1,6 +1,6 @@
 //! `oomph export`: the tables of a snapshot, for other tools.
 
-use super::report_text::grouped;
+use analysis::words::grouped;
 use crate::args::ExportArgs;
 use crate::export::{self, Output};
 use crate::inputs;

@@ -1,7 +1,10 @@
 //! One file per command: load, one call, output.
 
+pub(crate) mod diff;
 pub(crate) mod export;
+mod findings_text;
 pub(crate) mod generate;
+mod ranks;
 pub(crate) mod report;
 mod report_json;
 mod report_text;

@@ -1,36 +1,73 @@
-//! `oomph report`: what fills memory, and where it comes from.
+//! `oomph report`: what is wrong, what fills memory, and where it comes from.
 
-use super::{report_json, report_text, summary};
+use super::{ranks, report_json, report_text, summary};
 use crate::args::ReportArgs;
 use crate::inputs;
 use crate::terminal::{Failure, Terminal};
-use analysis::{Device, Moment};
+use analysis::{Device, Finding, Moment, Outline, Portrait};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let files = inputs::expand(&args.inputs)?;
     let mut json = args.json.then(report_json::Document::new);
-    for (place, file) in files.iter().enumerate() {
+    let mut portraits: Vec<Portrait> = Vec::new();
+    let is_ranks = files.len() > 1;
+    for file in &files {
         let input = inputs::load(file, terminal)?;
         let devices = analysis::devices(&input.snapshot);
         for device in &devices {
             check_moment(args.at, device, &input.name)?;
         }
+        if args.summary && json.is_none() {
+            summary::print(&devices, terminal)?;
+            continue;
+        }
+        let answers: Vec<Answer<'_>> = devices.iter().map(Answer::new).collect();
+        portraits.extend(answers.iter().map(|answer| answer.portrait(&input.name)));
         match &mut json {
-            Some(document) => document.add(&input.name, &devices, args, &input.snapshot),
-            None if args.summary => summary::print(&devices, terminal)?,
-            None => {
-                if place > 0 {
-                    report_text::separator(terminal)?;
-                }
-                report_text::print(&input, &devices, args, terminal)?;
-            }
+            Some(document) => document.add(&input.name, &answers, args, &input.snapshot),
+            None if !is_ranks => report_text::print(&input, &answers, args, terminal)?,
+            None => {}
         }
     }
-    if let Some(document) = json {
-        document.print(terminal)?;
+    match json {
+        Some(document) => document.print(&portraits, terminal)?,
+        None if is_ranks && !args.summary => ranks::print(&portraits, terminal)?,
+        None => {}
     }
-    Ok(ExitCode::SUCCESS)
+    let worst = portraits.iter().flat_map(|portrait| &portrait.remarks).map(|remark| remark.severity).max();
+    let fails = args.fail_on.is_some_and(|limit| worst >= Some(limit.into()));
+    Ok(ExitCode::from(u8::from(fails)))
+}
+
+/// One device with everything that is said about it.
+pub(super) struct Answer<'a> {
+    pub(super) outline: Outline<'a>,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl<'a> Answer<'a> {
+    pub(super) fn new(device: &'a Device<'a>) -> Answer<'a> {
+        let outline = Outline::new(device);
+        let findings = analysis::findings(&outline);
+        Answer { outline, findings }
+    }
+
+    pub(super) fn portrait(&self, name: &str) -> Portrait {
+        Portrait::new(name, &self.outline, &self.findings)
+    }
+}
+
+/// The portraits of every device of some inputs; nothing of the snapshots stays in memory.
+pub(super) fn portraits(files: &[PathBuf], terminal: &Terminal) -> anyhow::Result<Vec<Portrait>> {
+    let mut portraits = Vec::new();
+    for file in inputs::expand(files)? {
+        let input = inputs::load(&file, terminal)?;
+        let devices = analysis::devices(&input.snapshot);
+        portraits.extend(devices.iter().map(|device| Answer::new(device).portrait(&input.name)));
+    }
+    Ok(portraits)
 }
 
 /// Asking for a moment that never was is a mistake worth a word, not an empty table.

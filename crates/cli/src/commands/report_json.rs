@@ -1,11 +1,12 @@
 //! The JSON of `oomph report --json`: public and versioned. Fields may be added, none renamed.
 
+use super::report::Answer;
 use crate::args::ReportArgs;
 use crate::terminal::Terminal;
-use analysis::{Device, Group, Key, Moment, Origin, Site};
+use analysis::{ByCategory, Category, Change, Device, Finding, Group, Key, Moment, Origin, Outline, Place, Portrait, Site};
 use serde::Serialize;
-use serde_json::{Map, Value};
-use snapshot::{Counters, FrameId, Metric, PoolClass, Snapshot};
+use serde_json::{Map, Value, json};
+use snapshot::{Counters, FrameId, Metric, PoolClass, Snapshot, StackId};
 use std::io::Write;
 
 /// The document: one entry per input, one per device in it.
@@ -13,6 +14,45 @@ use std::io::Write;
 pub(super) struct Document {
     version: u32,
     inputs: Vec<InputReport>,
+    /// What sets several inputs apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ranks: Option<RanksReport>,
+}
+
+/// The ranks of one job: every device of every input, in order.
+#[derive(Serialize)]
+struct RanksReport {
+    count: usize,
+    peaks: Vec<u64>,
+    highest: usize,
+    compared_with: usize,
+    /// What the highest holds at its peak beyond the other.
+    sites: Vec<ChangeReport>,
+    categories: Map<String, Value>,
+}
+
+/// What one line holds on two sides.
+#[derive(Serialize)]
+pub(super) struct ChangeReport {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<SiteReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moved_from: Option<u32>,
+    in_backward: bool,
+    before: u64,
+    after: u64,
+}
+
+impl From<&Change> for ChangeReport {
+    fn from(change: &Change) -> ChangeReport {
+        ChangeReport {
+            site: change.place.as_ref().map(place_report),
+            moved_from: change.moved_from,
+            in_backward: change.in_backward,
+            before: change.before.0,
+            after: change.after.0,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -42,8 +82,13 @@ struct DeviceReport {
     allocated: PeakReport,
     reserved: PeakReport,
     steps: StepsReport,
-    categories: Categories,
-    findings: Vec<Value>,
+    /// The most that each category held at one time, in bytes asked for.
+    categories: Map<String, Value>,
+    categories_confidence: &'static str,
+    categories_reason: &'static str,
+    /// What each category held at the peak, in bytes taken: they add up to `allocated.peak`.
+    categories_at_peak: Map<String, Value>,
+    findings: Vec<FindingReport>,
     counters: CountersAt,
     live: LiveReport,
     streams_and_pools: Vec<PoolReport>,
@@ -64,19 +109,29 @@ struct PeakReport {
 struct StepsReport {
     count: usize,
     source: &'static str,
+    confidence: &'static str,
+    /// The event with which each step begins, and the end of the last.
+    bounds: Vec<usize>,
 }
 
-/// Bytes at the peak; until categories can be told apart, all of it is unknown.
-#[derive(Serialize, Default)]
-struct Categories {
-    parameter: u64,
-    gradient: u64,
-    optimizer: u64,
-    activation: u64,
-    input: u64,
-    temporary: u64,
-    workspace: u64,
-    unknown: u64,
+#[derive(Serialize)]
+struct FindingReport {
+    kind: &'static str,
+    severity: &'static str,
+    severity_reason: String,
+    summary: String,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_per_step: Option<u64>,
+    count: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<SiteReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
+    details: Vec<String>,
+    evidence: Map<String, Value>,
+    fix: String,
+    caveats: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -125,14 +180,16 @@ struct GroupReport {
     count: u64,
     /// How many of the blocks were allocated before the history begins.
     before_history: u64,
-    /// `user`, `library` (no line of your own on the stack), `native` (C++ only), `unknown` (no stack)
-    /// or `before` (no stack, from before the history begins).
+    /// `user`, `library` (no line of your own on the stack), `backward` (inside the `backward()` called there), `native`
+    /// (C++ only), `unknown` (no stack) or `before` (no stack, from before the history begins).
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<SiteReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stack: Option<Vec<SiteReport>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    category: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
 }
@@ -145,7 +202,7 @@ struct RestReport {
 }
 
 #[derive(Serialize)]
-struct SiteReport {
+pub(super) struct SiteReport {
     file: String,
     line: u32,
     function: String,
@@ -163,10 +220,10 @@ struct PoolReport {
 
 impl Document {
     pub(super) fn new() -> Document {
-        Document { version: 1, inputs: Vec::new() }
+        Document { version: 1, inputs: Vec::new(), ranks: None }
     }
 
-    pub(super) fn add(&mut self, name: &str, devices: &[Device<'_>], args: &ReportArgs, snapshot: &Snapshot) {
+    pub(super) fn add(&mut self, name: &str, answers: &[Answer<'_>], args: &ReportArgs, snapshot: &Snapshot) {
         let text = |id| snapshot.strings.get(id);
         let settings = &snapshot.settings;
         let values = settings
@@ -181,17 +238,33 @@ impl Document {
             file: name.to_owned(),
             torch: snapshot.torch.to_string(),
             settings: SettingsReport { recorded: settings.recorded, conf: settings.conf.clone(), values },
-            devices: devices.iter().map(|device| report(device, args)).collect(),
+            devices: answers.iter().map(|answer| report(answer, args)).collect(),
         });
     }
 
-    pub(super) fn print(&self, terminal: &mut Terminal) -> anyhow::Result<()> {
-        serde_json::to_writer_pretty(terminal.out(), self)?;
+    /// Prints it; several inputs are compared as ranks.
+    pub(super) fn print(mut self, portraits: &[Portrait], terminal: &mut Terminal) -> anyhow::Result<()> {
+        if self.inputs.len() > 1 {
+            self.ranks = analysis::skew(portraits).map(|skew| RanksReport {
+                count: portraits.len(),
+                peaks: portraits.iter().map(|rank| rank.allocated.0.0).collect(),
+                highest: skew.highest,
+                compared_with: skew.middle,
+                sites: skew.changes.iter().take(16).map(ChangeReport::from).collect(),
+                categories: skew.categories.iter().map(|(of, by)| (of.name().to_owned(), (*by).into())).collect(),
+            });
+        }
+        serde_json::to_writer_pretty(terminal.out(), &self)?;
         Ok(writeln!(terminal.out())?)
     }
 }
 
-fn report(device: &Device<'_>, args: &ReportArgs) -> DeviceReport {
+fn by_category(held: &ByCategory) -> Map<String, Value> {
+    Category::ALL.iter().map(|&of| (of.name().to_owned(), held.get(of).0.into())).collect()
+}
+
+fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
+    let (outline, device) = (&answer.outline, answer.outline.device);
     let history = &device.history;
     let events = &device.snapshot.events;
     DeviceReport {
@@ -214,11 +287,19 @@ fn report(device: &Device<'_>, args: &ReportArgs) -> DeviceReport {
             peak_event: history.reserved_peak.event(),
             end: history.end.reserved.0,
         },
-        steps: StepsReport { count: 0, source: "none" },
-        categories: Categories { unknown: history.allocated_peak.bytes.0, ..Categories::default() },
-        findings: Vec::new(),
+        steps: StepsReport {
+            count: outline.steps.count(),
+            source: outline.steps.source.name(),
+            confidence: outline.steps.confidence.name(),
+            bounds: outline.steps.bounds.clone(),
+        },
+        categories: by_category(&outline.course.most),
+        categories_confidence: outline.categories.confidence.name(),
+        categories_reason: outline.categories.reason,
+        categories_at_peak: by_category(&outline.categories.at(history, history.allocated_peak.position)),
+        findings: answer.findings.iter().map(|finding| finding_report(device.snapshot, finding)).collect(),
         counters: CountersAt { peak: history.allocated_peak.counters.into(), end: history.end.into() },
-        live: live(device, args),
+        live: live(outline, args),
         streams_and_pools: pools(device),
         ooms: history.stats.ooms,
         stats: args.summary.then(|| stats(device)),
@@ -226,9 +307,50 @@ fn report(device: &Device<'_>, args: &ReportArgs) -> DeviceReport {
     }
 }
 
-fn live(device: &Device<'_>, args: &ReportArgs) -> LiveReport {
+fn finding_report(snapshot: &Snapshot, finding: &Finding) -> FindingReport {
+    FindingReport {
+        kind: finding.kind.name(),
+        severity: finding.severity.name(),
+        severity_reason: finding.reason.clone(),
+        summary: finding.summary.clone(),
+        bytes: finding.bytes.0,
+        bytes_per_step: finding.bytes_per_step.map(|bytes| bytes.0),
+        count: finding.count,
+        site: finding.site.map(|frame| site_report(snapshot, frame)),
+        cause: finding.cause.map(|cause| cause.name()),
+        details: finding.details.clone(),
+        evidence: record(snapshot, &finding.evidence),
+        fix: finding.fix.clone(),
+        caveats: finding.caveats.clone(),
+    }
+}
+
+fn record(snapshot: &Snapshot, values: &[(&'static str, analysis::Value)]) -> Map<String, Value> {
+    values.iter().map(|(name, value)| ((*name).to_owned(), evidence(snapshot, value))).collect()
+}
+
+fn evidence(snapshot: &Snapshot, value: &analysis::Value) -> Value {
+    match value {
+        analysis::Value::Bytes(bytes) => bytes.0.into(),
+        analysis::Value::Count(count) => (*count).into(),
+        analysis::Value::Ratio(ratio) => json!((ratio * 1e4).round() / 1e4),
+        analysis::Value::Text(text) => text.clone().into(),
+        analysis::Value::Flag(flag) => (*flag).into(),
+        analysis::Value::Site(frame) => json!(site_report(snapshot, *frame)),
+        analysis::Value::Stack(stack) => json!(stack_report(snapshot, *stack)),
+        analysis::Value::List(values) => values.iter().map(|value| evidence(snapshot, value)).collect(),
+        analysis::Value::Record(values) => record(snapshot, values).into(),
+    }
+}
+
+fn stack_report(snapshot: &Snapshot, stack: StackId) -> Vec<SiteReport> {
+    snapshot.stacks.frames(stack).iter().map(|&frame| site_report(snapshot, frame)).collect()
+}
+
+fn live(outline: &Outline<'_>, args: &ReportArgs) -> LiveReport {
+    let device = outline.device;
     let position = device.position_of(args.at).unwrap_or(device.history.len());
-    let live = device.live_at(position, args.by.into());
+    let live = outline.live_at(position, args.by.into());
     let (shown, rest) = live.top(args.top);
     LiveReport {
         at: match args.at {
@@ -240,6 +362,7 @@ fn live(device: &Device<'_>, args: &ReportArgs) -> LiveReport {
         event: position.saturating_sub(1),
         by: match args.by.into() {
             Key::Site => "site",
+            Key::Category => "category",
             Key::Stack => "stack",
             Key::Size => "size",
         },
@@ -259,6 +382,7 @@ fn group_report(snapshot: &Snapshot, group: &Group) -> GroupReport {
         origin: None,
         site: None,
         stack: None,
+        category: None,
         size: None,
     };
     match group.origin {
@@ -266,6 +390,7 @@ fn group_report(snapshot: &Snapshot, group: &Group) -> GroupReport {
             let (origin, frame) = match site {
                 Site::User(frame) => ("user", Some(frame)),
                 Site::Library(frame) => ("library", Some(frame)),
+                Site::Backward(frame) => ("backward", Some(frame)),
                 Site::Native => ("native", None),
                 Site::Unknown => ("unknown", None),
                 Site::Before => ("before", None),
@@ -273,22 +398,19 @@ fn group_report(snapshot: &Snapshot, group: &Group) -> GroupReport {
             report.origin = Some(origin);
             report.site = frame.map(|frame| site_report(snapshot, frame));
         }
-        Origin::Stack(stack) => {
-            let frames = snapshot.stacks.frames(stack);
-            report.stack = Some(frames.iter().map(|&frame| site_report(snapshot, frame)).collect());
-        }
+        Origin::Category(category) => report.category = Some(category.name()),
+        Origin::Stack(stack) => report.stack = Some(stack_report(snapshot, stack)),
         Origin::Size(size) => report.size = Some(size.0),
     }
     report
 }
 
 fn site_report(snapshot: &Snapshot, frame: FrameId) -> SiteReport {
-    let frame = snapshot.stacks.frame(frame);
-    SiteReport {
-        file: snapshot.strings.get(frame.file).to_owned(),
-        line: frame.line,
-        function: snapshot.strings.get(frame.function).to_owned(),
-    }
+    place_report(&Place::of(snapshot, frame))
+}
+
+pub(super) fn place_report(place: &Place) -> SiteReport {
+    SiteReport { file: place.file.clone(), line: place.line, function: place.function.clone() }
 }
 
 /// The end of the history by stream, pool and kind of segment.

@@ -1,69 +1,76 @@
 //! The first screen of `oomph report`, for people.
 
+use super::findings_text;
+use super::ranks::signed;
+use super::report::Answer;
 use crate::args::ReportArgs;
 use crate::inputs::Input;
 use crate::terminal::{Style, Terminal};
-use analysis::{Device, Group, Key, Live, Moment, Origin, Rest, Site};
-use snapshot::{Bytes, FrameId, PoolId, Snapshot};
+use analysis::words::{counted, grouped, percent, place};
+use analysis::{Category, Change, Device, Group, Key, Live, Moment, Origin, Outline, Rest, Site};
+use snapshot::{Bytes, FrameId, Snapshot};
 use std::io::Write;
-use std::path::Path;
 
 /// Columns of the picture of the course.
 const COURSE: usize = 64;
 
-/// Between two inputs.
-pub(super) fn separator(terminal: &mut Terminal) -> anyhow::Result<()> {
-    Ok(writeln!(terminal.out())?)
-}
-
 /// Prints the report of one input.
 pub(super) fn print(
     input: &Input,
-    devices: &[Device<'_>],
+    answers: &[Answer<'_>],
     args: &ReportArgs,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
-    if devices.is_empty() {
+    if answers.is_empty() {
         let name = terminal.paint(Style::Bold, &input.name);
         writeln!(terminal.out(), "{name} · {}", input.snapshot.torch)?;
         writeln!(terminal.out(), "\n nothing was allocated and no event was recorded")?;
         return Ok(());
     }
-    for (place, device) in devices.iter().enumerate() {
+    for (place, Answer { outline, findings }) in answers.iter().enumerate() {
         if place > 0 {
-            separator(terminal)?;
+            writeln!(terminal.out())?;
         }
-        header(input, device, terminal)?;
-        totals(device, terminal)?;
-        ooms(device, terminal)?;
-        live(device, args, terminal)?;
-        pools(device, terminal)?;
-        notes(device, terminal)?;
+        header(input, outline, terminal)?;
+        findings_text::print(outline, findings, terminal)?;
+        totals(outline, terminal)?;
+        categories(outline, terminal)?;
+        live(outline, args, terminal)?;
+        if !outline.device.history.is_empty() {
+            findings_text::nothing_else(outline, findings, terminal)?;
+        }
+        notes(outline.device, terminal)?;
     }
     next(args, terminal)
 }
 
-fn header(input: &Input, device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let history = &device.history;
+fn header(input: &Input, outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let history = &outline.device.history;
     let completeness = match (history.is_empty(), history.complete) {
         (true, _) => "no history".to_owned(),
         (false, true) => format!("{} events, complete", grouped(history.len() as u64)),
         (false, false) => format!("{} events, truncated", grouped(history.len() as u64)),
     };
+    let steps = match outline.steps.count() {
+        0 => String::new(),
+        count => format!(" · {} ({})", counted(count as u64, "step"), outline.steps.source.name()),
+    };
     let name = terminal.paint(Style::Bold, &input.name);
-    writeln!(terminal.out(), "{name} · GPU {} · {} · {completeness}", history.device, input.snapshot.torch)?;
+    let torch = &input.snapshot.torch;
+    writeln!(terminal.out(), "{name} · GPU {} · {torch} · {completeness}{steps}", history.device)?;
     Ok(())
 }
 
-fn totals(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let history = &device.history;
+fn totals(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let history = &outline.device.history;
     let (peak, end) = (history.allocated_peak, history.end);
     writeln!(terminal.out())?;
     if !history.is_empty() {
         let when = match peak.position {
             0 => "before the first event".to_owned(),
             position => {
-                format!("event {} of {}", grouped(position as u64 - 1), grouped(history.len() as u64))
+                let step = outline.steps.of_event(position - 1).map(|step| format!(", step {}", step + 1));
+                format!("event {}{}", grouped(position as u64 - 1), step.unwrap_or_default())
             }
         };
         let label = terminal.paint(Style::Bold, "peak");
@@ -105,25 +112,46 @@ fn course(samples: &[Bytes]) -> String {
         .collect()
 }
 
-fn ooms(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let Some(position) = device.position_of(Moment::Oom) else { return Ok(()) };
-    let (index, count) = (position - 1, device.history.stats.ooms);
-    let event = device.snapshot.events.get(device.history.rows.start + index);
-    let label = terminal.paint(Style::Red, "OOM");
-    let times = if count == 1 { "once".to_owned() } else { format!("{} times", grouped(count)) };
-    writeln!(
-        terminal.out(),
-        "\n {label} {times}; the last, event {}, asked for {} while the device had {} free",
-        grouped(index as u64),
-        event.size,
-        Bytes(event.addr)
-    )?;
+
+/// What the peak is made of.
+fn categories(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    const WIDTH: usize = 20;
+    let peak = outline.device.history.allocated_peak;
+    let held = outline.categories.at(&outline.device.history, peak.position);
+    let mut parts: Vec<(Category, Bytes)> = Category::ALL.iter().map(|&of| (of, held.get(of))).collect();
+    parts.retain(|(_, bytes)| bytes.0 * 100 >= peak.bytes.0.max(1));
+    parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let Some(&(first, bytes)) = parts.first() else { return Ok(()) };
+    let others: Vec<String> = parts[1..].iter().map(|(of, bytes)| format!("{} {bytes}", of.name())).collect();
+    let text = format!("{} {bytes} {}  {}", first.name(), bar(bytes, peak.bytes, WIDTH), others.join(" · "));
+    findings_text::paragraph("   ", "   ", &text, None, terminal)
+}
+
+/// A bar of up to `width` characters.
+pub(super) fn bar(part: Bytes, whole: Bytes, width: usize) -> String {
+    let full = (part.0 as f64 / whole.0.max(1) as f64 * width as f64).round() as usize;
+    format!("{}{}", "█".repeat(full.min(width)), "░".repeat(width - full.min(width)))
+}
+
+/// What one line holds now and held before.
+pub(super) fn change_line(change: &Change, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let place = match &change.place {
+        Some(place) => {
+            let inside = if change.in_backward { ", inside backward()" } else { "" };
+            let moved = change.moved_from.map(|line| format!(" (was line {line})")).unwrap_or_default();
+            format!("{}  {}{inside}{moved}", place.short(), shortened(&place.function, 40))
+        }
+        None => "(no stack)".to_owned(),
+    };
+    let by = terminal.paint(Style::Bold, &format!("{:>10}", signed(change.by())));
+    writeln!(terminal.out(), "   {by}  {place}  {} → {}", change.before, change.after)?;
     Ok(())
 }
 
-fn live(device: &Device<'_>, args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn live(outline: &Outline<'_>, args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let device = outline.device;
     let Some(position) = device.position_of(args.at) else { return Ok(()) };
-    let live = device.live_at(position, args.by.into());
+    let live = outline.live_at(position, args.by.into());
     let moment = match args.at {
         Moment::Peak if !device.history.is_empty() => "at the peak".to_owned(),
         Moment::Peak | Moment::End => "at the end".to_owned(),
@@ -132,15 +160,16 @@ fn live(device: &Device<'_>, args: &ReportArgs, terminal: &mut Terminal) -> anyh
     };
     let (key, plural) = match args.by.into() {
         Key::Site => ("line", "lines"),
+        Key::Category => ("use", "uses"),
         Key::Stack => ("call stack", "call stacks"),
         Key::Size => ("block size", "block sizes"),
     };
     let title = terminal.paint(Style::Bold, &format!("live {moment}, by {key}"));
-    writeln!(terminal.out(), "\n {title}  {} in {}", live.bytes, blocks(live.count))?;
+    writeln!(terminal.out(), "\n {title}  {} in {}", live.bytes, counted(live.count, "block"))?;
     let (shown, rest) = live.top(args.top);
     match args.by.into() {
         Key::Stack => stacks(device, shown, &live, terminal)?,
-        Key::Site | Key::Size => table(device.snapshot, shown, &live, terminal)?,
+        Key::Site | Key::Category | Key::Size => table(device.snapshot, shown, &live, terminal)?,
     }
     if rest.groups > 0 {
         let Rest { groups, bytes, count } = rest;
@@ -148,7 +177,7 @@ fn live(device: &Device<'_>, args: &ReportArgs, terminal: &mut Terminal) -> anyh
             "     and {} more {}: {bytes} in {}",
             grouped(groups),
             if groups == 1 { key } else { plural },
-            blocks(count)
+            counted(count, "block")
         );
         let text = terminal.paint(Style::Dim, &text);
         writeln!(terminal.out(), "{text}")?;
@@ -170,7 +199,7 @@ fn table(snapshot: &Snapshot, groups: &[Group], live: &Live, terminal: &mut Term
             place + 1,
             group.bytes.to_string(),
             share(group.bytes, live.bytes),
-            blocks(group.count)
+            counted(group.count, "block")
         )?;
     }
     Ok(())
@@ -180,7 +209,7 @@ fn stacks(device: &Device<'_>, groups: &[Group], live: &Live, terminal: &mut Ter
     for (place, group) in groups.iter().enumerate() {
         let bytes = terminal.paint(Style::Bold, &group.bytes.to_string());
         let share = share(group.bytes, live.bytes);
-        writeln!(terminal.out(), " {:>3}  {bytes}  {share}  {}", place + 1, blocks(group.count))?;
+        writeln!(terminal.out(), " {:>3}  {bytes}  {share}  {}", place + 1, counted(group.count, "block"))?;
         let Origin::Stack(stack) = group.origin else { continue };
         let frames = device.snapshot.stacks.frames(stack);
         if frames.is_empty() {
@@ -209,11 +238,14 @@ fn frame_line(snapshot: &Snapshot, frame: FrameId) -> String {
 /// What to call a group: a place and a function.
 fn name(snapshot: &Snapshot, group: &Group) -> (String, String) {
     match group.origin {
-        Origin::Site(Site::User(frame)) => place(snapshot, frame),
+        Origin::Site(Site::User(frame)) => (place(snapshot, frame), function(snapshot, frame)),
         Origin::Site(Site::Library(frame)) => {
-            let (line, function) = place(snapshot, frame);
-            (line, format!("{function} (library)"))
+            (place(snapshot, frame), format!("{} (library)", function(snapshot, frame)))
         }
+        Origin::Site(Site::Backward(frame)) => {
+            (place(snapshot, frame), format!("{}, inside backward()", function(snapshot, frame)))
+        }
+        Origin::Category(category) => (category.name().to_owned(), String::new()),
         Origin::Site(Site::Native) => ("(C++ only)".to_owned(), String::new()),
         Origin::Site(Site::Unknown | Site::Before) | Origin::Stack(_) => {
             (without_stack(group), String::new())
@@ -230,12 +262,8 @@ fn without_stack(group: &Group) -> String {
     }
 }
 
-fn place(snapshot: &Snapshot, frame: FrameId) -> (String, String) {
-    let frame = snapshot.stacks.frame(frame);
-    let file = snapshot.strings.get(frame.file);
-    let short =
-        Path::new(file).file_name().map_or(file.to_owned(), |name| name.to_string_lossy().into_owned());
-    (format!("{short}:{}", frame.line), shortened(snapshot.strings.get(frame.function), 40))
+fn function(snapshot: &Snapshot, frame: FrameId) -> String {
+    shortened(snapshot.strings.get(snapshot.stacks.frame(frame).function), 40)
 }
 
 fn shortened(text: &str, most: usize) -> String {
@@ -246,29 +274,6 @@ fn shortened(text: &str, most: usize) -> String {
     format!("{start}…")
 }
 
-/// Memory beyond the default pool, which looks lost to those who do not know of it.
-fn pools(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let mut private: Vec<(PoolId, Bytes, Bytes)> = Vec::new();
-    for (pool, counters) in device.pools_at_end() {
-        if pool.pool != PoolId::DEFAULT {
-            match private.iter_mut().find(|(id, ..)| *id == pool.pool) {
-                Some((_, allocated, reserved)) => {
-                    *allocated += counters.allocated;
-                    *reserved += counters.reserved;
-                }
-                None => private.push((pool.pool, counters.allocated, counters.reserved)),
-            }
-        }
-    }
-    for (PoolId(a, b), allocated, reserved) in private {
-        let owner = if b == 0 { "a CUDA graph" } else { "a MemPool or graph pool" };
-        writeln!(
-            terminal.out(),
-            "\n private pool ({a}, {b}) of {owner}: {allocated} allocated of {reserved} reserved at the end"
-        )?;
-    }
-    Ok(())
-}
 
 fn notes(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let settings = &device.snapshot.settings;
@@ -289,44 +294,21 @@ fn notes(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
 /// Where to go on from here.
 fn next(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     let other = match (args.by.into(), args.at) {
-        (Key::Site, Moment::Peak) => "--by stack for the call stacks · --at end for what is left · --summary",
+        (Key::Site, Moment::Peak) => "--by stack for the call stacks · --at end for what is left · --json for every number",
         (Key::Site, _) => "--by stack for the call stacks · --top 30 for more",
-        (Key::Stack | Key::Size, _) => "--by site for the lines · --top 30 for more",
+        (Key::Category | Key::Stack | Key::Size, _) => "--by site for the lines · --top 30 for more",
     };
     let text = terminal.paint(Style::Dim, &format!(" next: {other}"));
     Ok(writeln!(terminal.out(), "{text}")?)
 }
 
 fn share(part: Bytes, whole: Bytes) -> String {
-    let percent = part.0 as f64 * 100.0 / whole.0.max(1) as f64;
-    if percent > 0.0 && percent < 0.5 { "<1 %".to_owned() } else { format!("{percent:.0} %") }
-}
-
-fn blocks(count: u64) -> String {
-    if count == 1 { "1 block".to_owned() } else { format!("{} blocks", grouped(count)) }
-}
-
-/// 1234567 → 1,234,567
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    percent(part.0 as f64 / whole.0.max(1) as f64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_grouped_by_thousands() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-    }
 
     #[test]
     fn the_course_is_drawn_to_scale() {

@@ -64,7 +64,7 @@ fn rows<'a>(devices: &'a [Device<'a>]) -> impl Iterator<Item = Row<'a>> + 'a {
                 .map(|region| (first_region + life.region as usize, region)),
             site: match device.sites.of(life.stack) {
                 Site::User(frame) => Some(frame),
-                Site::Library(_) | Site::Native | Site::Unknown | Site::Before => None,
+                _ => None,
             },
         })
     })

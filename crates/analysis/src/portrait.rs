@@ -1,0 +1,293 @@
+//! One device's answers in a form that outlives its snapshot and can be held against another's.
+
+use crate::categories::{ByCategory, Category};
+use crate::explain::Outline;
+use crate::finding::{Finding, Kind, Severity};
+use crate::live::{Key, Origin};
+use crate::site::Site;
+use snapshot::{Bytes, FrameId, Snapshot};
+
+/// A line of code by name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Place {
+    /// Path as recorded.
+    pub file: String,
+    /// Line number.
+    pub line: u32,
+    /// Function.
+    pub function: String,
+}
+
+impl Place {
+    /// The name of a frame.
+    pub fn of(snapshot: &Snapshot, frame: FrameId) -> Place {
+        let frame = snapshot.stacks.frame(frame);
+        Place {
+            file: snapshot.strings.get(frame.file).to_owned(),
+            line: frame.line,
+            function: snapshot.strings.get(frame.function).to_owned(),
+        }
+    }
+
+    /// `train.py:20`
+    pub fn short(&self) -> String {
+        format!("{}:{}", self.file_name(), self.line)
+    }
+
+    /// `train.py`
+    pub fn file_name(&self) -> &str {
+        self.file.rsplit(['/', '\\']).next().unwrap_or(&self.file)
+    }
+}
+
+/// What one line holds at the peak.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holding {
+    /// The line; `None` where no stack tells.
+    pub place: Option<Place>,
+    /// Whether it is the call of the `backward()` in which the memory was allocated.
+    pub in_backward: bool,
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// Its blocks.
+    pub count: u64,
+}
+
+/// A finding without its evidence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Remark {
+    /// What was found.
+    pub kind: Kind,
+    /// How much it matters.
+    pub severity: Severity,
+    /// One sentence.
+    pub summary: String,
+    /// Bytes that it is about.
+    pub bytes: Bytes,
+    /// Bytes that each step adds.
+    pub bytes_per_step: Option<Bytes>,
+    /// The line to look at.
+    pub place: Option<Place>,
+    /// What to change.
+    pub fix: String,
+}
+
+/// What there is to say about one device.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Portrait {
+    /// The file.
+    pub name: String,
+    /// Device ordinal.
+    pub device: u32,
+    /// Whether the history is complete.
+    pub complete: bool,
+    /// How many steps were found.
+    pub steps: usize,
+    /// Allocated bytes: highest, and at the end.
+    pub allocated: (Bytes, Bytes),
+    /// Reserved bytes: highest, and at the end.
+    pub reserved: (Bytes, Bytes),
+    /// The most that each category held.
+    pub most: ByCategory,
+    /// What each category held at the peak.
+    pub at_peak: ByCategory,
+    /// What each line held at the peak, largest first.
+    pub holdings: Vec<Holding>,
+    /// The findings.
+    pub remarks: Vec<Remark>,
+}
+
+impl Portrait {
+    /// Draws it.
+    pub fn new(name: &str, outline: &Outline<'_>, findings: &[Finding]) -> Portrait {
+        let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
+        let peak = history.allocated_peak.position;
+        let holdings = outline
+            .live_at(peak, Key::Site)
+            .groups
+            .iter()
+            .map(|group| {
+                let (frame, in_backward) = match group.origin {
+                    Origin::Site(Site::User(frame) | Site::Library(frame)) => (Some(frame), false),
+                    Origin::Site(Site::Backward(frame)) => (Some(frame), true),
+                    _ => (None, false),
+                };
+                Holding {
+                    place: frame.map(|frame| Place::of(snapshot, frame)),
+                    in_backward,
+                    bytes: group.bytes,
+                    count: group.count,
+                }
+            })
+            .collect();
+        Portrait {
+            name: name.to_owned(),
+            device: history.device,
+            complete: history.complete,
+            steps: outline.steps.count(),
+            allocated: (history.allocated_peak.bytes, history.end.allocated),
+            reserved: (history.reserved_peak.bytes, history.end.reserved),
+            most: outline.course.most,
+            at_peak: outline.categories.at(history, peak),
+            holdings,
+            remarks: findings
+                .iter()
+                .map(|finding| Remark {
+                    kind: finding.kind,
+                    severity: finding.severity,
+                    summary: finding.summary.clone(),
+                    bytes: finding.bytes,
+                    bytes_per_step: finding.bytes_per_step,
+                    place: finding.site.map(|frame| Place::of(snapshot, frame)),
+                    fix: finding.fix.clone(),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// What a line holds in one portrait and in another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// The line, as the second names it, or the first where the second has none.
+    pub place: Option<Place>,
+    /// Its line number in the first, where it has moved.
+    pub moved_from: Option<u32>,
+    /// Whether it is the call of a `backward()`.
+    pub in_backward: bool,
+    /// Bytes in the first.
+    pub before: Bytes,
+    /// Bytes in the second.
+    pub after: Bytes,
+}
+
+impl Change {
+    /// How much more the second holds.
+    pub fn by(&self) -> i64 {
+        self.after.0 as i64 - self.before.0 as i64
+    }
+}
+
+/// Pairs the lines of two portraits, largest change first. Lines are the same if file and function are and the number
+/// is; otherwise the lines of a function are paired in their order, since code above them may have moved them.
+pub fn changes(before: &[Holding], after: &[Holding]) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut left: Vec<&Holding> = before.iter().collect();
+    let mut right: Vec<&Holding> = Vec::new();
+    let mut pair = |a: Option<&Holding>, b: Option<&Holding>| {
+        let Some(named) = b.or(a) else { return };
+        let line = |holding: Option<&Holding>| holding.and_then(|holding| holding.place.as_ref()).map(|place| place.line);
+        changes.push(Change {
+            place: named.place.clone(),
+            moved_from: line(a).filter(|_| b.is_some() && line(a) != line(b)),
+            in_backward: named.in_backward,
+            before: a.map_or(Bytes::ZERO, |holding| holding.bytes),
+            after: b.map_or(Bytes::ZERO, |holding| holding.bytes),
+        });
+    };
+    for holding in after {
+        match left.iter().position(|other| is_same_line(other, holding)) {
+            Some(found) => pair(Some(left.remove(found)), Some(holding)),
+            None => right.push(holding),
+        }
+    }
+    let line = |holding: &&Holding| holding.place.as_ref().map(|place| place.line);
+    left.sort_by_key(line);
+    right.sort_by_key(line);
+    for holding in right {
+        match left.iter().position(|other| is_same_function(other, holding)) {
+            Some(found) => pair(Some(left.remove(found)), Some(holding)),
+            None => pair(None, Some(holding)),
+        }
+    }
+    for holding in left {
+        pair(Some(holding), None);
+    }
+    changes.retain(|change| change.by() != 0);
+    changes.sort_by_key(|change| (std::cmp::Reverse(change.by().unsigned_abs()), change.place.clone()));
+    changes
+}
+
+fn is_same_line(a: &Holding, b: &Holding) -> bool {
+    let line = |holding: &Holding| holding.place.as_ref().map(|place| place.line);
+    is_same_function(a, b) && line(a) == line(b)
+}
+
+fn is_same_function(a: &Holding, b: &Holding) -> bool {
+    a.in_backward == b.in_backward && same_function(a.place.as_ref(), b.place.as_ref())
+}
+
+/// Folders may differ from machine to machine; the name of the file and of the function do not.
+fn same_function(a: Option<&Place>, b: Option<&Place>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => a.function == b.function && a.file_name() == b.file_name(),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// What has become of a finding.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Fate {
+    /// Only the second has it.
+    Appeared,
+    /// Both have it.
+    Stayed,
+    /// Only the first has it.
+    Gone,
+}
+
+/// The findings of two portraits, paired by kind and function.
+pub fn fates<'a>(before: &'a [Remark], after: &'a [Remark]) -> Vec<(Fate, &'a Remark, Option<&'a Remark>)> {
+    let mut left: Vec<&Remark> = before.iter().collect();
+    let mut fates: Vec<(Fate, &Remark, Option<&Remark>)> = Vec::new();
+    for remark in after {
+        let same = |other: &&Remark| {
+            // There is one finding of most kinds; leaks are told apart by where they come from.
+            other.kind == remark.kind
+                && (remark.kind != Kind::Leak || same_function(other.place.as_ref(), remark.place.as_ref()))
+        };
+        match left.iter().position(same) {
+            Some(found) => fates.push((Fate::Stayed, remark, Some(left.remove(found)))),
+            None => fates.push((Fate::Appeared, remark, None)),
+        }
+    }
+    fates.extend(left.into_iter().map(|remark| (Fate::Gone, remark, None)));
+    fates.sort_by_key(|&(fate, remark, _)| (fate, std::cmp::Reverse(remark.severity), std::cmp::Reverse(remark.bytes)));
+    fates
+}
+
+/// How far the ranks of a job lie apart.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Skew {
+    /// The rank with the highest peak.
+    pub highest: usize,
+    /// A rank in the middle, to hold it against.
+    pub middle: usize,
+    /// What the highest has beyond that, line by line.
+    pub changes: Vec<Change>,
+    /// The same by category.
+    pub categories: Vec<(Category, i64)>,
+}
+
+/// Compares the highest rank with the one in the middle; `None` for fewer than two.
+pub fn skew(ranks: &[Portrait]) -> Option<Skew> {
+    if ranks.len() < 2 {
+        return None;
+    }
+    let mut order: Vec<usize> = (0..ranks.len()).collect();
+    order.sort_by_key(|&rank| (ranks[rank].allocated.0, std::cmp::Reverse(rank)));
+    let (highest, middle) = (order[order.len() - 1], order[(order.len() - 1) / 2]);
+    let mut categories: Vec<(Category, i64)> = Category::ALL
+        .iter()
+        .map(|&of| (of, ranks[highest].at_peak.get(of).0 as i64 - ranks[middle].at_peak.get(of).0 as i64))
+        .filter(|(_, bytes)| *bytes != 0)
+        .collect();
+    categories.sort_by_key(|(_, bytes)| std::cmp::Reverse(bytes.unsigned_abs()));
+    Some(Skew {
+        highest,
+        middle,
+        changes: changes(&ranks[middle].holdings, &ranks[highest].holdings),
+        categories,
+    })
+}

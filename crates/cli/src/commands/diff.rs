@@ -1,0 +1,180 @@
+//! `oomph diff A B`: what has changed from one run to another.
+
+use super::findings_text::{headline, paragraph};
+use super::ranks::signed;
+use super::report;
+use super::report_json::{ChangeReport, place_report};
+use super::report_text::change_line;
+use crate::args::DiffArgs;
+use crate::terminal::{Failure, Style, Terminal};
+use analysis::words::percent;
+use analysis::{Category, Fate, Portrait, Remark, changes, fates};
+use serde_json::{Value, json};
+use snapshot::Bytes;
+use std::io::Write;
+use std::process::ExitCode;
+
+pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+    let side = |path| report::portraits(std::slice::from_ref(path), terminal);
+    let (before, after) = (side(&args.before)?, side(&args.after)?);
+    if before.len() != after.len() || before.is_empty() {
+        let count = |side: &[Portrait]| match side.len() {
+            1 => "1 device".to_owned(),
+            many => format!("{many} devices"),
+        };
+        return Err(Failure::new(
+            "the two sides cannot be paired",
+            Some(format!(
+                "`{}` has {} and `{}` has {}",
+                args.before.display(),
+                count(&before),
+                args.after.display(),
+                count(&after)
+            )),
+            Some("give one snapshot on each side, or two folders with the same ranks"),
+        )
+        .into());
+    }
+    if args.json {
+        let pairs: Vec<Value> = before.iter().zip(&after).map(|(a, b)| to_json(a, b, args.top)).collect();
+        serde_json::to_writer_pretty(terminal.out(), &json!({ "version": 1, "pairs": pairs }))?;
+        writeln!(terminal.out())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let pairs: Vec<(&Portrait, &Portrait)> = before.iter().zip(&after).collect();
+    // Of many ranks the one that peaks is shown whole, the others in a line.
+    let shown = (0..pairs.len()).max_by_key(|&rank| (pairs[rank].1.allocated.0, std::cmp::Reverse(rank))).unwrap_or(0);
+    if pairs.len() > 1 {
+        for (rank, (a, b)) in pairs.iter().enumerate() {
+            writeln!(terminal.out(), " rank {rank:>3}  peak {}", change(a.allocated.0, b.allocated.0))?;
+        }
+        writeln!(terminal.out(), "\n rank {shown} has the highest peak:")?;
+    }
+    print(pairs[shown].0, pairs[shown].1, args.top, terminal)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `2.59 GiB → 1.10 GiB  (-1.49 GiB, -57 %)`
+fn change(before: Bytes, after: Bytes) -> String {
+    let by = after.0 as i64 - before.0 as i64;
+    if by == 0 {
+        return format!("{after}  (no change)");
+    }
+    let share = by.unsigned_abs() as f64 / before.0.max(1) as f64;
+    let sign = if by < 0 { '-' } else { '+' };
+    format!("{before} → {after}  ({}, {sign}{})", signed(by), percent(share))
+}
+
+fn print(a: &Portrait, b: &Portrait, top: usize, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let verdict = {
+        let by = b.allocated.0.0 as i64 - a.allocated.0.0 as i64;
+        let share = by.unsigned_abs() as f64 / a.allocated.0.0.max(1) as f64;
+        match () {
+            () if share < 0.005 => "the peak is the same".to_owned(),
+            () if by < 0 => format!("the peak is {} lower ({})", Bytes(by.unsigned_abs()), percent(share)),
+            () => format!("the peak is {} higher ({})", Bytes(by.unsigned_abs()), percent(share)),
+        }
+    };
+    let verdict = terminal.paint(Style::Bold, &verdict);
+    writeln!(terminal.out(), "{verdict}\n   from {}\n   to   {}\n", a.name, b.name)?;
+    for (name, before, after) in [
+        ("peak allocated", a.allocated.0, b.allocated.0),
+        ("peak reserved", a.reserved.0, b.reserved.0),
+        ("end allocated", a.allocated.1, b.allocated.1),
+        ("end reserved", a.reserved.1, b.reserved.1),
+    ] {
+        writeln!(terminal.out(), "   {name:<15} {}", change(before, after))?;
+    }
+    if a.steps != b.steps {
+        writeln!(terminal.out(), "   {:<15} {} → {}", "steps", a.steps, b.steps)?;
+    }
+    findings(a, b, terminal)?;
+    let differing: Vec<Category> =
+        Category::ALL.into_iter().filter(|&of| a.at_peak.get(of) != b.at_peak.get(of)).collect();
+    if !differing.is_empty() {
+        let title = terminal.paint(Style::Bold, " at the peak, by use");
+        writeln!(terminal.out(), "\n{title}")?;
+        for category in differing {
+            let text = change(a.at_peak.get(category), b.at_peak.get(category));
+            writeln!(terminal.out(), "   {:<11} {text}", category.name())?;
+        }
+    }
+    let changes = changes(&a.holdings, &b.holdings);
+    if !changes.is_empty() {
+        let title = terminal.paint(Style::Bold, " at the peak, by line");
+        writeln!(terminal.out(), "\n{title}")?;
+        for change in changes.iter().take(top) {
+            change_line(change, terminal)?;
+        }
+        if changes.len() > top {
+            let rest: i64 = changes[top..].iter().map(analysis::Change::by).sum();
+            let text = format!("   and {} more: {}", changes.len() - top, signed(rest));
+            let text = terminal.paint(Style::Dim, &text);
+            writeln!(terminal.out(), "{text}")?;
+        }
+    }
+    Ok(())
+}
+
+fn findings(a: &Portrait, b: &Portrait, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let fates = fates(&a.remarks, &b.remarks);
+    if fates.is_empty() {
+        return Ok(writeln!(terminal.out(), "\n ✓ no findings in either")?);
+    }
+    for (fate, title) in
+        [(Fate::Appeared, " findings that appeared"), (Fate::Stayed, " findings in both"), (Fate::Gone, " findings that went away")]
+    {
+        let of_fate: Vec<_> = fates.iter().filter(|found| found.0 == fate).collect();
+        if of_fate.is_empty() {
+            continue;
+        }
+        let title = terminal.paint(Style::Bold, title);
+        writeln!(terminal.out(), "\n{title}")?;
+        for (_, remark, earlier) in of_fate {
+            let place = remark.place.as_ref().map(|place| format!(" · {}", place.short())).unwrap_or_default();
+            headline(remark.kind, remark.severity, &format!("{}{place}", remark.summary), terminal)?;
+            if let Some(earlier) = earlier.filter(|earlier| earlier.summary != remark.summary) {
+                paragraph("   ", "           ", &format!("before: {}", earlier.summary), Some(Style::Dim), terminal)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One pair of devices as JSON.
+fn to_json(a: &Portrait, b: &Portrait, top: usize) -> Value {
+    let pair = |before: Bytes, after: Bytes| json!({ "before": before.0, "after": after.0 });
+    let categories: serde_json::Map<String, Value> = Category::ALL
+        .iter()
+        .map(|&of| (of.name().to_owned(), pair(a.at_peak.get(of), b.at_peak.get(of))))
+        .collect();
+    let remark = |remark: &Remark| {
+        json!({
+            "kind": remark.kind.name(),
+            "severity": remark.severity.name(),
+            "summary": remark.summary,
+            "bytes": remark.bytes.0,
+            "bytes_per_step": remark.bytes_per_step.map(|bytes| bytes.0),
+            "site": remark.place.as_ref().map(place_report),
+        })
+    };
+    let of_fate = |fate: Fate| -> Vec<Value> {
+        fates(&a.remarks, &b.remarks).into_iter().filter(|found| found.0 == fate).map(|found| remark(found.1)).collect()
+    };
+    let changes = changes(&a.holdings, &b.holdings);
+    json!({
+        "before": { "file": a.name, "device": a.device },
+        "after": { "file": b.name, "device": b.device },
+        "allocated": { "peak": pair(a.allocated.0, b.allocated.0), "end": pair(a.allocated.1, b.allocated.1) },
+        "reserved": { "peak": pair(a.reserved.0, b.reserved.0), "end": pair(a.reserved.1, b.reserved.1) },
+        "steps": { "before": a.steps, "after": b.steps },
+        "categories_at_peak": categories,
+        "sites": changes.iter().take(top).map(ChangeReport::from).collect::<Vec<_>>(),
+        "more_sites": changes.len().saturating_sub(top),
+        "findings": {
+            "appeared": of_fate(Fate::Appeared),
+            "stayed": of_fate(Fate::Stayed),
+            "gone": of_fate(Fate::Gone),
+        },
+    })
+}

@@ -1,0 +1,151 @@
+//! Findings for people: the answer, the line, the reasons, the fix.
+
+use crate::source;
+use crate::terminal::{Style, Terminal};
+use analysis::words::grouped;
+use analysis::{Finding, Kind, Outline, Place, Severity};
+use std::io::Write;
+
+/// Findings that are shown in full; the others get a line each.
+const IN_FULL: usize = 3;
+
+/// Prints the findings of one device.
+pub(super) fn print(outline: &Outline<'_>, findings: &[Finding], terminal: &mut Terminal) -> anyhow::Result<()> {
+    // What hardly matters is a line, unless there is nothing else to say.
+    let full = findings.iter().filter(|finding| finding.severity > Severity::Low).count().clamp(1, IN_FULL);
+    for (place, finding) in findings.iter().enumerate() {
+        let line = finding.site.map(|frame| Place::of(outline.device.snapshot, frame));
+        if place < full {
+            writeln!(terminal.out())?;
+            in_full(finding, line.as_ref(), terminal)?;
+        } else {
+            if place == full {
+                writeln!(terminal.out())?;
+            }
+            let place = line.map(|line| format!(" · {}", line.short())).unwrap_or_default();
+            let text = format!("{}{place}", finding.summary);
+            headline(finding.kind, finding.severity, &text, terminal)?;
+        }
+    }
+    Ok(())
+}
+
+fn in_full(finding: &Finding, line: Option<&Place>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    headline(finding.kind, finding.severity, &finding.summary, terminal)?;
+    if let Some(line) = line {
+        let place = terminal.paint(Style::Bold, &line.short());
+        let code = source::line(&line.file, line.line).unwrap_or_default();
+        let code = if code.is_empty() { code } else { terminal.paint(Style::Cyan, &format!("   {code}")) };
+        writeln!(terminal.out(), "   {place}  {}{code}", line.function)?;
+    }
+    for detail in &finding.details {
+        paragraph("   ", "   ", &sentence(detail), None, terminal)?;
+    }
+    paragraph("   ", "        ", &format!("fix: {}", finding.fix), Some(Style::Green), terminal)?;
+    for caveat in &finding.caveats {
+        paragraph("   ", "         ", &format!("note: {caveat}"), Some(Style::Dim), terminal)?;
+    }
+    Ok(())
+}
+
+/// ` ✗ LEAK  171 MiB every step, …`
+pub(super) fn headline(kind: Kind, severity: Severity, text: &str, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let (mark, style) = match severity {
+        Severity::High => ("✗", Style::Red),
+        Severity::Medium => ("!", Style::Yellow),
+        Severity::Low => ("·", Style::Dim),
+    };
+    let name = name(kind);
+    let indent = " ".repeat(5 + name.chars().count());
+    let lines = wrap(text, terminal.width().saturating_sub(indent.len()));
+    let label = terminal.paint(style, &format!("{mark} {name}"));
+    for (place, line) in lines.iter().enumerate() {
+        let start = if place == 0 { format!(" {label}  ") } else { indent.clone() };
+        writeln!(terminal.out(), "{start}{line}")?;
+    }
+    Ok(())
+}
+
+fn name(kind: Kind) -> String {
+    match kind {
+        Kind::Oom => "OUT OF MEMORY".to_owned(),
+        kind => kind.name().replace('_', " ").to_uppercase(),
+    }
+}
+
+/// What was looked for and not found, in one line.
+pub(super) fn nothing_else(outline: &Outline<'_>, findings: &[Finding], terminal: &mut Terminal) -> anyhow::Result<()> {
+    let missing = |kind: Kind| !findings.iter().any(|finding| finding.kind == kind);
+    let mut parts = Vec::new();
+    if missing(Kind::Leak) {
+        parts.push(match outline.steps.count() {
+            0 => "no loop was found, so leaks cannot be told".to_owned(),
+            steps if steps < 5 => format!("{steps} steps are too few to tell a leak"),
+            steps => format!("no leak in {} steps", grouped(steps as u64)),
+        });
+    }
+    if missing(Kind::Fragmentation) {
+        let (reserved, used) = (outline.device.history.reserved_peak.bytes, outline.device.history.allocated_peak.bytes);
+        let share = reserved.saturating_sub(used).0 as f64 / reserved.0.max(1) as f64;
+        parts.push(format!("fragmentation {}", analysis::words::percent(share)));
+    }
+    for (kind, text) in [
+        (Kind::Spike, "no spike"),
+        (Kind::Churn, "no churn"),
+        (Kind::Pending, "no pending frees"),
+        (Kind::Oom, "no failed allocation"),
+    ] {
+        if missing(kind) {
+            parts.push(text.to_owned());
+        }
+    }
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let start = if findings.is_empty() { "nothing stands out" } else { "nothing else stands out" };
+    let (first, style) = if findings.is_empty() { (" ✓ ", Some(Style::Green)) } else { (" ", None) };
+    writeln!(terminal.out())?;
+    paragraph(first, first.replace('✓', " ").as_str(), &format!("{start}: {}", parts.join(", ")), style, terminal)
+}
+
+/// A paragraph within the width of the terminal.
+pub(super) fn paragraph(
+    first: &str,
+    indent: &str,
+    text: &str,
+    style: Option<Style>,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
+    let width = terminal.width().saturating_sub(indent.chars().count());
+    for (place, line) in wrap(text, width).iter().enumerate() {
+        let start = if place == 0 { first } else { indent };
+        let line = style.map_or_else(|| line.clone(), |style| terminal.paint(style, line));
+        writeln!(terminal.out(), "{start}{line}")?;
+    }
+    Ok(())
+}
+
+/// A detail as a sentence of its own.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let start: String = letters.next().map(|letter| letter.to_uppercase().collect()).unwrap_or_default();
+    format!("{start}{}.", letters.as_str())
+}
+
+/// Breaks text at spaces. A size stays together with its unit.
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        let fits = line.chars().count() + 1 + word.chars().count() <= width.max(20);
+        if !line.is_empty() && !fits {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines
+}

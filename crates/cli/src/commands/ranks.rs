@@ -1,0 +1,147 @@
+//! Several inputs are the ranks of one job: one report, with what sets them apart.
+
+use super::findings_text::{headline, paragraph};
+use super::report_text::{bar, change_line};
+use crate::terminal::{Style, Terminal};
+use analysis::words::{counted, percent};
+use analysis::{Portrait, Remark, Skew};
+use snapshot::Bytes;
+use std::io::Write;
+
+/// Lines that are named as the reason for the skew.
+const LINES: usize = 5;
+/// Below this the ranks are as good as equal.
+const EVEN: f64 = 0.02;
+
+/// Prints the report of all ranks.
+pub(super) fn print(ranks: &[Portrait], terminal: &mut Terminal) -> anyhow::Result<()> {
+    let Some(skew) = analysis::skew(ranks) else {
+        return Ok(writeln!(terminal.out(), "nothing was allocated and no event was recorded")?);
+    };
+    let (highest, middle) = (&ranks[skew.highest], &ranks[skew.middle]);
+    let extra = highest.allocated.0.saturating_sub(middle.allocated.0);
+    let share = extra.0 as f64 / middle.allocated.0.0.max(1) as f64;
+    let title = terminal.paint(Style::Bold, &counted(ranks.len() as u64, "rank"));
+    let verdict = if share < EVEN {
+        format!("all peak at about {}", middle.allocated.0)
+    } else {
+        format!("rank {} peaks at {}, {extra} ({}) above the middle one", skew.highest, highest.allocated.0, percent(share))
+    };
+    writeln!(terminal.out(), "{title} · {verdict}\n")?;
+    table(ranks, &skew, terminal)?;
+    if share >= EVEN {
+        reasons(&skew, terminal)?;
+    }
+    findings(ranks, terminal)?;
+    let next = format!(" next: oomph report {}", highest.name);
+    let next = terminal.paint(Style::Dim, &next);
+    Ok(writeln!(terminal.out(), "\n{next}")?)
+}
+
+fn table(ranks: &[Portrait], skew: &Skew, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let names: Vec<String> = ranks.iter().map(|rank| short_name(rank, ranks)).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let top = ranks[skew.highest].allocated.0;
+    let header = format!("   rank  {:<width$}  {:<30}  {:>9}  {:>9}  steps", "", "peak allocated", "reserved", "end");
+    let header = terminal.paint(Style::Dim, &header);
+    writeln!(terminal.out(), "{header}")?;
+    for (number, rank) in ranks.iter().enumerate() {
+        let mark = if number == skew.highest { "→" } else { " " };
+        writeln!(
+            terminal.out(),
+            " {mark} {number:>4}  {:<width$}  {:<20} {:>9}  {:>9}  {:>9}  {:>5}",
+            names[number],
+            bar(rank.allocated.0, top, 20),
+            rank.allocated.0.to_string(),
+            rank.reserved.0.to_string(),
+            rank.allocated.1.to_string(),
+            rank.steps
+        )?;
+    }
+    Ok(())
+}
+
+/// The end of the path that tells the files apart, and the device where a file has several.
+fn short_name(rank: &Portrait, ranks: &[Portrait]) -> String {
+    let name = std::path::Path::new(&rank.name).file_name().map_or(rank.name.clone(), |name| name.to_string_lossy().into_owned());
+    let is_shared = ranks.iter().filter(|other| other.name == rank.name).count() > 1;
+    if is_shared { format!("{name} GPU {}", rank.device) } else { name }
+}
+
+/// What the highest rank holds that the middle one does not.
+fn reasons(skew: &Skew, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let title = format!(" why rank {}: what it holds at its peak against rank {}", skew.highest, skew.middle);
+    let title = terminal.paint(Style::Bold, &title);
+    writeln!(terminal.out(), "\n{title}")?;
+    for change in skew.changes.iter().take(LINES) {
+        change_line(change, terminal)?;
+    }
+    let categories: Vec<String> = skew
+        .categories
+        .iter()
+        .take(4)
+        .map(|(category, bytes)| format!("{} {}", category.name(), signed(*bytes)))
+        .collect();
+    paragraph("   ", "   ", &format!("by use: {}", categories.join(", ")), Some(Style::Dim), terminal)
+}
+
+/// Findings of all ranks, each once, with the ranks that have it.
+fn findings(ranks: &[Portrait], terminal: &mut Terminal) -> anyhow::Result<()> {
+    let mut merged: Vec<(&Remark, Vec<usize>)> = Vec::new();
+    for (number, rank) in ranks.iter().enumerate() {
+        for remark in &rank.remarks {
+            let same = |(other, _): &&mut (&Remark, Vec<usize>)| {
+                other.kind == remark.kind && other.place == remark.place
+            };
+            match merged.iter_mut().find(same) {
+                Some((worst, holders)) => {
+                    holders.push(number);
+                    if (remark.severity, remark.bytes) > (worst.severity, worst.bytes) {
+                        *worst = remark;
+                    }
+                }
+                None => merged.push((remark, vec![number])),
+            }
+        }
+    }
+    merged.sort_by_key(|(remark, _)| (std::cmp::Reverse(remark.severity), std::cmp::Reverse(remark.bytes)));
+    if merged.is_empty() {
+        return Ok(writeln!(terminal.out(), "\n ✓ nothing stands out on any rank")?);
+    }
+    writeln!(terminal.out())?;
+    for (remark, holders) in merged {
+        headline(remark.kind, remark.severity, &remark.summary, terminal)?;
+        let place = remark.place.as_ref().map(|place| format!("{}  {} · ", place.short(), place.function));
+        let on = if holders.len() == ranks.len() {
+            "on every rank".to_owned()
+        } else {
+            format!("on {}", listed_ranks(&holders))
+        };
+        writeln!(terminal.out(), "   {}{on}", place.unwrap_or_default())?;
+        paragraph("   ", "        ", &format!("fix: {}", remark.fix), Some(Style::Green), terminal)?;
+    }
+    Ok(())
+}
+
+/// `rank 3`, `ranks 0 to 3, 7`
+fn listed_ranks(ranks: &[usize]) -> String {
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    for &rank in ranks {
+        match parts.last_mut() {
+            Some(part) if part.1 + 1 == rank || part.1 == rank => part.1 = rank,
+            _ => parts.push((rank, rank)),
+        }
+    }
+    let words: Vec<String> = parts
+        .iter()
+        .map(|&(first, last)| if first == last { first.to_string() } else { format!("{first} to {last}") })
+        .collect();
+    let is_one = parts.len() == 1 && parts[0].0 == parts[0].1;
+    format!("{} {}", if is_one { "rank" } else { "ranks" }, words.join(", "))
+}
+
+/// `+1.10 GiB`, `-96.0 MiB`
+pub(super) fn signed(bytes: i64) -> String {
+    let sign = if bytes < 0 { '-' } else { '+' };
+    format!("{sign}{}", Bytes(bytes.unsigned_abs()))
+}
