@@ -1,20 +1,20 @@
 //! What runs inside `backward()` has no Python stack: the autograd engine works in threads of its own. The calls on
 //! either side of it tell which `backward()` it was.
 
+use crate::order::Order;
 use crate::roles::Roles;
 use crate::site::{Site, Sites};
-use snapshot::{History, Snapshot, StackId};
+use snapshot::{Snapshot, StackId};
 
-/// Blocks allocated one after the other without a Python stack.
+/// Allocations one after the other without a Python stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
-    /// Rows of [`History::lives`].
+    /// The first and the last of them.
     first: usize,
-    end: usize,
+    last: usize,
     /// The stack of the call, if the event before the run was on its way into `backward()`.
     call: Option<StackId>,
-    /// The event that begins the run, and the first one after it that has a Python stack.
-    begins_at: usize,
+    /// The first allocation after it that has a Python stack.
     ends_at: usize,
 }
 
@@ -24,29 +24,28 @@ pub(crate) struct Backward {
 }
 
 impl Backward {
-    pub(crate) fn new(snapshot: &Snapshot, history: &History, roles: &Roles, sites: &Sites) -> Backward {
+    pub(crate) fn new(order: &Order<'_>, roles: &Roles, sites: &Sites) -> Backward {
         let mut runs: Vec<Run> = Vec::new();
         let mut call: Option<StackId> = None;
         let mut is_open = false;
-        for (row, life) in history.lives.iter().enumerate() {
-            let Some(born) = life.born() else { continue };
-            let role = roles.of(life.stack);
+        for (event, stack) in order.allocations(0..order.len()) {
+            let role = roles.of(stack);
             if role.without_python {
                 match runs.last_mut() {
-                    Some(run) if is_open => run.end = row + 1,
-                    _ => runs.push(Run { first: row, end: row + 1, call, begins_at: born, ends_at: history.len() }),
+                    Some(run) if is_open => run.last = event,
+                    _ => runs.push(Run { first: event, last: event, call, ends_at: order.len() }),
                 }
                 is_open = true;
                 continue;
             }
             if let (true, Some(run)) = (is_open, runs.last_mut()) {
-                run.ends_at = born;
+                run.ends_at = event;
             }
             is_open = false;
             if role.backward {
-                call = Some(life.stack);
-            } else if call.is_some_and(|call| same_thread(snapshot, call, life.stack))
-                && matches!(sites.of(life.stack), Site::User(_))
+                call = Some(stack);
+            } else if call.is_some_and(|call| same_thread(order.snapshot, call, stack))
+                && matches!(sites.of(stack), Site::User(_))
             {
                 // The program has moved on. Hooks and recomputation, which run in the engine's threads, have not.
                 call = None;
@@ -55,24 +54,45 @@ impl Backward {
         Backward { runs }
     }
 
-    fn run_of(&self, life: usize) -> Option<&Run> {
-        let place = self.runs.partition_point(|run| run.end <= life);
-        self.runs.get(place).filter(|run| run.first <= life)
+    /// A place in the runs that follows allocations in their order.
+    pub(crate) fn follow(&self) -> Follow<'_> {
+        Follow { runs: &self.runs, run: 0, next: 0 }
     }
 
-    /// The stack that called the `backward()` in which a block was allocated.
-    pub(crate) fn call(&self, life: usize) -> Option<StackId> {
-        self.run_of(life).and_then(|run| run.call)
-    }
-
-    /// Where the run that a block belongs to ends: the next event with a Python stack.
-    pub(crate) fn ends_at(&self, life: usize) -> Option<usize> {
-        self.run_of(life).map(|run| run.ends_at)
+    /// The stack that called the `backward()` in which an event allocated.
+    pub(crate) fn call(&self, event: usize) -> Option<StackId> {
+        let place = self.runs.partition_point(|run| run.last < event);
+        self.runs.get(place).filter(|run| run.first <= event).and_then(|run| run.call)
     }
 
     /// The first event of the next run after `event`.
     pub(crate) fn next_after(&self, event: usize) -> Option<usize> {
-        self.runs.get(self.runs.partition_point(|run| run.begins_at <= event)).map(|run| run.begins_at)
+        self.runs.get(self.runs.partition_point(|run| run.first <= event)).map(|run| run.first)
+    }
+}
+
+/// Answers the same questions as [`Backward`] for one allocation after the other, without searching.
+pub(crate) struct Follow<'a> {
+    runs: &'a [Run],
+    run: usize,
+    next: usize,
+}
+
+impl Follow<'_> {
+    /// Where the run that this allocation belongs to ends: the next one with a Python stack.
+    pub(crate) fn ends_at(&mut self, event: usize) -> Option<usize> {
+        while self.runs.get(self.run).is_some_and(|run| run.last < event) {
+            self.run += 1;
+        }
+        self.runs.get(self.run).filter(|run| run.first <= event).map(|run| run.ends_at)
+    }
+
+    /// The first event of the next run after `event`.
+    pub(crate) fn next_after(&mut self, event: usize) -> Option<usize> {
+        while self.runs.get(self.next).is_some_and(|run| run.first <= event) {
+            self.next += 1;
+        }
+        self.runs.get(self.next).map(|run| run.first)
     }
 }
 

@@ -4,8 +4,8 @@
 //! and appears inside `backward()`, its optimizer state has its size and appears inside the optimizer, an activation
 //! waits for `backward()`. Where these agree there is little to guess.
 
-use crate::backward::Backward;
-use crate::roles::Roles;
+use crate::backward::{Backward, Follow};
+use crate::roles::{Role, Roles};
 use crate::steps::{Confidence, Steps};
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, History, Life};
@@ -105,7 +105,7 @@ const CUBLAS_WORKSPACES: [u64; 2] = [8_519_680, 33_554_432];
 /// Events that a temporary may live for: a few operations.
 const SHORT: usize = 48;
 
-/// Sorts every block of `history`.
+/// Sorts every block of `history`. `failed_at` is the last allocation that failed.
 pub(crate) fn categories(
     history: &History,
     roles: &Roles,
@@ -113,215 +113,216 @@ pub(crate) fn categories(
     backward: &Backward,
     failed_at: Option<usize>,
 ) -> Categories {
-    let sorter = Sorter::new(history, roles, steps, backward, failed_at);
-    let mut of_life = vec![Category::Unknown; history.lives.len()];
-    let mut nameless: FxHashMap<u64, u64> = FxHashMap::default();
-    let mut workspaces: FxHashSet<(u64, u64, bool)> = FxHashSet::default();
-    let mut step = 0;
-    for (row, life) in history.lives.iter().enumerate() {
-        let born = life.born().unwrap_or(0);
-        while steps.bounds.get(step).is_some_and(|&bound| bound <= born) {
-            step += 1;
-        }
-        let mut category = sorter.sort(row, life, step);
-        if category == Category::Parameter && life.born().is_none() && roles.of(life.stack).without_python {
-            // From before the history and without a stack, a parameter and its optimizer state look alike. There are as
-            // many parameters as gradients; the rest is state.
-            let count = nameless.entry(life.requested.0).or_default();
-            *count += 1;
-            if sorter.gradients_a_step.get(&life.requested.0).is_some_and(|&gradients| *count > gradients) {
-                category = Category::Optimizer;
-            }
-        }
-        let is_library_scratch = CUBLAS_WORKSPACES.contains(&life.requested.0)
-            && life.freed().is_none()
-            && !matches!(category, Category::Parameter | Category::Gradient | Category::Optimizer);
-        of_life[row] = if is_library_scratch {
-            let stream = history.regions.get(life.region as usize).map_or(0, |region| region.stream);
-            let engine = roles.of(life.stack).without_python;
-            // One for each handle: a second block of this size is the program's own.
-            if workspaces.insert((stream, life.requested.0, engine)) { Category::Workspace } else { category }
-        } else {
-            category
-        };
-    }
-    let (confidence, reason) = sorter.confidence();
+    let setup_ends = match steps.bounds.first() {
+        Some(&first) => first,
+        None => first_forward(history, roles).unwrap_or(history.len()),
+    };
+    let sizes = Sizes::new(history, roles, steps, backward, setup_ends);
+    let mut sorter = Sorter {
+        history,
+        roles,
+        steps,
+        failed_at,
+        setup_ends,
+        sizes: &sizes,
+        backward: backward.follow(),
+        begun: 0,
+        inputs: 0,
+        nameless: FxHashMap::default(),
+        workspaces: FxHashSet::default(),
+    };
+    let of_life = history.lives.iter().map(|life| sorter.sort(life)).collect();
+    let (confidence, reason) = sizes.confidence(steps);
     Categories { of_life, confidence, reason }
 }
 
-struct Sorter<'a> {
-    history: &'a History,
-    roles: &'a Roles,
-    steps: &'a Steps,
-    backward: &'a Backward,
-    /// Where the first step begins; without steps, where the first forward pass does.
-    setup_ends: usize,
-    /// Sizes of what is made before that and stays.
-    lasting: FxHashSet<u64>,
-    /// Sizes of blocks that outlive the `backward()` they were made in and have a lasting block's size.
-    gradients: FxHashSet<u64>,
-    /// How many gradients of each size one step makes.
-    gradients_a_step: FxHashMap<u64, u64>,
-    /// Sizes of what the optimizer keeps.
-    states: FxHashSet<u64>,
-    has_convolutions: bool,
-    /// The last allocation that failed: what it met was in use, whatever became of it afterwards.
-    failed_at: Option<usize>,
+fn first_forward(history: &History, roles: &Roles) -> Option<usize> {
+    history.lives.iter().find_map(|life| {
+        let role = roles.of(life.stack);
+        (role.module && !role.placing).then(|| life.born()).flatten()
+    })
 }
 
-impl<'a> Sorter<'a> {
-    fn new(
-        history: &'a History,
-        roles: &'a Roles,
-        steps: &'a Steps,
-        backward: &'a Backward,
-        failed_at: Option<usize>,
-    ) -> Sorter<'a> {
-        let first_forward = || {
-            history.lives.iter().find_map(|life| {
-                let role = roles.of(life.stack);
-                (role.module && !role.placing).then(|| life.born()).flatten()
-            })
-        };
-        let setup_ends = match steps.bounds.first() {
-            Some(&first) => first,
-            None => first_forward().unwrap_or(history.len()),
-        };
-        let mut sorter = Sorter {
-            history,
-            roles,
-            steps,
-            backward,
-            setup_ends,
-            lasting: FxHashSet::default(),
-            gradients: FxHashSet::default(),
-            gradients_a_step: FxHashMap::default(),
-            states: FxHashSet::default(),
-            has_convolutions: false,
-            failed_at,
-        };
-        for life in &history.lives {
-            if sorter.is_setup(life) && sorter.outlives_first_step(life) {
-                sorter.lasting.insert(life.requested.0);
+/// Whether a block made before the first step is still there when it ends.
+fn outlives_first_step(history: &History, steps: &Steps, life: &Life) -> bool {
+    let end = steps.bounds.get(1).copied().unwrap_or(history.len());
+    life.freed().is_none_or(|freed| freed >= end)
+}
+
+/// The sizes by which parameters, gradients and optimizer state are known.
+#[derive(Default)]
+struct Sizes {
+    /// What is made before the first step and stays.
+    lasting: FxHashSet<u64>,
+    /// Blocks that outlive the `backward()` they were made in and have a lasting block's size, and how many of them one
+    /// step makes.
+    gradients: FxHashMap<u64, u64>,
+    /// What the optimizer keeps.
+    states: FxHashSet<u64>,
+    has_convolutions: bool,
+}
+
+impl Sizes {
+    fn new(history: &History, roles: &Roles, steps: &Steps, backward: &Backward, setup_ends: usize) -> Sizes {
+        let mut sizes = Sizes::default();
+        let is_setup = |life: &Life| life.born().is_none_or(|born| born < setup_ends);
+        for life in history.lives.iter().take_while(|life| is_setup(life)) {
+            if outlives_first_step(history, steps, life) {
+                sizes.lasting.insert(life.requested.0);
             }
         }
+        let mut backward = backward.follow();
         let (mut step, mut in_step) = (0, FxHashMap::<u64, u64>::default());
-        for (row, life) in history.lives.iter().enumerate() {
+        for life in &history.lives {
             let role = roles.of(life.stack);
             if role.without_python {
-                if sorter.is_gradient(row, life) {
-                    let begun = steps.bounds.partition_point(|&bound| Some(bound) <= life.born());
-                    if begun != step {
-                        (step, in_step) = (begun, FxHashMap::default());
-                    }
-                    let count = in_step.entry(life.requested.0).or_default();
-                    *count += 1;
-                    let most = sorter.gradients_a_step.entry(life.requested.0).or_default();
-                    *most = (*most).max(*count);
-                    sorter.gradients.insert(life.requested.0);
+                if !outlives_backward(life, life.born().and_then(|born| backward.ends_at(born)))
+                    || !sizes.lasting.contains(&life.requested.0)
+                {
+                    continue;
                 }
+                let begun = steps.bounds.partition_point(|&bound| Some(bound) <= life.born());
+                if begun != step {
+                    step = begun;
+                    in_step.clear();
+                }
+                let count = in_step.entry(life.requested.0).or_default();
+                *count += 1;
+                let most = sizes.gradients.entry(life.requested.0).or_default();
+                *most = (*most).max(*count);
             } else if role.optimizer {
                 if life.freed().is_none() {
-                    sorter.states.insert(life.requested.0);
+                    sizes.states.insert(life.requested.0);
                 }
             } else {
-                sorter.has_convolutions |= role.convolution;
+                sizes.has_convolutions |= role.convolution;
             }
         }
-        sorter
+        sizes
     }
 
-    fn is_setup(&self, life: &Life) -> bool {
-        life.born().is_none_or(|born| born < self.setup_ends)
-    }
-
-    fn outlives_first_step(&self, life: &Life) -> bool {
-        let end = self.steps.bounds.get(1).copied().unwrap_or(self.history.len());
-        life.freed().is_none_or(|freed| freed >= end)
-    }
-
-    fn is_gradient(&self, row: usize, life: &Life) -> bool {
-        let ends_at = self.backward.ends_at(row);
-        ends_at.is_some_and(|end| life.freed().is_none_or(|freed| freed >= end))
-            && self.lasting.contains(&life.requested.0)
-    }
-
-    /// `begun` steps had begun when the block was allocated.
-    fn sort(&self, row: usize, life: &Life, begun: usize) -> Category {
-        let role = self.roles.of(life.stack);
-        let (born, freed) = (life.born().unwrap_or(0), life.freed());
-        if self.is_setup(life) && !role.optimizer {
-            return match () {
-                () if !self.outlives_first_step(life) => Category::Temporary,
-                () if role.placing || role.module => Category::Parameter,
-                () if self.gradients.contains(&life.requested.0) => Category::Parameter,
-                () if self.states.contains(&life.requested.0) => Category::Parameter,
-                () if role.without_python => Category::Unknown,
-                () => Category::Input,
-            };
-        }
-        let step_ends = self.steps.bounds.get(begun).copied().unwrap_or(self.history.len());
-        let outlives_step = freed.is_none_or(|freed| freed >= step_ends);
-        if role.optimizer {
-            return if outlives_step { Category::Optimizer } else { Category::Temporary };
-        }
-        let is_scratch = freed == Some(born + 1) && (role.convolution || role.without_python && self.has_convolutions);
-        if is_scratch {
-            return Category::Workspace;
-        }
-        if role.without_python {
-            return match self.backward.ends_at(row) {
-                Some(_) if self.gradients.contains(&life.requested.0) && self.is_gradient(row, life) => {
-                    Category::Gradient
-                }
-                Some(_) if outlives_step => Category::Unknown,
-                _ => Category::Temporary,
-            };
-        }
-        let is_there_at = |event: usize| event < step_ends && freed.is_none_or(|freed| freed >= event);
-        let waits_for_backward = self.backward.next_after(born).is_some_and(is_there_at)
-            || self.failed_at.is_some_and(|failed| born < failed && is_there_at(failed));
-        if !role.module && !role.backward && self.is_before_forward(born, begun) {
-            return if waits_for_backward || outlives_step { Category::Input } else { Category::Temporary };
-        }
-        let is_long = freed.is_none_or(|freed| {
-            freed - born > SHORT || (freed - born) * 4 > step_ends - self.step_begins(begun)
-        });
-        if waits_for_backward || outlives_step || is_long { Category::Activation } else { Category::Temporary }
-    }
-
-    fn step_begins(&self, begun: usize) -> usize {
-        begun.checked_sub(1).map_or(self.setup_ends, |step| self.steps.bounds[step])
-    }
-
-    /// Whether no module has run yet in this step.
-    fn is_before_forward(&self, born: usize, begun: usize) -> bool {
-        let begins = self.step_begins(begun);
-        let lives = &self.history.lives;
-        let first = lives.partition_point(|life| life.born().is_none_or(|at| at < begins));
-        // Inputs are few and come first; a program that makes more before its model runs is no training loop.
-        lives[first..]
-            .iter()
-            .take(64)
-            .take_while(|life| life.born().is_some_and(|at| at < born))
-            .all(|life| {
-                let role = self.roles.of(life.stack);
-                !role.module && !role.without_python
-            })
-            && lives[first..].iter().take(64).any(|life| life.born() == Some(born))
-    }
-
-    fn confidence(&self) -> (Confidence, &'static str) {
+    fn confidence(&self, steps: &Steps) -> (Confidence, &'static str) {
         match (self.gradients.is_empty(), self.states.is_empty()) {
             (false, false) => (
                 Confidence::High,
                 "parameters, gradients and optimizer state pair up by size and by where they were allocated",
             ),
-            (false, true) => (Confidence::Medium, "parameters pair up with gradients by size; no optimizer state was seen"),
-            (true, _) if self.steps.count() > 0 => {
-                (Confidence::Medium, "no gradients were seen: parameters are what was placed before the first step and stayed")
+            (false, true) => {
+                (Confidence::Medium, "parameters pair up with gradients by size; no optimizer state was seen")
             }
+            (true, _) if steps.count() > 0 => (
+                Confidence::Medium,
+                "no gradients were seen: parameters are what was placed before the first step and stayed",
+            ),
             (true, _) => (Confidence::Low, "no steps were found to tell lasting from passing memory"),
+        }
+    }
+}
+
+/// Whether a block is still there when the run of `backward()` that made it has ended.
+fn outlives_backward(life: &Life, ends_at: Option<usize>) -> bool {
+    ends_at.is_some_and(|end| life.freed().is_none_or(|freed| freed >= end))
+}
+
+/// Sorts one block after the other.
+struct Sorter<'a> {
+    history: &'a History,
+    roles: &'a Roles,
+    steps: &'a Steps,
+    /// The last allocation that failed: what it met was in use, whatever became of it afterwards.
+    failed_at: Option<usize>,
+    /// Where the first step begins; without steps, where the first forward pass does.
+    setup_ends: usize,
+    sizes: &'a Sizes,
+    backward: Follow<'a>,
+    /// How many steps have begun.
+    begun: usize,
+    /// Blocks that this step has made so far, if no module has run in it yet.
+    inputs: usize,
+    nameless: FxHashMap<u64, u64>,
+    workspaces: FxHashSet<(u64, u64, bool)>,
+}
+
+/// Inputs are few and come first; a program that makes more before its model runs is no training loop.
+const MOST_INPUTS: usize = 64;
+
+impl Sorter<'_> {
+    fn sort(&mut self, life: &Life) -> Category {
+        let role = self.roles.of(life.stack);
+        let born = life.born().unwrap_or(0);
+        while self.steps.bounds.get(self.begun).is_some_and(|&bound| bound <= born) {
+            self.begun += 1;
+            self.inputs = 0;
+        }
+        self.inputs += if role.module || role.without_python { MOST_INPUTS } else { 1 };
+        let category = self.by_role(life, role);
+        if category == Category::Parameter && life.born().is_none() && role.without_python {
+            // From before the history and without a stack, a parameter and its optimizer state look alike. There are as
+            // many parameters as gradients; the rest is state.
+            let count = self.nameless.entry(life.requested.0).or_default();
+            *count += 1;
+            if self.sizes.gradients.get(&life.requested.0).is_some_and(|&gradients| *count > gradients) {
+                return Category::Optimizer;
+            }
+        }
+        let is_library_scratch = life.freed().is_none()
+            && CUBLAS_WORKSPACES.contains(&life.requested.0)
+            && !matches!(category, Category::Parameter | Category::Gradient | Category::Optimizer);
+        if is_library_scratch {
+            let stream = self.history.regions.get(life.region as usize).map_or(0, |region| region.stream);
+            // One for each handle: a second block of this size is the program's own.
+            if self.workspaces.insert((stream, life.requested.0, role.without_python)) {
+                return Category::Workspace;
+            }
+        }
+        category
+    }
+
+    fn by_role(&mut self, life: &Life, role: Role) -> Category {
+        let (born, freed, size) = (life.born().unwrap_or(0), life.freed(), life.requested.0);
+        let is_setup = life.born().is_none_or(|born| born < self.setup_ends);
+        if is_setup && !role.optimizer {
+            return match () {
+                () if !outlives_first_step(self.history, self.steps, life) => Category::Temporary,
+                () if role.placing || role.module => Category::Parameter,
+                () if self.sizes.gradients.contains_key(&size) => Category::Parameter,
+                () if self.sizes.states.contains(&size) => Category::Parameter,
+                () if role.without_python => Category::Unknown,
+                () => Category::Input,
+            };
+        }
+        let step_ends = self.steps.bounds.get(self.begun).copied().unwrap_or(self.history.len());
+        let outlives_step = freed.is_none_or(|freed| freed >= step_ends);
+        if role.optimizer {
+            return if outlives_step { Category::Optimizer } else { Category::Temporary };
+        }
+        let may_be_scratch = role.convolution || role.without_python && self.sizes.has_convolutions;
+        if may_be_scratch && freed == Some(born + 1) {
+            return Category::Workspace;
+        }
+        if role.without_python {
+            let ends_at = self.backward.ends_at(born);
+            return match () {
+                () if outlives_backward(life, ends_at) && self.sizes.gradients.contains_key(&size) => {
+                    Category::Gradient
+                }
+                () if ends_at.is_some() && outlives_step => Category::Unknown,
+                () => Category::Temporary,
+            };
+        }
+        let is_there_at = |event: usize| event < step_ends && freed.is_none_or(|freed| freed >= event);
+        let waits_for_backward = self.backward.next_after(born).is_some_and(is_there_at)
+            || self.failed_at.is_some_and(|failed| born < failed && is_there_at(failed));
+        if self.inputs <= MOST_INPUTS && !role.module && !role.backward {
+            return if waits_for_backward || outlives_step { Category::Input } else { Category::Temporary };
+        }
+        let step_begins = self.begun.checked_sub(1).map_or(self.setup_ends, |step| self.steps.bounds[step]);
+        let is_long =
+            freed.is_none_or(|freed| freed - born > SHORT || (freed - born) * 4 > step_ends - step_begins);
+        if waits_for_backward || outlives_step || is_long {
+            Category::Activation
+        } else {
+            Category::Temporary
         }
     }
 }

@@ -21,7 +21,8 @@ enum Reason {
 
 /// The finding, if the steady state calls `cudaMalloc` and `cudaFree`.
 pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
-    let (snapshot, history, steps) = (outline.device.snapshot, &outline.device.history, &outline.steps);
+    let (snapshot, history, steps) =
+        (outline.device.snapshot, &outline.device.history, &outline.device.steps);
     // The first fifth is warm-up.
     let first = steps.bounds.get(steps.count() / 5).copied()?;
     let late = outline.course.segments.partition_point(|event| event.event < first);
@@ -42,7 +43,7 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
         returning.push(step);
         let stack = stack(event.event);
         let reason = match () {
-            () if outline.roles.of(stack).empty_cache => Reason::EmptyCache,
+            () if outline.device.roles.of(stack).empty_cache => Reason::EmptyCache,
             () if snapshot.settings.gc_threshold > 0.0 => Reason::Collection,
             () => Reason::Retry,
         };
@@ -56,7 +57,10 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
         return None;
     }
     let (&reason, _) = reasons.iter().max_by_key(|&(reason, count)| (*count, *reason as u8))?;
-    let site = lines.into_iter().max_by_key(|&(frame, count)| (frame.is_some(), count, frame)).and_then(|line| line.0);
+    let site = lines
+        .into_iter()
+        .max_by_key(|&(frame, count)| (frame.is_some(), count, frame))
+        .and_then(|line| line.0);
     let line = site.map_or("a line that was not recorded".to_owned(), |frame| place(snapshot, frame));
     let (waited_us, whole_us) = time(outline, first);
     let time_share = waited_us as f64 / whole_us.max(1) as f64;
@@ -75,8 +79,10 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
             per_step(frees).ceil(),
             match reason {
                 Reason::EmptyCache => format!("`empty_cache()` at {line} gives the cache away"),
-                Reason::Collection => "the allocator's garbage collection returns segments that are needed again".to_owned(),
-                Reason::Retry => "the device or the limit is full, so each new size flushes the cache".to_owned(),
+                Reason::Collection =>
+                    "the allocator's garbage collection returns segments that are needed again".to_owned(),
+                Reason::Retry =>
+                    "the device or the limit is full, so each new size flushes the cache".to_owned(),
             }
         ),
         bytes,
@@ -95,10 +101,14 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
             "remove `empty_cache()` at {line}: PyTorch reuses its cache by itself, and returning it only helps another \
              process on the same GPU"
         ),
-        Reason::Collection => "raise `garbage_collection_threshold`, or drop it and use `expandable_segments:True`".to_owned(),
-        Reason::Retry => "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, keep shapes equal from step to step, or \
+        Reason::Collection => {
+            "raise `garbage_collection_threshold`, or drop it and use `expandable_segments:True`".to_owned()
+        }
+        Reason::Retry => {
+            "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, keep shapes equal from step to step, or \
                           leave more room: a smaller batch, a higher limit"
-            .to_owned(),
+                .to_owned()
+        }
     };
     let counts = |wanted: Reason| Value::Count(reasons.get(&wanted).copied().unwrap_or(0));
     finding.evidence = vec![
@@ -113,7 +123,9 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
         ("of_us", Value::Count(whole_us)),
         ("threshold", Value::Ratio(LEAST_STEPS)),
     ];
-    finding.evidence.extend(crate::retries(snapshot, history).map(|retries| ("retries", Value::Count(retries))));
+    finding
+        .evidence
+        .extend(crate::retries(snapshot, history).map(|retries| ("retries", Value::Count(retries))));
     Some(finding)
 }
 

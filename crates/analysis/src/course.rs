@@ -45,7 +45,12 @@ pub struct SegmentEvent {
 }
 
 /// Walks over `history`.
-pub(crate) fn course(snapshot: &Snapshot, history: &History, steps: &Steps, categories: &Categories) -> Course {
+pub(crate) fn course(
+    snapshot: &Snapshot,
+    history: &History,
+    steps: &Steps,
+    categories: &Categories,
+) -> Course {
     let mut held = [0u64; 8];
     for (row, life) in history.lives.iter().enumerate().take_while(|(_, life)| life.born().is_none()) {
         if life.is_allocated_at(0) {

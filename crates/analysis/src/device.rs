@@ -1,10 +1,15 @@
 //! One device of a snapshot, with what every question about it needs.
 
+use crate::backward::Backward;
+use crate::order::Order;
+use crate::parallel::join;
+use crate::roles::Roles;
 use crate::site::Sites;
+use crate::steps::{Steps, steps};
 use snapshot::{Action, Bytes, Counters, History, PoolId, Snapshot};
 use std::collections::BTreeMap;
 
-/// A device: its history and the sites of its stacks.
+/// A device: its history, its steps and the sites of its stacks.
 pub struct Device<'a> {
     /// The snapshot that it belongs to.
     pub snapshot: &'a Snapshot,
@@ -12,7 +17,14 @@ pub struct Device<'a> {
     pub history: History,
     /// Where each stack comes from.
     pub sites: Sites,
+    /// Its steps.
+    pub steps: Steps,
+    pub(crate) roles: Roles,
+    pub(crate) backward: Backward,
 }
+
+/// Events from which on a second thread pays.
+const LARGE: usize = 20_000;
 
 /// A moment that a user can ask about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,15 +44,30 @@ pub fn devices(snapshot: &Snapshot) -> Vec<Device<'_>> {
     snapshot
         .devices()
         .into_iter()
-        .map(|device| Device {
-            snapshot,
-            history: History::new(snapshot, device),
-            sites: Sites::new(snapshot),
+        .map(|device| {
+            let sites = Sites::new(snapshot);
+            let order = Order::new(snapshot, device);
+            let (history, (roles, steps, backward)) = join(
+                order.len() > LARGE,
+                || History::new(snapshot, device),
+                || {
+                    let roles = Roles::new(snapshot, &sites);
+                    let steps = steps(&order, &sites, &roles);
+                    let backward = Backward::new(&order, &roles, &sites);
+                    (roles, steps, backward)
+                },
+            );
+            Device { snapshot, history, sites, steps, roles, backward }
         })
         .collect()
 }
 
 impl Device<'_> {
+    /// Whether there is enough of it to share work between threads.
+    pub(crate) fn is_large(&self) -> bool {
+        self.history.len() > LARGE
+    }
+
     /// How many events had happened at a moment; `None` if there was no such moment.
     pub fn position_of(&self, moment: Moment) -> Option<usize> {
         match moment {

@@ -1,48 +1,45 @@
 //! Everything that is to be said about one device.
 
-use crate::backward::Backward;
 use crate::categories::{Categories, categories};
+use crate::churn::churn;
 use crate::course::{Course, course};
 use crate::device::{Device, Moment};
 use crate::finding::{Finding, Kind};
-use crate::churn::churn;
 use crate::fragmentation::fragmentation;
+use crate::growth::{Pile, piles};
 use crate::leaks::leaks;
 use crate::oom::oom;
+use crate::parallel::join;
 use crate::pending::pending;
 use crate::private_pools::private_pools;
+use crate::site::Site;
 use crate::spike::spike;
 use crate::workspace::workspace;
-use crate::roles::Roles;
-use crate::site::Site;
-use crate::steps::{Steps, steps};
 use snapshot::{Bytes, FrameId, Metric, PoolClass, StackId};
 
 /// A device with its steps, categories and course: what every finding is made from.
 pub struct Outline<'a> {
     /// The device.
     pub device: &'a Device<'a>,
-    /// Its steps.
-    pub steps: Steps,
     /// What each block is for.
     pub categories: Categories,
     /// What each step needed.
     pub course: Course,
-    pub(crate) roles: Roles,
-    pub(crate) backward: Backward,
+    pub(crate) piles: Vec<Pile>,
 }
 
 impl<'a> Outline<'a> {
     /// Reads the whole history once.
     pub fn new(device: &'a Device<'a>) -> Outline<'a> {
-        let (snapshot, history) = (device.snapshot, &device.history);
-        let roles = Roles::new(snapshot, &device.sites);
-        let steps = steps(snapshot, history, &device.sites, &roles);
-        let backward = Backward::new(snapshot, history, &roles, &device.sites);
+        let Device { snapshot, history, steps, roles, backward, .. } = device;
         let failed_at = device.position_of(Moment::Oom).map(|position| position - 1);
-        let categories = categories(history, &roles, &steps, &backward, failed_at);
-        let course = course(snapshot, history, &steps, &categories);
-        Outline { device, steps, categories, course, roles, backward }
+        let categories = categories(history, roles, steps, backward, failed_at);
+        let (course, piles) = join(
+            device.is_large(),
+            || course(snapshot, history, steps, &categories),
+            || piles(history, steps, &categories, roles, backward),
+        );
+        Outline { device, categories, course, piles }
     }
 
     /// `active_bytes.all.peak`: the most that was ever in use at one time.
@@ -60,8 +57,8 @@ impl<'a> Outline<'a> {
 
     /// The line of code behind a block: its own, or the call of `backward()` in which it was allocated.
     pub(crate) fn frame_of_life(&self, life: usize) -> Option<FrameId> {
-        let stack = self.device.history.lives[life].stack;
-        self.frame_of(stack).or_else(|| self.frame_of(self.backward.call(life)?))
+        let life = &self.device.history.lives[life];
+        self.frame_of(life.stack).or_else(|| self.frame_of(self.device.backward.call(life.born()?)?))
     }
 }
 
@@ -70,7 +67,7 @@ pub fn findings(outline: &Outline<'_>) -> Vec<Finding> {
     let leaks = leaks(outline);
     let leaked: Vec<u64> = leaks.piled_up;
     let by_the_oom = outline.course.ooms.last().map_or(0, |&event| {
-        let bound = outline.steps.bounds.partition_point(|&bound| bound <= event);
+        let bound = outline.device.steps.bounds.partition_point(|&bound| bound <= event);
         bound.checked_sub(1).and_then(|bound| leaked.get(bound).or(leaked.last())).copied().unwrap_or(0)
     });
     let mut findings = leaks.findings;
@@ -83,7 +80,12 @@ pub fn findings(outline: &Outline<'_>) -> Vec<Finding> {
     findings.extend(workspace(outline));
     findings.sort_by_key(|finding| {
         let first = finding.kind == Kind::Oom;
-        (std::cmp::Reverse(first), std::cmp::Reverse(finding.severity), std::cmp::Reverse(finding.bytes), finding.kind)
+        (
+            std::cmp::Reverse(first),
+            std::cmp::Reverse(finding.severity),
+            std::cmp::Reverse(finding.bytes),
+            finding.kind,
+        )
     });
     findings
 }

@@ -139,7 +139,13 @@ pub struct Finding {
 
 impl Finding {
     /// A finding without the parts that not every kind has.
-    pub(crate) fn new(kind: Kind, severity: Severity, reason: String, summary: String, bytes: Bytes) -> Finding {
+    pub(crate) fn new(
+        kind: Kind,
+        severity: Severity,
+        reason: String,
+        summary: String,
+        bytes: Bytes,
+    ) -> Finding {
         Finding {
             kind,
             severity,

@@ -40,7 +40,10 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
         Kind::Fragmentation,
         severity,
         format!("{} of the reserved memory was never needed at one time", percent(ratio)),
-        format!("{reserved} are reserved, but at most {used} were ever in use at one time: {lost} ({}) is fragmentation", percent(ratio)),
+        format!(
+            "{reserved} are reserved, but at most {used} were ever in use at one time: {lost} ({}) is fragmentation",
+            percent(ratio)
+        ),
         lost,
     );
     finding.count = free.pieces;
@@ -52,7 +55,9 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
             .iter()
             .take(LINES)
             .map(|pin| {
-                let line = pin.frame.map_or("unknown lines".to_owned(), |frame| place(outline.device.snapshot, frame));
+                let line = pin
+                    .frame
+                    .map_or("unknown lines".to_owned(), |frame| place(outline.device.snapshot, frame));
                 format!("{line} ({}, {})", counted(pin.count, "block"), pin.live)
             })
             .collect();
@@ -121,7 +126,8 @@ fn request(outline: &Outline<'_>, growing: usize, free: &Free) -> Option<String>
     let history = &outline.device.history;
     let next = history.lives.partition_point(|life| life.born().is_none_or(|born| born < growing));
     let life = history.lives.get(next).filter(|life| life.born() == Some(growing + 1))?;
-    let line = outline.frame_of_life(next).map(|frame| format!(" at {}", place(outline.device.snapshot, frame)));
+    let line =
+        outline.frame_of_life(next).map(|frame| format!(" at {}", place(outline.device.snapshot, frame)));
     Some(format!(
         "the last large `cudaMalloc` served a request of {}{} while {} lay free in {}, the largest {}",
         life.requested,
@@ -160,7 +166,11 @@ fn pins(outline: &Outline<'_>, regions: &[RegionNow]) -> Vec<Pin> {
     let mut pins: FxHashMap<Option<FrameId>, Pin> = FxHashMap::default();
     for now in regions {
         let region = &history.regions[now.region];
-        if region.pool != PoolId::DEFAULT || region.expandable || now.free() < Bytes(1 << 20) || now.lives.is_empty() {
+        if region.pool != PoolId::DEFAULT
+            || region.expandable
+            || now.free() < Bytes(1 << 20)
+            || now.lives.is_empty()
+        {
             continue;
         }
         let each = Bytes(now.free().0 / now.lives.len() as u64);
@@ -187,7 +197,8 @@ struct Growth {
 /// In how many steps more memory was reserved.
 fn growth(outline: &Outline<'_>) -> Growth {
     let reserving = || outline.course.segments.iter().filter(|event| event.reserves);
-    let mut steps: Vec<usize> = reserving().filter_map(|event| outline.steps.of_event(event.event)).collect();
+    let mut steps: Vec<usize> =
+        reserving().filter_map(|event| outline.device.steps.of_event(event.event)).collect();
     steps.dedup();
     let last_line = reserving().last().and_then(|event| {
         let row = outline.device.history.rows.start + event.event;
@@ -197,7 +208,7 @@ fn growth(outline: &Outline<'_>) -> Growth {
         format!(
             "more was reserved in {} of {} steps, the last time in step {}",
             steps.len(),
-            outline.steps.count(),
+            outline.device.steps.count(),
             last + 1
         )
     });

@@ -3,10 +3,12 @@
 //! Only blocks that outlive their step count. What a stack holds at the bounds of the steps is a short series of
 //! numbers; whether it grows, has stopped, or rises and falls is decided on that series alone.
 
-use crate::categories::Category;
-use crate::explain::Outline;
+use crate::backward::Backward;
+use crate::categories::{Categories, Category};
+use crate::roles::Roles;
+use crate::steps::Steps;
 use rustc_hash::FxHashMap;
-use snapshot::{Bytes, Life, StackId};
+use snapshot::{Bytes, History, Life, StackId};
 
 /// How what one origin holds develops over the steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,8 +68,13 @@ const DYING_DOWN: f64 = 0.25;
 type Origin = (StackId, Option<Bytes>);
 
 /// Finds all piles of a history.
-pub(crate) fn piles(outline: &Outline<'_>) -> Vec<Pile> {
-    let (history, steps) = (&outline.device.history, &outline.steps);
+pub(crate) fn piles(
+    history: &History,
+    steps: &Steps,
+    categories: &Categories,
+    roles: &Roles,
+    backward: &Backward,
+) -> Vec<Pile> {
     if steps.count() < FEWEST_STEPS {
         return Vec::new();
     }
@@ -84,14 +91,16 @@ pub(crate) fn piles(outline: &Outline<'_>) -> Vec<Pile> {
         }
         let Some(&bound) = bounds.get(next) else { break };
         // Alive at the bound: it outlives its step. What was there before the first step cannot pile up in it.
+        if next == 0 || life.freed().is_some_and(|freed| freed < bound) {
+            continue;
+        }
         // A library's scratch memory is its own affair.
-        let is_passing = next == 0 || outline.categories.of(row) == Category::Workspace;
-        if is_passing || life.freed().is_some_and(|freed| freed < bound) {
+        if categories.of(row) == Category::Workspace {
             continue;
         }
         let gone = life.freed().map_or(bounds.len(), |freed| bounds.partition_point(|&bound| bound <= freed));
-        let origin = if outline.roles.of(life.stack).without_python {
-            (outline.backward.call(row).unwrap_or(StackId::EMPTY), Some(life.requested))
+        let origin = if roles.of(life.stack).without_python {
+            (backward.call(born).unwrap_or(StackId::EMPTY), Some(life.requested))
         } else {
             (life.stack, None)
         };

@@ -32,8 +32,11 @@ pub(crate) fn layout(history: &History, course: &Course, position: usize) -> Vec
     for event in course.segments.iter().take_while(|event| event.event < position) {
         let Some(region) = event.region else { continue };
         let bytes = event.bytes.0;
-        reserved[region] =
-            if event.reserves { reserved[region].saturating_add(bytes) } else { reserved[region].saturating_sub(bytes) };
+        reserved[region] = if event.reserves {
+            reserved[region].saturating_add(bytes)
+        } else {
+            reserved[region].saturating_sub(bytes)
+        };
     }
     let mut lives: Vec<Vec<u32>> = vec![Vec::new(); history.regions.len()];
     for (row, life) in history.lives.iter().enumerate() {
@@ -121,7 +124,11 @@ pub(crate) fn free(history: &History, regions: &[RegionNow]) -> Free {
         } else if region.stream != main || region.small {
             free.elsewhere += now.free();
         } else {
-            if now.active == Bytes::ZERO { free.returnable += now.free() } else { free.pinned += now.free() }
+            if now.active == Bytes::ZERO {
+                free.returnable += now.free()
+            } else {
+                free.pinned += now.free()
+            }
             free.largest = free.largest.max(now.largest);
             free.pieces += now.pieces;
         }
@@ -141,5 +148,8 @@ pub(crate) fn main_stream(history: &History, regions: &[RegionNow]) -> u64 {
             }
         }
     }
-    streams.into_iter().max_by_key(|&(stream, bytes)| (bytes, std::cmp::Reverse(stream))).map_or(0, |found| found.0)
+    streams
+        .into_iter()
+        .max_by_key(|&(stream, bytes)| (bytes, std::cmp::Reverse(stream)))
+        .map_or(0, |found| found.0)
 }

@@ -2,7 +2,7 @@
 
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
-use crate::growth::{Pile, Trend, piles};
+use crate::growth::{Pile, Trend};
 use crate::words::{counted, grouped, listed, percent, place, share};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId, StackId};
@@ -29,9 +29,9 @@ pub(crate) struct Leaks {
 
 /// Finds them all.
 pub(crate) fn leaks(outline: &Outline<'_>) -> Leaks {
-    let piles = piles(outline);
+    let piles = &outline.piles;
     let mut piled_up = vec![0u64; piles.first().map_or(0, |pile| pile.kept.len())];
-    for pile in &piles {
+    for pile in piles {
         for (sum, bytes) in piled_up.iter_mut().zip(&pile.kept) {
             *sum = sum.saturating_add(*bytes);
         }
@@ -41,14 +41,14 @@ pub(crate) fn leaks(outline: &Outline<'_>) -> Leaks {
 }
 
 /// Piles that belong together.
-struct Cluster {
-    piles: Vec<Pile>,
+struct Cluster<'a> {
+    piles: Vec<&'a Pile>,
     rises: Vec<usize>,
     trend: Trend,
 }
 
-fn clusters(piles: Vec<Pile>) -> Vec<Cluster> {
-    let mut clusters: Vec<Cluster> = Vec::new();
+fn clusters(piles: &[Pile]) -> Vec<Cluster<'_>> {
+    let mut clusters: Vec<Cluster<'_>> = Vec::new();
     for pile in piles {
         let rises = pile.rises();
         let home = clusters
@@ -82,7 +82,7 @@ struct Line {
     in_backward: bool,
 }
 
-fn finding(outline: &Outline<'_>, cluster: &Cluster) -> Option<Finding> {
+fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>) -> Option<Finding> {
     let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
     let bounds = cluster.piles[0].kept.len();
     let bytes = Bytes(cluster.piles.iter().map(|pile| pile.kept[bounds - 1]).sum());
@@ -91,7 +91,7 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster) -> Option<Finding> {
     if !is_growing && is_small {
         return None;
     }
-    let pace: f64 = cluster.piles.iter().map(Pile::pace).sum();
+    let pace: f64 = cluster.piles.iter().map(|pile| pile.pace()).sum();
     let lines = lines(outline, &cluster.piles);
     let blocks: u64 = lines.iter().map(|line| line.blocks).sum();
     let steps = bounds - 1;
@@ -129,7 +129,10 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster) -> Option<Finding> {
         if is_growing {
             format!("{per_step} {rhythm}{since_words}, still growing")
         } else {
-            format!("{bytes} piled up in {} steps{since_words} and stayed; it no longer grows", cluster.rises.len())
+            format!(
+                "{bytes} piled up in {} steps{since_words} and stayed; it no longer grows",
+                cluster.rises.len()
+            )
         },
         bytes,
     );
@@ -149,7 +152,9 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster) -> Option<Finding> {
             .iter()
             .take(LINES)
             .map(|line| {
-                let name = line.frame.map_or("lines that were not recorded".to_owned(), |frame| place(snapshot, frame));
+                let name = line
+                    .frame
+                    .map_or("lines that were not recorded".to_owned(), |frame| place(snapshot, frame));
                 let inside = if line.in_backward { ", inside backward()" } else { "" };
                 format!("{name} ({}{inside})", percent(line.bytes as f64 / total.max(1) as f64))
             })
@@ -172,7 +177,9 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster) -> Option<Finding> {
         );
     }
     if finding.site.is_none() {
-        finding.caveats.push("these blocks were recorded without a stack, so the line is not known".to_owned());
+        finding
+            .caveats
+            .push("these blocks were recorded without a stack, so the line is not known".to_owned());
     }
     if is_doubtful {
         finding.caveats.push(
@@ -191,7 +198,7 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster) -> Option<Finding> {
 
 /// Whether the memory as a whole rises with a leak. Where the history is complete every block is accounted for and this
 /// need not be asked; where it begins late, blocks from before may be leaving as fast as new ones come.
-fn memory_grows_with(outline: &Outline<'_>, piles: &[Pile]) -> bool {
+fn memory_grows_with(outline: &Outline<'_>, piles: &[&Pile]) -> bool {
     if outline.device.history.complete {
         return true;
     }
@@ -209,17 +216,23 @@ fn memory_grows_with(outline: &Outline<'_>, piles: &[Pile]) -> bool {
     rise(&allocated) > 0.4 * rise(&piled)
 }
 
-fn evidence(cluster: &Cluster, lines: &[Line], steps: usize, since: usize) -> Vec<(&'static str, Value)> {
+fn evidence(cluster: &Cluster<'_>, lines: &[Line], steps: usize, since: usize) -> Vec<(&'static str, Value)> {
     let bounds = cluster.piles[0].kept.len();
     let held = |bound: usize| cluster.piles.iter().map(|pile| pile.kept[bound]).sum::<u64>();
     let every = bounds.div_ceil(32);
     vec![
-        ("trend", Value::Text(if cluster.trend == Trend::Growing { "growing".into() } else { "stopped".into() })),
+        (
+            "trend",
+            Value::Text(if cluster.trend == Trend::Growing { "growing".into() } else { "stopped".into() }),
+        ),
         ("since_step", Value::Count(since as u64)),
         ("steps_with_growth", Value::Count(cluster.rises.len() as u64)),
         ("of_steps", Value::Count(steps as u64)),
         ("kept_every_steps", Value::Count(every as u64)),
-        ("kept_bytes", Value::List((0..bounds).step_by(every).map(|bound| Value::Bytes(Bytes(held(bound)))).collect())),
+        (
+            "kept_bytes",
+            Value::List((0..bounds).step_by(every).map(|bound| Value::Bytes(Bytes(held(bound)))).collect()),
+        ),
         (
             "lines",
             Value::List(
@@ -244,11 +257,11 @@ fn evidence(cluster: &Cluster, lines: &[Line], steps: usize, since: usize) -> Ve
 }
 
 /// The lines of a leak, the one to look at first.
-fn lines(outline: &Outline<'_>, piles: &[Pile]) -> Vec<Line> {
+fn lines(outline: &Outline<'_>, piles: &[&Pile]) -> Vec<Line> {
     let mut lines: FxHashMap<(Option<FrameId>, bool), Line> = FxHashMap::default();
     for pile in piles {
         let frame = outline.frame_of(pile.stack);
-        let follows = pile.in_backward || outline.roles.of(pile.stack).optimizer;
+        let follows = pile.in_backward || outline.device.roles.of(pile.stack).optimizer;
         let line = lines.entry((frame, pile.in_backward)).or_insert(Line {
             frame,
             stack: pile.stack,
@@ -267,7 +280,11 @@ fn lines(outline: &Outline<'_>, piles: &[Pile]) -> Vec<Line> {
     let mut lines: Vec<Line> = lines.into_values().collect();
     // Gradients and optimizer state follow from the parameter that they belong to: name its line, not theirs.
     lines.sort_by_key(|line| {
-        (line.frame.is_none() || line.follows || line.bytes * 10 < total, std::cmp::Reverse(line.bytes), line.frame)
+        (
+            line.frame.is_none() || line.follows || line.bytes * 10 < total,
+            std::cmp::Reverse(line.bytes),
+            line.frame,
+        )
     });
     lines
 }
@@ -285,7 +302,11 @@ impl Card {
         if !outline.course.ooms.is_empty() {
             return Card { size: reserved, name: "the memory that it may use".to_owned() };
         }
-        let gib = CARDS.iter().copied().find(|&gib| (gib << 30) > reserved.0).unwrap_or(reserved.0.div_ceil(1 << 30) * 2);
+        let gib = CARDS
+            .iter()
+            .copied()
+            .find(|&gib| (gib << 30) > reserved.0)
+            .unwrap_or(reserved.0.div_ceil(1 << 30) * 2);
         // The size of the card is not in a snapshot.
         let article = if matches!(gib, 8 | 80) { "an" } else { "a" };
         Card { size: Bytes(gib << 30), name: format!("{article} {gib} GiB card (the next common size)") }
@@ -315,7 +336,7 @@ enum Nature {
 const GRAPH_BLOCKS: f64 = 6.0;
 
 impl Nature {
-    fn of(outline: &Outline<'_>, cluster: &Cluster, lines: &[Line]) -> Nature {
+    fn of(outline: &Outline<'_>, cluster: &Cluster<'_>, lines: &[Line]) -> Nature {
         let first = &lines[0];
         let history = &outline.device.history;
         let rises = cluster.rises.len().max(1) as f64;
@@ -323,23 +344,28 @@ impl Nature {
         let from_modules: usize = cluster
             .piles
             .iter()
-            .filter(|pile| !pile.in_backward && outline.roles.of(pile.stack).module)
+            .filter(|pile| !pile.in_backward && outline.device.roles.of(pile.stack).module)
             .map(|pile| pile.lives.len())
             .sum();
-        let (made_parameters, optimizer) = cluster.piles.iter().fold((false, false), |(made, state), pile| {
-            let role = outline.roles.of(pile.stack);
-            (made || role.placing, state || role.optimizer)
-        });
+        let (made_parameters, optimizer) =
+            cluster.piles.iter().fold((false, false), |(made, state), pile| {
+                let role = outline.device.roles.of(pile.stack);
+                (made || role.placing, state || role.optimizer)
+            });
         let is_waited_for = || {
             // Most of the kept blocks were there when a `backward()` of their own step began.
             let rows = cluster.piles.iter().flat_map(|pile| &pile.lives);
             let (mut waited, mut all) = (0, 0);
             for &row in rows {
                 let Some(born) = history.lives[row as usize].born() else { continue };
-                let Some(step) = outline.steps.of_event(born) else { continue };
+                let Some(step) = outline.device.steps.of_event(born) else { continue };
                 all += 1;
                 waited += usize::from(
-                    outline.backward.next_after(born).is_some_and(|begins| begins < outline.steps.events(step).end),
+                    outline
+                        .device
+                        .backward
+                        .next_after(born)
+                        .is_some_and(|begins| begins < outline.device.steps.events(step).end),
                 );
             }
             waited * 2 > all
@@ -348,7 +374,9 @@ impl Nature {
             () if optimizer || made_parameters => Nature::Parameters,
             () if first.in_backward => Nature::Gradients,
             () if blocks * 2 < cluster.rises.len() as u64 => Nature::Grows,
-            () if from_modules as f64 / rises >= GRAPH_BLOCKS && is_waited_for() => Nature::GraphAfterBackward,
+            () if from_modules as f64 / rises >= GRAPH_BLOCKS && is_waited_for() => {
+                Nature::GraphAfterBackward
+            }
             () if from_modules as f64 / rises >= GRAPH_BLOCKS => Nature::Graph,
             () if (first.bytes as f64) <= 512.0 * first.blocks as f64 => Nature::Scalar,
             () => Nature::Tensors,
@@ -357,14 +385,22 @@ impl Nature {
 
     fn sentence(self) -> &'static str {
         match self {
-            Nature::Graph => "the activations of a forward pass whose graph stays alive, because grad mode is on and its output is kept",
+            Nature::Graph => {
+                "the activations of a forward pass whose graph stays alive, because grad mode is on and its output is kept"
+            }
             Nature::GraphAfterBackward => {
                 "activations that outlive their `backward()`: a hook or a list stores them, or the graph is kept by \
                  `retain_graph=True` or by a part of it that `backward()` did not run through"
             }
-            Nature::Scalar => "a number such as the loss, kept as a tensor; its graph is gone, so this is one small block each time",
-            Nature::Tensors => "tensors that something keeps: a list, a dict, a cache, an attribute or a reference cycle",
-            Nature::Gradients => "made inside `backward()`: gradients that are kept, or the gradient of an input",
+            Nature::Scalar => {
+                "a number such as the loss, kept as a tensor; its graph is gone, so this is one small block each time"
+            }
+            Nature::Tensors => {
+                "tensors that something keeps: a list, a dict, a cache, an attribute or a reference cycle"
+            }
+            Nature::Gradients => {
+                "made inside `backward()`: gradients that are kept, or the gradient of an input"
+            }
             Nature::Parameters => "new parameters with their gradients and optimizer state",
             Nature::Grows => "one tensor that becomes larger, for example by `torch.cat`",
         }
@@ -380,7 +416,9 @@ impl Nature {
                 "find what stores a result of {line}: keep `.item()` or a `.cpu()` copy instead, drop `retain_graph=True`, and \
                  remove hooks that append; in a hook's list `.detach()` does not help"
             ),
-            Nature::Scalar => format!("keep a Python number: `.item()` on the result of {line}; `.detach()` would keep the same block"),
+            Nature::Scalar => format!(
+                "keep a Python number: `.item()` on the result of {line}; `.detach()` would keep the same block"
+            ),
             Nature::Tensors => format!(
                 "bound or empty what keeps the results of {line} (`deque(maxlen=…)`, clear it each epoch), or keep `.cpu()` \
                  copies; `.detach()` does not help, the tensors themselves are kept. If nothing stores them on purpose, \
@@ -390,8 +428,12 @@ impl Nature {
                 "do not keep gradients of {line} from step to step: store their norms, `.cpu()` copies, or set the input's \
                  `.grad` to `None`; losses kept as tensors keep the inputs' gradients alive too"
             ),
-            Nature::Parameters => format!("make the parameters once, before the loop: {line} makes new ones each time and the optimizer keeps state for all"),
-            Nature::Grows => format!("{line} makes it larger each time: write into a buffer of fixed size, or move the older part to the CPU"),
+            Nature::Parameters => format!(
+                "make the parameters once, before the loop: {line} makes new ones each time and the optimizer keeps state for all"
+            ),
+            Nature::Grows => format!(
+                "{line} makes it larger each time: write into a buffer of fixed size, or move the older part to the CPU"
+            ),
         }
     }
 }

@@ -17,6 +17,8 @@ mod leaks;
 mod live;
 mod loops;
 mod oom;
+mod order;
+mod parallel;
 mod pending;
 mod portrait;
 mod private_pools;

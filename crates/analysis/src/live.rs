@@ -91,7 +91,7 @@ impl Outline<'_> {
                 continue;
             }
             let origin = match by {
-                Key::Site => Origin::Site(self.site_of(row, life)),
+                Key::Site => Origin::Site(self.site_of(life)),
                 Key::Category => Origin::Category(self.categories.of(row)),
                 Key::Stack => Origin::Stack(life.stack),
                 Key::Size => Origin::Size(life.size),
@@ -118,12 +118,12 @@ impl Outline<'_> {
     }
 
     /// Where a block comes from, as far as its own stack and the calls around it tell.
-    fn site_of(&self, row: usize, life: &Life) -> Site {
+    fn site_of(&self, life: &Life) -> Site {
         let site = self.device.sites.of(life.stack);
         match (site, life.born()) {
             (Site::Unknown, None) => Site::Before,
-            (Site::Unknown | Site::Native, Some(_)) => {
-                let call = self.backward.call(row).and_then(|call| self.frame_of(call));
+            (Site::Unknown | Site::Native, Some(born)) => {
+                let call = self.device.backward.call(born).and_then(|call| self.frame_of(call));
                 call.map_or(site, Site::Backward)
             }
             _ => site,

@@ -4,8 +4,9 @@
 //! callers. Counting how often each line is entered, at each depth of the call stack, gives the iterations
 //! without knowing anything of the program.
 
+use crate::order::Order;
 use rustc_hash::FxHashMap;
-use snapshot::{FrameId, History, Snapshot, StackId};
+use snapshot::{FrameId, Snapshot, StackId};
 use std::ops::Range;
 
 /// Fewest iterations that make a loop.
@@ -92,20 +93,20 @@ impl Paths {
         a
     }
 
-    /// Calls `enter(node, event)` for every line that the allocations of `lives` enter, in order. With
+    /// Calls `enter(node, event)` for every line that the allocations of `events` enter, in order. With
     /// `after_backward` a line that goes on after `backward()` has run counts as entered again.
     fn entries(
         &self,
-        history: &History,
-        lives: Range<usize>,
+        order: &Order<'_>,
+        events: Range<usize>,
         after_backward: bool,
         mut enter: impl FnMut(u32, usize),
     ) {
         let mut last: FxHashMap<u32, u32> = FxHashMap::default();
         let mut current = (NOWHERE, NOWHERE);
         let mut interrupted = false;
-        for life in &history.lives[lives] {
-            let node = self.of_stack[life.stack.0 as usize];
+        for (born, stack) in order.allocations(events) {
+            let node = self.of_stack[stack.0 as usize];
             if node == NOWHERE {
                 interrupted = after_backward;
                 continue;
@@ -113,7 +114,6 @@ impl Paths {
             if node == current.1 && !interrupted {
                 continue;
             }
-            let Some(born) = life.born() else { continue };
             if node == current.1 {
                 enter(node, born);
             }
@@ -143,15 +143,15 @@ struct Visits {
     last: u32,
 }
 
-/// The events at which the iterations of the main loop among `lives` begin; empty if there is none.
+/// The events at which the iterations of the main loop among `events` begin; empty if there is none.
 pub(crate) fn main_loop(
     paths: &Paths,
-    history: &History,
-    lives: Range<usize>,
+    order: &Order<'_>,
+    events: Range<usize>,
     after_backward: bool,
 ) -> Vec<usize> {
     let mut visits = vec![Visits::default(); paths.nodes.len()];
-    paths.entries(history, lives.clone(), after_backward, |node, event| {
+    paths.entries(order, events.clone(), after_backward, |node, event| {
         let visits = &mut visits[node as usize];
         if visits.count == 0 {
             visits.first = event as u32;
@@ -159,12 +159,10 @@ pub(crate) fn main_loop(
         visits.count += 1;
         visits.last = event as u32;
     });
-    let born = |life: usize| history.lives.get(life).and_then(|life| life.born()).unwrap_or(0);
-    let (first, last) = (born(lives.start), born(lives.end.saturating_sub(1)));
-    let span = |visits: &Visits| f64::from(visits.last - visits.first) / (last - first).max(1) as f64;
+    let span = |visits: &Visits| f64::from(visits.last - visits.first) / events.len().max(1) as f64;
     let Some(anchor) = anchor(paths, &visits, span) else { return Vec::new() };
     let mut starts = Vec::with_capacity(visits[anchor as usize].count as usize);
-    paths.entries(history, lives, after_backward, |node, event| {
+    paths.entries(order, events, after_backward, |node, event| {
         if node == anchor {
             starts.push(event);
         }
@@ -177,7 +175,9 @@ pub(crate) fn main_loop(
 fn anchor(paths: &Paths, visits: &[Visits], span: impl Fn(&Visits) -> f64) -> Option<u32> {
     // The main thread first: recomputation in `backward()` and data loaders run the user's code in threads of their own.
     let tries = [(ENOUGH, 0.5), (FEWEST, 0.5), (ENOUGH, 0.2), (FEWEST, 0.2)];
-    for (in_script, (fewest, cover)) in [true, false].into_iter().flat_map(|main| tries.map(|limits| (main, limits))) {
+    for (in_script, (fewest, cover)) in
+        [true, false].into_iter().flat_map(|main| tries.map(|limits| (main, limits)))
+    {
         let candidates = || {
             (1..visits.len() as u32).filter(|&node| {
                 let visits = &visits[node as usize];
@@ -199,7 +199,10 @@ fn anchor(paths: &Paths, visits: &[Visits], span: impl Fn(&Visits) -> f64) -> Op
             }
         }
         // As often as most lines; among equals the more frequent one, which is the inner loop.
-        return lines.into_iter().max_by_key(|&(count, (lines, _))| (lines, count)).map(|(_, (_, node))| node);
+        return lines
+            .into_iter()
+            .max_by_key(|&(count, (lines, _))| (lines, count))
+            .map(|(_, (_, node))| node);
     }
     None
 }

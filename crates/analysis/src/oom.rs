@@ -49,7 +49,9 @@ pub(crate) fn oom(outline: &Outline<'_>, leaked: Bytes) -> Option<Finding> {
     finding.count = failure.count;
     finding.cause = Some(cause);
     finding.site = match category {
-        Category::Parameter | Category::Optimizer | Category::Workspace if failure.line.is_some() => failure.line,
+        Category::Parameter | Category::Optimizer | Category::Workspace if failure.line.is_some() => {
+            failure.line
+        }
         _ => holders.lines_of(category).first().and_then(|line| line.0).or(failure.line),
     };
     details(outline, &failure, &holders, category, leaked, &mut finding);
@@ -106,7 +108,8 @@ impl Failure {
             before.checked_sub(1).and_then(|row| outline.frame_of_life(row))
         });
         let mut reserved_before = Bytes::ZERO;
-        let mut now: u64 = history.regions.iter().filter(|region| region.from_start).map(|region| region.size.0).sum();
+        let mut now: u64 =
+            history.regions.iter().filter(|region| region.from_start).map(|region| region.size.0).sum();
         for segment in outline.course.segments.iter().take_while(|segment| segment.event < event) {
             let bytes = segment.bytes.0;
             now = if segment.reserves { now.saturating_add(bytes) } else { now.saturating_sub(bytes) };
@@ -139,7 +142,11 @@ impl Failure {
 
     /// What PyTorch could have had in all: exact where the device was full, otherwise at least this.
     fn usable(&self) -> Bytes {
-        if self.is_limited() { self.reserved.max(self.reserved_before) } else { self.reserved + self.device_free }
+        if self.is_limited() {
+            self.reserved.max(self.reserved_before)
+        } else {
+            self.reserved + self.device_free
+        }
     }
 
     fn room_in_words(&self) -> String {
@@ -245,7 +252,8 @@ fn details(
         .iter()
         .take(LINES)
         .map(|&(frame, bytes, count)| {
-            let line = frame.map_or("lines that were not recorded".to_owned(), |frame| place(snapshot, frame));
+            let line =
+                frame.map_or("lines that were not recorded".to_owned(), |frame| place(snapshot, frame));
             format!("{line} ({bytes}, {})", counted(count, "block"))
         })
         .collect();
@@ -296,10 +304,12 @@ impl Projection {
 
 /// Compares the step that failed with the one before it, after the same number of allocations.
 fn projection(outline: &Outline<'_>, failure: &Failure) -> Option<Projection> {
-    let (history, steps) = (&outline.device.history, &outline.steps);
+    let (history, steps) = (&outline.device.history, &outline.device.steps);
     let begun = steps.bounds.partition_point(|&bound| bound <= failure.event);
     let (now, before) = (begun.checked_sub(1)?, begun.checked_sub(2)?);
-    let row_at = |position: usize| history.lives.partition_point(|life| life.born().is_none_or(|born| born < position));
+    let row_at = |position: usize| {
+        history.lives.partition_point(|life| life.born().is_none_or(|born| born < position))
+    };
     let (begin, previous) = (*steps.bounds.get(now)?, steps.bounds[before]);
     let allocations = row_at(failure.event).checked_sub(row_at(begin))?;
     let same_place = row_at(previous) + allocations;
@@ -317,7 +327,13 @@ fn projection(outline: &Outline<'_>, failure: &Failure) -> Option<Projection> {
     (needed > failure.usable()).then_some(Projection { times, before: peak, needed, base })
 }
 
-fn fix(outline: &Outline<'_>, failure: &Failure, holders: &Holders, category: Category, leaked: Bytes) -> String {
+fn fix(
+    outline: &Outline<'_>,
+    failure: &Failure,
+    holders: &Holders,
+    category: Category,
+    leaked: Bytes,
+) -> String {
     if leaked.0 * 3 > failure.active.0 {
         return "stop the leak: without it this request would have passed".to_owned();
     }
@@ -342,7 +358,7 @@ fn fix(outline: &Outline<'_>, failure: &Failure, holders: &Holders, category: Ca
     };
     match category {
         Category::Activation | Category::Temporary | Category::Input => {
-            let trains = outline.backward.next_after(0).is_some();
+            let trains = outline.device.backward.next_after(0).is_some();
             if trains {
                 format!("{smaller} at {line}; or activation checkpointing or autocast there")
             } else {
@@ -354,7 +370,9 @@ fn fix(outline: &Outline<'_>, failure: &Failure, holders: &Holders, category: Ca
              optimizer with less state, or shard them (FSDP); a smaller batch does not help",
             holders.categories[..3].iter().copied().sum::<Bytes>()
         ),
-        Category::Workspace => "set `torch.backends.cudnn.benchmark = False`: the workspaces are its trials".to_owned(),
+        Category::Workspace => {
+            "set `torch.backends.cudnn.benchmark = False`: the workspaces are its trials".to_owned()
+        }
         Category::Unknown => format!("at least {} must go; {line} holds the most", failure.short()),
     }
 }
@@ -362,7 +380,8 @@ fn fix(outline: &Outline<'_>, failure: &Failure, holders: &Holders, category: Ca
 fn evidence(outline: &Outline<'_>, failure: &Failure, holders: &Holders) -> Vec<(&'static str, Value)> {
     let mut lines: Vec<(&(Category, Option<FrameId>), &(Bytes, u64))> = holders.lines.iter().collect();
     lines.sort_by_key(|&(&(category, frame), &(bytes, _))| (std::cmp::Reverse(bytes), category, frame));
-    let held = Category::ALL.iter().map(|&of| (of.name(), Value::Bytes(holders.categories[of as usize]))).collect();
+    let held =
+        Category::ALL.iter().map(|&of| (of.name(), Value::Bytes(holders.categories[of as usize]))).collect();
     let mut evidence = vec![
         ("event", Value::Count(failure.event as u64)),
         ("requested", Value::Bytes(failure.asked)),

@@ -124,7 +124,7 @@ impl Portrait {
             name: name.to_owned(),
             device: history.device,
             complete: history.complete,
-            steps: outline.steps.count(),
+            steps: outline.device.steps.count(),
             allocated: (history.allocated_peak.bytes, history.end.allocated),
             reserved: (history.reserved_peak.bytes, history.end.reserved),
             most: outline.course.most,
@@ -176,7 +176,9 @@ pub fn changes(before: &[Holding], after: &[Holding]) -> Vec<Change> {
     let mut right: Vec<&Holding> = Vec::new();
     let mut pair = |a: Option<&Holding>, b: Option<&Holding>| {
         let Some(named) = b.or(a) else { return };
-        let line = |holding: Option<&Holding>| holding.and_then(|holding| holding.place.as_ref()).map(|place| place.line);
+        let line = |holding: Option<&Holding>| {
+            holding.and_then(|holding| holding.place.as_ref()).map(|place| place.line)
+        };
         changes.push(Change {
             place: named.place.clone(),
             moved_from: line(a).filter(|_| b.is_some() && line(a) != line(b)),
@@ -253,7 +255,9 @@ pub fn fates<'a>(before: &'a [Remark], after: &'a [Remark]) -> Vec<(Fate, &'a Re
         }
     }
     fates.extend(left.into_iter().map(|remark| (Fate::Gone, remark, None)));
-    fates.sort_by_key(|&(fate, remark, _)| (fate, std::cmp::Reverse(remark.severity), std::cmp::Reverse(remark.bytes)));
+    fates.sort_by_key(|&(fate, remark, _)| {
+        (fate, std::cmp::Reverse(remark.severity), std::cmp::Reverse(remark.bytes))
+    });
     fates
 }
 

@@ -33,7 +33,10 @@ pub(crate) fn private_pools(outline: &Outline<'_>) -> Option<Finding> {
             *lines.entry(outline.frame_of_life(row)).or_default() += life.size.0;
         }
     }
-    let site = lines.into_iter().max_by_key(|&(frame, bytes)| (frame.is_some(), bytes, frame)).and_then(|line| line.0);
+    let site = lines
+        .into_iter()
+        .max_by_key(|&(frame, bytes)| (frame.is_some(), bytes, frame))
+        .and_then(|line| line.0);
     let line = site.map_or("a line that was not recorded".to_owned(), |frame| place(snapshot, frame));
     let ratio = share(reserved, history.end.reserved);
     let idle = reserved.saturating_sub(active);

@@ -57,7 +57,20 @@ pub(crate) fn spike(outline: &Outline<'_>, leaked: &[u64]) -> Option<Finding> {
     if difference.workspace as f64 > MOSTLY * extra.0 as f64 && trials(outline) > 0 {
         return None;
     }
-    Some(finding(outline, Spike { position, usual: Bytes(usual), highest: Bytes(highest), extra, times, steps, in_setup, typical }, difference))
+    Some(finding(
+        outline,
+        Spike {
+            position,
+            usual: Bytes(usual),
+            highest: Bytes(highest),
+            extra,
+            times,
+            steps,
+            in_setup,
+            typical,
+        },
+        difference,
+    ))
 }
 
 struct Spike {
@@ -105,7 +118,7 @@ fn difference(outline: &Outline<'_>, peak: usize, usual: usize) -> Difference {
 
 fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Finding {
     let snapshot = outline.device.snapshot;
-    let count = outline.steps.count();
+    let count = outline.device.steps.count();
     let severity = match spike.times {
         times if times >= HIGH_TIMES => Severity::High,
         times if times >= MEDIUM_TIMES => Severity::Medium,
@@ -120,7 +133,10 @@ fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Findi
         Kind::Spike,
         severity,
         format!("the peak is {:.1} times what a step usually needs", spike.times),
-        format!("the peak of {} is {} above a usual step ({}), reached {when}", spike.highest, spike.extra, spike.usual),
+        format!(
+            "the peak of {} is {} above a usual step ({}), reached {when}",
+            spike.highest, spike.extra, spike.usual
+        ),
         spike.extra,
     );
     finding.count = spike.steps.len().max(1) as u64;
@@ -130,7 +146,8 @@ fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Findi
         .iter()
         .take(LINES)
         .map(|&(frame, bytes, blocks)| {
-            let line = frame.map_or("lines that were not recorded".to_owned(), |frame| place(snapshot, frame));
+            let line =
+                frame.map_or("lines that were not recorded".to_owned(), |frame| place(snapshot, frame));
             format!("{line} ({}, {})", Bytes(bytes), counted(blocks, "block"))
         })
         .collect();
@@ -167,7 +184,8 @@ fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Findi
                     .iter()
                     .take(8)
                     .map(|&(frame, bytes, blocks)| {
-                        let mut record = vec![("bytes", Value::Bytes(Bytes(bytes))), ("count", Value::Count(blocks))];
+                        let mut record =
+                            vec![("bytes", Value::Bytes(Bytes(bytes))), ("count", Value::Count(blocks))];
                         record.extend(frame.map(|frame| ("site", Value::Site(frame))));
                         Value::Record(record)
                     })
@@ -212,17 +230,21 @@ fn duration(outline: &Outline<'_>, spike: &Spike) -> Range<usize> {
 fn fix(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> String {
     let line = site.map_or("the lines above".to_owned(), |frame| place(outline.device.snapshot, frame));
     if spike.steps.is_empty() {
-        return format!("{line} runs once: do it with less at a time, under `torch.inference_mode()`, or on the CPU");
+        return format!(
+            "{line} runs once: do it with less at a time, under `torch.inference_mode()`, or on the CPU"
+        );
     }
     let history = &outline.device.history;
-    let has_backward = |from: usize| outline.backward.next_after(from).is_some_and(|at| at < from + 1 + history.len() / 50);
-    let trains = spike
-        .steps
-        .first()
-        .map(|&step| outline.steps.events(step))
-        .is_some_and(|events| has_backward(spike.position.max(events.start)) && !is_outside_training(outline, spike));
+    let has_backward = |from: usize| {
+        outline.device.backward.next_after(from).is_some_and(|at| at < from + 1 + history.len() / 50)
+    };
+    let trains = spike.steps.first().map(|&step| outline.device.steps.events(step)).is_some_and(|events| {
+        has_backward(spike.position.max(events.start)) && !is_outside_training(outline, spike)
+    });
     if trains {
-        format!("{line} gets a larger input in these steps: limit its length or its batch, or split it into micro-batches")
+        format!(
+            "{line} gets a larger input in these steps: limit its length or its batch, or split it into micro-batches"
+        )
     } else {
         format!(
             "{line} does not train: run it under `torch.inference_mode()` and in smaller pieces, and reduce results \
@@ -233,7 +255,7 @@ fn fix(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> String {
 
 /// Whether what makes the spike is gone before `backward()` begins: evaluation, a metric, a copy.
 fn is_outside_training(outline: &Outline<'_>, spike: &Spike) -> bool {
-    let Some(begins) = outline.backward.next_after(spike.position) else { return true };
+    let Some(begins) = outline.device.backward.next_after(spike.position) else { return true };
     let (mut gone, mut all) = (0u64, 0u64);
     for life in outline.device.history.allocated_at(spike.position) {
         if life.born().is_some_and(|born| born + outline.device.history.len() / 4 > spike.position) {

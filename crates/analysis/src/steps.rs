@@ -4,9 +4,10 @@
 //! annotations; otherwise the loop that the allocations themselves show.
 
 use crate::loops::{Paths, main_loop};
+use crate::order::Order;
 use crate::roles::Roles;
 use crate::site::Sites;
-use snapshot::{History, Snapshot};
+use std::cell::OnceCell;
 use std::ops::Range;
 
 /// Fewest steps that are worth the name.
@@ -108,38 +109,37 @@ impl Steps {
 }
 
 /// Finds the steps of one device's history.
-pub(crate) fn steps(snapshot: &Snapshot, history: &History, sites: &Sites, roles: &Roles) -> Steps {
-    let end = history.len();
-    let profiler = annotated(snapshot, history, "ProfilerStep#", true);
+pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles) -> Steps {
+    let end = order.len();
+    let profiler = annotated(order, "ProfilerStep#", true);
     if profiler.len() >= FEWEST {
         return Steps::beginning_at(profiler, end, Source::Annotated, Confidence::High);
     }
-    let paths = Loops::new(snapshot, sites);
-    let lives = first_recorded(history)..history.lives.len();
-    let found = paths.find(history, lives.clone());
-    let annotated = annotated(snapshot, history, "Optimizer.step#", false);
+    let loops = Loops::new(order, sites);
+    let found = loops.find(0..end);
+    let annotated = annotated(order, "Optimizer.step#", false);
     let (optimizer, source) = if annotated.len() >= FEWEST {
         (annotated, Source::Annotated)
     } else {
-        (optimizer_runs(history, roles), Source::Inferred)
+        (optimizer_runs(order, roles), Source::Inferred)
     };
     let by_loop = |starts: Vec<usize>, confidence| {
-        Steps::beginning_at(paths.split_long(history, starts, end), end, Source::Inferred, confidence)
+        Steps::beginning_at(loops.split_long(starts), end, Source::Inferred, confidence)
     };
     if optimizer.len() < FEWEST {
         return by_loop(found, Confidence::Medium);
     }
-    match compare(history, &paths, &found, &optimizer) {
+    match compare(&loops, &found, &optimizer) {
         Better::Loop => by_loop(found, Confidence::High),
         Better::Optimizer => {
             // A step ends with its optimizer step; what comes before the loop is not part of the first one.
             let first = optimizer[0];
             let begin = found.first().copied().filter(|&start| start < first);
-            let begin = begin.unwrap_or_else(|| first_forward(history, roles, first));
+            let begin = begin.unwrap_or_else(|| first_forward(order, roles, first));
             let mut bounds = vec![begin];
             bounds.extend(optimizer.into_iter().filter(|&bound| bound > begin));
             let last = bounds[bounds.len() - 1];
-            let mut tail = paths.split_long(history, bounds, end);
+            let mut tail = loops.split_long(bounds);
             // What follows the last optimizer step is a phase of its own only if it has a loop of its own.
             if tail.last().is_some_and(|&bound| bound > last) {
                 tail.push(end);
@@ -152,19 +152,15 @@ pub(crate) fn steps(snapshot: &Snapshot, history: &History, sites: &Sites, roles
     }
 }
 
-/// The first block that was allocated during the history.
-fn first_recorded(history: &History) -> usize {
-    history.lives.partition_point(|life| life.born().is_none())
-}
-
 /// Positions of the annotations whose name begins with `prefix`: their starts or their ends.
-fn annotated(snapshot: &Snapshot, history: &History, prefix: &str, starts: bool) -> Vec<usize> {
-    let mut positions: Vec<usize> = snapshot
+fn annotated(order: &Order<'_>, prefix: &str, starts: bool) -> Vec<usize> {
+    let mut positions: Vec<usize> = order
+        .snapshot
         .annotations
         .iter()
-        .filter(|annotation| annotation.start == starts && annotation.device == history.device)
-        .filter(|annotation| snapshot.strings.get(annotation.name).starts_with(prefix))
-        .map(|annotation| position_at(snapshot, history, annotation.time_us))
+        .filter(|annotation| annotation.start == starts && annotation.device == order.device)
+        .filter(|annotation| order.snapshot.strings.get(annotation.name).starts_with(prefix))
+        .map(|annotation| position_at(order, annotation.time_us))
         .filter(|&position| position > 0)
         .collect();
     positions.sort_unstable();
@@ -173,11 +169,11 @@ fn annotated(snapshot: &Snapshot, history: &History, prefix: &str, starts: bool)
 }
 
 /// How many events had happened at a time.
-fn position_at(snapshot: &Snapshot, history: &History, time_us: i64) -> usize {
-    let (mut low, mut high) = (0, history.len());
+fn position_at(order: &Order<'_>, time_us: i64) -> usize {
+    let (mut low, mut high) = (0, order.len());
     while low < high {
         let middle = low + (high - low) / 2;
-        if snapshot.events.get(history.rows.start + middle).time_us <= time_us {
+        if order.time_us(middle) <= time_us {
             low = middle + 1;
         } else {
             high = middle;
@@ -187,13 +183,13 @@ fn position_at(snapshot: &Snapshot, history: &History, time_us: i64) -> usize {
 }
 
 /// Where the optimizer's runs of allocations end.
-fn optimizer_runs(history: &History, roles: &Roles) -> Vec<usize> {
+fn optimizer_runs(order: &Order<'_>, roles: &Roles) -> Vec<usize> {
     let mut ends = Vec::new();
     let mut last = None;
-    for life in &history.lives[first_recorded(history)..] {
-        let role = roles.of(life.stack);
+    for (event, stack) in order.allocations(0..order.len()) {
+        let role = roles.of(stack);
         if role.in_step {
-            last = life.born();
+            last = Some(event);
         } else if !role.without_python
             && let Some(event) = last.take()
         {
@@ -205,17 +201,12 @@ fn optimizer_runs(history: &History, roles: &Roles) -> Vec<usize> {
 }
 
 /// The first event of the forward pass before `position`, or the first event of all.
-fn first_forward(history: &History, roles: &Roles, position: usize) -> usize {
-    let recorded = &history.lives[first_recorded(history)..];
-    recorded
-        .iter()
-        .take_while(|life| life.born().is_some_and(|born| born < position))
-        .find(|life| {
-            let role = roles.of(life.stack);
-            role.module && !role.placing
-        })
-        .and_then(|life| life.born())
-        .unwrap_or(0)
+fn first_forward(order: &Order<'_>, roles: &Roles, position: usize) -> usize {
+    let is_forward = |stack| {
+        let role = roles.of(stack);
+        role.module && !role.placing
+    };
+    order.allocations(0..position).find(|&(_, stack)| is_forward(stack)).map_or(0, |(event, _)| event)
 }
 
 /// Which of the two tells the steps.
@@ -227,14 +218,15 @@ enum Better {
 /// Holds the loop against the optimizer's steps. Mostly one optimizer step in each iteration: the loop, which also
 /// counts the steps that a loss scaler skipped. Several iterations for each: gradient accumulation. Several in each
 /// iteration: epochs, unless they do different things in turn, as the two optimizers of a GAN do.
-fn compare(history: &History, loops: &Loops, found: &[usize], optimizer: &[usize]) -> Better {
+fn compare(loops: &Loops<'_>, found: &[usize], optimizer: &[usize]) -> Better {
     if found.len() < FEWEST {
         return Better::Optimizer;
     }
     let within = |starts: &[usize], from: usize, to: usize| {
         starts.partition_point(|&start| start < to) - starts.partition_point(|&start| start < from)
     };
-    let steps_in: Vec<usize> = found.windows(2).map(|pair| within(optimizer, pair[0] + 1, pair[1] + 1)).collect();
+    let steps_in: Vec<usize> =
+        found.windows(2).map(|pair| within(optimizer, pair[0] + 1, pair[1] + 1)).collect();
     let share = |wanted: &dyn Fn(usize) -> bool| {
         steps_in.iter().filter(|&&count| wanted(count)).count() as f64 / steps_in.len() as f64
     };
@@ -245,7 +237,7 @@ fn compare(history: &History, loops: &Loops, found: &[usize], optimizer: &[usize
         return if found.len() > optimizer.len() { Better::Loop } else { Better::Optimizer };
     }
     let in_turn = share(&|count| (1..=8).contains(&count)) > 0.9 && share(&|count| count > 1) > 0.3;
-    if in_turn && loops.differ(history, optimizer) {
+    if in_turn && loops.differ(optimizer) {
         return Better::Loop;
     }
     Better::Optimizer
@@ -258,55 +250,56 @@ fn median(values: &[usize]) -> usize {
 }
 
 /// The two views of the call stacks in which loops are looked for.
-struct Loops {
+struct Loops<'a> {
+    order: &'a Order<'a>,
+    sites: &'a Sites,
     /// The user's own frames.
     user: Paths,
-    /// All frames: for loops inside a library (a `Trainer`), or on a single line.
-    all: Paths,
+    /// All frames: for loops inside a library (a `Trainer`), or on a single line. Seldom needed, and far more.
+    all: OnceCell<Paths>,
 }
 
-impl Loops {
-    fn new(snapshot: &Snapshot, sites: &Sites) -> Loops {
-        Loops {
-            user: Paths::new(snapshot, |frame| sites.is_user(frame)),
-            all: Paths::new(snapshot, |frame| !sites.is_native(frame)),
-        }
+impl<'a> Loops<'a> {
+    fn new(order: &'a Order<'a>, sites: &'a Sites) -> Loops<'a> {
+        let user = Paths::new(order.snapshot, |frame| sites.is_user(frame));
+        Loops { order, sites, user, all: OnceCell::new() }
     }
 
-    fn find(&self, history: &History, lives: Range<usize>) -> Vec<usize> {
-        [(&self.user, false), (&self.user, true), (&self.all, false), (&self.all, true)]
-            .into_iter()
-            .map(|(paths, after_backward)| main_loop(paths, history, lives.clone(), after_backward))
-            .find(|starts| !starts.is_empty())
-            .unwrap_or_default()
+    fn all(&self) -> &Paths {
+        self.all.get_or_init(|| Paths::new(self.order.snapshot, |frame| !self.sites.is_native(frame)))
+    }
+
+    fn find(&self, events: Range<usize>) -> Vec<usize> {
+        let search = |paths, after_backward| main_loop(paths, self.order, events.clone(), after_backward);
+        let user = [false, true].into_iter().map(|after_backward| search(&self.user, after_backward));
+        let all = [false, true].into_iter().map(|after_backward| search(self.all(), after_backward));
+        user.chain(all).find(|starts| !starts.is_empty()).unwrap_or_default()
     }
 
     /// Adds the steps of loops inside pieces that are far longer than a step and hold a good part of the run: a second
     /// phase, such as an evaluation after the training.
-    fn split_long(&self, history: &History, starts: Vec<usize>, end: usize) -> Vec<usize> {
+    fn split_long(&self, starts: Vec<usize>) -> Vec<usize> {
+        let end = self.order.len();
         let lengths: Vec<usize> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let typical = median(&lengths).max(1);
         let mut bounds = Vec::with_capacity(starts.len());
         for (place, &start) in starts.iter().enumerate() {
             bounds.push(start);
             let next = starts.get(place + 1).copied().unwrap_or(end);
-            let is_long = (next - start) as f64 > LONG_SHARE * history.len() as f64
-                && next - start > LONG_TIMES * typical;
+            let is_long =
+                (next - start) as f64 > LONG_SHARE * end as f64 && next - start > LONG_TIMES * typical;
             if is_long {
-                let lives = history.lives.partition_point(|life| life.born().is_none_or(|born| born < start))
-                    ..history.lives.partition_point(|life| life.born().is_none_or(|born| born < next));
-                bounds.extend(self.find(history, lives).into_iter().filter(|&inner| inner > start));
+                bounds.extend(self.find(start..next).into_iter().filter(|&inner| inner > start));
             }
         }
         bounds
     }
 
     /// Whether what happens between neighbouring bounds differs: other lines run.
-    fn differ(&self, history: &History, bounds: &[usize]) -> bool {
+    fn differ(&self, bounds: &[usize]) -> bool {
         let mut lines: Vec<Vec<u32>> = vec![Vec::new(); bounds.len() + 1];
-        for life in &history.lives[first_recorded(history)..] {
-            let node = self.user.of(life.stack);
-            let Some(born) = life.born() else { continue };
+        for (born, stack) in self.order.allocations(0..self.order.len()) {
+            let node = self.user.of(stack);
             let seen = &mut lines[bounds.partition_point(|&bound| bound <= born)];
             if !seen.contains(&node) {
                 seen.push(node);

@@ -42,7 +42,7 @@ pub(crate) fn workspace(outline: &Outline<'_>) -> Option<Finding> {
     let (_, row) = largest?;
     let site = outline.frame_of_life(row);
     let line = site.map_or("a line that was not recorded".to_owned(), |frame| place(snapshot, frame));
-    let in_backward = outline.roles.of(history.lives[row].stack).without_python;
+    let in_backward = outline.device.roles.of(history.lives[row].stack).without_python;
     let trials = trials(outline);
     let severity = match () {
         () if (trials > 0 || lasting > passing) && ratio >= MEDIUM_SHARE => Severity::Medium,
@@ -75,7 +75,9 @@ pub(crate) fn workspace(outline: &Outline<'_>) -> Option<Finding> {
              the trials happen once, at the smallest shape first"
                 .to_owned()
         } else {
-            format!("choose smaller inputs for the convolution {where_in} {line}, or channels-last half precision, whose kernels need less scratch")
+            format!(
+                "choose smaller inputs for the convolution {where_in} {line}, or channels-last half precision, whose kernels need less scratch"
+            )
         };
     } else {
         finding.details.push(format!(
@@ -86,7 +88,9 @@ pub(crate) fn workspace(outline: &Outline<'_>) -> Option<Finding> {
             .to_owned();
     }
     if in_backward {
-        finding.caveats.push("inside `backward()` there is no stack: the line is that of the call".to_owned());
+        finding
+            .caveats
+            .push("inside `backward()` there is no stack: the line is that of the call".to_owned());
     }
     finding.evidence = vec![
         ("event", Value::Count(peak.event() as u64)),

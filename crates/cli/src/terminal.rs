@@ -52,7 +52,8 @@ impl Terminal {
         Terminal {
             color: wanted(io::stdout().is_terminal()),
             error_color: wanted(io::stderr().is_terminal()),
-            width: terminal_size::terminal_size_of(io::stdout()).map_or(WIDTH, |(width, _)| usize::from(width.0).clamp(40, 120)),
+            width: terminal_size::terminal_size_of(io::stdout())
+                .map_or(WIDTH, |(width, _)| usize::from(width.0).clamp(40, 120)),
             out: BufWriter::new(io::stdout().lock()),
         }
     }

@@ -336,9 +336,12 @@ impl Events {
         self.rows.push(row)
     }
 
-    /// How many of the rows allocate a block.
-    pub(crate) fn allocations(&self, rows: Range<usize>) -> usize {
-        self.actions(rows).filter(|(action, _)| *action == Action::Alloc).count()
+    /// The allocations among `rows`, in order: how far into the rows, and who asked.
+    pub fn allocations(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, StackId)> {
+        let columns = self.rows.action[rows.clone()].iter().zip(&self.rows.stack[rows]).enumerate();
+        columns
+            .filter(|(_, (action, _))| Action::from_code(**action) == Action::Alloc)
+            .map(|(at, (_, stack))| (at, *stack))
     }
 
     /// Claims room for `rows` more.

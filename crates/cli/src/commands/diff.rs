@@ -43,7 +43,9 @@ pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<Ex
     }
     let pairs: Vec<(&Portrait, &Portrait)> = before.iter().zip(&after).collect();
     // Of many ranks the one that peaks is shown whole, the others in a line.
-    let shown = (0..pairs.len()).max_by_key(|&rank| (pairs[rank].1.allocated.0, std::cmp::Reverse(rank))).unwrap_or(0);
+    let shown = (0..pairs.len())
+        .max_by_key(|&rank| (pairs[rank].1.allocated.0, std::cmp::Reverse(rank)))
+        .unwrap_or(0);
     if pairs.len() > 1 {
         for (rank, (a, b)) in pairs.iter().enumerate() {
             writeln!(terminal.out(), " rank {rank:>3}  peak {}", change(a.allocated.0, b.allocated.0))?;
@@ -121,9 +123,11 @@ fn findings(a: &Portrait, b: &Portrait, terminal: &mut Terminal) -> anyhow::Resu
     if fates.is_empty() {
         return Ok(writeln!(terminal.out(), "\n ✓ no findings in either")?);
     }
-    for (fate, title) in
-        [(Fate::Appeared, " findings that appeared"), (Fate::Stayed, " findings in both"), (Fate::Gone, " findings that went away")]
-    {
+    for (fate, title) in [
+        (Fate::Appeared, " findings that appeared"),
+        (Fate::Stayed, " findings in both"),
+        (Fate::Gone, " findings that went away"),
+    ] {
         let of_fate: Vec<_> = fates.iter().filter(|found| found.0 == fate).collect();
         if of_fate.is_empty() {
             continue;
@@ -131,10 +135,17 @@ fn findings(a: &Portrait, b: &Portrait, terminal: &mut Terminal) -> anyhow::Resu
         let title = terminal.paint(Style::Bold, title);
         writeln!(terminal.out(), "\n{title}")?;
         for (_, remark, earlier) in of_fate {
-            let place = remark.place.as_ref().map(|place| format!(" · {}", place.short())).unwrap_or_default();
+            let place =
+                remark.place.as_ref().map(|place| format!(" · {}", place.short())).unwrap_or_default();
             headline(remark.kind, remark.severity, &format!("{}{place}", remark.summary), terminal)?;
             if let Some(earlier) = earlier.filter(|earlier| earlier.summary != remark.summary) {
-                paragraph("   ", "           ", &format!("before: {}", earlier.summary), Some(Style::Dim), terminal)?;
+                paragraph(
+                    "   ",
+                    "           ",
+                    &format!("before: {}", earlier.summary),
+                    Some(Style::Dim),
+                    terminal,
+                )?;
             }
         }
     }
@@ -159,7 +170,11 @@ fn to_json(a: &Portrait, b: &Portrait, top: usize) -> Value {
         })
     };
     let of_fate = |fate: Fate| -> Vec<Value> {
-        fates(&a.remarks, &b.remarks).into_iter().filter(|found| found.0 == fate).map(|found| remark(found.1)).collect()
+        fates(&a.remarks, &b.remarks)
+            .into_iter()
+            .filter(|found| found.0 == fate)
+            .map(|found| remark(found.1))
+            .collect()
     };
     let changes = changes(&a.holdings, &b.holdings);
     json!({

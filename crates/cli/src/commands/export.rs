@@ -1,10 +1,10 @@
 //! `oomph export`: the tables of a snapshot, for other tools.
 
-use analysis::words::grouped;
 use crate::args::ExportArgs;
 use crate::export::{self, Output};
 use crate::inputs;
 use crate::terminal::{Failure, Terminal};
+use analysis::words::grouped;
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {

@@ -10,7 +10,11 @@ use std::io::Write;
 const IN_FULL: usize = 3;
 
 /// Prints the findings of one device.
-pub(super) fn print(outline: &Outline<'_>, findings: &[Finding], terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(
+    outline: &Outline<'_>,
+    findings: &[Finding],
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     // What hardly matters is a line, unless there is nothing else to say.
     let full = findings.iter().filter(|finding| finding.severity > Severity::Low).count().clamp(1, IN_FULL);
     for (place, finding) in findings.iter().enumerate() {
@@ -49,7 +53,12 @@ fn in_full(finding: &Finding, line: Option<&Place>, terminal: &mut Terminal) -> 
 }
 
 /// ` ✗ LEAK  171 MiB every step, …`
-pub(super) fn headline(kind: Kind, severity: Severity, text: &str, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn headline(
+    kind: Kind,
+    severity: Severity,
+    text: &str,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     let (mark, style) = match severity {
         Severity::High => ("✗", Style::Red),
         Severity::Medium => ("!", Style::Yellow),
@@ -74,18 +83,23 @@ fn name(kind: Kind) -> String {
 }
 
 /// What was looked for and not found, in one line.
-pub(super) fn nothing_else(outline: &Outline<'_>, findings: &[Finding], terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn nothing_else(
+    outline: &Outline<'_>,
+    findings: &[Finding],
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     let missing = |kind: Kind| !findings.iter().any(|finding| finding.kind == kind);
     let mut parts = Vec::new();
     if missing(Kind::Leak) {
-        parts.push(match outline.steps.count() {
+        parts.push(match outline.device.steps.count() {
             0 => "no loop was found, so leaks cannot be told".to_owned(),
             steps if steps < 5 => format!("{steps} steps are too few to tell a leak"),
             steps => format!("no leak in {} steps", grouped(steps as u64)),
         });
     }
     if missing(Kind::Fragmentation) {
-        let (reserved, used) = (outline.device.history.reserved_peak.bytes, outline.device.history.allocated_peak.bytes);
+        let (reserved, used) =
+            (outline.device.history.reserved_peak.bytes, outline.device.history.allocated_peak.bytes);
         let share = reserved.saturating_sub(used).0 as f64 / reserved.0.max(1) as f64;
         parts.push(format!("fragmentation {}", analysis::words::percent(share)));
     }
@@ -105,7 +119,13 @@ pub(super) fn nothing_else(outline: &Outline<'_>, findings: &[Finding], terminal
     let start = if findings.is_empty() { "nothing stands out" } else { "nothing else stands out" };
     let (first, style) = if findings.is_empty() { (" ✓ ", Some(Style::Green)) } else { (" ", None) };
     writeln!(terminal.out())?;
-    paragraph(first, first.replace('✓', " ").as_str(), &format!("{start}: {}", parts.join(", ")), style, terminal)
+    paragraph(
+        first,
+        first.replace('✓', " ").as_str(),
+        &format!("{start}: {}", parts.join(", ")),
+        style,
+        terminal,
+    )
 }
 
 /// A paragraph within the width of the terminal.

@@ -25,7 +25,12 @@ pub(super) fn print(ranks: &[Portrait], terminal: &mut Terminal) -> anyhow::Resu
     let verdict = if share < EVEN {
         format!("all peak at about {}", middle.allocated.0)
     } else {
-        format!("rank {} peaks at {}, {extra} ({}) above the middle one", skew.highest, highest.allocated.0, percent(share))
+        format!(
+            "rank {} peaks at {}, {extra} ({}) above the middle one",
+            skew.highest,
+            highest.allocated.0,
+            percent(share)
+        )
     };
     writeln!(terminal.out(), "{title} · {verdict}\n")?;
     table(ranks, &skew, terminal)?;
@@ -42,7 +47,8 @@ fn table(ranks: &[Portrait], skew: &Skew, terminal: &mut Terminal) -> anyhow::Re
     let names: Vec<String> = ranks.iter().map(|rank| short_name(rank, ranks)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let top = ranks[skew.highest].allocated.0;
-    let header = format!("   rank  {:<width$}  {:<30}  {:>9}  {:>9}  steps", "", "peak allocated", "reserved", "end");
+    let header =
+        format!("   rank  {:<width$}  {:<30}  {:>9}  {:>9}  steps", "", "peak allocated", "reserved", "end");
     let header = terminal.paint(Style::Dim, &header);
     writeln!(terminal.out(), "{header}")?;
     for (number, rank) in ranks.iter().enumerate() {
@@ -63,7 +69,9 @@ fn table(ranks: &[Portrait], skew: &Skew, terminal: &mut Terminal) -> anyhow::Re
 
 /// The end of the path that tells the files apart, and the device where a file has several.
 fn short_name(rank: &Portrait, ranks: &[Portrait]) -> String {
-    let name = std::path::Path::new(&rank.name).file_name().map_or(rank.name.clone(), |name| name.to_string_lossy().into_owned());
+    let name = std::path::Path::new(&rank.name)
+        .file_name()
+        .map_or(rank.name.clone(), |name| name.to_string_lossy().into_owned());
     let is_shared = ranks.iter().filter(|other| other.name == rank.name).count() > 1;
     if is_shared { format!("{name} GPU {}", rank.device) } else { name }
 }

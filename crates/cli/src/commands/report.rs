@@ -4,7 +4,7 @@ use super::{ranks, report_json, report_text, summary};
 use crate::args::ReportArgs;
 use crate::inputs;
 use crate::terminal::{Failure, Terminal};
-use analysis::{Device, Finding, Moment, Outline, Portrait};
+use analysis::{Device, Finding, Moment, Outline, Portrait, Severity};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,6 +13,7 @@ pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<
     let mut json = args.json.then(report_json::Document::new);
     let mut portraits: Vec<Portrait> = Vec::new();
     let is_ranks = files.len() > 1;
+    let mut worst: Option<Severity> = None;
     for file in &files {
         let input = inputs::load(file, terminal)?;
         let devices = analysis::devices(&input.snapshot);
@@ -24,7 +25,15 @@ pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<
             continue;
         }
         let answers: Vec<Answer<'_>> = devices.iter().map(Answer::new).collect();
-        portraits.extend(answers.iter().map(|answer| answer.portrait(&input.name)));
+        worst = answers
+            .iter()
+            .flat_map(|answer| &answer.findings)
+            .map(|finding| finding.severity)
+            .max()
+            .max(worst);
+        if is_ranks {
+            portraits.extend(answers.iter().map(|answer| answer.portrait(&input.name)));
+        }
         match &mut json {
             Some(document) => document.add(&input.name, &answers, args, &input.snapshot),
             None if !is_ranks => report_text::print(&input, &answers, args, terminal)?,
@@ -36,7 +45,6 @@ pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<
         None if is_ranks && !args.summary => ranks::print(&portraits, terminal)?,
         None => {}
     }
-    let worst = portraits.iter().flat_map(|portrait| &portrait.remarks).map(|remark| remark.severity).max();
     let fails = args.fail_on.is_some_and(|limit| worst >= Some(limit.into()));
     Ok(ExitCode::from(u8::from(fails)))
 }

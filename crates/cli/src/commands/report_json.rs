@@ -3,7 +3,9 @@
 use super::report::Answer;
 use crate::args::ReportArgs;
 use crate::terminal::Terminal;
-use analysis::{ByCategory, Category, Change, Device, Finding, Group, Key, Moment, Origin, Outline, Place, Portrait, Site};
+use analysis::{
+    ByCategory, Category, Change, Device, Finding, Group, Key, Moment, Origin, Outline, Place, Portrait, Site,
+};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use snapshot::{Counters, FrameId, Metric, PoolClass, Snapshot, StackId};
@@ -251,7 +253,11 @@ impl Document {
                 highest: skew.highest,
                 compared_with: skew.middle,
                 sites: skew.changes.iter().take(16).map(ChangeReport::from).collect(),
-                categories: skew.categories.iter().map(|(of, by)| (of.name().to_owned(), (*by).into())).collect(),
+                categories: skew
+                    .categories
+                    .iter()
+                    .map(|(of, by)| (of.name().to_owned(), (*by).into()))
+                    .collect(),
             });
         }
         serde_json::to_writer_pretty(terminal.out(), &self)?;
@@ -288,10 +294,10 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
             end: history.end.reserved.0,
         },
         steps: StepsReport {
-            count: outline.steps.count(),
-            source: outline.steps.source.name(),
-            confidence: outline.steps.confidence.name(),
-            bounds: outline.steps.bounds.clone(),
+            count: outline.device.steps.count(),
+            source: outline.device.steps.source.name(),
+            confidence: outline.device.steps.confidence.name(),
+            bounds: outline.device.steps.bounds.clone(),
         },
         categories: by_category(&outline.course.most),
         categories_confidence: outline.categories.confidence.name(),

@@ -51,9 +51,9 @@ fn header(input: &Input, outline: &Outline<'_>, terminal: &mut Terminal) -> anyh
         (false, true) => format!("{} events, complete", grouped(history.len() as u64)),
         (false, false) => format!("{} events, truncated", grouped(history.len() as u64)),
     };
-    let steps = match outline.steps.count() {
+    let steps = match outline.device.steps.count() {
         0 => String::new(),
-        count => format!(" · {} ({})", counted(count as u64, "step"), outline.steps.source.name()),
+        count => format!(" · {} ({})", counted(count as u64, "step"), outline.device.steps.source.name()),
     };
     let name = terminal.paint(Style::Bold, &input.name);
     let torch = &input.snapshot.torch;
@@ -69,7 +69,8 @@ fn totals(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> 
         let when = match peak.position {
             0 => "before the first event".to_owned(),
             position => {
-                let step = outline.steps.of_event(position - 1).map(|step| format!(", step {}", step + 1));
+                let step =
+                    outline.device.steps.of_event(position - 1).map(|step| format!(", step {}", step + 1));
                 format!("event {}{}", grouped(position as u64 - 1), step.unwrap_or_default())
             }
         };
@@ -111,7 +112,6 @@ fn course(samples: &[Bytes]) -> String {
         })
         .collect()
 }
-
 
 /// What the peak is made of.
 fn categories(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
@@ -274,7 +274,6 @@ fn shortened(text: &str, most: usize) -> String {
     format!("{start}…")
 }
 
-
 fn notes(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let settings = &device.snapshot.settings;
     let text = match (settings.recorded, settings.conf.as_str()) {
@@ -294,7 +293,9 @@ fn notes(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
 /// Where to go on from here.
 fn next(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     let other = match (args.by.into(), args.at) {
-        (Key::Site, Moment::Peak) => "--by stack for the call stacks · --at end for what is left · --json for every number",
+        (Key::Site, Moment::Peak) => {
+            "--by stack for the call stacks · --at end for what is left · --json for every number"
+        }
         (Key::Site, _) => "--by stack for the call stacks · --top 30 for more",
         (Key::Category | Key::Stack | Key::Size, _) => "--by site for the lines · --top 30 for more",
     };

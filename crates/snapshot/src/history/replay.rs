@@ -101,7 +101,7 @@ impl<'a> Replay<'a> {
             final_pools,
             arenas: HashMap::default(),
             lives: Vec::with_capacity(
-                start.blocks.len() + snapshot.events.allocations(snapshot.rows(device)),
+                start.blocks.len() + snapshot.events.allocations(snapshot.rows(device)).count(),
             ),
             regions: Vec::new(),
             reserved: Vec::new(),
