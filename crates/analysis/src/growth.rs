@@ -46,10 +46,12 @@ impl Pile {
         let rises = self.rises();
         let middle = self.kept.len() / 2;
         let late = &rises[rises.partition_point(|&bound| bound < middle)..];
-        let (from, to) = match (late.first(), late.last(), rises.first()) {
-            (Some(&first), Some(&last), _) if last > first => (first, last),
-            (.., Some(&first)) => (first - 1, self.kept.len() - 1),
-            (.., None) => return 0.0,
+        let (from, to) = match (late, rises.as_slice()) {
+            ([first, .., last], _) => (*first, *last),
+            // It had stopped by then: the pace that it had.
+            (_, [first, .., last]) => (*first, *last),
+            (_, [only]) => (*only - 1, *only),
+            (_, []) => return 0.0,
         };
         (self.kept[to] - self.kept[from]) as f64 / (to - from).max(1) as f64
     }
@@ -117,6 +119,8 @@ pub(crate) fn piles(
 struct Held {
     changes: Vec<(u32, i64)>,
     left: Vec<u32>,
+    /// Blocks that lived through at least one whole step and have been freed since.
+    replaced: usize,
 }
 
 impl Held {
@@ -124,6 +128,7 @@ impl Held {
         self.changes.push((from as u32, life.size.0 as i64));
         if to < bounds {
             self.changes.push((to as u32, -(life.size.0 as i64)));
+            self.replaced += usize::from(to > from + 1);
         } else {
             self.left.push(row as u32);
         }
@@ -145,6 +150,10 @@ impl Held {
             *slot = now;
         }
         let trend = trend(&held)?;
+        if trend == Trend::Stopped && self.replaced * 3 > self.left.len() {
+            // A buffer that has been filled, and whose older blocks make way for new ones.
+            return None;
+        }
         let mut kept: Vec<u64> = held.iter().map(|&bytes| bytes.max(0) as u64).collect();
         for bound in (0..bounds - 1).rev() {
             kept[bound] = kept[bound].min(kept[bound + 1]);

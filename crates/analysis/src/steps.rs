@@ -289,7 +289,8 @@ impl<'a> Loops<'a> {
             let is_long =
                 (next - start) as f64 > LONG_SHARE * end as f64 && next - start > LONG_TIMES * typical;
             if is_long {
-                bounds.extend(self.find(start..next).into_iter().filter(|&inner| inner > start));
+                // Its first step begins where the piece does.
+                bounds.extend(self.find(start..next).into_iter().skip(1));
             }
         }
         bounds

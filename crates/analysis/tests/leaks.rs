@@ -1,0 +1,272 @@
+//! What is a leak and what is not, on traces drawn by hand.
+
+mod common;
+
+use analysis::{Kind, Outline, devices, findings, words};
+use common::trace;
+
+/// Every leak as `severity line: bytes a step`.
+fn leaks(text: &str) -> Vec<String> {
+    let snapshot = trace(text);
+    let devices = devices(&snapshot);
+    let outline = Outline::new(&devices[0]);
+    findings(&outline)
+        .iter()
+        .filter(|finding| finding.kind == Kind::Leak)
+        .map(|finding| {
+            let line = finding.site.map_or("-".to_owned(), |frame| words::place(&snapshot, frame));
+            let pace = finding.bytes_per_step.map_or(0, |bytes| bytes.0);
+            format!("{} {line}: {pace}", finding.severity.name())
+        })
+        .collect()
+}
+
+#[track_caller]
+fn check(text: &str, expected: &[&str]) {
+    assert_eq!(leaks(text), expected);
+}
+
+#[test]
+fn growth_on_every_step_is_a_leak() {
+    check(
+        "repeat 12
+           +x 4MiB train.py:9 <module>
+           +kept* 64MiB train.py:10 <module>
+         end",
+        &["high train.py:10: 67108864"],
+    );
+}
+
+#[test]
+fn what_is_there_before_the_loop_is_no_leak() {
+    check(
+        "repeat 20
+           +w* 4MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
+         end
+         repeat 12
+           +x 4MiB train.py:9 <module>
+           +h 64MiB train.py:10 <module>
+         end",
+        &[],
+    );
+}
+
+#[test]
+fn a_leak_every_third_step_is_counted_per_step() {
+    check(
+        "repeat 8
+           +x 4MiB train.py:9 <module>
+           +h 8MiB train.py:10 <module>
+           +x 4MiB train.py:9 <module>
+           +h 8MiB train.py:10 <module>
+           +x 4MiB train.py:9 <module>
+           +h 8MiB train.py:10 <module>
+           +log* 3MiB train.py:12 <module>
+         end",
+        &["high train.py:12: 1048576"],
+    );
+}
+
+#[test]
+fn a_leak_that_begins_late_is_found() {
+    check(
+        "repeat 20
+           +x 4MiB train.py:9 <module>
+           +h 8MiB train.py:10 <module>
+         end
+         repeat 15
+           +x 4MiB train.py:9 <module>
+           +kept* 2MiB train.py:10 <module>
+         end",
+        &["high train.py:10: 2097152"],
+    );
+}
+
+#[test]
+fn a_tiny_leak_amid_gigabytes_of_churn_is_low() {
+    check(
+        "repeat 20
+           +x 1GiB train.py:9 <module>
+           +h 2GiB train.py:10 <module>
+           +loss* 4B train.py:11 <module>
+         end",
+        &["low train.py:11: 512"],
+    );
+}
+
+#[test]
+fn lazy_optimizer_state_is_no_leak_however_late_it_comes() {
+    for late in [1, 4, 9] {
+        check(
+            &format!(
+                "+w1 4MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
+                 +w2 8MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
+                 repeat {late}
+                   +x 4MiB train.py:9 <module>
+                   +h 64MiB train.py:10 <module>
+                 end
+                 +m1 4MiB train.py:12 <module> > torch/optim/sgd.py:100 step
+                 +m2 8MiB train.py:12 <module> > torch/optim/sgd.py:100 step
+                 repeat 12
+                   +x 4MiB train.py:9 <module>
+                   +h 64MiB train.py:10 <module>
+                 end"
+            ),
+            &[],
+        );
+    }
+}
+
+#[test]
+fn a_queue_of_fixed_length_is_no_leak() {
+    check(
+        "repeat 30
+           +x 4MiB train.py:9 <module>
+           +out* 8MiB train.py:10 <module>
+           -out*-6
+         end",
+        &[],
+    );
+}
+
+#[test]
+fn what_fills_and_empties_is_no_leak() {
+    let epoch = "repeat 8
+           +x 4MiB train.py:9 <module>
+           +out* 8MiB train.py:10 <module>
+         end
+         -out0
+         -out1
+         -out2
+         -out3
+         -out4
+         -out5
+         -out6
+         -out7\n";
+    check(&epoch.repeat(4), &[]);
+}
+
+#[test]
+fn a_pile_that_has_stopped_growing_is_low() {
+    check(
+        "repeat 12
+           +x 4MiB train.py:9 <module>
+           +cache* 8MiB train.py:10 <module>
+         end
+         repeat 20
+           +x 4MiB train.py:9 <module>
+           +h 8MiB train.py:10 <module>
+         end",
+        &["low train.py:10: 8388608"],
+    );
+}
+
+#[test]
+fn one_tensor_that_becomes_larger_each_step_is_a_leak() {
+    check(
+        "repeat 1
+           +x 1MiB train.py:9 <module>
+           +all 10MiB train.py:10 <module>
+           +x 1MiB train.py:9 <module>
+           +all 20MiB train.py:10 <module>
+           +x 1MiB train.py:9 <module>
+           +all 30MiB train.py:10 <module>
+           +x 1MiB train.py:9 <module>
+           +all 40MiB train.py:10 <module>
+           +x 1MiB train.py:9 <module>
+           +all 50MiB train.py:10 <module>
+           +x 1MiB train.py:9 <module>
+           +all 60MiB train.py:10 <module>
+           +x 1MiB train.py:9 <module>
+           +all 70MiB train.py:10 <module>
+           +x 1MiB train.py:9 <module>
+           +all 80MiB train.py:10 <module>
+         end",
+        &["high train.py:10: 10485760"],
+    );
+}
+
+#[test]
+fn lines_that_are_kept_together_are_one_leak_and_the_largest_is_named() {
+    check(
+        "repeat 12
+           +x* 4MiB train.py:9 <module>
+           +h* 32MiB train.py:10 <module>
+           +y 2MiB train.py:11 <module>
+         end",
+        &["high train.py:10: 37748736"],
+    );
+}
+
+#[test]
+fn what_backward_leaves_behind_is_named_by_its_call() {
+    check(
+        "+w 4MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
+         repeat 12
+           +x 2MiB train.py:9 <module>
+           +h 8MiB train.py:10 <module> > torch/nn/modules/linear.py:134 forward
+           +one 4B train.py:11 <module> > torch/_tensor.py:600 backward
+           +t 6MiB -
+           +grad* 3MiB -
+           -t
+         end",
+        &["high train.py:11: 3145728"],
+    );
+}
+
+#[test]
+fn a_new_parameter_is_named_before_the_state_that_follows_from_it() {
+    check(
+        "+w 4MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
+         repeat 12
+           +x 2MiB train.py:9 <module>
+           +p* 4MiB train.py:10 <module>
+           +m* 4MiB train.py:12 <module> > torch/optim/adam.py:178 _init_group
+           +v* 4MiB train.py:12 <module> > torch/optim/adam.py:182 _init_group
+         end",
+        &["high train.py:10: 12582912"],
+    );
+}
+
+#[test]
+fn a_few_steps_are_not_enough_to_tell() {
+    check(
+        "repeat 4
+           +x 4MiB train.py:9 <module>
+           +kept* 64MiB train.py:10 <module>
+         end",
+        &[],
+    );
+}
+
+#[test]
+fn the_fix_fits_what_is_kept() {
+    let fix = |text: &str| {
+        let snapshot = trace(text);
+        let devices = devices(&snapshot);
+        let outline = Outline::new(&devices[0]);
+        let leak = findings(&outline).into_iter().find(|finding| finding.kind == Kind::Leak);
+        leak.expect("a leak").fix
+    };
+    let scalar = fix("repeat 12
+           +x 4MiB train.py:9 <module>
+           +loss* 4B train.py:10 <module>
+         end");
+    assert!(scalar.contains(".item()"), "{scalar}");
+    let tensors = fix("repeat 12
+           +x 4MiB train.py:9 <module>
+           +out* 4MiB train.py:10 <module>
+         end");
+    assert!(tensors.contains("`.detach()` does not help"), "{tensors}");
+    let graph = fix("repeat 12
+           +x 4MiB train.py:9 <module>
+           +a* 4MiB train.py:10 <module> > torch/nn/modules/linear.py:134 forward
+           +b* 4MiB train.py:10 <module> > torch/nn/modules/linear.py:135 forward
+           +c* 4MiB train.py:10 <module> > torch/nn/modules/linear.py:136 forward
+           +d* 4MiB train.py:10 <module> > torch/nn/modules/linear.py:137 forward
+           +e* 4MiB train.py:10 <module> > torch/nn/modules/linear.py:138 forward
+           +f* 4MiB train.py:10 <module> > torch/nn/modules/linear.py:139 forward
+           +g* 4MiB train.py:10 <module> > torch/nn/modules/linear.py:140 forward
+         end");
+    assert!(graph.contains("inference_mode"), "{graph}");
+}
