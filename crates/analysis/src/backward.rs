@@ -71,6 +71,15 @@ impl Backward {
     }
 }
 
+/// Where a run ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct End {
+    /// Its last allocation.
+    pub(crate) last: usize,
+    /// The first allocation with a Python stack after it: by then it is over for certain.
+    pub(crate) over: usize,
+}
+
 /// Answers the same questions as [`Backward`] for one allocation after the other, without searching.
 pub(crate) struct Follow<'a> {
     runs: &'a [Run],
@@ -79,12 +88,13 @@ pub(crate) struct Follow<'a> {
 }
 
 impl Follow<'_> {
-    /// Where the run that this allocation belongs to ends: the next one with a Python stack.
-    pub(crate) fn ends_at(&mut self, event: usize) -> Option<usize> {
+    /// The end of the run that this allocation belongs to.
+    pub(crate) fn end_of(&mut self, event: usize) -> Option<End> {
         while self.runs.get(self.run).is_some_and(|run| run.last < event) {
             self.run += 1;
         }
-        self.runs.get(self.run).filter(|run| run.first <= event).map(|run| run.ends_at)
+        let run = self.runs.get(self.run).filter(|run| run.first <= event)?;
+        Some(End { last: run.last, over: run.ends_at })
     }
 
     /// The first event of the next run after `event`.

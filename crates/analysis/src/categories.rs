@@ -4,11 +4,11 @@
 //! and appears inside `backward()`, its optimizer state has its size and appears inside the optimizer, an activation
 //! waits for `backward()`. Where these agree there is little to guess.
 
-use crate::backward::{Backward, Follow};
+use crate::backward::{Backward, End, Follow};
 use crate::roles::{Role, Roles};
 use crate::steps::{Confidence, Steps};
 use rustc_hash::{FxHashMap, FxHashSet};
-use snapshot::{Bytes, History, Life};
+use snapshot::{Bytes, History, Life, Snapshot, StackId};
 
 /// What a block is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -106,22 +106,15 @@ const CUBLAS_WORKSPACES: [u64; 2] = [8_519_680, 33_554_432];
 const SHORT: usize = 48;
 
 /// Sorts every block of `history`. `failed_at` is the last allocation that failed.
-pub(crate) fn categories(
-    history: &History,
-    roles: &Roles,
-    steps: &Steps,
-    backward: &Backward,
-    failed_at: Option<usize>,
-) -> Categories {
+pub(crate) fn categories(source: &Source<'_>, backward: &Backward, failed_at: Option<usize>) -> Categories {
+    let Source { history, roles, steps, .. } = *source;
     let setup_ends = match steps.bounds.first() {
         Some(&first) => first,
         None => first_forward(history, roles).unwrap_or(history.len()),
     };
-    let sizes = Sizes::new(history, roles, steps, backward, setup_ends);
+    let sizes = Sizes::new(source, backward, setup_ends);
     let mut sorter = Sorter {
-        history,
-        roles,
-        steps,
+        source,
         failed_at,
         setup_ends,
         sizes: &sizes,
@@ -136,17 +129,32 @@ pub(crate) fn categories(
     Categories { of_life, confidence, reason }
 }
 
+/// What blocks are sorted from.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) history: &'a History,
+    pub(crate) roles: &'a Roles,
+    pub(crate) steps: &'a Steps,
+}
+
+impl Source<'_> {
+    fn stack_of(&self, event: usize) -> StackId {
+        self.snapshot.events.get(self.history.rows.start + event).stack
+    }
+
+    /// Whether a block made before the first step is still there when it ends.
+    fn outlives_first_step(&self, life: &Life) -> bool {
+        let end = self.steps.bounds.get(1).copied().unwrap_or(self.history.len());
+        life.freed().is_none_or(|freed| freed >= end)
+    }
+}
+
 fn first_forward(history: &History, roles: &Roles) -> Option<usize> {
     history.lives.iter().find_map(|life| {
         let role = roles.of(life.stack);
         (role.module && !role.placing).then(|| life.born()).flatten()
     })
-}
-
-/// Whether a block made before the first step is still there when it ends.
-fn outlives_first_step(history: &History, steps: &Steps, life: &Life) -> bool {
-    let end = steps.bounds.get(1).copied().unwrap_or(history.len());
-    life.freed().is_none_or(|freed| freed >= end)
 }
 
 /// The sizes by which parameters, gradients and optimizer state are known.
@@ -163,11 +171,12 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn new(history: &History, roles: &Roles, steps: &Steps, backward: &Backward, setup_ends: usize) -> Sizes {
+    fn new(source: &Source<'_>, backward: &Backward, setup_ends: usize) -> Sizes {
+        let Source { history, roles, steps, .. } = *source;
         let mut sizes = Sizes::default();
         let is_setup = |life: &Life| life.born().is_none_or(|born| born < setup_ends);
         for life in history.lives.iter().take_while(|life| is_setup(life)) {
-            if outlives_first_step(history, steps, life) {
+            if source.outlives_first_step(life) {
                 sizes.lasting.insert(life.requested.0);
             }
         }
@@ -176,9 +185,8 @@ impl Sizes {
         for life in &history.lives {
             let role = roles.of(life.stack);
             if role.without_python {
-                if !outlives_backward(life, life.born().and_then(|born| backward.ends_at(born)))
-                    || !sizes.lasting.contains(&life.requested.0)
-                {
+                let end = life.born().and_then(|born| backward.end_of(born));
+                if !outlives_backward(source, life, end) || !sizes.lasting.contains(&life.requested.0) {
                     continue;
                 }
                 let begun = steps.bounds.partition_point(|&bound| Some(bound) <= life.born());
@@ -219,16 +227,16 @@ impl Sizes {
     }
 }
 
-/// Whether a block is still there when the run of `backward()` that made it has ended.
-fn outlives_backward(life: &Life, ends_at: Option<usize>) -> bool {
-    ends_at.is_some_and(|end| life.freed().is_none_or(|freed| freed >= end))
+/// Whether a block is still there when the run of `backward()` that made it has ended: the program frees it, not the
+/// engine.
+fn outlives_backward(source: &Source<'_>, life: &Life, end: Option<End>) -> bool {
+    let (Some(end), Some(freed)) = (end, life.freed()) else { return end.is_some() };
+    freed >= end.over || (freed > end.last && !source.roles.of(source.stack_of(freed)).without_python)
 }
 
 /// Sorts one block after the other.
 struct Sorter<'a> {
-    history: &'a History,
-    roles: &'a Roles,
-    steps: &'a Steps,
+    source: &'a Source<'a>,
     /// The last allocation that failed: what it met was in use, whatever became of it afterwards.
     failed_at: Option<usize>,
     /// Where the first step begins; without steps, where the first forward pass does.
@@ -248,9 +256,9 @@ const MOST_INPUTS: usize = 64;
 
 impl Sorter<'_> {
     fn sort(&mut self, life: &Life) -> Category {
-        let role = self.roles.of(life.stack);
+        let role = self.source.roles.of(life.stack);
         let born = life.born().unwrap_or(0);
-        while self.steps.bounds.get(self.begun).is_some_and(|&bound| bound <= born) {
+        while self.source.steps.bounds.get(self.begun).is_some_and(|&bound| bound <= born) {
             self.begun += 1;
             self.inputs = 0;
         }
@@ -269,7 +277,8 @@ impl Sorter<'_> {
             && CUBLAS_WORKSPACES.contains(&life.requested.0)
             && !matches!(category, Category::Parameter | Category::Gradient | Category::Optimizer);
         if is_library_scratch {
-            let stream = self.history.regions.get(life.region as usize).map_or(0, |region| region.stream);
+            let stream =
+                self.source.history.regions.get(life.region as usize).map_or(0, |region| region.stream);
             // One for each handle: a second block of this size is the program's own.
             if self.workspaces.insert((stream, life.requested.0, role.without_python)) {
                 return Category::Workspace;
@@ -283,7 +292,7 @@ impl Sorter<'_> {
         let is_setup = life.born().is_none_or(|born| born < self.setup_ends);
         if is_setup && !role.optimizer {
             return match () {
-                () if !outlives_first_step(self.history, self.steps, life) => Category::Temporary,
+                () if !self.source.outlives_first_step(life) => Category::Temporary,
                 () if role.placing || role.module => Category::Parameter,
                 () if self.sizes.gradients.contains_key(&size) => Category::Parameter,
                 () if self.sizes.states.contains(&size) => Category::Parameter,
@@ -291,7 +300,8 @@ impl Sorter<'_> {
                 () => Category::Input,
             };
         }
-        let step_ends = self.steps.bounds.get(self.begun).copied().unwrap_or(self.history.len());
+        let step_ends =
+            self.source.steps.bounds.get(self.begun).copied().unwrap_or(self.source.history.len());
         let outlives_step = freed.is_none_or(|freed| freed >= step_ends);
         if role.optimizer {
             return if outlives_step { Category::Optimizer } else { Category::Temporary };
@@ -301,12 +311,14 @@ impl Sorter<'_> {
             return Category::Workspace;
         }
         if role.without_python {
-            let ends_at = self.backward.ends_at(born);
+            let end = self.backward.end_of(born);
             return match () {
-                () if outlives_backward(life, ends_at) && self.sizes.gradients.contains_key(&size) => {
+                () if outlives_backward(self.source, life, end)
+                    && self.sizes.gradients.contains_key(&size) =>
+                {
                     Category::Gradient
                 }
-                () if ends_at.is_some() && outlives_step => Category::Unknown,
+                () if end.is_some() && outlives_step => Category::Unknown,
                 () => Category::Temporary,
             };
         }
@@ -316,7 +328,8 @@ impl Sorter<'_> {
         if self.inputs <= MOST_INPUTS && !role.module && !role.backward {
             return if waits_for_backward || outlives_step { Category::Input } else { Category::Temporary };
         }
-        let step_begins = self.begun.checked_sub(1).map_or(self.setup_ends, |step| self.steps.bounds[step]);
+        let step_begins =
+            self.begun.checked_sub(1).map_or(self.setup_ends, |step| self.source.steps.bounds[step]);
         let is_long =
             freed.is_none_or(|freed| freed - born > SHORT || (freed - born) * 4 > step_ends - step_begins);
         if waits_for_backward || outlives_step || is_long {

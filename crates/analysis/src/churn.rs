@@ -3,6 +3,7 @@
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
 use crate::words::{counted, percent, place};
+use crate::workspace::trials;
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId};
 
@@ -15,6 +16,7 @@ const HIGH_TIME: f64 = 0.2;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Reason {
     EmptyCache,
+    Trial,
     Collection,
     Retry,
 }
@@ -32,6 +34,9 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
     let mut reasons: FxHashMap<Reason, u64> = FxHashMap::default();
     let mut lines: FxHashMap<Option<FrameId>, u64> = FxHashMap::default();
     let mut returning: Vec<usize> = Vec::new();
+    // A flush returns many segments at once, for one reason.
+    let mut last: Option<(usize, Reason)> = None;
+    let trials = trials(outline);
     for event in events {
         let Some(step) = steps.of_event(event.event) else { continue };
         if event.reserves {
@@ -42,11 +47,15 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
         frees += 1;
         returning.push(step);
         let stack = stack(event.event);
-        let reason = match () {
-            () if outline.device.roles.of(stack).empty_cache => Reason::EmptyCache,
-            () if snapshot.settings.gc_threshold > 0.0 => Reason::Collection,
-            () => Reason::Retry,
+        let follows_on = last.is_some_and(|(at, _)| at + 1 == event.event);
+        let reason = match last {
+            Some((_, reason)) if follows_on => reason,
+            _ if outline.device.roles.of(stack).empty_cache => Reason::EmptyCache,
+            _ if trials.binary_search(&event.event).is_ok() => Reason::Trial,
+            _ if snapshot.settings.gc_threshold > 0.0 => Reason::Collection,
+            _ => Reason::Retry,
         };
+        last = Some((event.event, reason));
         *reasons.entry(reason).or_default() += 1;
         *lines.entry(outline.frame_of(stack)).or_default() += 1;
     }
@@ -79,6 +88,8 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
             per_step(frees).ceil(),
             match reason {
                 Reason::EmptyCache => format!("`empty_cache()` at {line} gives the cache away"),
+                Reason::Trial =>
+                    "cuDNN tries its algorithms on each new shape and empties the cache after it".to_owned(),
                 Reason::Collection =>
                     "the allocator's garbage collection returns segments that are needed again".to_owned(),
                 Reason::Retry =>
@@ -101,6 +112,9 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
             "remove `empty_cache()` at {line}: PyTorch reuses its cache by itself, and returning it only helps another \
              process on the same GPU"
         ),
+        Reason::Trial => {
+            "set `torch.backends.cudnn.benchmark = False`, or feed few, fixed shapes: pad or bucket the inputs".to_owned()
+        }
         Reason::Collection => {
             "raise `garbage_collection_threshold`, or drop it and use `expandable_segments:True`".to_owned()
         }
@@ -117,6 +131,7 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
         ("steps", Value::Count(returning.len() as u64)),
         ("of_steps", Value::Count(later_steps as u64)),
         ("freed_by_empty_cache", counts(Reason::EmptyCache)),
+        ("freed_by_cudnn_trials", counts(Reason::Trial)),
         ("freed_by_garbage_collection", counts(Reason::Collection)),
         ("freed_to_retry", counts(Reason::Retry)),
         ("waited_us", Value::Count(waited_us)),

@@ -97,7 +97,7 @@ pub(crate) fn course(
                         allocated = allocated.saturating_sub(life.size.0);
                         held[category] = held[category].saturating_sub(life.requested.0);
                     }
-                    if life.is_deferred() {
+                    if history.is_deferred(snapshot, life) {
                         if life.freed() == Some(index) {
                             pending = pending.saturating_add(life.size.0);
                             if pending > course.pending.bytes.0 {

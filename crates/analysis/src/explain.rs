@@ -1,6 +1,6 @@
 //! Everything that is to be said about one device.
 
-use crate::categories::{Categories, categories};
+use crate::categories::{Categories, Source, categories};
 use crate::churn::churn;
 use crate::course::{Course, course};
 use crate::device::{Device, Moment};
@@ -33,7 +33,7 @@ impl<'a> Outline<'a> {
     pub fn new(device: &'a Device<'a>) -> Outline<'a> {
         let Device { snapshot, history, steps, roles, backward, .. } = device;
         let failed_at = device.position_of(Moment::Oom).map(|position| position - 1);
-        let categories = categories(history, roles, steps, backward, failed_at);
+        let categories = categories(&Source { snapshot, history, roles, steps }, backward, failed_at);
         let (course, piles) = join(
             device.is_large(),
             || course(snapshot, history, steps, &categories),

@@ -158,7 +158,8 @@ impl Held {
         for bound in (0..bounds - 1).rev() {
             kept[bound] = kept[bound].min(kept[bound + 1]);
         }
-        Some(Pile { stack, in_backward: size.is_some(), trend, kept, lives: self.left })
+        let pile = Pile { stack, in_backward: size.is_some(), trend, kept, lives: self.left };
+        (pile.rises().len() >= FEWEST_RISES).then_some(pile)
     }
 }
 

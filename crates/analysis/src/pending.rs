@@ -22,7 +22,7 @@ pub(crate) fn pending(outline: &Outline<'_>) -> Option<Finding> {
     let (mut count, mut bytes, mut waited_us) = (0u64, 0u64, 0i64);
     let time = |event: usize| snapshot.events.get(history.rows.start + event).time_us;
     for (row, life) in history.lives.iter().enumerate() {
-        if !life.is_deferred() {
+        if !history.is_deferred(snapshot, life) {
             continue;
         }
         count += 1;

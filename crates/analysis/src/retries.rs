@@ -1,10 +1,11 @@
 //! How often `cudaMalloc` failed at first and was tried again after the cache had been given back.
 
+use crate::roles;
 use snapshot::{Action, History, Snapshot, StackId};
 
 /// `num_alloc_retries`, where the trace tells. There is no event for a retry: one that helped leaves the segments
 /// that it released before the new one, one that did not leaves an `oom`. `None` where releases may have another
-/// reason (garbage collection, `max_split_size_mb`) or their stacks are missing.
+/// reason (garbage collection, `max_split_size_mb`, cuDNN trying its algorithms) or their stacks are missing.
 pub fn retries(snapshot: &Snapshot, history: &History) -> Option<u64> {
     if !history.complete {
         return None;
@@ -21,7 +22,11 @@ pub fn retries(snapshot: &Snapshot, history: &History) -> Option<u64> {
                 if !only_retries_release || event.stack == StackId::EMPTY {
                     return None;
                 }
-                releasing |= !calls_empty_cache(snapshot, event.stack);
+                match releaser(snapshot, event.stack) {
+                    Releaser::Convolution => return None,
+                    Releaser::EmptyCache => {}
+                    Releaser::Other => releasing = true,
+                }
             }
             Action::Oom => {
                 count += 1;
@@ -38,9 +43,18 @@ pub fn retries(snapshot: &Snapshot, history: &History) -> Option<u64> {
     Some(count)
 }
 
-fn calls_empty_cache(snapshot: &Snapshot, stack: StackId) -> bool {
-    snapshot.stacks.frames(stack).iter().any(|&frame| {
-        let function = snapshot.strings.get(snapshot.stacks.frame(frame).function);
-        function == "empty_cache" || function.contains("emptyCache")
+/// Whose code returned a segment.
+enum Releaser {
+    EmptyCache,
+    Convolution,
+    Other,
+}
+
+fn releaser(snapshot: &Snapshot, stack: StackId) -> Releaser {
+    let roles = snapshot.stacks.frames(stack).iter().map(|&frame| roles::of_frame_id(snapshot, frame));
+    roles.fold(Releaser::Other, |found, role| match (found, role.empty_cache, role.convolution) {
+        (Releaser::EmptyCache, ..) | (_, true, _) => Releaser::EmptyCache,
+        (Releaser::Convolution, ..) | (_, _, true) => Releaser::Convolution,
+        _ => Releaser::Other,
     })
 }

@@ -1,7 +1,7 @@
 //! What the code behind a call stack was doing, as far as the names of its frames tell.
 
 use crate::site::Sites;
-use snapshot::{Snapshot, StackId};
+use snapshot::{FrameId, Snapshot, StackId};
 
 /// What one stack was doing. Several may be true at once.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -35,11 +35,8 @@ pub(crate) struct Roles {
 
 impl Roles {
     pub(crate) fn new(snapshot: &Snapshot, sites: &Sites) -> Roles {
-        let frames: Vec<Role> = snapshot
-            .stacks
-            .all_frames()
-            .iter()
-            .map(|frame| of_frame(snapshot.strings.get(frame.file), snapshot.strings.get(frame.function)))
+        let frames: Vec<Role> = (0..snapshot.stacks.all_frames().len() as u32)
+            .map(|id| of_frame_id(snapshot, FrameId(id)))
             .collect();
         let of_stack = (0..snapshot.stacks.len() as u32)
             .map(|stack| {
@@ -72,6 +69,12 @@ impl Roles {
     pub(crate) fn of(&self, stack: StackId) -> Role {
         self.of_stack[stack.0 as usize]
     }
+}
+
+/// What the code of one frame does, whoever called it.
+pub(crate) fn of_frame_id(snapshot: &Snapshot, frame: FrameId) -> Role {
+    let frame = snapshot.stacks.frame(frame);
+    of_frame(snapshot.strings.get(frame.file), snapshot.strings.get(frame.function))
 }
 
 fn of_frame(file: &str, function: &str) -> Role {

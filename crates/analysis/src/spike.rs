@@ -54,7 +54,7 @@ pub(crate) fn spike(outline: &Outline<'_>, leaked: &[u64]) -> Option<Finding> {
     };
     let typical = (0..highs.len()).find(|&step| highs[step] == usual).unwrap_or(0);
     let difference = difference(outline, position, course.steps[typical].position);
-    if difference.workspace as f64 > MOSTLY * extra.0 as f64 && trials(outline) > 0 {
+    if difference.workspace as f64 > MOSTLY * extra.0 as f64 && !trials(outline).is_empty() {
         return None;
     }
     Some(finding(

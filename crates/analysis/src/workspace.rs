@@ -43,7 +43,7 @@ pub(crate) fn workspace(outline: &Outline<'_>) -> Option<Finding> {
     let site = outline.frame_of_life(row);
     let line = site.map_or("a line that was not recorded".to_owned(), |frame| place(snapshot, frame));
     let in_backward = outline.device.roles.of(history.lives[row].stack).without_python;
-    let trials = trials(outline);
+    let trials = trials(outline).len() as u64;
     let severity = match () {
         () if (trials > 0 || lasting > passing) && ratio >= MEDIUM_SHARE => Severity::Medium,
         () => Severity::Low,
@@ -104,17 +104,22 @@ pub(crate) fn workspace(outline: &Outline<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Workspaces whose segment went back to the device as soon as they were freed.
-pub(crate) fn trials(outline: &Outline<'_>) -> u64 {
+/// The events that returned a workspace's segment to the device as soon as it was freed: cuDNN trying its algorithms.
+pub(crate) fn trials(outline: &Outline<'_>) -> Vec<usize> {
     let history = &outline.device.history;
     let returned: Vec<usize> =
         outline.course.segments.iter().filter(|event| !event.reserves).map(|event| event.event).collect();
-    history
+    if returned.is_empty() {
+        return returned;
+    }
+    let mut trials: Vec<usize> = history
         .lives
         .iter()
         .enumerate()
         .filter(|(row, _)| outline.categories.of(*row) == Category::Workspace)
-        .filter_map(|(_, life)| life.completed())
-        .filter(|completed| returned.binary_search(&(completed + 1)).is_ok())
-        .count() as u64
+        .filter_map(|(_, life)| life.completed().map(|completed| completed + 1))
+        .filter(|next| returned.binary_search(next).is_ok())
+        .collect();
+    trials.sort_unstable();
+    trials
 }

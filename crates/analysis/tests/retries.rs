@@ -7,7 +7,7 @@ use std::path::Path;
 fn retries_equal_the_label_wherever_the_trace_tells() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     let (mut told, mut not_told, mut sum) = (0, 0, 0);
-    for folder in ["zoo", "oracle", "torch"] {
+    for folder in ["zoo", "field", "oracle", "torch"] {
         for entry in std::fs::read_dir(fixtures.join(folder)).expect("fixtures are there") {
             let path = entry.expect("readable").path();
             let Some(stem) = path.to_str().and_then(|path| path.strip_suffix(".pickle.xz")) else { continue };

@@ -29,7 +29,7 @@ fn json(arguments: &[&str]) -> Value {
 #[test]
 fn the_summary_json_equals_every_label_wherever_both_speak() {
     let mut compared = 0;
-    for folder in ["zoo", "oracle", "torch"] {
+    for folder in ["zoo", "field", "oracle", "torch"] {
         let folder = root().join("fixtures").join(folder);
         let names: Vec<String> = std::fs::read_dir(&folder)
             .expect("fixtures are there")
@@ -94,21 +94,30 @@ fn the_json_has_every_field_that_others_rely_on() {
         ("/allocated/peak", Value::from(6_214_437_888_u64)),
         ("/allocated/end", Value::from(459_835_392)),
         ("/reserved/end", Value::from(6_394_216_448_u64)),
-        ("/steps/source", Value::from("none")),
-        ("/findings", Value::from(Vec::<Value>::new())),
+        ("/steps/count", Value::from(4)),
+        ("/steps/source", Value::from("inferred")),
+        ("/findings/0/kind", Value::from("oom")),
+        ("/findings/0/severity", Value::from("high")),
+        ("/findings/0/cause", Value::from("capacity")),
+        ("/findings/0/bytes", Value::from(205_520_896)),
+        ("/findings/0/site/file", Value::from("/home/user/project/oom_too_big.py")),
+        ("/findings/0/site/line", Value::from(13)),
         ("/ooms", Value::from(30)),
         ("/caveats", Value::from(Vec::<Value>::new())),
     ] {
         assert_eq!(device.pointer(pointer), Some(&expected), "{pointer}");
     }
-    let categories = device["categories"].as_object().expect("categories");
-    assert_eq!(categories.len(), 8);
-    assert_eq!(categories.values().map(|value| value.as_u64().expect("bytes")).sum::<u64>(), 6_214_437_888);
+    for (categories, is_sum) in [("categories", false), ("categories_at_peak", true)] {
+        let categories = device[categories].as_object().expect("categories");
+        assert_eq!(categories.len(), 8);
+        let sum = categories.values().map(|value| value.as_u64().expect("bytes")).sum::<u64>();
+        assert_eq!(sum == 6_214_437_888, is_sum);
+    }
 }
 
 #[test]
 fn the_groups_and_the_rest_add_up_to_what_is_allocated() {
-    for by in ["site", "stack", "size"] {
+    for by in ["site", "category", "stack", "size"] {
         for at in ["peak", "end", "1000", "oom"] {
             let file = "fixtures/zoo/oom_too_big.pickle.xz";
             let report = json(&["report", "--json", "--by", by, "--at", at, "--top", "3", file]);

@@ -66,7 +66,14 @@ impl Writer {
         }
         assert_eq!(sign, "+", "{line}");
         let (size, stack) = about.trim().split_once(' ').expect("a size and a stack");
-        let frames: Vec<Value> = stack.split(" > ").collect::<Vec<_>>().into_iter().rev().filter(|frame| frame.trim() != "-").map(frame).collect();
+        let frames: Vec<Value> = stack
+            .split(" > ")
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .filter(|frame| frame.trim() != "-")
+            .map(frame)
+            .collect();
         let size = bytes(size);
         let addr = self.gap(size);
         self.push(json!({"action": "alloc", "addr": addr, "size": size, "stream": 0, "frames": frames}));
@@ -117,9 +124,7 @@ impl Writer {
         live.sort_unstable();
         let mut blocks = Vec::new();
         let mut at = SEGMENT;
-        let inactive = |from: u64, to: u64| {
-            json!({"address": from, "size": to - from, "requested_size": 0, "state": "inactive", "frames": []})
-        };
+        let inactive = |from: u64, to: u64| json!({"address": from, "size": to - from, "requested_size": 0, "state": "inactive", "frames": []});
         for (addr, size) in live {
             if addr > at {
                 blocks.push(inactive(at, addr));

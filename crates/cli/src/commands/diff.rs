@@ -59,12 +59,13 @@ pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<Ex
 /// `2.59 GiB → 1.10 GiB  (-1.49 GiB, -57 %)`
 fn change(before: Bytes, after: Bytes) -> String {
     let by = after.0 as i64 - before.0 as i64;
-    if by == 0 {
-        return format!("{after}  (no change)");
-    }
     let share = by.unsigned_abs() as f64 / before.0.max(1) as f64;
     let sign = if by < 0 { '-' } else { '+' };
-    format!("{before} → {after}  ({}, {sign}{})", signed(by), percent(share))
+    match () {
+        () if by == 0 => format!("{after}  (no change)"),
+        () if before.0 == 0 || share < 0.005 => format!("{before} → {after}  ({})", signed(by)),
+        () => format!("{before} → {after}  ({}, {sign}{})", signed(by), percent(share)),
+    }
 }
 
 fn print(a: &Portrait, b: &Portrait, top: usize, terminal: &mut Terminal) -> anyhow::Result<()> {

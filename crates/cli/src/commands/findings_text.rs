@@ -152,11 +152,27 @@ fn sentence(text: &str) -> String {
     format!("{start}{}.", letters.as_str())
 }
 
-/// Breaks text at spaces. A size stays together with its unit.
+/// Units that stay on the line of their number.
+const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "%", "ms"];
+
+/// Breaks text at spaces.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let unit = word.trim_end_matches(|letter: char| letter.is_ascii_punctuation() && letter != '%');
+        match words.last_mut() {
+            Some(number)
+                if UNITS.contains(&unit) && number.ends_with(|letter: char| letter.is_ascii_digit()) =>
+            {
+                number.push(' ');
+                number.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
-    for word in text.split(' ') {
+    for word in words {
         let fits = line.chars().count() + 1 + word.chars().count() <= width.max(20);
         if !line.is_empty() && !fits {
             lines.push(std::mem::take(&mut line));
@@ -164,8 +180,22 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
         if !line.is_empty() {
             line.push(' ');
         }
-        line.push_str(word);
+        line.push_str(&word);
     }
     lines.push(line);
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrap;
+
+    #[test]
+    fn a_number_stays_with_its_unit() {
+        assert_eq!(
+            wrap("of which 2.43 GiB, or 46 %, lay free", 22),
+            ["of which 2.43 GiB, or", "46 %, lay free"]
+        );
+        assert_eq!(wrap("it took all of 12.3 ms", 20), ["it took all of", "12.3 ms"]);
+    }
 }

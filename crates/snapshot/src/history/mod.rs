@@ -120,11 +120,6 @@ impl Life {
         (self.completed != NONE).then_some(self.completed as usize)
     }
 
-    /// Whether its free had to wait for another stream, so that its memory stayed in use for a while.
-    pub fn is_deferred(&self) -> bool {
-        self.freed < BEFORE && (self.completed == NONE || self.completed > self.freed + 1)
-    }
-
     /// Whether the program holds it once `position` events have happened.
     pub fn is_allocated_at(&self, position: usize) -> bool {
         self.has_begun(position)
@@ -198,6 +193,16 @@ impl History {
             Action::SegmentAlloc | Action::SegmentFree | Action::SegmentMap | Action::SegmentUnmap
         );
         (is_about_a_segment && self.subjects[event] != NONE).then_some(self.subjects[event] as usize)
+    }
+
+    /// Whether a block's free had to wait for another stream, so that its memory stayed in use for a while. An ordinary
+    /// free is requested and completed by one call; a deferred one is completed by a later call, with its own stack.
+    pub fn is_deferred(&self, snapshot: &Snapshot, life: &Life) -> bool {
+        if life.freed >= BEFORE || life.freed == life.completed {
+            return false;
+        }
+        let stack = |event: u32| snapshot.events.get(self.rows.start + event as usize).stack;
+        life.completed != life.freed + 1 || stack(life.freed) != stack(life.completed)
     }
 
     /// The blocks that the program holds once `position` events have happened.
