@@ -80,16 +80,27 @@ fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         )
         .into());
     }
+    // Beside pickles, JSON is something about them: labels, settings, a recording's own notes.
+    if files.iter().any(|path| !is_json(path)) {
+        files.retain(|path| !is_json(path));
+    }
     files.sort_by_key(|path| natural_key(path));
     Ok(files)
 }
 
-fn looks_like_a_snapshot(path: &Path) -> bool {
+fn is_json(path: &Path) -> bool {
+    plain_name(path).ends_with(".json")
+}
+
+/// The name in small letters, without the ending of a compressed file.
+fn plain_name(path: &Path) -> String {
     let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
-    let name = ["gz", "xz", "zst"]
-        .iter()
-        .find_map(|packed| name.strip_suffix(packed)?.strip_suffix('.'))
-        .unwrap_or(&name);
+    let plain = ["gz", "xz", "zst"].iter().find_map(|packed| name.strip_suffix(packed)?.strip_suffix('.'));
+    plain.unwrap_or(&name).to_owned()
+}
+
+fn looks_like_a_snapshot(path: &Path) -> bool {
+    let name = plain_name(path);
     ["pickle", "pkl", "pt", "json"]
         .iter()
         .any(|ending| name.strip_suffix(ending).is_some_and(|stem| stem.ends_with('.')))

@@ -1,0 +1,175 @@
+//! Spikes, categories and comparisons, on traces drawn by hand.
+
+mod common;
+
+use analysis::{
+    Category, Fate, Finding, Kind, Outline, Portrait, changes, devices, fates, findings, skew, words,
+};
+use common::trace;
+use snapshot::Bytes;
+
+fn portrait(text: &str) -> Portrait {
+    let snapshot = trace(text);
+    let devices = devices(&snapshot);
+    let outline = Outline::new(&devices[0]);
+    Portrait::new("trace", &outline, &findings(&outline))
+}
+
+/// The finding of a kind, with the place it names.
+fn finding(text: &str, kind: Kind) -> Option<(Finding, String)> {
+    let snapshot = trace(text);
+    let devices = devices(&snapshot);
+    let outline = Outline::new(&devices[0]);
+    let found = findings(&outline).into_iter().find(|finding| finding.kind == kind)?;
+    let place = found.site.map_or("-".to_owned(), |frame| words::place(&snapshot, frame));
+    Some((found, place))
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn an_evaluation_that_only_some_steps_run_is_a_spike_at_its_line() {
+    let text = "repeat 4
+       repeat 4
+         +x 4MiB train.py:9 <module>
+         +h 64MiB train.py:10 <module>
+         -h
+       end
+       +logits 300MiB train.py:12 <module> > train.py:4 evaluate
+       +probs 200MiB train.py:12 <module> > train.py:5 evaluate
+       -logits
+       -probs
+     end";
+    let (spike, place) = finding(text, Kind::Spike).expect("a spike");
+    assert_eq!(place, "train.py:4");
+    assert_eq!(spike.bytes, Bytes(436 * MIB), "{}", spike.summary);
+    assert!(spike.summary.contains("in 4 of 16 steps"), "{}", spike.summary);
+}
+
+#[test]
+fn a_level_that_rises_once_and_stays_is_no_spike() {
+    let text = "repeat 14
+         +x 4MiB train.py:9 <module>
+         +h 64MiB train.py:10 <module>
+         -h
+       end
+       repeat 6
+         +x 4MiB train.py:9 <module>
+         +h 256MiB train.py:10 <module>
+         -h
+       end";
+    assert_eq!(finding(text, Kind::Spike), None);
+}
+
+#[test]
+fn a_leak_is_not_a_spike_as_well() {
+    let text = "repeat 20
+         +x 4MiB train.py:9 <module>
+         +kept* 64MiB train.py:10 <module>
+       end";
+    assert_eq!(finding(text, Kind::Spike), None);
+}
+
+/// A training loop with two parameters, their gradients, Adam's state and activations.
+const TRAINING: &str = "+w1 3MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
+     +w2 5MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
+     repeat 8
+       +x 7MiB train.py:9 <module>
+       +a 11MiB train.py:10 <module> > torch/nn/modules/linear.py:134 forward
+       +b 13MiB train.py:10 <module> > torch/nn/modules/linear.py:134 forward
+       +one 4B train.py:11 <module> > torch/_tensor.py:600 backward
+       +g2 5MiB -
+       -b
+       +t 11MiB -
+       +g1 3MiB -
+       -a
+       -t
+       +m1 3MiB train.py:12 <module> > torch/optim/adam.py:178 _init_group
+       +v1 3MiB train.py:12 <module> > torch/optim/adam.py:182 _init_group
+       +m2 5MiB train.py:12 <module> > torch/optim/adam.py:178 _init_group
+       +v2 5MiB train.py:12 <module> > torch/optim/adam.py:182 _init_group
+     end";
+
+#[test]
+fn parameters_gradients_and_optimizer_state_pair_up() {
+    let portrait = portrait(TRAINING);
+    for (category, expected) in [
+        (Category::Parameter, 8),
+        (Category::Gradient, 8),
+        (Category::Optimizer, 16),
+        (Category::Activation, 24),
+        (Category::Input, 7),
+    ] {
+        // A name is bound to the new block before the old one goes: at most one block more.
+        let found = portrait.most.get(category).0 / MIB;
+        assert!((expected..=expected + 13).contains(&found), "{}: {found} MiB", category.name());
+    }
+    assert_eq!(portrait.at_peak.0.iter().copied().sum::<Bytes>(), portrait.allocated.0);
+}
+
+#[test]
+fn a_line_that_has_moved_is_still_the_same_line() {
+    let before = portrait(
+        "+a 4MiB train.py:9 make > model.py:3 forward
+                           +b 8MiB train.py:9 make > model.py:7 forward",
+    );
+    let after = portrait(
+        "+a 4MiB train.py:11 make > model.py:5 forward
+                          +b 2MiB train.py:11 make > model.py:9 forward",
+    );
+    let changes = changes(&before.holdings, &after.holdings);
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    let place = changes[0].place.as_ref().expect("a place");
+    assert_eq!(
+        (place.short().as_str(), changes[0].moved_from, changes[0].by()),
+        ("model.py:9", Some(7), -6 * MIB as i64)
+    );
+}
+
+#[test]
+fn another_function_is_another_line() {
+    let before = portrait("+a 4MiB train.py:9 make");
+    let after = portrait("+a 4MiB train.py:9 build");
+    assert_eq!(changes(&before.holdings, &after.holdings).len(), 2);
+}
+
+#[test]
+fn a_leak_that_is_fixed_has_gone_away_and_one_that_moved_has_stayed() {
+    let leak = |line: u32| {
+        portrait(&format!(
+            "repeat 12
+               +x 4MiB train.py:9 <module>
+               +kept* 64MiB train.py:{line} <module>
+             end"
+        ))
+    };
+    let clean = portrait(
+        "repeat 12
+               +x 4MiB train.py:9 <module>
+               +h 64MiB train.py:10 <module>
+             end",
+    );
+    let of_leaks = |a: &Portrait, b: &Portrait| -> Vec<Fate> {
+        fates(&a.remarks, &b.remarks)
+            .iter()
+            .filter(|found| found.1.kind == Kind::Leak)
+            .map(|found| found.0)
+            .collect()
+    };
+    assert_eq!(of_leaks(&leak(10), &clean), [Fate::Gone]);
+    assert_eq!(of_leaks(&clean, &leak(10)), [Fate::Appeared]);
+    assert_eq!(of_leaks(&leak(10), &leak(14)), [Fate::Stayed]);
+}
+
+#[test]
+fn the_rank_that_peaks_is_held_against_the_middle_one() {
+    let even = "+a 100MiB train.py:9 <module>";
+    let odd = "+a 100MiB train.py:9 <module>
+               +gathered 60MiB train.py:14 gather";
+    let ranks = [portrait(even), portrait(odd), portrait(even)];
+    let skew = skew(&ranks).expect("three ranks");
+    assert_eq!((skew.highest, ranks[skew.middle].allocated.0), (1, Bytes(100 * MIB)));
+    assert_eq!(skew.changes.len(), 1);
+    assert_eq!(skew.changes[0].place.as_ref().map(|place| place.line), Some(14));
+    assert_eq!(skew.changes[0].by(), 60 * MIB as i64);
+}
