@@ -146,12 +146,9 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
 
 /// Microseconds that passed around segment events after `first`, and in all.
 fn time(outline: &Outline<'_>, first: usize) -> (u64, u64) {
-    let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
-    let last = history.len() - 1;
-    let at = |event: usize| snapshot.events.get(history.rows.start + event.min(last)).time_us;
-    let mut waited = 0;
-    for event in outline.course.segments.iter().filter(|event| event.event >= first) {
-        waited += (at(event.event) - at(event.event.saturating_sub(1))).max(0);
-    }
-    (waited as u64, (at(last) - at(first)).max(0) as u64)
+    let late = outline.course.segments.iter().filter(|event| event.event >= first);
+    let waited = late.fold(0u64, |sum, event| {
+        sum.saturating_add(outline.elapsed_us(event.event.saturating_sub(1), event.event))
+    });
+    (waited, outline.elapsed_us(first, outline.device.history.len()))
 }

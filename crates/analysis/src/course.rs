@@ -2,7 +2,7 @@
 
 use crate::categories::{ByCategory, Categories};
 use crate::steps::Steps;
-use snapshot::{Action, Bytes, History, Peak, Snapshot};
+use snapshot::{Action, Bytes, History, Snapshot};
 
 /// The highest point of a stretch of events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -51,14 +51,7 @@ pub(crate) fn course(
     steps: &Steps,
     categories: &Categories,
 ) -> Course {
-    let mut held = [0u64; 8];
-    for (row, life) in history.lives.iter().enumerate().take_while(|(_, life)| life.born().is_none()) {
-        if life.is_allocated_at(0) {
-            held[categories.of(row) as usize] += life.requested.0;
-        }
-    }
-    let mut most = held;
-    let mut allocated = history.start.0;
+    let mut walk = Walk::new(snapshot, history, categories);
     let mut course = Course {
         steps: Vec::with_capacity(steps.count()),
         setup: High::default(),
@@ -68,56 +61,30 @@ pub(crate) fn course(
         segments: Vec::new(),
         ooms: Vec::new(),
     };
-    let mut high = High { bytes: history.start, position: 0 };
-    let mut pending = 0u64;
     let mut bounds = steps.bounds.iter().copied().peekable();
+    let mut implied = history.implied_ends().iter().peekable();
     for (index, (action, _)) in snapshot.events.actions(history.rows.clone()).enumerate() {
-        while bounds.peek() == Some(&index) {
-            bounds.next();
-            course.close(high, allocated);
-            high = High { bytes: Bytes(allocated), position: index };
+        while bounds.next_if_eq(&index).is_some() {
+            course.close(&mut walk, index);
+        }
+        // A block whose end was not recorded: this event shows that it has ended.
+        while let Some(&(_, row)) = implied.next_if(|&&(event, _)| event as usize == index) {
+            walk.end(row as usize, index);
         }
         match action {
-            Action::Alloc => {
-                if let Some(row) = history.life_of(index, action) {
-                    let (life, category) = (&history.lives[row], categories.of(row) as usize);
-                    allocated = allocated.saturating_add(life.size.0);
-                    held[category] = held[category].saturating_add(life.requested.0);
-                    most[category] = most[category].max(held[category]);
-                    if allocated > high.bytes.0 {
-                        high = High { bytes: Bytes(allocated), position: index + 1 };
-                    }
-                }
-            }
+            Action::Alloc => walk.begin(history.life_of(index, action), index),
             Action::FreeRequested | Action::FreeCompleted => {
                 if let Some(row) = history.life_of(index, action) {
-                    let life = &history.lives[row];
-                    if life.freed() == Some(index) {
-                        let category = categories.of(row) as usize;
-                        allocated = allocated.saturating_sub(life.size.0);
-                        held[category] = held[category].saturating_sub(life.requested.0);
-                    }
-                    if history.is_deferred(snapshot, life) {
-                        if life.freed() == Some(index) {
-                            pending = pending.saturating_add(life.size.0);
-                            if pending > course.pending.bytes.0 {
-                                course.pending = High { bytes: Bytes(pending), position: index + 1 };
-                            }
-                        } else {
-                            pending = pending.saturating_sub(life.size.0);
-                        }
-                    }
+                    walk.end(row, index);
                 }
             }
             Action::SegmentAlloc | Action::SegmentMap | Action::SegmentFree | Action::SegmentUnmap => {
-                let bytes = snapshot.events.get(history.rows.start + index).size;
-                let reserves = matches!(action, Action::SegmentAlloc | Action::SegmentMap);
                 let region = history.region_of(index, action);
-                // PyTorch's event of a returned segment has its size; a region knows it for certain.
                 let bytes = match (action, region) {
                     (Action::SegmentFree, Some(region)) => history.regions[region].size,
-                    _ => bytes,
+                    _ => snapshot.events.get(history.rows.start + index).size,
                 };
+                let reserves = matches!(action, Action::SegmentAlloc | Action::SegmentMap);
                 course.segments.push(SegmentEvent { event: index, region, reserves, bytes });
             }
             Action::Oom => course.ooms.push(index),
@@ -125,26 +92,91 @@ pub(crate) fn course(
         }
     }
     if bounds.next().is_some() {
-        course.close(high, allocated);
+        course.close(&mut walk, history.len());
     }
-    course.most = ByCategory(most.map(Bytes));
+    course.most = ByCategory(walk.most.map(Bytes));
+    course.pending = walk.most_pending;
     course
 }
 
 impl Course {
     /// Ends the stretch before a bound.
-    fn close(&mut self, high: High, allocated: u64) {
+    fn close(&mut self, walk: &mut Walk<'_>, position: usize) {
         if self.at_bounds.is_empty() {
-            self.setup = high;
+            self.setup = walk.high;
         } else {
-            self.steps.push(high);
+            self.steps.push(walk.high);
         }
-        self.at_bounds.push(Bytes(allocated));
+        self.at_bounds.push(Bytes(walk.allocated));
+        walk.high = High { bytes: Bytes(walk.allocated), position };
     }
 }
 
-impl From<Peak> for High {
-    fn from(peak: Peak) -> High {
-        High { bytes: peak.bytes, position: peak.position }
+/// What is held as the walk goes on. Sums saturate: a damaged file has sizes beyond all memory.
+struct Walk<'a> {
+    snapshot: &'a Snapshot,
+    history: &'a History,
+    categories: &'a Categories,
+    allocated: u64,
+    high: High,
+    held: [u64; 8],
+    most: [u64; 8],
+    pending: u64,
+    most_pending: High,
+}
+
+impl<'a> Walk<'a> {
+    fn new(snapshot: &'a Snapshot, history: &'a History, categories: &'a Categories) -> Walk<'a> {
+        let mut held = [0u64; 8];
+        for (row, life) in history.lives.iter().enumerate().take_while(|(_, life)| life.born().is_none()) {
+            if life.is_allocated_at(0) {
+                let held = &mut held[categories.of(row) as usize];
+                *held = held.saturating_add(life.requested.0);
+            }
+        }
+        Walk {
+            snapshot,
+            history,
+            categories,
+            allocated: history.start.0,
+            high: High { bytes: history.start, position: 0 },
+            held,
+            most: held,
+            pending: 0,
+            most_pending: High::default(),
+        }
+    }
+
+    fn begin(&mut self, row: Option<usize>, event: usize) {
+        let Some(row) = row else { return };
+        let (life, category) = (&self.history.lives[row], self.categories.of(row) as usize);
+        self.allocated = self.allocated.saturating_add(life.size.0);
+        self.held[category] = self.held[category].saturating_add(life.requested.0);
+        self.most[category] = self.most[category].max(self.held[category]);
+        if self.allocated > self.high.bytes.0 {
+            self.high = High { bytes: Bytes(self.allocated), position: event + 1 };
+        }
+    }
+
+    /// The program has given a block back, or its memory can be used again, or both.
+    fn end(&mut self, row: usize, event: usize) {
+        let life = &self.history.lives[row];
+        let is_freed = life.freed() == Some(event);
+        if is_freed {
+            let category = self.categories.of(row) as usize;
+            self.allocated = self.allocated.saturating_sub(life.size.0);
+            self.held[category] = self.held[category].saturating_sub(life.requested.0);
+        }
+        if !self.history.is_deferred(self.snapshot, life) {
+            return;
+        }
+        if !is_freed {
+            self.pending = self.pending.saturating_sub(life.size.0);
+            return;
+        }
+        self.pending = self.pending.saturating_add(life.size.0);
+        if self.pending > self.most_pending.bytes.0 {
+            self.most_pending = High { bytes: Bytes(self.pending), position: event + 1 };
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::course::{Course, course};
 use crate::device::{Device, Moment};
 use crate::finding::{Finding, Kind};
 use crate::fragmentation::fragmentation;
-use crate::growth::{Pile, piles};
+use crate::growth::{Piles, piles};
 use crate::leaks::leaks;
 use crate::oom::oom;
 use crate::parallel::join;
@@ -25,7 +25,7 @@ pub struct Outline<'a> {
     pub categories: Categories,
     /// What each step needed.
     pub course: Course,
-    pub(crate) piles: Vec<Pile>,
+    pub(crate) piles: Piles,
 }
 
 impl<'a> Outline<'a> {
@@ -45,6 +45,15 @@ impl<'a> Outline<'a> {
     /// `active_bytes.all.peak`: the most that was ever in use at one time.
     pub(crate) fn active_peak(&self) -> Bytes {
         Bytes(self.device.history.stats.get(Metric::ActiveBytes, PoolClass::All).peak.max(0) as u64)
+    }
+
+    /// Microseconds from one event to another; 0 where the clock was not recorded or ran backwards.
+    pub(crate) fn elapsed_us(&self, from: usize, to: usize) -> u64 {
+        let history = &self.device.history;
+        let Some(last) = history.len().checked_sub(1) else { return 0 };
+        let time =
+            |event: usize| self.device.snapshot.events.get(history.rows.start + event.min(last)).time_us;
+        u64::try_from(time(to).saturating_sub(time(from))).unwrap_or(0)
     }
 
     /// The line of code behind a stack.

@@ -18,13 +18,24 @@ const LINES: usize = 3;
 /// The finding, if the memory that was free when the most was reserved is worth it.
 pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
     let history = &outline.device.history;
+    if history.is_empty() {
+        return None;
+    }
     // Just before the last large segment: what had been reserved so far was not good enough.
     let growing = last_large_segment(outline);
+    if growing.is_none() && !history.complete {
+        // What was reserved before the history begins may well have been in use then.
+        return None;
+    }
+    let growing = growing.unwrap_or(history.reserved_peak.event());
     let regions = layout(history, &outline.course, growing);
     let free = free(history, &regions);
     // Never in use at the same time: no arrangement of the blocks would have needed it.
     let (reserved, used) = (history.reserved_peak.bytes, outline.active_peak());
-    let lost = reserved.saturating_sub(used).saturating_sub(free.private);
+    let idle =
+        history.regions.iter().zip(&history.region_ends).filter(|(region, _)| region.pool != PoolId::DEFAULT);
+    let idle: Bytes = idle.map(|(_, end)| end.reserved.saturating_sub(end.active)).sum();
+    let lost = reserved.saturating_sub(used).saturating_sub(idle.max(free.private));
     let ratio = share(lost, reserved);
     if lost < LEAST_BYTES || ratio < LEAST_SHARE {
         return None;
@@ -49,7 +60,7 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
     finding.count = free.pieces;
     finding.site = pins.first().and_then(|pin| pin.frame).or_else(|| growth.last_line);
     finding.details.extend(request(outline, growing, &free));
-    finding.details.push(parts(&free));
+    finding.details.extend(parts(&free));
     if !pins.is_empty() {
         let lines: Vec<String> = pins
             .iter()
@@ -77,6 +88,9 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
             the input shapes, so that blocks of one step fit the next"
             .to_owned(),
     };
+    if !history.complete {
+        finding.caveats.push("the history begins late: more may have been in use before it".to_owned());
+    }
     finding.evidence = vec![
         ("event", Value::Count(growing as u64)),
         ("reserved", Value::Bytes(history.reserved_peak.bytes)),
@@ -114,11 +128,11 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
 }
 
 /// The event that reserved the last large piece of what is reserved at the peak.
-fn last_large_segment(outline: &Outline<'_>) -> usize {
+fn last_large_segment(outline: &Outline<'_>) -> Option<usize> {
     let peak = outline.device.history.reserved_peak;
     let until_peak = outline.course.segments.iter().take_while(|event| event.event < peak.position);
     let large = until_peak.filter(|event| event.reserves && event.bytes.0 >= peak.bytes.0 / 100);
-    large.last().map_or(peak.event(), |event| event.event)
+    large.last().map(|event| event.event)
 }
 
 /// What was asked for when it had to be reserved.
@@ -139,7 +153,7 @@ fn request(outline: &Outline<'_>, growing: usize, free: &Free) -> Option<String>
 }
 
 /// The free memory in words.
-fn parts(free: &Free) -> String {
+fn parts(free: &Free) -> Option<String> {
     let parts: Vec<String> = [
         (free.pinned, "in segments that live blocks keep"),
         (free.returnable, "in whole segments that `empty_cache()` would return"),
@@ -149,7 +163,9 @@ fn parts(free: &Free) -> String {
     .filter(|(bytes, _)| *bytes >= Bytes(1 << 20))
     .map(|(bytes, what)| format!("{bytes} {what}"))
     .collect();
-    format!("what lay free: {}; rounding inside blocks takes {} more", listed(&parts), free.rounding)
+    let text =
+        || format!("what lay free: {}; rounding inside blocks takes {} more", listed(&parts), free.rounding);
+    (!parts.is_empty()).then(text)
 }
 
 struct Pin {

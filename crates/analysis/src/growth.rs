@@ -1,7 +1,7 @@
 //! What piles up from step to step, by the code that allocates it.
 //!
 //! Only blocks that outlive their step count. What a stack holds at the bounds of the steps is a short series of
-//! numbers; whether it grows, has stopped, or rises and falls is decided on that series alone.
+//! numbers, kept as its changes; whether it grows, has stopped, or rises and falls is decided on that series alone.
 
 use crate::backward::Backward;
 use crate::categories::{Categories, Category};
@@ -19,6 +19,15 @@ pub(crate) enum Trend {
     Stopped,
 }
 
+/// A rise that was never taken back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rise {
+    /// The bound at which it shows.
+    pub(crate) bound: usize,
+    /// What is held for good from there on.
+    pub(crate) bytes: u64,
+}
+
 /// Blocks that pile up and have the same origin.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Pile {
@@ -28,33 +37,38 @@ pub(crate) struct Pile {
     pub(crate) in_backward: bool,
     /// Whether they still pile up.
     pub(crate) trend: Trend,
-    /// What is held for good at each bound: the lowest that it falls to from there on.
-    pub(crate) kept: Vec<u64>,
+    /// When it has become larger for good, ascending; at least [`FEWEST_RISES`].
+    pub(crate) rises: Vec<Rise>,
     /// Rows of [`History::lives`]: the blocks that are left.
     pub(crate) lives: Vec<u32>,
 }
 
 impl Pile {
-    /// The bounds at which it has become larger for good.
-    pub(crate) fn rises(&self) -> Vec<usize> {
-        (1..self.kept.len()).filter(|&bound| self.kept[bound] > self.kept[bound - 1]).collect()
+    /// What is left at the last bound.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.rises.last().map_or(0, |rise| rise.bytes)
     }
 
-    /// Bytes a step over the later half: from the first rise there to the last, so that a leak that comes every few
-    /// steps is not counted too often or too seldom.
-    pub(crate) fn pace(&self) -> f64 {
-        let rises = self.rises();
-        let middle = self.kept.len() / 2;
-        let late = &rises[rises.partition_point(|&bound| bound < middle)..];
-        let (from, to) = match (late, rises.as_slice()) {
-            ([first, .., last], _) => (*first, *last),
+    /// Bytes a step over the later half of `bounds` bounds: from the first rise there to the last, so that a leak that
+    /// comes every few steps is not counted too often or too seldom.
+    pub(crate) fn pace(&self, bounds: usize) -> f64 {
+        let late = &self.rises[self.rises.partition_point(|rise| rise.bound < bounds / 2)..];
+        match (late, self.rises.as_slice()) {
             // It had stopped by then: the pace that it had.
-            (_, [first, .., last]) => (*first, *last),
-            (_, [only]) => (*only - 1, *only),
-            (_, []) => return 0.0,
-        };
-        (self.kept[to] - self.kept[from]) as f64 / (to - from).max(1) as f64
+            ([first, .., last], _) | (_, [first, .., last]) => {
+                (last.bytes - first.bytes) as f64 / (last.bound - first.bound) as f64
+            }
+            (_, rises) => rises.first().map_or(0.0, |rise| rise.bytes as f64),
+        }
     }
+}
+
+/// Every pile of a run.
+pub(crate) struct Piles {
+    /// Largest first.
+    pub(crate) piles: Vec<Pile>,
+    /// Bounds that were looked at.
+    pub(crate) bounds: usize,
 }
 
 /// Fewest steps over which growth can be told from warm-up.
@@ -76,14 +90,14 @@ pub(crate) fn piles(
     categories: &Categories,
     roles: &Roles,
     backward: &Backward,
-) -> Vec<Pile> {
-    if steps.count() < FEWEST_STEPS {
-        return Vec::new();
-    }
-    let mut origins: FxHashMap<Origin, Held> = FxHashMap::default();
+) -> Piles {
     // What a program gives back when its loop is over says nothing about the loop.
     let inner = steps.bounds.partition_point(|&bound| bound < history.len());
     let bounds = &steps.bounds[..inner];
+    if steps.count() < FEWEST_STEPS {
+        return Piles { piles: Vec::new(), bounds: inner };
+    }
+    let mut origins: FxHashMap<Origin, Held> = FxHashMap::default();
     // The first bound that comes after the block's birth.
     let mut next = 0;
     for (row, life) in history.lives.iter().enumerate() {
@@ -100,18 +114,18 @@ pub(crate) fn piles(
         if categories.of(row) == Category::Workspace {
             continue;
         }
-        let gone = life.freed().map_or(bounds.len(), |freed| bounds.partition_point(|&bound| bound <= freed));
+        let gone = life.freed().map_or(inner, |freed| bounds.partition_point(|&bound| bound <= freed));
         let origin = if roles.of(life.stack).without_python {
             (backward.call(born).unwrap_or(StackId::EMPTY), Some(life.requested))
         } else {
             (life.stack, None)
         };
-        origins.entry(origin).or_default().add(row, life, (next, gone), bounds.len());
+        origins.entry(origin).or_default().add(row, life, (next, gone), inner);
     }
     let mut piles: Vec<Pile> =
-        origins.into_iter().filter_map(|(origin, held)| held.judge(origin, bounds.len())).collect();
-    piles.sort_by(|a, b| b.kept.last().cmp(&a.kept.last()).then(a.stack.cmp(&b.stack)));
-    piles
+        origins.into_iter().filter_map(|(origin, held)| held.judge(origin, inner)).collect();
+    piles.sort_by(|a, b| b.bytes().cmp(&a.bytes()).then(a.stack.cmp(&b.stack)));
+    Piles { piles, bounds: inner }
 }
 
 /// What one origin holds: changes at the bounds, and the blocks that are left.
@@ -125,9 +139,10 @@ struct Held {
 
 impl Held {
     fn add(&mut self, row: usize, life: &Life, (from, to): (usize, usize), bounds: usize) {
-        self.changes.push((from as u32, life.size.0 as i64));
+        let size = i64::try_from(life.size.0).unwrap_or(i64::MAX);
+        self.changes.push((from as u32, size));
         if to < bounds {
-            self.changes.push((to as u32, -(life.size.0 as i64)));
+            self.changes.push((to as u32, -size));
             self.replaced += usize::from(to > from + 1);
         } else {
             self.left.push(row as u32);
@@ -139,38 +154,57 @@ impl Held {
             return None;
         }
         self.changes.sort_unstable();
-        let mut held = vec![0i64; bounds];
-        let mut at = 0;
-        let mut now = 0i64;
-        for (bound, slot) in held.iter_mut().enumerate() {
-            while self.changes.get(at).is_some_and(|&(when, _)| when as usize <= bound) {
-                now += self.changes[at].1;
-                at += 1;
+        // What is held from each bound on at which it changes.
+        let mut held: Vec<(usize, i64)> = Vec::new();
+        for &(bound, change) in &self.changes {
+            let before = held.last().map_or(0, |last| last.1);
+            match held.last_mut() {
+                Some(last) if last.0 == bound as usize => last.1 = last.1.saturating_add(change),
+                _ => held.push((bound as usize, before.saturating_add(change))),
             }
-            *slot = now;
         }
-        let trend = trend(&held)?;
+        let trend = trend(&held, bounds - 1)?;
         if trend == Trend::Stopped && self.replaced * 3 > self.left.len() {
             // A buffer that has been filled, and whose older blocks make way for new ones.
             return None;
         }
-        let mut kept: Vec<u64> = held.iter().map(|&bytes| bytes.max(0) as u64).collect();
-        for bound in (0..bounds - 1).rev() {
-            kept[bound] = kept[bound].min(kept[bound + 1]);
-        }
-        let pile = Pile { stack, in_backward: size.is_some(), trend, kept, lives: self.left };
-        (pile.rises().len() >= FEWEST_RISES).then_some(pile)
+        let rises = kept(&held);
+        let in_backward = size.is_some() && stack != StackId::EMPTY;
+        (rises.len() >= FEWEST_RISES).then_some(Pile { stack, in_backward, trend, rises, lives: self.left })
     }
 }
 
+/// The rises that were never taken back: what is held at each bound is at least what it ever falls to from there on.
+fn kept(held: &[(usize, i64)]) -> Vec<Rise> {
+    let mut rises: Vec<Rise> = Vec::new();
+    let mut lowest = i64::MAX;
+    for &(bound, bytes) in held.iter().rev() {
+        lowest = lowest.min(bytes);
+        rises.push(Rise { bound, bytes: lowest.max(0) as u64 });
+    }
+    rises.reverse();
+    // Keep the first bound of each level.
+    let mut level = 0;
+    rises.retain(|rise| {
+        let is_higher = rise.bytes > level;
+        level = level.max(rise.bytes);
+        is_higher
+    });
+    rises
+}
+
 /// Whether a series of held bytes is a pile, and of which kind.
-fn trend(held: &[i64]) -> Option<Trend> {
-    let last = held.len() - 1;
-    let rises: Vec<usize> = (1..=last).filter(|&bound| held[bound] > held[bound - 1]).collect();
-    let (mut added, mut returned) = (0i64, 0i64);
-    for pair in held.windows(2) {
-        let change = pair[1] - pair[0];
-        if change > 0 { added += change } else { returned -= change }
+fn trend(held: &[(usize, i64)], last: usize) -> Option<Trend> {
+    let (mut rises, mut added, mut returned, mut before) = (Vec::new(), 0i64, 0i64, 0i64);
+    for &(bound, bytes) in held {
+        let change = bytes.saturating_sub(before);
+        if change > 0 {
+            rises.push(bound);
+            added = added.saturating_add(change);
+        } else {
+            returned = returned.saturating_sub(change);
+        }
+        before = bytes;
     }
     if rises.len() < FEWEST_RISES || returned as f64 > MOST_RETURNED * added as f64 {
         return None;
@@ -183,11 +217,13 @@ fn trend(held: &[i64]) -> Option<Trend> {
         return Some(Trend::Stopped);
     }
     // The pace from the first rise on, by halves.
+    let at = |bound: usize| match held.partition_point(|&(from, _)| from <= bound) {
+        0 => 0,
+        changes => held[changes - 1].1,
+    };
     let begin = rises[0] - 1;
     let middle = begin + (last - begin) / 2;
-    let (early, late) = (held[middle] - held[begin], held[last] - held[middle]);
-    if (late as f64) < DYING_DOWN * early as f64 {
-        return Some(Trend::Stopped);
-    }
-    Some(Trend::Growing)
+    let (early, late) = (at(middle).saturating_sub(at(begin)), at(last).saturating_sub(at(middle)));
+    let dies_down = (late as f64) < DYING_DOWN * early as f64;
+    Some(if dies_down { Trend::Stopped } else { Trend::Growing })
 }

@@ -1,6 +1,7 @@
 //! Where the free memory lies at one moment, and what keeps it from being used or returned.
 
 use crate::course::Course;
+use rustc_hash::FxHashMap;
 use snapshot::{Bytes, History, PoolId};
 
 /// A segment, or the expandable memory of a pool and stream, at one moment.
@@ -91,17 +92,17 @@ fn region_now(history: &History, region: usize, reserved: Bytes, mut lives: Vec<
 pub(crate) struct Free {
     /// Whole segments that `empty_cache()` would return.
     pub returnable: Bytes,
-    /// In segments of the main stream that live blocks keep.
+    /// In segments that live blocks keep.
     pub pinned: Bytes,
-    /// Cached for another stream, or in the pool for small blocks.
+    /// Cached for another stream, or for blocks of the other pool.
     pub elsewhere: Bytes,
     /// In private pools of CUDA graphs and `MemPool`s.
     pub private: Bytes,
     /// Lost inside blocks: what was taken beyond what was asked for. Not part of the sum.
     pub rounding: Bytes,
-    /// The largest block that the main stream could get without `cudaMalloc`.
+    /// The largest block that could be had without `cudaMalloc`.
     pub largest: Bytes,
-    /// Pieces that the free memory of the main stream is in.
+    /// Pieces that this memory is in.
     pub pieces: u64,
 }
 
@@ -112,22 +113,29 @@ impl Free {
     }
 }
 
-/// Sorts the free memory.
+/// Sorts the free memory as the main stream's large requests see it.
 pub(crate) fn free(history: &History, regions: &[RegionNow]) -> Free {
-    let main = main_stream(history, regions);
+    free_for(history, regions, Bytes(u64::MAX), main_stream(history, regions))
+}
+
+/// Requests up to this size have a pool of their own.
+const SMALL: Bytes = Bytes(1 << 20);
+
+/// Sorts the free memory as a request of this size on this stream sees it.
+pub(crate) fn free_for(history: &History, regions: &[RegionNow], asked: Bytes, stream: u64) -> Free {
     let mut free = Free::default();
     for now in regions {
         let region = &history.regions[now.region];
         free.rounding += now.rounding;
         if region.pool != PoolId::DEFAULT {
             free.private += now.free();
-        } else if region.stream != main || region.small {
+        } else if region.stream != stream || region.small != (asked <= SMALL) {
             free.elsewhere += now.free();
         } else {
             if now.active == Bytes::ZERO {
-                free.returnable += now.free()
+                free.returnable += now.free();
             } else {
-                free.pinned += now.free()
+                free.pinned += now.free();
             }
             free.largest = free.largest.max(now.largest);
             free.pieces += now.pieces;
@@ -137,19 +145,14 @@ pub(crate) fn free(history: &History, regions: &[RegionNow]) -> Free {
 }
 
 /// The stream with the most memory.
-pub(crate) fn main_stream(history: &History, regions: &[RegionNow]) -> u64 {
-    let mut streams: Vec<(u64, Bytes)> = Vec::new();
+fn main_stream(history: &History, regions: &[RegionNow]) -> u64 {
+    let mut streams: FxHashMap<u64, Bytes> = FxHashMap::default();
     for now in regions {
         let region = &history.regions[now.region];
         if region.pool == PoolId::DEFAULT {
-            match streams.iter_mut().find(|(stream, _)| *stream == region.stream) {
-                Some((_, sum)) => *sum += now.reserved,
-                None => streams.push((region.stream, now.reserved)),
-            }
+            *streams.entry(region.stream).or_default() += now.reserved;
         }
     }
-    streams
-        .into_iter()
-        .max_by_key(|&(stream, bytes)| (bytes, std::cmp::Reverse(stream)))
-        .map_or(0, |found| found.0)
+    let most = streams.into_iter().max_by_key(|&(stream, bytes)| (bytes, std::cmp::Reverse(stream)));
+    most.map_or(0, |(stream, _)| stream)
 }

@@ -2,7 +2,7 @@
 
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
-use crate::growth::{Pile, Trend};
+use crate::growth::{Pile, Piles, Trend};
 use crate::words::{counted, grouped, listed, percent, place, share};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId, StackId};
@@ -20,6 +20,8 @@ const HARDLY_EVER: f64 = 1_000_000.0;
 const CARDS: [u64; 12] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
 /// Lines that are named.
 const LINES: usize = 4;
+/// Rhythms that are told apart.
+const MOST_CLUSTERS: usize = 32;
 
 /// Every leak, and what they had piled up at each bound of the steps.
 pub(crate) struct Leaks {
@@ -29,20 +31,33 @@ pub(crate) struct Leaks {
 
 /// Finds them all.
 pub(crate) fn leaks(outline: &Outline<'_>) -> Leaks {
-    let piles = &outline.piles;
-    let mut piled_up = vec![0u64; piles.first().map_or(0, |pile| pile.kept.len())];
+    let Piles { piles, bounds } = &outline.piles;
+    let findings = clusters(piles).iter().filter_map(|cluster| finding(outline, cluster, *bounds)).collect();
+    Leaks { findings, piled_up: sum(piles.iter(), *bounds) }
+}
+
+/// What some piles hold together at each bound.
+fn sum<'a>(piles: impl Iterator<Item = &'a Pile>, bounds: usize) -> Vec<u64> {
+    let mut added = vec![0u64; bounds];
     for pile in piles {
-        for (sum, bytes) in piled_up.iter_mut().zip(&pile.kept) {
-            *sum = sum.saturating_add(*bytes);
+        let mut before = 0;
+        for rise in &pile.rises {
+            added[rise.bound] = added[rise.bound].saturating_add(rise.bytes - before);
+            before = rise.bytes;
         }
     }
-    let findings = clusters(piles).iter().filter_map(|cluster| finding(outline, cluster)).collect();
-    Leaks { findings, piled_up }
+    let mut held = 0u64;
+    for bytes in &mut added {
+        held = held.saturating_add(*bytes);
+        *bytes = held;
+    }
+    added
 }
 
 /// Piles that belong together.
 struct Cluster<'a> {
     piles: Vec<&'a Pile>,
+    /// The bounds at which the first of them rises.
     rises: Vec<usize>,
     trend: Trend,
 }
@@ -50,13 +65,17 @@ struct Cluster<'a> {
 fn clusters(piles: &[Pile]) -> Vec<Cluster<'_>> {
     let mut clusters: Vec<Cluster<'_>> = Vec::new();
     for pile in piles {
-        let rises = pile.rises();
-        let home = clusters
-            .iter_mut()
-            .find(|cluster| cluster.trend == pile.trend && overlap(&cluster.rises, &rises) >= SAME_RHYTHM);
+        let rises: Vec<usize> = pile.rises.iter().map(|rise| rise.bound).collect();
+        let home = clusters.iter().position(|cluster| {
+            cluster.trend == pile.trend && overlap(&cluster.rises, &rises) >= SAME_RHYTHM
+        });
         match home {
-            Some(cluster) => cluster.piles.push(pile),
-            None => clusters.push(Cluster { trend: pile.trend, rises, piles: vec![pile] }),
+            Some(cluster) => clusters[cluster].piles.push(pile),
+            None if clusters.len() < MOST_CLUSTERS => {
+                clusters.push(Cluster { trend: pile.trend, rises, piles: vec![pile] });
+            }
+            // So many different rhythms are nobody's leak.
+            None => {}
         }
     }
     clusters
@@ -82,17 +101,16 @@ struct Line {
     in_backward: bool,
 }
 
-fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>) -> Option<Finding> {
+fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Option<Finding> {
     let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
-    let bounds = cluster.piles[0].kept.len();
-    let bytes = Bytes(cluster.piles.iter().map(|pile| pile.kept[bounds - 1]).sum());
+    let bytes: Bytes = cluster.piles.iter().map(|pile| Bytes(pile.bytes())).sum();
     let is_growing = cluster.trend == Trend::Growing;
     let is_small = bytes < LEAST_STOPPED || share(bytes, history.allocated_peak.bytes) < LEAST_STOPPED_SHARE;
     if !is_growing && is_small {
         return None;
     }
-    let pace: f64 = cluster.piles.iter().map(|pile| pile.pace()).sum();
-    let lines = lines(outline, &cluster.piles);
+    let pace: f64 = cluster.piles.iter().map(|pile| pile.pace(bounds)).sum();
+    let lines = lines(outline, &cluster.piles, bounds);
     let blocks: u64 = lines.iter().map(|line| line.blocks).sum();
     let steps = bounds - 1;
     let since = cluster.rises[0] - 1;
@@ -109,17 +127,18 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>) -> Option<Finding> {
             format!("at this pace {} is full after {} more steps", card.name, grouped(left as u64)),
         ),
     };
-    let is_doubtful = is_growing && !memory_grows_with(outline, &cluster.piles);
+    let is_doubtful = is_growing && !memory_grows_with(outline, &sum(cluster.piles.iter().copied(), bounds));
     let (severity, reason) = if is_doubtful && severity > Severity::Low {
         (Severity::Low, "memory as a whole does not grow with it".to_owned())
     } else {
         (severity, reason)
     };
     let per_step = Bytes(pace.round() as u64);
+    let (rises, of_steps) = (grouped(cluster.rises.len() as u64), grouped((steps - since) as u64));
     let rhythm = if cluster.rises.len() == steps - since {
         "every step".to_owned()
     } else {
-        format!("a step, in {} of {} steps", cluster.rises.len(), steps - since)
+        format!("a step, in {rises} of {of_steps} steps")
     };
     let since_words = if since > 1 { format!(" since step {}", since + 1) } else { String::new() };
     let mut finding = Finding::new(
@@ -127,7 +146,12 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>) -> Option<Finding> {
         severity,
         reason,
         if is_growing {
-            format!("{per_step} {rhythm}{since_words}, still growing")
+            let pace = if per_step == Bytes::ZERO {
+                format!("under 1 B {rhythm}")
+            } else {
+                format!("{per_step} {rhythm}")
+            };
+            format!("{pace}{since_words}, still growing")
         } else {
             format!(
                 "{bytes} piled up in {} steps{since_words} and stayed; it no longer grows",
@@ -147,7 +171,7 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>) -> Option<Finding> {
         nature.sentence()
     ));
     if lines.len() > 1 {
-        let total: u64 = lines.iter().map(|line| line.bytes).sum();
+        let total = bytes.0;
         let named: Vec<String> = lines
             .iter()
             .take(LINES)
@@ -188,7 +212,7 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>) -> Option<Finding> {
                 .to_owned(),
         );
     }
-    finding.evidence = evidence(cluster, &lines, steps, since);
+    finding.evidence = evidence(cluster, &lines, bounds, since);
     if is_growing {
         finding.evidence.push(("card_bytes", Value::Bytes(card.size)));
         finding.evidence.push(("steps_until_full", Value::Count(left as u64)));
@@ -198,27 +222,30 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>) -> Option<Finding> {
 
 /// Whether the memory as a whole rises with a leak. Where the history is complete every block is accounted for and this
 /// need not be asked; where it begins late, blocks from before may be leaving as fast as new ones come.
-fn memory_grows_with(outline: &Outline<'_>, piles: &[&Pile]) -> bool {
+fn memory_grows_with(outline: &Outline<'_>, piled_up: &[u64]) -> bool {
     if outline.device.history.complete {
         return true;
     }
-    let third = piles[0].kept.len() / 3;
+    let third = piled_up.len() / 3;
     let rise = |at: &dyn Fn(usize) -> u64| {
         let middle = |from: usize| {
             let mut values: Vec<u64> = (from..from + third.max(1)).map(at).collect();
             values.sort_unstable();
             values[values.len() / 2] as f64
         };
-        middle(piles[0].kept.len() - third.max(1)) - middle(third)
+        middle(piled_up.len() - third.max(1)) - middle(third)
     };
     let allocated = |bound: usize| outline.course.at_bounds[bound].0;
-    let piled = |bound: usize| piles.iter().map(|pile| pile.kept[bound]).sum();
-    rise(&allocated) > 0.4 * rise(&piled)
+    rise(&allocated) > 0.4 * rise(&|bound| piled_up[bound])
 }
 
-fn evidence(cluster: &Cluster<'_>, lines: &[Line], steps: usize, since: usize) -> Vec<(&'static str, Value)> {
-    let bounds = cluster.piles[0].kept.len();
-    let held = |bound: usize| cluster.piles.iter().map(|pile| pile.kept[bound]).sum::<u64>();
+fn evidence(
+    cluster: &Cluster<'_>,
+    lines: &[Line],
+    bounds: usize,
+    since: usize,
+) -> Vec<(&'static str, Value)> {
+    let held = sum(cluster.piles.iter().copied(), bounds);
     let every = bounds.div_ceil(32);
     vec![
         (
@@ -227,11 +254,11 @@ fn evidence(cluster: &Cluster<'_>, lines: &[Line], steps: usize, since: usize) -
         ),
         ("since_step", Value::Count(since as u64)),
         ("steps_with_growth", Value::Count(cluster.rises.len() as u64)),
-        ("of_steps", Value::Count(steps as u64)),
+        ("of_steps", Value::Count(bounds as u64 - 1)),
         ("kept_every_steps", Value::Count(every as u64)),
         (
             "kept_bytes",
-            Value::List((0..bounds).step_by(every).map(|bound| Value::Bytes(Bytes(held(bound)))).collect()),
+            Value::List(held.iter().step_by(every).map(|&bytes| Value::Bytes(Bytes(bytes))).collect()),
         ),
         (
             "lines",
@@ -257,7 +284,7 @@ fn evidence(cluster: &Cluster<'_>, lines: &[Line], steps: usize, since: usize) -
 }
 
 /// The lines of a leak, the one to look at first.
-fn lines(outline: &Outline<'_>, piles: &[&Pile]) -> Vec<Line> {
+fn lines(outline: &Outline<'_>, piles: &[&Pile], bounds: usize) -> Vec<Line> {
     let mut lines: FxHashMap<(Option<FrameId>, bool), Line> = FxHashMap::default();
     for pile in piles {
         let frame = outline.frame_of(pile.stack);
@@ -271,17 +298,17 @@ fn lines(outline: &Outline<'_>, piles: &[&Pile]) -> Vec<Line> {
             follows: true,
             in_backward: pile.in_backward,
         });
-        line.pace += pile.pace();
-        line.bytes += pile.kept[pile.kept.len() - 1];
+        line.pace += pile.pace(bounds);
+        line.bytes = line.bytes.saturating_add(pile.bytes());
         line.blocks += pile.lives.len() as u64;
         line.follows &= follows;
     }
-    let total: u64 = lines.values().map(|line| line.bytes).sum();
+    let total = lines.values().fold(0u64, |sum, line| sum.saturating_add(line.bytes));
     let mut lines: Vec<Line> = lines.into_values().collect();
     // Gradients and optimizer state follow from the parameter that they belong to: name its line, not theirs.
     lines.sort_by_key(|line| {
         (
-            line.frame.is_none() || line.follows || line.bytes * 10 < total,
+            line.frame.is_none() || line.follows || line.bytes < total / 10,
             std::cmp::Reverse(line.bytes),
             line.frame,
         )
@@ -302,11 +329,8 @@ impl Card {
         if !outline.course.ooms.is_empty() {
             return Card { size: reserved, name: "the memory that it may use".to_owned() };
         }
-        let gib = CARDS
-            .iter()
-            .copied()
-            .find(|&gib| (gib << 30) > reserved.0)
-            .unwrap_or(reserved.0.div_ceil(1 << 30) * 2);
+        let next = CARDS.iter().copied().find(|&gib| (gib << 30) > reserved.0);
+        let gib = next.unwrap_or_else(|| (reserved.0 >> 30).saturating_mul(2).min(u64::MAX >> 30));
         // The size of the card is not in a snapshot.
         let article = if matches!(gib, 8 | 80) { "an" } else { "a" };
         Card { size: Bytes(gib << 30), name: format!("{article} {gib} GiB card (the next common size)") }

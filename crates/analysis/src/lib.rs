@@ -36,7 +36,7 @@ pub use device::{Device, Moment, Pool, devices};
 pub use explain::{Outline, findings};
 pub use finding::{Cause, Finding, Kind, Severity, Value};
 pub use live::{Group, Key, Live, Origin, Rest};
-pub use portrait::{Change, Fate, Holding, Place, Portrait, Remark, Skew, changes, fates, skew};
+pub use portrait::{Change, Fate, Holding, Place, Portrait, Remark, Skew, changes, difference, fates, skew};
 pub use retries::retries;
 pub use site::{Site, Sites};
 pub use steps::{Confidence, Source, Steps};

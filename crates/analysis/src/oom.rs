@@ -3,7 +3,7 @@
 use crate::categories::Category;
 use crate::explain::Outline;
 use crate::finding::{Cause, Finding, Kind, Severity, Value};
-use crate::layout::{Free, free, layout};
+use crate::layout::{Free, free_for, layout};
 use crate::words::{counted, grouped, listed, percent, place, share};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId};
@@ -23,6 +23,13 @@ pub(crate) fn oom(outline: &Outline<'_>, leaked: Bytes) -> Option<Finding> {
     let asked_at = failure.line.map(|frame| format!(" at {}", place(outline.device.snapshot, frame)));
     let room = failure.room_in_words();
     let summary = match cause {
+        Cause::Capacity if failure.allocated == Bytes::ZERO => {
+            format!(
+                "{} did not fit{}: nothing was allocated, {room} is too small",
+                failure.asked,
+                asked_at.unwrap_or_default()
+            )
+        }
         Cause::Capacity => format!(
             "{} did not fit{}: {} of {room} were in use, {} of it {}",
             failure.asked,
@@ -58,10 +65,11 @@ pub(crate) fn oom(outline: &Outline<'_>, leaked: Bytes) -> Option<Finding> {
     finding.fix = fix(outline, &failure, &holders, category, leaked);
     finding.evidence = evidence(outline, &failure, &holders);
     if failure.is_limited() {
-        finding.caveats.push(
-            "the limit itself is not in the file: it lies between what was reserved and what one more segment would have made"
-                .to_owned(),
-        );
+        finding.caveats.push(format!(
+            "the limit itself is not in the file: it lies between {} and {}",
+            failure.usable(),
+            (failure.reserved + failure.segment).max(failure.usable())
+        ));
     }
     Some(finding)
 }
@@ -105,7 +113,9 @@ impl Failure {
         let line = outline.frame_of(record.stack).or_else(|| {
             // Inside `backward()` there is no stack; the blocks just before it know the call.
             let before = history.lives.partition_point(|life| life.born().is_none_or(|born| born < event));
-            before.checked_sub(1).and_then(|row| outline.frame_of_life(row))
+            let row = before.checked_sub(1)?;
+            let is_engine = outline.device.roles.of(history.lives[row].stack).without_python;
+            if is_engine { outline.frame_of_life(row) } else { None }
         });
         let mut reserved_before = Bytes::ZERO;
         let mut now: u64 =
@@ -122,10 +132,11 @@ impl Failure {
             segment: segment_size(record.size),
             device_free: Bytes(record.addr),
             reserved: regions.iter().map(|now| now.reserved).sum(),
-            active: regions.iter().map(|now| now.active).sum(),
+            // Blocks whose segment was not recorded are in use all the same.
+            active: regions.iter().map(|now| now.active).sum::<Bytes>().max(allocated),
             allocated,
             reserved_before,
-            free: free(history, &regions),
+            free: free_for(history, &regions, record.size, snapshot.events.context(record.context).stream),
             line,
         })
     }
@@ -151,8 +162,7 @@ impl Failure {
 
     fn room_in_words(&self) -> String {
         if self.is_limited() {
-            let most = self.reserved + self.segment;
-            format!("a limit between {} and {most}", self.usable())
+            format!("a limit of about {}", self.usable())
         } else {
             format!("{} that the device had for this process", self.usable())
         }
@@ -162,7 +172,9 @@ impl Failure {
     /// is nearly full fails sooner or later however it is arranged.
     fn cause(&self, outline: &Outline<'_>) -> Cause {
         let room = share(self.usable().saturating_sub(self.active), self.usable());
-        let fits = self.active + self.asked <= self.usable() && room >= NEARLY_FULL;
+        let fits = self.active + self.asked <= self.usable()
+            && room >= NEARLY_FULL
+            && self.largest_that_fits() < self.asked;
         if fits && projection(outline, self).is_none() { Cause::Fragmentation } else { Cause::Capacity }
     }
 
@@ -241,11 +253,14 @@ fn details(
     let snapshot = outline.device.snapshot;
     let mut held: Vec<Category> = Category::ALL
         .into_iter()
-        .filter(|&of| holders.categories[of as usize].0 * 100 >= failure.allocated.0.max(1))
+        .filter(|&of| share(holders.categories[of as usize], failure.allocated) >= 0.01)
         .collect();
     held.sort_by_key(|&of| std::cmp::Reverse(holders.categories[of as usize]));
     let held: Vec<String> =
         held.iter().map(|&of| format!("{} {}", holders.categories[of as usize], plural(of))).collect();
+    if held.is_empty() {
+        return;
+    }
     finding.details.push(format!("in use at event {}: {}", grouped(failure.event as u64), listed(&held)));
     let lines: Vec<String> = holders
         .lines_of(category)
@@ -261,7 +276,7 @@ fn details(
     if let Some(projection) = projection(outline, failure) {
         finding.details.push(projection.sentence(failure));
     }
-    if leaked.0 * 10 > failure.active.0 {
+    if leaked.0 > failure.active.0 / 10 {
         finding.details.push(format!("{leaked} of it had piled up step by step: see the leak"));
     }
     if failure.cause(outline) == Cause::Capacity && failure.is_limited() {
@@ -334,7 +349,7 @@ fn fix(
     category: Category,
     leaked: Bytes,
 ) -> String {
-    if leaked.0 * 3 > failure.active.0 {
+    if leaked.0 > failure.active.0 / 3 {
         return "stop the leak: without it this request would have passed".to_owned();
     }
     if failure.cause(outline) == Cause::Fragmentation {
@@ -354,6 +369,7 @@ fn fix(
             let needs = projection.needed.saturating_sub(projection.base).0 as f64;
             format!("a batch at least {} smaller", percent((1.0 - room / needs.max(1.0)).max(0.01)))
         }
+        None if failure.short() == Bytes::ZERO => "a smaller batch".to_owned(),
         None => format!("a batch that needs at least {} less", failure.short()),
     };
     match category {
@@ -373,7 +389,10 @@ fn fix(
         Category::Workspace => {
             "set `torch.backends.cudnn.benchmark = False`: the workspaces are its trials".to_owned()
         }
-        Category::Unknown => format!("at least {} must go; {line} holds the most", failure.short()),
+        Category::Unknown if failure.allocated == Bytes::ZERO => {
+            format!("ask for less: {} is more than there is, with nothing else allocated", failure.asked)
+        }
+        Category::Unknown => format!("{line} holds the most: keep less of it, or for a shorter time"),
     }
 }
 

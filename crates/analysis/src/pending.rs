@@ -18,21 +18,21 @@ pub(crate) fn pending(outline: &Outline<'_>) -> Option<Finding> {
     if most.bytes < LEAST_BYTES || ratio < LEAST_SHARE {
         return None;
     }
-    let mut lines: FxHashMap<Option<FrameId>, (u64, u64)> = FxHashMap::default();
-    let (mut count, mut bytes, mut waited_us) = (0u64, 0u64, 0i64);
-    let time = |event: usize| snapshot.events.get(history.rows.start + event).time_us;
+    let mut lines: FxHashMap<Option<FrameId>, (Bytes, u64)> = FxHashMap::default();
+    let (mut count, mut bytes, mut waited_us) = (0u64, Bytes::ZERO, 0u64);
+    let since = |from: usize, to: usize| outline.elapsed_us(from, to);
     for (row, life) in history.lives.iter().enumerate() {
         if !history.is_deferred(snapshot, life) {
             continue;
         }
         count += 1;
-        bytes += life.size.0;
+        bytes += life.size;
         if let (Some(freed), Some(completed)) = (life.freed(), life.completed()) {
-            waited_us += time(completed) - time(freed);
+            waited_us = waited_us.saturating_add(since(freed, completed));
         }
         if life.is_active_at(most.position) && !life.is_allocated_at(most.position) {
             let line = lines.entry(outline.frame_of_life(row)).or_default();
-            line.0 += life.size.0;
+            line.0 += life.size;
             line.1 += 1;
         }
     }
@@ -56,7 +56,7 @@ pub(crate) fn pending(outline: &Outline<'_>) -> Option<Finding> {
         "{} ({} in all) waited, most of it allocated at {line}: `record_stream()` was called on them, so each waits for \
          an event on that stream",
         counted(count, "block"),
-        Bytes(bytes)
+        bytes
     ));
     finding.fix = format!(
         "make the stream that allocates wait instead (`stream.wait_event(…)` before the tensor of {line} goes out of \
@@ -66,8 +66,8 @@ pub(crate) fn pending(outline: &Outline<'_>) -> Option<Finding> {
         ("event", Value::Count(most.position.saturating_sub(1) as u64)),
         ("most_pending", Value::Bytes(most.bytes)),
         ("deferred_frees", Value::Count(count)),
-        ("deferred_bytes", Value::Bytes(Bytes(bytes))),
-        ("waited_us", Value::Count(waited_us.max(0) as u64)),
+        ("deferred_bytes", Value::Bytes(bytes)),
+        ("waited_us", Value::Count(waited_us)),
         ("active_peak", Value::Bytes(outline.active_peak())),
         ("threshold", Value::Ratio(LEAST_SHARE)),
     ];

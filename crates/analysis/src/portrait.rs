@@ -5,6 +5,8 @@ use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity};
 use crate::live::{Key, Origin};
 use crate::site::Site;
+use crate::words::printable;
+use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId, Snapshot};
 
 /// A line of code by name.
@@ -31,7 +33,7 @@ impl Place {
 
     /// `train.py:20`
     pub fn short(&self) -> String {
-        format!("{}:{}", self.file_name(), self.line)
+        format!("{}:{}", printable(self.file_name()), self.line)
     }
 
     /// `train.py`
@@ -98,6 +100,22 @@ pub struct Portrait {
 }
 
 impl Portrait {
+    /// That of an input in which nothing was allocated.
+    pub fn empty(name: &str) -> Portrait {
+        Portrait {
+            name: name.to_owned(),
+            device: 0,
+            complete: true,
+            steps: 0,
+            allocated: (Bytes::ZERO, Bytes::ZERO),
+            reserved: (Bytes::ZERO, Bytes::ZERO),
+            most: ByCategory::default(),
+            at_peak: ByCategory::default(),
+            holdings: Vec::new(),
+            remarks: Vec::new(),
+        }
+    }
+
     /// Draws it.
     pub fn new(name: &str, outline: &Outline<'_>, findings: &[Finding]) -> Portrait {
         let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
@@ -164,59 +182,75 @@ pub struct Change {
 impl Change {
     /// How much more the second holds.
     pub fn by(&self) -> i64 {
-        self.after.0 as i64 - self.before.0 as i64
+        difference(self.before, self.after)
     }
 }
 
 /// Pairs the lines of two portraits, largest change first. Lines are the same if file and function are and the number
 /// is; otherwise the lines of a function are paired in their order, since code above them may have moved them.
 pub fn changes(before: &[Holding], after: &[Holding]) -> Vec<Change> {
-    let mut changes = Vec::new();
-    let mut left: Vec<&Holding> = before.iter().collect();
-    let mut right: Vec<&Holding> = Vec::new();
-    let mut pair = |a: Option<&Holding>, b: Option<&Holding>| {
-        let Some(named) = b.or(a) else { return };
-        let line = |holding: Option<&Holding>| {
-            holding.and_then(|holding| holding.place.as_ref()).map(|place| place.line)
-        };
-        changes.push(Change {
-            place: named.place.clone(),
-            moved_from: line(a).filter(|_| b.is_some() && line(a) != line(b)),
-            in_backward: named.in_backward,
-            before: a.map_or(Bytes::ZERO, |holding| holding.bytes),
-            after: b.map_or(Bytes::ZERO, |holding| holding.bytes),
-        });
-    };
+    let mut functions: FxHashMap<_, (Vec<&Holding>, Vec<&Holding>)> = FxHashMap::default();
+    for holding in before {
+        functions.entry(holding.function()).or_default().0.push(holding);
+    }
     for holding in after {
-        match left.iter().position(|other| is_same_line(other, holding)) {
-            Some(found) => pair(Some(left.remove(found)), Some(holding)),
-            None => right.push(holding),
-        }
+        functions.entry(holding.function()).or_default().1.push(holding);
     }
-    let line = |holding: &&Holding| holding.place.as_ref().map(|place| place.line);
-    left.sort_by_key(line);
-    right.sort_by_key(line);
-    for holding in right {
-        match left.iter().position(|other| is_same_function(other, holding)) {
-            Some(found) => pair(Some(left.remove(found)), Some(holding)),
-            None => pair(None, Some(holding)),
+    let mut changes = Vec::new();
+    for (mut left, mut right) in functions.into_values() {
+        left.sort_by_key(|holding| holding.line());
+        right.sort_by_key(|holding| holding.line());
+        let mut pair = |a: Option<&Holding>, b: Option<&Holding>| changes.extend(Change::of(a, b));
+        right.retain(|holding| match left.binary_search_by_key(&holding.line(), |other| other.line()) {
+            Ok(found) => {
+                pair(Some(left.remove(found)), Some(holding));
+                false
+            }
+            Err(_) => true,
+        });
+        let shorter = left.len().min(right.len());
+        for (a, b) in left.drain(..shorter).zip(right.drain(..shorter)) {
+            pair(Some(a), Some(b));
         }
-    }
-    for holding in left {
-        pair(Some(holding), None);
+        left.into_iter().for_each(|holding| pair(Some(holding), None));
+        right.into_iter().for_each(|holding| pair(None, Some(holding)));
     }
     changes.retain(|change| change.by() != 0);
-    changes.sort_by_key(|change| (std::cmp::Reverse(change.by().unsigned_abs()), change.place.clone()));
+    changes.sort_by_cached_key(|change| {
+        (std::cmp::Reverse(change.by().unsigned_abs()), change.place.clone(), change.in_backward)
+    });
     changes
 }
 
-fn is_same_line(a: &Holding, b: &Holding) -> bool {
-    let line = |holding: &Holding| holding.place.as_ref().map(|place| place.line);
-    is_same_function(a, b) && line(a) == line(b)
+impl Holding {
+    fn line(&self) -> Option<u32> {
+        self.place.as_ref().map(|place| place.line)
+    }
+
+    /// What stays the same when code moves within its file, or the file to another folder.
+    fn function(&self) -> (Option<(&str, &str)>, bool) {
+        (self.place.as_ref().map(|place| (place.file_name(), place.function.as_str())), self.in_backward)
+    }
 }
 
-fn is_same_function(a: &Holding, b: &Holding) -> bool {
-    a.in_backward == b.in_backward && same_function(a.place.as_ref(), b.place.as_ref())
+impl Change {
+    fn of(before: Option<&Holding>, after: Option<&Holding>) -> Option<Change> {
+        let named = after.or(before)?;
+        let old = before.and_then(Holding::line);
+        Some(Change {
+            place: named.place.clone(),
+            moved_from: old.filter(|_| after.is_some_and(|after| after.line() != old)),
+            in_backward: named.in_backward,
+            before: before.map_or(Bytes::ZERO, |holding| holding.bytes),
+            after: after.map_or(Bytes::ZERO, |holding| holding.bytes),
+        })
+    }
+}
+
+/// How much more the second is.
+pub fn difference(before: Bytes, after: Bytes) -> i64 {
+    let by = i64::try_from(after.0.abs_diff(before.0)).unwrap_or(i64::MAX);
+    if after < before { -by } else { by }
 }
 
 /// Folders may differ from machine to machine; the name of the file and of the function do not.
@@ -284,7 +318,7 @@ pub fn skew(ranks: &[Portrait]) -> Option<Skew> {
     let (highest, middle) = (order[order.len() - 1], order[(order.len() - 1) / 2]);
     let mut categories: Vec<(Category, i64)> = Category::ALL
         .iter()
-        .map(|&of| (of, ranks[highest].at_peak.get(of).0 as i64 - ranks[middle].at_peak.get(of).0 as i64))
+        .map(|&of| (of, difference(ranks[middle].at_peak.get(of), ranks[highest].at_peak.get(of))))
         .filter(|(_, bytes)| *bytes != 0)
         .collect();
     categories.sort_by_key(|(_, bytes)| std::cmp::Reverse(bytes.unsigned_abs()));

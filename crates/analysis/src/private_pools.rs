@@ -26,11 +26,11 @@ pub(crate) fn private_pools(outline: &Outline<'_>) -> Option<Finding> {
     if reserved == Bytes::ZERO {
         return None;
     }
-    let mut lines: FxHashMap<Option<FrameId>, u64> = FxHashMap::default();
+    let mut lines: FxHashMap<Option<FrameId>, Bytes> = FxHashMap::default();
     for (row, life) in history.lives.iter().enumerate() {
         let pool = history.regions.get(life.region as usize).map_or(PoolId::DEFAULT, |region| region.pool);
         if pool != PoolId::DEFAULT {
-            *lines.entry(outline.frame_of_life(row)).or_default() += life.size.0;
+            *lines.entry(outline.frame_of_life(row)).or_default() += life.size;
         }
     }
     let site = lines

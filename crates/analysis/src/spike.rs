@@ -1,6 +1,7 @@
 //! A peak that only a few steps reach.
 
 use crate::categories::Category;
+use crate::course::High;
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
 use crate::words::{counted, listed, percent, place};
@@ -14,6 +15,8 @@ const LEAST_TIMES: f64 = 1.2;
 const MEDIUM_TIMES: f64 = 1.5;
 const HIGH_TIMES: f64 = 3.0;
 const LEAST_BYTES: Bytes = Bytes(32 << 20);
+/// Steps that need next to nothing would make any number of it.
+const MOST_TIMES: f64 = 1000.0;
 /// At most this share of the steps may come near it: more is how the program is.
 const MOST_STEPS: f64 = 0.34;
 /// If this much of the difference is scratch memory that cuDNN tries out, that is the finding.
@@ -34,7 +37,7 @@ pub(crate) fn spike(outline: &Outline<'_>, leaked: &[u64]) -> Option<Finding> {
     sorted.sort_unstable();
     let usual = sorted[sorted.len() / 2];
     let highest = highs.iter().copied().max().unwrap_or(0).max(course.setup.bytes.0);
-    let times = highest as f64 / usual.max(1) as f64;
+    let times = (highest as f64 / usual.max(1) as f64).min(MOST_TIMES);
     let extra = Bytes(highest - usual.min(highest));
     if times < LEAST_TIMES || extra < LEAST_BYTES {
         return None;
@@ -48,35 +51,23 @@ pub(crate) fn spike(outline: &Outline<'_>, leaked: &[u64]) -> Option<Finding> {
     if steps.len() as f64 > MOST_STEPS * highs.len() as f64 || is_level {
         return None;
     }
-    let position = match (0..highs.len()).max_by_key(|&step| (highs[step], std::cmp::Reverse(step))) {
-        Some(step) if highs[step] >= course.setup.bytes.0 => course.steps[step].position,
-        _ => course.setup.position,
-    };
+    let top = (0..highs.len()).max_by_key(|&step| (highs[step], std::cmp::Reverse(step))).unwrap_or(0);
+    let in_steps = highs[top] >= course.setup.bytes.0;
+    let peak = if in_steps { course.steps[top] } else { course.setup };
     let typical = (0..highs.len()).find(|&step| highs[step] == usual).unwrap_or(0);
-    let difference = difference(outline, position, course.steps[typical].position);
-    if difference.workspace as f64 > MOSTLY * extra.0 as f64 && !trials(outline).is_empty() {
+    let difference = difference(outline, peak.position, course.steps[typical].position);
+    let is_trials = difference.workspace.0 as f64 > MOSTLY * extra.0 as f64 && !trials(outline).is_empty();
+    if is_trials || difference.lines.is_empty() {
         return None;
     }
-    Some(finding(
-        outline,
-        Spike {
-            position,
-            usual: Bytes(usual),
-            highest: Bytes(highest),
-            extra,
-            times,
-            steps,
-            in_setup,
-            typical,
-        },
-        difference,
-    ))
+    // What leaks had piled up by then would be there without the spike.
+    let usual = peak.bytes.saturating_sub(extra);
+    Some(finding(outline, Spike { peak, usual, extra, times, steps, in_setup, typical }, difference))
 }
 
 struct Spike {
-    position: usize,
+    peak: High,
     usual: Bytes,
-    highest: Bytes,
     extra: Bytes,
     times: f64,
     steps: Vec<usize>,
@@ -86,34 +77,39 @@ struct Spike {
 
 /// What the peak holds beyond what a usual step holds at its own highest point.
 struct Difference {
-    lines: Vec<(Option<FrameId>, u64, u64)>,
-    workspace: u64,
+    lines: Vec<(Option<FrameId>, Bytes, u64)>,
+    workspace: Bytes,
 }
 
 fn difference(outline: &Outline<'_>, peak: usize, usual: usize) -> Difference {
     let history = &outline.device.history;
-    let mut lines: FxHashMap<Option<FrameId>, (i64, u64)> = FxHashMap::default();
-    let mut workspace = 0i64;
+    // Bytes at the peak and in the usual step, and blocks at the peak.
+    let mut lines: FxHashMap<Option<FrameId>, (Bytes, Bytes, u64)> = FxHashMap::default();
+    let mut workspace = (Bytes::ZERO, Bytes::ZERO);
     for (row, life) in history.lives.iter().enumerate() {
         let (then, otherwise) = (life.is_allocated_at(peak), life.is_allocated_at(usual));
         if then == otherwise {
             continue;
         }
-        let bytes = if then { life.size.0 as i64 } else { -(life.size.0 as i64) };
         let line = lines.entry(outline.frame_of_life(row)).or_default();
-        line.0 += bytes;
-        line.1 += u64::from(then);
-        if outline.categories.of(row) == Category::Workspace {
-            workspace += bytes;
+        let is_workspace = outline.categories.of(row) == Category::Workspace;
+        let scratch = if is_workspace { life.size } else { Bytes::ZERO };
+        if then {
+            line.0 += life.size;
+            line.2 += 1;
+            workspace.0 += scratch;
+        } else {
+            line.1 += life.size;
+            workspace.1 += scratch;
         }
     }
-    let mut lines: Vec<(Option<FrameId>, u64, u64)> = lines
+    let mut lines: Vec<(Option<FrameId>, Bytes, u64)> = lines
         .into_iter()
-        .filter(|(_, (bytes, _))| *bytes > 0)
-        .map(|(frame, (bytes, count))| (frame, bytes as u64, count))
+        .map(|(frame, (then, otherwise, count))| (frame, then.saturating_sub(otherwise), count))
+        .filter(|(_, bytes, _)| *bytes > Bytes::ZERO)
         .collect();
     lines.sort_by_key(|&(frame, bytes, _)| (std::cmp::Reverse(bytes), frame));
-    Difference { lines, workspace: workspace.max(0) as u64 }
+    Difference { lines, workspace: workspace.0.saturating_sub(workspace.1) }
 }
 
 fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Finding {
@@ -135,7 +131,7 @@ fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Findi
         format!("the peak is {:.1} times what a step usually needs", spike.times),
         format!(
             "the peak of {} is {} above a usual step ({}), reached {when}",
-            spike.highest, spike.extra, spike.usual
+            spike.peak.bytes, spike.extra, spike.usual
         ),
         spike.extra,
     );
@@ -148,27 +144,23 @@ fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Findi
         .map(|&(frame, bytes, blocks)| {
             let line =
                 frame.map_or("lines that were not recorded".to_owned(), |frame| place(snapshot, frame));
-            format!("{line} ({}, {})", Bytes(bytes), counted(blocks, "block"))
+            format!("{line} ({bytes}, {})", counted(blocks, "block"))
         })
         .collect();
     finding.details.push(format!("what a usual step does not have comes from {}", listed(&named)));
     let lasts = duration(outline, &spike);
-    let time = |event: usize| {
-        let history = &outline.device.history;
-        snapshot.events.get(history.rows.start + event.min(history.len() - 1)).time_us
-    };
-    let lasts_us = (time(lasts.end) - time(lasts.start)).max(0) as u64;
+    let lasts_us = outline.elapsed_us(lasts.start, lasts.end);
     finding.details.push(format!(
         "it lasts {} ({:.1} ms); without it the run would need {}, {} less",
         counted(lasts.len() as u64, "event"),
         lasts_us as f64 / 1e3,
         spike.usual,
-        percent(spike.extra.0 as f64 / spike.highest.0.max(1) as f64)
+        percent(spike.extra.0 as f64 / spike.peak.bytes.0.max(1) as f64)
     ));
     finding.fix = fix(outline, &spike, finding.site);
     finding.evidence = vec![
-        ("event", Value::Count(spike.position.saturating_sub(1) as u64)),
-        ("peak", Value::Bytes(spike.highest)),
+        ("event", Value::Count(spike.peak.position.saturating_sub(1) as u64)),
+        ("peak", Value::Bytes(spike.peak.bytes)),
         ("usual_step", Value::Bytes(spike.usual)),
         ("usual_step_example", Value::Count(spike.typical as u64)),
         ("times", Value::Ratio(spike.times)),
@@ -185,7 +177,7 @@ fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Findi
                     .take(8)
                     .map(|&(frame, bytes, blocks)| {
                         let mut record =
-                            vec![("bytes", Value::Bytes(Bytes(bytes))), ("count", Value::Count(blocks))];
+                            vec![("bytes", Value::Bytes(bytes)), ("count", Value::Count(blocks))];
                         record.extend(frame.map(|frame| ("site", Value::Site(frame))));
                         Value::Record(record)
                     })
@@ -200,26 +192,26 @@ fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Findi
 /// The events around the peak during which more than half of the extra memory is held.
 fn duration(outline: &Outline<'_>, spike: &Spike) -> Range<usize> {
     let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
-    let near = spike.highest.0 - spike.extra.0 / 2;
+    let near = spike.peak.bytes.0 - spike.extra.0 / 2;
     // What an event adds to the allocated bytes.
     let change = |event: usize| {
         let action = snapshot.events.get(history.rows.start + event).action;
         let life = history.life_of(event, action).map(|row| &history.lives[row]);
         match life {
-            Some(life) if action == Action::Alloc => life.size.0 as i64,
-            Some(life) if life.freed() == Some(event) => -(life.size.0 as i64),
+            Some(life) if action == Action::Alloc => i128::from(life.size.0),
+            Some(life) if life.freed() == Some(event) => -i128::from(life.size.0),
             _ => 0,
         }
     };
-    let held: Bytes = history.allocated_at(spike.position).map(|life| life.size).sum();
-    let (mut begin, mut end) = (spike.position, spike.position);
-    let mut now = held.0 as i64;
-    while begin > 0 && now > near as i64 {
+    let held: Bytes = history.allocated_at(spike.peak.position).map(|life| life.size).sum();
+    let (mut begin, mut end) = (spike.peak.position, spike.peak.position);
+    let mut now = i128::from(held.0);
+    while begin > 0 && now > i128::from(near) {
         begin -= 1;
         now -= change(begin);
     }
-    now = held.0 as i64;
-    while end < history.len() && now > near as i64 {
+    now = i128::from(held.0);
+    while end < history.len() && now > i128::from(near) {
         now += change(end);
         end += 1;
     }
@@ -239,7 +231,7 @@ fn fix(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> String {
         outline.device.backward.next_after(from).is_some_and(|at| at < from + 1 + history.len() / 50)
     };
     let trains = spike.steps.first().map(|&step| outline.device.steps.events(step)).is_some_and(|events| {
-        has_backward(spike.position.max(events.start)) && !is_outside_training(outline, spike)
+        has_backward(spike.peak.position.max(events.start)) && !is_outside_training(outline, spike)
     });
     if trains {
         format!(
@@ -255,13 +247,15 @@ fn fix(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> String {
 
 /// Whether what makes the spike is gone before `backward()` begins: evaluation, a metric, a copy.
 fn is_outside_training(outline: &Outline<'_>, spike: &Spike) -> bool {
-    let Some(begins) = outline.device.backward.next_after(spike.position) else { return true };
-    let (mut gone, mut all) = (0u64, 0u64);
-    for life in outline.device.history.allocated_at(spike.position) {
-        if life.born().is_some_and(|born| born + outline.device.history.len() / 4 > spike.position) {
-            all += life.size.0;
-            gone += if life.freed().is_some_and(|freed| freed < begins) { life.size.0 } else { 0 };
+    let Some(begins) = outline.device.backward.next_after(spike.peak.position) else { return true };
+    let (mut gone, mut all) = (Bytes::ZERO, Bytes::ZERO);
+    for life in outline.device.history.allocated_at(spike.peak.position) {
+        if life.born().is_some_and(|born| born + outline.device.history.len() / 4 > spike.peak.position) {
+            all += life.size;
+            if life.freed().is_some_and(|freed| freed < begins) {
+                gone += life.size;
+            }
         }
     }
-    gone * 2 > all
+    gone > all.saturating_sub(gone)
 }

@@ -112,8 +112,9 @@ impl Steps {
 pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles) -> Steps {
     let end = order.len();
     let profiler = annotated(order, "ProfilerStep#", true);
-    if profiler.len() >= FEWEST {
-        return Steps::beginning_at(profiler, end, Source::Annotated, Confidence::High);
+    let by_profiler = Steps::beginning_at(profiler, end, Source::Annotated, Confidence::High);
+    if by_profiler.count() > 0 {
+        return by_profiler;
     }
     let loops = Loops::new(order, sites);
     let found = loops.find(0..end);
@@ -302,12 +303,13 @@ impl<'a> Loops<'a> {
         for (born, stack) in self.order.allocations(0..self.order.len()) {
             let node = self.user.of(stack);
             let seen = &mut lines[bounds.partition_point(|&bound| bound <= born)];
-            if !seen.contains(&node) {
+            if seen.last() != Some(&node) {
                 seen.push(node);
             }
         }
         for seen in &mut lines {
             seen.sort_unstable();
+            seen.dedup();
         }
         let pairs = lines.windows(2).skip(1);
         let different = pairs.clone().filter(|pair| pair[0] != pair[1]).count();

@@ -1,6 +1,7 @@
 //! Numbers and places as people read them.
 
 use snapshot::{Bytes, FrameId, Snapshot};
+use std::borrow::Cow;
 
 /// 1234567 → 1,234,567
 pub fn grouped(number: u64) -> String {
@@ -28,7 +29,16 @@ pub fn place(snapshot: &Snapshot, frame: FrameId) -> String {
     let frame = snapshot.stacks.frame(frame);
     let file = snapshot.strings.get(frame.file);
     let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
-    format!("{name}:{}", frame.line)
+    format!("{}:{}", printable(name), frame.line)
+}
+
+/// A name from a file without what would steer a terminal.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if text.chars().any(char::is_control) {
+        Cow::Owned(text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect())
+    } else {
+        Cow::Borrowed(text)
+    }
 }
 
 /// The share of `part` in `whole`, between 0 and 1 where they are what they say.
@@ -53,6 +63,12 @@ pub(crate) fn listed(items: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_cannot_steer_the_terminal() {
+        assert_eq!(printable("f\u{1b}[2J\n"), "f?[2J?");
+        assert_eq!(printable("größe"), "größe");
+    }
 
     #[test]
     fn numbers_are_grouped_by_thousands() {

@@ -90,7 +90,7 @@ pub(crate) struct ReportArgs {
     pub(crate) fail_on: Option<FailOn>,
 
     /// Print the table of `torch.cuda.memory_summary()`, recomputed from the file
-    #[arg(long, conflicts_with_all = ["at", "by", "top"])]
+    #[arg(long, conflicts_with_all = ["at", "by", "top", "fail_on"])]
     pub(crate) summary: bool,
 
     /// Print JSON

@@ -8,7 +8,7 @@ use super::report_text::change_line;
 use crate::args::DiffArgs;
 use crate::terminal::{Failure, Style, Terminal};
 use analysis::words::percent;
-use analysis::{Category, Fate, Portrait, Remark, changes, fates};
+use analysis::{Category, Fate, Portrait, Remark, changes, difference, fates};
 use serde_json::{Value, json};
 use snapshot::Bytes;
 use std::io::Write;
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<Ex
 
 /// `2.59 GiB → 1.10 GiB  (-1.49 GiB, -57 %)`
 fn change(before: Bytes, after: Bytes) -> String {
-    let by = after.0 as i64 - before.0 as i64;
+    let by = difference(before, after);
     let share = by.unsigned_abs() as f64 / before.0.max(1) as f64;
     let sign = if by < 0 { '-' } else { '+' };
     match () {
@@ -70,12 +70,12 @@ fn change(before: Bytes, after: Bytes) -> String {
 
 fn print(a: &Portrait, b: &Portrait, top: usize, terminal: &mut Terminal) -> anyhow::Result<()> {
     let verdict = {
-        let by = b.allocated.0.0 as i64 - a.allocated.0.0 as i64;
-        let share = by.unsigned_abs() as f64 / a.allocated.0.0.max(1) as f64;
+        let by = difference(a.allocated.0, b.allocated.0);
+        let share = by.unsigned_abs() as f64 / a.allocated.0.0.max(b.allocated.0.0).max(1) as f64;
         match () {
             () if share < 0.005 => "the peak is the same".to_owned(),
-            () if by < 0 => format!("the peak is {} lower ({})", Bytes(by.unsigned_abs()), percent(share)),
-            () => format!("the peak is {} higher ({})", Bytes(by.unsigned_abs()), percent(share)),
+            () if by < 0 => format!("the peak is {} lower", Bytes(by.unsigned_abs())),
+            () => format!("the peak is {} higher", Bytes(by.unsigned_abs())),
         }
     };
     let verdict = terminal.paint(Style::Bold, &verdict);
@@ -110,7 +110,7 @@ fn print(a: &Portrait, b: &Portrait, top: usize, terminal: &mut Terminal) -> any
             change_line(change, terminal)?;
         }
         if changes.len() > top {
-            let rest: i64 = changes[top..].iter().map(analysis::Change::by).sum();
+            let rest = changes[top..].iter().fold(0i64, |sum, change| sum.saturating_add(change.by()));
             let text = format!("   and {} more: {}", changes.len() - top, signed(rest));
             let text = terminal.paint(Style::Dim, &text);
             writeln!(terminal.out(), "{text}")?;

@@ -2,7 +2,7 @@
 
 use crate::source;
 use crate::terminal::{Style, Terminal};
-use analysis::words::grouped;
+use analysis::words::{grouped, percent, printable};
 use analysis::{Finding, Kind, Outline, Place, Severity};
 use std::io::Write;
 
@@ -40,7 +40,7 @@ fn in_full(finding: &Finding, line: Option<&Place>, terminal: &mut Terminal) -> 
         let place = terminal.paint(Style::Bold, &line.short());
         let code = source::line(&line.file, line.line).unwrap_or_default();
         let code = if code.is_empty() { code } else { terminal.paint(Style::Cyan, &format!("   {code}")) };
-        writeln!(terminal.out(), "   {place}  {}{code}", line.function)?;
+        writeln!(terminal.out(), "   {place}  {}{code}", printable(&line.function))?;
     }
     for detail in &finding.details {
         paragraph("   ", "   ", &sentence(detail), None, terminal)?;
@@ -101,7 +101,7 @@ pub(super) fn nothing_else(
         let (reserved, used) =
             (outline.device.history.reserved_peak.bytes, outline.device.history.allocated_peak.bytes);
         let share = reserved.saturating_sub(used).0 as f64 / reserved.0.max(1) as f64;
-        parts.push(format!("fragmentation {}", analysis::words::percent(share)));
+        parts.push(format!("fragmentation {}", percent(share)));
     }
     for (kind, text) in [
         (Kind::Spike, "no spike"),
@@ -109,7 +109,9 @@ pub(super) fn nothing_else(
         (Kind::Pending, "no pending frees"),
         (Kind::Oom, "no failed allocation"),
     ] {
-        if missing(kind) {
+        // Without steps there is nothing that a step could stand out from.
+        let needs_steps = matches!(kind, Kind::Spike | Kind::Churn);
+        if missing(kind) && !(needs_steps && outline.device.steps.count() == 0) {
             parts.push(text.to_owned());
         }
     }

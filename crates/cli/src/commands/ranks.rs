@@ -3,7 +3,7 @@
 use super::findings_text::{headline, paragraph};
 use super::report_text::{bar, change_line};
 use crate::terminal::{Style, Terminal};
-use analysis::words::{counted, percent};
+use analysis::words::{counted, percent, printable};
 use analysis::{Portrait, Remark, Skew};
 use snapshot::Bytes;
 use std::io::Write;
@@ -20,17 +20,24 @@ pub(super) fn print(ranks: &[Portrait], terminal: &mut Terminal) -> anyhow::Resu
     };
     let (highest, middle) = (&ranks[skew.highest], &ranks[skew.middle]);
     let extra = highest.allocated.0.saturating_sub(middle.allocated.0);
-    let share = extra.0 as f64 / middle.allocated.0.0.max(1) as f64;
+    let share = extra.0 as f64 / highest.allocated.0.0.max(1) as f64;
+    let lowest =
+        ranks.iter().enumerate().min_by_key(|(_, rank)| rank.allocated.0).map_or(0, |(rank, _)| rank);
+    let below = middle.allocated.0.saturating_sub(ranks[lowest].allocated.0);
+    let is_low = below.0 as f64 > EVEN * middle.allocated.0.0 as f64;
     let title = terminal.paint(Style::Bold, &counted(ranks.len() as u64, "rank"));
-    let verdict = if share < EVEN {
-        format!("all peak at about {}", middle.allocated.0)
-    } else {
-        format!(
-            "rank {} peaks at {}, {extra} ({}) above the middle one",
+    let verdict = match () {
+        () if share >= EVEN => format!(
+            "rank {} peaks at {}, of which {extra} ({}) above the middle one",
             skew.highest,
             highest.allocated.0,
             percent(share)
-        )
+        ),
+        () if is_low => {
+            let (usual, low) = (middle.allocated.0, ranks[lowest].allocated.0);
+            format!("most peak at about {usual}, rank {lowest} only at {low}")
+        }
+        () => format!("all peak at about {}", middle.allocated.0),
     };
     writeln!(terminal.out(), "{title} · {verdict}\n")?;
     table(ranks, &skew, terminal)?;
@@ -72,8 +79,12 @@ fn short_name(rank: &Portrait, ranks: &[Portrait]) -> String {
     let name = std::path::Path::new(&rank.name)
         .file_name()
         .map_or(rank.name.clone(), |name| name.to_string_lossy().into_owned());
-    let is_shared = ranks.iter().filter(|other| other.name == rank.name).count() > 1;
-    if is_shared { format!("{name} GPU {}", rank.device) } else { name }
+    let same_file =
+        ranks.iter().filter(|other| other.name == rank.name && other.device != rank.device).count();
+    let same_name =
+        ranks.iter().filter(|other| other.name != rank.name && other.name.ends_with(&name)).count();
+    let name = if same_name > 0 { rank.name.clone() } else { name };
+    if same_file > 0 { format!("{name} GPU {}", rank.device) } else { name }
 }
 
 /// What the highest rank holds that the middle one does not.
@@ -98,8 +109,9 @@ fn findings(ranks: &[Portrait], terminal: &mut Terminal) -> anyhow::Result<()> {
     let mut merged: Vec<(&Remark, Vec<usize>)> = Vec::new();
     for (number, rank) in ranks.iter().enumerate() {
         for remark in &rank.remarks {
-            let same = |(other, _): &&mut (&Remark, Vec<usize>)| {
-                other.kind == remark.kind && other.place == remark.place
+            // Two of the same kind on one rank are two.
+            let same = |(other, holders): &&mut (&Remark, Vec<usize>)| {
+                other.kind == remark.kind && other.place == remark.place && holders.last() != Some(&number)
             };
             match merged.iter_mut().find(same) {
                 Some((worst, holders)) => {
@@ -119,7 +131,10 @@ fn findings(ranks: &[Portrait], terminal: &mut Terminal) -> anyhow::Result<()> {
     writeln!(terminal.out())?;
     for (remark, holders) in merged {
         headline(remark.kind, remark.severity, &remark.summary, terminal)?;
-        let place = remark.place.as_ref().map(|place| format!("{}  {} · ", place.short(), place.function));
+        let place = remark
+            .place
+            .as_ref()
+            .map(|place| format!("{}  {} · ", place.short(), printable(&place.function)));
         let on = if holders.len() == ranks.len() {
             "on every rank".to_owned()
         } else {

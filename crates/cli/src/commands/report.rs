@@ -31,7 +31,9 @@ pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<
             .map(|finding| finding.severity)
             .max()
             .max(worst);
-        if is_ranks {
+        if is_ranks && answers.is_empty() {
+            portraits.push(Portrait::empty(&input.name));
+        } else if is_ranks {
             portraits.extend(answers.iter().map(|answer| answer.portrait(&input.name)));
         }
         match &mut json {

@@ -6,7 +6,7 @@ use super::report::Answer;
 use crate::args::ReportArgs;
 use crate::inputs::Input;
 use crate::terminal::{Style, Terminal};
-use analysis::words::{counted, grouped, percent, place};
+use analysis::words::{counted, grouped, percent, place, printable};
 use analysis::{Category, Change, Device, Group, Key, Live, Moment, Origin, Outline, Rest, Site};
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::io::Write;
@@ -48,8 +48,8 @@ fn header(input: &Input, outline: &Outline<'_>, terminal: &mut Terminal) -> anyh
     let history = &outline.device.history;
     let completeness = match (history.is_empty(), history.complete) {
         (true, _) => "no history".to_owned(),
-        (false, true) => format!("{} events, complete", grouped(history.len() as u64)),
-        (false, false) => format!("{} events, truncated", grouped(history.len() as u64)),
+        (false, true) => format!("{}, complete", counted(history.len() as u64, "event")),
+        (false, false) => format!("{}, truncated", counted(history.len() as u64, "event")),
     };
     let steps = match outline.device.steps.count() {
         0 => String::new(),
@@ -119,7 +119,7 @@ fn categories(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<
     let peak = outline.device.history.allocated_peak;
     let held = outline.categories.at(&outline.device.history, peak.position);
     let mut parts: Vec<(Category, Bytes)> = Category::ALL.iter().map(|&of| (of, held.get(of))).collect();
-    parts.retain(|(_, bytes)| bytes.0 * 100 >= peak.bytes.0.max(1));
+    parts.retain(|(_, bytes)| *bytes > Bytes::ZERO && bytes.0 >= peak.bytes.0 / 100);
     parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let Some(&(first, bytes)) = parts.first() else { return Ok(()) };
     let others: Vec<String> = parts[1..].iter().map(|(of, bytes)| format!("{} {bytes}", of.name())).collect();
@@ -139,7 +139,7 @@ pub(super) fn change_line(change: &Change, terminal: &mut Terminal) -> anyhow::R
         Some(place) => {
             let inside = if change.in_backward { ", inside backward()" } else { "" };
             let moved = change.moved_from.map(|line| format!(" (was line {line})")).unwrap_or_default();
-            format!("{}  {}{inside}{moved}", place.short(), shortened(&place.function, 40))
+            format!("{}  {}{inside}{moved}", place.short(), shortened(&printable(&place.function), 40))
         }
         None => "(no stack)".to_owned(),
     };
@@ -227,7 +227,9 @@ fn stacks(device: &Device<'_>, groups: &[Group], live: &Live, terminal: &mut Ter
 /// A frame on one line; the path of an installed package begins at the package.
 fn frame_line(snapshot: &Snapshot, frame: FrameId) -> String {
     let frame = snapshot.stacks.frame(frame);
-    let (file, function) = (snapshot.strings.get(frame.file), snapshot.strings.get(frame.function));
+    let (file, function) =
+        (snapshot.strings.get(frame.file), printable(snapshot.strings.get(frame.function)));
+    let file = &*printable(file);
     let file = ["/site-packages/", "/dist-packages/"]
         .iter()
         .find_map(|folder| file.rsplit_once(folder).map(|(_, package)| package))
@@ -263,7 +265,7 @@ fn without_stack(group: &Group) -> String {
 }
 
 fn function(snapshot: &Snapshot, frame: FrameId) -> String {
-    shortened(snapshot.strings.get(snapshot.stacks.frame(frame).function), 40)
+    shortened(&printable(snapshot.strings.get(snapshot.stacks.frame(frame).function)), 40)
 }
 
 fn shortened(text: &str, most: usize) -> String {

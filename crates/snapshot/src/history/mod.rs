@@ -186,6 +186,11 @@ impl History {
         (is_about_a_block && self.subjects[event] != NONE).then_some(self.subjects[event] as usize)
     }
 
+    /// Blocks whose end was not recorded: the event that shows they had ended, and their row in `lives`, by event.
+    pub fn implied_ends(&self) -> &[(u32, u32)] {
+        &self.implied_ends
+    }
+
     /// The row of `regions` that an event with this action reserves or returns.
     pub fn region_of(&self, event: usize, action: Action) -> Option<usize> {
         let is_about_a_segment = matches!(
