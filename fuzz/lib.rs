@@ -1,11 +1,21 @@
 //! What every target does with a file: read it and, if it can be read, use all of it.
 
+use analysis::{Outline, Portrait};
 use snapshot::{History, Snapshot};
 
-/// Reads `bytes` and replays every device to the end and back. Errors are fine, panics are not.
+/// Reads `bytes`, replays every device to the end and back, and explains it. Errors are fine, panics are not.
 pub fn check(bytes: &[u8]) {
     if let Ok(snapshot) = snapshot::read(bytes) {
         replay(&snapshot);
+        explain(&snapshot);
+    }
+}
+
+fn explain(snapshot: &Snapshot) {
+    for device in analysis::devices(snapshot) {
+        let outline = Outline::new(&device);
+        let portrait = Portrait::new("", &outline, &analysis::findings(&outline));
+        assert!(analysis::changes(&portrait.holdings, &portrait.holdings).is_empty(), "a portrait differs from itself");
     }
 }
 
