@@ -140,6 +140,9 @@ fn request(outline: &Outline<'_>, growing: usize, free: &Free) -> Option<String>
     let history = &outline.device.history;
     let next = history.lives.partition_point(|life| life.born().is_none_or(|born| born < growing));
     let life = history.lives.get(next).filter(|life| life.born() == Some(growing + 1))?;
+    if free.total() == Bytes::ZERO {
+        return None;
+    }
     let line =
         outline.frame_of_life(next).map(|frame| format!(" at {}", place(outline.device.snapshot, frame)));
     Some(format!(

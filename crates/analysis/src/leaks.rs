@@ -124,7 +124,10 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Optio
                 left if left < HARDLY_EVER => Severity::Medium,
                 _ => Severity::Low,
             },
-            format!("at this pace {} is full after {} more steps", card.name, grouped(left as u64)),
+            match left as u64 {
+                0 => format!("it has filled {}", card.name),
+                left => format!("at this pace {} is full after {} more steps", card.name, grouped(left)),
+            },
         ),
     };
     let is_doubtful = is_growing && !memory_grows_with(outline, &sum(cluster.piles.iter().copied(), bounds));
@@ -327,7 +330,7 @@ impl Card {
     fn of(outline: &Outline<'_>) -> Card {
         let reserved = outline.device.history.reserved_peak.bytes;
         if !outline.course.ooms.is_empty() {
-            return Card { size: reserved, name: "the memory that it may use".to_owned() };
+            return Card { size: reserved, name: "the memory that this process may use".to_owned() };
         }
         let next = CARDS.iter().copied().find(|&gib| (gib << 30) > reserved.0);
         let gib = next.unwrap_or_else(|| (reserved.0 >> 30).saturating_mul(2).min(u64::MAX >> 30));
@@ -413,8 +416,8 @@ impl Nature {
                 "the activations of a forward pass whose graph stays alive, because grad mode is on and its output is kept"
             }
             Nature::GraphAfterBackward => {
-                "activations that outlive their `backward()`: a hook or a list stores them, or the graph is kept by \
-                 `retain_graph=True` or by a part of it that `backward()` did not run through"
+                "activations that no `backward()` has freed: it did not run through this part of the graph (an evaluation \
+                 with grad mode on, a second metric), `retain_graph=True` kept it, or a hook or a list stores them"
             }
             Nature::Scalar => {
                 "a number such as the loss, kept as a tensor; its graph is gone, so this is one small block each time"
@@ -437,8 +440,8 @@ impl Nature {
                  graph but leaves every output on the GPU"
             ),
             Nature::GraphAfterBackward => format!(
-                "find what stores a result of {line}: keep `.item()` or a `.cpu()` copy instead, drop `retain_graph=True`, and \
-                 remove hooks that append; in a hook's list `.detach()` does not help"
+                "if {line} only evaluates, run it under `torch.inference_mode()`; otherwise keep `.item()` or a `.cpu()` copy \
+                 of what is stored, drop `retain_graph=True`, and bound what hooks append (`.detach()` does not help there)"
             ),
             Nature::Scalar => format!(
                 "keep a Python number: `.item()` on the result of {line}; `.detach()` would keep the same block"

@@ -64,12 +64,11 @@ pub(crate) fn oom(outline: &Outline<'_>, leaked: Bytes) -> Option<Finding> {
     details(outline, &failure, &holders, category, leaked, &mut finding);
     finding.fix = fix(outline, &failure, &holders, category, leaked);
     finding.evidence = evidence(outline, &failure, &holders);
-    if failure.is_limited() {
-        finding.caveats.push(format!(
-            "the limit itself is not in the file: it lies between {} and {}",
-            failure.usable(),
-            (failure.reserved + failure.segment).max(failure.usable())
-        ));
+    let (least, most) = (failure.usable(), (failure.reserved + failure.segment).max(failure.usable()));
+    if failure.is_limited() && least.to_string() != most.to_string() {
+        finding
+            .caveats
+            .push(format!("the limit itself is not in the file: it lies between {least} and {most}"));
     }
     Some(finding)
 }
@@ -285,12 +284,14 @@ fn details(
             failure.device_free
         ));
     }
-    finding.details.push(format!(
-        "the largest request that would have passed is {}; {} of reserved memory lay free in {}",
-        failure.largest_that_fits(),
-        failure.free.total(),
-        counted(failure.free.pieces, "piece")
-    ));
+    let lay_free = failure.free.total();
+    finding.details.push(match failure.largest_that_fits() {
+        Bytes::ZERO if lay_free == Bytes::ZERO => "nothing that was reserved lay free".to_owned(),
+        Bytes::ZERO => format!("the {lay_free} that lay free are kept for other streams or block sizes"),
+        largest => format!(
+            "the largest request that would have passed is {largest}; {lay_free} of the reserved memory lay free"
+        ),
+    });
 }
 
 /// What the step would have needed in the end, judged by the step before.

@@ -8,6 +8,7 @@ use crate::site::Site;
 use crate::words::printable;
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId, Snapshot};
+use std::cmp::Ordering;
 
 /// A line of code by name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -200,20 +201,21 @@ pub fn changes(before: &[Holding], after: &[Holding]) -> Vec<Change> {
     for (mut left, mut right) in functions.into_values() {
         left.sort_by_key(|holding| holding.line());
         right.sort_by_key(|holding| holding.line());
-        let mut pair = |a: Option<&Holding>, b: Option<&Holding>| changes.extend(Change::of(a, b));
-        right.retain(|holding| match left.binary_search_by_key(&holding.line(), |other| other.line()) {
-            Ok(found) => {
-                pair(Some(left.remove(found)), Some(holding));
-                false
+        let (mut old, mut new) = (left.into_iter().peekable(), right.into_iter().peekable());
+        let (mut gone, mut come) = (Vec::new(), Vec::new());
+        while let (Some(a), Some(b)) = (old.peek(), new.peek()) {
+            match a.line().cmp(&b.line()) {
+                Ordering::Less => gone.extend(old.next()),
+                Ordering::Greater => come.extend(new.next()),
+                Ordering::Equal => changes.extend(Change::of(old.next(), new.next())),
             }
-            Err(_) => true,
-        });
-        let shorter = left.len().min(right.len());
-        for (a, b) in left.drain(..shorter).zip(right.drain(..shorter)) {
-            pair(Some(a), Some(b));
         }
-        left.into_iter().for_each(|holding| pair(Some(holding), None));
-        right.into_iter().for_each(|holding| pair(None, Some(holding)));
+        gone.extend(old);
+        come.extend(new);
+        let pairs = gone.len().max(come.len());
+        changes.extend(
+            (0..pairs).filter_map(|place| Change::of(gone.get(place).copied(), come.get(place).copied())),
+        );
     }
     changes.retain(|change| change.by() != 0);
     changes.sort_by_cached_key(|change| {

@@ -4,9 +4,9 @@ use crate::categories::Category;
 use crate::course::High;
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
-use crate::words::{counted, listed, percent, place};
+use crate::words::{counted, listed, percent, place, share};
 use crate::workspace::trials;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Action, Bytes, FrameId};
 use std::ops::Range;
 
@@ -233,6 +233,11 @@ fn fix(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> String {
     let trains = spike.steps.first().map(|&step| outline.device.steps.events(step)).is_some_and(|events| {
         has_backward(spike.peak.position.max(events.start)) && !is_outside_training(outline, spike)
     });
+    if is_copy(outline, spike, site) {
+        return format!(
+            "{line} copies the model or its optimizer on the GPU: copy it to the CPU (`.cpu()`) instead"
+        );
+    }
     if trains {
         format!(
             "{line} gets a larger input in these steps: limit its length or its batch, or split it into micro-batches"
@@ -243,6 +248,25 @@ fn fix(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> String {
              (argmax, sum, `.cpu()`) before the next piece"
         )
     }
+}
+
+/// Whether most of what a line adds to the peak has the sizes of parameters and optimizer state.
+fn is_copy(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> bool {
+    let history = &outline.device.history;
+    let at_peak =
+        history.lives.iter().enumerate().filter(|(_, life)| life.is_allocated_at(spike.peak.position));
+    let mut sizes: FxHashSet<Bytes> = FxHashSet::default();
+    let mut added: Vec<Bytes> = Vec::new();
+    for (row, life) in at_peak {
+        if matches!(outline.categories.of(row), Category::Parameter | Category::Optimizer) {
+            sizes.insert(life.requested);
+        } else if outline.frame_of_life(row) == site {
+            added.push(life.requested);
+        }
+    }
+    let all: Bytes = added.iter().copied().sum();
+    let alike: Bytes = added.iter().copied().filter(|size| sizes.contains(size)).sum();
+    added.len() > 2 && share(alike, all) > MOSTLY
 }
 
 /// Whether what makes the spike is gone before `backward()` begins: evaluation, a metric, a copy.

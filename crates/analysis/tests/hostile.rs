@@ -23,7 +23,8 @@ fn document(events: Vec<Value>, annotations: Vec<Value>) -> Value {
 }
 
 fn portrait(name: &str, document: &Value) -> Portrait {
-    let snapshot = snapshot::read(document.to_string().as_bytes()).unwrap_or_else(|_| panic!("{name} is readable"));
+    let snapshot =
+        snapshot::read(document.to_string().as_bytes()).unwrap_or_else(|_| panic!("{name} is readable"));
     let devices = devices(&snapshot);
     let Some(device) = devices.first() else { return Portrait::empty(name) };
     let outline = Outline::new(device);
@@ -31,7 +32,8 @@ fn portrait(name: &str, document: &Value) -> Portrait {
     for finding in &findings {
         let texts = finding.details.iter().chain([&finding.summary, &finding.fix, &finding.reason]);
         for text in texts {
-            let is_odd = ["NaN", "inf ", ": .", "from .", "at least 0 B"].iter().any(|part| text.contains(part));
+            let is_odd =
+                ["NaN", "inf ", ": .", "from .", "at least 0 B"].iter().any(|part| text.contains(part));
             assert!(!is_odd && !text.is_empty(), "{name}: {text}");
         }
     }
@@ -46,7 +48,8 @@ fn documents() -> Vec<(String, Value)> {
         ("no events".to_owned(), document(Vec::new(), steps(3))),
     ];
     for size in [0, 1, 1 << 20, 1 << 50, 1 << 58, 1 << 62, 1 << 63, u64::MAX] {
-        let grows = (0..20).map(|step| event("alloc", (step + 1) << 20, size, step as i64 * 10 + 1)).collect();
+        let grows =
+            (0..20).map(|step| event("alloc", (step + 1) << 20, size, step as i64 * 10 + 1)).collect();
         all.push((format!("20 blocks of {size}"), document(grows, steps(20))));
         let churns = (0..60)
             .map(|at| {
@@ -55,15 +58,24 @@ fn documents() -> Vec<(String, Value)> {
             })
             .collect();
         all.push((format!("one block of {size} among small ones"), document(churns, steps(20))));
-        let mut fails: Vec<Value> = (0..10).map(|at| event("alloc", (at + 1) << 30, size, at as i64)).collect();
+        let mut fails: Vec<Value> =
+            (0..10).map(|at| event("alloc", (at + 1) << 30, size, at as i64)).collect();
         fails.push(event("oom", size, size, 11));
         all.push((format!("an oom after blocks of {size}"), document(fails, steps(4))));
-        let over = (0..40).map(|at| event("alloc", 1 << (40 + at % 2), size.min(1 << 40), at as i64 * 5)).collect();
+        let over =
+            (0..40).map(|at| event("alloc", 1 << (40 + at % 2), size.min(1 << 40), at as i64 * 5)).collect();
         all.push((format!("blocks of {size} over each other"), document(over, steps(20))));
     }
     let clock = [i64::MIN, -1, 0, i64::MAX];
     let odd = (0..24)
-        .map(|at| event(["segment_alloc", "alloc", "free_requested", "segment_free"][at % 4], 1 << 30, 64 << 20, clock[at / 4 % 4]))
+        .map(|at| {
+            event(
+                ["segment_alloc", "alloc", "free_requested", "segment_free"][at % 4],
+                1 << 30,
+                64 << 20,
+                clock[at / 4 % 4],
+            )
+        })
         .collect();
     all.push(("a clock that jumps".to_owned(), document(odd, steps(6))));
     all
@@ -72,7 +84,8 @@ fn documents() -> Vec<(String, Value)> {
 #[test]
 fn every_history_gets_an_answer() {
     let documents = documents();
-    let portraits: Vec<Portrait> = documents.iter().map(|(name, document)| portrait(name, document)).collect();
+    let portraits: Vec<Portrait> =
+        documents.iter().map(|(name, document)| portrait(name, document)).collect();
     assert!(portraits.len() > 30);
     for pair in portraits.windows(2) {
         changes(&pair[0].holdings, &pair[1].holdings);
