@@ -90,7 +90,7 @@ impl Categories {
     /// What the program holds once `position` events have happened.
     pub fn at(&self, history: &History, position: usize) -> ByCategory {
         let mut sums = ByCategory::default();
-        for (life, category) in history.lives.iter().zip(&self.of_life) {
+        for (life, category) in history.lives[..history.first_born_from(position)].iter().zip(&self.of_life) {
             if life.is_allocated_at(position) {
                 sums.0[*category as usize] += life.size;
             }
@@ -140,7 +140,7 @@ pub(crate) struct Source<'a> {
 
 impl Source<'_> {
     fn stack_of(&self, event: usize) -> StackId {
-        self.snapshot.events.get(self.history.rows.start + event).stack
+        self.snapshot.events.stack(self.history.rows.start + event)
     }
 
     /// Whether a block made before the first step is still there when it ends.

@@ -2,10 +2,10 @@
 
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
-use crate::words::{counted, percent, place};
+use crate::words::{grouped, percent, place};
 use crate::workspace::trials;
-use rustc_hash::FxHashMap;
-use snapshot::{Bytes, FrameId};
+use rustc_hash::{FxHashMap, FxHashSet};
+use snapshot::{Bytes, FrameId, StackId};
 
 /// Share of the later steps that have to return memory and reserve it again.
 const LEAST_STEPS: f64 = 0.15;
@@ -19,6 +19,7 @@ enum Reason {
     Trial,
     Collection,
     Retry,
+    Unknown,
 }
 
 /// The finding, if the steady state calls `cudaMalloc` and `cudaFree`.
@@ -33,6 +34,7 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
     let (mut mallocs, mut frees, mut bytes) = (0u64, 0u64, Bytes::ZERO);
     let mut reasons: FxHashMap<Reason, u64> = FxHashMap::default();
     let mut lines: FxHashMap<Option<FrameId>, u64> = FxHashMap::default();
+    let mut streams: FxHashSet<u64> = FxHashSet::default();
     let mut returning: Vec<usize> = Vec::new();
     // A flush returns many segments at once, for one reason.
     let mut last: Option<(usize, Reason)> = None;
@@ -42,20 +44,27 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
         if event.reserves {
             mallocs += 1;
             bytes += event.bytes;
+            let region = event.region.map(|region| &history.regions[region]);
+            streams.extend(region.filter(|region| !region.small).map(|region| region.stream));
             continue;
         }
-        frees += 1;
-        returning.push(step);
         let stack = stack(event.event);
+        if outline.device.roles.of(stack).capture {
+            // The capture of a graph empties the cache by itself.
+            continue;
+        }
         let follows_on = last.is_some_and(|(at, _)| at + 1 == event.event);
         let reason = match last {
             Some((_, reason)) if follows_on => reason,
             _ if outline.device.roles.of(stack).empty_cache => Reason::EmptyCache,
             _ if trials.binary_search(&event.event).is_ok() => Reason::Trial,
             _ if snapshot.settings.gc_threshold > 0.0 => Reason::Collection,
+            _ if stack == StackId::EMPTY => Reason::Unknown,
             _ => Reason::Retry,
         };
         last = Some((event.event, reason));
+        frees += 1;
+        returning.push(step);
         *reasons.entry(reason).or_default() += 1;
         *lines.entry(outline.frame_of(stack)).or_default() += 1;
     }
@@ -73,7 +82,7 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
     let line = site.map_or("a line that was not recorded".to_owned(), |frame| place(snapshot, frame));
     let (waited_us, whole_us) = time(outline, first);
     let time_share = waited_us as f64 / whole_us.max(1) as f64;
-    let per_step = |count: u64| count as f64 / later_steps.max(1) as f64;
+    let bytes_a_step = Bytes(bytes.0 / later_steps.max(1) as u64);
     let mut finding = Finding::new(
         Kind::Churn,
         if time_share >= HIGH_TIME { Severity::High } else { Severity::Medium },
@@ -83,9 +92,10 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
             percent(time_share)
         ),
         format!(
-            "{:.0} `cudaMalloc` and {:.0} `cudaFree` calls a step after the warm-up: {}",
-            per_step(mallocs).ceil(),
-            per_step(frees).ceil(),
+            "{} `cudaMalloc` and {} `cudaFree` calls in {} of {later_steps} steps after the warm-up: {}",
+            grouped(mallocs),
+            grouped(frees),
+            returning.len(),
             match reason {
                 Reason::EmptyCache => format!("`empty_cache()` at {line} gives the cache away"),
                 Reason::Trial =>
@@ -93,17 +103,16 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
                 Reason::Collection =>
                     "the allocator's garbage collection returns segments that are needed again".to_owned(),
                 Reason::Retry =>
-                    "the device or the limit is full, so each new size flushes the cache".to_owned(),
+                    "the device or the limit is full, so the cache is flushed to make room".to_owned(),
+                Reason::Unknown => "the stacks that would say why were not recorded".to_owned(),
             }
         ),
-        bytes,
+        bytes_a_step,
     );
     finding.count = mallocs + frees;
     finding.site = site;
     finding.details.push(format!(
-        "{} in {} of {later_steps} steps, {:.1} ms of {:.1} ms between events",
-        counted(mallocs + frees, "call"),
-        returning.len(),
+        "they took {:.1} of {:.1} ms between events, and {bytes_a_step} a step went to the device and back",
         waited_us as f64 / 1e3,
         whole_us as f64 / 1e3
     ));
@@ -118,7 +127,14 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
         Reason::Collection => {
             "raise `garbage_collection_threshold`, or drop it and use `expandable_segments:True`".to_owned()
         }
-        Reason::Retry => {
+        Reason::Retry | Reason::Unknown if snapshot.settings.max_split.is_some() => {
+            "drop `max_split_size_mb`: blocks above it are never split, so a cached one rarely fits".to_owned()
+        }
+        Reason::Retry | Reason::Unknown if streams.len() > 1 => {
+            "run the work on one stream: what one stream has cached no other can use, so each flushes the other's"
+                .to_owned()
+        }
+        Reason::Retry | Reason::Unknown => {
             "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, keep shapes equal from step to step, or \
                           leave more room: a smaller batch, a higher limit"
                 .to_owned()

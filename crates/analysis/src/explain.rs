@@ -29,7 +29,7 @@ pub struct Outline<'a> {
 }
 
 impl<'a> Outline<'a> {
-    /// Reads the whole history once.
+    /// Prepares all that findings are made from.
     pub fn new(device: &'a Device<'a>) -> Outline<'a> {
         let Device { snapshot, history, steps, roles, backward, .. } = device;
         let failed_at = device.position_of(Moment::Oom).map(|position| position - 1);

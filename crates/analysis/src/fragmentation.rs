@@ -52,7 +52,7 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
         severity,
         format!("{} of the reserved memory was never needed at one time", percent(ratio)),
         format!(
-            "{reserved} are reserved, but at most {used} were ever in use at one time: {lost} ({}) is fragmentation",
+            "{reserved} were reserved, but at most {used} were ever in use at one time: {lost} ({}) is fragmentation",
             percent(ratio)
         ),
         lost,
@@ -140,7 +140,7 @@ fn request(outline: &Outline<'_>, growing: usize, free: &Free) -> Option<String>
     let history = &outline.device.history;
     let next = history.lives.partition_point(|life| life.born().is_none_or(|born| born < growing));
     let life = history.lives.get(next).filter(|life| life.born() == Some(growing + 1))?;
-    if free.total() == Bytes::ZERO {
+    if free.pinned + free.returnable == Bytes::ZERO {
         return None;
     }
     let line =
@@ -149,7 +149,7 @@ fn request(outline: &Outline<'_>, growing: usize, free: &Free) -> Option<String>
         "the last large `cudaMalloc` served a request of {}{} while {} lay free in {}, the largest {}",
         life.requested,
         line.unwrap_or_default(),
-        free.total(),
+        free.pinned + free.returnable,
         counted(free.pieces, "piece"),
         free.largest
     ))

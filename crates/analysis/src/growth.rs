@@ -164,8 +164,9 @@ impl Held {
             }
         }
         let trend = trend(&held, bounds - 1)?;
-        if trend == Trend::Stopped && self.replaced * 3 > self.left.len() {
-            // A buffer that has been filled, and whose older blocks make way for new ones.
+        // A buffer that has been filled, and whose older blocks make way for new ones, perhaps larger ones.
+        let most_replaced = if trend == Trend::Stopped { self.left.len() / 3 } else { self.left.len() };
+        if self.replaced > most_replaced {
             return None;
         }
         let rises = kept(&held);

@@ -13,7 +13,8 @@ pub(crate) struct RegionNow {
     pub(crate) active: Bytes,
     /// Rounding inside its active blocks.
     pub(crate) rounding: Bytes,
-    /// Free pieces, for ordinary segments; the whole of the free memory for expandable ones, whose pages can be moved.
+    /// Free pieces, for ordinary segments. Free pages of expandable memory can be moved, unless they are in use in part:
+    /// there it is one piece, and an upper bound.
     pub(crate) pieces: u64,
     pub(crate) largest: Bytes,
     /// Rows of [`History::lives`] that are in use in it.
@@ -40,7 +41,7 @@ pub(crate) fn layout(history: &History, course: &Course, position: usize) -> Vec
         };
     }
     let mut lives: Vec<Vec<u32>> = vec![Vec::new(); history.regions.len()];
-    for (row, life) in history.lives.iter().enumerate() {
+    for (row, life) in history.lives[..history.first_born_from(position)].iter().enumerate() {
         if life.is_active_at(position)
             && let Some(inside) = lives.get_mut(life.region as usize)
         {
@@ -91,19 +92,21 @@ fn region_now(history: &History, region: usize, reserved: Bytes, mut lives: Vec<
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Free {
     /// Whole segments that `empty_cache()` would return.
-    pub returnable: Bytes,
+    pub(crate) returnable: Bytes,
     /// In segments that live blocks keep.
-    pub pinned: Bytes,
+    pub(crate) pinned: Bytes,
     /// Cached for another stream, or for blocks of the other pool.
-    pub elsewhere: Bytes,
+    pub(crate) elsewhere: Bytes,
     /// In private pools of CUDA graphs and `MemPool`s.
-    pub private: Bytes,
+    pub(crate) private: Bytes,
     /// Lost inside blocks: what was taken beyond what was asked for. Not part of the sum.
-    pub rounding: Bytes,
+    pub(crate) rounding: Bytes,
     /// The largest block that could be had without `cudaMalloc`.
-    pub largest: Bytes,
+    pub(crate) largest: Bytes,
     /// Pieces that this memory is in.
-    pub pieces: u64,
+    pub(crate) pieces: u64,
+    /// Whether `largest` is exact and not an upper bound.
+    pub(crate) is_exact: bool,
 }
 
 impl Free {
@@ -123,9 +126,10 @@ const SMALL: Bytes = Bytes(1 << 20);
 
 /// Sorts the free memory as a request of this size on this stream sees it.
 pub(crate) fn free_for(history: &History, regions: &[RegionNow], asked: Bytes, stream: u64) -> Free {
-    let mut free = Free::default();
+    let mut free = Free { is_exact: true, ..Free::default() };
     for now in regions {
         let region = &history.regions[now.region];
+        free.is_exact &= !region.expandable;
         free.rounding += now.rounding;
         if region.pool != PoolId::DEFAULT {
             free.private += now.free();

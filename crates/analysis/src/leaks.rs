@@ -3,6 +3,7 @@
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
 use crate::growth::{Pile, Piles, Trend};
+use crate::nature::Nature;
 use crate::words::{counted, grouped, listed, percent, place, share};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId, StackId};
@@ -12,12 +13,16 @@ const SAME_RHYTHM: f64 = 0.6;
 /// Piles that have stopped growing are only worth a word from here on.
 const LEAST_STOPPED: Bytes = Bytes(1 << 20);
 const LEAST_STOPPED_SHARE: f64 = 0.01;
+/// Bytes a step below which nobody's run is long enough.
+const LEAST_PACE: f64 = 64.0;
 /// A leak that fills the card within this many steps ends most runs; one that needs more than the second number ends
 /// hardly any.
 const SOON: f64 = 10_000.0;
 const HARDLY_EVER: f64 = 1_000_000.0;
 /// Memory of common cards, in GiB.
 const CARDS: [u64; 12] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
+/// Share of a leak by which memory as a whole has to grow.
+const GROWS_WITH: f64 = 0.4;
 /// Lines that are named.
 const LINES: usize = 4;
 /// Rhythms that are told apart.
@@ -55,10 +60,10 @@ fn sum<'a>(piles: impl Iterator<Item = &'a Pile>, bounds: usize) -> Vec<u64> {
 }
 
 /// Piles that belong together.
-struct Cluster<'a> {
-    piles: Vec<&'a Pile>,
+pub(crate) struct Cluster<'a> {
+    pub(crate) piles: Vec<&'a Pile>,
     /// The bounds at which the first of them rises.
-    rises: Vec<usize>,
+    pub(crate) rises: Vec<usize>,
     trend: Trend,
 }
 
@@ -74,7 +79,7 @@ fn clusters(piles: &[Pile]) -> Vec<Cluster<'_>> {
             None if clusters.len() < MOST_CLUSTERS => {
                 clusters.push(Cluster { trend: pile.trend, rises, piles: vec![pile] });
             }
-            // So many different rhythms are nobody's leak.
+            // The piles are sorted: what is left is smaller than all of these.
             None => {}
         }
     }
@@ -106,15 +111,15 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Optio
     let bytes: Bytes = cluster.piles.iter().map(|pile| Bytes(pile.bytes())).sum();
     let is_growing = cluster.trend == Trend::Growing;
     let is_small = bytes < LEAST_STOPPED || share(bytes, history.allocated_peak.bytes) < LEAST_STOPPED_SHARE;
-    if !is_growing && is_small {
+    let pace: f64 = cluster.piles.iter().map(|pile| pile.pace(bounds)).sum();
+    if !is_growing && is_small || pace < LEAST_PACE {
         return None;
     }
-    let pace: f64 = cluster.piles.iter().map(|pile| pile.pace(bounds)).sum();
     let lines = lines(outline, &cluster.piles, bounds);
     let blocks: u64 = lines.iter().map(|line| line.blocks).sum();
     let steps = bounds - 1;
     let since = cluster.rises[0] - 1;
-    let card = Card::of(outline);
+    let card = Card::of(outline, bytes);
     let left = card.size.saturating_sub(history.reserved_peak.bytes).0 as f64 / pace.max(1.0);
     let (severity, reason) = match () {
         () if !is_growing => (Severity::Low, "it has stopped growing".to_owned()),
@@ -124,9 +129,14 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Optio
                 left if left < HARDLY_EVER => Severity::Medium,
                 _ => Severity::Low,
             },
-            match left as u64 {
-                0 => format!("it has filled {}", card.name),
-                left => format!("at this pace {} is full after {} more steps", card.name, grouped(left)),
+            match left {
+                left if left < 1.0 => format!("it has filled {}", card.name),
+                left if left > HARDLY_EVER => {
+                    format!("at this pace {} lasts for more than a million steps", card.name)
+                }
+                left => {
+                    format!("at this pace {} is full after {} more steps", card.name, grouped(left as u64))
+                }
             },
         ),
     };
@@ -149,12 +159,7 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Optio
         severity,
         reason,
         if is_growing {
-            let pace = if per_step == Bytes::ZERO {
-                format!("under 1 B {rhythm}")
-            } else {
-                format!("{per_step} {rhythm}")
-            };
-            format!("{pace}{since_words}, still growing")
+            format!("{per_step} {rhythm}{since_words}, still growing")
         } else {
             format!(
                 "{bytes} piled up in {} steps{since_words} and stayed; it no longer grows",
@@ -166,13 +171,10 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Optio
     finding.bytes_per_step = Some(per_step);
     finding.count = blocks;
     finding.site = lines.first().and_then(|line| line.frame);
-    let nature = Nature::of(outline, cluster, &lines);
-    let each = blocks as f64 / cluster.rises.len().max(1) as f64;
-    finding.details.push(format!(
-        "{} each time stay: {}",
-        counted(each.round().max(1.0) as u64, "block"),
-        nature.sentence()
-    ));
+    let nature = Nature::of(outline, cluster, lines.first().is_some_and(|line| line.in_backward));
+    let each = (blocks as f64 / cluster.rises.len().max(1) as f64).round().max(1.0) as u64;
+    let stay = if each == 1 { "stays" } else { "stay" };
+    finding.details.push(format!("{} each time {stay}: {}", counted(each, "block"), nature.sentence()));
     if lines.len() > 1 {
         let total = bytes.0;
         let named: Vec<String> = lines
@@ -239,7 +241,7 @@ fn memory_grows_with(outline: &Outline<'_>, piled_up: &[u64]) -> bool {
         middle(piled_up.len() - third.max(1)) - middle(third)
     };
     let allocated = |bound: usize| outline.course.at_bounds[bound].0;
-    rise(&allocated) > 0.4 * rise(&|bound| piled_up[bound])
+    rise(&allocated) > GROWS_WITH * rise(&|bound| piled_up[bound])
 }
 
 fn evidence(
@@ -326,10 +328,10 @@ struct Card {
 }
 
 impl Card {
-    /// The room that a failed allocation met, or the next common size.
-    fn of(outline: &Outline<'_>) -> Card {
+    /// The room that a failed allocation met, if the leak has a part in that; otherwise the next common size.
+    fn of(outline: &Outline<'_>, leaked: Bytes) -> Card {
         let reserved = outline.device.history.reserved_peak.bytes;
-        if !outline.course.ooms.is_empty() {
+        if !outline.course.ooms.is_empty() && share(leaked, reserved) >= 0.1 {
             return Card { size: reserved, name: "the memory that this process may use".to_owned() };
         }
         let next = CARDS.iter().copied().find(|&gib| (gib << 30) > reserved.0);
@@ -337,130 +339,5 @@ impl Card {
         // The size of the card is not in a snapshot.
         let article = if matches!(gib, 8 | 80) { "an" } else { "a" };
         Card { size: Bytes(gib << 30), name: format!("{article} {gib} GiB card (the next common size)") }
-    }
-}
-
-/// What is being kept, as far as the blocks tell.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Nature {
-    /// The activations of forward passes that nothing runs backward through.
-    Graph,
-    /// The activations of forward passes, although `backward()` has run.
-    GraphAfterBackward,
-    /// One number a step.
-    Scalar,
-    /// Tensors that the forward pass or the user's own code made.
-    Tensors,
-    /// What `backward()` made.
-    Gradients,
-    /// Parameters with their gradients and optimizer state.
-    Parameters,
-    /// One tensor that becomes larger.
-    Grows,
-}
-
-/// Blocks a step from which on a whole forward pass must be kept.
-const GRAPH_BLOCKS: f64 = 6.0;
-
-impl Nature {
-    fn of(outline: &Outline<'_>, cluster: &Cluster<'_>, lines: &[Line]) -> Nature {
-        let first = &lines[0];
-        let history = &outline.device.history;
-        let rises = cluster.rises.len().max(1) as f64;
-        let blocks: u64 = lines.iter().map(|line| line.blocks).sum();
-        let from_modules: usize = cluster
-            .piles
-            .iter()
-            .filter(|pile| !pile.in_backward && outline.device.roles.of(pile.stack).module)
-            .map(|pile| pile.lives.len())
-            .sum();
-        let (made_parameters, optimizer) =
-            cluster.piles.iter().fold((false, false), |(made, state), pile| {
-                let role = outline.device.roles.of(pile.stack);
-                (made || role.placing, state || role.optimizer)
-            });
-        let is_waited_for = || {
-            // Most of the kept blocks were there when a `backward()` of their own step began.
-            let rows = cluster.piles.iter().flat_map(|pile| &pile.lives);
-            let (mut waited, mut all) = (0, 0);
-            for &row in rows {
-                let Some(born) = history.lives[row as usize].born() else { continue };
-                let Some(step) = outline.device.steps.of_event(born) else { continue };
-                all += 1;
-                waited += usize::from(
-                    outline
-                        .device
-                        .backward
-                        .next_after(born)
-                        .is_some_and(|begins| begins < outline.device.steps.events(step).end),
-                );
-            }
-            waited * 2 > all
-        };
-        match () {
-            () if optimizer || made_parameters => Nature::Parameters,
-            () if first.in_backward => Nature::Gradients,
-            () if blocks * 2 < cluster.rises.len() as u64 => Nature::Grows,
-            () if from_modules as f64 / rises >= GRAPH_BLOCKS && is_waited_for() => {
-                Nature::GraphAfterBackward
-            }
-            () if from_modules as f64 / rises >= GRAPH_BLOCKS => Nature::Graph,
-            () if (first.bytes as f64) <= 512.0 * first.blocks as f64 => Nature::Scalar,
-            () => Nature::Tensors,
-        }
-    }
-
-    fn sentence(self) -> &'static str {
-        match self {
-            Nature::Graph => {
-                "the activations of a forward pass whose graph stays alive, because grad mode is on and its output is kept"
-            }
-            Nature::GraphAfterBackward => {
-                "activations that no `backward()` has freed: it did not run through this part of the graph (an evaluation \
-                 with grad mode on, a second metric), `retain_graph=True` kept it, or a hook or a list stores them"
-            }
-            Nature::Scalar => {
-                "a number such as the loss, kept as a tensor; its graph is gone, so this is one small block each time"
-            }
-            Nature::Tensors => {
-                "tensors that something keeps: a list, a dict, a cache, an attribute or a reference cycle"
-            }
-            Nature::Gradients => {
-                "made inside `backward()`: gradients that are kept, or the gradient of an input"
-            }
-            Nature::Parameters => "new parameters with their gradients and optimizer state",
-            Nature::Grows => "one tensor that becomes larger, for example by `torch.cat`",
-        }
-    }
-
-    fn fix(self, line: &str) -> String {
-        match self {
-            Nature::Graph => format!(
-                "run {line} under `torch.inference_mode()`, and keep `.cpu()` copies of the outputs; `.detach()` alone frees the \
-                 graph but leaves every output on the GPU"
-            ),
-            Nature::GraphAfterBackward => format!(
-                "if {line} only evaluates, run it under `torch.inference_mode()`; otherwise keep `.item()` or a `.cpu()` copy \
-                 of what is stored, drop `retain_graph=True`, and bound what hooks append (`.detach()` does not help there)"
-            ),
-            Nature::Scalar => format!(
-                "keep a Python number: `.item()` on the result of {line}; `.detach()` would keep the same block"
-            ),
-            Nature::Tensors => format!(
-                "bound or empty what keeps the results of {line} (`deque(maxlen=…)`, clear it each epoch), or keep `.cpu()` \
-                 copies; `.detach()` does not help, the tensors themselves are kept. If nothing stores them on purpose, \
-                 look for a reference cycle: `gc.collect()` frees those"
-            ),
-            Nature::Gradients => format!(
-                "do not keep gradients of {line} from step to step: store their norms, `.cpu()` copies, or set the input's \
-                 `.grad` to `None`; losses kept as tensors keep the inputs' gradients alive too"
-            ),
-            Nature::Parameters => format!(
-                "make the parameters once, before the loop: {line} makes new ones each time and the optimizer keeps state for all"
-            ),
-            Nature::Grows => format!(
-                "{line} makes it larger each time: write into a buffer of fixed size, or move the older part to the CPU"
-            ),
-        }
     }
 }

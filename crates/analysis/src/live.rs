@@ -86,7 +86,8 @@ impl Outline<'_> {
     /// Groups the blocks that the program holds once `position` events have happened.
     pub fn live_at(&self, position: usize, by: Key) -> Live {
         let mut groups: FxHashMap<Origin, Group> = FxHashMap::default();
-        for (row, life) in self.device.history.lives.iter().enumerate() {
+        let history = &self.device.history;
+        for (row, life) in history.lives[..history.first_born_from(position)].iter().enumerate() {
             if !life.is_allocated_at(position) {
                 continue;
             }

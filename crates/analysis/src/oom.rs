@@ -2,69 +2,44 @@
 
 use crate::categories::Category;
 use crate::explain::Outline;
+use crate::failure::{Failure, Projection};
 use crate::finding::{Cause, Finding, Kind, Severity, Value};
-use crate::layout::{Free, free_for, layout};
 use crate::words::{counted, grouped, listed, percent, place, share};
+use crate::workspace::trials;
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId};
 
-const MIB: u64 = 1 << 20;
-/// Less room than this is none.
-const NEARLY_FULL: f64 = 0.1;
 /// Lines that are named.
 const LINES: usize = 3;
+/// What the model itself takes, whatever the batch.
+const MODEL: [Category; 3] = [Category::Parameter, Category::Gradient, Category::Optimizer];
+/// If the model takes this share, it is what the memory is full of.
+const MOSTLY_MODEL: f64 = 0.6;
 
 /// The finding for the last failed allocation, if there was one. `leaked` is what leaks had piled up by then.
 pub(crate) fn oom(outline: &Outline<'_>, leaked: Bytes) -> Option<Finding> {
     let failure = Failure::new(outline)?;
-    let holders = Holders::new(outline, failure.event);
-    let (category, in_category) = holders.largest_category();
-    let cause = failure.cause(outline);
-    let asked_at = failure.line.map(|frame| format!(" at {}", place(outline.device.snapshot, frame)));
-    let room = failure.room_in_words();
-    let summary = match cause {
-        Cause::Capacity if failure.allocated == Bytes::ZERO => {
-            format!(
-                "{} did not fit{}: nothing was allocated, {room} is too small",
-                failure.asked,
-                asked_at.unwrap_or_default()
-            )
-        }
-        Cause::Capacity => format!(
-            "{} did not fit{}: {} of {room} were in use, {} of it {}",
-            failure.asked,
-            asked_at.unwrap_or_default(),
-            failure.active,
-            percent(share(in_category, failure.allocated)),
-            plural(category)
-        ),
-        Cause::Fragmentation => format!(
-            "{} did not fit{} although {} were free: no piece was larger than {}",
-            failure.asked,
-            asked_at.unwrap_or_default(),
-            failure.free.total() + failure.device_room(),
-            failure.largest_that_fits()
-        ),
-    };
+    let holders = Holders::new(outline, &failure);
+    let cause = failure.cause();
     let mut finding = Finding::new(
         Kind::Oom,
         Severity::High,
         format!("{} failed", counted(failure.count, "allocation")),
-        summary,
+        summary(outline, &failure, &holders, cause),
         failure.asked,
     );
     finding.count = failure.count;
     finding.cause = Some(cause);
-    finding.site = match category {
-        Category::Parameter | Category::Optimizer | Category::Workspace if failure.line.is_some() => {
-            failure.line
-        }
-        _ => holders.lines_of(category).first().and_then(|line| line.0).or(failure.line),
+    let held_at = holders.lines_of(holders.main).first().and_then(|line| line.0);
+    finding.site = if holders.is_model || failure.asked > failure.active {
+        failure.line.or(held_at)
+    } else {
+        held_at.or(failure.line)
     };
-    details(outline, &failure, &holders, category, leaked, &mut finding);
-    finding.fix = fix(outline, &failure, &holders, category, leaked);
-    finding.evidence = evidence(outline, &failure, &holders);
-    let (least, most) = (failure.usable(), (failure.reserved + failure.segment).max(failure.usable()));
+    details(outline, &failure, &holders, leaked, &mut finding);
+    finding.fix = fix(outline, &failure, &holders, leaked);
+    finding.evidence = evidence(&failure, &holders);
+    let (least, most) = (failure.usable(), failure.usable_at_most());
     if failure.is_limited() && least.to_string() != most.to_string() {
         finding
             .caveats
@@ -73,159 +48,88 @@ pub(crate) fn oom(outline: &Outline<'_>, leaked: Bytes) -> Option<Finding> {
     Some(finding)
 }
 
+fn summary(outline: &Outline<'_>, failure: &Failure, holders: &Holders, cause: Cause) -> String {
+    let at = failure
+        .line
+        .map(|frame| format!(" at {}", place(outline.device.snapshot, frame)))
+        .unwrap_or_default();
+    let room = match (failure.is_limited(), failure.is_limit_known()) {
+        (false, _) => format!("{} that the device had for this process", failure.usable()),
+        (true, true) => format!("a limit of about {}", failure.usable()),
+        (true, false) => format!("a limit between {} and {}", failure.usable(), failure.usable_at_most()),
+    };
+    let asked = failure.asked;
+    match cause {
+        Cause::Capacity if failure.allocated == Bytes::ZERO => {
+            format!("{asked} did not fit{at}: nothing was allocated, {room} is too small")
+        }
+        Cause::Capacity => format!(
+            "{asked} did not fit{at}: {} of {room} were in use, {} of it {}",
+            failure.active,
+            percent(share(holders.main_bytes(), failure.allocated)),
+            if holders.is_model { "parameters, gradients and optimizer state" } else { plural(holders.main) }
+        ),
+        Cause::Fragmentation => format!(
+            "{asked} did not fit{at} although {} were free: no piece was larger than {}",
+            failure.free.total() + failure.room_for_segments(),
+            failure.largest_that_fits()
+        ),
+    }
+}
+
 fn plural(category: Category) -> &'static str {
     match category {
         Category::Parameter => "parameters",
         Category::Gradient => "gradients",
-        Category::Optimizer => "optimizer state",
+        Category::Optimizer => "optimizer states",
         Category::Activation => "activations",
         Category::Input => "inputs",
         Category::Temporary => "temporaries",
         Category::Workspace => "library workspaces",
-        Category::Unknown => "memory of unknown use",
-    }
-}
-
-/// The last failed allocation and the state that it met.
-struct Failure {
-    event: usize,
-    count: u64,
-    asked: Bytes,
-    segment: Bytes,
-    device_free: Bytes,
-    reserved: Bytes,
-    active: Bytes,
-    allocated: Bytes,
-    /// The most that had ever been reserved by then.
-    reserved_before: Bytes,
-    free: Free,
-    line: Option<FrameId>,
-}
-
-impl Failure {
-    fn new(outline: &Outline<'_>) -> Option<Failure> {
-        let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
-        let event = *outline.course.ooms.last()?;
-        let record = snapshot.events.get(history.rows.start + event);
-        let regions = layout(history, &outline.course, event);
-        let allocated = history.allocated_at(event).map(|life| life.size).sum();
-        let line = outline.frame_of(record.stack).or_else(|| {
-            // Inside `backward()` there is no stack; the blocks just before it know the call.
-            let before = history.lives.partition_point(|life| life.born().is_none_or(|born| born < event));
-            let row = before.checked_sub(1)?;
-            let is_engine = outline.device.roles.of(history.lives[row].stack).without_python;
-            if is_engine { outline.frame_of_life(row) } else { None }
-        });
-        let mut reserved_before = Bytes::ZERO;
-        let mut now: u64 =
-            history.regions.iter().filter(|region| region.from_start).map(|region| region.size.0).sum();
-        for segment in outline.course.segments.iter().take_while(|segment| segment.event < event) {
-            let bytes = segment.bytes.0;
-            now = if segment.reserves { now.saturating_add(bytes) } else { now.saturating_sub(bytes) };
-            reserved_before = reserved_before.max(Bytes(now));
-        }
-        Some(Failure {
-            event,
-            count: history.stats.ooms,
-            asked: record.size,
-            segment: segment_size(record.size),
-            device_free: Bytes(record.addr),
-            reserved: regions.iter().map(|now| now.reserved).sum(),
-            // Blocks whose segment was not recorded are in use all the same.
-            active: regions.iter().map(|now| now.active).sum::<Bytes>().max(allocated),
-            allocated,
-            reserved_before,
-            free: free_for(history, &regions, record.size, snapshot.events.context(record.context).stream),
-            line,
-        })
-    }
-
-    /// Whether a limit refused what the device had.
-    fn is_limited(&self) -> bool {
-        self.device_free >= self.segment
-    }
-
-    /// What the device could still have given, where no limit stood in the way.
-    fn device_room(&self) -> Bytes {
-        if self.is_limited() { Bytes::ZERO } else { self.device_free }
-    }
-
-    /// What PyTorch could have had in all: exact where the device was full, otherwise at least this.
-    fn usable(&self) -> Bytes {
-        if self.is_limited() {
-            self.reserved.max(self.reserved_before)
-        } else {
-            self.reserved + self.device_free
-        }
-    }
-
-    fn room_in_words(&self) -> String {
-        if self.is_limited() {
-            format!("a limit of about {}", self.usable())
-        } else {
-            format!("{} that the device had for this process", self.usable())
-        }
-    }
-
-    /// Fragmentation where the request would have fitted in one piece, with room for the rest of the step. A memory that
-    /// is nearly full fails sooner or later however it is arranged.
-    fn cause(&self, outline: &Outline<'_>) -> Cause {
-        let room = share(self.usable().saturating_sub(self.active), self.usable());
-        let fits = self.active + self.asked <= self.usable()
-            && room >= NEARLY_FULL
-            && self.largest_that_fits() < self.asked;
-        if fits && projection(outline, self).is_none() { Cause::Fragmentation } else { Cause::Capacity }
-    }
-
-    fn largest_that_fits(&self) -> Bytes {
-        let new_segment = Bytes(self.device_room().0 / (2 * MIB) * (2 * MIB));
-        self.free.largest.max(new_segment)
-    }
-
-    /// What was missing for this request alone.
-    fn short(&self) -> Bytes {
-        (self.active + self.asked).saturating_sub(self.usable())
-    }
-}
-
-/// What PyTorch asks the device for, to serve a request.
-fn segment_size(size: Bytes) -> Bytes {
-    match size.0 {
-        size if size <= MIB => Bytes(2 * MIB),
-        size if size < 10 * MIB => Bytes(20 * MIB),
-        size => Bytes(size.div_ceil(2 * MIB).saturating_mul(2 * MIB)),
+        Category::Unknown => "blocks of unknown use",
     }
 }
 
 /// Who held the memory when it failed.
 struct Holders {
-    categories: [Bytes; 8],
+    categories: [Bytes; Category::ALL.len()],
     lines: FxHashMap<(Category, Option<FrameId>), (Bytes, u64)>,
+    /// The category that holds the most.
+    main: Category,
+    /// Whether parameters, gradients and optimizer state together are what fills the memory.
+    is_model: bool,
 }
 
 impl Holders {
-    fn new(outline: &Outline<'_>, event: usize) -> Holders {
-        let mut holders = Holders { categories: [Bytes::ZERO; 8], lines: FxHashMap::default() };
+    fn new(outline: &Outline<'_>, failure: &Failure) -> Holders {
+        let mut categories = [Bytes::ZERO; Category::ALL.len()];
+        let mut lines: FxHashMap<(Category, Option<FrameId>), (Bytes, u64)> = FxHashMap::default();
         for (row, life) in outline.device.history.lives.iter().enumerate() {
-            if life.is_allocated_at(event) {
+            if life.is_allocated_at(failure.event) {
                 let category = outline.categories.of(row);
-                holders.categories[category as usize] += life.size;
-                let line = holders.lines.entry((category, outline.frame_of_life(row))).or_default();
+                categories[category as usize] += life.size;
+                let line = lines.entry((category, outline.frame_of_life(row))).or_default();
                 line.0 += life.size;
                 line.1 += 1;
             }
         }
-        holders
+        let main = Category::ALL
+            .into_iter()
+            .rev()
+            .max_by_key(|&of| categories[of as usize])
+            .filter(|&of| categories[of as usize] > Bytes::ZERO)
+            .unwrap_or(Category::Unknown);
+        let model: Bytes = MODEL.iter().map(|&of| categories[of as usize]).sum();
+        let is_model = share(model, failure.allocated) >= MOSTLY_MODEL;
+        Holders { categories, lines, main, is_model }
     }
 
-    fn largest_category(&self) -> (Category, Bytes) {
-        let mut best = (Category::Unknown, Bytes::ZERO);
-        for category in Category::ALL {
-            if self.categories[category as usize] > best.1 {
-                best = (category, self.categories[category as usize]);
-            }
-        }
-        best
+    fn model(&self) -> Bytes {
+        MODEL.iter().map(|&of| self.categories[of as usize]).sum()
+    }
+
+    fn main_bytes(&self) -> Bytes {
+        if self.is_model { self.model() } else { self.categories[self.main as usize] }
     }
 
     /// The lines of one category, largest first.
@@ -245,7 +149,6 @@ fn details(
     outline: &Outline<'_>,
     failure: &Failure,
     holders: &Holders,
-    category: Category,
     leaked: Bytes,
     finding: &mut Finding,
 ) {
@@ -262,7 +165,7 @@ fn details(
     }
     finding.details.push(format!("in use at event {}: {}", grouped(failure.event as u64), listed(&held)));
     let lines: Vec<String> = holders
-        .lines_of(category)
+        .lines_of(holders.main)
         .iter()
         .take(LINES)
         .map(|&(frame, bytes, count)| {
@@ -271,14 +174,14 @@ fn details(
             format!("{line} ({bytes}, {})", counted(count, "block"))
         })
         .collect();
-    finding.details.push(format!("the {} come from {}", plural(category), listed(&lines)));
-    if let Some(projection) = projection(outline, failure) {
-        finding.details.push(projection.sentence(failure));
+    finding.details.push(format!("the {} come from {}", plural(holders.main), listed(&lines)));
+    if let Some(projection) = failure.projection.as_ref().filter(|_| failure.is_limit_known()) {
+        finding.details.push(projected(projection, failure));
     }
     if leaked.0 > failure.active.0 / 10 {
         finding.details.push(format!("{leaked} of it had piled up step by step: see the leak"));
     }
-    if failure.cause(outline) == Cause::Capacity && failure.is_limited() {
+    if failure.cause() == Cause::Capacity && failure.is_limited() {
         finding.details.push(format!(
             "the device itself still had {} free: a memory limit (`set_per_process_memory_fraction`) refused it",
             failure.device_free
@@ -294,114 +197,100 @@ fn details(
     });
 }
 
-/// What the step would have needed in the end, judged by the step before.
-struct Projection {
-    times: f64,
-    before: Bytes,
-    needed: Bytes,
-    base: Bytes,
-}
-
-impl Projection {
-    fn sentence(&self, failure: &Failure) -> String {
-        let pace = if self.times > 1.1 {
-            format!("it holds {:.1} times as much as the step before at the same place", self.times)
-        } else {
-            "it goes like the step before".to_owned()
-        };
-        format!(
-            "{pace}, which peaked at {}: to finish it would have needed about {}, {} more than it could have",
-            self.before,
-            self.needed,
-            self.needed.saturating_sub(failure.usable())
-        )
-    }
-}
-
-/// Compares the step that failed with the one before it, after the same number of allocations.
-fn projection(outline: &Outline<'_>, failure: &Failure) -> Option<Projection> {
-    let (history, steps) = (&outline.device.history, &outline.device.steps);
-    let begun = steps.bounds.partition_point(|&bound| bound <= failure.event);
-    let (now, before) = (begun.checked_sub(1)?, begun.checked_sub(2)?);
-    let row_at = |position: usize| {
-        history.lives.partition_point(|life| life.born().is_none_or(|born| born < position))
+fn projected(projection: &Projection, failure: &Failure) -> String {
+    let pace = match projection.times {
+        times if times > 1.1 => {
+            format!("it holds {times:.1} times as much as the step before at the same place")
+        }
+        times if times < 0.9 => {
+            format!("it holds {} of what the step before held at the same place", percent(times))
+        }
+        _ => "it goes like the step before".to_owned(),
     };
-    let (begin, previous) = (*steps.bounds.get(now)?, steps.bounds[before]);
-    let allocations = row_at(failure.event).checked_sub(row_at(begin))?;
-    let same_place = row_at(previous) + allocations;
-    let same_place = history.lives.get(same_place).filter(|_| same_place < row_at(begin))?.born()?;
-    let base = outline.course.at_bounds.get(now).copied()?;
-    let base_before = outline.course.at_bounds.get(before).copied()?;
-    let held: Bytes = history.allocated_at(same_place).map(|life| life.size).sum();
-    let (grown, grown_before) = (failure.allocated.saturating_sub(base), held.saturating_sub(base_before));
-    if grown_before.0 < MIB {
-        return None;
-    }
-    let times = grown.0 as f64 / grown_before.0 as f64;
-    let peak = outline.course.steps.get(before)?.bytes;
-    let needed = base + Bytes((peak.saturating_sub(base_before).0 as f64 * times) as u64);
-    (needed > failure.usable()).then_some(Projection { times, before: peak, needed, base })
+    format!(
+        "{pace}, which peaked at {}: to finish it would have needed about {}, {} more than it could have",
+        projection.before,
+        projection.needed,
+        projection.needed.saturating_sub(failure.usable())
+    )
 }
 
-fn fix(
-    outline: &Outline<'_>,
-    failure: &Failure,
-    holders: &Holders,
-    category: Category,
-    leaked: Bytes,
-) -> String {
-    if leaked.0 > failure.active.0 / 3 {
+fn fix(outline: &Outline<'_>, failure: &Failure, holders: &Holders, leaked: Bytes) -> String {
+    let snapshot = outline.device.snapshot;
+    let without_leak = failure.active.saturating_sub(leaked) + failure.asked;
+    if leaked.0 > failure.active.0 / 3 && without_leak <= failure.usable() {
         return "stop the leak: without it this request would have passed".to_owned();
     }
-    if failure.cause(outline) == Cause::Fragmentation {
-        return "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: the free pieces then join, and the request fits \
-                without any change to the program"
-            .to_owned();
+    if failure.cause() == Cause::Fragmentation {
+        let is_expandable = outline.device.history.regions.iter().any(|region| region.expandable);
+        return if is_expandable {
+            "keep sizes equal from step to step (pad or bucket the inputs), so that freed blocks fit again"
+                .to_owned()
+        } else {
+            "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: the free pieces then join and this request fits; what \
+             the rest of the step needs the file does not tell"
+                .to_owned()
+        };
     }
-    let line = holders
-        .lines_of(category)
-        .first()
-        .and_then(|line| line.0)
-        .or(failure.line)
-        .map_or("the lines above".to_owned(), |frame| place(outline.device.snapshot, frame));
-    let smaller = match projection(outline, failure) {
-        Some(projection) => {
+    let named =
+        |frame: Option<FrameId>| frame.map_or("the lines above".to_owned(), |frame| place(snapshot, frame));
+    if failure.asked > failure.active {
+        return format!(
+            "one request of {} at {} is larger than everything else together: make that tensor smaller (in chunks, a shorter \
+             sequence; for attention scores `scaled_dot_product_attention`, which never makes them)",
+            failure.asked,
+            named(failure.line)
+        );
+    }
+    if holders.is_model && holders.model() + failure.asked > failure.usable() {
+        return format!(
+            "the model itself is too large here: parameters, gradients and optimizer state take {} so far. Use bf16 \
+             parameters, an optimizer with less state, or shard them (FSDP); a smaller batch does not help",
+            holders.model()
+        );
+    }
+    let line = named(holders.lines_of(holders.main).first().and_then(|line| line.0).or(failure.line));
+    let smaller = match &failure.projection {
+        Some(projection) if failure.is_limit_known() => {
             let room = failure.usable().saturating_sub(projection.base).0 as f64;
             let needs = projection.needed.saturating_sub(projection.base).0 as f64;
-            format!("a batch at least {} smaller", percent((1.0 - room / needs.max(1.0)).max(0.01)))
+            format!(
+                "a batch or sequence at least {} smaller",
+                percent((1.0 - room / needs.max(1.0)).max(0.01))
+            )
         }
-        None if failure.short() == Bytes::ZERO => "a smaller batch".to_owned(),
-        None => format!("a batch that needs at least {} less", failure.short()),
+        _ => "a smaller batch or a shorter sequence".to_owned(),
     };
-    match category {
-        Category::Activation | Category::Temporary | Category::Input => {
-            let trains = outline.device.backward.next_after(0).is_some();
-            if trains {
-                format!("{smaller} at {line}; or activation checkpointing or autocast there")
-            } else {
-                format!("run {line} under `torch.inference_mode()`, or with {smaller}")
-            }
-        }
-        Category::Optimizer | Category::Gradient | Category::Parameter => format!(
-            "the model itself is too large here: parameters, gradients and optimizer state need {}. Use bf16 parameters, an \
-             optimizer with less state, or shard them (FSDP); a smaller batch does not help",
-            holders.categories[..3].iter().copied().sum::<Bytes>()
-        ),
-        Category::Workspace => {
+    match holders.main {
+        Category::Workspace if !trials(outline).is_empty() => {
             "set `torch.backends.cudnn.benchmark = False`: the workspaces are its trials".to_owned()
         }
         Category::Unknown if failure.allocated == Bytes::ZERO => {
             format!("ask for less: {} is more than there is, with nothing else allocated", failure.asked)
         }
         Category::Unknown => format!("{line} holds the most: keep less of it, or for a shorter time"),
+        _ if outline.device.backward.next_after(0).is_some() => {
+            format!("{smaller} at {line}; or activation checkpointing or autocast there")
+        }
+        _ => format!("{smaller} at {line}; and `torch.inference_mode()` there if grad mode is on"),
     }
 }
 
-fn evidence(outline: &Outline<'_>, failure: &Failure, holders: &Holders) -> Vec<(&'static str, Value)> {
+fn evidence(failure: &Failure, holders: &Holders) -> Vec<(&'static str, Value)> {
     let mut lines: Vec<(&(Category, Option<FrameId>), &(Bytes, u64))> = holders.lines.iter().collect();
     lines.sort_by_key(|&(&(category, frame), &(bytes, _))| (std::cmp::Reverse(bytes), category, frame));
     let held =
         Category::ALL.iter().map(|&of| (of.name(), Value::Bytes(holders.categories[of as usize]))).collect();
+    let lines = lines.iter().take(8).map(|&(&(category, frame), &(bytes, count))| {
+        let mut record = vec![
+            ("category", Value::Text(category.name().to_owned())),
+            ("bytes", Value::Bytes(bytes)),
+            ("count", Value::Count(count)),
+        ];
+        record.extend(frame.map(|frame| ("site", Value::Site(frame))));
+        Value::Record(record)
+    });
+    let limited_by = if failure.is_limited() { "memory limit" } else { "device" };
     let mut evidence = vec![
         ("event", Value::Count(failure.event as u64)),
         ("requested", Value::Bytes(failure.asked)),
@@ -413,33 +302,14 @@ fn evidence(outline: &Outline<'_>, failure: &Failure, holders: &Holders) -> Vec<
         ("largest_free_piece", Value::Bytes(failure.free.largest)),
         ("largest_request_that_fits", Value::Bytes(failure.largest_that_fits())),
         ("short_by_at_least", Value::Bytes(failure.short())),
-        (
-            "limited_by",
-            Value::Text(if failure.is_limited() { "memory limit".to_owned() } else { "device".to_owned() }),
-        ),
+        ("limited_by", Value::Text(limited_by.to_owned())),
         ("usable_at_least", Value::Bytes(failure.usable())),
+        ("usable_at_most", Value::Bytes(failure.usable_at_most())),
         ("held", Value::Record(held)),
-        (
-            "lines",
-            Value::List(
-                lines
-                    .iter()
-                    .take(8)
-                    .map(|&(&(category, frame), &(bytes, count))| {
-                        let mut record = vec![
-                            ("category", Value::Text(category.name().to_owned())),
-                            ("bytes", Value::Bytes(bytes)),
-                            ("count", Value::Count(count)),
-                        ];
-                        record.extend(frame.map(|frame| ("site", Value::Site(frame))));
-                        Value::Record(record)
-                    })
-                    .collect(),
-            ),
-        ),
+        ("lines", Value::List(lines.collect())),
     ];
     evidence.extend(failure.line.map(|frame| ("failed_at", Value::Site(frame))));
-    if let Some(projection) = projection(outline, failure) {
+    if let Some(projection) = &failure.projection {
         evidence.push(("step_would_need", Value::Bytes(projection.needed)));
         evidence.push(("times_the_step_before", Value::Ratio(projection.times)));
     }

@@ -8,10 +8,8 @@ use snapshot::{FrameId, Snapshot, StackId};
 pub(crate) struct Role {
     /// Inside an optimizer, and not in a closure that it calls.
     pub(crate) optimizer: bool,
-    /// Anywhere below an optimizer's `step()`, closures included.
-    pub(crate) in_step: bool,
-    /// In `zero_grad()`.
-    pub(crate) zero_grad: bool,
+    /// Anywhere below an optimizer, closures included.
+    pub(crate) in_optimizer: bool,
     /// On its way into `backward()`; what happens inside has no Python stack.
     pub(crate) backward: bool,
     /// Inside a `torch.nn` module or function.
@@ -47,8 +45,7 @@ impl Roles {
                 for &id in snapshot.stacks.frames(StackId(stack)) {
                     let frame = frames[id.0 as usize];
                     role.optimizer |= frame.optimizer && !inside_users;
-                    role.in_step |= frame.optimizer;
-                    role.zero_grad |= frame.zero_grad;
+                    role.in_optimizer |= frame.optimizer;
                     role.backward |= frame.backward;
                     role.module |= frame.module;
                     role.placing |= frame.placing;
@@ -83,10 +80,8 @@ fn of_frame(file: &str, function: &str) -> Role {
     let is_torch = file.contains("/torch/");
     let is_module = file.contains("/torch/nn/");
     Role {
-        optimizer: function != "zero_grad"
-            && (file.contains("/optim/") || matches!(name, "optimizer.py" | "optimization.py")),
-        in_step: false,
-        zero_grad: function == "zero_grad",
+        optimizer: is_optimizer(&file, name, function),
+        in_optimizer: false,
         backward: is_torch
             && (function == "_engine_run_backward"
                 || matches!(function, "backward" | "grad")
@@ -98,4 +93,14 @@ fn of_frame(file: &str, function: &str) -> Role {
         capture: is_torch && name == "graphs.py",
         without_python: false,
     }
+}
+
+/// Code of an installed optimizer, or the parts of a user's own one that make state.
+fn is_optimizer(file: &str, name: &str, function: &str) -> bool {
+    let is_installed = file.contains("/torch/optim/")
+        || ((file.contains("-packages/") || file.contains("/deepspeed/"))
+            && (file.contains("/optim") || matches!(name, "optimizer.py" | "optimization.py")));
+    let is_named = file.contains("/optim/") || matches!(name, "optimizer.py" | "optimizers.py" | "optim.py");
+    let makes_state = matches!(function, "step" | "_step" | "_init_group" | "_init_state");
+    function != "zero_grad" && (is_installed || is_named && makes_state)
 }

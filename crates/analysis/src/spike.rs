@@ -79,6 +79,8 @@ struct Spike {
 struct Difference {
     lines: Vec<(Option<FrameId>, Bytes, u64)>,
     workspace: Bytes,
+    /// Whether a usual step runs the first of these lines too.
+    is_usual_line: bool,
 }
 
 fn difference(outline: &Outline<'_>, peak: usize, usual: usize) -> Difference {
@@ -86,9 +88,12 @@ fn difference(outline: &Outline<'_>, peak: usize, usual: usize) -> Difference {
     // Bytes at the peak and in the usual step, and blocks at the peak.
     let mut lines: FxHashMap<Option<FrameId>, (Bytes, Bytes, u64)> = FxHashMap::default();
     let mut workspace = (Bytes::ZERO, Bytes::ZERO);
-    for (row, life) in history.lives.iter().enumerate() {
+    // What leaks leave behind is not the spike's.
+    let leaked: FxHashSet<u32> =
+        outline.piles.piles.iter().flat_map(|pile| pile.lives.iter().copied()).collect();
+    for (row, life) in history.lives[..history.first_born_from(peak.max(usual))].iter().enumerate() {
         let (then, otherwise) = (life.is_allocated_at(peak), life.is_allocated_at(usual));
-        if then == otherwise {
+        if then == otherwise || leaked.contains(&(row as u32)) {
             continue;
         }
         let line = lines.entry(outline.frame_of_life(row)).or_default();
@@ -103,27 +108,33 @@ fn difference(outline: &Outline<'_>, peak: usize, usual: usize) -> Difference {
             workspace.1 += scratch;
         }
     }
+    let in_usual_step = |frame: Option<FrameId>| {
+        let begin = outline.device.steps.bounds.partition_point(|&bound| bound < usual).saturating_sub(1);
+        let from = history.first_born_from(outline.device.steps.bounds.get(begin).copied().unwrap_or(0));
+        (from..history.first_born_from(usual)).any(|row| outline.frame_of_life(row) == frame)
+    };
     let mut lines: Vec<(Option<FrameId>, Bytes, u64)> = lines
         .into_iter()
         .map(|(frame, (then, otherwise, count))| (frame, then.saturating_sub(otherwise), count))
         .filter(|(_, bytes, _)| *bytes > Bytes::ZERO)
         .collect();
     lines.sort_by_key(|&(frame, bytes, _)| (std::cmp::Reverse(bytes), frame));
-    Difference { lines, workspace: workspace.0.saturating_sub(workspace.1) }
+    let is_usual_line = lines.first().is_some_and(|line| in_usual_step(line.0));
+    Difference { lines, workspace: workspace.0.saturating_sub(workspace.1), is_usual_line }
 }
 
 fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Finding {
     let snapshot = outline.device.snapshot;
     let count = outline.device.steps.count();
     let severity = match spike.times {
-        times if times >= HIGH_TIMES => Severity::High,
+        times if times >= HIGH_TIMES && !spike.steps.is_empty() => Severity::High,
         times if times >= MEDIUM_TIMES => Severity::Medium,
         _ => Severity::Low,
     };
-    let when = match (spike.steps.len(), spike.in_setup) {
-        (0, _) => "before the first step".to_owned(),
-        (1, _) => format!("in 1 of {count} steps, step {}", spike.steps[0] + 1),
-        (some, _) => format!("in {some} of {count} steps"),
+    let when = match spike.steps.as_slice() {
+        [] => "before the first step".to_owned(),
+        [step] => format!("in 1 of {count} steps, step {}", step + 1),
+        some => format!("in {} of {count} steps", some.len()),
     };
     let mut finding = Finding::new(
         Kind::Spike,
@@ -148,6 +159,7 @@ fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Findi
         })
         .collect();
     finding.details.push(format!("what a usual step does not have comes from {}", listed(&named)));
+    finding.details.extend(caller(outline, &spike, finding.site));
     let lasts = duration(outline, &spike);
     let lasts_us = outline.elapsed_us(lasts.start, lasts.end);
     finding.details.push(format!(
@@ -157,7 +169,7 @@ fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Findi
         spike.usual,
         percent(spike.extra.0 as f64 / spike.peak.bytes.0.max(1) as f64)
     ));
-    finding.fix = fix(outline, &spike, finding.site);
+    finding.fix = fix(outline, &spike, &difference, finding.site);
     finding.evidence = vec![
         ("event", Value::Count(spike.peak.position.saturating_sub(1) as u64)),
         ("peak", Value::Bytes(spike.peak.bytes)),
@@ -218,35 +230,38 @@ fn duration(outline: &Outline<'_>, spike: &Spike) -> Range<usize> {
     begin..end
 }
 
+/// Where the user's own code enters the calls that lead to the spike, if that is another line.
+fn caller(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> Option<String> {
+    let device = outline.device;
+    let at_site =
+        device.history.allocated_at(spike.peak.position).filter(|life| outline.frame_of(life.stack) == site);
+    let largest = at_site.max_by_key(|life| life.size)?;
+    let frames = device.snapshot.stacks.frames(largest.stack);
+    let outermost = frames.iter().rev().copied().find(|&frame| device.sites.is_user(frame))?;
+    (Some(outermost) != site).then(|| format!("it is called from {}", place(device.snapshot, outermost)))
+}
+
 /// Advice that fits what the spike is made of.
-fn fix(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> String {
+fn fix(outline: &Outline<'_>, spike: &Spike, difference: &Difference, site: Option<FrameId>) -> String {
     let line = site.map_or("the lines above".to_owned(), |frame| place(outline.device.snapshot, frame));
-    if spike.steps.is_empty() {
-        return format!(
-            "{line} runs once: do it with less at a time, under `torch.inference_mode()`, or on the CPU"
-        );
-    }
-    let history = &outline.device.history;
-    let has_backward = |from: usize| {
-        outline.device.backward.next_after(from).is_some_and(|at| at < from + 1 + history.len() / 50)
-    };
-    let trains = spike.steps.first().map(|&step| outline.device.steps.events(step)).is_some_and(|events| {
-        has_backward(spike.peak.position.max(events.start)) && !is_outside_training(outline, spike)
-    });
-    if is_copy(outline, spike, site) {
-        return format!(
-            "{line} copies the model or its optimizer on the GPU: copy it to the CPU (`.cpu()`) instead"
-        );
-    }
-    if trains {
-        format!(
-            "{line} gets a larger input in these steps: limit its length or its batch, or split it into micro-batches"
-        )
-    } else {
-        format!(
-            "{line} does not train: run it under `torch.inference_mode()` and in smaller pieces, and reduce results \
-             (argmax, sum, `.cpu()`) before the next piece"
-        )
+    match () {
+        () if is_copy(outline, spike, site) => {
+            format!(
+                "{line} copies the model or its optimizer on the GPU: copy it to the CPU (`.cpu()`) instead"
+            )
+        }
+        () if spike.steps.is_empty() => format!(
+            "it happens once, before the loop: give {line} less at a time, and use `torch.inference_mode()` there if it needs no \
+             gradients"
+        ),
+        () if difference.is_usual_line => format!(
+            "{line} runs in every step and holds more in these, as with a longer or larger batch: limit its length or size, or \
+             split it into micro-batches"
+        ),
+        () => format!(
+            "{line} runs in these steps alone: do it in smaller pieces, reduce results (argmax, sum, `.cpu()`) before the next \
+             piece, and use `torch.inference_mode()` there if grad mode is on"
+        ),
     }
 }
 
@@ -267,19 +282,4 @@ fn is_copy(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> bool 
     let all: Bytes = added.iter().copied().sum();
     let alike: Bytes = added.iter().copied().filter(|size| sizes.contains(size)).sum();
     added.len() > 2 && share(alike, all) > MOSTLY
-}
-
-/// Whether what makes the spike is gone before `backward()` begins: evaluation, a metric, a copy.
-fn is_outside_training(outline: &Outline<'_>, spike: &Spike) -> bool {
-    let Some(begins) = outline.device.backward.next_after(spike.peak.position) else { return true };
-    let (mut gone, mut all) = (Bytes::ZERO, Bytes::ZERO);
-    for life in outline.device.history.allocated_at(spike.peak.position) {
-        if life.born().is_some_and(|born| born + outline.device.history.len() / 4 > spike.peak.position) {
-            all += life.size;
-            if life.freed().is_some_and(|freed| freed < begins) {
-                gone += life.size;
-            }
-        }
-    }
-    gone > all.saturating_sub(gone)
 }

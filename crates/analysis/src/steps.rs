@@ -124,14 +124,18 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles) -> Steps {
     } else {
         (optimizer_runs(order, roles), Source::Inferred)
     };
-    let by_loop = |starts: Vec<usize>, confidence| {
-        Steps::beginning_at(loops.split_long(starts), end, Source::Inferred, confidence)
+    let by_loop = |starts: Vec<usize>, source, confidence| {
+        Steps::beginning_at(loops.split_long(starts), end, source, confidence)
     };
     if optimizer.len() < FEWEST {
-        return by_loop(found, Confidence::Medium);
+        return by_loop(found, Source::Inferred, Confidence::Medium);
     }
     match compare(&loops, &found, &optimizer) {
-        Better::Loop => by_loop(found, Confidence::High),
+        Better::Loop => {
+            // Where every iteration has its mark, the marks have told the steps and the loop only says where they begin.
+            let source = if found.len() == optimizer.len() { source } else { Source::Inferred };
+            by_loop(found, source, Confidence::High)
+        }
         Better::Optimizer => {
             // A step ends with its optimizer step; what comes before the loop is not part of the first one.
             let first = optimizer[0];
@@ -189,7 +193,7 @@ fn optimizer_runs(order: &Order<'_>, roles: &Roles) -> Vec<usize> {
     let mut last = None;
     for (event, stack) in order.allocations(0..order.len()) {
         let role = roles.of(stack);
-        if role.in_step {
+        if role.in_optimizer {
             last = Some(event);
         } else if !role.without_python
             && let Some(event) = last.take()
@@ -233,9 +237,8 @@ fn compare(loops: &Loops<'_>, found: &[usize], optimizer: &[usize]) -> Better {
     };
     let loops_in: Vec<usize> = optimizer.windows(2).map(|pair| within(found, pair[0], pair[1])).collect();
     let typical = median(&loops_in);
-    if typical == 1 && share(&|count| count <= 1) > 0.9 {
-        // The optimizer's marks say as much wherever none is missing.
-        return if found.len() > optimizer.len() { Better::Loop } else { Better::Optimizer };
+    if typical == 1 && share(&|count| count <= 1) > 0.9 && found.len() >= optimizer.len() {
+        return Better::Loop;
     }
     let in_turn = share(&|count| (1..=8).contains(&count)) > 0.9 && share(&|count| count > 1) > 0.3;
     if in_turn && loops.differ(optimizer) {

@@ -9,8 +9,8 @@ use snapshot::Bytes;
 /// Share of the peak from which on it is worth a word.
 const LEAST_SHARE: f64 = 0.2;
 const MEDIUM_SHARE: f64 = 0.4;
-/// One for the thread that calls, one for that of `backward()`.
-const USUAL: u64 = 2;
+/// One for the thread that calls and one for that of `backward()`, each for cuBLAS and its newer interface.
+const USUAL: u64 = 4;
 const LEAST_BYTES: Bytes = Bytes(48 << 20);
 
 /// The finding, if libraries hold a good part of the peak.
@@ -82,10 +82,11 @@ pub(crate) fn workspace(outline: &Outline<'_>) -> Option<Finding> {
     } else {
         finding.details.push(format!(
             "{} stay for good: cuBLAS keeps one for every thread and stream that multiplies matrices",
-            counted(count, "workspace")
+            counted(kept, "workspace")
         ));
-        finding.fix = "multiply on fewer streams, or set `CUBLAS_WORKSPACE_CONFIG=:4096:2` to make each workspace smaller"
-            .to_owned();
+        finding.fix =
+            "multiply on fewer streams, or set `CUBLAS_WORKSPACE_CONFIG=:16:8`: 128 KiB each, at some cost in speed"
+                .to_owned();
     }
     if in_backward {
         finding

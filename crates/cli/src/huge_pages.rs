@@ -17,12 +17,13 @@ const HUGE_PAGE: usize = 2 << 20;
 /// From half a huge page on, a table is likely to grow into a whole one.
 const LARGE: usize = HUGE_PAGE / 2;
 
-/// The layout that an allocation really has: large ones begin on a huge page.
+/// The layout that an allocation really has: large ones begin on a huge page and end with one, since the rest of a page
+/// would come in small ones.
 fn placed(layout: Layout) -> Layout {
     if layout.size() < LARGE {
         return layout;
     }
-    layout.align_to(HUGE_PAGE).unwrap_or(layout)
+    layout.align_to(HUGE_PAGE).map_or(layout, |layout| layout.pad_to_align())
 }
 
 /// Asks for huge pages. It is a wish: where it is not granted, nothing changes.
@@ -32,7 +33,7 @@ fn ask(start: *mut u8, layout: Layout) {
         // SAFETY: the range was just allocated, begins on a page boundary (`placed`) and lies within the allocation;
         // the advice changes how it is backed, never what it holds.
         unsafe {
-            libc::madvise(start.cast(), layout.size(), libc::MADV_HUGEPAGE);
+            libc::madvise(start.cast(), placed(layout).size(), libc::MADV_HUGEPAGE);
         }
     }
     #[cfg(not(target_os = "linux"))]
@@ -40,7 +41,7 @@ fn ask(start: *mut u8, layout: Layout) {
 }
 
 // SAFETY: every call is passed on to `System`, with `placed(layout)` in place of the layout. `placed` depends on the
-// layout alone and only ever raises the alignment, so an allocation is freed with the layout that it was made with.
+// layout alone and only ever raises alignment and size, so an allocation is freed with the layout that it was made with.
 unsafe impl GlobalAlloc for HugePages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise about the layout holds for one of the same size.

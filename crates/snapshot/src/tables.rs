@@ -257,6 +257,12 @@ impl Events {
         }
     }
 
+    /// The stack of row `row`.
+    #[inline]
+    pub fn stack(&self, row: usize) -> StackId {
+        self.rows.stack[row]
+    }
+
     /// The events of `rows`, in order.
     pub fn iter(&self, rows: Range<usize>) -> impl ExactSizeIterator<Item = Event> {
         let Rows { action, addr, size, time_us, stack, context } = &self.rows;

@@ -202,16 +202,22 @@ impl History {
 
     /// Whether a block's free had to wait for another stream, so that its memory stayed in use for a while. An ordinary
     /// free is requested and completed by one call; a deferred one is completed by a later call, with its own stack.
+    #[inline]
     pub fn is_deferred(&self, snapshot: &Snapshot, life: &Life) -> bool {
         if life.freed >= BEFORE || life.freed == life.completed {
             return false;
         }
-        let stack = |event: u32| snapshot.events.get(self.rows.start + event as usize).stack;
+        let stack = |event: u32| snapshot.events.stack(self.rows.start + event as usize);
         life.completed != life.freed + 1 || stack(life.freed) != stack(life.completed)
+    }
+
+    /// The row of `lives` of the first block that was allocated by this event or a later one.
+    pub fn first_born_from(&self, event: usize) -> usize {
+        self.lives.partition_point(|life| life.has_begun(event))
     }
 
     /// The blocks that the program holds once `position` events have happened.
     pub fn allocated_at(&self, position: usize) -> impl Iterator<Item = &Life> {
-        self.lives.iter().filter(move |life| life.is_allocated_at(position))
+        self.lives[..self.first_born_from(position)].iter().filter(move |life| life.is_allocated_at(position))
     }
 }
