@@ -41,6 +41,11 @@ pub enum Moment {
 
 /// Every device that holds memory or recorded events.
 pub fn devices(snapshot: &Snapshot) -> Vec<Device<'_>> {
+    devices_with_marks(snapshot, &[])
+}
+
+/// The same, with the times (microseconds since the Unix epoch) at which a recorder saw steps end.
+pub fn devices_with_marks<'a>(snapshot: &'a Snapshot, marks_us: &[i64]) -> Vec<Device<'a>> {
     snapshot
         .devices()
         .into_iter()
@@ -52,7 +57,7 @@ pub fn devices(snapshot: &Snapshot) -> Vec<Device<'_>> {
                 || History::new(snapshot, device),
                 || {
                     let roles = Roles::new(snapshot, &sites);
-                    let steps = steps(&order, &sites, &roles);
+                    let steps = steps(&order, &sites, &roles, marks_us);
                     let backward = Backward::new(&order, &roles, &sites);
                     (roles, steps, backward)
                 },
@@ -81,20 +86,6 @@ impl Device<'_> {
                 .actions(self.history.rows.clone())
                 .rposition(|(action, _)| action == Action::Oom)
                 .map(|event| event + 1),
-        }
-    }
-
-    /// The counters once `position` events have happened.
-    pub fn counters_at(&self, position: usize) -> Counters {
-        let history = &self.history;
-        match position {
-            _ if position == history.len() => history.end,
-            _ if position == history.allocated_peak.position => history.allocated_peak.counters,
-            _ => {
-                let mut cursor = history.cursor(self.snapshot);
-                cursor.seek(position);
-                cursor.total()
-            }
         }
     }
 }

@@ -30,12 +30,8 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
     let growing = growing.unwrap_or(history.reserved_peak.event());
     let regions = layout(history, &outline.course, growing);
     let free = free(history, &regions);
-    // Never in use at the same time: no arrangement of the blocks would have needed it.
     let (reserved, used) = (history.reserved_peak.bytes, outline.active_peak());
-    let idle =
-        history.regions.iter().zip(&history.region_ends).filter(|(region, _)| region.pool != PoolId::DEFAULT);
-    let idle: Bytes = idle.map(|(_, end)| end.reserved.saturating_sub(end.active)).sum();
-    let lost = reserved.saturating_sub(used).saturating_sub(idle.max(free.private));
+    let lost = outline.never_needed();
     let ratio = share(lost, reserved);
     if lost < LEAST_BYTES || ratio < LEAST_SHARE {
         return None;
@@ -84,6 +80,9 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
         () if is_expandable => "sizes that change from step to step leave holes even in expandable segments: pad or \
             bucket the input shapes"
             .to_owned(),
+        () if outline.device.steps.count() == 0 => {
+            "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: free pieces then join into one".to_owned()
+        }
         () => "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: free pieces then join into one; or pad or bucket \
             the input shapes, so that blocks of one step fit the next"
             .to_owned(),
@@ -125,6 +124,21 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
         ("threshold", Value::Ratio(LEAST_SHARE)),
     ];
     Some(finding)
+}
+
+impl Outline<'_> {
+    /// What was reserved and never in use at one time, private pools aside: no arrangement of the blocks would have needed
+    /// it.
+    pub fn never_needed(&self) -> Bytes {
+        let history = &self.device.history;
+        let private = history
+            .regions
+            .iter()
+            .zip(&history.region_ends)
+            .filter(|(region, _)| region.pool != PoolId::DEFAULT);
+        let idle: Bytes = private.map(|(_, end)| end.reserved.saturating_sub(end.active)).sum();
+        history.reserved_peak.bytes.saturating_sub(self.active_peak()).saturating_sub(idle)
+    }
 }
 
 /// The event that reserved the last large piece of what is reserved at the peak.

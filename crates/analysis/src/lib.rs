@@ -34,7 +34,7 @@ mod workspace;
 
 pub use categories::{ByCategory, Categories, Category};
 pub use course::{Course, High, SegmentEvent};
-pub use device::{Device, Moment, Pool, devices};
+pub use device::{Device, Moment, Pool, devices, devices_with_marks};
 pub use explain::{Outline, findings};
 pub use finding::{Cause, Finding, Kind, Severity, Value};
 pub use live::{Group, Key, Live, Origin, Rest};

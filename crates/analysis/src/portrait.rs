@@ -82,8 +82,8 @@ pub struct Portrait {
     pub name: String,
     /// Device ordinal.
     pub device: u32,
-    /// Whether the history is complete.
-    pub complete: bool,
+    /// Allocator settings, empty for PyTorch's defaults.
+    pub settings: String,
     /// How many steps were found.
     pub steps: usize,
     /// Allocated bytes: highest, and at the end.
@@ -106,7 +106,7 @@ impl Portrait {
         Portrait {
             name: name.to_owned(),
             device: 0,
-            complete: true,
+            settings: String::new(),
             steps: 0,
             allocated: (Bytes::ZERO, Bytes::ZERO),
             reserved: (Bytes::ZERO, Bytes::ZERO),
@@ -142,7 +142,7 @@ impl Portrait {
         Portrait {
             name: name.to_owned(),
             device: history.device,
-            complete: history.complete,
+            settings: snapshot.settings.conf.clone(),
             steps: outline.device.steps.count(),
             allocated: (history.allocated_peak.bytes, history.end.allocated),
             reserved: (history.reserved_peak.bytes, history.end.reserved),

@@ -108,16 +108,23 @@ impl Steps {
     }
 }
 
-/// Finds the steps of one device's history.
-pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles) -> Steps {
+/// Finds the steps of one device's history. `marks_us` are the times at which a recorder saw steps end.
+pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, marks_us: &[i64]) -> Steps {
     let end = order.len();
+    let mut marks: Vec<usize> =
+        marks_us.iter().map(|&time| position_at(order, time)).filter(|&at| at > 0).collect();
+    marks.sort_unstable();
+    marks.dedup();
+    let loops = Loops::new(order, sites);
+    let found = loops.find(0..end);
+    if marks.len() >= FEWEST {
+        return ended_at(order, roles, &loops, &found, marks, Source::Recorded);
+    }
     let profiler = annotated(order, "ProfilerStep#", true);
     let by_profiler = Steps::beginning_at(profiler, end, Source::Annotated, Confidence::High);
     if by_profiler.count() > 0 {
         return by_profiler;
     }
-    let loops = Loops::new(order, sites);
-    let found = loops.find(0..end);
     let annotated = annotated(order, "Optimizer.step#", false);
     let (optimizer, source) = if annotated.len() >= FEWEST {
         (annotated, Source::Annotated)
@@ -136,25 +143,34 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles) -> Steps {
             let source = if found.len() == optimizer.len() { source } else { Source::Inferred };
             by_loop(found, source, Confidence::High)
         }
-        Better::Optimizer => {
-            // A step ends with its optimizer step; what comes before the loop is not part of the first one.
-            let first = optimizer[0];
-            let begin = found.first().copied().filter(|&start| start < first);
-            let begin = begin.unwrap_or_else(|| first_forward(order, roles, first));
-            let mut bounds = vec![begin];
-            bounds.extend(optimizer.into_iter().filter(|&bound| bound > begin));
-            let last = bounds[bounds.len() - 1];
-            let mut tail = loops.split_long(bounds);
-            // What follows the last optimizer step is a phase of its own only if it has a loop of its own.
-            if tail.last().is_some_and(|&bound| bound > last) {
-                tail.push(end);
-            }
-            if tail.len() <= FEWEST {
-                return Steps::none();
-            }
-            Steps { bounds: tail, source, confidence: Confidence::High }
-        }
+        Better::Optimizer => ended_at(order, roles, &loops, &found, optimizer, source),
     }
+}
+
+/// Steps from the positions at which they end; what comes before the loop is not part of the first one.
+fn ended_at(
+    order: &Order<'_>,
+    roles: &Roles,
+    loops: &Loops<'_>,
+    found: &[usize],
+    ends: Vec<usize>,
+    source: Source,
+) -> Steps {
+    let first = ends[0];
+    let begin = found.first().copied().filter(|&start| start < first);
+    let begin = begin.unwrap_or_else(|| first_forward(order, roles, first));
+    let mut bounds = vec![begin];
+    bounds.extend(ends.into_iter().filter(|&bound| bound > begin));
+    let last = bounds[bounds.len() - 1];
+    let mut bounds = loops.split_long(bounds);
+    // What follows the last end is a phase of its own only if it has a loop of its own.
+    if bounds.last().is_some_and(|&bound| bound > last) {
+        bounds.push(order.len());
+    }
+    if bounds.len() <= FEWEST {
+        return Steps::none();
+    }
+    Steps { bounds, source, confidence: Confidence::High }
 }
 
 /// Positions of the annotations whose name begins with `prefix`: their starts or their ends.

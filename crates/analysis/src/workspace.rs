@@ -45,7 +45,7 @@ pub(crate) fn workspace(outline: &Outline<'_>) -> Option<Finding> {
     let in_backward = outline.device.roles.of(history.lives[row].stack).without_python;
     let trials = trials(outline).len() as u64;
     let severity = match () {
-        () if (trials > 0 || lasting > passing) && ratio >= MEDIUM_SHARE => Severity::Medium,
+        () if (trials > 0 || kept > USUAL) && ratio >= MEDIUM_SHARE => Severity::Medium,
         () => Severity::Low,
     };
     let mut finding = Finding::new(

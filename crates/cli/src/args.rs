@@ -1,6 +1,6 @@
 //! The arguments of every command, with their help.
 
-use analysis::{Key, Moment, Severity};
+use analysis::{Device, Key, Moment, Severity};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::path::PathBuf;
@@ -73,9 +73,9 @@ pub(crate) struct ReportArgs {
     #[arg(required = true, value_name = "INPUT", help = INPUT_HELP)]
     pub(crate) inputs: Vec<PathBuf>,
 
-    /// Moment to look at: peak, oom, end, or the number of an event
-    #[arg(long, value_name = "MOMENT", default_value = "peak", value_parser = moment)]
-    pub(crate) at: Moment,
+    /// Moment to look at: peak, oom, end, or the number of an event; by default the last OOM, or the peak if there was none
+    #[arg(long, value_name = "MOMENT", value_parser = moment)]
+    pub(crate) at: Option<Moment>,
 
     /// What to group live memory by
     #[arg(long, value_enum, value_name = "KEY", default_value_t = By::Site)]
@@ -96,6 +96,14 @@ pub(crate) struct ReportArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl ReportArgs {
+    /// The moment to look at on one device.
+    pub(crate) fn moment(&self, device: &Device<'_>) -> Moment {
+        let default = if device.position_of(Moment::Oom).is_some() { Moment::Oom } else { Moment::Peak };
+        self.at.unwrap_or(default)
+    }
 }
 
 /// How severe a finding has to be to fail.

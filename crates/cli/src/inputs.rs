@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Input {
     pub(crate) name: String,
     pub(crate) snapshot: Snapshot,
+    /// When steps ended, in microseconds since the Unix epoch: from the step marks of a recording, if it is one.
+    pub(crate) marks_us: Vec<i64>,
 }
 
 /// Finds the files that the arguments stand for: folders give the snapshots in them.
@@ -136,7 +138,27 @@ pub(crate) fn load(path: &Path, terminal: &Terminal) -> anyhow::Result<Input> {
         let (file, length) = open(path).map_err(fail)?;
         snapshot::read_sized(Progress::new(file, length, &name), length).map_err(fail)?
     };
-    Ok(Input { name, snapshot })
+    let marks_us = if is_stdin { Vec::new() } else { marks(path, terminal) };
+    Ok(Input { name, snapshot, marks_us })
+}
+
+/// The step marks that a recording has beside `rank0.pickle`: `rank0.steps.jsonl`, one object with `time_us` per line.
+fn marks(path: &Path, terminal: &Terminal) -> Vec<i64> {
+    let name = plain_name(path);
+    let Some(stem) = name.strip_suffix(".pickle") else { return Vec::new() };
+    let beside = path.with_file_name(format!("{stem}.steps.jsonl"));
+    let Ok(text) = std::fs::read_to_string(&beside) else { return Vec::new() };
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let marks: Option<Vec<i64>> = lines
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).ok()?.get("time_us")?.as_i64())
+        .collect();
+    marks.unwrap_or_else(|| {
+        terminal.say(&format!(
+            "note: the step marks in `{}` cannot be read; steps are inferred",
+            beside.display()
+        ));
+        Vec::new()
+    })
 }
 
 fn open(path: &Path) -> Result<(File, u64), snapshot::Error> {

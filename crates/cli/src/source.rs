@@ -12,7 +12,12 @@ const WIDTH: usize = 72;
 /// the snapshot, so nothing but ordinary Python files is opened.
 pub(crate) fn line(path: &str, line: u32) -> Option<String> {
     let is_python = std::path::Path::new(path).extension().is_some_and(|ending| ending == "py");
-    let about = std::fs::metadata(path).ok().filter(|about| is_python && about.is_file())?;
+    // A path of that form names another machine on some systems.
+    let is_remote = path.starts_with("//") || path.starts_with("\\\\");
+    if !is_python || is_remote {
+        return None;
+    }
+    let about = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     if about.len() > MOST_BYTES || line == 0 {
         return None;
     }
@@ -23,4 +28,25 @@ pub(crate) fn line(path: &str, line: u32) -> Option<String> {
         return Some(text);
     }
     Some(text.chars().take(WIDTH - 1).chain(['…']).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ordinary_python_files_are_opened() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, "import torch\n    loss.backward()\n").expect("written");
+            path.to_str().expect("a path").to_owned()
+        };
+        let script = write("train.py");
+        assert_eq!(line(&script, 2).as_deref(), Some("loss.backward()"));
+        assert_eq!((line(&script, 3), line(&script, 0)), (None, None));
+        assert_eq!(line(&write("notes.txt"), 1), None);
+        assert_eq!(line(&format!("/{script}"), 1), None);
+        assert_eq!(line(folder.path().to_str().expect("a path"), 1), None);
+    }
 }

@@ -79,8 +79,22 @@ fn several_inputs_are_one_report_with_the_skew() {
     assert_eq!(ranks["sites"][0]["site"]["line"], 11);
     let printed = text(&["report", a, b, a]);
     assert!(printed.starts_with("3 ranks · rank 1 peaks at 5.77 GiB"), "{printed}");
-    assert!(printed.contains("why rank 1") && printed.contains("spike_eval_logits.py:11"), "{printed}");
-    assert!(printed.contains("on rank 1"), "{printed}");
+    assert!(printed.contains("spike_eval_logits.py:11") && printed.contains("on rank 1"), "{printed}");
+    // These are two programs.
+    assert!(printed.contains("share no line of code"), "{printed}");
+}
+
+#[test]
+fn the_skew_of_one_program_is_explained_line_by_line() {
+    let (plain, split) = (DEFAULT, "fixtures/whatif/split64/frag_variable_length.pickle.xz");
+    let report = json(&["report", "--json", plain, split])["ranks"].clone();
+    let peaks: Vec<i64> =
+        report["peaks"].as_array().expect("peaks").iter().filter_map(Value::as_i64).collect();
+    let lines = report["sites"].as_array().expect("sites").iter();
+    let sum: i64 =
+        lines.map(|line| line["after"].as_i64().unwrap_or(0) - line["before"].as_i64().unwrap_or(0)).sum();
+    assert_eq!(sum, (peaks[0] - peaks[1]).abs(), "{report}");
+    assert!(text(&["report", plain, split]).starts_with("2 ranks · all peak at about"));
 }
 
 #[test]
@@ -94,4 +108,38 @@ fn fail_on_turns_findings_into_an_exit_code() {
     assert_eq!(code("high", leak), Some(1));
     assert_eq!((code("high", low), code("low", low)), (Some(0), Some(1)));
     assert_eq!(code("low", clean), Some(0));
+}
+
+#[test]
+fn step_marks_of_a_recording_are_used() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pickle = folder.path().join("rank0.pickle");
+    std::fs::write(&pickle, xz(&root().join("fixtures/zoo/leak_cycle.pickle.xz"))).expect("written");
+    let file = pickle.to_str().expect("a path");
+    let steps = |file: &str| json(&["report", "--json", file])["inputs"][0]["devices"][0]["steps"].clone();
+    let inferred = steps(file);
+    assert_eq!((&inferred["source"], &inferred["count"]), (&Value::from("inferred"), &Value::from(25)));
+    // Marks of a recorder that counts otherwise.
+    let begins = json(&["report", "--json", file])["inputs"][0]["devices"][0]["history_begins_us"].as_i64();
+    let marks: String = (1..=5)
+        .map(|mark| {
+            format!(
+                "{{\"step\": {mark}, \"time_us\": {}}}\n",
+                begins.expect("a time") + 281_000 + mark * 3_000
+            )
+        })
+        .collect();
+    std::fs::write(folder.path().join("rank0.steps.jsonl"), marks).expect("written");
+    assert_eq!(steps(file)["source"], "recorded");
+    std::fs::write(folder.path().join("rank0.steps.jsonl"), "nonsense\n").expect("written");
+    let output = oomph(&["report", "--json", file]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("step marks"), "a note says so");
+}
+
+fn xz(path: &Path) -> Vec<u8> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).expect("it is there");
+    liblzma::read::XzDecoder::new(file).read_to_end(&mut bytes).expect("xz");
+    bytes
 }

@@ -7,7 +7,7 @@ use super::report_json::{ChangeReport, place_report};
 use super::report_text::change_line;
 use crate::args::DiffArgs;
 use crate::terminal::{Failure, Style, Terminal};
-use analysis::words::percent;
+use analysis::words::{counted, percent};
 use analysis::{Category, Fate, Portrait, Remark, changes, difference, fates};
 use serde_json::{Value, json};
 use snapshot::Bytes;
@@ -18,10 +18,7 @@ pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<Ex
     let side = |path| report::portraits(std::slice::from_ref(path), terminal);
     let (before, after) = (side(&args.before)?, side(&args.after)?);
     if before.len() != after.len() || before.is_empty() {
-        let count = |side: &[Portrait]| match side.len() {
-            1 => "1 device".to_owned(),
-            many => format!("{many} devices"),
-        };
+        let count = |side: &[Portrait]| counted(side.len() as u64, "device");
         return Err(Failure::new(
             "the two sides cannot be paired",
             Some(format!(
@@ -48,7 +45,12 @@ pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<Ex
         .unwrap_or(0);
     if pairs.len() > 1 {
         for (rank, (a, b)) in pairs.iter().enumerate() {
-            writeln!(terminal.out(), " rank {rank:>3}  peak {}", change(a.allocated.0, b.allocated.0))?;
+            writeln!(
+                terminal.out(),
+                " rank {rank:>3}  {}  peak {}",
+                b.name,
+                change(a.allocated.0, b.allocated.0)
+            )?;
         }
         writeln!(terminal.out(), "\n rank {shown} has the highest peak:")?;
     }
@@ -68,18 +70,31 @@ fn change(before: Bytes, after: Bytes) -> String {
     }
 }
 
+/// How one number has changed, in words; `None` if it has not.
+fn verdict(name: &str, before: Bytes, after: Bytes) -> Option<String> {
+    let by = difference(before, after);
+    let share = by.unsigned_abs() as f64 / before.0.max(after.0).max(1) as f64;
+    let direction = if by < 0 { "lower" } else { "higher" };
+    (share >= 0.005).then(|| format!("the {name} is {} {direction}", Bytes(by.unsigned_abs())))
+}
+
 fn print(a: &Portrait, b: &Portrait, top: usize, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let verdict = {
-        let by = difference(a.allocated.0, b.allocated.0);
-        let share = by.unsigned_abs() as f64 / a.allocated.0.0.max(b.allocated.0.0).max(1) as f64;
-        match () {
-            () if share < 0.005 => "the peak is the same".to_owned(),
-            () if by < 0 => format!("the peak is {} lower", Bytes(by.unsigned_abs())),
-            () => format!("the peak is {} higher", Bytes(by.unsigned_abs())),
-        }
+    let allocated = verdict("peak", a.allocated.0, b.allocated.0);
+    let reserved = verdict("reserved peak", a.reserved.0, b.reserved.0);
+    let headline = match (allocated, reserved) {
+        (None, None) => "the peak is the same".to_owned(),
+        (None, Some(reserved)) => format!("the allocated peak is the same, {reserved}"),
+        (Some(allocated), None) => allocated,
+        (Some(allocated), Some(reserved)) => format!("{allocated}, {reserved}"),
     };
-    let verdict = terminal.paint(Style::Bold, &verdict);
-    writeln!(terminal.out(), "{verdict}\n   from {}\n   to   {}\n", a.name, b.name)?;
+    let headline = terminal.paint(Style::Bold, &headline);
+    writeln!(terminal.out(), "{headline}\n   from {}\n   to   {}\n", a.name, b.name)?;
+    if a.settings != b.settings {
+        let named = |settings: &str| {
+            if settings.is_empty() { "PyTorch's defaults".to_owned() } else { settings.to_owned() }
+        };
+        writeln!(terminal.out(), "   {:<15} {} → {}", "settings", named(&a.settings), named(&b.settings))?;
+    }
     for (name, before, after) in [
         ("peak allocated", a.allocated.0, b.allocated.0),
         ("peak reserved", a.reserved.0, b.reserved.0),
@@ -184,6 +199,7 @@ fn to_json(a: &Portrait, b: &Portrait, top: usize) -> Value {
         "allocated": { "peak": pair(a.allocated.0, b.allocated.0), "end": pair(a.allocated.1, b.allocated.1) },
         "reserved": { "peak": pair(a.reserved.0, b.reserved.0), "end": pair(a.reserved.1, b.reserved.1) },
         "steps": { "before": a.steps, "after": b.steps },
+        "settings": { "before": a.settings, "after": b.settings },
         "categories_at_peak": categories,
         "sites": changes.iter().take(top).map(ChangeReport::from).collect::<Vec<_>>(),
         "more_sites": changes.len().saturating_sub(top),

@@ -3,7 +3,7 @@
 use crate::source;
 use crate::terminal::{Style, Terminal};
 use analysis::words::{grouped, percent, printable};
-use analysis::{Finding, Kind, Outline, Place, Severity};
+use analysis::{Cause, Finding, Kind, Outline, Place, Severity};
 use std::io::Write;
 
 /// Findings that are shown in full; the others get a line each.
@@ -40,7 +40,9 @@ fn in_full(finding: &Finding, line: Option<&Place>, terminal: &mut Terminal) -> 
         let place = terminal.paint(Style::Bold, &line.short());
         let code = source::line(&line.file, line.line).unwrap_or_default();
         let code = if code.is_empty() { code } else { terminal.paint(Style::Cyan, &format!("   {code}")) };
-        writeln!(terminal.out(), "   {place}  {}{code}", printable(&line.function))?;
+        // The summary names the line that asked; this is the one that holds the memory.
+        let role = if finding.kind == Kind::Oom { "most is held by " } else { "" };
+        writeln!(terminal.out(), "   {role}{place}  {}{code}", printable(&line.function))?;
     }
     for detail in &finding.details {
         paragraph("   ", "   ", &sentence(detail), None, terminal)?;
@@ -97,10 +99,10 @@ pub(super) fn nothing_else(
             steps => format!("no leak in {} steps", grouped(steps as u64)),
         });
     }
-    if missing(Kind::Fragmentation) {
-        let (reserved, used) =
-            (outline.device.history.reserved_peak.bytes, outline.device.history.allocated_peak.bytes);
-        let share = reserved.saturating_sub(used).0 as f64 / reserved.0.max(1) as f64;
+    let is_fragmented = findings.iter().any(|finding| finding.cause == Some(Cause::Fragmentation));
+    if missing(Kind::Fragmentation) && !is_fragmented {
+        let reserved = outline.device.history.reserved_peak.bytes;
+        let share = outline.never_needed().0 as f64 / reserved.0.max(1) as f64;
         parts.push(format!("fragmentation {}", percent(share)));
     }
     for (kind, text) in [

@@ -4,7 +4,7 @@ use super::findings_text::{headline, paragraph};
 use super::report_text::{bar, change_line};
 use crate::terminal::{Style, Terminal};
 use analysis::words::{counted, percent, printable};
-use analysis::{Portrait, Remark, Skew};
+use analysis::{Kind, Portrait, Remark, Skew};
 use snapshot::Bytes;
 use std::io::Write;
 
@@ -41,7 +41,15 @@ pub(super) fn print(ranks: &[Portrait], terminal: &mut Terminal) -> anyhow::Resu
     };
     writeln!(terminal.out(), "{title} · {verdict}\n")?;
     table(ranks, &skew, terminal)?;
-    if share >= EVEN {
+    let is_one_job = highest
+        .holdings
+        .iter()
+        .any(|line| line.place.is_some() && middle.holdings.iter().any(|other| other.place == line.place));
+    if !is_one_job {
+        let text = "the highest and the middle one share no line of code: are these the ranks of one job?";
+        writeln!(terminal.out())?;
+        paragraph("   ", "   ", text, Some(Style::Yellow), terminal)?;
+    } else if share >= EVEN {
         reasons(&skew, terminal)?;
     }
     findings(ranks, terminal)?;
@@ -124,7 +132,10 @@ fn findings(ranks: &[Portrait], terminal: &mut Terminal) -> anyhow::Result<()> {
             }
         }
     }
-    merged.sort_by_key(|(remark, _)| (std::cmp::Reverse(remark.severity), std::cmp::Reverse(remark.bytes)));
+    merged.sort_by_key(|(remark, _)| {
+        let first = remark.kind == Kind::Oom;
+        (std::cmp::Reverse((first, remark.severity, remark.bytes)), remark.kind)
+    });
     if merged.is_empty() {
         return Ok(writeln!(terminal.out(), "\n ✓ nothing stands out on any rank")?);
     }
@@ -151,7 +162,7 @@ fn listed_ranks(ranks: &[usize]) -> String {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for &rank in ranks {
         match parts.last_mut() {
-            Some(part) if part.1 + 1 == rank || part.1 == rank => part.1 = rank,
+            Some(part) if part.1 + 1 == rank => part.1 = rank,
             _ => parts.push((rank, rank)),
         }
     }

@@ -1,7 +1,7 @@
 //! `oomph report`: what is wrong, what fills memory, and where it comes from.
 
 use super::{ranks, report_json, report_text, summary};
-use crate::args::ReportArgs;
+use crate::args::{By, ReportArgs};
 use crate::inputs;
 use crate::terminal::{Failure, Terminal};
 use analysis::{Device, Finding, Moment, Outline, Portrait, Severity};
@@ -16,9 +16,11 @@ pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<
     let mut worst: Option<Severity> = None;
     for file in &files {
         let input = inputs::load(file, terminal)?;
-        let devices = analysis::devices(&input.snapshot);
-        for device in &devices {
-            check_moment(args.at, device, &input.name)?;
+        let devices = analysis::devices_with_marks(&input.snapshot, &input.marks_us);
+        if let Some(moment) = args.at.filter(|_| !is_ranks || args.json) {
+            for device in &devices {
+                check_moment(moment, device, &input.name)?;
+            }
         }
         if args.summary && json.is_none() {
             summary::print(&devices, terminal)?;
@@ -31,16 +33,17 @@ pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<
             .map(|finding| finding.severity)
             .max()
             .max(worst);
-        if is_ranks && answers.is_empty() {
-            portraits.push(Portrait::empty(&input.name));
-        } else if is_ranks {
-            portraits.extend(answers.iter().map(|answer| answer.portrait(&input.name)));
+        if is_ranks {
+            portraits.extend(drawn(&input.name, &answers));
         }
         match &mut json {
             Some(document) => document.add(&input.name, &answers, args, &input.snapshot),
             None if !is_ranks => report_text::print(&input, &answers, args, terminal)?,
             None => {}
         }
+    }
+    if is_ranks && !args.json && !args.summary && (args.at.is_some() || args.by != By::Site) {
+        terminal.say("note: --at and --by are for one input; the ranks are compared at their peaks, by line");
     }
     match json {
         Some(document) => document.print(&portraits, terminal)?,
@@ -63,10 +66,14 @@ impl<'a> Answer<'a> {
         let findings = analysis::findings(&outline);
         Answer { outline, findings }
     }
+}
 
-    pub(super) fn portrait(&self, name: &str) -> Portrait {
-        Portrait::new(name, &self.outline, &self.findings)
+/// The portraits of the devices of one input. An empty one has a place among the ranks as well.
+fn drawn(name: &str, answers: &[Answer<'_>]) -> Vec<Portrait> {
+    if answers.is_empty() {
+        return vec![Portrait::empty(name)];
     }
+    answers.iter().map(|answer| Portrait::new(name, &answer.outline, &answer.findings)).collect()
 }
 
 /// The portraits of every device of some inputs; nothing of the snapshots stays in memory.
@@ -74,8 +81,9 @@ pub(super) fn portraits(files: &[PathBuf], terminal: &Terminal) -> anyhow::Resul
     let mut portraits = Vec::new();
     for file in inputs::expand(files)? {
         let input = inputs::load(&file, terminal)?;
-        let devices = analysis::devices(&input.snapshot);
-        portraits.extend(devices.iter().map(|device| Answer::new(device).portrait(&input.name)));
+        let devices = analysis::devices_with_marks(&input.snapshot, &input.marks_us);
+        let answers: Vec<Answer<'_>> = devices.iter().map(Answer::new).collect();
+        portraits.extend(drawn(&input.name, &answers));
     }
     Ok(portraits)
 }

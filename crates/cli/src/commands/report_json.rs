@@ -355,11 +355,12 @@ fn stack_report(snapshot: &Snapshot, stack: StackId) -> Vec<SiteReport> {
 
 fn live(outline: &Outline<'_>, args: &ReportArgs) -> LiveReport {
     let device = outline.device;
-    let position = device.position_of(args.at).unwrap_or(device.history.len());
+    let at = args.moment(device);
+    let position = device.position_of(at).unwrap_or(device.history.len());
     let live = outline.live_at(position, args.by.into());
     let (shown, rest) = live.top(args.top);
     LiveReport {
-        at: match args.at {
+        at: match at {
             Moment::Peak => "peak".to_owned(),
             Moment::Oom => "oom".to_owned(),
             Moment::End => "end".to_owned(),

@@ -150,9 +150,10 @@ pub(super) fn change_line(change: &Change, terminal: &mut Terminal) -> anyhow::R
 
 fn live(outline: &Outline<'_>, args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     let device = outline.device;
-    let Some(position) = device.position_of(args.at) else { return Ok(()) };
+    let at = args.moment(device);
+    let Some(position) = device.position_of(at) else { return Ok(()) };
     let live = outline.live_at(position, args.by.into());
-    let moment = match args.at {
+    let moment = match at {
         Moment::Peak if !device.history.is_empty() => "at the peak".to_owned(),
         Moment::Peak | Moment::End => "at the end".to_owned(),
         Moment::Oom => "at the last OOM".to_owned(),
@@ -295,7 +296,7 @@ fn notes(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
 /// Where to go on from here.
 fn next(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     let other = match (args.by.into(), args.at) {
-        (Key::Site, Moment::Peak) => {
+        (Key::Site, None) => {
             "--by stack for the call stacks · --at end for what is left · --json for every number"
         }
         (Key::Site, _) => "--by stack for the call stacks · --top 30 for more",
