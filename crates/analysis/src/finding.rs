@@ -21,8 +21,6 @@ pub enum Kind {
     PrivatePool,
     /// Scratch memory of cuBLAS and cuDNN.
     Workspace,
-    /// Memory that PyTorch does not know of.
-    Outside,
 }
 
 impl Kind {
@@ -37,7 +35,6 @@ impl Kind {
             Kind::Pending => "pending",
             Kind::PrivatePool => "private_pool",
             Kind::Workspace => "workspace",
-            Kind::Outside => "outside",
         }
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
         lost,
     );
     finding.count = free.pieces;
-    finding.site = pins.first().and_then(|pin| pin.frame).or_else(|| growth.last_line);
+    finding.site = pins.first().and_then(|pin| pin.frame).or(growth.last_line);
     finding.details.extend(request(outline, growing, &free));
     finding.details.extend(parts(&free));
     if !pins.is_empty() {
@@ -233,7 +233,7 @@ fn growth(outline: &Outline<'_>) -> Growth {
     let mut steps: Vec<usize> =
         reserving().filter_map(|event| outline.device.steps.of_event(event.event)).collect();
     steps.dedup();
-    let last_line = reserving().last().and_then(|event| {
+    let last_line = reserving().next_back().and_then(|event| {
         let row = outline.device.history.rows.start + event.event;
         outline.frame_of(outline.device.snapshot.events.get(row).stack)
     });

@@ -48,8 +48,8 @@ impl Nature {
             .sum();
         let is_graph = from_modules as f64 / rises as f64 >= GRAPH_BLOCKS;
         let is_scalar = |pile: &&Pile| pile.bytes() <= SCALAR * pile.lives.len() as u64;
-        let all = |wanted: &dyn Fn(&&Pile) -> bool| cluster.piles.iter().all(|pile| wanted(pile));
-        let any = |wanted: &dyn Fn(&&Pile) -> bool| cluster.piles.iter().any(|pile| wanted(pile));
+        let all = |wanted: &dyn Fn(&&Pile) -> bool| cluster.piles.iter().all(wanted);
+        let any = |wanted: &dyn Fn(&&Pile) -> bool| cluster.piles.iter().any(wanted);
         match () {
             () if all(&|pile| role(pile).optimizer) => Nature::States,
             () if any(&|pile| role(pile).optimizer) => Nature::Parameters,

@@ -277,11 +277,11 @@ fn fix(outline: &Outline<'_>, failure: &Failure, holders: &Holders, leaked: Byte
 }
 
 fn evidence(failure: &Failure, holders: &Holders) -> Vec<(&'static str, Value)> {
-    let mut lines: Vec<(&(Category, Option<FrameId>), &(Bytes, u64))> = holders.lines.iter().collect();
-    lines.sort_by_key(|&(&(category, frame), &(bytes, _))| (std::cmp::Reverse(bytes), category, frame));
+    let mut lines: Vec<_> = holders.lines.iter().map(|(&key, &held)| (key, held)).collect();
+    lines.sort_by_key(|&((category, frame), (bytes, _))| (std::cmp::Reverse(bytes), category, frame));
     let held =
         Category::ALL.iter().map(|&of| (of.name(), Value::Bytes(holders.categories[of as usize]))).collect();
-    let lines = lines.iter().take(8).map(|&(&(category, frame), &(bytes, count))| {
+    let lines = lines.iter().take(8).map(|&((category, frame), (bytes, count))| {
         let mut record = vec![
             ("category", Value::Text(category.name().to_owned())),
             ("bytes", Value::Bytes(bytes)),

@@ -2,6 +2,7 @@
 
 pub(crate) mod diff;
 pub(crate) mod export;
+mod findings_json;
 mod findings_text;
 pub(crate) mod generate;
 mod ranks;

@@ -1,13 +1,14 @@
 //! The JSON of `oomph report --json`: public and versioned. Fields may be added, none renamed.
 
+use super::findings_json::{FindingReport, finding_report};
 use super::report::Answer;
 use crate::args::ReportArgs;
 use crate::terminal::Terminal;
 use analysis::{
-    ByCategory, Category, Change, Device, Finding, Group, Key, Moment, Origin, Outline, Place, Portrait, Site,
+    ByCategory, Category, Change, Device, Group, Key, Moment, Origin, Outline, Place, Portrait, Site,
 };
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use snapshot::{Counters, FrameId, Metric, PoolClass, Snapshot, StackId};
 use std::io::Write;
 
@@ -114,26 +115,6 @@ struct StepsReport {
     confidence: &'static str,
     /// The event with which each step begins, and the end of the last.
     bounds: Vec<usize>,
-}
-
-#[derive(Serialize)]
-struct FindingReport {
-    kind: &'static str,
-    severity: &'static str,
-    severity_reason: String,
-    summary: String,
-    bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bytes_per_step: Option<u64>,
-    count: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    site: Option<SiteReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cause: Option<&'static str>,
-    details: Vec<String>,
-    evidence: Map<String, Value>,
-    fix: String,
-    caveats: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -313,43 +294,7 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
     }
 }
 
-fn finding_report(snapshot: &Snapshot, finding: &Finding) -> FindingReport {
-    FindingReport {
-        kind: finding.kind.name(),
-        severity: finding.severity.name(),
-        severity_reason: finding.reason.clone(),
-        summary: finding.summary.clone(),
-        bytes: finding.bytes.0,
-        bytes_per_step: finding.bytes_per_step.map(|bytes| bytes.0),
-        count: finding.count,
-        site: finding.site.map(|frame| site_report(snapshot, frame)),
-        cause: finding.cause.map(|cause| cause.name()),
-        details: finding.details.clone(),
-        evidence: record(snapshot, &finding.evidence),
-        fix: finding.fix.clone(),
-        caveats: finding.caveats.clone(),
-    }
-}
-
-fn record(snapshot: &Snapshot, values: &[(&'static str, analysis::Value)]) -> Map<String, Value> {
-    values.iter().map(|(name, value)| ((*name).to_owned(), evidence(snapshot, value))).collect()
-}
-
-fn evidence(snapshot: &Snapshot, value: &analysis::Value) -> Value {
-    match value {
-        analysis::Value::Bytes(bytes) => bytes.0.into(),
-        analysis::Value::Count(count) => (*count).into(),
-        analysis::Value::Ratio(ratio) => json!((ratio * 1e4).round() / 1e4),
-        analysis::Value::Text(text) => text.clone().into(),
-        analysis::Value::Flag(flag) => (*flag).into(),
-        analysis::Value::Site(frame) => json!(site_report(snapshot, *frame)),
-        analysis::Value::Stack(stack) => json!(stack_report(snapshot, *stack)),
-        analysis::Value::List(values) => values.iter().map(|value| evidence(snapshot, value)).collect(),
-        analysis::Value::Record(values) => record(snapshot, values).into(),
-    }
-}
-
-fn stack_report(snapshot: &Snapshot, stack: StackId) -> Vec<SiteReport> {
+pub(super) fn stack_report(snapshot: &Snapshot, stack: StackId) -> Vec<SiteReport> {
     snapshot.stacks.frames(stack).iter().map(|&frame| site_report(snapshot, frame)).collect()
 }
 
@@ -412,7 +357,7 @@ fn group_report(snapshot: &Snapshot, group: &Group) -> GroupReport {
     report
 }
 
-fn site_report(snapshot: &Snapshot, frame: FrameId) -> SiteReport {
+pub(super) fn site_report(snapshot: &Snapshot, frame: FrameId) -> SiteReport {
     place_report(&Place::of(snapshot, frame))
 }
 

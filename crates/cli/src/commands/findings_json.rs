@@ -1,0 +1,64 @@
+//! Findings in the JSON of `oomph report --json`.
+
+use super::report_json::{SiteReport, site_report, stack_report};
+use analysis::Finding;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use snapshot::Snapshot;
+
+#[derive(Serialize)]
+pub(super) struct FindingReport {
+    kind: &'static str,
+    severity: &'static str,
+    severity_reason: String,
+    summary: String,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_per_step: Option<u64>,
+    count: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<SiteReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
+    details: Vec<String>,
+    evidence: Map<String, Value>,
+    fix: String,
+    caveats: Vec<String>,
+}
+
+/// One finding.
+pub(super) fn finding_report(snapshot: &Snapshot, finding: &Finding) -> FindingReport {
+    FindingReport {
+        kind: finding.kind.name(),
+        severity: finding.severity.name(),
+        severity_reason: finding.reason.clone(),
+        summary: finding.summary.clone(),
+        bytes: finding.bytes.0,
+        bytes_per_step: finding.bytes_per_step.map(|bytes| bytes.0),
+        count: finding.count,
+        site: finding.site.map(|frame| site_report(snapshot, frame)),
+        cause: finding.cause.map(|cause| cause.name()),
+        details: finding.details.clone(),
+        evidence: record(snapshot, &finding.evidence),
+        fix: finding.fix.clone(),
+        caveats: finding.caveats.clone(),
+    }
+}
+
+fn record(snapshot: &Snapshot, values: &[(&'static str, analysis::Value)]) -> Map<String, Value> {
+    values.iter().map(|(name, value)| ((*name).to_owned(), evidence(snapshot, value))).collect()
+}
+
+fn evidence(snapshot: &Snapshot, value: &analysis::Value) -> Value {
+    match value {
+        analysis::Value::Bytes(bytes) => bytes.0.into(),
+        analysis::Value::Count(count) => (*count).into(),
+        analysis::Value::Ratio(ratio) => json!((ratio * 1e4).round() / 1e4),
+        analysis::Value::Text(text) => text.clone().into(),
+        analysis::Value::Flag(flag) => (*flag).into(),
+        analysis::Value::Site(frame) => json!(site_report(snapshot, *frame)),
+        analysis::Value::Stack(stack) => json!(stack_report(snapshot, *stack)),
+        analysis::Value::List(values) => values.iter().map(|value| evidence(snapshot, value)).collect(),
+        analysis::Value::Record(values) => record(snapshot, values).into(),
+    }
+}
