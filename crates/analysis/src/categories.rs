@@ -167,7 +167,23 @@ struct Sizes {
     gradients: FxHashMap<u64, u64>,
     /// What the optimizer keeps.
     states: FxHashSet<u64>,
-    has_convolutions: bool,
+}
+
+/// Steps at the beginning and at the end that show every size: all steps make the same gradients, but for those of
+/// parameters that are trained later or no longer.
+const FIRST_STEPS: usize = 16;
+const LAST_STEPS: usize = 4;
+
+/// The blocks of these steps, and of what comes before them.
+fn telling<'a>(history: &'a History, steps: &Steps) -> impl Iterator<Item = &'a Life> {
+    let count = steps.count();
+    let (first, last) = if count > FIRST_STEPS + LAST_STEPS {
+        let bound = |step: usize| history.first_born_from(steps.bounds[step]);
+        (bound(FIRST_STEPS), bound(count - LAST_STEPS))
+    } else {
+        (history.lives.len(), history.lives.len())
+    };
+    history.lives[..first].iter().chain(&history.lives[last..])
 }
 
 impl Sizes {
@@ -182,7 +198,7 @@ impl Sizes {
         }
         let mut backward = backward.follow();
         let (mut step, mut in_step) = (0, FxHashMap::<u64, u64>::default());
-        for life in &history.lives {
+        for life in telling(history, steps) {
             let role = roles.of(life.stack);
             if role.without_python {
                 let end = life.born().and_then(|born| backward.end_of(born));
@@ -198,12 +214,8 @@ impl Sizes {
                 *count += 1;
                 let most = sizes.gradients.entry(life.requested.0).or_default();
                 *most = (*most).max(*count);
-            } else if role.optimizer {
-                if life.freed().is_none() {
-                    sizes.states.insert(life.requested.0);
-                }
-            } else {
-                sizes.has_convolutions |= role.convolution;
+            } else if role.optimizer && life.freed().is_none() {
+                sizes.states.insert(life.requested.0);
             }
         }
         sizes
@@ -306,7 +318,7 @@ impl Sorter<'_> {
         if role.optimizer {
             return if outlives_step { Category::Optimizer } else { Category::Temporary };
         }
-        let may_be_scratch = role.convolution || role.without_python && self.sizes.has_convolutions;
+        let may_be_scratch = role.convolution || role.without_python && self.source.roles.any_convolution();
         if may_be_scratch && freed == Some(born + 1) {
             return Category::Workspace;
         }

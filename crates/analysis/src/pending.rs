@@ -53,7 +53,7 @@ pub(crate) fn pending(outline: &Outline<'_>) -> Option<Finding> {
     finding.count = count;
     finding.site = site;
     finding.details.push(format!(
-        "{} ({} in all) waited, most of it allocated at {line}: `record_stream()` was called on them, so each waits for \
+        "{} ({} in all) waited, the largest part allocated at {line}: `record_stream()` was called on them, so each waits for \
          an event on that stream",
         counted(count, "block"),
         bytes

@@ -53,16 +53,20 @@ pub(crate) fn private_pools(outline: &Outline<'_>) -> Option<Finding> {
     finding.count = pools.len() as u64;
     finding.site = site;
     finding.details.push(format!(
-        "most of it was allocated at {line}; a graph keeps the memory of its capture for as long as it lives, \
-         and `empty_cache()` does not touch it"
+        "the largest part was allocated at {line}; a graph keeps the memory of its capture, and a `MemPool` its own, for as \
+         long as it lives, and `empty_cache()` does not touch it"
     ));
     finding.fix = if pools.len() > 1 {
         "give the graphs one pool (`torch.cuda.graph(g, pool=torch.cuda.graph_pool_handle())`), capture the largest shape \
          first, and delete graphs that are no longer replayed"
             .to_owned()
-    } else {
+    } else if pools.keys().any(|pool| pool.1 == 0) {
         "expected for a captured graph: count it as used. Capture fewer shapes, or delete the graph when it is no longer \
          replayed"
+            .to_owned()
+    } else {
+        // The first number belongs to graphs that made their own pool, the second to handles and `MemPool`s.
+        "expected for a `MemPool` or a shared graph pool: count it as used, and delete the pool when it is no longer needed"
             .to_owned()
     };
     finding.evidence = vec![

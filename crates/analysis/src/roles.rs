@@ -29,6 +29,7 @@ pub(crate) struct Role {
 /// The role of every stack.
 pub(crate) struct Roles {
     of_stack: Vec<Role>,
+    any_convolution: bool,
 }
 
 impl Roles {
@@ -36,7 +37,7 @@ impl Roles {
         let frames: Vec<Role> = (0..snapshot.stacks.all_frames().len() as u32)
             .map(|id| of_frame_id(snapshot, FrameId(id)))
             .collect();
-        let of_stack = (0..snapshot.stacks.len() as u32)
+        let of_stack: Vec<Role> = (0..snapshot.stacks.len() as u32)
             .map(|stack| {
                 let mut role = Role { without_python: true, ..Role::default() };
                 // Innermost first: what the user's own code does inside an optimizer (a closure, a hook) is not the
@@ -59,7 +60,13 @@ impl Roles {
                 role
             })
             .collect();
-        Roles { of_stack }
+        let any_convolution = of_stack.iter().any(|role| role.convolution);
+        Roles { of_stack, any_convolution }
+    }
+
+    /// Whether any stack is inside a convolution.
+    pub(crate) fn any_convolution(&self) -> bool {
+        self.any_convolution
     }
 
     #[inline]

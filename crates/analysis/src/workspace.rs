@@ -19,7 +19,7 @@ pub(crate) fn workspace(outline: &Outline<'_>) -> Option<Finding> {
     let peak = history.allocated_peak;
     let (mut bytes, mut count, mut kept, mut largest) = (Bytes::ZERO, 0u64, 0, None);
     let (mut lasting, mut passing) = (Bytes::ZERO, Bytes::ZERO);
-    for (row, life) in history.lives.iter().enumerate() {
+    for (row, life) in history.lives[..history.first_born_from(peak.position)].iter().enumerate() {
         if outline.categories.of(row) == Category::Workspace && life.is_allocated_at(peak.position) {
             bytes += life.size;
             count += 1;
