@@ -93,17 +93,18 @@ fn totals(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> 
     let label = terminal.paint(Style::Bold, "end");
     writeln!(terminal.out(), " {label}  {}", rest.join(" · "))?;
     if history.len() > 1 {
-        let course = terminal.paint(Style::Cyan, &course(&history.samples));
+        let columns = COURSE.min(terminal.width().saturating_sub(" allocated ".len()));
+        let course = terminal.paint(Style::Cyan, &course(&history.samples, columns));
         writeln!(terminal.out(), " allocated {course}")?;
     }
     Ok(())
 }
 
 /// The allocated bytes over the history, as a row of bars.
-fn course(samples: &[Bytes]) -> String {
+fn course(samples: &[Bytes], columns: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let highest = samples.iter().max().map_or(1, |bytes| bytes.0.max(1));
-    let columns = samples.len().min(COURSE);
+    let columns = samples.len().min(columns);
     (0..columns)
         .map(|column| {
             let range = column * samples.len() / columns..(column + 1) * samples.len() / columns;
@@ -302,8 +303,7 @@ fn next(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
         (Key::Site, _) => "--by stack for the call stacks · --top 30 for more",
         (Key::Category | Key::Stack | Key::Size, _) => "--by site for the lines · --top 30 for more",
     };
-    let text = terminal.paint(Style::Dim, &format!(" next: {other}"));
-    Ok(writeln!(terminal.out(), "{text}")?)
+    findings_text::paragraph(" ", "   ", &format!("next: {other}"), Some(Style::Dim), terminal)
 }
 
 fn share(part: Bytes, whole: Bytes) -> String {
@@ -316,8 +316,8 @@ mod tests {
 
     #[test]
     fn the_course_is_drawn_to_scale() {
-        assert_eq!(course(&[Bytes(0), Bytes(1), Bytes(50), Bytes(100)]), "▁▂▅█");
-        assert_eq!(course(&[Bytes::ZERO]), "▁");
-        assert_eq!(course(&vec![Bytes(5); 1000]).chars().count(), COURSE);
+        assert_eq!(course(&[Bytes(0), Bytes(1), Bytes(50), Bytes(100)], COURSE), "▁▂▅█");
+        assert_eq!(course(&[Bytes::ZERO], COURSE), "▁");
+        assert_eq!(course(&vec![Bytes(5); 1000], 30).chars().count(), 30);
     }
 }
