@@ -180,7 +180,7 @@ fn the_zoo_is_explained() {
 
 #[test]
 fn other_programs_of_these_kinds_are_explained() {
-    check_all("field", 100);
+    check_all("field", 107);
 }
 
 #[test]
