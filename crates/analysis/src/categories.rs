@@ -151,10 +151,7 @@ impl Source<'_> {
 }
 
 fn first_forward(history: &History, roles: &Roles) -> Option<usize> {
-    history.lives.iter().find_map(|life| {
-        let role = roles.of(life.stack);
-        (role.module && !role.placing).then(|| life.born()).flatten()
-    })
+    history.lives.iter().find_map(|life| roles.of(life.stack).is_forward().then(|| life.born()).flatten())
 }
 
 /// The sizes by which parameters, gradients and optimizer state are known.

@@ -2,7 +2,7 @@
 
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
-use crate::words::{grouped, percent, place};
+use crate::words::{grouped, percent, place_or};
 use crate::workspace::trials;
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, FrameId, StackId};
@@ -30,7 +30,7 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
     let first = steps.bounds.get(steps.count() / 5).copied()?;
     let late = outline.course.segments.partition_point(|event| event.event < first);
     let events = &outline.course.segments[late..];
-    let stack = |event: usize| snapshot.events.get(history.rows.start + event).stack;
+    let stack = |event: usize| snapshot.events.stack(history.rows.start + event);
     let (mut mallocs, mut frees, mut bytes) = (0u64, 0u64, Bytes::ZERO);
     let mut reasons: FxHashMap<Reason, u64> = FxHashMap::default();
     let mut lines: FxHashMap<Option<FrameId>, u64> = FxHashMap::default();
@@ -79,7 +79,7 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
         .into_iter()
         .max_by_key(|&(frame, count)| (frame.is_some(), count, frame))
         .and_then(|line| line.0);
-    let line = site.map_or("a line that was not recorded".to_owned(), |frame| place(snapshot, frame));
+    let line = place_or(snapshot, site, "a line that was not recorded");
     let (waited_us, whole_us) = time(outline, first);
     let time_share = waited_us as f64 / whole_us.max(1) as f64;
     let bytes_a_step = Bytes(bytes.0 / later_steps.max(1) as u64);
@@ -154,9 +154,7 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
         ("of_us", Value::Count(whole_us)),
         ("threshold", Value::Ratio(LEAST_STEPS)),
     ];
-    finding
-        .evidence
-        .extend(crate::retries(snapshot, history).map(|retries| ("retries", Value::Count(retries))));
+    finding.evidence.extend(crate::retries(outline.device).map(|retries| ("retries", Value::Count(retries))));
     Some(finding)
 }
 

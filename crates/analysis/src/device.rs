@@ -114,12 +114,7 @@ impl Device<'_> {
                 small: region.small,
                 expandable: region.expandable,
             };
-            let sum = pools.entry(pool).or_default();
-            sum.allocated += counters.allocated;
-            sum.active += counters.active;
-            sum.requested += counters.requested;
-            sum.reserved += counters.reserved;
-            sum.inactive_split += counters.inactive_split;
+            *pools.entry(pool).or_default() += *counters;
         }
         pools.into_iter().filter(|(_, counters)| counters.reserved > Bytes::ZERO).collect()
     }

@@ -3,7 +3,7 @@
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
 use crate::layout::{Free, RegionNow, free, layout};
-use crate::words::{counted, listed, percent, place, share};
+use crate::words::{counted, listed, percent, place, place_or, share};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId, PoolId};
 
@@ -28,8 +28,6 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
         return None;
     }
     let growing = growing.unwrap_or(history.reserved_peak.event());
-    let regions = layout(history, &outline.course, growing);
-    let free = free(history, &regions);
     let (reserved, used) = (history.reserved_peak.bytes, outline.active_peak());
     let lost = outline.never_needed();
     let ratio = share(lost, reserved);
@@ -41,6 +39,8 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
         () if lost >= MEDIUM.0 && ratio >= MEDIUM.1 => Severity::Medium,
         () => Severity::Low,
     };
+    let regions = layout(history, &outline.course, growing);
+    let free = free(history, &regions);
     let pins = pins(outline, &regions);
     let growth = growth(outline);
     let mut finding = Finding::new(
@@ -62,9 +62,7 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
             .iter()
             .take(LINES)
             .map(|pin| {
-                let line = pin
-                    .frame
-                    .map_or("unknown lines".to_owned(), |frame| place(outline.device.snapshot, frame));
+                let line = place_or(outline.device.snapshot, pin.frame, "unknown lines");
                 format!("{line} ({}, {})", counted(pin.count, "block"), pin.live)
             })
             .collect();
@@ -152,7 +150,7 @@ fn last_large_segment(outline: &Outline<'_>) -> Option<usize> {
 /// What was asked for when it had to be reserved.
 fn request(outline: &Outline<'_>, growing: usize, free: &Free) -> Option<String> {
     let history = &outline.device.history;
-    let next = history.lives.partition_point(|life| life.born().is_none_or(|born| born < growing));
+    let next = history.first_born_from(growing);
     let life = history.lives.get(next).filter(|life| life.born() == Some(growing + 1))?;
     if free.pinned + free.returnable == Bytes::ZERO {
         return None;
@@ -235,7 +233,7 @@ fn growth(outline: &Outline<'_>) -> Growth {
     steps.dedup();
     let last_line = reserving().next_back().and_then(|event| {
         let row = outline.device.history.rows.start + event.event;
-        outline.frame_of(outline.device.snapshot.events.get(row).stack)
+        outline.frame_of(outline.device.snapshot.events.stack(row))
     });
     let sentence = steps.last().map(|last| {
         format!(

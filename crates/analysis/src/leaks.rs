@@ -4,7 +4,7 @@ use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
 use crate::growth::{Pile, Piles, Trend};
 use crate::nature::Nature;
-use crate::words::{counted, grouped, listed, percent, place, share};
+use crate::words::{counted, grouped, listed, percent, place_or, share};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId, StackId};
 
@@ -140,7 +140,8 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Optio
             },
         ),
     };
-    let is_doubtful = is_growing && !memory_grows_with(outline, &sum(cluster.piles.iter().copied(), bounds));
+    let held = sum(cluster.piles.iter().copied(), bounds);
+    let is_doubtful = is_growing && !memory_grows_with(outline, &held);
     let (severity, reason) = if is_doubtful && severity > Severity::Low {
         (Severity::Low, "memory as a whole does not grow with it".to_owned())
     } else {
@@ -181,9 +182,7 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Optio
             .iter()
             .take(LINES)
             .map(|line| {
-                let name = line
-                    .frame
-                    .map_or("lines that were not recorded".to_owned(), |frame| place(snapshot, frame));
+                let name = place_or(snapshot, line.frame, "lines that were not recorded");
                 let inside = if line.in_backward { ", inside backward()" } else { "" };
                 format!("{name} ({}{inside})", percent(line.bytes as f64 / total.max(1) as f64))
             })
@@ -197,7 +196,7 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Optio
     if is_growing {
         finding.details.push(finding.reason.clone());
     }
-    finding.fix = nature.fix(&finding.site.map_or("that line".to_owned(), |frame| place(snapshot, frame)));
+    finding.fix = nature.fix(&place_or(snapshot, finding.site, "that line"));
     if lines.first().is_some_and(|line| line.in_backward) {
         finding.caveats.push(
             "allocated inside `backward()`, where there is no stack: the line is that of the call, and blocks are told \
@@ -217,7 +216,7 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Optio
                 .to_owned(),
         );
     }
-    finding.evidence = evidence(cluster, &lines, bounds, since);
+    finding.evidence = evidence(cluster, &lines, &held, since);
     if is_growing {
         finding.evidence.push(("card_bytes", Value::Bytes(card.size)));
         finding.evidence.push(("steps_until_full", Value::Count(left as u64)));
@@ -244,14 +243,8 @@ fn memory_grows_with(outline: &Outline<'_>, piled_up: &[u64]) -> bool {
     rise(&allocated) > GROWS_WITH * rise(&|bound| piled_up[bound])
 }
 
-fn evidence(
-    cluster: &Cluster<'_>,
-    lines: &[Line],
-    bounds: usize,
-    since: usize,
-) -> Vec<(&'static str, Value)> {
-    let held = sum(cluster.piles.iter().copied(), bounds);
-    let every = bounds.div_ceil(32);
+fn evidence(cluster: &Cluster<'_>, lines: &[Line], held: &[u64], since: usize) -> Vec<(&'static str, Value)> {
+    let every = held.len().div_ceil(32);
     vec![
         (
             "trend",
@@ -259,7 +252,7 @@ fn evidence(
         ),
         ("since_step", Value::Count(since as u64)),
         ("steps_with_growth", Value::Count(cluster.rises.len() as u64)),
-        ("of_steps", Value::Count(bounds as u64 - 1)),
+        ("of_steps", Value::Count(held.len() as u64 - 1)),
         ("kept_every_steps", Value::Count(every as u64)),
         (
             "kept_bytes",

@@ -4,7 +4,7 @@ use crate::categories::Category;
 use crate::explain::Outline;
 use crate::failure::{Failure, Projection};
 use crate::finding::{Cause, Finding, Kind, Severity, Value};
-use crate::words::{counted, grouped, listed, percent, place, share};
+use crate::words::{counted, grouped, listed, percent, place, place_or, share};
 use crate::workspace::trials;
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId};
@@ -169,8 +169,7 @@ fn details(
         .iter()
         .take(LINES)
         .map(|&(frame, bytes, count)| {
-            let line =
-                frame.map_or("lines that were not recorded".to_owned(), |frame| place(snapshot, frame));
+            let line = place_or(snapshot, frame, "lines that were not recorded");
             format!("{line} ({bytes}, {})", counted(count, "block"))
         })
         .collect();
@@ -232,8 +231,7 @@ fn fix(outline: &Outline<'_>, failure: &Failure, holders: &Holders, leaked: Byte
                 .to_owned()
         };
     }
-    let named =
-        |frame: Option<FrameId>| frame.map_or("the lines above".to_owned(), |frame| place(snapshot, frame));
+    let named = |frame: Option<FrameId>| place_or(snapshot, frame, "the lines above");
     if failure.asked > failure.active {
         return format!(
             "one request of {} at {} is larger than everything else together: make that tensor smaller (in chunks, a shorter \

@@ -2,7 +2,7 @@
 
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
-use crate::words::{counted, percent, place, share};
+use crate::words::{counted, percent, place_or, share};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId};
 
@@ -18,9 +18,8 @@ pub(crate) fn pending(outline: &Outline<'_>) -> Option<Finding> {
     if most.bytes < LEAST_BYTES || ratio < LEAST_SHARE {
         return None;
     }
-    let mut lines: FxHashMap<Option<FrameId>, (Bytes, u64)> = FxHashMap::default();
+    let mut lines: FxHashMap<Option<FrameId>, Bytes> = FxHashMap::default();
     let (mut count, mut bytes, mut waited_us) = (0u64, Bytes::ZERO, 0u64);
-    let since = |from: usize, to: usize| outline.elapsed_us(from, to);
     for (row, life) in history.lives.iter().enumerate() {
         if !history.is_deferred(snapshot, life) {
             continue;
@@ -28,18 +27,16 @@ pub(crate) fn pending(outline: &Outline<'_>) -> Option<Finding> {
         count += 1;
         bytes += life.size;
         if let (Some(freed), Some(completed)) = (life.freed(), life.completed()) {
-            waited_us = waited_us.saturating_add(since(freed, completed));
+            waited_us = waited_us.saturating_add(outline.elapsed_us(freed, completed));
         }
         if life.is_active_at(most.position) && !life.is_allocated_at(most.position) {
-            let line = lines.entry(outline.frame_of_life(row)).or_default();
-            line.0 += life.size;
-            line.1 += 1;
+            *lines.entry(outline.frame_of_life(row)).or_default() += life.size;
         }
     }
     let mut lines: Vec<_> = lines.into_iter().collect();
-    lines.sort_by_key(|&(frame, (bytes, _))| (std::cmp::Reverse(bytes), frame));
+    lines.sort_by_key(|&(frame, bytes)| (std::cmp::Reverse(bytes), frame));
     let site = lines.iter().find_map(|line| line.0);
-    let line = site.map_or("a line that was not recorded".to_owned(), |frame| place(snapshot, frame));
+    let line = place_or(snapshot, site, "a line that was not recorded");
     let mut finding = Finding::new(
         Kind::Pending,
         if ratio >= MEDIUM_SHARE { Severity::Medium } else { Severity::Low },

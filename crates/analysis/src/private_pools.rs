@@ -2,7 +2,7 @@
 
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
-use crate::words::{counted, percent, place, share};
+use crate::words::{counted, percent, place_or, share};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, Counters, FrameId, PoolId};
 use std::collections::BTreeMap;
@@ -15,10 +15,7 @@ pub(crate) fn private_pools(outline: &Outline<'_>) -> Option<Finding> {
     let mut pools: BTreeMap<PoolId, Counters> = BTreeMap::new();
     for (pool, counters) in outline.device.pools_at_end() {
         if pool.pool != PoolId::DEFAULT {
-            let sum = pools.entry(pool.pool).or_default();
-            sum.allocated += counters.allocated;
-            sum.active += counters.active;
-            sum.reserved += counters.reserved;
+            *pools.entry(pool.pool).or_default() += counters;
         }
     }
     let sum = |part: fn(&Counters) -> Bytes| pools.values().map(part).sum::<Bytes>();
@@ -37,7 +34,7 @@ pub(crate) fn private_pools(outline: &Outline<'_>) -> Option<Finding> {
         .into_iter()
         .max_by_key(|&(frame, bytes)| (frame.is_some(), bytes, frame))
         .and_then(|line| line.0);
-    let line = site.map_or("a line that was not recorded".to_owned(), |frame| place(snapshot, frame));
+    let line = place_or(snapshot, site, "a line that was not recorded");
     let ratio = share(reserved, history.end.reserved);
     let idle = reserved.saturating_sub(active);
     let mut finding = Finding::new(

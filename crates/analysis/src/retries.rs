@@ -1,12 +1,13 @@
 //! How often `cudaMalloc` failed at first and was tried again after the cache had been given back.
 
-use crate::roles;
-use snapshot::{Action, History, Snapshot, StackId};
+use crate::device::Device;
+use snapshot::{Action, StackId};
 
 /// `num_alloc_retries`, where the trace tells. There is no event for a retry: one that helped leaves the segments
 /// that it released before the new one, one that did not leaves an `oom`. `None` where releases may have another
 /// reason (garbage collection, `max_split_size_mb`, cuDNN trying its algorithms) or their stacks are missing.
-pub fn retries(snapshot: &Snapshot, history: &History) -> Option<u64> {
+pub fn retries(device: &Device<'_>) -> Option<u64> {
+    let (snapshot, history) = (device.snapshot, &device.history);
     if !history.complete {
         return None;
     }
@@ -22,11 +23,11 @@ pub fn retries(snapshot: &Snapshot, history: &History) -> Option<u64> {
                 if !only_retries_release || event.stack == StackId::EMPTY {
                     return None;
                 }
-                match releaser(snapshot, event.stack) {
-                    Releaser::Convolution => return None,
-                    Releaser::EmptyCache => {}
-                    Releaser::Other => releasing = true,
+                let role = device.roles.of(event.stack);
+                if role.convolution && !role.empty_cache {
+                    return None;
                 }
+                releasing |= !role.empty_cache;
             }
             Action::Oom => {
                 count += 1;
@@ -41,20 +42,4 @@ pub fn retries(snapshot: &Snapshot, history: &History) -> Option<u64> {
         }
     }
     Some(count)
-}
-
-/// Whose code returned a segment.
-enum Releaser {
-    EmptyCache,
-    Convolution,
-    Other,
-}
-
-fn releaser(snapshot: &Snapshot, stack: StackId) -> Releaser {
-    let roles = snapshot.stacks.frames(stack).iter().map(|&frame| roles::of_frame_id(snapshot, frame));
-    roles.fold(Releaser::Other, |found, role| match (found, role.empty_cache, role.convolution) {
-        (Releaser::EmptyCache, ..) | (_, true, _) => Releaser::EmptyCache,
-        (Releaser::Convolution, ..) | (_, _, true) => Releaser::Convolution,
-        _ => Releaser::Other,
-    })
 }

@@ -1,7 +1,7 @@
 //! What the code behind a call stack was doing, as far as the names of its frames tell.
 
 use crate::site::Sites;
-use snapshot::{FrameId, Snapshot, StackId};
+use snapshot::{Snapshot, StackId};
 
 /// What one stack was doing. Several may be true at once.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -26,6 +26,13 @@ pub(crate) struct Role {
     pub(crate) without_python: bool,
 }
 
+impl Role {
+    /// In a module's forward pass, not in building or moving it.
+    pub(crate) fn is_forward(&self) -> bool {
+        self.module && !self.placing
+    }
+}
+
 /// The role of every stack.
 pub(crate) struct Roles {
     of_stack: Vec<Role>,
@@ -34,8 +41,11 @@ pub(crate) struct Roles {
 
 impl Roles {
     pub(crate) fn new(snapshot: &Snapshot, sites: &Sites) -> Roles {
-        let frames: Vec<Role> = (0..snapshot.stacks.all_frames().len() as u32)
-            .map(|id| of_frame_id(snapshot, FrameId(id)))
+        let frames: Vec<Role> = snapshot
+            .stacks
+            .all_frames()
+            .iter()
+            .map(|frame| of_frame(snapshot.strings.get(frame.file), snapshot.strings.get(frame.function)))
             .collect();
         let of_stack: Vec<Role> = (0..snapshot.stacks.len() as u32)
             .map(|stack| {
@@ -76,11 +86,6 @@ impl Roles {
 }
 
 /// What the code of one frame does, whoever called it.
-pub(crate) fn of_frame_id(snapshot: &Snapshot, frame: FrameId) -> Role {
-    let frame = snapshot.stacks.frame(frame);
-    of_frame(snapshot.strings.get(frame.file), snapshot.strings.get(frame.function))
-}
-
 fn of_frame(file: &str, function: &str) -> Role {
     let file = file.replace('\\', "/");
     let name = file.rsplit('/').next().unwrap_or("");

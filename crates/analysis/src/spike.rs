@@ -4,7 +4,7 @@ use crate::categories::Category;
 use crate::course::High;
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
-use crate::words::{counted, listed, percent, place, share};
+use crate::words::{counted, listed, percent, place, place_or, share};
 use crate::workspace::trials;
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Action, Bytes, FrameId};
@@ -153,8 +153,7 @@ fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Findi
         .iter()
         .take(LINES)
         .map(|&(frame, bytes, blocks)| {
-            let line =
-                frame.map_or("lines that were not recorded".to_owned(), |frame| place(snapshot, frame));
+            let line = place_or(snapshot, frame, "lines that were not recorded");
             format!("{line} ({bytes}, {})", counted(blocks, "block"))
         })
         .collect();
@@ -243,7 +242,7 @@ fn caller(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> Option
 
 /// Advice that fits what the spike is made of.
 fn fix(outline: &Outline<'_>, spike: &Spike, difference: &Difference, site: Option<FrameId>) -> String {
-    let line = site.map_or("the lines above".to_owned(), |frame| place(outline.device.snapshot, frame));
+    let line = place_or(outline.device.snapshot, site, "the lines above");
     match () {
         () if is_copy(outline, spike, site) => {
             format!(
@@ -268,8 +267,8 @@ fn fix(outline: &Outline<'_>, spike: &Spike, difference: &Difference, site: Opti
 /// Whether most of what a line adds to the peak has the sizes of parameters and optimizer state.
 fn is_copy(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> bool {
     let history = &outline.device.history;
-    let at_peak =
-        history.lives.iter().enumerate().filter(|(_, life)| life.is_allocated_at(spike.peak.position));
+    let begun = &history.lives[..history.first_born_from(spike.peak.position)];
+    let at_peak = begun.iter().enumerate().filter(|(_, life)| life.is_allocated_at(spike.peak.position));
     let mut sizes: FxHashSet<Bytes> = FxHashSet::default();
     let mut added: Vec<Bytes> = Vec::new();
     for (row, life) in at_peak {

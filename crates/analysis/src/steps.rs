@@ -115,15 +115,18 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, marks_us: &
         marks_us.iter().map(|&time| position_at(order, time)).filter(|&at| at > 0).collect();
     marks.sort_unstable();
     marks.dedup();
+    let is_recorded = marks.len() >= FEWEST;
+    if !is_recorded {
+        let profiler = annotated(order, "ProfilerStep#", true);
+        let by_profiler = Steps::beginning_at(profiler, end, Source::Annotated, Confidence::High);
+        if by_profiler.count() > 0 {
+            return by_profiler;
+        }
+    }
     let loops = Loops::new(order, sites);
     let found = loops.find(0..end);
-    if marks.len() >= FEWEST {
+    if is_recorded {
         return ended_at(order, roles, &loops, &found, marks, Source::Recorded);
-    }
-    let profiler = annotated(order, "ProfilerStep#", true);
-    let by_profiler = Steps::beginning_at(profiler, end, Source::Annotated, Confidence::High);
-    if by_profiler.count() > 0 {
-        return by_profiler;
     }
     let annotated = annotated(order, "Optimizer.step#", false);
     let (optimizer, source) = if annotated.len() >= FEWEST {
@@ -223,11 +226,8 @@ fn optimizer_runs(order: &Order<'_>, roles: &Roles) -> Vec<usize> {
 
 /// The first event of the forward pass before `position`, or the first event of all.
 fn first_forward(order: &Order<'_>, roles: &Roles, position: usize) -> usize {
-    let is_forward = |stack| {
-        let role = roles.of(stack);
-        role.module && !role.placing
-    };
-    order.allocations(0..position).find(|&(_, stack)| is_forward(stack)).map_or(0, |(event, _)| event)
+    let mut before = order.allocations(0..position);
+    before.find(|&(_, stack)| roles.of(stack).is_forward()).map_or(0, |(event, _)| event)
 }
 
 /// Which of the two tells the steps.

@@ -32,6 +32,11 @@ pub fn place(snapshot: &Snapshot, frame: FrameId) -> String {
     format!("{}:{}", printable(name), frame.line)
 }
 
+/// The same, or these words where the line is not known.
+pub(crate) fn place_or(snapshot: &Snapshot, frame: Option<FrameId>, otherwise: &str) -> String {
+    frame.map_or_else(|| otherwise.to_owned(), |frame| place(snapshot, frame))
+}
+
 /// A name from a file without what would steer a terminal.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().any(char::is_control) {
@@ -42,7 +47,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 }
 
 /// The share of `part` in `whole`, between 0 and 1 where they are what they say.
-pub(crate) fn share(part: Bytes, whole: Bytes) -> f64 {
+pub fn share(part: Bytes, whole: Bytes) -> f64 {
     part.0 as f64 / whole.0.max(1) as f64
 }
 

@@ -3,7 +3,7 @@
 use crate::categories::Category;
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
-use crate::words::{counted, percent, place, share};
+use crate::words::{counted, percent, place_or, share};
 use snapshot::Bytes;
 
 /// Share of the peak from which on it is worth a word.
@@ -41,7 +41,7 @@ pub(crate) fn workspace(outline: &Outline<'_>) -> Option<Finding> {
     }
     let (_, row) = largest?;
     let site = outline.frame_of_life(row);
-    let line = site.map_or("a line that was not recorded".to_owned(), |frame| place(snapshot, frame));
+    let line = place_or(snapshot, site, "a line that was not recorded");
     let in_backward = outline.device.roles.of(history.lives[row].stack).without_python;
     let trials = trials(outline).len() as u64;
     let severity = match () {

@@ -1,6 +1,5 @@
 //! Retries inferred from real traces, against what `memory_stats()` counted.
 
-use snapshot::History;
 use std::path::Path;
 
 #[test]
@@ -24,7 +23,7 @@ fn retries_equal_the_label_wherever_the_trace_tells() {
                 .and_then(|digits| digits.parse().ok())
                 .expect("a number");
             let snapshot = snapshot::open(&path).expect("readable");
-            match analysis::retries(&snapshot, &History::new(&snapshot, 0)) {
+            match analysis::retries(&analysis::devices(&snapshot)[0]) {
                 Some(retries) => {
                     assert_eq!(retries, expected, "{stem}");
                     told += 1;

@@ -1,30 +1,10 @@
 //! `oomph diff`, several inputs as ranks, and `--fail-on`, as their users call them.
 
+mod common;
+
+use common::{json, oomph, root, text};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository is there")
-}
-
-fn oomph(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_oomph"))
-        .args(arguments)
-        .current_dir(root())
-        .output()
-        .expect("oomph runs")
-}
-
-fn text(arguments: &[&str]) -> String {
-    let output = oomph(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
-}
-
-fn json(arguments: &[&str]) -> Value {
-    serde_json::from_str(&text(arguments)).expect("JSON")
-}
+use std::path::Path;
 
 const DEFAULT: &str = "fixtures/whatif/default/frag_variable_length.pickle.xz";
 const EXPANDABLE: &str = "fixtures/whatif/expand/frag_variable_length.pickle.xz";

@@ -185,12 +185,9 @@ fn to_json(a: &Portrait, b: &Portrait, top: usize) -> Value {
             "site": remark.place.as_ref().map(place_report),
         })
     };
+    let fates = fates(&a.remarks, &b.remarks);
     let of_fate = |fate: Fate| -> Vec<Value> {
-        fates(&a.remarks, &b.remarks)
-            .into_iter()
-            .filter(|found| found.0 == fate)
-            .map(|found| remark(found.1))
-            .collect()
+        fates.iter().filter(|found| found.0 == fate).map(|found| remark(found.1)).collect()
     };
     let changes = changes(&a.holdings, &b.holdings);
     json!({

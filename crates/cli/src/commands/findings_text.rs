@@ -2,7 +2,7 @@
 
 use crate::source;
 use crate::terminal::{Style, Terminal};
-use analysis::words::{grouped, percent, printable};
+use analysis::words::{grouped, percent, printable, share};
 use analysis::{Cause, Finding, Kind, Outline, Place, Severity};
 use std::io::Write;
 
@@ -102,8 +102,7 @@ pub(super) fn nothing_else(
     let is_fragmented = findings.iter().any(|finding| finding.cause == Some(Cause::Fragmentation));
     if missing(Kind::Fragmentation) && !is_fragmented {
         let reserved = outline.device.history.reserved_peak.bytes;
-        let share = outline.never_needed().0 as f64 / reserved.0.max(1) as f64;
-        parts.push(format!("fragmentation {}", percent(share)));
+        parts.push(format!("fragmentation {}", percent(share(outline.never_needed(), reserved))));
     }
     for (kind, text) in [
         (Kind::Spike, "no spike"),

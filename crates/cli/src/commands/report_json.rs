@@ -404,7 +404,7 @@ fn stats(device: &Device<'_>) -> Map<String, Value> {
     map.insert("num_ooms".to_owned(), stats.ooms.into());
     map.insert("num_device_alloc".to_owned(), stats.device_allocs.into());
     map.insert("num_device_free".to_owned(), stats.device_frees.into());
-    if let Some(retries) = analysis::retries(device.snapshot, &device.history) {
+    if let Some(retries) = analysis::retries(device) {
         map.insert("num_alloc_retries".to_owned(), retries.into());
     }
     map

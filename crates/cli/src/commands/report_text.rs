@@ -6,7 +6,7 @@ use super::report::Answer;
 use crate::args::ReportArgs;
 use crate::inputs::Input;
 use crate::terminal::{Style, Terminal};
-use analysis::words::{counted, grouped, percent, place, printable};
+use analysis::words::{counted, grouped, percent, place, printable, share};
 use analysis::{Category, Change, Device, Group, Key, Live, Moment, Origin, Outline, Rest, Site};
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::io::Write;
@@ -130,7 +130,7 @@ fn categories(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<
 
 /// A bar of up to `width` characters.
 pub(super) fn bar(part: Bytes, whole: Bytes, width: usize) -> String {
-    let full = (part.0 as f64 / whole.0.max(1) as f64 * width as f64).round() as usize;
+    let full = (share(part, whole) * width as f64).round() as usize;
     format!("{}{}", "█".repeat(full.min(width)), "░".repeat(width - full.min(width)))
 }
 
@@ -200,7 +200,7 @@ fn table(snapshot: &Snapshot, groups: &[Group], live: &Live, terminal: &mut Term
             " {:>3}  {line}  {function:<second$}  {:>8}  {:>5}  {:>12}",
             place + 1,
             group.bytes.to_string(),
-            share(group.bytes, live.bytes),
+            percent(share(group.bytes, live.bytes)),
             counted(group.count, "block")
         )?;
     }
@@ -210,7 +210,7 @@ fn table(snapshot: &Snapshot, groups: &[Group], live: &Live, terminal: &mut Term
 fn stacks(device: &Device<'_>, groups: &[Group], live: &Live, terminal: &mut Terminal) -> anyhow::Result<()> {
     for (place, group) in groups.iter().enumerate() {
         let bytes = terminal.paint(Style::Bold, &group.bytes.to_string());
-        let share = share(group.bytes, live.bytes);
+        let share = percent(share(group.bytes, live.bytes));
         writeln!(terminal.out(), " {:>3}  {bytes}  {share}  {}", place + 1, counted(group.count, "block"))?;
         let Origin::Stack(stack) = group.origin else { continue };
         let frames = device.snapshot.stacks.frames(stack);
@@ -304,10 +304,6 @@ fn next(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
         (Key::Category | Key::Stack | Key::Size, _) => "--by site for the lines · --top 30 for more",
     };
     findings_text::paragraph(" ", "   ", &format!("next: {other}"), Some(Style::Dim), terminal)
-}
-
-fn share(part: Bytes, whole: Bytes) -> String {
-    percent(part.0 as f64 / whole.0.max(1) as f64)
 }
 
 #[cfg(test)]

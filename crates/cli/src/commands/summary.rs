@@ -10,7 +10,7 @@ const WIDTH: usize = 75;
 /// Prints one table per device.
 pub(super) fn print(devices: &[Device<'_>], terminal: &mut Terminal) -> anyhow::Result<()> {
     for device in devices {
-        let retries = analysis::retries(device.snapshot, &device.history);
+        let retries = analysis::retries(device);
         let text = table(device, retries);
         terminal.out().write_all(text.as_bytes())?;
         for caveat in &device.history.caveats {

@@ -4,6 +4,7 @@ use super::{BEFORE, History, Life, NONE, Region};
 use crate::bytes::Bytes;
 use crate::snapshot::Snapshot;
 use crate::tables::Action;
+use std::ops::AddAssign;
 
 /// The memory of a device, or of a part of it, at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -18,6 +19,16 @@ pub struct Counters {
     pub reserved: Bytes,
     /// Free pieces of ordinary segments that are partly in use, and so cannot be returned.
     pub inactive_split: Bytes,
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Counters) {
+        self.allocated += other.allocated;
+        self.active += other.active;
+        self.requested += other.requested;
+        self.reserved += other.reserved;
+        self.inactive_split += other.inactive_split;
+    }
 }
 
 /// A position in a history. It stands after the first `position()` events.
