@@ -22,9 +22,9 @@ mod words;
 
 pub use bytes::Bytes;
 pub use error::{Error, ErrorKind};
-pub use history::{Counters, Cursor, History, Life, Metric, Peak, PoolClass, Region, Stat, Stats};
+pub use history::{Counters, Cursor, History, Life, Metric, Peak, PoolClass, Region, SegmentAtStart, Stat, Stats};
 pub use input::{open, open_file, read, read_sized};
-pub use settings::{Settings, TorchRange};
+pub use settings::{Settings, TorchRange, rounded};
 pub use snapshot::Snapshot;
 pub use stacks::{Frame, FrameId, StackId, Stacks};
 pub use tables::{Action, Annotation, Block, BlockState, Context, Event, Events, PoolId, Segment, Trace};

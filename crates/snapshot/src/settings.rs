@@ -39,20 +39,25 @@ impl Default for Settings {
 impl Settings {
     /// The bytes that PyTorch takes for a request of `n` bytes, before it decides whether to split.
     pub fn round(&self, n: u64) -> u64 {
-        const UNIT: u64 = 512;
-        if n < UNIT {
-            return UNIT;
-        }
-        let divisions = self.divisions[(n.ilog2().saturating_sub(20) as usize).min(15)];
-        if divisions > 1 && n > UNIT.saturating_mul(divisions) {
-            if n.is_power_of_two() {
-                return n;
-            }
-            let step = (1u64 << n.ilog2()) >> divisions.ilog2();
-            return n.checked_next_multiple_of(step.max(UNIT)).unwrap_or(n);
-        }
-        n.checked_next_multiple_of(UNIT).unwrap_or(n)
+        rounded(n, &self.divisions)
     }
+}
+
+/// The bytes that PyTorch takes for a request of `n` bytes under these `roundup_power2_divisions`.
+pub fn rounded(n: u64, divisions: &[u64; 16]) -> u64 {
+    const UNIT: u64 = 512;
+    if n < UNIT {
+        return UNIT;
+    }
+    let divisions = divisions[(n.ilog2().saturating_sub(20) as usize).min(15)];
+    if divisions > 1 && n > UNIT.saturating_mul(divisions) {
+        if n.is_power_of_two() {
+            return n;
+        }
+        let step = (1u64 << n.ilog2()) >> divisions.ilog2();
+        return n.checked_next_multiple_of(step.max(UNIT)).unwrap_or(n);
+    }
+    n.checked_next_multiple_of(UNIT).unwrap_or(n)
 }
 
 /// The torch releases whose snapshots have the shape of this one, oldest and newest minor version of 2.x.

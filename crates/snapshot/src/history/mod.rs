@@ -35,6 +35,8 @@ pub struct History {
     pub lives: Vec<Life>,
     /// The segments that ever existed; one row stands for all expandable memory of a pool and stream.
     pub regions: Vec<Region>,
+    /// The segments before the first event, by address.
+    pub segments_at_start: Vec<SegmentAtStart>,
     /// `torch.cuda.memory_stats()`, recomputed.
     pub stats: Stats,
     /// Highest allocated bytes and the first event that reached them.
@@ -136,6 +138,23 @@ impl Life {
     fn has_begun(&self, position: usize) -> bool {
         self.born == NONE || (self.born as usize) < position
     }
+}
+
+/// A segment, or a mapped run of expandable memory, before the first event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SegmentAtStart {
+    /// Address of its first byte.
+    pub addr: u64,
+    /// Reserved bytes.
+    pub size: u64,
+    /// The stream that it serves.
+    pub stream: u64,
+    /// Its pool, where that can be told.
+    pub pool: PoolId,
+    /// Whether it belongs to the small pool.
+    pub small: bool,
+    /// Whether it is expandable memory.
+    pub expandable: bool,
 }
 
 /// A segment, or all expandable memory of one pool and stream.

@@ -39,6 +39,7 @@ pub(super) fn replay(snapshot: &Snapshot, device: u32, start: Start) -> History 
         regions: replay.regions,
         end: replay.stats.counters(),
         region_ends,
+        segments_at_start: start.segments,
         stats: replay.stats,
         allocated_peak: replay.allocated_peak,
         reserved_peak: replay.reserved_peak,
@@ -54,15 +55,15 @@ pub(super) fn replay(snapshot: &Snapshot, device: u32, start: Start) -> History 
 /// Enough for a picture as wide as any terminal.
 const MAX_SAMPLES: usize = 512;
 
-type ByAddress<T> = HashMap<u64, T, FxBuildHasher>;
+type ByEvent<T> = HashMap<u32, T, FxBuildHasher>;
 
 pub(super) struct Replay<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) device: u32,
     pub(super) settings: &'a Settings,
     pub(super) pieces: Pieces,
-    /// Final segments by address: they know the pool of those that the trace made.
-    pub(super) final_pools: ByAddress<(u64, PoolId)>,
+    /// The pools of the final segments that the trace made, by the event that did.
+    pub(super) final_pools: ByEvent<PoolId>,
     /// Expandable memory by stream, pool and size class.
     pub(super) arenas: HashMap<(u64, PoolId, bool), u32, FxBuildHasher>,
     pub(super) lives: Vec<Life>,
@@ -91,7 +92,7 @@ impl<'a> Replay<'a> {
     fn new(snapshot: &'a Snapshot, device: u32, start: &Start) -> Replay<'a> {
         let final_pools = snapshot
             .segments_of(device)
-            .map(|segment| (segment.addr, (segment.size.0, segment.pool)))
+            .filter_map(|segment| Some((*start.made.get(&segment.addr)? as u32, segment.pool)))
             .collect();
         let mut replay = Replay {
             snapshot,
@@ -475,13 +476,13 @@ impl<'a> Replay<'a> {
 
     fn segment_alloc(&mut self, index: u32, event: &Event) -> u32 {
         let context = self.snapshot.events.context(event.context);
-        let final_pool = self.final_pools.get(&event.addr).filter(|(size, _)| *size == event.size.0);
+        let final_pool = self.final_pools.get(&index).copied();
         let small = event.size.0 == SMALL_SEGMENT;
         let region = self.region(Region {
             addr: event.addr,
             size: event.size,
             stream: context.stream,
-            pool: context.pool.or(final_pool.map(|(_, pool)| *pool)).unwrap_or_default(),
+            pool: context.pool.or(final_pool).unwrap_or_default(),
             small,
             expandable: false,
             from_start: false,

@@ -4,6 +4,7 @@
 //! final segments that no event explains. Segments work the same way; mapped pages are walked backwards
 //! from the final ones.
 
+use super::SegmentAtStart;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::stacks::StackId;
@@ -14,17 +15,6 @@ use std::collections::BTreeMap;
 
 /// Free pieces of a large segment are never this small: PyTorch does not split off less.
 pub(super) const SPLIT_THRESHOLD: u64 = 1 << 20;
-
-/// A segment, or a mapped run of expandable memory, before the first event.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StartSegment {
-    pub(super) addr: u64,
-    pub(super) size: u64,
-    pub(super) stream: u64,
-    pub(super) pool: PoolId,
-    pub(super) small: bool,
-    pub(super) expandable: bool,
-}
 
 /// A block that was in use before the first event.
 #[derive(Clone, Copy, Debug)]
@@ -43,9 +33,11 @@ pub(super) struct StartBlock {
 #[derive(Default, Debug)]
 pub(super) struct Start {
     /// By address.
-    pub(super) segments: Vec<StartSegment>,
+    pub(super) segments: Vec<SegmentAtStart>,
     /// By address.
     pub(super) blocks: Vec<StartBlock>,
+    /// Segments that the recording made and that are there at its end: the event that made each, by address.
+    pub(super) made: HashMap<u64, usize, FxBuildHasher>,
     pub(super) caveats: Vec<String>,
 }
 
@@ -57,19 +49,18 @@ pub(super) fn start(snapshot: &Snapshot, device: u32) -> Start {
 }
 
 fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
-    let mut live: HashSet<u64, FxBuildHasher> = HashSet::default();
     let mut mappings = Vec::new();
     let rows = snapshot.rows(device);
     for (index, (action, addr)) in snapshot.events.actions(rows.clone()).enumerate() {
         let event = || snapshot.events.get(rows.start + index);
         match action {
             Action::SegmentAlloc => {
-                live.insert(addr);
+                start.made.insert(addr, index);
             }
-            Action::SegmentFree if !live.remove(&addr) => {
+            Action::SegmentFree if start.made.remove(&addr).is_none() => {
                 let event = event();
                 let context = snapshot.events.context(event.context);
-                start.segments.push(StartSegment {
+                start.segments.push(SegmentAtStart {
                     addr: event.addr,
                     size: event.size.0,
                     stream: context.stream,
@@ -82,9 +73,9 @@ fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
             _ => {}
         }
     }
-    let finals: Vec<StartSegment> = snapshot
+    let finals: Vec<SegmentAtStart> = snapshot
         .segments_of(device)
-        .map(|segment| StartSegment {
+        .map(|segment| SegmentAtStart {
             addr: segment.addr,
             size: segment.size.0,
             stream: segment.stream,
@@ -93,9 +84,10 @@ fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
             expandable: segment.expandable,
         })
         .collect();
+    let made = &start.made;
     start
         .segments
-        .extend(finals.iter().filter(|segment| !segment.expandable && !live.contains(&segment.addr)));
+        .extend(finals.iter().filter(|segment| !segment.expandable && !made.contains_key(&segment.addr)));
 
     let mut mapped = Runs::default();
     for segment in finals.iter().filter(|segment| segment.expandable) {
@@ -120,7 +112,7 @@ fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
                 && addr < segment.addr.saturating_add(segment.size)
                 && stream.is_none_or(|stream| stream == segment.stream)
         });
-        start.segments.push(StartSegment {
+        start.segments.push(SegmentAtStart {
             addr,
             size,
             stream: stream.or(like.map(|segment| segment.stream)).unwrap_or(0),
@@ -226,7 +218,7 @@ fn blocks(snapshot: &Snapshot, device: u32, start: &mut Start) {
     lost_sizes(snapshot, device, start, &freed);
 }
 
-fn segment_of(segments: &[StartSegment], addr: u64) -> Option<usize> {
+fn segment_of(segments: &[SegmentAtStart], addr: u64) -> Option<usize> {
     let place = segments.partition_point(|segment| segment.addr <= addr).checked_sub(1)?;
     (addr - segments[place].addr < segments[place].size).then_some(place)
 }

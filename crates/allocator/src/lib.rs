@@ -1,0 +1,23 @@
+//! A model of PyTorch's CUDA caching allocator, equal to it byte for byte.
+
+#![forbid(unsafe_code)]
+
+mod addresses;
+mod card;
+mod conf;
+mod difference;
+mod explain;
+mod follow;
+mod model;
+mod record;
+mod recorded;
+mod requests;
+mod rules;
+mod simulate;
+mod start;
+
+pub use conf::{Conf, ConfError, Parsed};
+pub use difference::Difference;
+pub use recorded::{Given, Recorded, Verification};
+pub use rules::Release;
+pub use simulate::{Oom, Outcome, WhatIf};

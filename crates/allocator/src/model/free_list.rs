@@ -1,0 +1,204 @@
+//! Free blocks in the order in which PyTorch searches them: by size, then by what decides between equal sizes.
+//!
+//! A sorted array in chunks: lists are short in nearly every run (tens to hundreds of blocks), so moving a few
+//! entries beats a tree; chunks keep a list of a million blocks from moving megabytes.
+
+/// A free block as the search sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) size: u64,
+    /// What goes before the address when sizes are equal: nothing, or the age of the block or of its segment.
+    pub(crate) tie: u64,
+    pub(crate) addr: u64,
+    pub(crate) block: u32,
+}
+
+impl Entry {
+    #[inline]
+    fn key(&self) -> (u64, u64, u64) {
+        (self.size, self.tie, self.addr)
+    }
+}
+
+/// Where an entry is, or where one would go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    chunk: usize,
+    index: usize,
+}
+
+/// The sorted entries. No chunk is ever empty.
+#[derive(Clone, Default)]
+pub(crate) struct FreeList {
+    chunks: Vec<Vec<Entry>>,
+}
+
+const MOST_IN_A_CHUNK: usize = 256;
+
+impl FreeList {
+    /// The first entry of at least this size.
+    #[inline]
+    pub(crate) fn first_from(&self, size: u64) -> Place {
+        self.lower_bound((size, 0, 0))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, place: Place) -> Option<&Entry> {
+        self.chunks.get(place.chunk)?.get(place.index)
+    }
+
+    /// The place after this one; [`FreeList::get`] has nothing there at the end.
+    pub(crate) fn after(&self, place: Place) -> Place {
+        let in_chunk = self.chunks.get(place.chunk).map_or(0, Vec::len);
+        if place.index + 1 < in_chunk {
+            Place { index: place.index + 1, ..place }
+        } else {
+            Place { chunk: place.chunk + 1, index: 0 }
+        }
+    }
+
+    /// The place before this one.
+    pub(crate) fn before(&self, place: Place) -> Option<Place> {
+        if place.index > 0 {
+            return Some(Place { index: place.index - 1, ..place });
+        }
+        let chunk = place.chunk.checked_sub(1)?;
+        Some(Place { chunk, index: self.chunks.get(chunk)?.len() - 1 })
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.chunks.iter().flatten()
+    }
+
+    pub(crate) fn insert(&mut self, entry: Entry) {
+        let place = self.lower_bound(entry.key());
+        if self.chunks.is_empty() {
+            self.chunks.push(vec![entry]);
+            return;
+        }
+        // Behind the last chunk means at the end of it.
+        let chunk_index = place.chunk.min(self.chunks.len() - 1);
+        let chunk = &mut self.chunks[chunk_index];
+        let index = if place.chunk == chunk_index { place.index } else { chunk.len() };
+        chunk.insert(index, entry);
+        if chunk.len() > MOST_IN_A_CHUNK {
+            let upper = chunk.split_off(MOST_IN_A_CHUNK / 2);
+            self.chunks.insert(chunk_index + 1, upper);
+        }
+    }
+
+    /// Takes out an entry that is there.
+    pub(crate) fn remove(&mut self, entry: Entry) {
+        let place = self.lower_bound(entry.key());
+        debug_assert_eq!(self.get(place), Some(&entry), "the entry is in the list");
+        let Some(chunk) = self.chunks.get_mut(place.chunk) else { return };
+        chunk.remove(place.index);
+        if chunk.is_empty() {
+            self.chunks.remove(place.chunk);
+        }
+    }
+
+    /// Puts `new` in place of `old`, which is there. Neighbours in size are the usual case: most of a free block stays
+    /// free after a split, and a block that grows by a merge seldom passes many others.
+    pub(crate) fn replace(&mut self, old: Entry, new: Entry) {
+        let place = self.lower_bound(old.key());
+        debug_assert_eq!(self.get(place), Some(&old), "the entry is in the list");
+        let (is_first, is_last) = (place.chunk == 0, place.chunk + 1 == self.chunks.len());
+        let Some(chunk) = self.chunks.get_mut(place.chunk) else { return };
+        let (low, high) = chunk.split_at_mut(place.index);
+        let key = new.key();
+        if low.last().is_some_and(|entry| entry.key() > key) {
+            let to = low.partition_point(|entry| entry.key() < key);
+            if to > 0 || is_first {
+                chunk.copy_within(to..place.index, to + 1);
+                chunk[to] = new;
+                return;
+            }
+        } else if high.get(1).is_some_and(|entry| entry.key() < key) {
+            let to = high.partition_point(|entry| entry.key() < key || entry == &old) - 1;
+            if place.index + to + 1 < chunk.len() || is_last {
+                chunk.copy_within(place.index + 1..=place.index + to, place.index);
+                chunk[place.index + to] = new;
+                return;
+            }
+        } else if (is_first || place.index > 0) && (is_last || place.index + 1 < chunk.len()) {
+            chunk[place.index] = new;
+            return;
+        }
+        self.remove(old);
+        self.insert(new);
+    }
+
+    #[inline]
+    fn lower_bound(&self, key: (u64, u64, u64)) -> Place {
+        let chunk = match self.chunks.len() {
+            0 | 1 => 0,
+            _ => self.chunks.partition_point(|chunk| chunk[chunk.len() - 1].key() < key),
+        };
+        let index =
+            self.chunks.get(chunk).map_or(0, |chunk| chunk.partition_point(|entry| entry.key() < key));
+        Place { chunk, index }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// A small generator of numbers, the same each time.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % limit
+        }
+    }
+
+    #[test]
+    fn a_list_is_like_a_sorted_map() {
+        let mut numbers = Numbers(7);
+        let mut list = FreeList::default();
+        let mut map: BTreeMap<(u64, u64, u64), u32> = BTreeMap::new();
+        let as_entry = |(key, block): (&(u64, u64, u64), &u32)| Entry {
+            size: key.0,
+            tie: key.1,
+            addr: key.2,
+            block: *block,
+        };
+        for round in 0..40_000u32 {
+            let new =
+                Entry { size: numbers.below(300), tie: 0, addr: u64::from(round) << 9, block: round };
+            let some = numbers.below(map.len() as u64 + 1) as usize;
+            let old = map.iter().nth(some).map(as_entry);
+            // Grows to some two thousand entries, then shrinks.
+            match (numbers.below(if round < 20_000 { 4 } else { 6 }), old) {
+                (0 | 1, _) | (_, None) => {
+                    list.insert(new);
+                    map.insert(new.key(), new.block);
+                }
+                (2, Some(old)) => {
+                    list.replace(old, new);
+                    map.remove(&old.key());
+                    map.insert(new.key(), new.block);
+                }
+                (_, Some(old)) => {
+                    list.remove(old);
+                    map.remove(&old.key());
+                }
+            }
+            let size = numbers.below(310);
+            let expected = map.range((size, 0, 0)..).next().map(as_entry);
+            let place = list.first_from(size);
+            assert_eq!(list.get(place).copied(), expected);
+            if expected.is_some() {
+                let next = map.range((size, 0, 0)..).nth(1).map(as_entry);
+                assert_eq!(list.get(list.after(place)).copied(), next);
+            }
+            let before = list.before(place).and_then(|place| list.get(place)).copied();
+            assert_eq!(before, map.range(..(size, 0, 0)).next_back().map(as_entry));
+        }
+        assert!(list.iter().copied().eq(map.iter().map(as_entry)));
+    }
+}

@@ -1,0 +1,162 @@
+//! Giving memory back to the driver: everything, just enough, or what has lain unused for long.
+
+use super::blocks::NONE;
+use super::{Completion, Deed, Entry, Model, World, entry};
+use snapshot::Action;
+
+const DEFAULT_POOL: u32 = 0;
+
+impl<W: World> Model<W> {
+    /// `torch.cuda.empty_cache()`, and the last attempt of a request: waits for all streams, then returns every segment
+    /// without a block in use.
+    pub(crate) fn release_all(&mut self) {
+        self.synchronize(None);
+        self.release_pool(DEFAULT_POOL, false);
+        self.release_pool(DEFAULT_POOL, true);
+        while let Some(pool) = self.world.next_retired_pool() {
+            self.release_pool(pool, true);
+            self.release_pool(pool, false);
+        }
+    }
+
+    /// A `MemPool` goes away: its segments without a block in use are returned.
+    pub(crate) fn end_pool(&mut self, pool: u32) {
+        self.synchronize(Some(pool));
+        self.release_pool(pool, true);
+        self.release_pool(pool, false);
+    }
+
+    /// Waits for other streams: pending frees complete, all of them or those of one pool.
+    fn synchronize(&mut self, only: Option<u32>) {
+        let is_meant = |model: &Self, block: u32| {
+            only.is_none_or(|pool| model.lists[model.blocks.get(block).list as usize].pool == pool)
+        };
+        loop {
+            match self.world.next_completion() {
+                Completion::All => {
+                    let meant: Vec<(u32, u32)> =
+                        self.pending.iter().map(|(&b, &t)| (b, t)).filter(|&(b, _)| is_meant(self, b)).collect();
+                    for (block, token) in meant {
+                        self.complete_pending(block, token);
+                    }
+                    return;
+                }
+                Completion::Next(addr) => {
+                    let meant = self.pending.iter().find(|(block, _)| self.blocks.get(**block).addr == addr);
+                    let Some((&block, &token)) = meant.filter(|(block, _)| is_meant(self, **block)) else { return };
+                    self.complete_pending(block, token);
+                }
+                Completion::Done => return,
+            }
+        }
+    }
+
+    fn release_pool(&mut self, pool: u32, small: bool) {
+        let mut expandable = Vec::new();
+        for list in self.lists_of(pool, small) {
+            let entries: Vec<Entry> = self.lists[list].free.iter().copied().collect();
+            for Entry { block, .. } in entries {
+                let row = self.blocks.get(block);
+                if row.is_expandable() {
+                    expandable.push(block);
+                } else if !row.is_split() {
+                    self.release_segment(block);
+                }
+            }
+        }
+        for block in expandable {
+            self.unmap_block(block);
+        }
+    }
+
+    /// The lists of a pool's class, by stream.
+    fn lists_of(&self, pool: u32, small: bool) -> impl Iterator<Item = usize> + use<W> {
+        let first = self.lanes.partition_point(|lane| lane.pool < pool);
+        let end = self.lanes.partition_point(|lane| lane.pool <= pool);
+        (first..end).map(move |lane| lane * 2 + usize::from(!small))
+    }
+
+    /// Returns a whole ordinary segment that is one free block.
+    fn release_segment(&mut self, block: u32) {
+        let row = *self.blocks.get(block);
+        self.tell(Deed { action: Action::SegmentFree, addr: row.addr, size: row.size, stream: 0 }, block);
+        self.world.free(row.addr, row.size);
+        self.counts.reserved -= row.size;
+        self.counts.device_frees += 1;
+        self.lists[row.list as usize].free.remove(entry(block, &row));
+        // Settings changed while a program runs can leave an oversize block with neighbours: they keep going alone.
+        for (neighbour, is_before) in [(row.prev, true), (row.next, false)] {
+            if neighbour != NONE {
+                let neighbour = self.blocks.get_mut(neighbour);
+                *(if is_before { &mut neighbour.next } else { &mut neighbour.prev }) = NONE;
+            }
+        }
+        self.blocks.discard(block);
+    }
+
+    /// With `max_split_size_mb`: returns one oversize block that is large enough, or else as many of the largest as make
+    /// up the request. Whether they do.
+    pub(super) fn release_available(&mut self, list: u32, size: u64) -> bool {
+        let Some(max_split) = self.conf.max_split else { return false };
+        let need = size.max(max_split);
+        let free = &self.lists[list as usize].free;
+        let from = free.first_from(need);
+        if let Some(&Entry { block, .. }) = free.get(from)
+            && !self.blocks.get(block).is_expandable()
+        {
+            self.release_segment(block);
+            return true;
+        }
+        let mut chosen = Vec::new();
+        let mut released = 0u64;
+        let mut place = free.before(from);
+        while let Some(at) = place
+            && released < need
+            && let Some(&Entry { block, size, .. }) = free.get(at)
+            && size >= max_split
+        {
+            if !self.blocks.get(block).is_expandable() {
+                released += size;
+                chosen.push(block);
+            }
+            place = free.before(at);
+        }
+        for block in chosen {
+            self.release_segment(block);
+        }
+        released >= need
+    }
+
+    /// With `garbage_collection_threshold` and a limit: returns the large segments that have lain free for longer than
+    /// the mean, until the reserved bytes are below the threshold.
+    pub(super) fn collect_garbage(&mut self) {
+        let clock = self.searches[DEFAULT_POOL as usize][1];
+        let mut idle: Vec<(u32, u64)> = Vec::new();
+        for list in self.lists_of(DEFAULT_POOL, false) {
+            for &Entry { block, .. } in self.lists[list].free.iter() {
+                let row = self.blocks.get(block);
+                if !row.is_split() {
+                    idle.push((block, clock - row.free_since));
+                }
+            }
+        }
+        loop {
+            let ages: u64 = idle.iter().map(|(_, age)| age).sum();
+            let mean = ages as f64 / idle.len() as f64;
+            let is_old = |block: u32, age: u64| {
+                age as f64 >= mean && !self.blocks.get(block).is_expandable()
+            };
+            let (old, rest): (Vec<_>, Vec<_>) =
+                idle.into_iter().partition(|&(block, age)| is_old(block, age));
+            let Some(&(victim, _)) = old.first() else { return };
+            let addr = self.blocks.get(victim).addr;
+            if !self.world.is_above_threshold(self.counts.reserved, addr) {
+                return;
+            }
+            for (block, _) in old {
+                self.release_segment(block);
+            }
+            idle = rest;
+        }
+    }
+}

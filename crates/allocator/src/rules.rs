@@ -1,0 +1,66 @@
+//! What differs between releases of torch.
+
+use snapshot::TorchRange;
+
+/// A release of torch, 2.x, by its minor number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Release(pub u8);
+
+impl Release {
+    /// The newest release whose allocator was compared with the model.
+    pub const NEWEST: Release = Release(15);
+
+    /// The release to assume for a snapshot: the newest of those that write its shape. Within such a range only the
+    /// parsing of settings changes; the choices of the allocator are the same in 2.1 to 2.3, 2.5 to 2.9, 2.10 and 2.11,
+    /// and 2.13 to 2.15.
+    pub fn of(range: TorchRange) -> Release {
+        Release(range.newest)
+    }
+}
+
+impl std::fmt::Display for Release {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "2.{}", self.0)
+    }
+}
+
+/// What decides between free blocks of the same size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tie {
+    /// The lower address.
+    Address,
+    /// The block that was made first.
+    Block,
+    /// The segment that was made first, then the lower address.
+    Segment,
+}
+
+/// The behaviour of one release where it is not that of all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rules {
+    pub(crate) tie: Tie,
+    /// With `roundup_power2_divisions:1` sizes above 512 bytes are not rounded at all.
+    pub(crate) one_division_keeps_sizes: bool,
+    /// A memory fraction of 1.0 is a limit, too, and so makes garbage collection work.
+    pub(crate) whole_fraction_is_a_limit: bool,
+    /// Expandable segments serve private pools as well.
+    pub(crate) expandable_private_pools: bool,
+    /// Any open pool scope holds back polling and releasing; later only a running capture does.
+    pub(crate) scopes_gate: bool,
+}
+
+impl Rules {
+    pub(crate) fn of(Release(minor): Release) -> Rules {
+        Rules {
+            tie: match minor {
+                0..=11 => Tie::Address,
+                12 => Tie::Block,
+                _ => Tie::Segment,
+            },
+            one_division_keeps_sizes: minor <= 3,
+            whole_fraction_is_a_limit: minor <= 9,
+            expandable_private_pools: minor >= 5,
+            scopes_gate: minor <= 12,
+        }
+    }
+}

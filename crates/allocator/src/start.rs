@@ -1,0 +1,150 @@
+//! Puts the state before the first event into an empty allocator.
+
+use crate::model::{Block, Lane, Model, NONE, Pool, State, World};
+use snapshot::{Action, History, PoolId, SegmentAtStart, Snapshot};
+
+/// Bytes of addresses for an expandable segment when the size of the card is not known: more than any card has.
+pub(crate) const AMPLE_RANGE: u64 = 1 << 44;
+
+/// No device has addresses or sizes from here on.
+const MOST_ADDRESS: u64 = 1 << 60;
+
+/// A run of addresses below which a segment cannot begin any more: further away is another one.
+const FARTHEST_BASE: u64 = 1 << 38;
+
+/// Lays out the segments and blocks that were there before the first event. Says which block of the model each life of
+/// the history is; those that it has no place for are [`NONE`].
+pub(crate) fn lay_out<W: World>(
+    model: &mut Model<W>,
+    snapshot: &Snapshot,
+    history: &History,
+    lanes: &[Lane],
+    pools: &[Pool],
+    page: u64,
+) -> Vec<u32> {
+    let mut block_of = vec![NONE; history.lives.len()];
+    let mut held: Vec<u32> = (0..history.lives.len() as u32)
+        .take_while(|&life| history.lives[life as usize].born().is_none())
+        .collect();
+    held.sort_unstable_by_key(|&life| history.lives[life as usize].addr);
+    let list_of = |segment: &SegmentAtStart| {
+        let pool = pools.iter().position(|pool| pool.id == segment.pool).unwrap_or(0) as u32;
+        let lane = lanes.binary_search(&Lane { pool, stream: segment.stream }).unwrap_or(0);
+        lane as u32 * 2 + u32::from(!segment.small)
+    };
+    let mut end_of_last = 0;
+    let mut expandable: Vec<(u32, &SegmentAtStart)> = Vec::new();
+    for segment in &history.segments_at_start {
+        // Overlapping segments are a contradiction; the first one stands.
+        if segment.addr < end_of_last || segment.size == 0 || segment.addr.max(segment.size) >= MOST_ADDRESS {
+            continue;
+        }
+        end_of_last = segment.addr + segment.size;
+        if segment.expandable {
+            expandable.push((list_of(segment), segment));
+            continue;
+        }
+        let whole = model.add_segment(list_of(segment), segment.addr, segment.size, false);
+        model.adopt(whole, history, &held, &mut block_of);
+    }
+    expandable.sort_by_key(|(list, segment)| (*list, segment.addr));
+    for of_list in expandable.chunk_by(|a, b| a.0 == b.0) {
+        let (list, first) = of_list[0];
+        let runs: Vec<(u64, u64)> = of_list.iter().map(|(_, run)| (run.addr, run.size)).collect();
+        let base = lowest_page(snapshot, history, first);
+        for run in model.adopt_range(list, base, &runs, page) {
+            model.adopt(run, history, &held, &mut block_of);
+        }
+    }
+    model.start_counting();
+    block_of
+}
+
+/// Where an expandable segment begins: the lowest page that is ever mapped in it, as far as the recording tells.
+fn lowest_page(snapshot: &Snapshot, history: &History, first: &SegmentAtStart) -> u64 {
+    let is_near = |addr: u64| addr < first.addr && first.addr - addr < FARTHEST_BASE;
+    let rows = history.rows.clone();
+    let mapped = snapshot.events.actions(rows).enumerate().filter(|&(index, (action, addr))| {
+        action == Action::SegmentMap
+            && is_near(addr)
+            && history.region_of(index, action).is_some_and(|region| {
+                let region = &history.regions[region];
+                (region.stream, region.pool, region.small) == (first.stream, first.pool, first.small)
+            })
+    });
+    mapped.map(|(_, (_, addr))| addr).min().unwrap_or(first.addr)
+}
+
+impl<W: World> Model<W> {
+    /// Cuts a free run of memory into the blocks that lie in it and what is free between them.
+    fn adopt(&mut self, whole: u32, history: &History, held: &[u32], block_of: &mut [u32]) {
+        let Block { addr, size, .. } = *self.block(whole);
+        let end = addr + size;
+        let first = held.partition_point(|&life| history.lives[life as usize].addr < addr);
+        let mut rest = whole;
+        let mut at = addr;
+        for &life in &held[first..] {
+            let row = &history.lives[life as usize];
+            let Some(row_end) = row.addr.checked_add(row.size.0) else { continue };
+            if row.addr >= end {
+                break;
+            }
+            // A block that contradicts those before it has no place.
+            if row.addr < at || row_end > end || row.size.0 == 0 {
+                continue;
+            }
+            if row.addr > at {
+                let behind = self.cut(rest, row.addr - at);
+                self.list_free(rest);
+                rest = behind;
+            }
+            let block = rest;
+            at = row_end;
+            let rest_of_segment = (at < end).then(|| self.cut(block, row.size.0));
+            let pending = row.freed() == Some(0) && !row.is_allocated_at(0);
+            self.occupy(block, row.requested.0, pending.then_some(life));
+            block_of[life as usize] = block;
+            match rest_of_segment {
+                Some(behind) => rest = behind,
+                None => return,
+            }
+        }
+        self.list_free(rest);
+    }
+
+    fn occupy(&mut self, block: u32, requested: u64, pending: Option<u32>) {
+        let row = self.block_mut(block);
+        row.requested = requested;
+        row.state = if pending.is_some() { State::Pending } else { State::Allocated };
+        if let Some(token) = pending {
+            self.wait_for_streams(block, token);
+        }
+    }
+
+    /// Counts what was laid out.
+    fn start_counting(&mut self) {
+        let mut counts = self.counts;
+        for (_, block) in self.all_blocks() {
+            match block.state {
+                State::Unmapped => continue,
+                State::Allocated => {
+                    counts.allocated += block.size;
+                    counts.active += block.size;
+                }
+                State::Pending => counts.active += block.size,
+                State::Free => {}
+            }
+            counts.reserved += block.size;
+        }
+        counts.peak_reserved = counts.reserved;
+        counts.peak_allocated = counts.allocated;
+        self.counts = counts;
+    }
+}
+
+/// The pool and stream of a request, by place among the lanes.
+pub(crate) fn lane_of(lanes: &[Lane], pools: &[Pool], pool: PoolId, stream: u64) -> u32 {
+    let pool = pools.binary_search_by_key(&pool, |pool| pool.id).unwrap_or(0) as u32;
+    // A history with more streams than anyone has is cut off: what is left over goes to the default stream.
+    lanes.binary_search(&Lane { pool, stream }).unwrap_or(0) as u32
+}
