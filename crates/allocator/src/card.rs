@@ -82,7 +82,7 @@ impl World for Card {
     }
 
     fn malloc(&mut self, size: u64) -> Option<(u64, bool)> {
-        self.take(size).then(|| self.addresses.place(size))
+        self.take(size).then(|| self.addresses.place(size, self.now))
     }
 
     fn free(&mut self, addr: u64, size: u64) {

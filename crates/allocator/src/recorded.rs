@@ -1,11 +1,11 @@
 //! A recorded run, understood well enough to be replayed.
 
-use crate::addresses::Recorded as SegmentCalls;
+use crate::addresses::{Call, Driver};
 use crate::conf::Conf;
 use crate::difference::Difference;
 use crate::follow::{Followed, follow};
 use crate::rules::Release;
-use snapshot::{Action, Event, History, Snapshot};
+use snapshot::{Action, History, Snapshot};
 
 /// What is known of a recorded run from outside the file.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -23,8 +23,7 @@ pub struct Recorded<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) history: &'a History,
     pub(crate) followed: Followed,
-    /// Its `cudaMalloc` and `cudaFree` calls.
-    pub(crate) segment_calls: SegmentCalls,
+    pub(crate) driver: Driver,
     /// The release whose rules are used.
     pub release: Release,
     /// The settings that it ran under.
@@ -48,11 +47,8 @@ impl<'a> Recorded<'a> {
         let release = given.release.unwrap_or_else(|| Release::of(snapshot.torch));
         let conf = given.conf.unwrap_or_else(|| Conf::recorded(snapshot, release));
         let followed = follow(snapshot, history, &conf, release, given.limit);
-        let rows = history.rows.clone();
-        let is_call = |event: &Event| matches!(event.action, Action::SegmentAlloc | Action::SegmentFree);
-        let calls = snapshot.events.iter(rows).filter(is_call);
-        let segment_calls = calls.map(|event| (event.action, event.addr, event.size.0)).collect();
-        Recorded { snapshot, history, followed, segment_calls, release, conf }
+        let driver = driver(snapshot, history);
+        Recorded { snapshot, history, followed, driver, release, conf }
     }
 
     /// Compares the model with the record.
@@ -63,4 +59,19 @@ impl<'a> Recorded<'a> {
             difference: self.followed.difference.as_ref(),
         }
     }
+}
+
+/// What the run tells about the driver's choice of addresses.
+fn driver(snapshot: &Snapshot, history: &History) -> Driver {
+    let at_start = history.segments_at_start.iter().filter(|segment| !segment.expandable);
+    let rows = history.rows.clone();
+    let calls = snapshot.events.iter(rows).enumerate().filter_map(|(index, event)| {
+        let is_malloc = match event.action {
+            Action::SegmentAlloc => true,
+            Action::SegmentFree => false,
+            _ => return None,
+        };
+        Some(Call { event: index as u32, is_malloc, addr: event.addr, size: event.size.0 })
+    });
+    Driver::new(at_start.map(|segment| (segment.addr, segment.size)), calls.collect())
 }
