@@ -90,14 +90,22 @@ impl World for Card {
         self.addresses.release(addr);
     }
 
-    fn reserve(&mut self, page: u64) -> (u64, u64) {
+    fn reserve(&mut self, page: u64) -> Option<(u64, u64)> {
         let base = self.next_range;
         let bytes = self.range.next_multiple_of(page);
         self.next_range += bytes;
-        (base, bytes)
+        Some((base, bytes))
+    }
+
+    fn reaches(&mut self, page: u64, length: u64, _: u64) -> bool {
+        length <= self.range.next_multiple_of(page)
     }
 
     fn unreserve(&mut self, _: u64) {}
+
+    fn takes(&self, _: u64) -> bool {
+        false
+    }
 
     fn map(&mut self, _: u64, size: u64) -> bool {
         self.take(size)

@@ -4,7 +4,7 @@
 //! mean what it looks like.
 
 use crate::rules::Release;
-use snapshot::Snapshot;
+use snapshot::{Settings, Snapshot};
 
 const MIB: u64 = 1 << 20;
 
@@ -80,6 +80,15 @@ impl Conf {
             conf.expandable = snapshot.segments.iter().any(|segment| segment.expandable);
         }
         conf
+    }
+
+    /// Puts these settings into a snapshot whose own are not recorded or not to be believed: the state before its first
+    /// event depends on them.
+    pub fn replace_in(&self, settings: &mut Settings) {
+        settings.max_split = self.max_split;
+        settings.gc_threshold = self.gc_threshold;
+        settings.expandable_segments = self.expandable;
+        settings.divisions = self.divisions;
     }
 
     /// Whether a block of `size` bytes is one that is never split.

@@ -1,6 +1,7 @@
 //! Where model and record part, in words.
 
 use crate::model::{Block, Model, State};
+use crate::owners::is_invented;
 use crate::record::{Mismatch, Record};
 use snapshot::{Action, BlockState, Bytes, Event, History, Segment, Snapshot};
 
@@ -15,6 +16,8 @@ pub struct Difference {
     pub model: String,
     /// The state around it, a line each.
     pub around: Vec<String>,
+    /// The address that the model used.
+    pub(crate) place: Option<u64>,
 }
 
 impl std::fmt::Display for Difference {
@@ -37,6 +40,7 @@ pub(crate) fn at_event(model: &Model<Record<'_>>, events: &Record<'_>, mismatch:
         recorded: recorded.map_or_else(|| "nothing more".to_owned(), |event| named(&event)),
         model: format!("{}{}", words(deed.action, deed.addr, deed.size), asked.unwrap_or_default()),
         around: around(model, &places),
+        place: Some(deed.addr),
     }
 }
 
@@ -46,6 +50,7 @@ pub(crate) fn unexplained(event: usize, why: &str) -> Difference {
         recorded: "an event that the model cannot follow".to_owned(),
         model: why.to_owned(),
         around: Vec::new(),
+        place: None,
     }
 }
 
@@ -55,6 +60,7 @@ pub(crate) fn active(event: usize, recorded: u64, model: u64) -> Difference {
         recorded: format!("a snapshot with {recorded} active bytes"),
         model: format!("{model} active bytes"),
         around: Vec::new(),
+        place: None,
     }
 }
 
@@ -131,6 +137,7 @@ pub(crate) fn at_end(model: &Model<Record<'_>>, snapshot: &Snapshot, history: &H
         recorded: format!("at the end {recorded}"),
         model: modelled,
         around: around(model, &[place]),
+        place: Some(place),
     };
     let heads = model.heads();
     let recorded: Vec<&Segment> = snapshot.segments_of(history.device).collect();
@@ -144,9 +151,10 @@ pub(crate) fn at_end(model: &Model<Record<'_>>, snapshot: &Snapshot, history: &H
             let modelled = format!("a segment at {:#x}", first.addr);
             return Some(differs("no segment there".to_owned(), modelled, first.addr));
         }
-        let is_same = (model.stream(first), model.is_small(first), model.pool_id(first), first.is_expandable())
-            == (segment.stream, segment.small, segment.pool, segment.expandable);
-        if !is_same {
+        let is_same = (model.stream(first), model.is_small(first), first.is_expandable())
+            == (segment.stream, segment.small, segment.expandable);
+        let pool = model.pool_id(first);
+        if !is_same || (pool != segment.pool && !is_invented(pool)) {
             return Some(differs(
                 format!("another kind of segment at {:#x}", segment.addr),
                 "stream, class, pool or kind differs".to_owned(),

@@ -14,6 +14,10 @@ pub(crate) enum Cause {
         noticed: usize,
         /// Where the threshold of garbage collection is unsure: whether it released what the recording shows.
         trusts_collection: bool,
+        /// Pool and stream.
+        lane: u32,
+        /// Whether it came while a pool was being filled, so that nothing could be released.
+        gated: bool,
     },
     /// `torch.cuda.empty_cache()`
     EmptyCache,
@@ -115,7 +119,7 @@ impl<'a> Follower<'a> {
         match cause {
             Cause::EmptyCache => trial.release_all(),
             Cause::EndPool(pool) => trial.end_pool(pool),
-            Cause::Request { noticed, trusts_collection } => {
+            Cause::Request { noticed, trusts_collection, lane, gated } => {
                 trial.world.trusts_collection = trusts_collection;
                 for completed in at..at + noticed {
                     let life = self.life(completed, Action::FreeCompleted)?;
@@ -124,8 +128,7 @@ impl<'a> Follower<'a> {
                         trial.complete_pending(block, life);
                     }
                 }
-                let request = group.request?;
-                return trial.malloc(request.size.0, self.lane(group.end - 1, &request));
+                return trial.malloc(group.request?.size.0, lane, Some(gated));
             }
         }
         None
@@ -139,10 +142,12 @@ impl<'a> Follower<'a> {
             // before the search comes first.
             let leading = (at..group.end).take_while(|&at| self.action(at) == Some(Action::FreeCompleted)).count();
             let unsure = model.world.threshold.is_some_and(|threshold| threshold.high - threshold.low > 1);
-            for trusts_collection in [true, false] {
-                if trusts_collection || unsure {
-                    let request = |noticed| Cause::Request { noticed, trusts_collection };
-                    candidates.extend((0..=leading).rev().take(MOST_SPLITS).map(request));
+            for (lane, gated) in self.circumstances(group) {
+                for trusts_collection in [true, false] {
+                    if trusts_collection || unsure {
+                        let request = |noticed| Cause::Request { noticed, trusts_collection, lane, gated };
+                        candidates.extend((0..=leading).rev().take(MOST_SPLITS).map(request));
+                    }
                 }
             }
         }
@@ -161,9 +166,35 @@ impl<'a> Follower<'a> {
         candidates
     }
 
+    /// Pools in which the request of a group may have been made, and whether nothing could be released; the likeliest
+    /// first. Whether another pool was being filled meanwhile is never recorded.
+    fn circumstances(&self, group: &Group) -> Vec<(u32, bool)> {
+        let Some(request) = group.request else { return Vec::new() };
+        let lane = self.lane(group.end - 1, &request);
+        let gated = self.model.is_gated(lane * 2);
+        let mut circumstances = vec![(lane, gated)];
+        if self.requests.pools.len() > 1 {
+            circumstances.push((lane, !gated));
+        }
+        // An allocation that failed has no address to tell its pool from.
+        let context = self.snapshot.events.context(request.context);
+        if request.action == Action::Oom && context.pool.is_none() {
+            let others = self.requests.lanes.iter().enumerate().filter(|&(other, of)| {
+                of.stream == context.stream && other as u32 != lane
+            });
+            circumstances.extend(others.take(MOST_POOLS).map(|(other, _)| (other as u32, true)));
+        }
+        circumstances
+    }
+
     /// Causes of a group that could not be tried, because the model has lost the track.
     pub(crate) fn likely_causes(&mut self, group: &Group) -> Vec<Cause> {
-        let request = group.request.map(|_| Cause::Request { noticed: group.leading, trusts_collection: true });
+        let request = self.circumstances(group).first().map(|&(lane, gated)| Cause::Request {
+            noticed: group.leading,
+            trusts_collection: true,
+            lane,
+            gated,
+        });
         let first_release = (group.start..group.end)
             .find(|&at| matches!(self.action(at), Some(Action::SegmentFree | Action::SegmentUnmap)));
         let emptied = first_release.filter(|&first| {
@@ -195,6 +226,9 @@ impl<'a> Follower<'a> {
         })
     }
 }
+
+/// Pools that are tried for an allocation that failed.
+const MOST_POOLS: usize = 8;
 
 /// Ways to divide the completed frees at the beginning of a group that are tried.
 const MOST_SPLITS: usize = 64;

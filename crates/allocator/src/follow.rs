@@ -9,6 +9,7 @@ use crate::conf::Conf;
 use crate::difference::{self, Difference};
 use crate::explain::Cause;
 use crate::model::{Model, NONE};
+use crate::owners::{Assumed, Owners};
 use crate::record::{Record, Threshold};
 use crate::requests::{Op, OpKind, Requests, lanes};
 use crate::rules::{Release, Rules};
@@ -25,9 +26,18 @@ pub(crate) struct Followed {
     /// Events that the model did exactly as PyTorch did.
     pub(crate) identical: usize,
     pub(crate) difference: Option<Difference>,
+    /// Regions whose pool may be another one than assumed, if there is a difference.
+    pub(crate) suspects: Vec<usize>,
     /// Requests that were served only after everything had been released.
     pub(crate) retries: u64,
     pub(crate) threshold: Option<Threshold>,
+}
+
+impl Followed {
+    /// How far the model came: the end is further than the last event.
+    pub(crate) fn progress(&self) -> usize {
+        self.identical + usize::from(self.difference.is_none())
+    }
 }
 
 /// Rows that may be copied for trials, all together: a file made to be ambiguous everywhere must not take forever.
@@ -40,14 +50,16 @@ pub(crate) fn follow(
     conf: &Conf,
     release: Release,
     limit: Option<u64>,
+    assumed: &Assumed,
 ) -> Followed {
-    let (lanes, pools) = lanes(snapshot, history, release);
-    let record = Record::new(snapshot, history, &pools, limit, conf.gc_threshold);
+    let (lanes, pools) = lanes(snapshot, history, release, &assumed.owners);
+    let record = Record::new(snapshot, history, &pools, limit, conf.gc_threshold, assumed);
     let mut model = Model::new(record, conf.clone(), Rules::of(release), &lanes, &pools);
-    let block_of = lay_out(&mut model, snapshot, history, &lanes, &pools, conf.large_segment);
+    let block_of = lay_out(&mut model, snapshot, history, &assumed.owners, &lanes, &pools, conf.large_segment);
     let mut follower = Follower {
         snapshot,
         history,
+        owners: &assumed.owners,
         events: model.world.clone(),
         requests: Requests { ops: Vec::with_capacity(history.len()), lanes: lanes.clone(), pools: pools.clone() },
         model,
@@ -55,10 +67,12 @@ pub(crate) fn follow(
         identical: 0,
         difference: None,
         copies_left: COPY_BUDGET,
+        before_free: None,
         empties: FxHashMap::default(),
     };
     follower.run();
     Followed {
+        suspects: follower.suspects(),
         identical: follower.identical,
         retries: follower.model.counts.retries,
         threshold: follower.model.world.threshold,
@@ -70,6 +84,7 @@ pub(crate) fn follow(
 pub(crate) struct Follower<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) history: &'a History,
+    owners: &'a Owners,
     /// For looking at events only.
     pub(crate) events: Record<'a>,
     pub(crate) requests: Requests,
@@ -81,6 +96,8 @@ pub(crate) struct Follower<'a> {
     pub(crate) difference: Option<Difference>,
     /// Rows that trials may still copy.
     pub(crate) copies_left: usize,
+    /// The model before the last free, and the event of that, where what follows may have completed it.
+    before_free: Option<(Model<Record<'a>>, usize)>,
     /// Whether a stack goes through `empty_cache`.
     pub(crate) empties: FxHashMap<StackId, bool>,
 }
@@ -162,10 +179,10 @@ impl<'a> Follower<'a> {
     }
 
     fn free(&mut self, at: usize, event: &Event) -> usize {
-        let at_once = self
-            .events
-            .event(at + 1)
-            .is_some_and(|next| next.action == Action::FreeCompleted && next.addr == event.addr);
+        // Both events of an ordinary free come from one call. A later call may complete a free that had to wait, too.
+        let at_once = self.events.event(at + 1).is_some_and(|next| {
+            next.action == Action::FreeCompleted && next.addr == event.addr && next.stack == event.stack
+        });
         let next = at + 1 + usize::from(at_once);
         let Some(life) = self.life(at, Action::FreeRequested) else {
             self.cannot_follow(at, "it frees a block that the history does not have");
@@ -177,8 +194,38 @@ impl<'a> Follower<'a> {
             self.cannot_follow(at, "it frees a block that the state before the history has no place for");
             return next;
         }
+        let is_followed_by_a_release = matches!(
+            self.action(next),
+            Some(Action::FreeCompleted | Action::SegmentFree | Action::SegmentUnmap | Action::Oom)
+        );
+        if at_once && is_followed_by_a_release && self.difference.is_none() && self.may_copy() {
+            self.before_free = Some((self.model.clone(), at));
+        }
         self.with_model(at, |model, _| model.free(block, (!at_once).then_some(life)));
         next
+    }
+
+    /// Whether there is budget for one more copy of the model; takes it.
+    pub(crate) fn may_copy(&mut self) -> bool {
+        self.copies_left = self.copies_left.saturating_sub(self.model.rows() + 64);
+        self.copies_left > 0
+    }
+
+    /// The free just before a group may have had to wait for the call that made the group. Goes back to that: the group
+    /// then begins with its completion.
+    pub(crate) fn defer_last_free(&mut self, group: &Group) -> Option<Group> {
+        let (model, at) = self.before_free.take()?;
+        if at + 2 != group.start {
+            return None;
+        }
+        let life = self.life(at, Action::FreeRequested)?;
+        let block = self.block_of[life as usize];
+        self.model = model;
+        self.difference = None;
+        self.with_model(at, |model, _| model.free(block, Some(life)));
+        let free = self.requests.ops.iter_mut().rev().find(|op| op.event == at as u32)?;
+        free.kind = OpKind::FreeLater;
+        Some(Group { start: group.start - 1, leading: group.leading + 1, completes: true, ..*group })
     }
 
     fn cannot_follow(&mut self, at: usize, why: &str) {
@@ -202,7 +249,8 @@ impl<'a> Follower<'a> {
     fn group(&mut self, start: usize) -> usize {
         let group = self.bounds(start);
         let is_served = group.request.is_none_or(|request| request.action == Action::Alloc);
-        if !group.releases && (!group.completes || is_served) {
+        let is_unambiguous = !group.completes && self.before_free.is_none() && self.requests.pools.len() == 1;
+        if !group.releases && (is_served || is_unambiguous) {
             self.plain_group(&group);
             return group.end;
         }
@@ -210,13 +258,25 @@ impl<'a> Follower<'a> {
             self.cannot_follow(start, "too many groups of events have more than one explanation");
         }
         let known_retired = self.model.world.retired.len();
-        let causes = match self.difference {
+        let mut group = group;
+        let mut causes = match self.difference {
             None => self.explain(&group),
             Some(_) => None,
         };
+        if causes.is_none() && self.before_free.is_some() {
+            let difference = (self.difference.clone(), self.identical);
+            if let Some(earlier) = self.defer_last_free(&group) {
+                group = earlier;
+                causes = self.explain(&group);
+            }
+            if causes.is_none() {
+                (self.difference, self.identical) = difference;
+            }
+        }
         for pool in self.model.world.retired[known_retired..].to_vec() {
             self.push(OpKind::RetirePool, start, NONE, pool, 0);
         }
+        self.before_free = None;
         let causes = causes.unwrap_or_else(|| self.likely_causes(&group));
         self.note_causes(&group, &causes);
         group.end
@@ -235,9 +295,10 @@ impl<'a> Follower<'a> {
             return;
         };
         let at = group.end - 1;
-        let (lane, life) = self.note_request(at, &event);
+        let lane = self.lane(at, &event);
+        let life = self.note_request(at, &event, lane);
         self.with_model(searched, |model, block_of| {
-            let block = model.malloc(event.size.0, lane);
+            let block = model.malloc(event.size.0, lane, None);
             if let (Some(block), Some(of_life)) = (block, block_of.get_mut(life as usize)) {
                 *of_life = block;
             }
@@ -270,17 +331,14 @@ impl<'a> Follower<'a> {
     /// Pool and stream of the request at `at`.
     pub(crate) fn lane(&self, at: usize, event: &Event) -> u32 {
         let context = self.snapshot.events.context(event.context);
-        let region = self
-            .history
-            .life_of(at, event.action)
-            .and_then(|life| self.history.regions.get(self.history.lives[life].region as usize));
-        let pool = context.pool.or(region.map(|region| region.pool)).unwrap_or_default();
+        let life = self.history.life_of(at, event.action);
+        let region = life.and_then(|life| self.owners.pool(self.history.lives[life].region as usize));
+        let pool = context.pool.or(region).unwrap_or_default();
         lane_of(&self.requests.lanes, &self.requests.pools, pool, context.stream)
     }
 
-    /// Adds a request to the list; its lane and the life that it begins.
-    fn note_request(&mut self, at: usize, event: &Event) -> (u32, u32) {
-        let lane = self.lane(at, event);
+    /// Adds a request to the list; the life that it begins.
+    fn note_request(&mut self, at: usize, event: &Event, lane: u32) -> u32 {
         let life = self.life(at, event.action).unwrap_or(NONE);
         let kind = if event.action == Action::Alloc { OpKind::Alloc } else { OpKind::Failed };
         if event.size.0 < MOST_REQUESTED && (life != NONE || kind == OpKind::Failed) {
@@ -288,7 +346,31 @@ impl<'a> Follower<'a> {
         } else {
             self.cannot_follow(at, "no program can ask for this");
         }
-        (lane, life)
+        life
+    }
+
+    /// The segments that the recording and the model used at the first difference.
+    fn suspects(&self) -> Vec<usize> {
+        let Some(difference) = &self.difference else { return Vec::new() };
+        let recorded = self.events.event(difference.event).and_then(|event| {
+            let life = self.history.life_of(difference.event, event.action);
+            let region = life.map(|life| self.history.lives[life].region as usize);
+            region.or(self.history.region_of(difference.event, event.action))
+        });
+        let modelled = difference.place.and_then(|addr| self.region_at(addr, difference.event));
+        recorded.into_iter().chain(modelled).filter(|&region| !self.owners.is_sure(region)).collect()
+    }
+
+    /// The segment that lies at an address when an event happens.
+    fn region_at(&self, addr: u64, event: usize) -> Option<usize> {
+        let covers = |start: u64, size: u64| start <= addr && addr - start < size;
+        let made = (0..event.min(self.history.len())).rev().find_map(|index| {
+            let event = self.events.event(index)?;
+            (event.action == Action::SegmentAlloc && covers(event.addr, event.size.0))
+                .then(|| self.history.region_of(index, event.action))
+        });
+        let is_old = |region: &snapshot::Region| region.from_start && covers(region.addr, region.size.0);
+        made.unwrap_or_else(|| self.history.regions.iter().position(is_old))
     }
 
     /// Adds what the program did in a group with several explanations.
@@ -304,10 +386,10 @@ impl<'a> Follower<'a> {
         };
         for &cause in causes {
             match cause {
-                Cause::Request { noticed, .. } => {
+                Cause::Request { noticed, lane, .. } => {
                     note_completions(self, noticed);
                     if let Some(event) = group.request {
-                        self.note_request(group.end - 1, &event);
+                        self.note_request(group.end - 1, &event, lane);
                     }
                 }
                 // What is complete when everything is released was so before, too: nothing was asked in between.

@@ -9,6 +9,7 @@ mod difference;
 mod explain;
 mod follow;
 mod model;
+mod owners;
 mod record;
 mod recorded;
 mod requests;

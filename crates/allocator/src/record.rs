@@ -2,6 +2,7 @@
 //! PyTorch did.
 
 use crate::model::{Completion, Deed, Pool, World};
+use crate::owners::{Assumed, Owners};
 use crate::start::AMPLE_RANGE;
 use snapshot::{Action, Event, History, Snapshot};
 
@@ -30,6 +31,7 @@ pub(crate) struct Record<'a> {
     snapshot: &'a Snapshot,
     history: &'a History,
     pools: &'a [Pool],
+    owners: &'a Owners,
     /// The next event.
     pub(crate) cursor: usize,
     pub(crate) mismatch: Option<Mismatch>,
@@ -41,6 +43,9 @@ pub(crate) struct Record<'a> {
     pub(crate) trusts_collection: bool,
     /// Whether the last attempt had to decide that.
     pub(crate) was_unsure: bool,
+    /// Length of expandable segments, as far as known: at least the first, below the second. They end where the card's
+    /// memory and an eighth more would.
+    range_length: (u64, u64),
     /// Private pools that a release of everything has taken, by place.
     pub(crate) retired: Vec<u32>,
     /// Where the last of them was asked for.
@@ -54,6 +59,7 @@ impl<'a> Record<'a> {
         pools: &'a [Pool],
         limit: Option<u64>,
         gc_threshold: f64,
+        assumed: &'a Assumed,
     ) -> Record<'a> {
         let threshold = (gc_threshold > 0.0).then(|| match limit {
             Some(limit) => {
@@ -73,6 +79,11 @@ impl<'a> Record<'a> {
             threshold,
             trusts_collection: true,
             was_unsure: false,
+            range_length: assumed.total.map_or((0, u64::MAX), |total| {
+                let length = total.saturating_add(total / 8);
+                (length, length.saturating_add(1))
+            }),
+            owners: &assumed.owners,
             retired: Vec::new(),
             retired_at: None,
         }
@@ -99,7 +110,7 @@ impl<'a> Record<'a> {
             return None;
         }
         let region = self.history.region_of(index, event.action)?;
-        let id = self.history.regions[region].pool;
+        let id = self.owners.pool(region)?;
         let place = self.pools.iter().position(|pool| pool.id == id)?;
         (place > 0).then_some(place as u32)
     }
@@ -122,9 +133,40 @@ impl World for Record<'_> {
 
     fn free(&mut self, _: u64, _: u64) {}
 
-    fn reserve(&mut self, _: u64) -> (u64, u64) {
-        let base = self.next().filter(|event| event.action == Action::SegmentMap).map_or(0, |event| event.addr);
-        (base, AMPLE_RANGE)
+    fn reserve(&mut self, page: u64) -> Option<(u64, u64)> {
+        let Some(event) = self.next().filter(|event| event.action == Action::SegmentMap) else {
+            // Where the addresses are shows only when pages are mapped there.
+            self.asked.get_or_insert((self.cursor, page));
+            return None;
+        };
+        let (length, too_long) = self.range_length;
+        let is_known = too_long - length <= 1;
+        Some((event.addr, if is_known { length.next_multiple_of(page) } else { AMPLE_RANGE }))
+    }
+
+    fn takes(&self, addr: u64) -> bool {
+        self.next().is_some_and(|event| event.action == Action::Alloc && event.addr == addr)
+    }
+
+    fn reaches(&mut self, page: u64, length: u64, addr: u64) -> bool {
+        let (known, too_long) = self.range_length;
+        if length <= known || too_long - known <= 1 {
+            return length <= known.next_multiple_of(page);
+        }
+        if length >= too_long {
+            return false;
+        }
+        match self.next() {
+            Some(event) if event.action == Action::SegmentMap && event.addr == addr => {
+                self.range_length.0 = length;
+                true
+            }
+            Some(event) if event.action == Action::SegmentMap => {
+                self.range_length.1 = length;
+                false
+            }
+            _ => true,
+        }
     }
 
     fn unreserve(&mut self, _: u64) {}

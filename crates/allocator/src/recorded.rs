@@ -4,6 +4,7 @@ use crate::addresses::{Call, Driver};
 use crate::conf::Conf;
 use crate::difference::Difference;
 use crate::follow::{Followed, follow};
+use crate::owners::{Assumed, Owners};
 use crate::rules::Release;
 use snapshot::{Action, History, Snapshot};
 
@@ -16,6 +17,8 @@ pub struct Given {
     pub conf: Option<Conf>,
     /// Its memory limit in bytes (`set_per_process_memory_fraction`).
     pub limit: Option<u64>,
+    /// Memory of the card.
+    pub total: Option<u64>,
 }
 
 /// A recorded run with what the program asked for.
@@ -23,6 +26,7 @@ pub struct Recorded<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) history: &'a History,
     pub(crate) followed: Followed,
+    pub(crate) assumed: Assumed,
     pub(crate) driver: Driver,
     /// The release whose rules are used.
     pub release: Release,
@@ -39,6 +43,8 @@ pub struct Verification<'a> {
     pub identical: usize,
     /// The first difference.
     pub difference: Option<&'a Difference>,
+    /// Segments that are taken to have belonged to private pools that were gone at the end.
+    pub assumed_private: usize,
 }
 
 impl<'a> Recorded<'a> {
@@ -46,9 +52,10 @@ impl<'a> Recorded<'a> {
     pub fn new(snapshot: &'a Snapshot, history: &'a History, given: Given) -> Recorded<'a> {
         let release = given.release.unwrap_or_else(|| Release::of(snapshot.torch));
         let conf = given.conf.unwrap_or_else(|| Conf::recorded(snapshot, release));
-        let followed = follow(snapshot, history, &conf, release, given.limit);
+        let understood = understand(snapshot, history, &conf, release, given.limit, given.total);
         let driver = driver(snapshot, history);
-        Recorded { snapshot, history, followed, driver, release, conf }
+        let (followed, assumed) = understood;
+        Recorded { snapshot, history, followed, assumed, driver, release, conf }
     }
 
     /// Compares the model with the record.
@@ -57,8 +64,75 @@ impl<'a> Recorded<'a> {
             events: self.history.len(),
             identical: self.followed.identical,
             difference: self.followed.difference.as_ref(),
+            assumed_private: self.assumed.owners.invented(),
         }
     }
+}
+
+/// Events that are followed again to find out what the recording does not say.
+const MOST_REPEATED: usize = 30_000_000;
+
+/// Follows a run. Where that fails for want of something that the recording does not say, tries what it may have been;
+/// what is kept explains everything, or it is not kept.
+fn understand(
+    snapshot: &Snapshot,
+    history: &History,
+    conf: &Conf,
+    release: Release,
+    limit: Option<u64>,
+    total: Option<u64>,
+) -> (Followed, Assumed) {
+    let plain = Assumed { owners: Owners::new(snapshot, history), total };
+    let first = follow(snapshot, history, conf, release, limit, &plain);
+    if first.difference.is_none() {
+        return (first, plain);
+    }
+    let mut tries_left = MOST_REPEATED / history.len().max(1);
+    let mut attempt = |assumed: &Assumed| {
+        tries_left = tries_left.checked_sub(1)?;
+        Some(follow(snapshot, history, conf, release, limit, assumed))
+    };
+    let mut starts = vec![plain.clone()];
+    if conf.expandable && total.is_none() {
+        starts.extend(totals(snapshot, history).map(|total| Assumed { total: Some(total), ..plain.clone() }));
+    }
+    for start in starts {
+        let Some(mut followed) = attempt(&start) else { break };
+        let mut assumed = start;
+        while followed.difference.is_some() {
+            let mut best: Option<(Followed, Assumed)> = None;
+            for &region in &followed.suspects {
+                for owners in assumed.owners.alternatives(region) {
+                    let other = Assumed { owners, total: assumed.total };
+                    let Some(tried) = attempt(&other) else { break };
+                    if tried.progress() > best.as_ref().map_or(followed.progress(), |(best, _)| best.progress()) {
+                        best = Some((tried, other));
+                    }
+                }
+            }
+            let Some(better) = best else { break };
+            (followed, assumed) = better;
+        }
+        if followed.difference.is_none() {
+            return (followed, assumed);
+        }
+    }
+    (first, plain)
+}
+
+/// What the card may have had, from what was free when a request failed.
+fn totals(snapshot: &Snapshot, history: &History) -> impl Iterator<Item = u64> {
+    let mut cursor = history.cursor(snapshot);
+    let mut totals: Vec<u64> = Vec::new();
+    for (index, event) in snapshot.events.iter(history.rows.clone()).enumerate() {
+        if event.action == Action::Oom {
+            cursor.seek(index);
+            totals.push(cursor.total().reserved.0.saturating_add(event.addr));
+        }
+    }
+    totals.sort_unstable();
+    totals.dedup();
+    totals.into_iter().rev().take(3)
 }
 
 /// What the run tells about the driver's choice of addresses.

@@ -3,6 +3,7 @@
 //! The requests of a recorded run do not depend on the allocator's settings, so the same list can be replayed under any.
 
 use crate::model::{Lane, Pool};
+use crate::owners::Owners;
 use crate::rules::Release;
 use snapshot::{Action, History, PoolId, Snapshot};
 
@@ -46,9 +47,15 @@ pub(crate) struct Requests {
 }
 
 /// The lanes and pools that a history mentions; the default pool is the first.
-pub(crate) fn lanes(snapshot: &Snapshot, history: &History, release: Release) -> (Vec<Lane>, Vec<Pool>) {
+pub(crate) fn lanes(
+    snapshot: &Snapshot,
+    history: &History,
+    release: Release,
+    owners: &Owners,
+) -> (Vec<Lane>, Vec<Pool>) {
     let mut pairs: Vec<(PoolId, u64)> = vec![(PoolId::DEFAULT, 0)];
-    pairs.extend(history.regions.iter().map(|region| (region.pool, region.stream)));
+    let streams = history.regions.iter().map(|region| region.stream);
+    pairs.extend(owners.all().iter().copied().zip(streams));
     pairs.extend(history.segments_at_start.iter().map(|segment| (segment.pool, segment.stream)));
     for event in snapshot.events.iter(history.rows.clone()) {
         if matches!(event.action, Action::Alloc | Action::Oom) {

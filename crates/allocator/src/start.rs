@@ -1,7 +1,8 @@
 //! Puts the state before the first event into an empty allocator.
 
 use crate::model::{Block, Lane, Model, NONE, Pool, State, World};
-use snapshot::{Action, History, PoolId, SegmentAtStart, Snapshot};
+use crate::owners::Owners;
+use snapshot::{Action, History, PoolId, Region, SegmentAtStart, Snapshot};
 
 /// Bytes of addresses for an expandable segment when the size of the card is not known: more than any card has.
 pub(crate) const AMPLE_RANGE: u64 = 1 << 44;
@@ -18,6 +19,7 @@ pub(crate) fn lay_out<W: World>(
     model: &mut Model<W>,
     snapshot: &Snapshot,
     history: &History,
+    owners: &Owners,
     lanes: &[Lane],
     pools: &[Pool],
     page: u64,
@@ -28,9 +30,10 @@ pub(crate) fn lay_out<W: World>(
         .collect();
     held.sort_unstable_by_key(|&life| history.lives[life as usize].addr);
     let list_of = |segment: &SegmentAtStart| {
-        let pool = pools.iter().position(|pool| pool.id == segment.pool).unwrap_or(0) as u32;
-        let lane = lanes.binary_search(&Lane { pool, stream: segment.stream }).unwrap_or(0);
-        lane as u32 * 2 + u32::from(!segment.small)
+        let is_it = |region: &Region| region.from_start && !region.expandable && region.addr == segment.addr;
+        let region = history.regions.iter().position(is_it).filter(|_| !segment.expandable);
+        let pool = region.and_then(|region| owners.pool(region)).unwrap_or(segment.pool);
+        lane_of(lanes, pools, pool, segment.stream) * 2 + u32::from(!segment.small)
     };
     let mut end_of_last = 0;
     let mut expandable: Vec<(u32, &SegmentAtStart)> = Vec::new();
@@ -57,6 +60,7 @@ pub(crate) fn lay_out<W: World>(
         }
     }
     model.start_counting();
+    model.end_of_start();
     block_of
 }
 

@@ -22,7 +22,7 @@ impl<W: World> Model<W> {
 
     /// Maps pages until a free block of `size` bytes is there. On failure, pages mapped on the way stay.
     pub(super) fn grow_expandable(&mut self, list: u32, size: u64) -> Option<u32> {
-        let mut block = self.first_with_room(list, size);
+        let mut block = self.first_with_room(list, size)?;
         if self.blocks.get(block).state == State::Unmapped && !self.map_block(block, size) {
             return None;
         }
@@ -38,24 +38,31 @@ impl<W: World> Model<W> {
     }
 
     /// The first free part, mapped or not, from which on `size` bytes lie free; a new segment if there is none.
-    fn first_with_room(&mut self, list: u32, size: u64) -> u32 {
+    fn first_with_room(&mut self, list: u32, size: u64) -> Option<u32> {
         let is_idle = |block: &Block| matches!(block.state, State::Free | State::Unmapped);
-        for &(_, unmapped) in &self.lists[list as usize].unmapped {
+        for &(addr, unmapped) in &self.lists[list as usize].unmapped {
             let prev = self.blocks.get(unmapped).prev;
             let start = if prev != NONE && is_idle(self.blocks.get(prev)) { prev } else { unmapped };
             let (mut room, mut at) = (0u64, start);
             while room < size && at != NONE && is_idle(self.blocks.get(at)) {
-                room = room.saturating_add(self.blocks.get(at).size);
-                at = self.blocks.get(at).next;
+                let row = self.blocks.get(at);
+                if row.next == NONE {
+                    // The end of the addresses is the world's business.
+                    let Range { base, page } = self.ranges[row.range as usize];
+                    let length = row.addr - base + (size - room);
+                    room = if self.world.reaches(page, length, addr) { size } else { 0 };
+                    break;
+                }
+                room = room.saturating_add(row.size);
+                at = row.next;
             }
             if room >= size {
-                return start;
+                return Some(start);
             }
         }
         let page = if self.lists[list as usize].small { SMALL_SEGMENT } else { self.conf.large_segment };
-        let (base, bytes) = self.world.reserve(page);
-        let bytes = bytes.max(size).next_multiple_of(page);
-        self.add_range(list, base, page, bytes)
+        let (base, bytes) = self.world.reserve(page)?;
+        Some(self.add_range(list, base, page, bytes))
     }
 
     /// A new expandable segment: one block without memory.

@@ -104,7 +104,10 @@ pub(crate) struct Model<W> {
     ranges: Vec<Range>,
     /// Blocks that wait for another stream, with the token of the free.
     pending: BTreeMap<u32, u32>,
+    /// Blocks or segments made so far, where their age counts.
     made: u64,
+    /// How many of them were there before the recording.
+    made_before: u64,
     segments: u32,
 }
 
@@ -140,20 +143,22 @@ impl<W: World> Model<W> {
             ranges: Vec::new(),
             pending: BTreeMap::new(),
             made: 0,
+            made_before: 0,
             segments: 0,
         }
     }
 
-    /// Serves a request, or says that it cannot.
+    /// Serves a request, or says that it cannot. `gated` says whether a pool is being filled, so that nothing can be
+    /// released; otherwise its own pool tells.
     #[inline]
-    pub(crate) fn malloc(&mut self, requested: u64, lane: u32) -> Option<u32> {
+    pub(crate) fn malloc(&mut self, requested: u64, lane: u32, gated: Option<bool>) -> Option<u32> {
         let size = self.rounded(requested);
         let small = size <= SMALL_MAX;
         let list = lane * 2 + u32::from(!small);
         let expandable = self.conf.expandable && !self.pools[self.pool_of(list)].is_custom;
         let found = match self.search(list, size, expandable) {
             Some(found) => found,
-            None => self.get_memory(list, size, expandable)?,
+            None => self.get_memory(list, size, expandable, gated)?,
         };
         Some(self.hand_out(found, requested, size, expandable))
     }
@@ -197,6 +202,11 @@ impl<W: World> Model<W> {
     /// Notes that a block waits for another stream.
     pub(crate) fn wait_for_streams(&mut self, block: u32, token: u32) {
         self.pending.insert(block, token);
+    }
+
+    /// Everything so far was there before the recording.
+    pub(crate) fn end_of_start(&mut self) {
+        self.made_before = self.made;
     }
 
     /// What a copy of the model costs, in rows.
@@ -281,8 +291,8 @@ impl<W: World> Model<W> {
         self.lists[list as usize].pool as usize
     }
 
-    /// While a pool is being filled, nothing is polled or released.
-    fn is_gated(&self, list: u32) -> bool {
+    /// Whether requests from this list come while a pool is being filled: nothing is released then.
+    pub(crate) fn is_gated(&self, list: u32) -> bool {
         let pool = &self.pools[self.pool_of(list)];
         // The pools of graphs have a first number; later releases hold back only while a graph is captured.
         pool.is_private() && (self.rules.scopes_gate || pool.id.0 != 0)
@@ -303,10 +313,14 @@ impl<W: World> Model<W> {
             self.searches[pool][class] += 1;
         }
         let (place, entry) = self.candidate(list, size, expandable)?;
-        if self.rules.tie == Tie::Address {
-            self.note_tie(list, place, &entry);
-        }
-        Some(Found { block: entry.block, is_listed: true })
+        let block = match self.rules.tie {
+            Tie::Address => {
+                self.note_tie(list, place, &entry);
+                entry.block
+            }
+            Tie::Block | Tie::Segment => self.older(list, place, &entry),
+        };
+        Some(Found { block, is_listed: true })
     }
 
     /// The free block that a request gets: the smallest that is large enough, with PyTorch's exceptions.
@@ -364,9 +378,27 @@ impl<W: World> Model<W> {
         }
     }
 
+    /// From 2.12 on the older block or segment wins among equal sizes. Of those that were there before the recording the
+    /// ages are not known: the world may know which one it was.
+    fn older(&self, list: u32, place: Place, entry: &Entry) -> u32 {
+        let free = &self.lists[list as usize].free;
+        let mut at = free.after(place);
+        while entry.tie <= self.made_before
+            && let Some(other) = free.get(at)
+            && other.size == entry.size
+            && other.tie <= self.made_before
+        {
+            if self.world.takes(other.addr) {
+                return other.block;
+            }
+            at = free.after(at);
+        }
+        entry.block
+    }
+
     /// No free block fits: new memory, or memory that is given back first.
     #[cold]
-    fn get_memory(&mut self, list: u32, size: u64, expandable: bool) -> Option<Found> {
+    fn get_memory(&mut self, list: u32, size: u64, expandable: bool, gated: Option<bool>) -> Option<Found> {
         if self.world.collects() {
             self.collect_garbage();
         }
@@ -378,7 +410,7 @@ impl<W: World> Model<W> {
         {
             return Some(found);
         }
-        if !self.is_gated(list) {
+        if !gated.unwrap_or_else(|| self.is_gated(list)) {
             self.release_all();
             self.counts.retries += 1;
             if let Some(found) = self.grow(list, size, expandable) {

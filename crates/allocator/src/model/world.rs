@@ -35,11 +35,20 @@ pub(crate) trait World {
     /// `cudaFree`
     fn free(&mut self, addr: u64, size: u64);
 
-    /// Reserves addresses for an expandable segment of this page size: where they begin, and how many bytes.
-    fn reserve(&mut self, page: u64) -> (u64, u64);
+    /// Reserves addresses for an expandable segment of this page size: where they begin, and how many bytes. `None` if
+    /// nothing could be mapped there anyway.
+    fn reserve(&mut self, page: u64) -> Option<(u64, u64)>;
+
+    /// Whether an expandable segment of this page size is as long as `length` bytes; to use them, pages at `addr` would be
+    /// mapped first.
+    fn reaches(&mut self, page: u64, length: u64, addr: u64) -> bool;
 
     /// Gives the addresses back.
     fn unreserve(&mut self, base: u64);
+
+    /// Whether the block at this address is taken next, where the recording begins too late to tell which of two blocks is
+    /// older.
+    fn takes(&self, addr: u64) -> bool;
 
     /// Puts memory behind addresses; all of it or nothing.
     fn map(&mut self, addr: u64, size: u64) -> bool;
