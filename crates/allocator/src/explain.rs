@@ -25,8 +25,8 @@ pub(crate) enum Cause {
     EndPool(u32),
 }
 
-/// More causes than this in one group are not looked for.
-const MOST_CAUSES: usize = 8;
+/// More causes than this in one group are not looked for: parts of a pool that ends come one by one.
+const MOST_CAUSES: usize = 64;
 
 /// The attempt that came furthest, for the report of a difference.
 type Nearest<'a> = Option<(Model<Record<'a>>, Mismatch)>;

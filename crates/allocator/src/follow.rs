@@ -28,6 +28,8 @@ pub(crate) struct Followed {
     pub(crate) difference: Option<Difference>,
     /// Regions whose pool may be another one than assumed, if there is a difference.
     pub(crate) suspects: Vec<usize>,
+    /// Pools that ended in one group of events, by place.
+    pub(crate) ended_together: Vec<Vec<u32>>,
     /// Requests that were served only after everything had been released.
     pub(crate) retries: u64,
     pub(crate) threshold: Option<Threshold>,
@@ -67,12 +69,14 @@ pub(crate) fn follow(
         identical: 0,
         difference: None,
         copies_left: COPY_BUDGET,
+        ended_together: Vec::new(),
         before_free: None,
         empties: FxHashMap::default(),
     };
     follower.run();
     Followed {
         suspects: follower.suspects(),
+        ended_together: follower.ended_together,
         identical: follower.identical,
         retries: follower.model.counts.retries,
         threshold: follower.model.world.threshold,
@@ -96,6 +100,7 @@ pub(crate) struct Follower<'a> {
     pub(crate) difference: Option<Difference>,
     /// Rows that trials may still copy.
     pub(crate) copies_left: usize,
+    ended_together: Vec<Vec<u32>>,
     /// The model before the last free, and the event of that, where what follows may have completed it.
     before_free: Option<(Model<Record<'a>>, usize)>,
     /// Whether a stack goes through `empty_cache`.
@@ -277,6 +282,14 @@ impl<'a> Follower<'a> {
             self.push(OpKind::RetirePool, start, NONE, pool, 0);
         }
         self.before_free = None;
+        let ended = causes.iter().flatten().filter_map(|cause| match cause {
+            Cause::EndPool(pool) => Some(*pool),
+            _ => None,
+        });
+        let ended: Vec<u32> = ended.collect();
+        if ended.len() > 1 {
+            self.ended_together.push(ended);
+        }
         let causes = causes.unwrap_or_else(|| self.likely_causes(&group));
         self.note_causes(&group, &causes);
         group.end

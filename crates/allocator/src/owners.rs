@@ -46,8 +46,23 @@ impl Owners {
         self.pools.iter().filter(|pool| is_invented(**pool)).count()
     }
 
-    /// The other pools that a segment may have belonged to: those invented before, the newest first, or a new one.
-    pub(crate) fn alternatives(&self, region: usize) -> impl Iterator<Item = Owners> {
+    /// What else may be true of some segments: each in another pool, or one of them in the default pool after all and
+    /// another one not.
+    pub(crate) fn other_guesses(&self, suspects: &[usize]) -> Vec<Owners> {
+        let mut guesses: Vec<Owners> = suspects.iter().flat_map(|&region| self.alternatives(region)).collect();
+        for &cleared in suspects.iter().filter(|&&region| is_invented(self.pools[region])) {
+            let mut without = self.clone();
+            without.pools[cleared] = PoolId::DEFAULT;
+            for &region in suspects.iter().filter(|&&region| region != cleared) {
+                guesses.extend(without.alternatives(region));
+            }
+        }
+        guesses
+    }
+
+    /// The other pools that a segment may have belonged to: those invented before, the newest first, a new one, or the
+    /// default pool.
+    fn alternatives(&self, region: usize) -> impl Iterator<Item = Owners> {
         let newest = self.invented;
         let current = self.pools[region];
         let known = (0..newest).rev().take(MOST_TRIED).map(|number| PoolId(INVENTED, number));
@@ -59,6 +74,17 @@ impl Owners {
             }
             other
         })
+    }
+
+    /// The same with the pools of each group made one.
+    pub(crate) fn joined(&self, groups: &[Vec<PoolId>]) -> Owners {
+        let mut joined = self.clone();
+        for group in groups {
+            for pool in joined.pools.iter_mut().filter(|pool| group.contains(pool)) {
+                *pool = group[0];
+            }
+        }
+        joined
     }
 
     pub(crate) fn all(&self) -> &[PoolId] {

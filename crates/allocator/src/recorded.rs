@@ -4,9 +4,9 @@ use crate::addresses::{Call, Driver};
 use crate::conf::Conf;
 use crate::difference::Difference;
 use crate::follow::{Followed, follow};
-use crate::owners::{Assumed, Owners};
+use crate::owners::{Assumed, Owners, is_invented};
 use crate::rules::Release;
-use snapshot::{Action, History, Snapshot};
+use snapshot::{Action, History, PoolId, Snapshot};
 
 /// What is known of a recorded run from outside the file.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -101,20 +101,28 @@ fn understand(
         let mut assumed = start;
         while followed.difference.is_some() {
             let mut best: Option<(Followed, Assumed)> = None;
-            for &region in &followed.suspects {
-                for owners in assumed.owners.alternatives(region) {
-                    let other = Assumed { owners, total: assumed.total };
-                    let Some(tried) = attempt(&other) else { break };
-                    if tried.progress() > best.as_ref().map_or(followed.progress(), |(best, _)| best.progress()) {
-                        best = Some((tried, other));
-                    }
+            for owners in assumed.owners.other_guesses(&followed.suspects) {
+                let other = Assumed { owners, total: assumed.total };
+                let Some(tried) = attempt(&other) else { break };
+                if tried.progress() > best.as_ref().map_or(followed.progress(), |(best, _)| best.progress()) {
+                    best = Some((tried, other));
                 }
             }
             let Some(better) = best else { break };
             (followed, assumed) = better;
         }
         if followed.difference.is_none() {
-            return (followed, assumed);
+            // What ended at the same moment was one pool.
+            let ids = |places: &Vec<u32>| -> Vec<PoolId> {
+                let ids = places.iter().map(|&place| followed.requests.pools[place as usize].id);
+                ids.filter(|&id| is_invented(id)).collect()
+            };
+            let groups: Vec<Vec<PoolId>> = followed.ended_together.iter().map(ids).collect();
+            let joined = Assumed { owners: assumed.owners.joined(&groups), ..assumed.clone() };
+            return match attempt(&joined) {
+                Some(better) if better.difference.is_none() => (better, joined),
+                _ => (followed, assumed),
+            };
         }
     }
     (first, plain)

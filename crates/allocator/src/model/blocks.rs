@@ -25,6 +25,8 @@ pub(crate) struct Block {
     pub(crate) requested: u64,
     /// When it was made, or its segment, where that decides between equal sizes.
     pub(crate) age: u64,
+    /// Where its segment begins.
+    pub(crate) base: u64,
     /// Searches of its pool before it became free.
     pub(crate) free_since: u64,
     pub(crate) prev: u32,

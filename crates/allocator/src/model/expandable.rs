@@ -1,7 +1,7 @@
 //! Expandable segments: a long range of addresses in which whole pages get memory as they are needed.
 
 use super::blocks::{Block, NONE, State};
-use super::{Deed, Model, SMALL_SEGMENT, World, entry};
+use super::{Deed, Model, SMALL_SEGMENT, World};
 use crate::start::AMPLE_RANGE;
 use snapshot::Action;
 
@@ -95,8 +95,7 @@ impl<W: World> Model<W> {
             if neighbour == NONE || self.blocks.get(neighbour).state != State::Free {
                 continue;
             }
-            let listed = entry(neighbour, self.blocks.get(neighbour));
-            self.lists[list as usize].free.remove(listed);
+            self.unlist(neighbour);
             if is_before {
                 self.blocks.absorb_prev(block);
             } else {
@@ -145,8 +144,15 @@ impl<W: World> Model<W> {
         let searches = self.searches_of(list);
         let row = self.blocks.get_mut(block);
         row.free_since = searches;
-        let listed = entry(block, row);
+        let listed = self.entry(block);
         self.lists[list].free.insert(listed);
+    }
+
+    /// Takes a free block out of its list.
+    pub(super) fn unlist(&mut self, block: u32) {
+        let listed = self.entry(block);
+        let free = &mut self.lists[self.blocks.get(block).list as usize].free;
+        free.remove(free.find(listed));
     }
 
     /// Takes the memory from the whole pages of a free block, and the addresses if nothing of the segment is left.
@@ -159,7 +165,7 @@ impl<W: World> Model<W> {
             return;
         }
         let (addr, size) = (base + first, end - first);
-        self.lists[row.list as usize].free.remove(entry(block, &row));
+        self.unlist(block);
         if addr > row.addr {
             // The front part is the new block; the pages stay with the old one.
             let age = self.age(Some(row.age));

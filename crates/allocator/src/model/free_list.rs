@@ -7,17 +7,22 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     pub(crate) size: u64,
-    /// What goes before the address when sizes are equal: nothing, or the age of the block or of its segment.
-    pub(crate) tie: u64,
-    pub(crate) addr: u64,
+    /// What decides between equal sizes: the lower one goes first, and no two blocks have the same.
+    pub(crate) rank: u64,
     pub(crate) block: u32,
 }
 
 impl Entry {
+    /// Both parts in one number: one comparison without a branch.
     #[inline]
-    fn key(&self) -> (u64, u64, u64) {
-        (self.size, self.tie, self.addr)
+    fn key(&self) -> u128 {
+        key(self.size, self.rank)
     }
+}
+
+#[inline]
+fn key(size: u64, rank: u64) -> u128 {
+    u128::from(size) << 64 | u128::from(rank)
 }
 
 /// Where an entry is, or where one would go.
@@ -39,7 +44,7 @@ impl FreeList {
     /// The first entry of at least this size.
     #[inline]
     pub(crate) fn first_from(&self, size: u64) -> Place {
-        self.lower_bound((size, 0, 0))
+        self.lower_bound(key(size, 0))
     }
 
     #[inline]
@@ -87,10 +92,17 @@ impl FreeList {
         }
     }
 
-    /// Takes out an entry that is there.
-    pub(crate) fn remove(&mut self, entry: Entry) {
+    /// Where an entry is that is there.
+    #[inline]
+    pub(crate) fn find(&self, entry: Entry) -> Place {
         let place = self.lower_bound(entry.key());
         debug_assert_eq!(self.get(place), Some(&entry), "the entry is in the list");
+        place
+    }
+
+    /// Takes out the entry at a place.
+    #[inline]
+    pub(crate) fn remove(&mut self, place: Place) {
         let Some(chunk) = self.chunks.get_mut(place.chunk) else { return };
         chunk.remove(place.index);
         if chunk.is_empty() {
@@ -98,11 +110,9 @@ impl FreeList {
         }
     }
 
-    /// Puts `new` in place of `old`, which is there. Neighbours in size are the usual case: most of a free block stays
+    /// Puts `new` in place of the entry that is there. Neighbours in size are the usual case: most of a free block stays
     /// free after a split, and a block that grows by a merge seldom passes many others.
-    pub(crate) fn replace(&mut self, old: Entry, new: Entry) {
-        let place = self.lower_bound(old.key());
-        debug_assert_eq!(self.get(place), Some(&old), "the entry is in the list");
+    pub(crate) fn replace(&mut self, place: Place, new: Entry) {
         let (is_first, is_last) = (place.chunk == 0, place.chunk + 1 == self.chunks.len());
         let Some(chunk) = self.chunks.get_mut(place.chunk) else { return };
         let (low, high) = chunk.split_at_mut(place.index);
@@ -115,7 +125,7 @@ impl FreeList {
                 return;
             }
         } else if high.get(1).is_some_and(|entry| entry.key() < key) {
-            let to = high.partition_point(|entry| entry.key() < key || entry == &old) - 1;
+            let to = high[1..].partition_point(|entry| entry.key() < key);
             if place.index + to + 1 < chunk.len() || is_last {
                 chunk.copy_within(place.index + 1..=place.index + to, place.index);
                 chunk[place.index + to] = new;
@@ -125,12 +135,12 @@ impl FreeList {
             chunk[place.index] = new;
             return;
         }
-        self.remove(old);
+        self.remove(place);
         self.insert(new);
     }
 
     #[inline]
-    fn lower_bound(&self, key: (u64, u64, u64)) -> Place {
+    fn lower_bound(&self, key: u128) -> Place {
         let chunk = match self.chunks.len() {
             0 | 1 => 0,
             _ => self.chunks.partition_point(|chunk| chunk[chunk.len() - 1].key() < key),
@@ -160,44 +170,39 @@ mod tests {
     fn a_list_is_like_a_sorted_map() {
         let mut numbers = Numbers(7);
         let mut list = FreeList::default();
-        let mut map: BTreeMap<(u64, u64, u64), u32> = BTreeMap::new();
-        let as_entry = |(key, block): (&(u64, u64, u64), &u32)| Entry {
-            size: key.0,
-            tie: key.1,
-            addr: key.2,
-            block: *block,
-        };
+        let mut map: BTreeMap<(u64, u64), u32> = BTreeMap::new();
+        let as_entry =
+            |(&(size, rank), &block): (&(u64, u64), &u32)| Entry { size, rank, block };
         for round in 0..40_000u32 {
-            let new =
-                Entry { size: numbers.below(300), tie: 0, addr: u64::from(round) << 9, block: round };
+            let new = Entry { size: numbers.below(300), rank: u64::from(round), block: round };
             let some = numbers.below(map.len() as u64 + 1) as usize;
             let old = map.iter().nth(some).map(as_entry);
             // Grows to some two thousand entries, then shrinks.
             match (numbers.below(if round < 20_000 { 4 } else { 6 }), old) {
                 (0 | 1, _) | (_, None) => {
                     list.insert(new);
-                    map.insert(new.key(), new.block);
+                    map.insert((new.size, new.rank), new.block);
                 }
                 (2, Some(old)) => {
-                    list.replace(old, new);
-                    map.remove(&old.key());
-                    map.insert(new.key(), new.block);
+                    list.replace(list.find(old), new);
+                    map.remove(&(old.size, old.rank));
+                    map.insert((new.size, new.rank), new.block);
                 }
                 (_, Some(old)) => {
-                    list.remove(old);
-                    map.remove(&old.key());
+                    list.remove(list.find(old));
+                    map.remove(&(old.size, old.rank));
                 }
             }
             let size = numbers.below(310);
-            let expected = map.range((size, 0, 0)..).next().map(as_entry);
+            let mut from = map.range((size, 0)..).map(as_entry);
             let place = list.first_from(size);
+            let expected = from.next();
             assert_eq!(list.get(place).copied(), expected);
             if expected.is_some() {
-                let next = map.range((size, 0, 0)..).nth(1).map(as_entry);
-                assert_eq!(list.get(list.after(place)).copied(), next);
+                assert_eq!(list.get(list.after(place)).copied(), from.next());
             }
             let before = list.before(place).and_then(|place| list.get(place)).copied();
-            assert_eq!(before, map.range(..(size, 0, 0)).next_back().map(as_entry));
+            assert_eq!(before, map.range(..(size, 0)).next_back().map(as_entry));
         }
         assert!(list.iter().copied().eq(map.iter().map(as_entry)));
     }

@@ -115,7 +115,8 @@ pub(crate) struct Model<W> {
 #[derive(Clone, Copy)]
 struct Found {
     block: u32,
-    is_listed: bool,
+    /// Where it is in its list; nowhere if it is a new segment.
+    place: Option<Place>,
 }
 
 impl<W: World> Model<W> {
@@ -313,14 +314,14 @@ impl<W: World> Model<W> {
             self.searches[pool][class] += 1;
         }
         let (place, entry) = self.candidate(list, size, expandable)?;
-        let block = match self.rules.tie {
+        let (place, block) = match self.rules.tie {
             Tie::Address => {
                 self.note_tie(list, place, &entry);
-                entry.block
+                (place, entry.block)
             }
             Tie::Block | Tie::Segment => self.older(list, place, &entry),
         };
-        Some(Found { block, is_listed: true })
+        Some(Found { block, place: Some(place) })
     }
 
     /// The free block that a request gets: the smallest that is large enough, with PyTorch's exceptions.
@@ -380,20 +381,21 @@ impl<W: World> Model<W> {
 
     /// From 2.12 on the older block or segment wins among equal sizes. Of those that were there before the recording the
     /// ages are not known: the world may know which one it was.
-    fn older(&self, list: u32, place: Place, entry: &Entry) -> u32 {
+    fn older(&self, list: u32, place: Place, entry: &Entry) -> (Place, u32) {
         let free = &self.lists[list as usize].free;
+        let is_from_before = |entry: &Entry| self.blocks.get(entry.block).age <= self.made_before;
         let mut at = free.after(place);
-        while entry.tie <= self.made_before
-            && let Some(other) = free.get(at)
+        while let Some(other) = free.get(at)
             && other.size == entry.size
-            && other.tie <= self.made_before
+            && is_from_before(entry)
+            && is_from_before(other)
         {
-            if self.world.takes(other.addr) {
-                return other.block;
+            if self.world.takes(self.blocks.get(other.block).addr) {
+                return (at, other.block);
             }
             at = free.after(at);
         }
-        entry.block
+        (place, entry.block)
     }
 
     /// No free block fits: new memory, or memory that is given back first.
@@ -432,13 +434,14 @@ impl<W: World> Model<W> {
         let pool = &self.pools[self.pool_of(list)];
         if expandable && (self.rules.expandable_private_pools || !pool.is_private()) {
             let block = self.grow_expandable(list, size)?;
-            return Some(Found { block, is_listed: true });
+            let place = self.lists[list as usize].free.find(self.entry(block));
+            return Some(Found { block, place: Some(place) });
         }
         let (addr, guessed) = self.world.malloc(want)?;
         let block = self.add_segment(list, addr, want, guessed);
         self.reserve(want);
         self.tell(Deed { action: Action::SegmentAlloc, addr, size: want, stream: 0 }, block);
-        Some(Found { block, is_listed: false })
+        Some(Found { block, place: None })
     }
 
     /// A new segment as one block that is in no list yet.
@@ -447,6 +450,7 @@ impl<W: World> Model<W> {
         self.segments += 1;
         self.blocks.add(Block {
             segment: self.segments,
+            base: addr,
             addr,
             size,
             requested: 0,
@@ -495,7 +499,6 @@ impl<W: World> Model<W> {
         } else {
             rest > SMALLEST_LARGE_REST && !self.conf.is_oversize(size)
         };
-        let listed = entry(found.block, &row);
         let block = if splits {
             // The front is a new block; the old one stays as the rest.
             let age = self.age(Some(row.age));
@@ -506,16 +509,15 @@ impl<W: World> Model<W> {
             remainder.addr += size;
             remainder.size = rest;
             remainder.free_since = searches;
-            let remainder = entry(found.block, remainder);
-            if found.is_listed {
-                self.lists[list].free.replace(listed, remainder);
-            } else {
-                self.lists[list].free.insert(remainder);
+            let remainder = self.entry(found.block);
+            match found.place {
+                Some(place) => self.lists[list].free.replace(place, remainder),
+                None => self.lists[list].free.insert(remainder),
             }
             front
         } else {
-            if found.is_listed {
-                self.lists[list].free.remove(listed);
+            if let Some(place) = found.place {
+                self.lists[list].free.remove(place);
             }
             found.block
         };
@@ -548,8 +550,7 @@ impl<W: World> Model<W> {
         self.counts.active -= row.size;
         let list = row.list as usize;
         let free_neighbour = |place: u32| {
-            let neighbour = (place != NONE).then(|| self.blocks.get(place))?;
-            (neighbour.state == State::Free).then(|| entry(place, neighbour))
+            (place != NONE && self.blocks.get(place).state == State::Free).then(|| self.entry(place))
         };
         let (before, behind) = (free_neighbour(row.prev), free_neighbour(row.next));
         if before.is_some() {
@@ -562,21 +563,31 @@ impl<W: World> Model<W> {
         let row = self.blocks.get_mut(block);
         row.state = State::Free;
         row.free_since = searches;
-        let merged = entry(block, row);
+        let merged = self.entry(block);
         let free = &mut self.lists[list].free;
         match (before, behind) {
             (Some(before), Some(behind)) => {
-                free.remove(behind);
-                free.replace(before, merged);
+                free.remove(free.find(behind));
+                free.replace(free.find(before), merged);
             }
-            (Some(neighbour), None) | (None, Some(neighbour)) => free.replace(neighbour, merged),
+            (Some(neighbour), None) | (None, Some(neighbour)) => free.replace(free.find(neighbour), merged),
             (None, None) => free.insert(merged),
         }
     }
+
+    /// A free block as its list has it.
+    #[inline]
+    fn entry(&self, block: u32) -> Entry {
+        let row = self.blocks.get(block);
+        let rank = match self.rules.tie {
+            Tie::Address => row.addr,
+            Tie::Block => row.age,
+            // From 2.13 on every address in a segment is a multiple of the smallest block.
+            Tie::Segment => row.age << OFFSET_BITS | (row.addr - row.base) / MIN_BLOCK,
+        };
+        Entry { size: row.size, rank, block }
+    }
 }
 
-/// A free block as its list has it.
-#[inline]
-fn entry(block: u32, row: &Block) -> Entry {
-    Entry { size: row.size, tie: row.age, addr: row.addr, block }
-}
+/// Bits for a block's place in its segment, in smallest blocks: enough for the longest expandable segment.
+const OFFSET_BITS: u32 = 36;

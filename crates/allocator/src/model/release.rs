@@ -1,7 +1,8 @@
 //! Giving memory back to the driver: everything, just enough, or what has lain unused for long.
 
 use super::blocks::NONE;
-use super::{Completion, Deed, Entry, Model, World, entry};
+use super::{Completion, Deed, Entry, Model, World};
+use crate::owners::is_invented;
 use snapshot::Action;
 
 const DEFAULT_POOL: u32 = 0;
@@ -29,7 +30,9 @@ impl<W: World> Model<W> {
     /// Waits for other streams: pending frees complete, all of them or those of one pool.
     fn synchronize(&mut self, only: Option<u32>) {
         let is_meant = |model: &Self, block: u32| {
-            only.is_none_or(|pool| model.lists[model.blocks.get(block).list as usize].pool == pool)
+            let is_of = |pool| model.lists[model.blocks.get(block).list as usize].pool == pool;
+            // An invented pool may be only a part of the real one.
+            only.is_none_or(|pool| is_of(pool) || is_invented(model.pools[pool as usize].id))
         };
         loop {
             match self.world.next_completion() {
@@ -83,7 +86,7 @@ impl<W: World> Model<W> {
         self.world.free(row.addr, row.size);
         self.counts.reserved -= row.size;
         self.counts.device_frees += 1;
-        self.lists[row.list as usize].free.remove(entry(block, &row));
+        self.unlist(block);
         // Settings changed while a program runs can leave an oversize block with neighbours: they keep going alone.
         for (neighbour, is_before) in [(row.prev, true), (row.next, false)] {
             if neighbour != NONE {
