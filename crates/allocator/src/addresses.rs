@@ -146,11 +146,17 @@ impl Addresses {
 
     fn guess(&self, size: u64) -> u64 {
         let span = size.next_multiple_of(ALIGNMENT);
-        match self.policy {
+        let addr = match self.policy {
             Policy::Learned => self.chunks.guess(span, &self.used, &self.driver.gaps),
             Policy::Fresh => self.chunks.guess(span, &self.used, &[]),
             Policy::LowestGap => gap_above(&self.used, LOWEST, span),
             Policy::HighestGap => gap_below(&self.used, HIGHEST, span),
+        };
+        // What is learned of the address space may contradict what is guessed of it: then below everything.
+        let is_free = self.used.range(..addr + span).next_back().is_none_or(|(_, &end)| end <= addr);
+        match self.used.first_key_value() {
+            Some((&lowest, _)) if !is_free => (lowest / ALIGNMENT * ALIGNMENT).saturating_sub(span),
+            _ => addr,
         }
     }
 }
@@ -224,7 +230,8 @@ impl Chunks {
         let fits = |&(low, high): &(u64, u64)| high - low >= bytes && is_free(high - bytes, high);
         let gap = gaps.iter().rev().find(|gap| fits(gap)).map(|&(_, high)| high);
         // A released range that fits exactly was never seen to be used again.
-        let released = self.released.iter().rev().find(|(low, high)| **high - **low > bytes).map(|(_, &high)| high);
+        let released =
+            self.released.iter().rev().find(|(low, high)| **high - **low > bytes).map(|(_, &high)| high);
         match gap.max(released) {
             Some(high) => high - bytes,
             None => self.floor.unwrap_or(HIGHEST).saturating_sub(bytes),
@@ -264,8 +271,12 @@ impl Chunks {
         // What lies in front of it in the chunk belongs to somebody else.
         let low = if used.range(low..addr).next().is_none() { addr } else { low };
         self.chunks.push((low, high));
-        let cut: Vec<(u64, u64)> =
-            self.released.iter().filter(|(start, stop)| **start < high && **stop > low).map(|(&a, &b)| (a, b)).collect();
+        let cut: Vec<(u64, u64)> = self
+            .released
+            .iter()
+            .filter(|(start, stop)| **start < high && **stop > low)
+            .map(|(&a, &b)| (a, b))
+            .collect();
         for (start, stop) in cut {
             self.released.remove(&start);
             if start < low {
@@ -279,7 +290,9 @@ impl Chunks {
     }
 
     fn release(&mut self, addr: u64, used: &BTreeMap<u64, u64>) {
-        let Some(place) = self.chunks.iter().position(|(low, high)| (*low..*high).contains(&addr)) else { return };
+        let Some(place) = self.chunks.iter().position(|(low, high)| (*low..*high).contains(&addr)) else {
+            return;
+        };
         let (mut low, mut high) = self.chunks[place];
         if used.range(low..high).next().is_some() {
             return;

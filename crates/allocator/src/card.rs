@@ -3,6 +3,7 @@
 use crate::addresses::Addresses;
 use crate::model::{Completion, Deed, World};
 use crate::start::AMPLE_RANGE;
+use snapshot::Action;
 
 /// Reserved bytes that no device has: the end of "as much as you like".
 const UNLIMITED: u64 = 1 << 56;
@@ -103,6 +104,10 @@ impl World for Card {
 
     fn unreserve(&mut self, _: u64) {}
 
+    fn knows_ranges(&self) -> bool {
+        true
+    }
+
     fn takes(&self, _: u64) -> bool {
         false
     }
@@ -137,7 +142,9 @@ impl World for Card {
     #[inline]
     fn deed(&mut self, deed: Deed) {
         if let Some(log) = &mut self.log {
-            log.push((self.now, deed));
+            let free = self.available - self.used;
+            let addr = if deed.action == Action::Oom { free } else { deed.addr };
+            log.push((self.now, Deed { addr, ..deed }));
         }
     }
 }

@@ -99,7 +99,7 @@ impl Conf {
 }
 
 /// Every option, the release that first knows it, and how its value is read.
-const OPTIONS: [(&str, u8, Kind); 18] = [
+const OPTIONS: [(&str, u8, Kind); 19] = [
     ("max_split_size_mb", 0, Kind::SplitSize),
     ("garbage_collection_threshold", 0, Kind::Threshold),
     ("roundup_power2_divisions", 0, Kind::Divisions),
@@ -108,6 +108,7 @@ const OPTIONS: [(&str, u8, Kind); 18] = [
     ("release_lock_on_cudamalloc", 2, Kind::Switch),
     ("release_lock_on_hipmalloc", 2, Kind::Switch),
     ("pinned_use_cuda_host_register", 2, Kind::Switch),
+    ("pinned_use_hip_host_register", 2, Kind::Switch),
     ("pinned_num_register_threads", 2, Kind::Threads),
     ("max_non_split_rounding_mb", 6, Kind::NonSplitRounding),
     ("pinned_use_background_threads", 6, Kind::Switch),
@@ -116,8 +117,8 @@ const OPTIONS: [(&str, u8, Kind); 18] = [
     ("pinned_reserve_segment_size_mb", 10, Kind::Mebibytes),
     ("large_segment_size_mb", 11, Kind::LargeSegment),
     ("throw_on_cudamalloc_oom", 12, Kind::Switch),
-    ("pinned_max_round_threshold_mb", 13, Kind::Mebibytes),
-    ("pinned_max_cached_size_mb", 13, Kind::Mebibytes),
+    ("pinned_max_round_threshold_mb", 13, Kind::Cap),
+    ("pinned_max_cached_size_mb", 13, Kind::Cap),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,7 +133,10 @@ enum Kind {
     Backend,
     Switch,
     Threads,
+    /// Mebibytes, not none.
     Mebibytes,
+    /// Mebibytes, maybe none.
+    Cap,
 }
 
 struct Parser {
@@ -257,7 +261,9 @@ impl Parser {
             Kind::Backend => {
                 if value != "native" {
                     return Err(ConfError {
-                        what: format!("`backend:{value}` is another allocator: the model has PyTorch's native one"),
+                        what: format!(
+                            "`backend:{value}` is another allocator: the model has PyTorch's native one"
+                        ),
                         hint: "leave `backend` out".to_owned(),
                     });
                 }
@@ -277,6 +283,10 @@ impl Parser {
                 if self.unsigned(name, value)? == 0 {
                     return Err(out_of_range(name, value, "above 0", "32"));
                 }
+                self.has_no_effect(name);
+            }
+            Kind::Cap => {
+                self.unsigned(name, value)?;
                 self.has_no_effect(name);
             }
             Kind::Divisions => {}
@@ -320,13 +330,18 @@ impl Parser {
         }
         let mut last = 0;
         let mut is_first = true;
+        // Up to 2.9 a bracket that is opened at the very end is taken for an empty list.
+        if self.release <= 9 && self.at == self.tokens.len() {
+            return Ok(());
+        }
         let mut token = self.take("a size in MiB")?;
         while token != "]" {
             self.separator(":", &token)?;
             let value = self.take("a number of divisions")?;
             let divisions = self.unsigned(NAME, &value)?;
-            if divisions != 0 && !divisions.is_power_of_two() {
-                return Err(out_of_range(NAME, &value, "0 or a power of two", "8"));
+            let may_be_none = self.release >= 4;
+            if !(divisions.is_power_of_two() || may_be_none && divisions == 0) {
+                return Err(out_of_range(NAME, &value, "a power of two, from 2.4 on also 0", "8"));
             }
             if token == ">" {
                 let start = if self.release <= 9 { last } else { last + 1 };
@@ -361,8 +376,14 @@ impl Parser {
         };
         let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
         let number: u64 = digits[..end].parse().map_err(|_| not_a_number(name, text))?;
+        // Up to 2.9 most numbers are read with 32 bits.
+        let bits = if self.release <= 9 { 31 } else { 64 };
+        if number.checked_shr(bits).is_some_and(|rest| rest > 0) {
+            return Err(not_a_number(name, text));
+        }
         if end < digits.len() {
-            self.remarks.push(format!("`{text}` in `{name}` is read as {number}: PyTorch ignores what follows"));
+            self.remarks
+                .push(format!("`{text}` in `{name}` is read as {number}: PyTorch ignores what follows"));
         }
         if negative {
             let wrapped = number.wrapping_neg();
@@ -379,9 +400,15 @@ impl Parser {
         let mut end = trimmed.find(|letter| !is_part(letter)).unwrap_or(trimmed.len());
         while end > 0 {
             if let Ok(number) = trimmed[..end].parse::<f64>() {
+                // C refuses a number that is too small to be told from 0.
+                let digits = trimmed[..end].split(['e', 'E']).next().unwrap_or_default();
+                if number == 0.0 && digits.contains(|digit| ('1'..='9').contains(&digit)) {
+                    return Err(not_a_number(name, text));
+                }
                 if end < trimmed.len() {
-                    self.remarks
-                        .push(format!("`{text}` in `{name}` is read as {number}: PyTorch ignores what follows"));
+                    self.remarks.push(format!(
+                        "`{text}` in `{name}` is read as {number}: PyTorch ignores what follows"
+                    ));
                 }
                 return Ok(number);
             }
@@ -485,7 +512,10 @@ mod tests {
             wrong("max_split_size_mb:10", 11).what,
             "`10` for `max_split_size_mb`: PyTorch accepts at least 20"
         );
-        assert_eq!(wrong("large_segment_size_mb:32", 9).what, "torch 2.9 does not know `large_segment_size_mb`");
+        assert_eq!(
+            wrong("large_segment_size_mb:32", 9).what,
+            "torch 2.9 does not know `large_segment_size_mb`"
+        );
         assert!(wrong("expandable_segments:true", 11).what.contains("`True` or `False`"));
         assert!(wrong("max_split_size_mb", 11).what.contains("end where"));
     }

@@ -31,7 +31,8 @@ const MOST_SHOWN: usize = 12;
 
 pub(crate) fn at_event(model: &Model<Record<'_>>, events: &Record<'_>, mismatch: &Mismatch) -> Difference {
     let deed = &mismatch.deed;
-    let asked = mismatch.asked.map(|size| format!(", after it had asked the driver for {} more", Bytes(size)));
+    let asked =
+        mismatch.asked.map(|size| format!(", after it had asked the driver for {} more", Bytes(size)));
     let recorded = events.event(mismatch.event);
     let mut places = vec![deed.addr];
     places.extend(recorded.map(|event| event.addr));
@@ -91,7 +92,7 @@ fn around(model: &Model<Record<'_>>, places: &[u64]) -> Vec<String> {
         model.counts.reserved, model.counts.allocated, model.counts.active
     )];
     for head in model.heads() {
-        let blocks: Vec<&Block> = model.segment(head).collect();
+        let blocks: Vec<&Block> = model.segment(head).map(|(_, block)| block).collect();
         let Some((first, last)) = blocks.first().zip(blocks.last()) else { continue };
         let end = last.addr + last.size;
         if !places.iter().any(|place| (first.addr..end).contains(place)) {
@@ -107,7 +108,9 @@ fn around(model: &Model<Record<'_>>, places: &[u64]) -> Vec<String> {
         ));
         let nearest = places
             .iter()
-            .filter_map(|&place| blocks.iter().position(|block| (block.addr..block.addr + block.size).contains(&place)))
+            .filter_map(|&place| {
+                blocks.iter().position(|block| (block.addr..block.addr + block.size).contains(&place))
+            })
             .min()
             .unwrap_or(0);
         let from = nearest.saturating_sub(MOST_SHOWN / 2);
@@ -131,7 +134,11 @@ fn state_name(state: State) -> &'static str {
 }
 
 /// Compares the segments and blocks at the end.
-pub(crate) fn at_end(model: &Model<Record<'_>>, snapshot: &Snapshot, history: &History) -> Option<Difference> {
+pub(crate) fn at_end(
+    model: &Model<Record<'_>>,
+    snapshot: &Snapshot,
+    history: &History,
+) -> Option<Difference> {
     let differs = |recorded: String, modelled: String, place: u64| Difference {
         event: history.len(),
         recorded: format!("at the end {recorded}"),
@@ -161,7 +168,7 @@ pub(crate) fn at_end(model: &Model<Record<'_>>, snapshot: &Snapshot, history: &H
                 segment.addr,
             ));
         }
-        let mut blocks = model.segment(head);
+        let mut blocks = model.segment(head).map(|(_, block)| block);
         for block in &snapshot.blocks[segment.blocks.clone()] {
             let ours = blocks.next();
             let state = match block.state {
@@ -173,7 +180,9 @@ pub(crate) fn at_end(model: &Model<Record<'_>>, snapshot: &Snapshot, history: &H
             let knows_request = block.state != BlockState::Inactive || history.complete;
             let is_same = ours.is_some_and(|ours| {
                 (ours.addr, ours.size, ours.state) == (block.addr, block.size.0, state)
-                    && (!knows_request || !is_request_recorded(snapshot) || ours.requested == block.requested.0)
+                    && (!knows_request
+                        || !is_request_recorded(snapshot)
+                        || ours.requested == block.requested.0)
             });
             if !is_same {
                 let describe = |size: u64, state: State, requested: u64| {
@@ -183,14 +192,20 @@ pub(crate) fn at_end(model: &Model<Record<'_>>, snapshot: &Snapshot, history: &H
                     format!("at {:#x} {}", block.addr, describe(block.size.0, state, block.requested.0)),
                     ours.map_or_else(
                         || "nothing there".to_owned(),
-                        |ours| format!("at {:#x} {}", ours.addr, describe(ours.size, ours.state, ours.requested)),
+                        |ours| {
+                            format!("at {:#x} {}", ours.addr, describe(ours.size, ours.state, ours.requested))
+                        },
                     ),
                     block.addr,
                 ));
             }
         }
         if let Some(extra) = blocks.next() {
-            return Some(differs("no block there".to_owned(), format!("a block at {:#x}", extra.addr), extra.addr));
+            return Some(differs(
+                "no block there".to_owned(),
+                format!("a block at {:#x}", extra.addr),
+                extra.addr,
+            ));
         }
     }
     let extra = model.block(*heads.get(recorded.len())?).addr;

@@ -3,6 +3,7 @@
 use crate::difference;
 use crate::follow::{Follower, Group};
 use crate::model::{Model, NONE};
+use crate::owners::Collection;
 use crate::record::{Mismatch, Record};
 use snapshot::{Action, StackId};
 
@@ -107,13 +108,7 @@ impl<'a> Follower<'a> {
         None
     }
 
-    fn attempt(
-        &self,
-        trial: &mut Model<Record<'a>>,
-        group: &Group,
-        at: usize,
-        cause: Cause,
-    ) -> Option<u32> {
+    fn attempt(&self, trial: &mut Model<Record<'a>>, group: &Group, at: usize, cause: Cause) -> Option<u32> {
         trial.now = (group.end - 1) as u32;
         trial.world.cursor = at;
         match cause {
@@ -140,11 +135,13 @@ impl<'a> Follower<'a> {
         if group.request.is_some() {
             // The rest of the completed frees was noticed while the request waited for all streams. That is rare, so all
             // before the search comes first.
-            let leading = (at..group.end).take_while(|&at| self.action(at) == Some(Action::FreeCompleted)).count();
+            let leading =
+                (at..group.end).take_while(|&at| self.action(at) == Some(Action::FreeCompleted)).count();
             let unsure = model.world.threshold.is_some_and(|threshold| threshold.high - threshold.low > 1);
             for (lane, gated) in self.circumstances(group) {
-                for trusts_collection in [true, false] {
-                    if trusts_collection || unsure {
+                let likely = self.collection == Collection::Likely;
+                for trusts_collection in [likely, !likely] {
+                    if trusts_collection == likely || unsure {
                         let request = |noticed| Cause::Request { noticed, trusts_collection, lane, gated };
                         candidates.extend((0..=leading).rev().take(MOST_SPLITS).map(request));
                     }
@@ -179,9 +176,12 @@ impl<'a> Follower<'a> {
         // An allocation that failed has no address to tell its pool from.
         let context = self.snapshot.events.context(request.context);
         if request.action == Action::Oom && context.pool.is_none() {
-            let others = self.requests.lanes.iter().enumerate().filter(|&(other, of)| {
-                of.stream == context.stream && other as u32 != lane
-            });
+            let others = self
+                .requests
+                .lanes
+                .iter()
+                .enumerate()
+                .filter(|&(other, of)| of.stream == context.stream && other as u32 != lane);
             circumstances.extend(others.take(MOST_POOLS).map(|(other, _)| (other as u32, true)));
         }
         circumstances

@@ -9,7 +9,7 @@ use crate::conf::Conf;
 use crate::difference::{self, Difference};
 use crate::explain::Cause;
 use crate::model::{Model, NONE};
-use crate::owners::{Assumed, Owners};
+use crate::owners::{Assumed, Collection, Owners};
 use crate::record::{Record, Threshold};
 use crate::requests::{Op, OpKind, Requests, lanes};
 use crate::rules::{Release, Rules};
@@ -57,13 +57,19 @@ pub(crate) fn follow(
     let (lanes, pools) = lanes(snapshot, history, release, &assumed.owners);
     let record = Record::new(snapshot, history, &pools, limit, conf.gc_threshold, assumed);
     let mut model = Model::new(record, conf.clone(), Rules::of(release), &lanes, &pools);
-    let block_of = lay_out(&mut model, snapshot, history, &assumed.owners, &lanes, &pools, conf.large_segment);
+    let block_of =
+        lay_out(&mut model, snapshot, history, &assumed.owners, &lanes, &pools, conf.large_segment);
     let mut follower = Follower {
         snapshot,
         history,
         owners: &assumed.owners,
+        collection: assumed.collection,
         events: model.world.clone(),
-        requests: Requests { ops: Vec::with_capacity(history.len()), lanes: lanes.clone(), pools: pools.clone() },
+        requests: Requests {
+            ops: Vec::with_capacity(history.len()),
+            lanes: lanes.clone(),
+            pools: pools.clone(),
+        },
         model,
         block_of,
         identical: 0,
@@ -89,6 +95,7 @@ pub(crate) struct Follower<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) history: &'a History,
     owners: &'a Owners,
+    pub(crate) collection: Collection,
     /// For looking at events only.
     pub(crate) events: Record<'a>,
     pub(crate) requests: Requests,
@@ -278,7 +285,8 @@ impl<'a> Follower<'a> {
                 (self.difference, self.identical) = difference;
             }
         }
-        for pool in self.model.world.retired[known_retired..].to_vec() {
+        let retired: Vec<u32> = self.model.world.retired.iter().skip(known_retired).copied().collect();
+        for pool in retired {
             self.push(OpKind::RetirePool, start, NONE, pool, 0);
         }
         self.before_free = None;

@@ -12,13 +12,16 @@ mod model;
 mod owners;
 mod record;
 mod recorded;
+mod replayed;
 mod requests;
 mod rules;
+mod search;
 mod simulate;
 mod start;
 
 pub use conf::{Conf, ConfError, Parsed};
 pub use difference::Difference;
-pub use recorded::{Given, Recorded, Verification};
+pub use recorded::{Conditions, Given, Recorded, Verification};
 pub use rules::Release;
+pub use search::worth_trying;
 pub use simulate::{Oom, Outcome, WhatIf};

@@ -25,7 +25,9 @@ impl Owners {
             sure: (0..history.regions.len())
                 .map(|region| {
                     let is_there_at_the_end = history.region_ends[region].reserved.0 > 0;
-                    events_name_pools || history.regions[region].expandable || (names_pools && is_there_at_the_end)
+                    events_name_pools
+                        || history.regions[region].expandable
+                        || (names_pools && is_there_at_the_end)
                 })
                 .collect(),
             invented: 0,
@@ -49,7 +51,8 @@ impl Owners {
     /// What else may be true of some segments: each in another pool, or one of them in the default pool after all and
     /// another one not.
     pub(crate) fn other_guesses(&self, suspects: &[usize]) -> Vec<Owners> {
-        let mut guesses: Vec<Owners> = suspects.iter().flat_map(|&region| self.alternatives(region)).collect();
+        let mut guesses: Vec<Owners> =
+            suspects.iter().flat_map(|&region| self.alternatives(region)).collect();
         for &cleared in suspects.iter().filter(|&&region| is_invented(self.pools[region])) {
             let mut without = self.clone();
             without.pools[cleared] = PoolId::DEFAULT;
@@ -66,14 +69,16 @@ impl Owners {
         let newest = self.invented;
         let current = self.pools[region];
         let known = (0..newest).rev().take(MOST_TRIED).map(|number| PoolId(INVENTED, number));
-        known.chain([PoolId(INVENTED, newest), PoolId::DEFAULT]).filter(move |pool| *pool != current).map(move |pool| {
-            let mut other = self.clone();
-            other.pools[region] = pool;
-            if is_invented(pool) {
-                other.invented = other.invented.max(pool.1 + 1);
-            }
-            other
-        })
+        known.chain([PoolId(INVENTED, newest), PoolId::DEFAULT]).filter(move |pool| *pool != current).map(
+            move |pool| {
+                let mut other = self.clone();
+                other.pools[region] = pool;
+                if is_invented(pool) {
+                    other.invented = other.invented.max(pool.1 + 1);
+                }
+                other
+            },
+        )
     }
 
     /// The same with the pools of each group made one.
@@ -105,4 +110,16 @@ pub(crate) struct Assumed {
     pub(crate) owners: Owners,
     /// Memory of the card.
     pub(crate) total: Option<u64>,
+    pub(crate) collection: Collection,
+}
+
+/// Whether garbage collection released what it may have released, where the limit is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Collection {
+    /// Where that explains the events.
+    Likely,
+    /// Where nothing else explains the events.
+    Unlikely,
+    /// There was no limit, so it never ran.
+    Off,
 }

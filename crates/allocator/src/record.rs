@@ -2,7 +2,7 @@
 //! PyTorch did.
 
 use crate::model::{Completion, Deed, Pool, World};
-use crate::owners::{Assumed, Owners};
+use crate::owners::{Assumed, Collection, Owners};
 use crate::start::AMPLE_RANGE;
 use snapshot::{Action, Event, History, Snapshot};
 
@@ -41,8 +41,6 @@ pub(crate) struct Record<'a> {
     pub(crate) threshold: Option<Threshold>,
     /// Whether a segment that goes when the threshold is unsure goes to garbage collection.
     pub(crate) trusts_collection: bool,
-    /// Whether the last attempt had to decide that.
-    pub(crate) was_unsure: bool,
     /// Length of expandable segments, as far as known: at least the first, below the second. They end where the card's
     /// memory and an eighth more would.
     range_length: (u64, u64),
@@ -61,7 +59,8 @@ impl<'a> Record<'a> {
         gc_threshold: f64,
         assumed: &'a Assumed,
     ) -> Record<'a> {
-        let threshold = (gc_threshold > 0.0).then(|| match limit {
+        let is_on = gc_threshold > 0.0 && (limit.is_some() || assumed.collection != Collection::Off);
+        let threshold = is_on.then(|| match limit {
             Some(limit) => {
                 let exact = (gc_threshold * limit as f64) as u64;
                 Threshold { low: exact, high: exact.saturating_add(1) }
@@ -78,7 +77,6 @@ impl<'a> Record<'a> {
             limit,
             threshold,
             trusts_collection: true,
-            was_unsure: false,
             range_length: assumed.total.map_or((0, u64::MAX), |total| {
                 let length = total.saturating_add(total / 8);
                 (length, length.saturating_add(1))
@@ -87,10 +85,6 @@ impl<'a> Record<'a> {
             retired: Vec::new(),
             retired_at: None,
         }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.history.len()
     }
 
     /// An event of the recording.
@@ -123,7 +117,9 @@ impl World for Record<'_> {
 
     fn malloc(&mut self, size: u64) -> Option<(u64, bool)> {
         match self.next() {
-            Some(event) if event.action == Action::SegmentAlloc && event.size.0 == size => Some((event.addr, false)),
+            Some(event) if event.action == Action::SegmentAlloc && event.size.0 == size => {
+                Some((event.addr, false))
+            }
             _ => {
                 self.asked.get_or_insert((self.cursor, size));
                 None
@@ -139,18 +135,22 @@ impl World for Record<'_> {
             self.asked.get_or_insert((self.cursor, page));
             return None;
         };
-        let (length, too_long) = self.range_length;
-        let is_known = too_long - length <= 1;
-        Some((event.addr, if is_known { length.next_multiple_of(page) } else { AMPLE_RANGE }))
+        let known = self.knows_ranges().then(|| self.range_length.0.next_multiple_of(page));
+        Some((event.addr, known.unwrap_or(AMPLE_RANGE)))
+    }
+
+    fn knows_ranges(&self) -> bool {
+        self.range_length.1 - self.range_length.0 <= 1
     }
 
     fn takes(&self, addr: u64) -> bool {
-        self.next().is_some_and(|event| event.action == Action::Alloc && event.addr == addr)
+        let is_use = |action| matches!(action, Action::Alloc | Action::SegmentFree);
+        self.next().is_some_and(|event| is_use(event.action) && event.addr == addr)
     }
 
     fn reaches(&mut self, page: u64, length: u64, addr: u64) -> bool {
         let (known, too_long) = self.range_length;
-        if length <= known || too_long - known <= 1 {
+        if length <= known || self.knows_ranges() {
             return length <= known.next_multiple_of(page);
         }
         if length >= too_long {
@@ -196,7 +196,6 @@ impl World for Record<'_> {
         if reserved >= threshold.high {
             return true;
         }
-        self.was_unsure = true;
         let goes = next.is_some_and(|event| event.action == Action::SegmentFree && event.addr == victim);
         if goes && self.trusts_collection {
             threshold.high = reserved;

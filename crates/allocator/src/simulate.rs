@@ -22,6 +22,10 @@ pub struct WhatIf {
     pub limit: Option<u64>,
 }
 
+/// How finely the least memory is looked for: the driver gives no less.
+const STEP: u64 = 2 << 20;
+const LARGEST_CARD: u64 = 1 << 42;
+
 /// Other orders of addresses than the likeliest count for the range as long as it stays within this share of the peak. In
 /// 320 real runs (32 programs under ten settings, an H200) what lay further off was never the real figure.
 const PLAUSIBLE: f64 = 0.04;
@@ -99,6 +103,26 @@ impl Recorded<'_> {
         outcome
     }
 
+    /// The least memory of a card on which the run goes through; `on` says what a card of some size means. `None` if none
+    /// is large enough.
+    pub fn smallest(&self, on: impl Fn(u64) -> WhatIf) -> Option<u64> {
+        let fits = |total: u64| self.run(&on(total), Policy::Learned).0.oom.is_none();
+        let mut high = STEP;
+        while !fits(high) {
+            high = high.checked_mul(2).filter(|&size| size <= LARGEST_CARD)?;
+        }
+        let mut low = high / 2;
+        while high - low > STEP {
+            let middle = low.midpoint(high).next_multiple_of(STEP).min(high - STEP);
+            if fits(middle) {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        Some(high)
+    }
+
     fn run(&self, what: &WhatIf, policy: Policy) -> (Outcome, u64) {
         let mut run = Run::new(self, what, policy);
         run.replay(self);
@@ -106,16 +130,17 @@ impl Recorded<'_> {
     }
 }
 
-struct Run {
-    model: Model<Card>,
-    block_of: Vec<u32>,
+pub(crate) struct Run {
+    pub(crate) model: Model<Card>,
+    /// The block that each life has or had last.
+    pub(crate) block_of: Vec<u32>,
     oom: Option<Oom>,
     rescued: Vec<usize>,
     finished: bool,
 }
 
 impl Run {
-    fn new(recorded: &Recorded<'_>, what: &WhatIf, policy: Policy) -> Run {
+    pub(crate) fn new(recorded: &Recorded<'_>, what: &WhatIf, policy: Policy) -> Run {
         let requests = &recorded.followed.requests;
         let mut addresses = Addresses::new(policy, recorded.driver.clone());
         for segment in recorded.history.segments_at_start.iter().filter(|segment| !segment.expandable) {
@@ -132,7 +157,7 @@ impl Run {
         Run { model, block_of, oom: None, rescued: Vec::new(), finished: true }
     }
 
-    fn replay(&mut self, recorded: &Recorded<'_>) {
+    pub(crate) fn replay(&mut self, recorded: &Recorded<'_>) {
         let ops = &recorded.followed.requests.ops;
         let model = &mut self.model;
         for op in ops {

@@ -25,7 +25,8 @@ fn differences(files: &[PathBuf]) -> Vec<String> {
             let recorded = Recorded::new(&snapshot, &history, Given::default());
             let verification = recorded.verification();
             if let Some(difference) = verification.difference {
-                let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                let name =
+                    file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
                 differences.push(format!("{name}: {difference}\n  {}", difference.around.join("\n  ")));
             }
         }

@@ -1,6 +1,7 @@
 //! What is live at one moment, grouped so that a person understands it.
 
 use crate::categories::Category;
+use crate::device::Device;
 use crate::explain::Outline;
 use crate::site::Site;
 use rustc_hash::FxHashMap;
@@ -120,13 +121,24 @@ impl Outline<'_> {
 
     /// Where a block comes from, as far as its own stack and the calls around it tell.
     fn site_of(&self, life: &Life) -> Site {
-        let site = self.device.sites.of(life.stack);
-        match (site, life.born()) {
+        match (self.device.sites.of(life.stack), life.born()) {
             (Site::Unknown, None) => Site::Before,
-            (Site::Unknown | Site::Native, Some(born)) => {
-                let call = self.device.backward.call(born).and_then(|call| self.frame_of(call));
-                call.map_or(site, Site::Backward)
-            }
+            (_, Some(born)) => self.device.site_of_event(born),
+            (site, None) => site,
+        }
+    }
+}
+
+impl Device<'_> {
+    /// Where the request of an event comes from, as far as its own stack and the calls around it tell.
+    pub fn site_of_event(&self, event: usize) -> Site {
+        let site = self.sites.of(self.snapshot.events.stack(self.history.rows.start + event));
+        let call = match site {
+            Site::Unknown | Site::Native => self.backward.call(event),
+            _ => None,
+        };
+        match call.map(|call| self.sites.of(call)) {
+            Some(Site::User(frame) | Site::Library(frame)) => Site::Backward(frame),
             _ => site,
         }
     }

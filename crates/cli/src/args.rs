@@ -1,5 +1,6 @@
 //! The arguments of every command, with their help.
 
+use allocator::Release;
 use analysis::{Device, Key, Moment, Severity};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -41,6 +42,8 @@ pub(crate) enum Color {
 pub(crate) enum Command {
     /// What is wrong with a run's memory, which line to change, and what fills it
     Report(ReportArgs),
+    /// What other allocator settings or another card would have made of a recorded run
+    Simulate(SimulateArgs),
     /// What has changed from one run to another
     Diff(DiffArgs),
     /// The events, blocks, segments, frames and stacks as tables for other tools
@@ -149,6 +152,122 @@ pub(crate) struct DiffArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  oomph simulate --search a.pickle                        which settings would have needed less memory
+  oomph simulate --gpu 24GiB a.pickle                     would it fit on a 24 GiB card
+  oomph simulate --conf expandable_segments:True a.pickle  what one setting would have done
+  oomph simulate --smallest-gpu --search a.pickle         the least memory that works, for each setting
+  oomph simulate --verify a.pickle                        does the model do just what PyTorch did
+  oomph simulate --conf max_split_size_mb:128 -o sim.pickle a.pickle && oomph report sim.pickle
+
+Sizes: 24GiB, 512MiB, 80GB (decimal), or bytes. How the model works and what it does not know: docs/allocator.md.
+Exit codes: 0 it fits, or all is identical; 1 it runs out of memory, or differs; 2 could not do it.")]
+pub(crate) struct SimulateArgs {
+    #[arg(
+        required = true,
+        value_name = "INPUT",
+        help = "A snapshot, as for `oomph report`; several, a folder or a glob with --verify"
+    )]
+    pub(crate) inputs: Vec<PathBuf>,
+
+    /// Settings to try, as in PYTORCH_CUDA_ALLOC_CONF; otherwise the recorded ones
+    #[arg(long, value_name = "SETTINGS")]
+    pub(crate) conf: Option<String>,
+
+    /// Memory of the card to try; otherwise what the recorded run could have
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) gpu: Option<u64>,
+
+    /// Memory of that card which PyTorch cannot have: the CUDA context, libraries, other processes
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "700MiB")]
+    pub(crate) outside: u64,
+
+    /// `set_per_process_memory_fraction`: a share of the card (needs --gpu)
+    #[arg(long, value_name = "SHARE", value_parser = fraction, conflicts_with = "limit", requires = "gpu")]
+    pub(crate) fraction: Option<f64>,
+
+    /// The limit of the process itself
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) limit: Option<u64>,
+
+    /// Try the settings that matter and rank them
+    #[arg(long, conflicts_with_all = ["conf", "verify", "output"])]
+    pub(crate) search: bool,
+
+    /// Find the least memory of a card that still works
+    #[arg(long, conflicts_with = "verify")]
+    pub(crate) smallest_gpu: bool,
+
+    /// Compare every decision of the model with the record, under the recorded settings
+    #[arg(long)]
+    pub(crate) verify: bool,
+
+    /// Write the replayed run as a snapshot that every other command and PyTorch's viewer read
+    #[arg(short, long, value_name = "FILE", conflicts_with = "verify")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Release of torch whose rules to use, such as 2.11; otherwise the file's
+    #[arg(long, value_name = "RELEASE", value_parser = release)]
+    pub(crate) torch: Option<Release>,
+
+    /// The settings of the recorded run, where the file does not have them (torch 2.0 to 2.2)
+    #[arg(long, value_name = "SETTINGS")]
+    pub(crate) recorded_conf: Option<String>,
+
+    /// The device to replay; otherwise the one with the most events
+    #[arg(long, value_name = "ORDINAL", conflicts_with = "verify")]
+    pub(crate) device: Option<u32>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `24GiB`, `80GB`, `512M`, or bytes.
+fn size(text: &str) -> Result<u64, String> {
+    let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(number_end);
+    let scale: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return Err("expected a size such as 24GiB, 512MiB, 80GB or bytes".to_owned()),
+    };
+    let number: f64 =
+        number.parse().map_err(|_| "expected a size such as 24GiB, 512MiB, 80GB or bytes".to_owned())?;
+    let bytes = number * scale as f64;
+    if !(1.0..=LARGEST).contains(&bytes) {
+        return Err("expected a size between 1 byte and 4 TiB".to_owned());
+    }
+    Ok(bytes as u64)
+}
+
+/// No card has more.
+const LARGEST: f64 = (1u64 << 42) as f64;
+
+fn fraction(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| "expected a share from 0 to 1".to_owned())
+}
+
+fn release(text: &str) -> Result<Release, String> {
+    let minor = text.strip_prefix("2.").and_then(|rest| rest.split('.').next()?.parse().ok());
+    minor
+        .filter(|&minor| minor <= Release::NEWEST.0)
+        .map(Release)
+        .ok_or_else(|| format!("expected a release from 2.0 to {}", Release::NEWEST))
 }
 
 /// What to group live memory by.

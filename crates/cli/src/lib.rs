@@ -33,6 +33,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut terminal = Terminal::new(cli.color);
     let result = match &cli.command {
         Command::Report(args) => commands::report::run(args, &mut terminal),
+        Command::Simulate(args) => commands::simulate::run(args, &mut terminal),
         Command::Diff(args) => commands::diff::run(args, &mut terminal),
         Command::Export(args) => commands::export::run(args, &mut terminal),
         Command::Completions(args) => commands::generate::completions(args, &mut terminal),

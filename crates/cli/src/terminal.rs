@@ -1,7 +1,11 @@
 //! Where output goes: data to stdout, talk to stderr, colour only where somebody sees it.
 
 use crate::args::Color;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// The two streams of the process, and what they can show.
 pub(crate) struct Terminal {
@@ -98,6 +102,44 @@ impl Terminal {
 
 fn paint(color: bool, style: Style, text: &str) -> String {
     if color { format!("\x1b[{}m{text}\x1b[0m", style.code()) } else { text.to_owned() }
+}
+
+/// How far something is, shown once it has taken a second; gone when it is dropped.
+pub(crate) struct Progress {
+    what: &'static str,
+    steps: u64,
+    begun: Instant,
+    done: AtomicU64,
+    bar: OnceLock<ProgressBar>,
+}
+
+impl Progress {
+    pub(crate) fn new(what: &'static str, steps: usize) -> Progress {
+        let steps = steps as u64;
+        Progress { what, steps, begun: Instant::now(), done: AtomicU64::new(0), bar: OnceLock::new() }
+    }
+
+    /// One more step is done; any thread may say so.
+    pub(crate) fn advance(&self) {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.begun.elapsed() > Duration::from_secs(1) {
+            // indicatif draws nothing where stderr is not a terminal.
+            let bar = self.bar.get_or_init(|| {
+                let style = ProgressStyle::with_template("{msg} {bar:30} {pos} of {len}, {eta} left")
+                    .unwrap_or_else(|_| ProgressStyle::default_bar());
+                ProgressBar::new(self.steps).with_style(style).with_message(self.what)
+            });
+            bar.set_position(done);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = self.bar.get() {
+            bar.finish_and_clear();
+        }
+    }
 }
 
 /// What could not be done, why, and the way out.

@@ -12,6 +12,7 @@ mod history;
 mod input;
 mod json;
 mod pickle;
+mod redone;
 mod settings;
 mod snapshot;
 mod stacks;
@@ -19,13 +20,18 @@ mod tables;
 mod text;
 mod window;
 mod words;
+mod write;
 
 pub use bytes::Bytes;
 pub use error::{Error, ErrorKind};
-pub use history::{Counters, Cursor, History, Life, Metric, Peak, PoolClass, Region, SegmentAtStart, Stat, Stats};
+pub use history::{
+    Counters, Cursor, History, Life, Metric, Peak, PoolClass, Region, SegmentAtStart, Stat, Stats,
+};
 pub use input::{open, open_file, read, read_sized};
+pub use redone::Redone;
 pub use settings::{Settings, TorchRange, rounded};
 pub use snapshot::Snapshot;
 pub use stacks::{Frame, FrameId, StackId, Stacks};
 pub use tables::{Action, Annotation, Block, BlockState, Context, Event, Events, PoolId, Segment, Trace};
 pub use text::{StrId, Strings};
+pub use write::write;

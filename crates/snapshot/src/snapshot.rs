@@ -44,6 +44,16 @@ impl Snapshot {
         self.traces.iter().find(|trace| trace.device == device).map_or(0..0, |trace| trace.rows.clone())
     }
 
+    /// The bytes that this release took for a request of `n` bytes, before it decided whether to split.
+    pub fn round(&self, n: u64) -> u64 {
+        let group = n.max(1).ilog2().saturating_sub(20).min(15) as usize;
+        // Up to 2.3 one division meant no rounding at all.
+        if self.torch.newest <= 3 && n > 512 && self.settings.divisions[group] == 1 {
+            return n;
+        }
+        self.settings.round(n)
+    }
+
     /// The segments of `device`, by address.
     pub fn segments_of(&self, device: u32) -> impl Iterator<Item = &Segment> {
         self.segments.iter().filter(move |segment| segment.device == device)

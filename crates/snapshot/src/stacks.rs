@@ -32,6 +32,7 @@ impl StackId {
 }
 
 /// All frames and stacks of a snapshot.
+#[derive(Clone)]
 pub struct Stacks {
     frames: Vec<Frame>,
     frame_index: FxHashMap<Frame, u32>,

@@ -65,6 +65,14 @@ impl Action {
             other => Action::Other(other - KNOWN.len() as u8),
         }
     }
+
+    /// The number that stands for the action in the column.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Action::Other(index) => KNOWN.len() as u8 + index,
+            known => KNOWN.iter().position(|&other| other == known).unwrap_or(0) as u8,
+        }
+    }
 }
 
 /// What rarely changes from one event to the next, stored once per combination.
@@ -312,10 +320,7 @@ impl Events {
     pub fn action_name(&self, action: Action) -> StrId {
         match action {
             Action::Other(index) => self.other_actions[index as usize],
-            known => {
-                let place = KNOWN.iter().position(|&other| other == known).unwrap_or(0);
-                StrId(words::ALLOC.0 + place as u32)
-            }
+            known => StrId(words::ALLOC.0 + u32::from(known.code())),
         }
     }
 
@@ -331,6 +336,11 @@ impl Events {
             });
             (KNOWN.len() + place) as u8
         })
+    }
+
+    /// No events yet; the names of unknown actions are as here.
+    pub(crate) fn with_the_same_names(&self) -> Events {
+        Events { other_actions: self.other_actions.clone(), ..Events::default() }
     }
 
     pub(crate) fn intern_context(&mut self, context: Context) -> u32 {

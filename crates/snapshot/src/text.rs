@@ -14,6 +14,7 @@ impl StrId {
 }
 
 /// All strings of a snapshot, each once.
+#[derive(Clone)]
 pub struct Strings {
     text: String,
     ends: Vec<u32>,

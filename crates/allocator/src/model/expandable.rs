@@ -112,13 +112,8 @@ impl<W: World> Model<W> {
     pub(crate) fn cut(&mut self, block: u32, keep: u64) -> u32 {
         let row = *self.blocks.get(block);
         let age = self.age(Some(row.age));
-        let rest = self.blocks.add(Block {
-            addr: row.addr + keep,
-            size: row.size - keep,
-            requested: 0,
-            age,
-            ..row
-        });
+        let rest =
+            self.blocks.add(Block { addr: row.addr + keep, size: row.size - keep, requested: 0, age, ..row });
         self.blocks.link_after(rest, block);
         self.blocks.get_mut(block).size = keep;
         rest
@@ -218,7 +213,8 @@ impl<W: World> Model<W> {
         let page = if self.lists[list as usize].small { SMALL_SEGMENT } else { page };
         let Some(&(last, last_size)) = runs.last() else { return Vec::new() };
         let needed = (last + last_size - base).next_multiple_of(page);
-        let mut rest = self.add_range(list, base, page, needed.saturating_add(AMPLE_RANGE).next_multiple_of(page));
+        let mut rest =
+            self.add_range(list, base, page, needed.saturating_add(AMPLE_RANGE).next_multiple_of(page));
         let mut mapped = Vec::new();
         for &(addr, size) in runs {
             let start = self.blocks.get(rest).addr;

@@ -171,8 +171,7 @@ mod tests {
         let mut numbers = Numbers(7);
         let mut list = FreeList::default();
         let mut map: BTreeMap<(u64, u64), u32> = BTreeMap::new();
-        let as_entry =
-            |(&(size, rank), &block): (&(u64, u64), &u32)| Entry { size, rank, block };
+        let as_entry = |(&(size, rank), &block): (&(u64, u64), &u32)| Entry { size, rank, block };
         for round in 0..40_000u32 {
             let new = Entry { size: numbers.below(300), rank: u64::from(round), block: round };
             let some = numbers.below(map.len() as u64 + 1) as usize;

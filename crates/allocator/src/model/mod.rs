@@ -241,12 +241,13 @@ impl<W: World> Model<W> {
     }
 
     /// The blocks of the segment that begins with `head`, in order.
-    pub(crate) fn segment(&self, head: u32) -> impl Iterator<Item = &Block> {
+    pub(crate) fn segment(&self, head: u32) -> impl Iterator<Item = (u32, &Block)> {
         let mut at = head;
         std::iter::from_fn(move || {
-            let block = (at != NONE).then(|| self.blocks.get(at))?;
+            let place = (at != NONE).then_some(at)?;
+            let block = self.blocks.get(place);
             at = block.next;
-            (block.state != State::Unmapped).then_some(block)
+            (block.state != State::Unmapped).then_some((place, block))
         })
     }
 
@@ -254,14 +255,6 @@ impl<W: World> Model<W> {
     pub(crate) fn largest_free(&self, lane: u32, size: u64) -> u64 {
         let list = lane as usize * 2 + usize::from(size > SMALL_MAX);
         self.lists[list].free.iter().last().map_or(0, |entry| entry.size)
-    }
-
-    /// The block that would serve a request without new memory.
-    pub(crate) fn would_serve(&self, requested: u64, lane: u32) -> Option<&Block> {
-        let size = self.rounded(requested);
-        let list = lane * 2 + u32::from(size > SMALL_MAX);
-        let expandable = self.conf.expandable && !self.pools[self.pool_of(list)].is_custom;
-        self.candidate(list, size, expandable).map(|(_, entry)| self.blocks.get(entry.block))
     }
 
     /// Bytes that PyTorch takes for a request, before it decides whether to split.
@@ -281,11 +274,7 @@ impl<W: World> Model<W> {
 
     /// Bytes of a new segment for a rounded request.
     pub(crate) fn segment_size(&self, size: u64) -> u64 {
-        match size {
-            0..=SMALL_MAX => SMALL_SEGMENT,
-            ..MIN_LARGE => self.conf.large_segment,
-            _ => size.next_multiple_of(LARGE_ROUND),
-        }
+        segment_size(size, &self.conf)
     }
 
     fn pool_of(&self, list: u32) -> usize {
@@ -332,6 +321,9 @@ impl<W: World> Model<W> {
         let mut entry = *free.get(place)?;
         if self.blocks.get(entry.block).is_expandable() {
             if expandable {
+                if let Some(known) = self.known_to_be_taken(free, place) {
+                    return Some(known);
+                }
                 // Among those, one that could grow further is kept for later.
                 while self.blocks.get(entry.block).is_expandable() {
                     let after = free.after(place);
@@ -361,6 +353,29 @@ impl<W: World> Model<W> {
         Some((place, entry))
     }
 
+    /// How far the last block of an expandable segment can grow hangs on the size of the card. Where that is not known, the
+    /// world may know which block is taken.
+    #[cold]
+    fn known_to_be_taken(&self, free: &FreeList, first: Place) -> Option<(Place, Entry)> {
+        if self.world.knows_ranges() {
+            return None;
+        }
+        let mut place = first;
+        while let Some(entry) = free.get(place) {
+            let row = self.blocks.get(entry.block);
+            if self.world.takes(row.addr) {
+                return Some((place, *entry));
+            }
+            let can_grow = row.next != NONE && self.blocks.get(row.next).state == State::Unmapped;
+            // Beyond a block that cannot grow the search never goes.
+            if !row.is_expandable() || !can_grow {
+                return None;
+            }
+            place = free.after(place);
+        }
+        None
+    }
+
     /// Up to 2.11 the lower address wins among equal sizes; a guessed one may have it wrong.
     #[inline]
     fn note_tie(&mut self, list: u32, place: Place, entry: &Entry) {
@@ -383,12 +398,11 @@ impl<W: World> Model<W> {
     /// ages are not known: the world may know which one it was.
     fn older(&self, list: u32, place: Place, entry: &Entry) -> (Place, u32) {
         let free = &self.lists[list as usize].free;
-        let is_from_before = |entry: &Entry| self.blocks.get(entry.block).age <= self.made_before;
         let mut at = free.after(place);
         while let Some(other) = free.get(at)
             && other.size == entry.size
-            && is_from_before(entry)
-            && is_from_before(other)
+            && self.is_of_unknown_age(entry)
+            && self.is_of_unknown_age(other)
         {
             if self.world.takes(self.blocks.get(other.block).addr) {
                 return (at, other.block);
@@ -396,6 +410,11 @@ impl<W: World> Model<W> {
             at = free.after(at);
         }
         (place, entry.block)
+    }
+
+    /// Whether a block was there before the recording, so that its age is anybody's guess where it counts.
+    fn is_of_unknown_age(&self, entry: &Entry) -> bool {
+        self.rules.tie != Tie::Address && self.blocks.get(entry.block).age <= self.made_before
     }
 
     /// No free block fits: new memory, or memory that is given back first.
@@ -583,9 +602,20 @@ impl<W: World> Model<W> {
             Tie::Address => row.addr,
             Tie::Block => row.age,
             // From 2.13 on every address in a segment is a multiple of the smallest block.
-            Tie::Segment => row.age << OFFSET_BITS | (row.addr - row.base) / MIN_BLOCK,
+            Tie::Segment => (row.age << OFFSET_BITS) | ((row.addr - row.base) / MIN_BLOCK),
         };
         Entry { size: row.size, rank, block }
+    }
+}
+
+/// Bytes that are asked of the driver for a rounded request.
+pub(crate) fn segment_size(size: u64, conf: &Conf) -> u64 {
+    if size <= SMALL_MAX {
+        SMALL_SEGMENT
+    } else if size < MIN_LARGE {
+        conf.large_segment
+    } else {
+        size.checked_next_multiple_of(LARGE_ROUND).unwrap_or(size)
     }
 }
 

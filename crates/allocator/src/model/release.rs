@@ -37,8 +37,12 @@ impl<W: World> Model<W> {
         loop {
             match self.world.next_completion() {
                 Completion::All => {
-                    let meant: Vec<(u32, u32)> =
-                        self.pending.iter().map(|(&b, &t)| (b, t)).filter(|&(b, _)| is_meant(self, b)).collect();
+                    let meant: Vec<(u32, u32)> = self
+                        .pending
+                        .iter()
+                        .map(|(&b, &t)| (b, t))
+                        .filter(|&(b, _)| is_meant(self, b))
+                        .collect();
                     for (block, token) in meant {
                         self.complete_pending(block, token);
                     }
@@ -46,7 +50,9 @@ impl<W: World> Model<W> {
                 }
                 Completion::Next(addr) => {
                     let meant = self.pending.iter().find(|(block, _)| self.blocks.get(**block).addr == addr);
-                    let Some((&block, &token)) = meant.filter(|(block, _)| is_meant(self, **block)) else { return };
+                    let Some((&block, &token)) = meant.filter(|(block, _)| is_meant(self, **block)) else {
+                        return;
+                    };
                     self.complete_pending(block, token);
                 }
                 Completion::Done => return,
@@ -57,8 +63,10 @@ impl<W: World> Model<W> {
     fn release_pool(&mut self, pool: u32, small: bool) {
         let mut expandable = Vec::new();
         for list in self.lists_of(pool, small) {
-            let entries: Vec<Entry> = self.lists[list].free.iter().copied().collect();
-            for Entry { block, .. } in entries {
+            let mut entries: Vec<Entry> = self.lists[list].free.iter().copied().collect();
+            for next in 0..entries.len() {
+                self.bring_older_forward(&mut entries[next..]);
+                let Entry { block, .. } = entries[next];
                 let row = self.blocks.get(block);
                 if row.is_expandable() {
                     expandable.push(block);
@@ -69,6 +77,18 @@ impl<W: World> Model<W> {
         }
         for block in expandable {
             self.unmap_block(block);
+        }
+    }
+
+    /// Of blocks of equal size whose ages are not known, the one goes first that the world knows to.
+    fn bring_older_forward(&self, entries: &mut [Entry]) {
+        let Some(&first) = entries.first().filter(|first| self.is_of_unknown_age(first)) else { return };
+        let is_tied = |entry: &Entry| entry.size == first.size && self.is_of_unknown_age(entry);
+        let tied = entries.iter().take_while(|entry| is_tied(entry)).count();
+        let known =
+            entries[..tied].iter().position(|entry| self.world.takes(self.blocks.get(entry.block).addr));
+        if let Some(known) = known {
+            entries[..=known].rotate_right(1);
         }
     }
 
@@ -146,9 +166,7 @@ impl<W: World> Model<W> {
         loop {
             let ages: u64 = idle.iter().map(|(_, age)| age).sum();
             let mean = ages as f64 / idle.len() as f64;
-            let is_old = |block: u32, age: u64| {
-                age as f64 >= mean && !self.blocks.get(block).is_expandable()
-            };
+            let is_old = |block: u32, age: u64| age as f64 >= mean && !self.blocks.get(block).is_expandable();
             let (old, rest): (Vec<_>, Vec<_>) =
                 idle.into_iter().partition(|&(block, age)| is_old(block, age));
             let Some(&(victim, _)) = old.first() else { return };

@@ -46,8 +46,11 @@ pub(crate) trait World {
     /// Gives the addresses back.
     fn unreserve(&mut self, base: u64);
 
-    /// Whether the block at this address is taken next, where the recording begins too late to tell which of two blocks is
-    /// older.
+    /// Whether the length of expandable segments is known, and with it how far each can grow.
+    fn knows_ranges(&self) -> bool;
+
+    /// Whether the block at this address is handed out or released next: where the model cannot tell which of two comes
+    /// first because the recording does not say how old they are or how far they can grow.
     fn takes(&self, addr: u64) -> bool;
 
     /// Puts memory behind addresses; all of it or nothing.

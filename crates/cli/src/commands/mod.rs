@@ -9,4 +9,7 @@ mod ranks;
 pub(crate) mod report;
 mod report_json;
 mod report_text;
+pub(crate) mod simulate;
+mod simulate_json;
+mod simulate_text;
 mod summary;

@@ -313,7 +313,7 @@ impl<'a> Replay<'a> {
             _ => self.make_room(index, event),
         };
         let life = self.lives.len() as u32;
-        let rounded = self.settings.round(event.size.0);
+        let rounded = self.snapshot.round(event.size.0);
         let (size, region, small) = match place {
             Some(place) => {
                 let piece = *self.pieces.get(place);

@@ -245,7 +245,7 @@ fn lost_sizes(
         if block.size != 0 {
             continue;
         }
-        let rounded = settings.round(block.requested);
+        let rounded = snapshot.round(block.requested);
         let Some(index) = block.segment else {
             start.blocks[place].size = rounded;
             continue;

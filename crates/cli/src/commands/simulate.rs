@@ -1,0 +1,336 @@
+//! `oomph simulate`: a recorded run under other allocator settings, on another card.
+
+use super::{simulate_json, simulate_text};
+use crate::args::SimulateArgs;
+use crate::inputs::{self, Input};
+use crate::terminal::{Failure, Progress, Terminal};
+use allocator::{Conf, Given, Outcome, Recorded, Release, WhatIf, worth_trying};
+use analysis::Device;
+use snapshot::{History, Snapshot};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub(crate) fn run(args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+    let files = inputs::expand(&args.inputs)?;
+    if args.verify {
+        return verify(args, &files, terminal);
+    }
+    let [file] = files.as_slice() else {
+        return Err(Failure::new(
+            format!("{} files were given", files.len()),
+            Some("a what-if is about one run".to_owned()),
+            Some("name one of them; `--verify` takes several"),
+        )
+        .into());
+    };
+    let input = load(file, args, terminal)?;
+    let devices = analysis::devices_with_marks(&input.snapshot, &input.marks_us);
+    let device = chosen(&devices, args, &input.name)?;
+    let recorded = recorded(&input.snapshot, &device.history, args)?;
+    let scene = Scene { input: &input, device, recorded: &recorded, args };
+    if args.search { search(&scene, terminal) } else { what_if(&scene, terminal) }
+}
+
+/// One recorded run and what is asked about it.
+pub(super) struct Scene<'a> {
+    pub(super) input: &'a Input,
+    pub(super) device: &'a Device<'a>,
+    pub(super) recorded: &'a Recorded<'a>,
+    pub(super) args: &'a SimulateArgs,
+}
+
+/// A settings string with how the run went under it.
+pub(super) struct Trial {
+    pub(super) conf: String,
+    pub(super) what: WhatIf,
+    pub(super) outcome: Outcome,
+    /// The least memory of a card that works, if it was asked for and there is one.
+    pub(super) smallest: Option<u64>,
+}
+
+impl Trial {
+    pub(super) fn fits(&self) -> bool {
+        self.outcome.oom.is_none()
+    }
+}
+
+impl Scene<'_> {
+    /// A card of some size, or the conditions of the recorded run, under some settings.
+    fn what(&self, conf: &Conf, total: Option<u64>) -> WhatIf {
+        let recorded = self.recorded.conditions();
+        let conf = conf.clone();
+        let fraction = self.args.fraction.or((conf.memory_fraction < 1.0).then_some(conf.memory_fraction));
+        // Up to 2.9 a fraction of 1 is a limit as well.
+        let is_limit = |share: &f64| *share < 1.0 || self.recorded.release <= Release(9);
+        let limit = total.zip(fraction.filter(is_limit)).map(|(total, share)| (share * total as f64) as u64);
+        match total {
+            Some(total) => WhatIf {
+                conf,
+                total: Some(total),
+                available: Some(total.saturating_sub(self.args.outside)),
+                limit: self.args.limit.or(limit),
+            },
+            None => WhatIf {
+                conf,
+                total: None,
+                available: recorded.available,
+                limit: self.args.limit.or(recorded.limit),
+            },
+        }
+    }
+
+    fn try_out(&self, text: &str, conf: &Conf) -> Trial {
+        let what = self.what(conf, self.args.gpu);
+        let outcome = self.recorded.simulate(&what);
+        let smallest = self
+            .args
+            .smallest_gpu
+            .then(|| self.recorded.smallest(|total| self.what(conf, Some(total))))
+            .flatten();
+        Trial { conf: text.to_owned(), what, outcome, smallest }
+    }
+
+    /// The recorded run itself, under its own conditions.
+    pub(super) fn as_recorded(&self) -> Trial {
+        let conf = &self.recorded.conf;
+        let conditions = self.recorded.conditions();
+        let what = WhatIf {
+            conf: conf.clone(),
+            total: None,
+            available: conditions.available,
+            limit: conditions.limit,
+        };
+        let outcome = self.recorded.simulate(&what);
+        Trial { conf: self.recorded_conf().to_owned(), what, outcome, smallest: None }
+    }
+
+    /// The settings string of the recorded run.
+    pub(super) fn recorded_conf(&self) -> &str {
+        given_conf(self.args).unwrap_or(&self.input.snapshot.settings.conf)
+    }
+}
+
+/// The settings of the recorded run, where they are given. What is compared with the record is about that run.
+fn given_conf(args: &SimulateArgs) -> Option<&str> {
+    args.recorded_conf.as_deref().or(args.conf.as_deref().filter(|_| args.verify))
+}
+
+fn load(file: &Path, args: &SimulateArgs, terminal: &Terminal) -> anyhow::Result<Input> {
+    let mut input = inputs::load(file, terminal)?;
+    if let Some(text) = given_conf(args) {
+        let release = args.torch.unwrap_or_else(|| Release::of(input.snapshot.torch));
+        parse(text, release, terminal)?.replace_in(&mut input.snapshot.settings);
+    }
+    Ok(input)
+}
+
+/// Follows a run with the model.
+fn recorded<'a>(
+    snapshot: &'a Snapshot,
+    history: &'a History,
+    args: &SimulateArgs,
+) -> anyhow::Result<Recorded<'a>> {
+    let release = args.torch.unwrap_or_else(|| Release::of(snapshot.torch));
+    let text = given_conf(args);
+    let conf = text.map(|text| Conf::parse(text, release)).transpose();
+    let conf = conf.map_err(|error| refused(text.unwrap_or_default(), release, &error))?;
+    // A card or limit to try says nothing about the recorded run, except where the two are compared.
+    let (limit, total) = if args.verify { (limit(args), args.gpu) } else { (None, None) };
+    let given = Given { release: args.torch, conf: conf.map(|parsed| parsed.conf), limit, total };
+    Ok(Recorded::new(snapshot, history, given))
+}
+
+fn limit(args: &SimulateArgs) -> Option<u64> {
+    let share = args.fraction.zip(args.gpu).map(|(share, total)| (share * total as f64) as u64);
+    args.limit.or(share)
+}
+
+fn parse(text: &str, release: Release, terminal: &Terminal) -> anyhow::Result<Conf> {
+    let parsed = Conf::parse(text, release).map_err(|error| refused(text, release, &error))?;
+    for remark in &parsed.remarks {
+        terminal.say(&format!("note: {remark}"));
+    }
+    Ok(parsed.conf)
+}
+
+fn refused(text: &str, release: Release, error: &allocator::ConfError) -> Failure {
+    Failure::new(
+        format!("torch {release} does not take the settings `{text}`"),
+        Some(error.what.clone()),
+        Some(&error.hint),
+    )
+}
+
+fn chosen<'a>(devices: &'a [Device<'a>], args: &SimulateArgs, name: &str) -> anyhow::Result<&'a Device<'a>> {
+    let wanted = match args.device {
+        Some(ordinal) => devices.iter().find(|device| device.history.device == ordinal),
+        None => devices.iter().max_by_key(|device| device.history.len()),
+    };
+    wanted.filter(|device| !device.history.is_empty()).ok_or_else(|| {
+        Failure::new(
+            format!("`{name}` has no events to replay"),
+            Some("a replay needs the history of allocations and frees".to_owned()),
+            Some("record one with `torch.cuda.memory._record_memory_history()` before the run"),
+        )
+        .into()
+    })
+}
+
+fn what_if(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+    let conf = match &scene.args.conf {
+        Some(text) => parse(text, scene.recorded.release, terminal)?,
+        None => scene.recorded.conf.clone(),
+    };
+    check_fraction(scene, &conf)?;
+    let text = scene.args.conf.as_deref().unwrap_or(scene.recorded_conf());
+    let trial = scene.try_out(text, &conf);
+    let recorded = scene.as_recorded();
+    if let Some(path) = &scene.args.output {
+        write_run(scene, &trial, path)?;
+    }
+    if scene.args.json {
+        simulate_json::print(&simulate_json::trial(scene, &trial), terminal)?;
+    } else {
+        simulate_text::what_if(scene, &trial, &recorded, terminal)?;
+    }
+    Ok(ExitCode::from(u8::from(!trial.fits())))
+}
+
+/// A share of an unknown size is no limit.
+fn check_fraction(scene: &Scene<'_>, conf: &Conf) -> anyhow::Result<()> {
+    if scene.args.conf.is_some() && conf.memory_fraction < 1.0 && scene.args.gpu.is_none() {
+        return Err(Failure::new(
+            "`per_process_memory_fraction` is a share of a card of unknown size",
+            Some("a snapshot does not say how large the card was".to_owned()),
+            Some("add `--gpu SIZE`"),
+        )
+        .into());
+    }
+    Ok(())
+}
+
+fn write_run(scene: &Scene<'_>, trial: &Trial, path: &Path) -> anyhow::Result<()> {
+    let snapshot = scene.recorded.replayed(&trial.what, &trial.conf);
+    let write = || -> std::io::Result<()> { snapshot::write(&snapshot, &mut std::fs::File::create(path)?) };
+    write().map_err(|error| {
+        Failure::new(
+            format!("`{}` cannot be written", path.display()),
+            Some(error.to_string()),
+            Some("choose another place with `-o`"),
+        )
+        .into()
+    })
+}
+
+fn search(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+    let release = scene.recorded.release;
+    let mut texts: Vec<&str> = worth_trying(release, scene.args.gpu.is_some());
+    if !texts.contains(&scene.recorded_conf()) {
+        texts.insert(0, scene.recorded_conf());
+    }
+    // What the file says of its own settings may be a string that this release does not take.
+    let confs: Vec<(&str, Conf)> = texts
+        .into_iter()
+        .map(|text| {
+            let parsed = Conf::parse(text, release).map(|parsed| parsed.conf);
+            (
+                text,
+                if text == scene.recorded_conf() {
+                    scene.recorded.conf.clone()
+                } else {
+                    parsed.unwrap_or_default()
+                },
+            )
+        })
+        .collect();
+    let progress = Progress::new("trying settings", confs.len());
+    let mut trials = in_parallel(&confs, |(text, conf)| {
+        let trial = scene.try_out(text, conf);
+        progress.advance();
+        trial
+    });
+    drop(progress);
+    trials.sort_by_key(|trial| {
+        let options = trial.conf.matches(':').count();
+        let memory = trial.smallest.unwrap_or(trial.outcome.peak_reserved);
+        (!trial.fits(), memory, trial.outcome.device_allocs, options)
+    });
+    let any_fits = trials.iter().any(Trial::fits);
+    if scene.args.json {
+        simulate_json::print(&simulate_json::search(scene, &trials), terminal)?;
+    } else {
+        simulate_text::search(scene, &trials, terminal)?;
+    }
+    Ok(ExitCode::from(u8::from(!any_fits)))
+}
+
+/// Does the same to every item, on all cores; the results in order.
+fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
+    let worker = || {
+        let mut done = Vec::new();
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(place) else { return done };
+            done.push((place, work(item)));
+        }
+    };
+    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(worker)).collect();
+        let mut done = worker();
+        for other in others {
+            match other.join() {
+                Ok(more) => done.extend(more),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        done
+    });
+    done.sort_by_key(|(place, _)| *place);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+fn verify(
+    args: &SimulateArgs,
+    files: &[std::path::PathBuf],
+    terminal: &mut Terminal,
+) -> anyhow::Result<ExitCode> {
+    let mut reports = Vec::new();
+    let mut all_identical = true;
+    let mut followed = 0;
+    for file in files {
+        let input = load(file, args, terminal)?;
+        for device in input.snapshot.devices() {
+            let history = History::new(&input.snapshot, device);
+            if history.is_empty() {
+                continue;
+            }
+            let recorded = recorded(&input.snapshot, &history, args)?;
+            followed += 1;
+            all_identical &= recorded.verification().difference.is_none();
+            if args.json {
+                let settings = given_conf(args).unwrap_or(&input.snapshot.settings.conf);
+                reports.push(simulate_json::verification(&input, &history, &recorded, settings));
+            } else {
+                simulate_text::verification(&input, &history, &recorded, files.len() == 1, terminal)?;
+            }
+        }
+    }
+    if followed == 0 {
+        let name = files.first().map(|file| file.display().to_string()).unwrap_or_default();
+        return Err(Failure::new(
+            format!("`{name}` has no events to compare"),
+            Some("without a history there is nothing to verify".to_owned()),
+            Some("record one with `torch.cuda.memory._record_memory_history()` before the run"),
+        )
+        .into());
+    }
+    if args.json {
+        simulate_json::print_verifications(reports, terminal)?;
+    } else if files.len() > 1 {
+        simulate_text::verified(followed, all_identical, terminal)?;
+    }
+    Ok(ExitCode::from(u8::from(!all_identical)))
+}
