@@ -110,6 +110,10 @@ class Pools:
     def may_empty_cache(self):
         return not self.open or self.real.minor >= 8          # up to 2.7 it aborts inside a scope
 
+    def may_drop(self):
+        """Up to 2.11 only the final segments name their pool, so what a dropped pool had cannot be told afterwards."""
+        return self.real.minor >= 12
+
     def stream(self, otherwise):
         """A capture takes place on its own stream; now and then another thread works elsewhere meanwhile."""
         capturing = any(capture for _, capture in self.open)
@@ -121,7 +125,7 @@ class Pools:
                 self.leave()
             elif self.kinds == 'both' and len(self.open) < 2:
                 self.use_mem_pool()
-        elif self.users and self.rng.random() < .25:
+        elif self.users and self.may_drop() and self.rng.random() < .25:
             self.drop(self.rng.choice(list(self.users)))
         elif self.kinds == 'mem_pools' or self.kinds == 'both' and self.rng.random() < .5:
             self.use_mem_pool()

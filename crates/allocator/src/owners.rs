@@ -16,6 +16,9 @@ pub(crate) struct Owners {
 /// The first number of the pools that were invented: no real pool has it.
 const INVENTED: u64 = u64::MAX;
 
+/// A pool of which nothing but failed requests may have been seen.
+pub(crate) const UNSEEN: PoolId = PoolId(INVENTED, u64::MAX);
+
 impl Owners {
     pub(crate) fn new(snapshot: &Snapshot, history: &History) -> Owners {
         let names_pools = snapshot.torch.oldest >= 1;
@@ -63,8 +66,8 @@ impl Owners {
         guesses
     }
 
-    /// The other pools that a segment may have belonged to: those invented before, the newest first, a new one, or the
-    /// default pool.
+    /// The other pools that a segment may have belonged to: those invented before, the newest first, a new one, the default
+    /// pool, or a private one that the recording names.
     fn alternatives(&self, region: usize) -> impl Iterator<Item = Owners> {
         let newest = self.invented;
         let current = self.pools[region];

@@ -112,7 +112,13 @@ impl<'a> Record<'a> {
 
 impl World for Record<'_> {
     fn allows(&mut self, reserved: u64, want: u64) -> bool {
-        self.limit.is_none_or(|limit| reserved.saturating_add(want) <= limit)
+        match self.limit {
+            Some(limit) => reserved.saturating_add(want) <= limit,
+            // A limit that is not known shows in what follows: something is released, or the request fails.
+            None => self.next().is_some_and(|event| {
+                matches!(event.action, Action::SegmentAlloc | Action::SegmentMap | Action::Alloc)
+            }),
+        }
     }
 
     fn malloc(&mut self, size: u64) -> Option<(u64, bool)> {

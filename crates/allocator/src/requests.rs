@@ -3,7 +3,7 @@
 //! The requests of a recorded run do not depend on the allocator's settings, so the same list can be replayed under any.
 
 use crate::model::{Lane, Pool};
-use crate::owners::Owners;
+use crate::owners::{Owners, UNSEEN};
 use crate::rules::Release;
 use snapshot::{Action, History, PoolId, Snapshot};
 
@@ -76,6 +76,13 @@ pub(crate) fn lanes(
     }
     pairs.sort_unstable();
     pairs.dedup();
+    // Up to 2.11 a failed request does not name its pool, which may have nothing else to show.
+    if pairs.iter().any(|(pool, _)| *pool != PoolId::DEFAULT) && release < Release(12) {
+        let mut streams: Vec<u64> = pairs.iter().map(|(_, stream)| *stream).collect();
+        streams.sort_unstable();
+        streams.dedup();
+        pairs.extend(streams.into_iter().map(|stream| (UNSEEN, stream)));
+    }
     let mut ids: Vec<PoolId> = pairs.iter().map(|(pool, _)| *pool).collect();
     ids.dedup();
     let is_custom = |id: PoolId| {

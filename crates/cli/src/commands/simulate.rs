@@ -6,7 +6,7 @@ use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Progress, Terminal};
 use allocator::{Conf, Given, Outcome, Recorded, Release, WhatIf, worth_trying};
 use analysis::Device;
-use snapshot::{History, Snapshot};
+use snapshot::{History, Snapshot, TorchRange};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -118,6 +118,9 @@ fn given_conf(args: &SimulateArgs) -> Option<&str> {
 
 fn load(file: &Path, args: &SimulateArgs, terminal: &Terminal) -> anyhow::Result<Input> {
     let mut input = inputs::load(file, terminal)?;
+    if let Some(Release(minor)) = args.torch {
+        input.snapshot.torch = TorchRange { oldest: minor, newest: minor };
+    }
     if let Some(text) = given_conf(args) {
         let release = args.torch.unwrap_or_else(|| Release::of(input.snapshot.torch));
         parse(text, release, terminal)?.replace_in(&mut input.snapshot.settings);

@@ -102,22 +102,23 @@ fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
     for (addr, end) in mapped.0 {
         let size = end - addr;
         // Whose it was, the first event about these addresses or the final segment over them may still say.
-        let stream = mappings
-            .iter()
-            .find(|event| (addr..end).contains(&event.addr))
-            .map(|event| snapshot.events.context(event.context).stream);
+        let about = mappings.iter().find(|event| (addr..end).contains(&event.addr));
+        let about = about.map(|event| snapshot.events.context(event.context));
+        let stream = about.map(|context| context.stream);
+        let pool = about.and_then(|context| context.pool);
         let like = finals.iter().find(|segment| {
             segment.expandable
                 && segment.addr < end
                 && addr < segment.addr.saturating_add(segment.size)
                 && stream.is_none_or(|stream| stream == segment.stream)
+                && pool.is_none_or(|pool| pool == segment.pool)
         });
         start.segments.push(SegmentAtStart {
             addr,
             size,
             stream: stream.or(like.map(|segment| segment.stream)).unwrap_or(0),
-            pool: like.map_or(PoolId::DEFAULT, |segment| segment.pool),
-            small: like.map_or(!size.is_multiple_of(LARGE_PAGE), |segment| segment.small),
+            pool: pool.or(like.map(|segment| segment.pool)).unwrap_or_default(),
+            small: like.map_or(!size.is_multiple_of(snapshot.settings.large_page()), |segment| segment.small),
             expandable: true,
         });
     }
@@ -125,7 +126,6 @@ fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
 }
 
 pub(super) const SMALL_SEGMENT: u64 = 2 << 20;
-const LARGE_PAGE: u64 = 20 << 20;
 
 /// A set of addresses as runs: start → end.
 #[derive(Default)]
