@@ -1,43 +1,45 @@
-//! The model does what PyTorch did, on every recording there is.
+//! The model does what PyTorch did: every event, every segment and block at the end.
 
-use allocator::{Given, Recorded};
+mod common;
+
+use allocator::{Conf, Given, Recorded, Release};
+use common::{fixtures, json, recordings};
+use serde_json::Value;
 use snapshot::History;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-fn recordings(folder: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(folder);
-    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
-        .expect("the folder is there")
-        .map(|entry| entry.expect("readable").path())
-        .filter(|path| path.to_string_lossy().contains(".pickle"))
-        .collect();
-    files.sort();
-    files
-}
-
-/// Follows every device of every file; the differences.
-fn differences(files: &[PathBuf]) -> Vec<String> {
-    let mut differences = Vec::new();
-    for file in files {
-        let snapshot = snapshot::open(file).expect("a snapshot");
-        for device in snapshot.devices() {
-            let history = History::new(&snapshot, device);
-            let recorded = Recorded::new(&snapshot, &history, Given::default());
-            let verification = recorded.verification();
-            if let Some(difference) = verification.difference {
-                let name =
-                    file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-                differences.push(format!("{name}: {difference}\n  {}", difference.around.join("\n  ")));
-            }
-        }
+/// Follows every device of a file; the first difference in words.
+fn difference(file: &Path, case: &Value, limit: Option<u64>) -> Option<String> {
+    let mut snapshot = snapshot::open(file).expect("a snapshot");
+    let release = case["torch"].as_str().map(|name| {
+        let minor = name.split('.').nth(1).expect("2.x.y");
+        Release(minor.parse().expect("a number"))
+    });
+    // Before 2.3 a snapshot does not have its settings.
+    let conf = release.filter(|&release| release < Release(3)).map(|release| {
+        Conf::parse(case["conf"].as_str().expect("settings"), release).expect("taken").conf
+    });
+    if let Some(conf) = &conf {
+        conf.replace_in(&mut snapshot.settings);
     }
-    differences
+    for device in snapshot.devices() {
+        let history = History::new(&snapshot, device);
+        let given = Given { release, conf: conf.clone(), limit, total: None };
+        let recorded = Recorded::new(&snapshot, &history, given);
+        let verification = recorded.verification();
+        if let Some(difference) = verification.difference {
+            return Some(format!("{}: {difference}\n  {}", file.display(), difference.around.join("\n  ")));
+        }
+        assert_eq!(verification.identical, history.len(), "{}", file.display());
+    }
+    None
 }
 
 fn check(folder: &str, least: usize) {
     let files = recordings(folder);
     assert!(files.len() >= least, "{} files in {folder}", files.len());
-    let differences = differences(&files);
+    let differences: Vec<String> =
+        files.iter().filter_map(|file| difference(file, &Value::Null, None)).collect();
     assert!(differences.is_empty(), "{} of {}:\n{}", differences.len(), files.len(), differences.join("\n"));
 }
 
@@ -52,8 +54,8 @@ fn further_programs_are_followed() {
 }
 
 #[test]
-fn random_traffic_of_a_real_gpu_is_followed() {
-    check("oracle", 6);
+fn random_traffic_of_a_real_gpu_is_followed_under_nineteen_settings() {
+    check("oracle", 19);
 }
 
 #[test]
@@ -69,6 +71,24 @@ fn long_histories_are_followed() {
 }
 
 #[test]
-fn every_release_is_followed() {
+fn a_small_script_under_every_release_is_followed() {
     check("torch", 30);
+}
+
+/// The real allocators of sixteen releases, settings and calls drawn at random; with the memory limit and without it.
+#[test]
+fn random_traffic_of_every_release_is_followed() {
+    let cases = json(&fixtures().join("traffic/cases.json"));
+    let cases = cases.as_array().expect("a list");
+    assert!(cases.len() >= 200, "{} cases", cases.len());
+    let mut differences = Vec::new();
+    for case in cases {
+        let file = fixtures().join("traffic").join(case["file"].as_str().expect("a name"));
+        let limit = case["limit"].as_u64();
+        differences.extend(difference(&file, case, limit));
+        if limit.is_some() {
+            differences.extend(difference(&file, case, None));
+        }
+    }
+    assert!(differences.is_empty(), "{}:\n{}", differences.len(), differences.join("\n"));
 }

@@ -8,7 +8,7 @@ use super::SegmentAtStart;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::stacks::StackId;
-use crate::tables::{Action, BlockState, PoolId};
+use crate::tables::{Action, BlockState};
 use hashbrown::{HashMap, HashSet};
 use rustc_hash::FxBuildHasher;
 use std::collections::BTreeMap;
