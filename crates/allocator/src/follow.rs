@@ -45,18 +45,21 @@ impl Followed {
 /// Rows that may be copied for trials, all together: a file made to be ambiguous everywhere must not take forever.
 const COPY_BUDGET: usize = 2_000_000_000;
 
-/// Follows the history of a device under `conf`.
-pub(crate) fn follow(
-    snapshot: &Snapshot,
-    history: &History,
-    conf: &Conf,
-    release: Release,
-    limit: Option<u64>,
-    assumed: &Assumed,
-) -> Followed {
-    let (lanes, pools) = lanes(snapshot, history, release, &assumed.owners);
-    let record = Record::new(snapshot, history, &pools, limit, conf.gc_threshold, assumed);
-    let mut model = Model::new(record, conf.clone(), Rules::of(release), &lanes, &pools);
+/// The terms under which a run took place.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Terms {
+    pub(crate) conf: Conf,
+    pub(crate) release: Release,
+    pub(crate) rules: Rules,
+    pub(crate) limit: Option<u64>,
+}
+
+/// Follows the history of a device.
+pub(crate) fn follow(snapshot: &Snapshot, history: &History, terms: &Terms, assumed: &Assumed) -> Followed {
+    let Terms { conf, release, rules, limit } = terms;
+    let (lanes, pools) = lanes(snapshot, history, *release, &assumed.owners);
+    let record = Record::new(snapshot, history, &pools, *limit, conf.gc_threshold, assumed);
+    let mut model = Model::new(record, conf.clone(), *rules, &lanes, &pools);
     let block_of =
         lay_out(&mut model, snapshot, history, &assumed.owners, &lanes, &pools, conf.large_segment);
     let mut follower = Follower {

@@ -18,6 +18,7 @@ mod rules;
 mod search;
 mod simulate;
 mod start;
+mod understand;
 
 pub use conf::{Conf, ConfError, Parsed};
 pub use difference::Difference;

@@ -3,12 +3,13 @@
 use crate::addresses::{Call, Driver};
 use crate::conf::Conf;
 use crate::difference::Difference;
-use crate::follow::{Followed, follow};
+use crate::follow::{Followed, Terms};
 use crate::model::segment_size;
-use crate::owners::{Assumed, Collection, Owners, is_invented};
+use crate::owners::Assumed;
 use crate::record::Threshold;
-use crate::rules::Release;
-use snapshot::{Action, History, PoolId, Snapshot};
+use crate::rules::{Release, Rules};
+use crate::understand::{failures, understand};
+use snapshot::{Action, History, Snapshot};
 
 /// What is known of a recorded run from outside the file.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -57,9 +58,15 @@ impl<'a> Recorded<'a> {
     pub fn new(snapshot: &'a Snapshot, history: &'a History, given: Given) -> Recorded<'a> {
         let release = given.release.unwrap_or_else(|| Release::of(snapshot.torch));
         let conf = given.conf.unwrap_or_else(|| Conf::recorded(snapshot, release));
-        let (followed, assumed) = understand(snapshot, history, &conf, release, given.limit, given.total);
+        let terms = Terms { conf, release, rules: Rules::of(release), limit: given.limit };
+        Recorded::under(snapshot, history, terms, given.total)
+    }
+
+    fn under(snapshot: &'a Snapshot, history: &'a History, terms: Terms, total: Option<u64>) -> Recorded<'a> {
+        let (followed, assumed) = understand(snapshot, history, &terms, total);
         let driver = driver(snapshot, history);
-        Recorded { snapshot, history, followed, assumed, driver, given_limit: given.limit, release, conf }
+        let Terms { conf, release, limit, .. } = terms;
+        Recorded { snapshot, history, followed, assumed, driver, given_limit: limit, release, conf }
     }
 
     /// Compares the model with the record.
@@ -72,103 +79,6 @@ impl<'a> Recorded<'a> {
             retries: self.followed.retries,
         }
     }
-}
-
-/// Events that are followed again to find out what the recording does not say.
-const MOST_REPEATED: usize = 30_000_000;
-
-/// Follows a run. Where that fails for want of something that the recording does not say, tries what it may have been;
-/// what is kept explains everything, or it is not kept.
-fn understand(
-    snapshot: &Snapshot,
-    history: &History,
-    conf: &Conf,
-    release: Release,
-    limit: Option<u64>,
-    total: Option<u64>,
-) -> (Followed, Assumed) {
-    let plain = Assumed { owners: Owners::new(snapshot, history), total, collection: Collection::Likely };
-    let first = follow(snapshot, history, conf, release, limit, &plain);
-    if first.difference.is_none() {
-        return (first, plain);
-    }
-    let mut tries_left = MOST_REPEATED / history.len().max(1);
-    let mut attempt = |assumed: &Assumed| {
-        tries_left = tries_left.checked_sub(1)?;
-        Some(follow(snapshot, history, conf, release, limit, assumed))
-    };
-    let mut starts = vec![plain.clone()];
-    if conf.gc_threshold > 0.0 && limit.is_none() {
-        let collections = [Collection::Off, Collection::Unlikely];
-        starts.extend(collections.map(|collection| Assumed { collection, ..plain.clone() }));
-    }
-    if conf.expandable && total.is_none() {
-        starts.extend(totals(snapshot, history).map(|total| Assumed { total: Some(total), ..plain.clone() }));
-    }
-    for start in starts {
-        let Some(mut followed) = attempt(&start) else { break };
-        let mut assumed = start;
-        while followed.difference.is_some() {
-            let mut best: Option<(Followed, Assumed)> = None;
-            for owners in assumed.owners.other_guesses(&followed.suspects) {
-                let other = Assumed { owners, ..assumed.clone() };
-                let Some(tried) = attempt(&other) else { break };
-                if tried.progress() > best.as_ref().map_or(followed.progress(), |(best, _)| best.progress()) {
-                    best = Some((tried, other));
-                }
-            }
-            let Some(better) = best else { break };
-            (followed, assumed) = better;
-        }
-        if followed.difference.is_none() {
-            // What ended at the same moment was one pool.
-            let ids = |places: &Vec<u32>| -> Vec<PoolId> {
-                let ids = places.iter().map(|&place| followed.requests.pools[place as usize].id);
-                ids.filter(|&id| is_invented(id)).collect()
-            };
-            let groups: Vec<Vec<PoolId>> = followed.ended_together.iter().map(ids).collect();
-            let joined = Assumed { owners: assumed.owners.joined(&groups), ..assumed.clone() };
-            return match attempt(&joined) {
-                Some(better) if better.difference.is_none() => (better, joined),
-                _ => (followed, assumed),
-            };
-        }
-    }
-    (first, plain)
-}
-
-/// What the card may have had, from what was free when a request failed.
-fn totals(snapshot: &Snapshot, history: &History) -> impl Iterator<Item = u64> {
-    let failures = failures(snapshot, history);
-    let mut totals: Vec<u64> =
-        failures.iter().map(|failure| failure.reserved.saturating_add(failure.device_free)).collect();
-    totals.sort_unstable();
-    totals.dedup();
-    totals.into_iter().rev().take(3)
-}
-
-/// An allocation that failed in the recorded run.
-struct RecordedFailure {
-    /// Rounded bytes.
-    size: u64,
-    reserved: u64,
-    device_free: u64,
-}
-
-fn failures(snapshot: &Snapshot, history: &History) -> Vec<RecordedFailure> {
-    let mut cursor = history.cursor(snapshot);
-    let events = snapshot.events.iter(history.rows.clone()).enumerate();
-    events
-        .filter(|(_, event)| event.action == Action::Oom)
-        .map(|(index, event)| {
-            cursor.seek(index);
-            RecordedFailure {
-                size: event.size.0,
-                reserved: cursor.total().reserved.0,
-                device_free: event.addr,
-            }
-        })
-        .collect()
 }
 
 /// The memory that a recorded run could have, as far as its failed allocations tell.
@@ -219,4 +129,35 @@ fn driver(snapshot: &Snapshot, history: &History) -> Driver {
         Some(Call { event: index as u32, is_malloc, addr: event.addr, size: event.size.0 })
     });
     Driver::new(at_start.map(|segment| (segment.addr, segment.size)), calls.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::Tie;
+    use std::path::Path;
+
+    /// The model of one release with one thing changed: whether it still follows a recording of the zoo.
+    fn follows(recording: &str, change: impl Fn(&mut Rules)) -> bool {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(recording);
+        let snapshot = snapshot::open(&path).expect("a snapshot");
+        let history = History::new(&snapshot, 0);
+        let release = Release::of(snapshot.torch);
+        let mut rules = Rules::of(release);
+        change(&mut rules);
+        let terms = Terms { conf: Conf::recorded(&snapshot, release), release, rules, limit: None };
+        Recorded::under(&snapshot, &history, terms, None).verification().difference.is_none()
+    }
+
+    #[test]
+    fn one_changed_line_of_the_model_is_noticed() {
+        let varied = "zoo/frag_variable_length.pickle.xz";
+        assert!(follows(varied, |_| {}));
+        assert!(!follows(varied, |rules| rules.split_above *= 2), "the rest that is worth splitting off");
+        assert!(!follows(varied, |rules| rules.split_above /= 2), "the same, the other way");
+        assert!(!follows(varied, |rules| rules.tie = Tie::Segment), "what decides between equal sizes");
+        let pools = "traffic/2.4.1-10.pickle.xz";
+        assert!(follows(pools, |_| {}));
+        assert!(!follows(pools, |rules| rules.expandable_private_pools = true), "whom expandable segments serve");
+    }
 }

@@ -35,10 +35,12 @@ pub(crate) enum Tie {
     Segment,
 }
 
-/// The behaviour of one release where it is not that of all of them.
+/// The behaviour of one release: where it is not that of all of them, and the one threshold that most hangs on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rules {
     pub(crate) tie: Tie,
+    /// The rest of a large block is split off if it is larger than this.
+    pub(crate) split_above: u64,
     /// With `roundup_power2_divisions:1` sizes above 512 bytes are not rounded at all.
     pub(crate) one_division_keeps_sizes: bool,
     /// A memory fraction of 1.0 is a limit, too, and so makes garbage collection work.
@@ -57,6 +59,7 @@ impl Rules {
                 12 => Tie::Block,
                 _ => Tie::Segment,
             },
+            split_above: 1 << 20,
             one_division_keeps_sizes: minor <= 3,
             whole_fraction_is_a_limit: minor <= 9,
             expandable_private_pools: minor >= 5,

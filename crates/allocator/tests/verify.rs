@@ -16,9 +16,9 @@ fn difference(file: &Path, case: &Value, limit: Option<u64>) -> Option<String> {
         Release(minor.parse().expect("a number"))
     });
     // Before 2.3 a snapshot does not have its settings.
-    let conf = release.filter(|&release| release < Release(3)).map(|release| {
-        Conf::parse(case["conf"].as_str().expect("settings"), release).expect("taken").conf
-    });
+    let conf = release
+        .filter(|&release| release < Release(3))
+        .map(|release| Conf::parse(case["conf"].as_str().expect("settings"), release).expect("taken").conf);
     if let Some(conf) = &conf {
         conf.replace_in(&mut snapshot.settings);
     }

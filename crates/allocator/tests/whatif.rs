@@ -62,8 +62,13 @@ fn a_replayed_run_is_the_real_one() {
         let replayed = recorded.replayed(&what(&recorded, conf), conf);
         let history = History::new(&replayed, 0);
         assert_eq!(history.caveats, Vec::<String>::new(), "{setting}");
-        let by_request =
-            [Metric::ReservedBytes, Metric::Segment, Metric::Allocation, Metric::Active, Metric::RequestedBytes];
+        let by_request = [
+            Metric::ReservedBytes,
+            Metric::Segment,
+            Metric::Allocation,
+            Metric::Active,
+            Metric::RequestedBytes,
+        ];
         let hangs_on_addresses = !matches!(setting, "default" | "expand");
         for metric in Metric::ALL.into_iter().filter(|of| !hangs_on_addresses || by_request.contains(of)) {
             let ours = history.stats.get(metric, PoolClass::All);

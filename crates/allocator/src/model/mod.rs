@@ -27,8 +27,6 @@ const SMALL_SEGMENT: u64 = 2 << 20;
 /// Requests from this size on get a segment of their own size.
 const MIN_LARGE: u64 = 10 << 20;
 const LARGE_ROUND: u64 = 2 << 20;
-/// A rest of a large block is split off if it is larger than this.
-const SMALLEST_LARGE_REST: u64 = 1 << 20;
 
 /// A pool and a stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -516,7 +514,7 @@ impl<W: World> Model<W> {
         let splits = if self.lists[list].small || expandable {
             rest >= MIN_BLOCK
         } else {
-            rest > SMALLEST_LARGE_REST && !self.conf.is_oversize(size)
+            rest > self.rules.split_above && !self.conf.is_oversize(size)
         };
         let block = if splits {
             // The front is a new block; the old one stays as the rest.
