@@ -4,7 +4,7 @@ VENV := target/venv
 PYTHON ?= python3
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
 
-.PHONY: demo test lint fmt fuzz bench python-env
+.PHONY: demo test lint fmt fuzz bench nightly python-env
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --release --quiet --bin oomph
@@ -25,8 +25,14 @@ fuzz: ## the fuzz targets, a minute each (make fuzz SECONDS=600 for longer)
 	fuzz/run.sh $(or $(SECONDS),60)
 
 bench: ## side by side with the peers; writes bench/results/DATE.md
-	cargo build --release --bin oomph
+	cargo build --release --bin oomph --example replay
 	$(PYTHON) bench/run.py
+
+nightly: python-env ## the allocator model against PyTorch's real allocators of sixteen releases: thousands of fresh cases
+	cargo build --release --bin oomph
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.11.0
+	$(VENV)/bin/python oracle/build.py
+	$(VENV)/bin/python oracle/nightly.py --cases $(or $(CASES),200)
 
 python-env: $(VENV)/ready
 

@@ -10,6 +10,7 @@ off, or its peak memory exceeds the size of the file. Exit code 2: something did
 
 import argparse
 import datetime
+import json
 import os
 import platform
 import shlex
@@ -221,21 +222,56 @@ def scaling(oomph, files, rounds):
     return lines + [""]
 
 
-def check(file, results):
-    """The two promises, on the small file; (passed, lines for the report)."""
+def replaying(args, file, rounds):
+    """Speed of the allocator model: (checks as (passed, words), lines for the report)."""
+    done = subprocess.run([args.replay, file, str(rounds)], capture_output=True, text=True, check=True)
+    taken = json.loads(done.stdout)
+    events = taken["events"]
+    lines = [
+        "## oomph simulate",
+        "",
+        f"One replay of {events:,} events, on one core, without reading the file; {rounds} rounds.",
+        "",
+        "| settings | min s | median s | M events/s, fastest | median |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    rows = {"(following the record, as --verify does)": taken["follow"]}
+    rows |= {name or "PyTorch's defaults": figures for name, figures in taken["replay"].items()}
+    for name, figures in rows.items():
+        fastest, median = figures["fastest"], figures["median"]
+        lines.append(
+            f"| {name} | {fastest:.4f} | {median:.4f} | {events / fastest / 1e6:.1f} | {events / median / 1e6:.1f} |"
+        )
+    searches = [measure([args.oomph, "simulate", "--search", "--json", file])[0] for _ in range(rounds)]
+    lines += [
+        "",
+        f"`oomph simulate --search`, 16 settings, the whole process: {min(searches):.2f} s,"
+        f" median {statistics.median(searches):.2f} s.",
+        "",
+    ]
+    rate = events / taken["replay"][""]["median"] / 1e6
+    return [
+        (rate >= 10, f"{rate:.1f} million events a second under PyTorch's defaults (median; at least 10 needed)"),
+        (statistics.median(searches) < 2, f"{statistics.median(searches):.2f} s for 16 settings (median; below 2 needed)"),
+    ], lines
+
+
+def check(file, results, more):
+    """The promises, on the small file; (passed, lines for the report)."""
     by_name = {r[0]: r for r in results}
     oomph = by_name["oomph report"]
     fast = min(by_name["pickle.load, gc off"][2]) / min(oomph[2])
     size = os.path.getsize(file)
     passed = [fast >= NEEDED_RATIO, oomph[3] <= size]
     words = ["ok" if p else "FAILED" for p in passed]
-    return all(passed), [
+    return all(passed) and all(p for p, _ in more), [
         "## Checks, on the small file",
         "",
         f"- {words[0]}: {fast:.1f} times as fast as pickle.load with gc off"
         f" (minimum to minimum; at least {NEEDED_RATIO} needed)",
         f"- {words[1]}: peak memory {oomph[3] / 1e6:.1f} MB"
         f" (at most the file's size, {size / 1e6:.1f} MB)",
+        *(f"- {'ok' if p else 'FAILED'}: {words}" for p, words in more),
         "",
     ]
 
@@ -244,6 +280,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     add = parser.add_argument
     add("--oomph", default=os.path.join(ROOT, "target", "release", "oomph"))
+    add("--replay", default=os.path.join(ROOT, "target", "release", "examples", "replay"))
     add("--base", default=os.path.join(ROOT, "fixtures", "large", "gpt2_150_steps.pickle.xz"))
     add("--work", default=os.path.join(ROOT, "target", "bench"), help="where inputs are kept")
     add("--results", default=os.path.join(ROOT, "bench", "results"))
@@ -255,6 +292,8 @@ def main():
 
     if not os.access(args.oomph, os.X_OK):
         fail(f"no program at {args.oomph}; build it with: cargo build --release")
+    if not os.access(args.replay, os.X_OK):
+        fail(f"no program at {args.replay}; build it with: cargo build --release --example replay")
     os.makedirs(args.work, exist_ok=True)
     viz = None if args.no_torch else get_memory_viz(args.work)
     small = make_input(args.base, os.path.join(args.work, "gpt2_150_steps.pickle"), 1)
@@ -289,7 +328,9 @@ def main():
         results = compare(tools_for(file, args.oomph, file_viz, gc_on), rounds)
         report += table(file, results, rounds, floor)
         if file == small:
-            ok, checks = check(file, results)
+            more, replays = replaying(args, file, rounds)
+            report += replays
+            ok, checks = check(file, results, more)
     if args.large_rounds:
         report += scaling(args.oomph, [small, *between, large], args.large_rounds)
     text = "\n".join(report + checks)

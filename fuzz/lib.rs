@@ -1,5 +1,6 @@
 //! What every target does with a file: read it and, if it can be read, use all of it.
 
+use allocator::{Conf, Given, Recorded, WhatIf};
 use analysis::{Outline, Portrait};
 use snapshot::{History, Snapshot};
 
@@ -8,6 +9,7 @@ pub fn check(bytes: &[u8]) {
     if let Ok(snapshot) = snapshot::read(bytes) {
         replay(&snapshot);
         explain(&snapshot);
+        simulate(&snapshot);
     }
 }
 
@@ -16,6 +18,23 @@ fn explain(snapshot: &Snapshot) {
         let outline = Outline::new(&device);
         let portrait = Portrait::new("", &outline, &analysis::findings(&outline));
         assert!(analysis::changes(&portrait.holdings, &portrait.holdings).is_empty(), "a portrait differs from itself");
+    }
+}
+
+/// Follows every device with the allocator model, then replays it under other settings on a small card.
+fn simulate(snapshot: &Snapshot) {
+    for device in snapshot.devices() {
+        let history = History::new(snapshot, device);
+        let recorded = Recorded::new(snapshot, &history, Given::default());
+        for text in ["", "expandable_segments:True", "max_split_size_mb:32,garbage_collection_threshold:0.5"] {
+            let Ok(parsed) = Conf::parse(text, recorded.release) else { continue };
+            let limit = Some(64 << 20);
+            let what = WhatIf { conf: parsed.conf, total: Some(128 << 20), available: Some(100 << 20), limit };
+            let outcome = recorded.simulate(&what);
+            assert!(outcome.peak_allocated <= outcome.peak_reserved, "more is allocated than reserved");
+            let replayed = recorded.replayed(&what, text);
+            let _ = snapshot::write(&replayed, &mut std::io::sink());
+        }
     }
 }
 

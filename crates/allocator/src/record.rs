@@ -67,6 +67,14 @@ impl<'a> Record<'a> {
             }
             None => Threshold { low: 0, high: u64::MAX },
         });
+        // Of expandable segments that were there before the recording nobody knows where they begin.
+        let has_old_ranges = history.segments_at_start.iter().any(|segment| segment.expandable);
+        let range_length = match assumed.total.filter(|_| !has_old_ranges) {
+            Some(total) => {
+                (total.saturating_add(total / 8), total.saturating_add(total / 8).saturating_add(1))
+            }
+            None => (0, u64::MAX),
+        };
         Record {
             snapshot,
             history,
@@ -77,10 +85,7 @@ impl<'a> Record<'a> {
             limit,
             threshold,
             trusts_collection: true,
-            range_length: assumed.total.map_or((0, u64::MAX), |total| {
-                let length = total.saturating_add(total / 8);
-                (length, length.saturating_add(1))
-            }),
+            range_length,
             owners: &assumed.owners,
             retired: Vec::new(),
             retired_at: None,

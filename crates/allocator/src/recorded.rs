@@ -158,6 +158,9 @@ mod tests {
         assert!(!follows(varied, |rules| rules.tie = Tie::Segment), "what decides between equal sizes");
         let pools = "traffic/2.4.1-10.pickle.xz";
         assert!(follows(pools, |_| {}));
-        assert!(!follows(pools, |rules| rules.expandable_private_pools = true), "whom expandable segments serve");
+        assert!(
+            !follows(pools, |rules| rules.expandable_private_pools = true),
+            "whom expandable segments serve"
+        );
     }
 }

@@ -103,6 +103,11 @@ impl Recorded<'_> {
         outcome
     }
 
+    /// Replays the run once, with the likeliest addresses and no range.
+    pub fn replay_once(&self, what: &WhatIf) -> Outcome {
+        self.run(what, Policy::Learned).0
+    }
+
     /// The least memory of a card on which the run goes through; `on` says what a card of some size means. `None` if none
     /// is large enough.
     pub fn smallest(&self, on: impl Fn(u64) -> WhatIf) -> Option<u64> {

@@ -47,7 +47,8 @@ impl Settings {
     /// The pages that a large pool maps at a time: 20 MiB, or what `large_segment_size_mb` says.
     pub(crate) fn large_page(&self) -> u64 {
         let value = self.conf.split_once("large_segment_size_mb:").map(|(_, rest)| rest);
-        let digits = value.map(|text| text.split(|letter: char| !letter.is_ascii_digit()).next().unwrap_or_default());
+        let digits =
+            value.map(|text| text.split(|letter: char| !letter.is_ascii_digit()).next().unwrap_or_default());
         let mebibytes: u64 = digits.and_then(|digits| digits.parse().ok()).unwrap_or(20);
         mebibytes.clamp(1, 1 << 20) << 20
     }

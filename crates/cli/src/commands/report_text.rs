@@ -7,7 +7,7 @@ use crate::args::ReportArgs;
 use crate::inputs::Input;
 use crate::terminal::{Style, Terminal};
 use analysis::words::{counted, grouped, percent, place, printable, share};
-use analysis::{Category, Change, Device, Group, Key, Live, Moment, Origin, Outline, Rest, Site};
+use analysis::{Category, Change, Device, Group, Key, Kind, Live, Moment, Origin, Outline, Rest, Site};
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::io::Write;
 
@@ -41,7 +41,7 @@ pub(super) fn print(
         }
         notes(outline.device, terminal)?;
     }
-    next(args, terminal)
+    next(input, answers, args, terminal)
 }
 
 fn header(input: &Input, outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
@@ -295,7 +295,12 @@ fn notes(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
 }
 
 /// Where to go on from here.
-fn next(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn next(
+    input: &Input,
+    answers: &[Answer<'_>],
+    args: &ReportArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     let other = match (args.by.into(), args.at) {
         (Key::Site, None) => {
             "--by stack for the call stacks · --at end for what is left · --json for every number"
@@ -303,7 +308,15 @@ fn next(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
         (Key::Site, _) => "--by stack for the call stacks · --top 30 for more",
         (Key::Category | Key::Stack | Key::Size, _) => "--by site for the lines · --top 30 for more",
     };
-    findings_text::paragraph(" ", "   ", &format!("next: {other}"), Some(Style::Dim), terminal)
+    // Settings or another card may be the way out of these.
+    let mut findings = answers.iter().flat_map(|answer| &answer.findings);
+    let can_be_replayed =
+        findings.any(|finding| matches!(finding.kind, Kind::Fragmentation | Kind::Oom | Kind::Churn));
+    let replay = match can_be_replayed {
+        true => format!("oomph simulate --search {} for other allocator settings · ", input.name),
+        false => String::new(),
+    };
+    findings_text::paragraph(" ", "   ", &format!("next: {replay}{other}"), Some(Style::Dim), terminal)
 }
 
 #[cfg(test)]

@@ -228,25 +228,12 @@ fn write_run(scene: &Scene<'_>, trial: &Trial, path: &Path) -> anyhow::Result<()
 
 fn search(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let release = scene.recorded.release;
-    let mut texts: Vec<&str> = worth_trying(release, scene.args.gpu.is_some());
-    if !texts.contains(&scene.recorded_conf()) {
-        texts.insert(0, scene.recorded_conf());
-    }
-    // What the file says of its own settings may be a string that this release does not take.
-    let confs: Vec<(&str, Conf)> = texts
-        .into_iter()
-        .map(|text| {
-            let parsed = Conf::parse(text, release).map(|parsed| parsed.conf);
-            (
-                text,
-                if text == scene.recorded_conf() {
-                    scene.recorded.conf.clone()
-                } else {
-                    parsed.unwrap_or_default()
-                },
-            )
-        })
-        .collect();
+    let own = (scene.recorded_conf(), scene.recorded.conf.clone());
+    let candidates = worth_trying(release, scene.args.gpu.is_some()).into_iter();
+    let parsed = candidates.filter_map(|text| Some((text, Conf::parse(text, release).ok()?.conf)));
+    // The recorded settings are one of them, in the words of the recording.
+    let others = parsed.filter(|(_, conf)| *conf != own.1);
+    let confs: Vec<(&str, Conf)> = std::iter::once(own.clone()).chain(others).collect();
     let progress = Progress::new("trying settings", confs.len());
     let mut trials = in_parallel(&confs, |(text, conf)| {
         let trial = scene.try_out(text, conf);

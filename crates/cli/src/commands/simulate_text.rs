@@ -222,18 +222,14 @@ pub(super) fn search(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Termina
     followed(scene, terminal)?;
     advice(scene, trials, terminal)?;
     let recorded = scene.device.history.reserved_peak.bytes;
-    let longest = trials.iter().map(|trial| named(&trial.conf).chars().count()).max().unwrap_or(0);
-    let width = longest.clamp(20, terminal.width().saturating_sub(54).max(24));
-    let smallest = scene.args.smallest_gpu;
-    let card = if smallest { "   smallest card" } else { "" };
-    let title = format!("\n   {:<width$}  peak reserved   of recorded  cudaMalloc{card}", "settings");
+    let card = if scene.args.smallest_gpu { "smallest card  " } else { "" };
+    let title = format!("\n   peak reserved  of recorded  cudaMalloc  {card}settings");
     let title = terminal.paint(Style::Bold, &title);
     writeln!(terminal.out(), "{title}")?;
     for trial in trials {
         let outcome = &trial.outcome;
         let peak = Bytes(outcome.peak_reserved);
-        let is_recorded = trial.conf == scene.recorded_conf();
-        let mark = match (trial.fits(), is_recorded) {
+        let mark = match (trial.fits(), trial.conf == scene.recorded_conf()) {
             (false, _) => terminal.paint(Style::Red, "✗"),
             (true, true) => "•".to_owned(),
             (true, false) => " ".to_owned(),
@@ -244,16 +240,14 @@ pub(super) fn search(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Termina
             (true, _) => format!("~{peak}"),
         };
         let relative = if trial.fits() { change(recorded, peak) } else { String::new() };
-        let card = match trial.smallest {
-            Some(size) => format!("   {}", Bytes(size)),
-            None => String::new(),
+        let card = match (scene.args.smallest_gpu, trial.smallest) {
+            (false, _) => String::new(),
+            (true, None) => format!("{:<15}", "none"),
+            (true, Some(size)) => format!("{:<15}", Bytes(size)),
         };
-        let line = format!(
-            " {mark} {:<width$}  {figure:<13}   {relative:<11}  {:>10}{card}",
-            short(named(&trial.conf), width),
-            grouped(outcome.device_allocs)
-        );
-        writeln!(terminal.out(), "{}", line.trim_end())?;
+        let calls = grouped(outcome.device_allocs);
+        let conf = named(&trial.conf);
+        writeln!(terminal.out(), " {mark} {figure:<13}  {relative:<11}  {calls:>10}  {card}{conf}")?;
     }
     let mut legend = vec!["• the recorded settings"];
     if trials.iter().any(|trial| {
