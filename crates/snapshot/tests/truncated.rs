@@ -58,7 +58,7 @@ fn a_cut_history_agrees_with_the_whole_one() {
             snapshot.traces[0].rows = rows;
         }
     }
-    assert!(exact > 2 * open && exact > 100, "{exact} exact, {open} with open sizes");
+    assert!(exact > open && exact > 100, "{exact} exact, {open} with open sizes");
 }
 
 /// How many blocks the history itself says it is not sure of.
