@@ -5,9 +5,10 @@ use super::simulate::{Scene, Trial};
 use crate::inputs::Input;
 use crate::terminal::Terminal;
 use allocator::{Oom, Recorded};
+use analysis::words::counted;
 use analysis::{Place, Site};
 use serde_json::{Value, json};
-use snapshot::History;
+use snapshot::{Action, History};
 use std::io::Write;
 
 const VERSION: u64 = 1;
@@ -129,6 +130,15 @@ pub(super) fn caveats(scene: &Scene<'_>, trial: &Trial) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if let Some(events) =
+        trial.outcome.oom.and_then(|oom| lifetime(scene, oom.event)).filter(|&events| events <= BRIEF)
+    {
+        caveats.push(format!(
+            "the request that fails was given back after {}: if it is a workspace of cuDNN, the library goes on with a \
+             smaller one, and so does the program",
+            counted(events as u64, "event")
+        ));
+    }
     let (low, high) = trial.outcome.peak_reserved_range;
     if low != high || !trial.outcome.improbable.is_empty() {
         caveats.push(format!(
@@ -143,6 +153,16 @@ pub(super) fn caveats(scene: &Scene<'_>, trial: &Trial) -> Vec<String> {
         ));
     }
     caveats
+}
+
+/// Events for which a library keeps a workspace, at most.
+const BRIEF: usize = 4;
+
+/// How many events the block of a request lived in the recorded run.
+fn lifetime(scene: &Scene<'_>, event: usize) -> Option<usize> {
+    let history = &scene.device.history;
+    let life = history.life_of(event, Action::Alloc)?;
+    Some(history.lives[life].freed()?.saturating_sub(event))
 }
 
 /// All settings that were tried, the best first.
