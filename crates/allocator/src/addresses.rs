@@ -120,7 +120,7 @@ impl Addresses {
             self.revealed += 1;
         }
         let (addr, guessed) = match self.driver.calls.get(self.next) {
-            Some(call) if call.is_malloc && call.size == size => {
+            Some(call) if call.is_malloc && call.size == size && self.is_free(call.addr, size) => {
                 self.next += 1;
                 (call.addr, false)
             }
@@ -152,12 +152,19 @@ impl Addresses {
             Policy::LowestGap => gap_above(&self.used, LOWEST, span),
             Policy::HighestGap => gap_below(&self.used, HIGHEST, span),
         };
-        // What is learned of the address space may contradict what is guessed of it: then below everything.
-        let is_free = self.used.range(..addr + span).next_back().is_none_or(|(_, &end)| end <= addr);
-        match self.used.first_key_value() {
-            Some((&lowest, _)) if !is_free => (lowest / ALIGNMENT * ALIGNMENT).saturating_sub(span),
-            _ => addr,
+        if self.is_free(addr, span) {
+            return addr;
         }
+        // What is learned of the address space may contradict what is guessed of it: then below everything, or above.
+        let lowest = self.used.first_key_value().map_or(HIGHEST, |(&start, _)| start);
+        let highest = self.used.last_key_value().map_or(LOWEST, |(_, &end)| end);
+        lowest
+            .checked_sub(span)
+            .map_or(highest.next_multiple_of(ALIGNMENT), |below| below / ALIGNMENT * ALIGNMENT)
+    }
+
+    fn is_free(&self, addr: u64, size: u64) -> bool {
+        self.used.range(..addr.saturating_add(size)).next_back().is_none_or(|(_, &end)| end <= addr)
     }
 }
 
@@ -200,12 +207,15 @@ struct Chunks {
 
 const CHUNK: u64 = 32 << 20;
 
+/// Chunks that are looked through for a hole, the newest first.
+const MOST_CHUNKS: usize = 512;
+
 /// Longest range of the driver's own that is believed to have become free at once.
 const MOST_HIDDEN: u64 = 512 << 20;
 
 impl Chunks {
     fn guess(&self, span: u64, used: &BTreeMap<u64, u64>, gaps: &[(u64, u64)]) -> u64 {
-        for &(low, high) in self.chunks.iter().rev() {
+        for &(low, high) in self.chunks.iter().rev().take(MOST_CHUNKS) {
             let mut holes = Vec::new();
             let before = used.range(..low).next_back().map_or(low, |(_, &end)| end);
             let mut at = low.max(before);

@@ -87,7 +87,7 @@ impl World for Card {
     }
 
     fn free(&mut self, addr: u64, size: u64) {
-        self.used -= size;
+        self.used = self.used.saturating_sub(size);
         self.addresses.release(addr);
     }
 
@@ -117,7 +117,7 @@ impl World for Card {
     }
 
     fn unmap(&mut self, size: u64) {
-        self.used -= size;
+        self.used = self.used.saturating_sub(size);
     }
 
     #[inline]
@@ -142,7 +142,7 @@ impl World for Card {
     #[inline]
     fn deed(&mut self, deed: Deed) {
         if let Some(log) = &mut self.log {
-            let free = self.available - self.used;
+            let free = self.available.saturating_sub(self.used);
             let addr = if deed.action == Action::Oom { free } else { deed.addr };
             log.push((self.now, Deed { addr, ..deed }));
         }

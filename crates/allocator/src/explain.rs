@@ -79,7 +79,7 @@ impl<'a> Follower<'a> {
             return None;
         }
         for cause in self.candidates(group, at, &model) {
-            self.copies_left = self.copies_left.saturating_sub(model.rows() + 64);
+            self.copies_left = self.copies_left.saturating_sub(model.rows() + 8 * (group.end - at) + 64);
             if self.copies_left == 0 {
                 return None;
             }
@@ -231,4 +231,4 @@ impl<'a> Follower<'a> {
 const MOST_POOLS: usize = 8;
 
 /// Ways to divide the completed frees at the beginning of a group that are tried.
-const MOST_SPLITS: usize = 64;
+const MOST_SPLITS: usize = 16;

@@ -33,6 +33,8 @@ pub(crate) struct Followed {
     /// Requests that were served only after everything had been released.
     pub(crate) retries: u64,
     pub(crate) threshold: Option<Threshold>,
+    /// The most that was reserved or asked for with success, where a request for more was refused.
+    pub(crate) refused_above: Option<u64>,
 }
 
 impl Followed {
@@ -43,7 +45,7 @@ impl Followed {
 }
 
 /// Rows that may be copied for trials, all together: a file made to be ambiguous everywhere must not take forever.
-const COPY_BUDGET: usize = 2_000_000_000;
+pub(crate) const COPY_BUDGET: usize = 100_000_000;
 
 /// The terms under which a run took place.
 #[derive(Clone, PartialEq, Debug)]
@@ -55,7 +57,13 @@ pub(crate) struct Terms {
 }
 
 /// Follows the history of a device.
-pub(crate) fn follow(snapshot: &Snapshot, history: &History, terms: &Terms, assumed: &Assumed) -> Followed {
+pub(crate) fn follow(
+    snapshot: &Snapshot,
+    history: &History,
+    terms: &Terms,
+    assumed: &Assumed,
+    copies_left: &mut usize,
+) -> Followed {
     let Terms { conf, release, rules, limit } = terms;
     let (lanes, pools) = lanes(snapshot, history, *release, &assumed.owners);
     let record = Record::new(snapshot, history, &pools, *limit, conf.gc_threshold, assumed);
@@ -77,18 +85,20 @@ pub(crate) fn follow(snapshot: &Snapshot, history: &History, terms: &Terms, assu
         block_of,
         identical: 0,
         difference: None,
-        copies_left: COPY_BUDGET,
+        copies_left: *copies_left,
         ended_together: Vec::new(),
         before_free: None,
         empties: FxHashMap::default(),
     };
     follower.run();
+    *copies_left = follower.copies_left;
     Followed {
         suspects: follower.suspects(),
         ended_together: follower.ended_together,
         identical: follower.identical,
         retries: follower.model.counts.retries,
         threshold: follower.model.world.threshold,
+        refused_above: follower.model.counts.refused.then_some(follower.model.counts.most_granted),
         difference: follower.difference,
         requests: follower.requests,
     }

@@ -3,7 +3,7 @@
 
 use crate::model::{Completion, Deed, Pool, World};
 use crate::owners::{Assumed, Collection, Owners};
-use crate::start::AMPLE_RANGE;
+use crate::start::{AMPLE_RANGE, is_plausible};
 use snapshot::{Action, Event, History, Snapshot};
 
 /// Where model and record part.
@@ -141,7 +141,9 @@ impl World for Record<'_> {
     fn free(&mut self, _: u64, _: u64) {}
 
     fn reserve(&mut self, page: u64) -> Option<(u64, u64)> {
-        let Some(event) = self.next().filter(|event| event.action == Action::SegmentMap) else {
+        let is_map =
+            |event: &Event| event.action == Action::SegmentMap && is_plausible(event.addr, event.size.0);
+        let Some(event) = self.next().filter(is_map) else {
             // Where the addresses are shows only when pages are mapped there.
             self.asked.get_or_insert((self.cursor, page));
             return None;

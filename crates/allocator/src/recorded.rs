@@ -8,6 +8,7 @@ use crate::model::segment_size;
 use crate::owners::Assumed;
 use crate::record::Threshold;
 use crate::rules::{Release, Rules};
+use crate::start::is_plausible;
 use crate::understand::{failures, understand};
 use snapshot::{Action, History, Snapshot};
 
@@ -54,12 +55,22 @@ pub struct Verification<'a> {
 }
 
 impl<'a> Recorded<'a> {
-    /// Follows the run of one device with the model.
+    /// Follows the run of one device with the model. Where the file does not tell the release, those that write its shape
+    /// are tried from the newest on until one explains it.
     pub fn new(snapshot: &'a Snapshot, history: &'a History, given: Given) -> Recorded<'a> {
-        let release = given.release.unwrap_or_else(|| Release::of(snapshot.torch));
-        let conf = given.conf.unwrap_or_else(|| Conf::recorded(snapshot, release));
-        let terms = Terms { conf, release, rules: Rules::of(release), limit: given.limit };
-        Recorded::under(snapshot, history, terms, given.total)
+        let likeliest = given.release.unwrap_or_else(|| Release::of(snapshot.torch));
+        let as_release = |release: Release| {
+            let conf = given.conf.clone().unwrap_or_else(|| Conf::recorded(snapshot, release));
+            let terms = Terms { conf, release, rules: Rules::of(release), limit: given.limit };
+            Recorded::under(snapshot, history, terms, given.total)
+        };
+        let first = as_release(likeliest);
+        if first.followed.difference.is_none() || given.release.is_some() {
+            return first;
+        }
+        let older = (snapshot.torch.oldest..likeliest.0).rev().map(Release);
+        let others = older.filter(|&release| Rules::of(release) != Rules::of(likeliest));
+        others.map(as_release).find(|other| other.followed.difference.is_none()).unwrap_or(first)
     }
 
     fn under(snapshot: &'a Snapshot, history: &'a History, terms: Terms, total: Option<u64>) -> Recorded<'a> {
@@ -91,34 +102,36 @@ pub struct Conditions {
 }
 
 impl Recorded<'_> {
-    /// The memory that the run could have: what a failed allocation met, or what garbage collection shows of the limit.
+    /// The memory that the run could have: what a failed allocation met, what garbage collection shows of the limit, or what
+    /// was granted at most where more was refused.
     pub fn conditions(&self) -> Conditions {
-        let mut conditions = Conditions { available: None, limit: self.given_limit };
-        for failure in failures(self.snapshot, self.history) {
-            let wanted = segment_size(failure.size, &self.conf);
-            if failure.device_free < wanted {
-                let available = failure.reserved.saturating_add(failure.device_free);
-                conditions.available =
-                    Some(conditions.available.map_or(available, |least| least.min(available)));
-            } else if self.given_limit.is_none() {
-                // Somewhere between the most that was ever reserved and what this request would have made it.
-                conditions.limit = Some(self.history.reserved_peak.bytes.0);
+        let failures = failures(self.snapshot, self.history);
+        let met =
+            failures.iter().filter(|failure| failure.device_free < segment_size(failure.size, &self.conf));
+        let available = met.map(|failure| failure.reserved.saturating_add(failure.device_free)).min();
+        // Somewhere between the most that was ever granted and what the refused request would have made of it.
+        let granted = self.followed.refused_above.or((!failures.is_empty()).then_some(0));
+        let granted = granted.map(|most| most.max(self.history.reserved_peak.bytes.0));
+        let collected = self
+            .followed
+            .threshold
+            .filter(|threshold| threshold.high != u64::MAX)
+            .map(|Threshold { low, high }| (low.midpoint(high) as f64 / self.conf.gc_threshold) as u64);
+        let inferred = match (collected, granted) {
+            (Some(limit), granted) => {
+                Some(limit.max(granted.unwrap_or(0)).max(self.history.reserved_peak.bytes.0))
             }
-        }
-        if let Some(Threshold { low, high }) = self.followed.threshold
-            && high != u64::MAX
-            && self.given_limit.is_none()
-        {
-            let limit = ((low.midpoint(high)) as f64 / self.conf.gc_threshold) as u64;
-            conditions.limit = Some(limit.max(self.history.reserved_peak.bytes.0));
-        }
-        conditions
+            // The device had no more to give: then that was it.
+            (None, granted) => granted.filter(|_| available.is_none()),
+        };
+        Conditions { available, limit: self.given_limit.or(inferred) }
     }
 }
 
 /// What the run tells about the driver's choice of addresses.
 fn driver(snapshot: &Snapshot, history: &History) -> Driver {
     let at_start = history.segments_at_start.iter().filter(|segment| !segment.expandable);
+    let at_start = at_start.filter(|segment| is_plausible(segment.addr, segment.size));
     let rows = history.rows.clone();
     let calls = snapshot.events.iter(rows).enumerate().filter_map(|(index, event)| {
         let is_malloc = match event.action {
@@ -126,7 +139,8 @@ fn driver(snapshot: &Snapshot, history: &History) -> Driver {
             Action::SegmentFree => false,
             _ => return None,
         };
-        Some(Call { event: index as u32, is_malloc, addr: event.addr, size: event.size.0 })
+        let call = Call { event: index as u32, is_malloc, addr: event.addr, size: event.size.0 };
+        is_plausible(call.addr, call.size).then_some(call)
     });
     Driver::new(at_start.map(|segment| (segment.addr, segment.size)), calls.collect())
 }

@@ -10,9 +10,7 @@ impl Release {
     /// The newest release whose allocator was compared with the model.
     pub const NEWEST: Release = Release(15);
 
-    /// The release to assume for a snapshot: the newest of those that write its shape. Within such a range only the
-    /// parsing of settings changes; the choices of the allocator are the same in 2.1 to 2.3, 2.5 to 2.9, 2.10 and 2.11,
-    /// and 2.13 to 2.15.
+    /// The release to assume for a snapshot: the newest of those that write its shape.
     pub fn of(range: TorchRange) -> Release {
         Release(range.newest)
     }

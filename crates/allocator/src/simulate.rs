@@ -7,7 +7,7 @@ use crate::model::{Model, NONE};
 use crate::recorded::Recorded;
 use crate::requests::OpKind;
 use crate::rules::Rules;
-use crate::start::lay_out;
+use crate::start::{is_plausible, lay_out};
 
 /// A run that might have been: settings, card, limit.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,6 +25,8 @@ pub struct WhatIf {
 /// How finely the least memory is looked for: the driver gives no less.
 const STEP: u64 = 2 << 20;
 const LARGEST_CARD: u64 = 1 << 42;
+/// Shares of the least memory by which more is tried, too: 1, 2, 5 and 10 %.
+const MORE: [u64; 4] = [100, 50, 20, 10];
 
 /// Other orders of addresses than the likeliest count for the range as long as it stays within this share of the peak. In
 /// 320 real runs (32 programs under ten settings, an H200) what lay further off was never the real figure.
@@ -108,24 +110,34 @@ impl Recorded<'_> {
         self.run(what, Policy::Learned).0
     }
 
-    /// The least memory of a card on which the run goes through; `on` says what a card of some size means. `None` if none
-    /// is large enough.
+    /// The least memory of a card from which on the run goes through; `on` says what a card of some size means. `None` if
+    /// none is large enough.
     pub fn smallest(&self, on: impl Fn(u64) -> WhatIf) -> Option<u64> {
         let fits = |total: u64| self.run(&on(total), Policy::Learned).0.oom.is_none();
+        let mut low = 0;
         let mut high = STEP;
         while !fits(high) {
+            low = high;
             high = high.checked_mul(2).filter(|&size| size <= LARGEST_CARD)?;
         }
-        let mut low = high / 2;
-        while high - low > STEP {
-            let middle = low.midpoint(high).next_multiple_of(STEP).min(high - STEP);
-            if fits(middle) {
-                high = middle;
-            } else {
-                low = middle;
+        loop {
+            while high - low > STEP {
+                let middle = low.midpoint(high).next_multiple_of(STEP).min(high - STEP);
+                *(if fits(middle) { &mut high } else { &mut low }) = middle;
+            }
+            // A little more memory can make an allocator do worse: what fits has to fit above as well.
+            let above = MORE.map(|share| (high + high / share).next_multiple_of(STEP));
+            match above.into_iter().rev().find(|&size| !fits(size)) {
+                Some(size) => {
+                    low = size;
+                    high = size;
+                    while !fits(high) {
+                        high = (high + high / 32).next_multiple_of(STEP);
+                    }
+                }
+                None => return Some(high),
             }
         }
-        Some(high)
     }
 
     fn run(&self, what: &WhatIf, policy: Policy) -> (Outcome, u64) {
@@ -148,7 +160,8 @@ impl Run {
     pub(crate) fn new(recorded: &Recorded<'_>, what: &WhatIf, policy: Policy) -> Run {
         let requests = &recorded.followed.requests;
         let mut addresses = Addresses::new(policy, recorded.driver.clone());
-        for segment in recorded.history.segments_at_start.iter().filter(|segment| !segment.expandable) {
+        let old = recorded.history.segments_at_start.iter().filter(|segment| !segment.expandable);
+        for segment in old.filter(|segment| is_plausible(segment.addr, segment.size)) {
             addresses.occupy(segment.addr, segment.size);
         }
         let card = Card::new(what.available, what.total, what.limit, what.conf.gc_threshold, addresses);

@@ -2,13 +2,19 @@
 
 use crate::model::{Block, Lane, Model, NONE, Pool, State, World};
 use crate::owners::Owners;
-use snapshot::{Action, History, PoolId, Region, SegmentAtStart, Snapshot};
+use rustc_hash::FxHashMap;
+use snapshot::{Action, History, PoolId, SegmentAtStart, Snapshot};
 
 /// Bytes of addresses for an expandable segment when the size of the card is not known: more than any card has.
 pub(crate) const AMPLE_RANGE: u64 = 1 << 44;
 
 /// No device has addresses or sizes from here on.
-const MOST_ADDRESS: u64 = 1 << 60;
+pub(crate) const MOST_ADDRESS: u64 = 1 << 60;
+
+/// Whether a segment can be where a file says.
+pub(crate) fn is_plausible(addr: u64, size: u64) -> bool {
+    size > 0 && addr.max(size) < MOST_ADDRESS
+}
 
 /// A run of addresses below which a segment cannot begin any more: further away is another one.
 const FARTHEST_BASE: u64 = 1 << 38;
@@ -29,17 +35,19 @@ pub(crate) fn lay_out<W: World>(
         .take_while(|&life| history.lives[life as usize].born().is_none())
         .collect();
     held.sort_unstable_by_key(|&life| history.lives[life as usize].addr);
+    let old =
+        history.regions.iter().enumerate().filter(|(_, region)| region.from_start && !region.expandable);
+    let regions: FxHashMap<u64, usize> = old.map(|(place, region)| (region.addr, place)).collect();
     let list_of = |segment: &SegmentAtStart| {
-        let is_it = |region: &Region| region.from_start && !region.expandable && region.addr == segment.addr;
-        let region = history.regions.iter().position(is_it).filter(|_| !segment.expandable);
-        let pool = region.and_then(|region| owners.pool(region)).unwrap_or(segment.pool);
+        let region = regions.get(&segment.addr).filter(|_| !segment.expandable);
+        let pool = region.and_then(|&region| owners.pool(region)).unwrap_or(segment.pool);
         lane_of(lanes, pools, pool, segment.stream) * 2 + u32::from(!segment.small)
     };
     let mut end_of_last = 0;
     let mut expandable: Vec<(u32, &SegmentAtStart)> = Vec::new();
     for segment in &history.segments_at_start {
         // Overlapping segments are a contradiction; the first one stands.
-        if segment.addr < end_of_last || segment.size == 0 || segment.addr.max(segment.size) >= MOST_ADDRESS {
+        if segment.addr < end_of_last || !is_plausible(segment.addr, segment.size) {
             continue;
         }
         end_of_last = segment.addr + segment.size;
@@ -138,7 +146,7 @@ impl<W: World> Model<W> {
                 State::Pending => counts.active += block.size,
                 State::Free => {}
             }
-            counts.reserved += block.size;
+            counts.reserved = counts.reserved.saturating_add(block.size);
         }
         counts.peak_reserved = counts.reserved;
         counts.peak_allocated = counts.allocated;

@@ -1,11 +1,14 @@
 //! Finds out what a recording does not say, by trying what it may have been.
 
-use crate::follow::{Followed, Terms, follow};
+use crate::follow::{COPY_BUDGET, Followed, Terms, follow};
 use crate::owners::{Assumed, Collection, Owners, is_invented};
 use snapshot::{Action, History, PoolId, Snapshot};
 
+/// No card has more memory.
+const LARGEST_CARD: u64 = 1 << 44;
+
 /// Events that are followed again for that.
-const MOST_REPEATED: usize = 30_000_000;
+const MOST_REPEATED: usize = 10_000_000;
 
 /// Follows a run. Where that fails for want of something that the recording does not say, tries what it may have been:
 /// private pools that were gone at the end, the size of the card, whether there was a memory limit. What is kept explains
@@ -17,14 +20,15 @@ pub(crate) fn understand(
     total: Option<u64>,
 ) -> (Followed, Assumed) {
     let plain = Assumed { owners: Owners::new(snapshot, history), total, collection: Collection::Likely };
-    let first = follow(snapshot, history, terms, &plain);
+    let mut copies_left = COPY_BUDGET;
+    let first = follow(snapshot, history, terms, &plain, &mut copies_left);
     if first.difference.is_none() {
         return (first, plain);
     }
     let mut tries_left = MOST_REPEATED / history.len().max(1);
     let mut attempt = |assumed: &Assumed| {
-        tries_left = tries_left.checked_sub(1)?;
-        Some(follow(snapshot, history, terms, assumed))
+        tries_left = tries_left.checked_sub(1).filter(|_| copies_left > 0)?;
+        Some(follow(snapshot, history, terms, assumed, &mut copies_left))
     };
     for start in beginnings(snapshot, history, terms, &plain) {
         let Some(followed) = attempt(&start) else { break };
@@ -100,6 +104,7 @@ fn totals(snapshot: &Snapshot, history: &History) -> impl Iterator<Item = u64> {
     let failures = failures(snapshot, history);
     let mut totals: Vec<u64> =
         failures.iter().map(|failure| failure.reserved.saturating_add(failure.device_free)).collect();
+    totals.retain(|&total| total <= LARGEST_CARD);
     totals.sort_unstable();
     totals.dedup();
     totals.into_iter().rev().take(3)

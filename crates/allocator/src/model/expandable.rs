@@ -195,7 +195,7 @@ impl<W: World> Model<W> {
             }
         }
         self.world.unmap(size);
-        self.counts.reserved -= size;
+        self.counts.reserved = self.counts.reserved.saturating_sub(size);
         self.counts.device_frees += 1;
         self.tell(Deed { action: Action::SegmentUnmap, addr, size, stream: 0 }, block);
         if self.blocks.get(block).is_split() {

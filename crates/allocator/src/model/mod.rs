@@ -78,6 +78,10 @@ pub(crate) struct Counts {
     pub(crate) device_frees: u64,
     pub(crate) retries: u64,
     pub(crate) ooms: u64,
+    /// The most that reserved and wanted bytes came to when new memory was granted.
+    pub(crate) most_granted: u64,
+    /// Whether new memory was ever refused.
+    pub(crate) refused: bool,
     /// Choices between blocks of equal size that a guessed address decided.
     pub(crate) guessed_ties: u64,
 }
@@ -108,6 +112,8 @@ pub(crate) struct Model<W> {
     /// How many of them were there before the recording.
     made_before: u64,
     segments: u32,
+    /// Whether any segment lies at a guessed address.
+    guesses: bool,
 }
 
 /// A block that can serve a request.
@@ -145,6 +151,7 @@ impl<W: World> Model<W> {
             made: 0,
             made_before: 0,
             segments: 0,
+            guesses: false,
         }
     }
 
@@ -320,12 +327,24 @@ impl<W: World> Model<W> {
         None
     }
 
-    /// Gets new memory from the driver.
+    /// Gets new memory from the driver, and notes how much it was ready to give.
     fn grow(&mut self, list: u32, size: u64, expandable: bool) -> Option<Found> {
         let want = self.segment_size(size);
-        if !self.world.allows(self.counts.reserved, want) {
-            return None;
+        let total = self.counts.reserved.saturating_add(want);
+        let found = match self.world.allows(self.counts.reserved, want) {
+            true => self.ask_driver(list, size, want, expandable),
+            false => None,
+        };
+        match found {
+            Some(_) => {
+                self.counts.most_granted = self.counts.most_granted.max(total).max(self.counts.reserved)
+            }
+            None => self.counts.refused = true,
         }
+        found
+    }
+
+    fn ask_driver(&mut self, list: u32, size: u64, want: u64, expandable: bool) -> Option<Found> {
         let pool = &self.pools[self.pool_of(list)];
         if expandable && (self.rules.expandable_private_pools || !pool.is_private()) {
             let block = self.grow_expandable(list, size)?;
@@ -343,6 +362,7 @@ impl<W: World> Model<W> {
     pub(crate) fn add_segment(&mut self, list: u32, addr: u64, size: u64, guessed: bool) -> u32 {
         let age = self.age(None);
         self.segments += 1;
+        self.guesses |= guessed;
         self.blocks.add(Block {
             segment: self.segments,
             base: addr,
@@ -377,7 +397,7 @@ impl<W: World> Model<W> {
     fn reserve(&mut self, bytes: u64) {
         let counts = &mut self.counts;
         counts.device_allocs += 1;
-        counts.reserved += bytes;
+        counts.reserved = counts.reserved.saturating_add(bytes);
         if counts.reserved > counts.peak_reserved {
             counts.peak_reserved = counts.reserved;
             counts.peak_reserved_at = self.now;

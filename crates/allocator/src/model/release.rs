@@ -7,6 +7,9 @@ use snapshot::Action;
 
 const DEFAULT_POOL: u32 = 0;
 
+/// Blocks of equal size and unknown age that are looked through.
+const MOST_TIED: usize = 256;
+
 impl<W: World> Model<W> {
     /// `torch.cuda.empty_cache()`, and the last attempt of a request: waits for all streams, then returns every segment
     /// without a block in use.
@@ -84,7 +87,7 @@ impl<W: World> Model<W> {
     fn bring_older_forward(&self, entries: &mut [Entry]) {
         let Some(&first) = entries.first().filter(|first| self.is_of_unknown_age(first)) else { return };
         let is_tied = |entry: &Entry| entry.size == first.size && self.is_of_unknown_age(entry);
-        let tied = entries.iter().take_while(|entry| is_tied(entry)).count();
+        let tied = entries.iter().take(MOST_TIED).take_while(|entry| is_tied(entry)).count();
         let known =
             entries[..tied].iter().position(|entry| self.world.takes(self.blocks.get(entry.block).addr));
         if let Some(known) = known {
@@ -104,7 +107,7 @@ impl<W: World> Model<W> {
         let row = *self.blocks.get(block);
         self.tell(Deed { action: Action::SegmentFree, addr: row.addr, size: row.size, stream: 0 }, block);
         self.world.free(row.addr, row.size);
-        self.counts.reserved -= row.size;
+        self.counts.reserved = self.counts.reserved.saturating_sub(row.size);
         self.counts.device_frees += 1;
         self.unlist(block);
         // Settings changed while a program runs can leave an oversize block with neighbours: they keep going alone.

@@ -4,6 +4,9 @@ use super::free_list::{Entry, FreeList, Place};
 use super::{Found, Model, NONE, State, World};
 use crate::rules::Tie;
 
+/// Blocks of equal size that are looked through for one at a guessed address.
+const MOST_TIED: usize = 32;
+
 impl<W: World> Model<W> {
     /// Looks for a free block, and counts the search.
     #[inline]
@@ -16,7 +19,9 @@ impl<W: World> Model<W> {
         let (place, entry) = self.candidate(list, size, expandable)?;
         let (place, block) = match self.rules.tie {
             Tie::Address => {
-                self.note_tie(list, place, &entry);
+                if self.guesses {
+                    self.note_tie(list, place, &entry);
+                }
                 (place, entry.block)
             }
             Tie::Block | Tie::Segment => self.older(list, place, &entry),
@@ -93,9 +98,8 @@ impl<W: World> Model<W> {
         let free = &self.lists[list as usize].free;
         let chosen = self.blocks.get(entry.block);
         let mut at = free.after(place);
-        while let Some(other) = free.get(at)
-            && other.size == entry.size
-        {
+        for _ in 0..MOST_TIED {
+            let Some(other) = free.get(at).filter(|other| other.size == entry.size) else { return };
             let other = self.blocks.get(other.block);
             if other.segment != chosen.segment && (chosen.guessed || other.guessed) {
                 self.counts.guessed_ties += 1;
@@ -103,6 +107,8 @@ impl<W: World> Model<W> {
             }
             at = free.after(at);
         }
+        // Among so many some are guessed.
+        self.counts.guessed_ties += 1;
     }
 
     /// From 2.12 on the older block or segment wins among equal sizes. Of those that were there before the recording the
