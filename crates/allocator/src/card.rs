@@ -102,8 +102,6 @@ impl World for Card {
         length <= self.range.next_multiple_of(page)
     }
 
-    fn unreserve(&mut self, _: u64) {}
-
     fn knows_ranges(&self) -> bool {
         true
     }

@@ -26,6 +26,9 @@ pub(crate) enum Cause {
     EndPool(u32),
 }
 
+/// Why a recording is not followed further.
+pub(crate) const TOO_AMBIGUOUS: &str = "too many groups of events have more than one explanation";
+
 /// More causes than this in one group are not looked for: parts of a pool that ends come one by one.
 const MOST_CAUSES: usize = 64;
 
@@ -55,6 +58,7 @@ impl<'a> Follower<'a> {
             None => {
                 self.identical = nearest.as_ref().map_or(group.start, |(_, mismatch)| mismatch.event);
                 self.difference = Some(match nearest {
+                    _ if self.copies_left == 0 => difference::unexplained(group.start, TOO_AMBIGUOUS),
                     Some((model, mismatch)) => difference::at_event(&model, &self.events, &mismatch),
                     None => difference::unexplained(group.start, "nothing that a program does explains it"),
                 });

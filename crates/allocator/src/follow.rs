@@ -7,7 +7,7 @@
 
 use crate::conf::Conf;
 use crate::difference::{self, Difference};
-use crate::explain::Cause;
+use crate::explain::{Cause, TOO_AMBIGUOUS};
 use crate::model::{Model, NONE};
 use crate::owners::{Assumed, Collection, Owners};
 use crate::record::{Record, Threshold};
@@ -182,7 +182,9 @@ impl<'a> Follower<'a> {
     }
 
     fn push(&mut self, kind: OpKind, at: usize, life: u32, lane: u32, size: u64) {
-        self.requests.ops.push(Op { kind, lane, life, event: at as u32, size });
+        // What completes while a request waits for all streams comes after it: time does not run backwards.
+        let event = self.requests.ops.last().map_or(0, |last| last.event).max(at as u32);
+        self.requests.ops.push(Op { kind, lane, life, event, size });
     }
 
     pub(crate) fn life(&self, at: usize, action: Action) -> Option<u32> {
@@ -219,11 +221,11 @@ impl<'a> Follower<'a> {
             self.cannot_follow(at, "it frees a block that the state before the history has no place for");
             return next;
         }
-        let is_followed_by_a_release = matches!(
-            self.action(next),
-            Some(Action::FreeCompleted | Action::SegmentFree | Action::SegmentUnmap | Action::Oom)
-        );
-        if at_once && is_followed_by_a_release && self.difference.is_none() && self.may_copy() {
+        let may_have_waited = || {
+            let following = self.bounds(next);
+            following.releases || following.request.is_some_and(|request| request.action == Action::Oom)
+        };
+        if at_once && self.difference.is_none() && may_have_waited() && self.may_copy() {
             self.before_free = Some((self.model.clone(), at));
         }
         self.with_model(at, |model, _| model.free(block, (!at_once).then_some(life)));
@@ -248,7 +250,7 @@ impl<'a> Follower<'a> {
         self.model = model;
         self.difference = None;
         self.with_model(at, |model, _| model.free(block, Some(life)));
-        let free = self.requests.ops.iter_mut().rev().find(|op| op.event == at as u32)?;
+        let free = self.requests.ops.iter_mut().rev().find(|op| op.life == life)?;
         free.kind = OpKind::FreeLater;
         Some(Group { start: group.start - 1, leading: group.leading + 1, completes: true, ..*group })
     }
@@ -273,14 +275,19 @@ impl<'a> Follower<'a> {
 
     fn group(&mut self, start: usize) -> usize {
         let group = self.bounds(start);
+        if group.request.is_some_and(|request| request.size.0 >= MOST_REQUESTED) {
+            self.cannot_follow(group.end - 1, "no program can ask for this much");
+            return group.end;
+        }
         let is_served = group.request.is_none_or(|request| request.action == Action::Alloc);
         let is_unambiguous = !group.completes && self.before_free.is_none() && self.requests.pools.len() == 1;
         if !group.releases && (is_served || is_unambiguous) {
+            self.before_free = None;
             self.plain_group(&group);
             return group.end;
         }
         if self.difference.is_none() && self.copies_left == 0 {
-            self.cannot_follow(start, "too many groups of events have more than one explanation");
+            self.cannot_follow(start, TOO_AMBIGUOUS);
         }
         let known_retired = self.model.world.retired.len();
         let mut group = group;

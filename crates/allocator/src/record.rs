@@ -182,8 +182,6 @@ impl World for Record<'_> {
         }
     }
 
-    fn unreserve(&mut self, _: u64) {}
-
     fn map(&mut self, addr: u64, size: u64) -> bool {
         let is_recorded = self.next().is_some_and(|event| {
             (event.action, event.addr, event.size.0) == (Action::SegmentMap, addr, size)

@@ -16,16 +16,11 @@ impl Recorded<'_> {
         run.replay(self);
         let log = run.model.world.log.take().unwrap_or_default();
         let first = self.history.rows.start;
-        // Frees that completed while a request waited come after it in the replay: time must not run backwards.
-        let mut latest = 0;
         let events = log.into_iter().map(|(event, deed)| Redone {
             action: deed.action,
             addr: deed.addr,
             size: Bytes(deed.size),
-            row: first + {
-                latest = event.max(latest);
-                latest as usize
-            },
+            row: first + event as usize,
             stream: deed.stream,
         });
         let settings = Settings {

@@ -16,6 +16,13 @@ impl Release {
     }
 }
 
+impl Release {
+    /// The limit that a memory fraction means on a card of this size. From 2.10 on the whole card is no limit.
+    pub fn limit(self, fraction: f64, total: u64) -> Option<u64> {
+        (fraction < 1.0 || self < Release(10)).then_some((fraction * total as f64) as u64)
+    }
+}
+
 impl std::fmt::Display for Release {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "2.{}", self.0)
@@ -41,8 +48,6 @@ pub(crate) struct Rules {
     pub(crate) split_above: u64,
     /// With `roundup_power2_divisions:1` sizes above 512 bytes are not rounded at all.
     pub(crate) one_division_keeps_sizes: bool,
-    /// A memory fraction of 1.0 is a limit, too, and so makes garbage collection work.
-    pub(crate) whole_fraction_is_a_limit: bool,
     /// Expandable segments serve private pools as well.
     pub(crate) expandable_private_pools: bool,
     /// Any open pool scope holds back polling and releasing; later only a running capture does.
@@ -59,7 +64,6 @@ impl Rules {
             },
             split_above: 1 << 20,
             one_division_keeps_sizes: minor <= 3,
-            whole_fraction_is_a_limit: minor <= 9,
             expandable_private_pools: minor >= 5,
             scopes_gate: minor <= 12,
         }

@@ -24,7 +24,7 @@ pub struct WhatIf {
 
 /// How finely the least memory is looked for: the driver gives no less.
 const STEP: u64 = 2 << 20;
-const LARGEST_CARD: u64 = 1 << 42;
+pub(crate) const LARGEST_CARD: u64 = 1 << 42;
 /// Shares of the least memory by which more is tried, too: 1, 2, 5 and 10 %.
 const MORE: [u64; 4] = [100, 50, 20, 10];
 
@@ -43,6 +43,8 @@ pub struct Outcome {
     pub peak_reserved_range: (u64, u64),
     /// Figures of address orders that lie too far off to be likely, see [`Recorded::simulate`].
     pub improbable: Vec<u64>,
+    /// Whether another order of addresses would change whether it fits.
+    pub verdict_hangs_on_addresses: bool,
     /// The event of the recording under which it was reached.
     pub peak_reserved_event: usize,
     /// Reserved bytes at the end.
@@ -93,6 +95,11 @@ impl Recorded<'_> {
             let (mut low, mut high) = (point, point);
             for policy in [Policy::Fresh, Policy::HighestGap, Policy::LowestGap] {
                 let (other, _) = self.run(what, policy);
+                // A run that ends early says nothing about the peak, but that fitting hangs on addresses.
+                if other.oom.is_some() != outcome.oom.is_some() {
+                    outcome.verdict_hangs_on_addresses = true;
+                    continue;
+                }
                 let with_it = (low.min(other.peak_reserved), high.max(other.peak_reserved));
                 if (with_it.1 - with_it.0) as f64 <= point as f64 * PLAUSIBLE {
                     (low, high) = with_it;
@@ -132,7 +139,8 @@ impl Recorded<'_> {
                     low = size;
                     high = size;
                     while !fits(high) {
-                        high = (high + high / 32).next_multiple_of(STEP);
+                        let more = (high + high / 32).next_multiple_of(STEP);
+                        high = Some(more).filter(|&size| size <= LARGEST_CARD)?;
                     }
                 }
                 None => return Some(high),
@@ -185,7 +193,8 @@ impl Run {
                 OpKind::Alloc => match model.malloc(op.size, op.lane, None) {
                     Some(block) => self.block_of[op.life as usize] = block,
                     None => {
-                        self.oom.get_or_insert(failure(model, op.size, op.lane, op.event, false));
+                        // It ends the replay, whatever failed and was survived before.
+                        self.oom = Some(failure(model, op.size, op.lane, op.event, false));
                         self.finished = false;
                         return;
                     }
@@ -234,6 +243,7 @@ impl Run {
             peak_reserved: counts.peak_reserved,
             peak_reserved_range: (counts.peak_reserved, counts.peak_reserved),
             improbable: Vec::new(),
+            verdict_hangs_on_addresses: false,
             peak_reserved_event: counts.peak_reserved_at as usize,
             end_reserved: counts.reserved,
             device_allocs: counts.device_allocs,

@@ -2,10 +2,8 @@
 
 use crate::follow::{COPY_BUDGET, Followed, Terms, follow};
 use crate::owners::{Assumed, Collection, Owners, is_invented};
+use crate::simulate::LARGEST_CARD;
 use snapshot::{Action, History, PoolId, Snapshot};
-
-/// No card has more memory.
-const LARGEST_CARD: u64 = 1 << 44;
 
 /// Events that are followed again for that.
 const MOST_REPEATED: usize = 10_000_000;

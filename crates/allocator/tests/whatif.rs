@@ -2,8 +2,8 @@
 
 mod common;
 
-use allocator::{Conf, Given, Outcome, Recorded, WhatIf};
-use common::{fixtures, json, stat};
+use allocator::{Conditions, Conf, Given, Outcome, Recorded, WhatIf};
+use common::{fixtures, json, recordings, stat};
 use snapshot::{History, Metric, PoolClass, Snapshot};
 use std::path::PathBuf;
 
@@ -151,4 +151,25 @@ fn limits_are_met_as_in_the_real_runs() {
     assert_eq!((runs, went_through), (294, 212));
     assert!(exact >= 210, "{exact}");
     assert!(equal >= 207, "{equal}");
+}
+
+/// Under its own settings, with the memory that it could have, a run is replayed as it was recorded.
+#[test]
+fn a_run_is_repeated_under_its_own_conditions() {
+    let folders = ["zoo", "field", "oracle", "whatif/default", "whatif/expand", "whatif/split64"];
+    let mut wrong = Vec::new();
+    for file in folders.into_iter().flat_map(recordings) {
+        let snapshot = open(file.clone());
+        let history = History::new(&snapshot, 0);
+        let recorded = Recorded::new(&snapshot, &history, Given::default());
+        let Conditions { available, limit } = recorded.conditions();
+        let what = WhatIf { conf: recorded.conf.clone(), total: None, available, limit };
+        let outcome = recorded.simulate(&what);
+        let theirs = (history.reserved_peak.bytes.0, history.end.reserved.0, history.stats.device_allocs);
+        let ours = (outcome.peak_reserved, outcome.end_reserved, outcome.device_allocs);
+        if ours != theirs {
+            wrong.push(format!("{}: {ours:?}, recorded {theirs:?}", file.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -202,7 +202,6 @@ impl<W: World> Model<W> {
             let start = self.blocks.get(block).addr;
             self.lists[row.list as usize].unmapped.insert((start, block));
         } else {
-            self.world.unreserve(base);
             self.blocks.discard(block);
         }
     }

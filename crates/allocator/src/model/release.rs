@@ -1,6 +1,6 @@
 //! Giving memory back to the driver: everything, just enough, or what has lain unused for long.
 
-use super::blocks::NONE;
+use super::blocks::{Block, NONE};
 use super::{Completion, Deed, Entry, Model, World};
 use crate::owners::is_invented;
 use snapshot::Action;
@@ -37,6 +37,9 @@ impl<W: World> Model<W> {
             // An invented pool may be only a part of the real one.
             only.is_none_or(|pool| is_of(pool) || is_invented(model.pools[pool as usize].id))
         };
+        let is_waited_for = |model: &Self, block: u32| {
+            only.is_none_or(|pool| model.lists[model.blocks.get(block).list as usize].pool == pool)
+        };
         loop {
             match self.world.next_completion() {
                 Completion::All => {
@@ -58,7 +61,19 @@ impl<W: World> Model<W> {
                     };
                     self.complete_pending(block, token);
                 }
-                Completion::Done => return,
+                Completion::Done => {
+                    // PyTorch waits for every one of them, so that the next is not the event that the world expects.
+                    if let Some((&block, _)) =
+                        self.pending.iter().find(|(block, _)| is_waited_for(self, **block))
+                    {
+                        let Block { addr, requested, .. } = *self.blocks.get(block);
+                        self.tell(
+                            Deed { action: Action::FreeCompleted, addr, size: requested, stream: 0 },
+                            block,
+                        );
+                    }
+                    return;
+                }
             }
         }
     }

@@ -107,7 +107,7 @@ impl<W: World> Model<W> {
             }
             at = free.after(at);
         }
-        // Among so many some are guessed.
+        // Not looked further: it may be one.
         self.counts.guessed_ties += 1;
     }
 

@@ -43,9 +43,6 @@ pub(crate) trait World {
     /// mapped first.
     fn reaches(&mut self, page: u64, length: u64, addr: u64) -> bool;
 
-    /// Gives the addresses back.
-    fn unreserve(&mut self, base: u64);
-
     /// Whether the length of expandable segments is known, and with it how far each can grow.
     fn knows_ranges(&self) -> bool;
 

@@ -4,7 +4,7 @@ use super::{simulate_json, simulate_text};
 use crate::args::SimulateArgs;
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Progress, Terminal};
-use allocator::{Conf, Given, Outcome, Recorded, Release, WhatIf, worth_trying};
+use allocator::{Conditions, Conf, Given, Outcome, Recorded, Release, WhatIf, worth_trying};
 use analysis::Device;
 use snapshot::{History, Snapshot, TorchRange};
 use std::path::Path;
@@ -47,9 +47,15 @@ pub(super) struct Trial {
     pub(super) outcome: Outcome,
     /// The least memory of a card that works, if it was asked for and there is one.
     pub(super) smallest: Option<u64>,
+    asked_smallest: bool,
 }
 
 impl Trial {
+    /// What settings are ranked by: the least card that works, if that was asked for, otherwise the peak.
+    pub(super) fn memory(&self) -> u64 {
+        if self.asked_smallest { self.smallest.unwrap_or(u64::MAX) } else { self.outcome.peak_reserved }
+    }
+
     pub(super) fn fits(&self) -> bool {
         self.outcome.oom.is_none()
     }
@@ -58,26 +64,15 @@ impl Trial {
 impl Scene<'_> {
     /// A card of some size, or the conditions of the recorded run, under some settings.
     fn what(&self, conf: &Conf, total: Option<u64>) -> WhatIf {
-        let recorded = self.recorded.conditions();
         let conf = conf.clone();
-        let fraction = self.args.fraction.or((conf.memory_fraction < 1.0).then_some(conf.memory_fraction));
-        // Up to 2.9 a fraction of 1 is a limit as well.
-        let is_limit = |share: &f64| *share < 1.0 || self.recorded.release <= Release(9);
-        let limit = total.zip(fraction.filter(is_limit)).map(|(total, share)| (share * total as f64) as u64);
-        match total {
-            Some(total) => WhatIf {
-                conf,
-                total: Some(total),
-                available: Some(total.saturating_sub(self.args.outside)),
-                limit: self.args.limit.or(limit),
-            },
-            None => WhatIf {
-                conf,
-                total: None,
-                available: recorded.available,
-                limit: self.args.limit.or(recorded.limit),
-            },
-        }
+        let Some(total) = total else {
+            let Conditions { available, limit } = self.recorded.conditions();
+            return WhatIf { conf, total: None, available, limit: self.args.limit.or(limit) };
+        };
+        let share = self.args.fraction.or((conf.memory_fraction < 1.0).then_some(conf.memory_fraction));
+        let limit = share.and_then(|share| self.recorded.release.limit(share, total));
+        let available = Some(total.saturating_sub(self.args.outside));
+        WhatIf { conf, total: Some(total), available, limit: self.args.limit.or(limit) }
     }
 
     fn try_out(&self, text: &str, conf: &Conf) -> Trial {
@@ -88,21 +83,7 @@ impl Scene<'_> {
             .smallest_gpu
             .then(|| self.recorded.smallest(|total| self.what(conf, Some(total))))
             .flatten();
-        Trial { conf: text.to_owned(), what, outcome, smallest }
-    }
-
-    /// The recorded run itself, under its own conditions.
-    pub(super) fn as_recorded(&self) -> Trial {
-        let conf = &self.recorded.conf;
-        let conditions = self.recorded.conditions();
-        let what = WhatIf {
-            conf: conf.clone(),
-            total: None,
-            available: conditions.available,
-            limit: conditions.limit,
-        };
-        let outcome = self.recorded.simulate(&what);
-        Trial { conf: self.recorded_conf().to_owned(), what, outcome, smallest: None }
+        Trial { conf: text.to_owned(), what, outcome, smallest, asked_smallest: self.args.smallest_gpu }
     }
 
     /// The settings string of the recorded run.
@@ -139,14 +120,14 @@ fn recorded<'a>(
     let conf = text.map(|text| Conf::parse(text, release)).transpose();
     let conf = conf.map_err(|error| refused(text.unwrap_or_default(), release, &error))?;
     // A card or limit to try says nothing about the recorded run, except where the two are compared.
-    let (limit, total) = if args.verify { (limit(args), args.gpu) } else { (None, None) };
+    let (limit, total) = if args.verify { (limit(args, release), args.gpu) } else { (None, None) };
     let given = Given { release: args.torch, conf: conf.map(|parsed| parsed.conf), limit, total };
     Ok(Recorded::new(snapshot, history, given))
 }
 
-fn limit(args: &SimulateArgs) -> Option<u64> {
-    let share = args.fraction.zip(args.gpu).map(|(share, total)| (share * total as f64) as u64);
-    args.limit.or(share)
+fn limit(args: &SimulateArgs, release: Release) -> Option<u64> {
+    let share = args.fraction.zip(args.gpu);
+    args.limit.or(share.and_then(|(share, total)| release.limit(share, total)))
 }
 
 fn parse(text: &str, release: Release, terminal: &Terminal) -> anyhow::Result<Conf> {
@@ -188,14 +169,13 @@ fn what_if(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<ExitCod
     check_fraction(scene, &conf)?;
     let text = scene.args.conf.as_deref().unwrap_or(scene.recorded_conf());
     let trial = scene.try_out(text, &conf);
-    let recorded = scene.as_recorded();
     if let Some(path) = &scene.args.output {
         write_run(scene, &trial, path)?;
     }
     if scene.args.json {
         simulate_json::print(&simulate_json::trial(scene, &trial), terminal)?;
     } else {
-        simulate_text::what_if(scene, &trial, &recorded, terminal)?;
+        simulate_text::what_if(scene, &trial, terminal)?;
     }
     Ok(ExitCode::from(u8::from(!trial.fits())))
 }
@@ -243,8 +223,7 @@ fn search(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<ExitCode
     drop(progress);
     trials.sort_by_key(|trial| {
         let options = trial.conf.matches(':').count();
-        let memory = trial.smallest.unwrap_or(trial.outcome.peak_reserved);
-        (!trial.fits(), memory, trial.outcome.device_allocs, options)
+        (!trial.fits(), trial.memory(), trial.outcome.device_allocs, options)
     });
     let any_fits = trials.iter().any(Trial::fits);
     if scene.args.json {

@@ -13,6 +13,9 @@ use std::io::Write;
 
 const VERSION: u64 = 1;
 
+/// The words by which the caveat about addresses is known: the search marks those settings in its table instead.
+pub(super) const ORDERS_TRIED: &str = "the orders tried";
+
 pub(super) fn print(document: &Value, terminal: &mut Terminal) -> anyhow::Result<()> {
     serde_json::to_writer_pretty(terminal.out(), document)?;
     writeln!(terminal.out())?;
@@ -56,7 +59,12 @@ pub(super) fn export(conf: &str) -> String {
     if conf.is_empty() {
         return "unset PYTORCH_CUDA_ALLOC_CONF".to_owned();
     }
-    let quoted = if conf.contains(['[', '>', ' ']) { format!("'{conf}'") } else { conf.to_owned() };
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_:,.".contains(letter);
+    let quoted = if conf.chars().all(is_plain) {
+        conf.to_owned()
+    } else {
+        format!("'{}'", conf.replace('\'', r"'\''"))
+    };
     format!("export PYTORCH_CUDA_ALLOC_CONF={quoted}")
 }
 
@@ -139,11 +147,20 @@ pub(super) fn caveats(scene: &Scene<'_>, trial: &Trial) -> Vec<String> {
             counted(events as u64, "event")
         ));
     }
+    if trial.outcome.verdict_hangs_on_addresses {
+        caveats.push(
+            "whether it fits hangs on the addresses that the driver returns: another order gives the other answer".to_owned(),
+        );
+    }
+    if !trial.outcome.finished {
+        caveats
+            .push("the replay ends at this failure: the figures are those of the part before it".to_owned());
+    }
     let (low, high) = trial.outcome.peak_reserved_range;
     if low != high || !trial.outcome.improbable.is_empty() {
         caveats.push(format!(
-            "up to torch 2.11 the addresses that the driver returns decide between free blocks of equal size; over the \
-             orders tried the peak lies between {} and {}{}",
+            "up to torch 2.11 the addresses that the driver returns decide between free blocks of equal size; over \
+             {ORDERS_TRIED} the peak lies between {} and {}{}",
             snapshot::Bytes(low),
             snapshot::Bytes(high),
             match trial.outcome.improbable.iter().max() {

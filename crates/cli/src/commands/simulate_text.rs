@@ -2,7 +2,7 @@
 
 use super::findings_text::paragraph;
 use super::simulate::{Scene, Trial};
-use super::simulate_json::{caveats, export, site};
+use super::simulate_json::{ORDERS_TRIED, caveats, export, site};
 use crate::inputs::Input;
 use crate::terminal::{Style, Terminal};
 use allocator::{Oom, Recorded};
@@ -14,12 +14,7 @@ use std::io::Write;
 const WORTH_IT: f64 = 0.02;
 
 /// One what-if: does it fit, and how does it compare with the recorded run.
-pub(super) fn what_if(
-    scene: &Scene<'_>,
-    trial: &Trial,
-    recorded: &Trial,
-    terminal: &mut Terminal,
-) -> anyhow::Result<()> {
+pub(super) fn what_if(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal) -> anyhow::Result<()> {
     header(scene.input, &scene.device.history, terminal)?;
     followed(scene, terminal)?;
     writeln!(terminal.out())?;
@@ -27,7 +22,7 @@ pub(super) fn what_if(
         None => fits(trial, terminal)?,
         Some(oom) => fails(scene, trial, oom, terminal)?,
     }
-    table(scene, trial, recorded, terminal)?;
+    table(scene, trial, terminal)?;
     if let Some(path) = &scene.args.output {
         let path = path.display();
         paragraph(
@@ -143,7 +138,7 @@ fn named(conf: &str) -> &str {
     if conf.is_empty() { "PyTorch's defaults" } else { conf }
 }
 
-fn table(scene: &Scene<'_>, trial: &Trial, recorded: &Trial, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn table(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal) -> anyhow::Result<()> {
     let history = &scene.device.history;
     let outcome = &trial.outcome;
     let before = history.reserved_peak.bytes;
@@ -166,7 +161,7 @@ fn table(scene: &Scene<'_>, trial: &Trial, recorded: &Trial, terminal: &mut Term
         ("reserved at the end", history.end.reserved.to_string(), Bytes(outcome.end_reserved).to_string()),
         ("cudaMalloc calls", grouped(history.stats.device_allocs), grouped(outcome.device_allocs)),
         ("cudaFree calls", grouped(history.stats.device_frees), grouped(outcome.device_frees)),
-        ("retries", grouped(recorded.outcome.retries), grouped(outcome.retries)),
+        ("retries", grouped(scene.recorded.verification().retries), grouped(outcome.retries)),
     ];
     let title = format!("\n {:<20} {:<14} {}", "", "recorded", "replayed");
     let title = terminal.paint(Style::Bold, &title);
@@ -258,7 +253,7 @@ pub(super) fn search(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Termina
     let legend = terminal.paint(Style::Dim, &format!("   {}", legend.join(" · ")));
     writeln!(terminal.out(), "{legend}")?;
     let shared: Vec<String> = trials.first().map(|best| caveats(scene, best)).unwrap_or_default();
-    notes(&shared.into_iter().filter(|caveat| !caveat.contains("orders tried")).collect::<Vec<_>>(), terminal)
+    notes(&shared.into_iter().filter(|caveat| !caveat.contains(ORDERS_TRIED)).collect::<Vec<_>>(), terminal)
 }
 
 /// What to export, or that there is nothing to gain.
@@ -273,7 +268,7 @@ fn advice(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Terminal) -> anyho
         return Ok(());
     };
     let now = trials.iter().find(|trial| trial.conf == scene.recorded_conf());
-    let memory = |trial: &Trial| trial.smallest.unwrap_or(trial.outcome.peak_reserved);
+    let memory = Trial::memory;
     let recorded_fails = now.is_some_and(|now| !now.fits());
     let gain = now.map_or(0, |now| memory(now).saturating_sub(memory(best)));
     let is_worth_it = recorded_fails || gain as f64 > now.map_or(0, memory) as f64 * WORTH_IT;
@@ -301,7 +296,7 @@ fn advice(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Terminal) -> anyho
     if let Some(worst) = worst.filter(|worst| worst.outcome.peak_reserved > recorded + recorded / 4) {
         let text = format!(
             "stay away from {}: {}, {}",
-            worst.conf,
+            named(&worst.conf),
             Bytes(worst.outcome.peak_reserved),
             change(Bytes(recorded), Bytes(worst.outcome.peak_reserved))
         );
@@ -328,7 +323,7 @@ pub(super) fn verification(
         let label = terminal.paint(Style::Green, "✓ IDENTICAL");
         writeln!(terminal.out(), " {label}  {name}{events} events")?;
         if is_alone {
-            let text = "every block, segment, retry and failure is the model's own choice, and every segment and block at the end is the same";
+            let text = "given what the driver answered then, every block and segment is the model's own choice, and all segments and blocks at the end are the same";
             paragraph("   ", "   ", text, None, terminal)?;
             if verification.assumed_private > 0 {
                 let count = counted(verification.assumed_private as u64, "segment");
