@@ -3,7 +3,7 @@
 
 use crate::model::{Completion, Deed, Pool, World};
 use crate::owners::{Assumed, Collection, Owners};
-use crate::start::{AMPLE_RANGE, is_plausible};
+use crate::start::{AMPLE_RANGE, MOST_ADDRESS, is_plausible};
 use snapshot::{Action, Event, History, Snapshot};
 
 /// Where model and record part.
@@ -117,8 +117,10 @@ impl<'a> Record<'a> {
 
 impl World for Record<'_> {
     fn allows(&mut self, reserved: u64, want: u64) -> bool {
+        let total = reserved.saturating_add(want);
         match self.limit {
-            Some(limit) => reserved.saturating_add(want) <= limit,
+            _ if total >= MOST_ADDRESS => false,
+            Some(limit) => total <= limit,
             // A limit that is not known shows in what follows: something is released, or the request fails.
             None => self.next().is_some_and(|event| {
                 matches!(event.action, Action::SegmentAlloc | Action::SegmentMap | Action::Alloc)
@@ -127,7 +129,7 @@ impl World for Record<'_> {
     }
 
     fn malloc(&mut self, size: u64) -> Option<(u64, bool)> {
-        match self.next() {
+        match self.next().filter(|event| is_plausible(event.addr, event.size.0)) {
             Some(event) if event.action == Action::SegmentAlloc && event.size.0 == size => {
                 Some((event.addr, false))
             }
@@ -185,6 +187,7 @@ impl World for Record<'_> {
     fn map(&mut self, addr: u64, size: u64) -> bool {
         let is_recorded = self.next().is_some_and(|event| {
             (event.action, event.addr, event.size.0) == (Action::SegmentMap, addr, size)
+                && is_plausible(addr, size)
         });
         if !is_recorded {
             self.asked.get_or_insert((self.cursor, size));

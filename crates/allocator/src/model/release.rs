@@ -2,7 +2,6 @@
 
 use super::blocks::{Block, NONE};
 use super::{Completion, Deed, Entry, Model, World};
-use crate::owners::is_invented;
 use snapshot::Action;
 
 const DEFAULT_POOL: u32 = 0;
@@ -32,40 +31,31 @@ impl<W: World> Model<W> {
 
     /// Waits for other streams: pending frees complete, all of them or those of one pool.
     fn synchronize(&mut self, only: Option<u32>) {
-        let is_meant = |model: &Self, block: u32| {
-            let is_of = |pool| model.lists[model.blocks.get(block).list as usize].pool == pool;
-            // An invented pool may be only a part of the real one.
-            only.is_none_or(|pool| is_of(pool) || is_invented(model.pools[pool as usize].id))
-        };
-        let is_waited_for = |model: &Self, block: u32| {
-            only.is_none_or(|pool| model.lists[model.blocks.get(block).list as usize].pool == pool)
-        };
         loop {
             match self.world.next_completion() {
                 Completion::All => {
-                    let meant: Vec<(u32, u32)> = self
-                        .pending
-                        .iter()
-                        .map(|(&b, &t)| (b, t))
-                        .filter(|&(b, _)| is_meant(self, b))
-                        .collect();
+                    let is_meant = |block: u32| {
+                        only.is_none_or(|pool| self.lists[self.blocks.get(block).list as usize].pool == pool)
+                    };
+                    let all = self.pending.iter().map(|(&block, &token)| (block, token));
+                    let meant: Vec<(u32, u32)> = all.filter(|&(block, _)| is_meant(block)).collect();
                     for (block, token) in meant {
                         self.complete_pending(block, token);
                     }
                     return;
                 }
+                // Others that happen to be done are noticed on the way.
                 Completion::Next(addr) => {
-                    let meant = self.pending.iter().find(|(block, _)| self.blocks.get(**block).addr == addr);
-                    let Some((&block, &token)) = meant.filter(|(block, _)| is_meant(self, **block)) else {
-                        return;
-                    };
+                    let found = self.pending.iter().find(|(block, _)| self.blocks.get(**block).addr == addr);
+                    let Some((&block, &token)) = found else { return };
                     self.complete_pending(block, token);
                 }
                 Completion::Done => {
-                    // PyTorch waits for every one of them, so that the next is not the event that the world expects.
-                    if let Some((&block, _)) =
-                        self.pending.iter().find(|(block, _)| is_waited_for(self, **block))
-                    {
+                    // PyTorch waits for every one of them: the next would be an event that the world does not expect. With
+                    // private pools some may have been put off, which nothing tells.
+                    let next =
+                        self.pending.first_key_value().filter(|_| only.is_none() && self.pools.len() == 1);
+                    if let Some((&block, _)) = next {
                         let Block { addr, requested, .. } = *self.blocks.get(block);
                         self.tell(
                             Deed { action: Action::FreeCompleted, addr, size: requested, stream: 0 },
