@@ -57,6 +57,7 @@ fn a_card_that_is_too_small_fails_at_a_line() {
     let said = String::from_utf8(output.stdout).expect("text");
     assert!(said.contains("✗ RUNS OUT OF MEMORY  at event 2,030, step 2"), "{said}");
     assert!(said.contains("frag_variable_length.py:13"), "{said}");
+    assert!(said.contains("the smallest card on which it goes through: 3.6"), "{said}");
 
     let output = oomph(&["simulate", "--json", "--gpu", "3GiB", VARIED]);
     let outcome: Value = serde_json::from_slice(&output.stdout).expect("JSON");

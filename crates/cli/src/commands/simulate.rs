@@ -78,12 +78,13 @@ impl Scene<'_> {
     fn try_out(&self, text: &str, conf: &Conf) -> Trial {
         let what = self.what(conf, self.args.gpu);
         let outcome = self.recorded.simulate(&what);
-        let smallest = self
-            .args
-            .smallest_gpu
+        // Where one card is asked about and it is too small, the next question is by how much.
+        let is_too_small = outcome.oom.is_some() && self.args.gpu.is_some() && !self.args.search;
+        let smallest = (self.args.smallest_gpu || is_too_small)
             .then(|| self.recorded.smallest(|total| self.what(conf, Some(total))))
             .flatten();
-        Trial { conf: text.to_owned(), what, outcome, smallest, asked_smallest: self.args.smallest_gpu }
+        let asked_smallest = self.args.smallest_gpu;
+        Trial { conf: text.to_owned(), what, outcome, smallest, asked_smallest }
     }
 
     /// The settings string of the recorded run.

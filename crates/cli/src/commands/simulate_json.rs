@@ -173,7 +173,7 @@ pub(super) fn caveats(scene: &Scene<'_>, trial: &Trial) -> Vec<String> {
 }
 
 /// Events for which a library keeps a workspace, at most.
-const BRIEF: usize = 4;
+const BRIEF: usize = 2;
 
 /// How many events the block of a request lived in the recorded run.
 fn lifetime(scene: &Scene<'_>, event: usize) -> Option<usize> {

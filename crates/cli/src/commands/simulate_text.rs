@@ -121,6 +121,12 @@ fn fails(scene: &Scene<'_>, trial: &Trial, oom: &Oom, terminal: &mut Terminal) -
         )
     };
     paragraph("   ", "   ", &why, None, terminal)?;
+    if let (Some(smallest), Some(total)) = (trial.smallest, trial.what.total) {
+        let more = smallest.saturating_sub(total);
+        let text =
+            format!("the smallest card on which it goes through: {}, {} more", Bytes(smallest), Bytes(more));
+        paragraph("   ", "   ", &text, None, terminal)?;
+    }
     if oom.was_recorded {
         let text = "the recorded run failed here as well";
         let text = if trial.outcome.finished { format!("{text} and went on") } else { text.to_owned() };
@@ -250,8 +256,7 @@ pub(super) fn search(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Termina
     }) {
         legend.push("~ hangs on addresses that the driver chooses; `--conf` shows the range");
     }
-    let legend = terminal.paint(Style::Dim, &format!("   {}", legend.join(" · ")));
-    writeln!(terminal.out(), "{legend}")?;
+    paragraph("   ", "   ", &legend.join(" · "), Some(Style::Dim), terminal)?;
     let shared: Vec<String> = trials.first().map(|best| caveats(scene, best)).unwrap_or_default();
     notes(&shared.into_iter().filter(|caveat| !caveat.contains(ORDERS_TRIED)).collect::<Vec<_>>(), terminal)
 }
