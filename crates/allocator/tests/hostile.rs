@@ -97,8 +97,9 @@ fn contradictions_are_survived() {
         ["free_completed", "segment_unmap", "segment_free", "oom"],
         ["segment_map", "segment_alloc", "alloc", "segment_unmap"],
     ] {
-        let events: Vec<String> =
-            (0..60u64).map(|n| event(order[n as usize % 4], a + (n % 7 << 21), 1 + (n % 5 << 21))).collect();
+        let events: Vec<String> = (0..60u64)
+            .map(|n| event(order[n as usize % 4], a + ((n % 7) << 21), 1 + ((n % 5) << 21)))
+            .collect();
         survives(&events, &[segment(a, 20 << 20, false), segment(a + (8 << 20), 20 << 20, true)]);
     }
 }
