@@ -2,6 +2,7 @@
 
 use crate::addresses::Addresses;
 use crate::model::{Completion, Deed, World};
+use crate::simulate::WhatIf;
 use crate::start::AMPLE_RANGE;
 use snapshot::Action;
 
@@ -33,13 +34,9 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    pub(crate) fn new(
-        available: Option<u64>,
-        total: Option<u64>,
-        limit: Option<u64>,
-        gc_threshold: f64,
-        addresses: Addresses,
-    ) -> Card {
+    pub(crate) fn new(what: &WhatIf, addresses: Addresses) -> Card {
+        let WhatIf { available, total, limit, .. } = *what;
+        let gc_threshold = what.conf.gc_threshold;
         Card {
             available: available.unwrap_or(UNLIMITED),
             used: 0,

@@ -11,6 +11,7 @@ use crate::rules::{Release, Rules};
 use crate::start::is_plausible;
 use crate::understand::{failures, understand};
 use snapshot::{Action, History, Snapshot};
+use std::sync::OnceLock;
 
 /// What is known of a recorded run from outside the file.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -31,7 +32,8 @@ pub struct Recorded<'a> {
     pub(crate) history: &'a History,
     pub(crate) followed: Followed,
     pub(crate) assumed: Assumed,
-    pub(crate) driver: Driver,
+    /// Worked out when the first replay needs it.
+    driver: OnceLock<Driver>,
     given_limit: Option<u64>,
     /// The release whose rules are used.
     pub release: Release,
@@ -75,9 +77,14 @@ impl<'a> Recorded<'a> {
 
     fn under(snapshot: &'a Snapshot, history: &'a History, terms: Terms, total: Option<u64>) -> Recorded<'a> {
         let (followed, assumed) = understand(snapshot, history, &terms, total);
-        let driver = driver(snapshot, history);
         let Terms { conf, release, limit, .. } = terms;
+        let driver = OnceLock::new();
         Recorded { snapshot, history, followed, assumed, driver, given_limit: limit, release, conf }
+    }
+
+    /// What the run tells about the driver's choice of addresses.
+    pub(crate) fn driver(&self) -> &Driver {
+        self.driver.get_or_init(|| driver(self.snapshot, self.history))
     }
 
     /// Compares the model with the record.
@@ -128,7 +135,6 @@ impl Recorded<'_> {
     }
 }
 
-/// What the run tells about the driver's choice of addresses.
 fn driver(snapshot: &Snapshot, history: &History) -> Driver {
     let at_start = history.segments_at_start.iter().filter(|segment| !segment.expandable);
     let at_start = at_start.filter(|segment| is_plausible(segment.addr, segment.size));

@@ -167,12 +167,12 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new(recorded: &Recorded<'_>, what: &WhatIf, policy: Policy) -> Run {
         let requests = &recorded.followed.requests;
-        let mut addresses = Addresses::new(policy, recorded.driver.clone());
+        let mut addresses = Addresses::new(policy, recorded.driver().clone());
         let old = recorded.history.segments_at_start.iter().filter(|segment| !segment.expandable);
         for segment in old.filter(|segment| is_plausible(segment.addr, segment.size)) {
             addresses.occupy(segment.addr, segment.size);
         }
-        let card = Card::new(what.available, what.total, what.limit, what.conf.gc_threshold, addresses);
+        let card = Card::new(what, addresses);
         let rules = Rules::of(recorded.release);
         let mut model = Model::new(card, what.conf.clone(), rules, &requests.lanes, &requests.pools);
         let page = recorded.conf.large_segment;

@@ -28,19 +28,24 @@ pub(crate) fn understand(
         tries_left = tries_left.checked_sub(1).filter(|_| copies_left > 0)?;
         Some(follow(snapshot, history, terms, assumed, &mut copies_left))
     };
-    for start in beginnings(snapshot, history, terms, &plain) {
+    if let Some((followed, assumed)) = improve(&first, &plain, &mut attempt) {
+        return join_pools(followed, assumed, &mut attempt);
+    }
+    for start in other_beginnings(snapshot, history, terms, &plain) {
         let Some(followed) = attempt(&start) else { break };
-        let (followed, assumed) = improve(followed, start, &mut attempt);
         if followed.difference.is_none() {
+            return (followed, start);
+        }
+        if let Some((followed, assumed)) = improve(&followed, &start, &mut attempt) {
             return join_pools(followed, assumed, &mut attempt);
         }
     }
     (first, plain)
 }
 
-/// Assumptions to begin with, apart from pools.
-fn beginnings(snapshot: &Snapshot, history: &History, terms: &Terms, plain: &Assumed) -> Vec<Assumed> {
-    let mut beginnings = vec![plain.clone()];
+/// What else can be assumed to begin with, apart from pools.
+fn other_beginnings(snapshot: &Snapshot, history: &History, terms: &Terms, plain: &Assumed) -> Vec<Assumed> {
+    let mut beginnings = Vec::new();
     if terms.conf.gc_threshold > 0.0 && terms.limit.is_none() {
         let collections = [Collection::Off, Collection::Unlikely];
         beginnings.extend(collections.map(|collection| Assumed { collection, ..plain.clone() }));
@@ -52,27 +57,29 @@ fn beginnings(snapshot: &Snapshot, history: &History, terms: &Terms, plain: &Ass
     beginnings
 }
 
-/// Moves segments to other pools as long as the model then comes further.
+/// Moves segments to other pools as long as the model then comes further; `None` if it never comes to the end.
 fn improve(
-    mut followed: Followed,
-    mut assumed: Assumed,
+    first: &Followed,
+    plain: &Assumed,
     attempt: &mut impl FnMut(&Assumed) -> Option<Followed>,
-) -> (Followed, Assumed) {
-    while followed.difference.is_some() {
-        let mut best: Option<(Followed, Assumed)> = None;
+) -> Option<(Followed, Assumed)> {
+    let mut best: Option<(Followed, Assumed)> = None;
+    loop {
+        let (followed, assumed) =
+            best.as_ref().map_or((first, plain), |(followed, assumed)| (followed, assumed));
+        let mut better: Option<(Followed, Assumed)> = None;
         for owners in assumed.owners.other_guesses(&followed.suspects) {
             let other = Assumed { owners, ..assumed.clone() };
             let Some(tried) = attempt(&other) else { break };
-            if tried.progress() > best.as_ref().map_or(followed.progress(), |(best, _)| best.progress()) {
-                best = Some((tried, other));
+            if tried.progress() > better.as_ref().map_or(followed.progress(), |(best, _)| best.progress()) {
+                better = Some((tried, other));
             }
         }
-        match best {
-            Some(better) => (followed, assumed) = better,
-            None => break,
+        best = Some(better?);
+        if best.as_ref().is_some_and(|(followed, _)| followed.difference.is_none()) {
+            return best;
         }
     }
-    (followed, assumed)
 }
 
 /// What ended at the same moment was one pool, if that explains the recording as well.

@@ -28,7 +28,8 @@ pub(crate) fn run(args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Resul
     let devices = analysis::devices_with_marks(&input.snapshot, &input.marks_us);
     let device = chosen(&devices, args, &input.name)?;
     let recorded = recorded(&input.snapshot, &device.history, args)?;
-    let scene = Scene { input: &input, device, recorded: &recorded, args };
+    let conditions = recorded.conditions();
+    let scene = Scene { input: &input, device, recorded: &recorded, args, conditions };
     if args.search { search(&scene, terminal) } else { what_if(&scene, terminal) }
 }
 
@@ -38,6 +39,8 @@ pub(super) struct Scene<'a> {
     pub(super) device: &'a Device<'a>,
     pub(super) recorded: &'a Recorded<'a>,
     pub(super) args: &'a SimulateArgs,
+    /// The memory that the recorded run could have.
+    conditions: Conditions,
 }
 
 /// A settings string with how the run went under it.
@@ -66,7 +69,7 @@ impl Scene<'_> {
     fn what(&self, conf: &Conf, total: Option<u64>) -> WhatIf {
         let conf = conf.clone();
         let Some(total) = total else {
-            let Conditions { available, limit } = self.recorded.conditions();
+            let Conditions { available, limit } = self.conditions;
             return WhatIf { conf, total: None, available, limit: self.args.limit.or(limit) };
         };
         let share = self.args.fraction.or((conf.memory_fraction < 1.0).then_some(conf.memory_fraction));
