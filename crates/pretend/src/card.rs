@@ -1,0 +1,78 @@
+//! The card that is pretended, as oomph describes it in the environment: `OOMPH_PRETEND="name=NVIDIA L4;memory=…"`.
+
+use std::sync::OnceLock;
+
+/// What PyTorch's memory depends on.
+#[derive(Clone, Debug)]
+pub(crate) struct Card {
+    pub(crate) name: String,
+    pub(crate) devices: i32,
+    /// What `cudaMemGetInfo` calls total, of each device.
+    pub(crate) memory: u64,
+    /// Bytes that other processes hold.
+    pub(crate) others: u64,
+    /// Bytes that the CUDA context takes, that cuBLAS adds at its first handle, and cuDNN.
+    pub(crate) context: u64,
+    pub(crate) cublas: u64,
+    pub(crate) cudnn: u64,
+    pub(crate) major: i32,
+    pub(crate) minor: i32,
+    pub(crate) multiprocessors: i32,
+    pub(crate) threads_per_multiprocessor: i32,
+    pub(crate) blocks_per_multiprocessor: i32,
+    pub(crate) shared_per_multiprocessor: i32,
+    pub(crate) shared_per_block_optin: i32,
+    pub(crate) l2: i32,
+    pub(crate) clock_khz: i32,
+    pub(crate) memory_clock_khz: i32,
+    pub(crate) bus_bits: i32,
+}
+
+const VARIABLE: &str = "OOMPH_PRETEND";
+
+/// The card of this process.
+pub(crate) fn card() -> &'static Card {
+    static CARD: OnceLock<Card> = OnceLock::new();
+    CARD.get_or_init(|| {
+        let text = std::env::var(VARIABLE).unwrap_or_default();
+        Card::parse(&text).unwrap_or_else(|missing| {
+            crate::notes::say(&format!(
+                "{VARIABLE} does not describe a card: {missing}; start it with `oomph predict`"
+            ));
+            std::process::abort()
+        })
+    })
+}
+
+impl Card {
+    fn parse(text: &str) -> Result<Card, String> {
+        let field = |key: &str| {
+            text.split(';')
+                .find_map(|pair| pair.split_once('=').filter(|(name, _)| *name == key))
+                .map(|(_, value)| value)
+                .ok_or_else(|| format!("`{key}` is missing"))
+        };
+        let bytes = |key: &str| field(key)?.parse::<u64>().map_err(|_| format!("`{key}` is not a number"));
+        let int = |key: &str| field(key)?.parse::<i32>().map_err(|_| format!("`{key}` is not a number"));
+        Ok(Card {
+            name: field("name")?.to_string(),
+            devices: int("devices")?,
+            memory: bytes("memory")?,
+            others: bytes("others")?,
+            context: bytes("context")?,
+            cublas: bytes("cublas")?,
+            cudnn: bytes("cudnn")?,
+            major: int("major")?,
+            minor: int("minor")?,
+            multiprocessors: int("multiprocessors")?,
+            threads_per_multiprocessor: int("threads_per_multiprocessor")?,
+            blocks_per_multiprocessor: int("blocks_per_multiprocessor")?,
+            shared_per_multiprocessor: int("shared_per_multiprocessor")?,
+            shared_per_block_optin: int("shared_per_block_optin")?,
+            l2: int("l2")?,
+            clock_khz: int("clock_khz")?,
+            memory_clock_khz: int("memory_clock_khz")?,
+            bus_bits: int("bus_bits")?,
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! Dropout descriptors: setting one starts a kernel that seeds the generators, so it stays with us.
+
+use super::{Descriptor, SUCCESS, Status};
+use crate::card::card;
+use crate::{notes, put};
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// The rate of each descriptor that was set.
+fn rates() -> MutexGuard<'static, HashMap<usize, f32>> {
+    static RATES: LazyLock<Mutex<HashMap<usize, f32>>> = LazyLock::new(Default::default);
+    RATES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a descriptor was set to drop anything.
+pub(super) fn drops(descriptor: Descriptor) -> bool {
+    rates().get(&(descriptor as usize)).is_some_and(|rate| *rate > 0.0)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudnnSetDropoutDescriptor(
+    descriptor: Descriptor,
+    _handle: u64,
+    rate: f32,
+    _states: u64,
+    _size: usize,
+    _seed: u64,
+) -> Status {
+    rates().insert(descriptor as usize, rate);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudnnRestoreDropoutDescriptor(
+    descriptor: Descriptor,
+    handle: u64,
+    rate: f32,
+    states: u64,
+    size: usize,
+    seed: u64,
+) -> Status {
+    cudnnSetDropoutDescriptor(descriptor, handle, rate, states, size, seed)
+}
+
+/// A generator for each of a block's threads on every multiprocessor: an H200 says 6,488,064.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudnnDropoutGetStatesSize(_handle: u64, to: *mut usize) -> Status {
+    const GENERATORS_PER_MULTIPROCESSOR: usize = 1024;
+    const GENERATOR_BYTES: usize = 48; // `sizeof(curandStateXORWOW_t)`
+    notes::modelled("cuDNN dropout states");
+    let generators = card().multiprocessors as usize * GENERATORS_PER_MULTIPROCESSOR;
+    unsafe { put(to, generators * GENERATOR_BYTES) };
+    SUCCESS
+}

@@ -1,0 +1,217 @@
+//! Convolutions, as a program describes them through the backend interface.
+//!
+//! Descriptors are set attribute by attribute and into one another, and may be gone once they were set into another, so
+//! what we need of each is kept while it is being set.
+
+use super::Descriptor;
+use super::backend::{attribute, kind, value};
+use std::collections::HashMap;
+use std::ffi::c_void;
+
+/// Which of its tensors a convolution computes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pass {
+    Forward,
+    BackwardData,
+    BackwardFilter,
+}
+
+#[derive(Clone, Default, Debug)]
+pub(super) struct Tensor {
+    pub(super) data_type: i32,
+    pub(super) sizes: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+impl Tensor {
+    pub(super) fn is_channels_last(&self) -> bool {
+        self.strides.get(1) == Some(&1)
+    }
+
+    pub(super) fn size(&self, dimension: usize) -> i64 {
+        self.sizes.get(dimension).copied().unwrap_or(1)
+    }
+
+    /// Positions of one image.
+    pub(super) fn positions(&self) -> i64 {
+        self.sizes.iter().skip(2).product()
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Convolution {
+    pub(super) pass: Pass,
+    pub(super) x: Tensor,
+    pub(super) w: Tensor,
+    pub(super) y: Tensor,
+    window: Window,
+}
+
+impl Convolution {
+    fn new(pass: Pass) -> Convolution {
+        Convolution {
+            pass,
+            x: Tensor::default(),
+            w: Tensor::default(),
+            y: Tensor::default(),
+            window: Window::default(),
+        }
+    }
+
+    /// Whether every output is made of one position of the input, with all channels: a product of matrices.
+    pub(super) fn is_matrix_product(&self) -> bool {
+        self.w.positions() == 1
+            && self.moves_by(1)
+            && self.window.padding.iter().all(|padding| *padding == 0)
+            && self.is_ungrouped()
+    }
+
+    /// Whether the filter moves by so many positions at a time, in all directions, and is not dilated.
+    pub(super) fn moves_by(&self, step: i64) -> bool {
+        self.window.steps.iter().all(|other| *other == step)
+            && self.window.dilations.iter().all(|other| *other == 1)
+    }
+
+    pub(super) fn is_ungrouped(&self) -> bool {
+        self.w.size(1) == self.x.size(1)
+    }
+
+    /// The longer side of an image, with padding.
+    pub(super) fn padded_size(&self) -> i64 {
+        let sides = self.x.sizes.iter().skip(2).zip(&self.window.padding);
+        sides.map(|(side, padding)| side + 2 * padding).max().unwrap_or_default()
+    }
+}
+
+/// How the filter moves over the input.
+#[derive(Clone, Default, Debug)]
+struct Window {
+    padding: Vec<i64>,
+    steps: Vec<i64>,
+    dilations: Vec<i64>,
+}
+
+/// What is known of a descriptor.
+enum Node {
+    Tensor(Tensor),
+    Window(Window),
+    Operation(Convolution),
+    /// Nothing unless it is of a single convolution.
+    Graph(Option<Convolution>),
+    Heuristics {
+        convolution: Option<Convolution>,
+        is_fallback: bool,
+    },
+}
+
+/// What is known of all descriptors.
+#[derive(Default)]
+pub(super) struct Graphs {
+    nodes: HashMap<usize, Node>,
+}
+
+impl Graphs {
+    pub(super) fn create(&mut self, descriptor: Descriptor, descriptor_kind: i32) {
+        let node = match descriptor_kind {
+            kind::TENSOR => Node::Tensor(Tensor::default()),
+            kind::CONVOLUTION => Node::Window(Window::default()),
+            kind::FORWARD => Node::Operation(Convolution::new(Pass::Forward)),
+            kind::BACKWARD_DATA => Node::Operation(Convolution::new(Pass::BackwardData)),
+            kind::BACKWARD_FILTER => Node::Operation(Convolution::new(Pass::BackwardFilter)),
+            kind::OPERATION_GRAPH => Node::Graph(None),
+            kind::ENGINE_HEURISTICS => Node::Heuristics { convolution: None, is_fallback: false },
+            _ => return,
+        };
+        self.nodes.insert(descriptor as usize, node);
+    }
+
+    pub(super) fn destroy(&mut self, descriptor: Descriptor) {
+        self.nodes.remove(&(descriptor as usize));
+    }
+
+    /// The convolution that heuristics are to find the best engine for. Fallback heuristics only find what works.
+    pub(super) fn convolution_of(&self, heuristics: Descriptor) -> Option<&Convolution> {
+        match self.nodes.get(&(heuristics as usize)) {
+            Some(Node::Heuristics { convolution, is_fallback: false }) => convolution.as_ref(),
+            _ => None,
+        }
+    }
+
+    pub(super) unsafe fn set(&mut self, descriptor: Descriptor, name: i32, given: Given) {
+        let Some(mut node) = self.nodes.remove(&(descriptor as usize)) else { return };
+        unsafe { self.set_in(&mut node, name, given) };
+        self.nodes.insert(descriptor as usize, node);
+    }
+
+    unsafe fn set_in(&self, node: &mut Node, name: i32, given: Given) {
+        let other = unsafe { given.descriptor() }.and_then(|other| self.nodes.get(&(other as usize)));
+        match (node, name, other) {
+            (Node::Tensor(tensor), attribute::TENSOR_DATA_TYPE, _) => {
+                tensor.data_type = unsafe { *given.values.cast::<i32>() };
+            }
+            (Node::Tensor(tensor), attribute::TENSOR_SIZES, _) => tensor.sizes = unsafe { given.numbers() },
+            (Node::Tensor(tensor), attribute::TENSOR_STRIDES, _) => {
+                tensor.strides = unsafe { given.numbers() }
+            }
+            (Node::Window(window), attribute::CONVOLUTION_STEPS, _) => {
+                window.steps = unsafe { given.numbers() }
+            }
+            (Node::Window(window), attribute::CONVOLUTION_DILATIONS, _) => {
+                window.dilations = unsafe { given.numbers() };
+            }
+            (Node::Window(window), attribute::CONVOLUTION_PADDING, _) => {
+                window.padding = unsafe { given.numbers() };
+            }
+            (Node::Operation(convolution), _, Some(Node::Window(window))) => {
+                convolution.window = window.clone();
+            }
+            (Node::Operation(convolution), _, Some(Node::Tensor(tensor))) => match name {
+                attribute::FORWARD_X | attribute::BACKWARD_DATA_X | attribute::BACKWARD_FILTER_X => {
+                    convolution.x = tensor.clone();
+                }
+                attribute::FORWARD_W | attribute::BACKWARD_DATA_W | attribute::BACKWARD_FILTER_W => {
+                    convolution.w = tensor.clone();
+                }
+                attribute::FORWARD_Y | attribute::BACKWARD_DATA_Y | attribute::BACKWARD_FILTER_Y => {
+                    convolution.y = tensor.clone();
+                }
+                _ => {}
+            },
+            (
+                Node::Graph(content),
+                attribute::OPERATION_GRAPH_OPERATIONS,
+                Some(Node::Operation(convolution)),
+            ) if given.count == 1 => {
+                *content = Some(convolution.clone());
+            }
+            (Node::Heuristics { convolution, .. }, _, Some(Node::Graph(graph))) => {
+                convolution.clone_from(graph)
+            }
+            (Node::Heuristics { is_fallback, .. }, attribute::ENGINE_HEURISTICS_MODE, _) => {
+                const FALLBACK: i32 = 2; // `cudnnBackendHeurMode_t`
+                *is_fallback = unsafe { *given.values.cast::<i32>() } == FALLBACK;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The value of an attribute, as it is given to be set.
+#[derive(Clone, Copy)]
+pub(super) struct Given {
+    pub(super) kind: i32,
+    pub(super) count: i64,
+    pub(super) values: *const c_void,
+}
+
+impl Given {
+    unsafe fn numbers(&self) -> Vec<i64> {
+        unsafe { std::slice::from_raw_parts(self.values.cast::<i64>(), self.count.max(0) as usize) }.to_vec()
+    }
+
+    /// The descriptor, or the first of several, if it is one.
+    pub(super) unsafe fn descriptor(&self) -> Option<Descriptor> {
+        let is_descriptor = self.kind == value::DESCRIPTOR && self.count > 0;
+        is_descriptor.then(|| unsafe { *self.values.cast::<Descriptor>() })
+    }
+}

@@ -1,0 +1,100 @@
+//! cuDNN: planning is real, execution does nothing.
+//!
+//! cuDNN carries a private CUDA runtime, so it cannot be given our card the way PyTorch is. But since 9.8 it has a
+//! documented deviceless mode: a description of the card in place of a handle. So [`backend`] lets the real library
+//! choose engines and count their workspaces. Engines that it cannot plan for without a device are put back
+//! ([`matrix_product`], [`fourier`]), and queries of the older interfaces, which need a handle, are answered by formulas
+//! that were found from the answers of an H200 ([`batch_norm`], [`rnn`], [`ctc`]).
+//!
+//! Functions without a handle are not defined here: PyTorch reaches the real ones.
+
+mod autotuning;
+mod backend;
+mod batch_norm;
+mod ctc;
+mod deviceless;
+mod dropout;
+mod fourier;
+mod graph;
+mod legacy;
+mod matrix_product;
+mod real;
+mod rnn;
+mod rnn_memory;
+mod shadow;
+mod tensor;
+
+use crate::memory::{self, Library};
+use crate::put;
+use std::ffi::c_void;
+
+/// `cudnnStatus_t`.
+type Status = i32;
+
+const SUCCESS: Status = 0;
+const NOT_INITIALIZED: Status = 1001;
+const BAD_PARAMETER: Status = 2000;
+const NOT_SUPPORTED: Status = 3000;
+
+/// A descriptor of any kind; only the real library looks inside.
+type Descriptor = *mut c_void;
+
+/// A handle: all that PyTorch asks of it is its stream.
+struct Handle {
+    stream: u64,
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudnnCreate(to: *mut *mut Handle) -> Status {
+    memory::library_starts(Library::Cudnn);
+    unsafe { put(to, Box::into_raw(Box::new(Handle { stream: 0 }))) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudnnDestroy(handle: *mut Handle) -> Status {
+    if handle.is_null() {
+        return BAD_PARAMETER;
+    }
+    drop(unsafe { Box::from_raw(handle) });
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudnnSetStream(handle: *mut Handle, stream: u64) -> Status {
+    match unsafe { handle.as_mut() } {
+        Some(handle) => {
+            handle.stream = stream;
+            SUCCESS
+        }
+        None => BAD_PARAMETER,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudnnGetStream(handle: *const Handle, to: *mut u64) -> Status {
+    match unsafe { handle.as_ref() } {
+        Some(handle) => {
+            unsafe { put(to, handle.stream) };
+            SUCCESS
+        }
+        None => BAD_PARAMETER,
+    }
+}
+
+// Functions that only launch kernels.
+does_nothing! {
+    cudnnBatchNormalizationForwardTrainingEx cudnnBatchNormalizationForwardInference cudnnBatchNormalizationBackwardEx
+    cudnnConvolutionForward cudnnConvolutionBackwardData cudnnConvolutionBackwardFilter
+    cudnnConvolutionBiasActivationForward cudnnPoolingForward
+    cudnnRNNForward cudnnRNNBackwardData_v8 cudnnRNNBackwardWeights_v8
+    cudnnSpatialTfGridGeneratorForward cudnnSpatialTfGridGeneratorBackward
+    cudnnSpatialTfSamplerForward cudnnSpatialTfSamplerBackward
+    cudnnCTCLoss cudnnCTCLoss_v8
+}
+
+// The driver's functions that cuDNN's runtime compiler looks up under their first names. It calls none of them to plan,
+// but without them it takes itself for unusable, and engines that a real card offers would be missing.
+does_nothing! {
+    cuCtxPopCurrent cuCtxPushCurrent cuLinkCreate cuLinkAddData
+}

@@ -1,0 +1,280 @@
+//! Recurrent networks: their descriptors and their weights.
+//!
+//! Nothing of this interface works without a handle, but descriptors can be read back from the real library. Where a
+//! weight lies in the one buffer of all weights is only documented to be asked for; the order here is the one that an
+//! H200 gave for all of 13,068 weights (cuDNN 9.19).
+
+use super::rnn_memory;
+use super::tensor::set_matrix;
+use super::{BAD_PARAMETER, Descriptor, SUCCESS, Status, dropout, real};
+use crate::{notes, put};
+
+/// `cudnnRNNMode_t`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cell {
+    /// With either activation.
+    Plain,
+    Lstm,
+    Gru,
+}
+
+impl Cell {
+    pub(super) fn gates(self) -> usize {
+        match self {
+            Cell::Plain => 1,
+            Cell::Lstm => 4,
+            Cell::Gru => 3,
+        }
+    }
+}
+
+/// What `cudnnSetRNNDescriptor_v8` was given.
+#[derive(Clone, Debug)]
+pub(super) struct Network {
+    /// Whether the algorithm is the persistent one, which keeps the weights in registers. Its variant for small hidden
+    /// states was not measured and counts as the standard algorithm.
+    pub(super) is_persistent: bool,
+    pub(super) cell: Cell,
+    pub(super) has_bias: bool,
+    pub(super) data_type: i32,
+    pub(super) directions: usize,
+    pub(super) input: usize,
+    pub(super) hidden: usize,
+    /// What a cell gives on: its hidden state, or the projection of it.
+    pub(super) output: usize,
+    pub(super) layers: usize,
+    pub(super) drops: bool,
+}
+
+impl Network {
+    unsafe fn read(descriptor: Descriptor) -> Option<Network> {
+        const LSTM: i32 = 2;
+        const GRU: i32 = 3;
+        const NO_BIAS: i32 = 0;
+        const BIDIRECTIONAL: i32 = 1;
+        const PERSISTENT_ALGORITHM: i32 = 1;
+        let [mut algorithm, mut cell, mut bias, mut direction, mut input_mode, mut data_type] = [0; 6];
+        let [mut math_type, mut math_mode, mut input, mut hidden, mut output, mut layers] = [0; 6];
+        let mut dropout: Descriptor = std::ptr::null_mut();
+        let mut flags = 0;
+        let status = unsafe {
+            real::cudnnGetRNNDescriptor_v8(
+                descriptor,
+                &mut algorithm,
+                &mut cell,
+                &mut bias,
+                &mut direction,
+                &mut input_mode,
+                &mut data_type,
+                &mut math_type,
+                &mut math_mode,
+                &mut input,
+                &mut hidden,
+                &mut output,
+                &mut layers,
+                &mut dropout,
+                &mut flags,
+            )
+        };
+        (status == SUCCESS).then(|| Network {
+            is_persistent: algorithm == PERSISTENT_ALGORITHM,
+            cell: match cell {
+                LSTM => Cell::Lstm,
+                GRU => Cell::Gru,
+                _ => Cell::Plain,
+            },
+            has_bias: bias != NO_BIAS,
+            data_type,
+            directions: if direction == BIDIRECTIONAL { 2 } else { 1 },
+            input: input as usize,
+            hidden: hidden as usize,
+            output: output as usize,
+            layers: layers as usize,
+            drops: dropout::drops(dropout),
+        })
+    }
+
+    /// One layer and one direction, with biases.
+    #[cfg(test)]
+    pub(super) fn float(cell: Cell, input: usize, hidden: usize) -> Network {
+        Network {
+            is_persistent: false,
+            cell,
+            has_bias: true,
+            data_type: 0,
+            directions: 1,
+            input,
+            hidden,
+            output: hidden,
+            layers: 1,
+            drops: false,
+        }
+    }
+
+    pub(super) fn is_half(&self) -> bool {
+        const HALF: i32 = 2;
+        self.data_type == HALF
+    }
+
+    /// Bytes of one value.
+    pub(super) fn value(&self) -> usize {
+        const FLOAT: i32 = 0;
+        const DOUBLE: i32 = 1;
+        match self.data_type {
+            FLOAT => 4,
+            DOUBLE => 8,
+            _ => 2,
+        }
+    }
+
+    /// A cell for each direction in each layer.
+    pub(super) fn cells(&self) -> usize {
+        self.layers * self.directions
+    }
+
+    pub(super) fn is_projected(&self) -> bool {
+        self.output != self.hidden
+    }
+
+    /// Rows and columns of a cell's matrices: for each gate one for the input, then for each gate one for the state,
+    /// then the projection.
+    fn matrices(&self, cell: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let input = if cell < self.directions { self.input } else { self.output * self.directions };
+        let gates = self.cell.gates();
+        let projection = self.is_projected().then_some((self.output, self.hidden));
+        std::iter::repeat_n((self.hidden, input), gates)
+            .chain(std::iter::repeat_n((self.hidden, self.output), gates))
+            .chain(projection)
+    }
+
+    /// Bytes of the matrices of the cells before this one.
+    fn matrices_before(&self, cell: usize) -> usize {
+        let values = (0..cell).flat_map(|cell| self.matrices(cell)).map(|(rows, columns)| rows * columns);
+        values.sum::<usize>() * self.value()
+    }
+
+    pub(super) fn all_matrices(&self) -> usize {
+        self.matrices_before(self.cells())
+    }
+
+    /// Bytes of a cell's biases: two for each gate.
+    fn biases(&self) -> usize {
+        if self.has_bias { 2 * self.cell.gates() * self.hidden * self.value() } else { 0 }
+    }
+}
+
+/// A batch of sequences, as `cudnnSetRNNDataDescriptor` was given it.
+#[derive(Clone, Debug)]
+pub(super) struct Sequences {
+    pub(super) batch: usize,
+    pub(super) longest: usize,
+    /// Whether padding is left out.
+    pub(super) is_packed: bool,
+    /// Time steps of all sequences together.
+    pub(super) steps: usize,
+}
+
+impl Sequences {
+    unsafe fn read(descriptor: Descriptor) -> Option<Sequences> {
+        // How many there are is known only after asking.
+        let batch = unsafe { Sequences::read_with(descriptor, &mut []) }?.batch;
+        unsafe { Sequences::read_with(descriptor, &mut vec![0; batch]) }
+    }
+
+    /// Reads a descriptor and as many of the sequences' lengths as there is room for.
+    unsafe fn read_with(descriptor: Descriptor, lengths: &mut [i32]) -> Option<Sequences> {
+        const SEQUENCE_MAJOR_PACKED: i32 = 1;
+        let [mut data_type, mut layout, mut longest, mut batch, mut vector] = [0; 5];
+        let mut padding = 0.0_f64; // room for a value of any type
+        let status = unsafe {
+            real::cudnnGetRNNDataDescriptor(
+                descriptor,
+                &mut data_type,
+                &mut layout,
+                &mut longest,
+                &mut batch,
+                &mut vector,
+                lengths.len() as i32,
+                lengths.as_mut_ptr(),
+                (&raw mut padding).cast(),
+            )
+        };
+        (status == SUCCESS).then(|| Sequences {
+            batch: batch as usize,
+            longest: longest as usize,
+            is_packed: layout == SEQUENCE_MAJOR_PACKED,
+            steps: lengths.iter().map(|length| *length as usize).sum(),
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudnnGetRNNWeightSpaceSize(_handle: u64, network: Descriptor, to: *mut usize) -> Status {
+    let Some(network) = (unsafe { Network::read(network) }) else { return BAD_PARAMETER };
+    unsafe { put(to, network.all_matrices() + network.cells() * network.biases()) };
+    SUCCESS
+}
+
+/// Where a matrix and a bias are. Biases come after all matrices.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudnnGetRNNWeightParams(
+    _handle: u64,
+    network: Descriptor,
+    cell: i32,
+    _size: usize,
+    weights: u64,
+    linear: i32,
+    matrix: Descriptor,
+    matrix_at: *mut u64,
+    bias: Descriptor,
+    bias_at: *mut u64,
+) -> Status {
+    let Some(network) = (unsafe { Network::read(network) }) else { return BAD_PARAMETER };
+    let (cell, linear) = (cell as usize, linear as usize);
+    let mut matrices = network.matrices(cell);
+    let before: usize = matrices.by_ref().take(linear).map(|(rows, columns)| rows * columns).sum();
+    let Some((rows, columns)) = matrices.next() else { return BAD_PARAMETER };
+    if !matrix.is_null() {
+        let offset = network.matrices_before(cell) + before * network.value();
+        let status = unsafe { set_matrix(matrix, network.data_type, rows, columns) };
+        if status != SUCCESS {
+            return status;
+        }
+        unsafe { put(matrix_at, weights + offset as u64) };
+    }
+    if !bias.is_null() && network.has_bias && linear < 2 * network.cell.gates() {
+        let offset =
+            network.all_matrices() + cell * network.biases() + linear * network.hidden * network.value();
+        let status = unsafe { set_matrix(bias, network.data_type, network.hidden, 1) };
+        if status != SUCCESS {
+            return status;
+        }
+        unsafe { put(bias_at, weights + offset as u64) };
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudnnGetRNNTempSpaceSizes(
+    _handle: u64,
+    network: Descriptor,
+    mode: i32,
+    sequences: Descriptor,
+    workspace: *mut usize,
+    reserve: *mut usize,
+) -> Status {
+    const TRAINING: i32 = 1;
+    let Some(network) = (unsafe { Network::read(network) }) else { return BAD_PARAMETER };
+    let Some(sequences) = (unsafe { Sequences::read(sequences) }) else { return BAD_PARAMETER };
+    notes::modelled("cuDNN recurrent network workspace");
+    unsafe {
+        if mode == TRAINING {
+            put(workspace, rnn_memory::training(&network, &sequences));
+            put(reserve, rnn_memory::reserve(&network, &sequences));
+        } else {
+            put(workspace, rnn_memory::inference(&network, &sequences));
+            put(reserve, 0);
+        }
+    }
+    SUCCESS
+}

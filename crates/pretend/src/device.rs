@@ -1,0 +1,303 @@
+//! Devices: which one is current, what they can do, and the runtime's error state.
+
+use crate::card::card;
+use crate::{INVALID_DEVICE, INVALID_VALUE, SUCCESS, Status, put};
+use std::cell::Cell;
+use std::ffi::{CStr, c_char};
+
+thread_local! {
+    static CURRENT: Cell<i32> = const { Cell::new(0) };
+    static LAST_ERROR: Cell<Status> = const { Cell::new(SUCCESS) };
+}
+
+/// The device of this thread.
+pub(crate) fn current() -> i32 {
+    CURRENT.get()
+}
+
+/// Notes an error for `cudaGetLastError` and returns it.
+pub(crate) fn failed(status: Status) -> Status {
+    LAST_ERROR.set(status);
+    status
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGetDeviceCount(to: *mut i32) -> Status {
+    unsafe { put(to, card().devices) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGetDevice(to: *mut i32) -> Status {
+    unsafe { put(to, current()) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaSetDevice(device: i32) -> Status {
+    if device < 0 || device >= card().devices {
+        return failed(INVALID_DEVICE);
+    }
+    CURRENT.set(device);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaDeviceSynchronize() -> Status {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaDeviceCanAccessPeer(to: *mut i32, _device: i32, _peer: i32) -> Status {
+    unsafe { put(to, 0) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaDeviceEnablePeerAccess(_peer: i32, _flags: u32) -> Status {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaDeviceGetStreamPriorityRange(lowest: *mut i32, highest: *mut i32) -> Status {
+    unsafe {
+        put(lowest, 0);
+        put(highest, -5);
+    }
+    SUCCESS
+}
+
+/// The bus number that a device of this index pretends to have.
+pub(crate) fn bus_of(device: i32) -> i32 {
+    device + 1
+}
+
+/// The same as text.
+pub(crate) fn bus_id(device: i32) -> String {
+    format!("0000:{:02X}:00.0", bus_of(device))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaDeviceGetPCIBusId(to: *mut c_char, size: i32, device: i32) -> Status {
+    let text = bus_id(device);
+    if size <= text.len() as i32 {
+        return failed(INVALID_VALUE);
+    }
+    unsafe {
+        std::ptr::copy(text.as_ptr().cast(), to, text.len());
+        to.add(text.len()).write(0);
+    }
+    SUCCESS
+}
+
+/// A driver just new enough for the runtime that this PyTorch was built with.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaDriverGetVersion(to: *mut i32) -> Status {
+    unsafe { put(to, runtime_version()) };
+    SUCCESS
+}
+
+/// The real runtime knows its own version without a driver. It is found in the global scope, as we have no function of
+/// this name; `RTLD_NEXT` does not find what is loaded after us.
+pub(crate) fn runtime_version() -> i32 {
+    type Ask = unsafe extern "C" fn(*mut i32) -> Status;
+    let mut version = 0;
+    let ask = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"cudaRuntimeGetVersion".as_ptr()) };
+    if !ask.is_null() {
+        unsafe { std::mem::transmute::<*mut libc::c_void, Ask>(ask)(&raw mut version) };
+    }
+    if version == 0 { 13000 } else { version }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGetLastError() -> Status {
+    LAST_ERROR.replace(SUCCESS)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaPeekAtLastError() -> Status {
+    LAST_ERROR.get()
+}
+
+/// Name and description of the errors that we give.
+pub(crate) fn error_texts(status: Status) -> (&'static CStr, &'static CStr) {
+    match status {
+        0 => (c"cudaSuccess", c"no error"),
+        1 => (c"cudaErrorInvalidValue", c"invalid argument"),
+        2 => (c"cudaErrorMemoryAllocation", c"out of memory"),
+        101 => (c"cudaErrorInvalidDevice", c"invalid device ordinal"),
+        400 => (c"cudaErrorInvalidResourceHandle", c"invalid resource handle"),
+        500 => (c"cudaErrorSymbolNotFound", c"named symbol not found"),
+        600 => (c"cudaErrorNotReady", c"device not ready"),
+        800 => (c"cudaErrorNotPermitted", c"operation not permitted"),
+        801 => (c"cudaErrorNotSupported", c"operation not supported (on oomph's pretend GPU)"),
+        900 => (c"cudaErrorStreamCaptureUnsupported", c"operation not permitted when stream is capturing"),
+        901 => {
+            (c"cudaErrorStreamCaptureInvalidated", c"operation failed due to a previous error during capture")
+        }
+        _ => (c"cudaErrorUnknown", c"unknown error (on oomph's pretend GPU)"),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGetErrorName(status: Status) -> *const c_char {
+    error_texts(status).0.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGetErrorString(status: Status) -> *const c_char {
+    error_texts(status).1.as_ptr()
+}
+
+/// `cudaDeviceGetAttribute` and `cuDeviceGetAttribute` share their numbers.
+pub(crate) fn attribute(which: i32) -> i32 {
+    let card = card();
+    match which {
+        1..=3 => 1024,      // threads per block, block dimensions
+        4 => 64,            // z of a block
+        5 | 11 => i32::MAX, // x of a grid, pitch
+        6 | 7 => 65535,     // y and z of a grid
+        8 => 48 << 10,      // shared memory per block
+        9 => 64 << 10,      // constant memory
+        10 => 32,           // warp
+        12 | 82 => 65536,   // registers per block and per multiprocessor
+        13 => card.clock_khz,
+        14 => 512, // texture alignment
+        16 => card.multiprocessors,
+        33 => bus_of(current()),
+        36 => card.memory_clock_khz,
+        37 => card.bus_bits,
+        38 => card.l2,
+        39 => card.threads_per_multiprocessor,
+        40 => 3,  // copy engines
+        51 => 32, // texture pitch alignment
+        75 => card.major,
+        76 => card.minor,
+        81 => card.shared_per_multiprocessor,
+        97 => card.shared_per_block_optin,
+        106 => card.blocks_per_multiprocessor,
+        111 => reserved_shared(),
+        120 => i32::from(card.major >= 9), // clusters
+        // Overlap, mapped host memory, concurrent kernels, unified addresses, stream priorities, caches, managed memory,
+        // preemption, cooperative launch, host registration, virtual memory, memory pools, IPC events.
+        15 | 19 | 31 | 41 | 78..=80 | 83 | 89 | 90 | 95 | 99 | 102 | 103 | 115 | 125 => 1,
+        _ => 0,
+    }
+}
+
+/// Shared memory that the driver keeps for itself in each block.
+pub(crate) fn reserved_shared() -> i32 {
+    if card().major >= 8 { 1024 } else { 0 }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaDeviceGetAttribute(to: *mut i32, which: i32, device: i32) -> Status {
+    if device < 0 || device >= card().devices {
+        return failed(INVALID_DEVICE);
+    }
+    unsafe { put(to, attribute(which)) };
+    SUCCESS
+}
+
+/// Fields of a C structure, one after the other.
+struct Layout(Vec<u8>);
+
+impl Layout {
+    fn ints(&mut self, values: &[i32]) {
+        values.iter().for_each(|value| self.0.extend(value.to_le_bytes()));
+    }
+
+    fn zeros(&mut self, count: usize) {
+        self.ints(&vec![0; count]);
+    }
+
+    fn size(&mut self, value: u64) {
+        self.0.resize(self.0.len().next_multiple_of(8), 0);
+        self.0.extend(value.to_le_bytes());
+    }
+}
+
+/// `cudaDeviceProp`, up to the reserved fields at its end. CUDA 13 dropped eight fields of CUDA 12.
+fn properties(device: i32, is_cuda12: bool) -> Vec<u8> {
+    let card = card();
+    let mut to = Layout(Vec::with_capacity(1024));
+    let old = |to: &mut Layout, value: i32| {
+        if is_cuda12 {
+            to.ints(&[value]);
+        }
+    };
+    to.0.extend(card.name.bytes().take(255));
+    to.0.resize(256, 0);
+    to.0.extend(uuid(device));
+    to.zeros(3); // luid and its mask
+    to.size(card.memory);
+    to.size(attribute(8) as u64);
+    to.ints(&[attribute(12), 32]); // registers, warp
+    to.size(attribute(11) as u64);
+    to.ints(&[1024, 1024, 1024, 64, i32::MAX, 65535, 65535]); // threads, block, grid
+    old(&mut to, card.clock_khz);
+    to.size(attribute(9) as u64);
+    to.ints(&[card.major, card.minor]);
+    to.size(attribute(14) as u64);
+    to.size(attribute(51) as u64);
+    old(&mut to, 1); // overlap
+    to.ints(&[card.multiprocessors]);
+    old(&mut to, 0); // timeout of kernels
+    to.ints(&[0, 1]); // integrated, maps host memory
+    old(&mut to, 0); // compute mode
+    to.zeros(2); // textures from here on
+    old(&mut to, 0);
+    to.zeros(37);
+    to.size(512); // surfaces
+    to.ints(&[1, 0, bus_of(device), 0, 0, 0, 3, 1]); // concurrent, ECC, bus, device, domain, TCC, copy engines, unified
+    old(&mut to, card.memory_clock_khz);
+    to.ints(&[card.bus_bits, card.l2, 0, card.threads_per_multiprocessor, 1, 1, 1]);
+    to.size(card.shared_per_multiprocessor as u64);
+    to.ints(&[65536, 1, 0, 0, 0]); // registers, managed, boards, native atomics
+    old(&mut to, 2); // single to double
+    to.ints(&[0, 1, 1, 0, 1]); // pageable access, managed access, preemption, host pointers, cooperative launch
+    old(&mut to, 1); // on several devices
+    to.size(card.shared_per_block_optin as u64);
+    to.ints(&[0, 0, card.blocks_per_multiprocessor, 0]);
+    to.size(reserved_shared() as u64);
+    to.ints(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, attribute(120), 0]); // host registration … pools … IPC events, clusters
+    to.0
+}
+
+/// A name for each device that no real one has.
+pub(crate) fn uuid(device: i32) -> [u8; 16] {
+    let mut uuid = *b"oomph-pretend-00";
+    uuid[15] += device as u8;
+    uuid
+}
+
+unsafe fn give_properties(to: *mut u8, device: i32, is_cuda12: bool) -> Status {
+    if device < 0 || device >= card().devices {
+        return failed(INVALID_DEVICE);
+    }
+    let bytes = properties(device, is_cuda12);
+    unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) };
+    SUCCESS
+}
+
+/// CUDA 13.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGetDeviceProperties(to: *mut u8, device: i32) -> Status {
+    unsafe { give_properties(to, device, false) }
+}
+
+/// CUDA 12.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGetDeviceProperties_v2(to: *mut u8, device: i32) -> Status {
+    unsafe { give_properties(to, device, true) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaProfilerStart() -> Status {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaProfilerStop() -> Status {
+    SUCCESS
+}

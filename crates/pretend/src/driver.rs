@@ -1,0 +1,288 @@
+//! The driver's public functions, for those who look them up by name: NVRTC's loader, cuDNN's compiled engines, Triton.
+//!
+//! Modules, kernels and links are handles behind which there is nothing. `cuGetExportTable` is refused: behind it lie
+//! undocumented tables, among them the check by which NVIDIA's own runtime makes sure that the driver is genuine.
+
+use crate::card::card;
+use crate::kernels::{REGISTERS, binary_version, occupancy};
+use crate::macros::HANDLE;
+use crate::{INVALID_DEVICE, NOT_FOUND, SUCCESS, Status, device, put};
+use std::ffi::{CStr, c_char, c_void};
+
+does_nothing! {
+    cuInit cuCtxSetCurrent cuCtxPushCurrent_v2 cuCtxSynchronize cuDevicePrimaryCtxRelease_v2
+    cuFuncSetAttribute cuFuncSetCacheConfig cuKernelSetAttribute
+    cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel
+    cuLibraryUnload cuModuleUnload cuLinkAddData_v2 cuLinkDestroy
+    cuTensorMapEncodeTiled cuTensorMapEncodeIm2col
+    cuStreamSynchronize
+    cuLogsUnregisterCallback
+}
+
+gives_handle! {
+    cuCtxGetCurrent cuCtxPopCurrent_v2 cuDevicePrimaryCtxRetain
+    cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuModuleGetFunction
+    cuLibraryLoadData cuLibraryLoadFromFile cuLibraryGetKernel cuLibraryGetModule cuKernelGetFunction
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDriverGetVersion(to: *mut i32) -> Status {
+    unsafe { put(to, device::runtime_version()) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDeviceGetCount(to: *mut i32) -> Status {
+    unsafe { put(to, card().devices) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDeviceGet(to: *mut i32, index: i32) -> Status {
+    if index < 0 || index >= card().devices {
+        return INVALID_DEVICE;
+    }
+    unsafe { put(to, index) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDeviceGetAttribute(to: *mut i32, which: i32, _device: i32) -> Status {
+    unsafe { put(to, device::attribute(which)) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDeviceGetName(to: *mut c_char, size: i32, _device: i32) -> Status {
+    let name = card().name.bytes().take((size - 1).max(0) as usize);
+    for (at, byte) in name.chain([0]).enumerate() {
+        unsafe { put(to.add(at), byte as c_char) };
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDeviceTotalMem_v2(to: *mut usize, _device: i32) -> Status {
+    unsafe { put(to, card().memory as usize) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Status {
+    unsafe { crate::memory::cudaMemGetInfo(free, total) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuCtxGetDevice(to: *mut i32) -> Status {
+    unsafe { put(to, device::current()) };
+    SUCCESS
+}
+
+/// The limits of a context: stack and heap of kernels.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuCtxGetLimit(to: *mut usize, _which: i32) -> Status {
+    unsafe { put(to, 1024) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamGetCtx(_stream: u64, to: *mut u64) -> Status {
+    unsafe { put(to, HANDLE) };
+    SUCCESS
+}
+
+/// PyTorch asks whether a context exists before it makes one.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDevicePrimaryCtxGetState(_device: i32, flags: *mut u32, active: *mut i32) -> Status {
+    unsafe {
+        put(flags, 0);
+        put(active, 1);
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetErrorString(status: Status, to: *mut *const c_char) -> Status {
+    unsafe { put(to, device::error_texts(status).1.as_ptr()) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetErrorName(status: Status, to: *mut *const c_char) -> Status {
+    unsafe { put(to, device::error_texts(status).0.as_ptr()) };
+    SUCCESS
+}
+
+fn function_attribute(which: i32) -> i32 {
+    match which {
+        0 => 1024, // threads per block
+        4 => REGISTERS,
+        5 | 6 => binary_version(),
+        8 => card().shared_per_block_optin,
+        _ => 0,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuFuncGetAttribute(to: *mut i32, which: i32, _function: u64) -> Status {
+    unsafe { put(to, function_attribute(which)) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuKernelGetAttribute(to: *mut i32, which: i32, _kernel: u64, _device: i32) -> Status {
+    unsafe { put(to, function_attribute(which)) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    to: *mut i32,
+    _function: u64,
+    threads: i32,
+    shared: usize,
+) -> Status {
+    unsafe { put(to, occupancy(threads, shared)) };
+    SUCCESS
+}
+
+/// Blocks of a cluster, where somebody asks.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuOccupancyMaxPotentialClusterSize(
+    to: *mut i32,
+    _function: u64,
+    _configuration: u64,
+) -> Status {
+    unsafe { put(to, 8) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuOccupancyMaxActiveClusters(
+    to: *mut i32,
+    _function: u64,
+    _configuration: u64,
+) -> Status {
+    unsafe { put(to, card().multiprocessors / 2) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuLinkCreate_v2(_count: u32, _options: u64, _values: u64, to: *mut u64) -> Status {
+    unsafe { put(to, HANDLE) };
+    SUCCESS
+}
+
+/// The image that a link would give.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuLinkComplete(_link: u64, image: *mut *const u8, size: *mut usize) -> Status {
+    static IMAGE: [u8; 16] = [0; 16];
+    unsafe {
+        put(image, IMAGE.as_ptr());
+        put(size, IMAGE.len());
+    }
+    SUCCESS
+}
+
+/// The driver's log, which PyTorch listens to for the reason of an error; nothing is ever written to it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuLogsRegisterCallback(_call: u64, _data: u64, to: *mut u64) -> Status {
+    unsafe { put(to, HANDLE) };
+    SUCCESS
+}
+
+/// Only the kind of memory is asked for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuPointerGetAttribute(to: *mut u64, which: i32, at: u64) -> Status {
+    const MEMORY_TYPE: i32 = 2;
+    const DEVICE_ORDINAL: i32 = 9;
+    let (kind, device) = crate::memory::kind_of(at);
+    unsafe {
+        match which {
+            MEMORY_TYPE => put(to.cast::<u32>(), kind as u32),
+            DEVICE_ORDINAL => put(to.cast::<i32>(), device),
+            _ => put(to, at),
+        }
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetExportTable(to: *mut u64, _id: u64) -> Status {
+    unsafe { put(to, 0) };
+    NOT_FOUND
+}
+
+/// NVIDIA's own static runtimes would go on from here to the tables above; nobody else needs it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetProcAddress_v2(
+    _name: u64,
+    to: *mut u64,
+    _version: i32,
+    _flags: u64,
+    status: *mut i32,
+) -> Status {
+    const SYMBOL_NOT_FOUND: i32 = 1;
+    unsafe {
+        put(to, 0);
+        put(status, SYMBOL_NOT_FOUND);
+    }
+    NOT_FOUND
+}
+
+/// One of our own driver functions by name.
+fn lookup(name: &CStr) -> *mut c_void {
+    let mut own: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let found = unsafe { libc::dladdr(cuInit as *const c_void, &raw mut own) };
+    if found == 0 {
+        return std::ptr::null_mut();
+    }
+    let library = unsafe { libc::dlopen(own.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if library.is_null() {
+        return std::ptr::null_mut();
+    }
+    // Versions of a function: the newest spelling that we have.
+    let text = name.to_string_lossy();
+    [text.to_string(), format!("{text}_v2")]
+        .iter()
+        .filter_map(|spelling| std::ffi::CString::new(spelling.as_str()).ok())
+        .map(|spelling| unsafe { libc::dlsym(library, spelling.as_ptr()) })
+        .find(|function| {
+            let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+            // A library's handle also finds what its dependencies define.
+            !function.is_null()
+                && unsafe { libc::dladdr(*function, &raw mut info) } != 0
+                && info.dli_fbase == own.dli_fbase
+        })
+        .unwrap_or(std::ptr::null_mut())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGetDriverEntryPointByVersion(
+    name: *const c_char,
+    to: *mut *mut c_void,
+    _version: u32,
+    _flags: u64,
+    status: *mut i32,
+) -> Status {
+    const FOUND: i32 = 0;
+    const SYMBOL_NOT_FOUND: i32 = 1;
+    let name = unsafe { CStr::from_ptr(name) };
+    let function = lookup(name);
+    let function = if function.is_null() { crate::uncovered::entry_point(name) } else { function };
+    unsafe {
+        put(to, function);
+        put(status, if function.is_null() { SYMBOL_NOT_FOUND } else { FOUND });
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGetDriverEntryPoint(
+    name: *const c_char,
+    to: *mut *mut c_void,
+    flags: u64,
+    status: *mut i32,
+) -> Status {
+    unsafe { cudaGetDriverEntryPointByVersion(name, to, 0, flags, status) }
+}

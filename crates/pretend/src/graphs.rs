@@ -1,0 +1,219 @@
+//! Graph capture: which streams are capturing, as the caching allocator asks. Graphs hold nothing, replays do nothing.
+
+use crate::{INVALID_HANDLE, INVALID_VALUE, SUCCESS, Status, device, put};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Streams that take part in a capture: stream → capture.
+static CAPTURING: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
+static CAPTURES: AtomicU64 = AtomicU64::new(0);
+static HANDLES: AtomicU64 = AtomicU64::new(0x2000_0000);
+
+const NONE: i32 = 0;
+const ACTIVE: i32 = 1;
+
+fn capturing() -> MutexGuard<'static, BTreeMap<u64, u64>> {
+    CAPTURING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The capture that a stream takes part in.
+pub(crate) fn capture_of(stream: u64) -> Option<u64> {
+    capturing().get(&stream).copied()
+}
+
+/// A stream that waits for an event of a capture takes part in it.
+pub(crate) fn join(capture: u64, stream: u64) {
+    let mut capturing = capturing();
+    if capturing.values().any(|&active| active == capture) {
+        capturing.insert(stream, capture);
+    }
+}
+
+pub(crate) fn is_active(capture: u64) -> bool {
+    capturing().values().any(|&active| active == capture)
+}
+
+fn handle() -> u64 {
+    HANDLES.fetch_add(0x100, Relaxed)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaStreamBeginCapture(stream: u64, _mode: i32) -> Status {
+    // The default stream cannot be captured.
+    if stream == 0 {
+        return device::failed(crate::CAPTURE_UNSUPPORTED);
+    }
+    let capture = CAPTURES.fetch_add(1, Relaxed) + 1;
+    match capturing().insert(stream, capture) {
+        None => SUCCESS,
+        Some(_) => device::failed(INVALID_VALUE),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamBeginCaptureToGraph(
+    stream: u64,
+    _graph: u64,
+    _dependencies: u64,
+    _edges: u64,
+    _count: usize,
+    mode: i32,
+) -> Status {
+    cudaStreamBeginCapture(stream, mode)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamEndCapture(stream: u64, to: *mut u64) -> Status {
+    let mut capturing = capturing();
+    let Some(capture) = capturing.get(&stream).copied() else {
+        return device::failed(INVALID_VALUE);
+    };
+    capturing.retain(|_, active| *active != capture);
+    unsafe { put(to, handle()) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamIsCapturing(stream: u64, to: *mut i32) -> Status {
+    unsafe { put(to, if capture_of(stream).is_some() { ACTIVE } else { NONE }) };
+    SUCCESS
+}
+
+unsafe fn capture_info(stream: u64, status: *mut i32, id: *mut u64, graph: *mut u64) {
+    let capture = capture_of(stream);
+    unsafe {
+        put(status, if capture.is_some() { ACTIVE } else { NONE });
+        if let Some(capture) = capture {
+            put(id, capture);
+            put(graph, capture);
+        }
+    }
+}
+
+/// CUDA 13.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamGetCaptureInfo(
+    stream: u64,
+    status: *mut i32,
+    id: *mut u64,
+    graph: *mut u64,
+    dependencies: *mut u64,
+    edges: *mut u64,
+    count: *mut usize,
+) -> Status {
+    unsafe {
+        capture_info(stream, status, id, graph);
+        put(dependencies, 0);
+        put(edges, 0);
+        put(count, 0);
+    }
+    SUCCESS
+}
+
+/// CUDA 12.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamGetCaptureInfo_v2(
+    stream: u64,
+    status: *mut i32,
+    id: *mut u64,
+    graph: *mut u64,
+    dependencies: *mut u64,
+    count: *mut usize,
+) -> Status {
+    unsafe {
+        capture_info(stream, status, id, graph);
+        put(dependencies, 0);
+        put(count, 0);
+    }
+    SUCCESS
+}
+
+/// CUDA 12.3 and later.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamGetCaptureInfo_v3(
+    stream: u64,
+    status: *mut i32,
+    id: *mut u64,
+    graph: *mut u64,
+    dependencies: *mut u64,
+    edges: *mut u64,
+    count: *mut usize,
+) -> Status {
+    unsafe { cudaStreamGetCaptureInfo(stream, status, id, graph, dependencies, edges, count) }
+}
+
+/// Modes restrict what other threads may do meanwhile; nothing here is restricted.
+#[unsafe(no_mangle)]
+extern "C" fn cudaThreadExchangeStreamCaptureMode(_mode: *mut i32) -> Status {
+    SUCCESS
+}
+
+/// A graph of one node: PyTorch warns about empty graphs.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGraphGetNodes(_graph: u64, nodes: *mut u64, count: *mut usize) -> Status {
+    unsafe {
+        if !nodes.is_null() && !count.is_null() && *count > 0 {
+            put(nodes, handle());
+        }
+        put(count, 1);
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGraphInstantiate(to: *mut u64, graph: u64, _flags: u64) -> Status {
+    if graph == 0 {
+        return device::failed(INVALID_HANDLE);
+    }
+    unsafe { put(to, handle()) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGraphInstantiateWithFlags(to: *mut u64, graph: u64, flags: u64) -> Status {
+    unsafe { cudaGraphInstantiate(to, graph, flags) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGraphLaunch(_exec: u64, _stream: u64) -> Status {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGraphDestroy(_graph: u64) -> Status {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGraphExecDestroy(_exec: u64) -> Status {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGraphDebugDotPrint(_graph: u64, _path: u64, _flags: u32) -> Status {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGraphRetainUserObject(_graph: u64, _object: u64, _count: u32, _flags: u32) -> Status {
+    SUCCESS
+}
+
+/// User objects free host memory with a graph; without replays nothing waits for that.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaUserObjectCreate(
+    to: *mut u64,
+    _object: u64,
+    _destroy: u64,
+    _count: u32,
+    _flags: u32,
+) -> Status {
+    unsafe { put(to, handle()) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaUserObjectRelease(_object: u64, _count: u32) -> Status {
+    SUCCESS
+}

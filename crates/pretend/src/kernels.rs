@@ -1,0 +1,209 @@
+//! Kernels: they are registered, configured and launched, and do nothing.
+
+use crate::card::card;
+use crate::memory::kernel_launched;
+use crate::{SUCCESS, Status, device, put};
+use std::cell::RefCell;
+
+/// `dim3`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Dim3 {
+    x: u32,
+    y: u32,
+    z: u32,
+}
+
+/// What stands between `<<<` and `>>>`.
+#[derive(Clone, Copy)]
+struct Configuration {
+    grid: Dim3,
+    block: Dim3,
+    shared: usize,
+    stream: u64,
+}
+
+thread_local! {
+    static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterFatBinary(_binary: u64) -> *mut u64 {
+    static HANDLE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    HANDLE.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterFatBinaryEnd(_handle: u64) {}
+
+#[unsafe(no_mangle)]
+extern "C" fn __cudaUnregisterFatBinary(_handle: u64) {}
+
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterVar() {}
+
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterFunction() {}
+
+#[unsafe(no_mangle)]
+extern "C" fn __cudaInitModule(_handle: u64) -> i8 {
+    1
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn __cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared: usize, stream: u64) -> u32 {
+    CONFIGURATIONS.with_borrow_mut(|all| all.push(Configuration { grid, block, shared, stream }));
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __cudaPopCallConfiguration(
+    grid: *mut Dim3,
+    block: *mut Dim3,
+    shared: *mut usize,
+    stream: *mut u64,
+) -> Status {
+    if let Some(last) = CONFIGURATIONS.with_borrow_mut(Vec::pop) {
+        unsafe {
+            put(grid, last.grid);
+            put(block, last.block);
+            put(shared, last.shared);
+            put(stream, last.stream);
+        }
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __cudaGetKernel(to: *mut u64, function: u64) -> Status {
+    unsafe { put(to, function) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn __cudaLaunchKernel(
+    _kernel: u64,
+    _grid: Dim3,
+    _block: Dim3,
+    _args: u64,
+    _shared: usize,
+    _stream: u64,
+) -> Status {
+    kernel_launched();
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaLaunchKernel(
+    _function: u64,
+    _grid: Dim3,
+    _block: Dim3,
+    _args: u64,
+    _shared: usize,
+    _stream: u64,
+) -> Status {
+    kernel_launched();
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaLaunchKernelExC(_configuration: u64, _function: u64, _args: u64) -> Status {
+    kernel_launched();
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaLaunchCooperativeKernel(
+    _function: u64,
+    _grid: Dim3,
+    _block: Dim3,
+    _args: u64,
+    _shared: usize,
+    _stream: u64,
+) -> Status {
+    kernel_launched();
+    SUCCESS
+}
+
+/// `cudaFuncAttributes`, up to its reserved fields.
+#[repr(C)]
+struct FunctionAttributes {
+    shared: usize,
+    constant: usize,
+    local: usize,
+    most_threads: i32,
+    registers: i32,
+    ptx_version: i32,
+    binary_version: i32,
+    cache_mode: i32,
+    most_dynamic_shared: i32,
+    carveout: i32,
+}
+
+/// Registers of a kernel, where somebody asks: a middling number.
+pub(crate) const REGISTERS: i32 = 32;
+
+/// The architecture of the code that runs on this card: PyTorch's wheels have code for 8.6 and none for 8.9.
+pub(crate) fn binary_version() -> i32 {
+    match (card().major, card().minor) {
+        (8, 9) => 86,
+        (major, minor) => major * 10 + minor,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaFuncGetAttributes(to: *mut FunctionAttributes, _function: u64) -> Status {
+    let attributes = FunctionAttributes {
+        shared: 0,
+        constant: 0,
+        local: 0,
+        most_threads: 1024,
+        registers: REGISTERS,
+        ptx_version: binary_version(),
+        binary_version: binary_version(),
+        cache_mode: 0,
+        most_dynamic_shared: card().shared_per_block_optin,
+        carveout: -1,
+    };
+    unsafe { put(to, attributes) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaFuncSetAttribute(_function: u64, _which: i32, _value: i32) -> Status {
+    SUCCESS
+}
+
+/// How many blocks of a kernel fit on a multiprocessor, by threads and shared memory.
+pub(crate) fn occupancy(threads: i32, shared: usize) -> i32 {
+    let card = card();
+    let by_threads = card.threads_per_multiprocessor / threads.max(1);
+    let by_shared = match shared {
+        0 => i32::MAX,
+        bytes => card.shared_per_multiprocessor / (bytes as i32).saturating_add(device::reserved_shared()),
+    };
+    by_threads.min(by_shared).min(card.blocks_per_multiprocessor).max(1)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    to: *mut i32,
+    _function: u64,
+    threads: i32,
+    shared: usize,
+    _flags: u32,
+) -> Status {
+    unsafe { put(to, occupancy(threads, shared)) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+    to: *mut i32,
+    _function: u64,
+    threads: i32,
+    shared: usize,
+) -> Status {
+    unsafe { put(to, occupancy(threads, shared)) };
+    SUCCESS
+}

@@ -1,0 +1,486 @@
+//! Device memory, pinned memory and copies between them.
+//!
+//! Device addresses are addresses of the process ([`crate::space`]), so that small values can live there.
+
+use crate::addresses::{ALIGNMENT, Addresses};
+use crate::card::card;
+use crate::space::{Mapped, virtual_range};
+use crate::values::{self, Value};
+use crate::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, Status, device, put};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Copies to the device keep their bytes up to this size: indices, masks, scalars, not weights.
+pub(crate) const LARGEST_COPY: u64 = 64 << 10;
+
+pub(crate) struct Memory {
+    devices: Vec<DeviceMemory>,
+    /// Pinned host memory and registered host memory: start → end, and whether we mapped it.
+    pinned: BTreeMap<u64, (u64, bool)>,
+    /// Where the next range of virtual memory begins.
+    virtual_next: u64,
+    /// Physical memory of `cuMemCreate`: device and size by handle.
+    pub(crate) physical: BTreeMap<u64, (i32, u64)>,
+    pub(crate) next_handle: u64,
+}
+
+#[derive(Default)]
+struct DeviceMemory {
+    /// There is a context from the first use of the device on.
+    addresses: Option<Addresses<Mapped>>,
+    /// Bytes of segments and of physical memory, in units of the driver.
+    used: u64,
+    /// Bytes that the context and libraries hold.
+    outside: u64,
+    libraries: Vec<Library>,
+}
+
+pub(crate) fn memory() -> MutexGuard<'static, Memory> {
+    static MEMORY: OnceLock<Mutex<Memory>> = OnceLock::new();
+    MEMORY
+        .get_or_init(|| {
+            Mutex::new(Memory {
+                devices: (0..card().devices).map(|_| DeviceMemory::default()).collect(),
+                pinned: BTreeMap::new(),
+                virtual_next: virtual_range().0,
+                physical: BTreeMap::new(),
+                next_handle: 1,
+            })
+        })
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Memory {
+    /// Takes device memory out of what is free.
+    pub(crate) fn take(&mut self, device: i32, size: u64) -> bool {
+        let (free, _) = self.free_and_total(device);
+        let enough = size.next_multiple_of(ALIGNMENT) <= free;
+        if enough && let Some(memory) = self.devices.get_mut(device as usize) {
+            memory.used += size.next_multiple_of(ALIGNMENT);
+        }
+        enough
+    }
+
+    pub(crate) fn give_back(&mut self, device: i32, size: u64) {
+        if let Some(memory) = self.devices.get_mut(device as usize) {
+            memory.used = memory.used.saturating_sub(size.next_multiple_of(ALIGNMENT));
+        }
+    }
+
+    pub(crate) fn free_and_total(&self, device: i32) -> (u64, u64) {
+        let card = card();
+        let mine = self.devices.get(device as usize).map_or(0, |memory| memory.used + memory.outside);
+        (card.memory.saturating_sub(card.others + mine), card.memory)
+    }
+
+    /// The addresses of a device; with its first use comes its context.
+    fn addresses(&mut self, device: i32) -> Option<&mut Addresses<Mapped>> {
+        let memory = self.devices.get_mut(device as usize)?;
+        Some(memory.addresses.get_or_insert_with(|| {
+            memory.outside += card().context;
+            Addresses::new(Mapped)
+        }))
+    }
+
+    /// The device whose memory an address is.
+    fn device_of(&self, at: u64) -> Option<i32> {
+        let (low, high) = virtual_range();
+        if (low..high).contains(&at) {
+            return Some(device::current());
+        }
+        let holds = |memory: &DeviceMemory| memory.addresses.as_ref().is_some_and(|addresses| addresses.contains(at));
+        self.devices.iter().position(holds).map(|device| device as i32)
+    }
+
+    /// Address space without memory.
+    pub(crate) fn reserve_virtual(&mut self, size: u64) -> Option<u64> {
+        let at = self.virtual_next;
+        let next = at.checked_add(size.checked_next_multiple_of(1 << 30)?)?;
+        (next <= virtual_range().1).then(|| {
+            self.virtual_next = next;
+            at
+        })
+    }
+}
+
+/// A library that takes device memory for itself with its first handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Library {
+    Cublas,
+    Cudnn,
+}
+
+/// A library gets its first handle on the current device.
+pub(crate) fn library_starts(library: Library) {
+    let device = device::current();
+    let mut memory = memory();
+    if memory.addresses(device).is_none() {
+        return;
+    }
+    let memory = &mut memory.devices[device as usize];
+    if memory.libraries.contains(&library) {
+        return;
+    }
+    memory.libraries.push(library);
+    memory.outside += match library {
+        Library::Cublas => card().cublas,
+        Library::Cudnn => card().cudnn,
+    };
+    // cuBLAS takes its memory in one piece, as a segment would; cuDNN's was never seen among segments.
+    if library == Library::Cublas
+        && let Some(addresses) = &mut memory.addresses
+    {
+        addresses.place(CUBLAS_PIECE);
+    }
+}
+
+/// What lies among segments of the memory that cuBLAS takes for itself.
+const CUBLAS_PIECE: u64 = 64 << 20;
+
+/// A kernel is launched on the current device.
+pub(crate) fn kernel_launched() {
+    static LAUNCHED: AtomicU32 = AtomicU32::new(0);
+    let device = device::current();
+    let bit = 1u32.checked_shl(device as u32).unwrap_or(0);
+    if LAUNCHED.load(Relaxed) & bit == 0 {
+        LAUNCHED.fetch_or(bit, Relaxed);
+        if let Some(addresses) = memory().addresses(device) {
+            addresses.first_kernel();
+        }
+    }
+}
+
+pub(crate) fn is_device(at: u64) -> bool {
+    memory().device_of(at).is_some()
+}
+
+/// Zeros, without keeping host memory for whole pages.
+pub(crate) unsafe fn clear(at: *mut u8, size: u64) {
+    const PAGE: u64 = 4096;
+    let (low, high) = (at as u64, at as u64 + size);
+    let (first, last) = (low.next_multiple_of(PAGE), high / PAGE * PAGE);
+    unsafe {
+        if last <= first + LARGEST_COPY
+            || libc::madvise(first as *mut c_void, (last - first) as usize, libc::MADV_DONTNEED) != 0
+        {
+            std::ptr::write_bytes(at, 0, size as usize);
+        } else {
+            std::ptr::write_bytes(at, 0, (first - low) as usize);
+            std::ptr::write_bytes(last as *mut u8, 0, (high - last) as usize);
+        }
+    }
+}
+
+/// A copy between any two places.
+unsafe fn copy(to: u64, from: u64, size: u64) {
+    if size == 0 {
+        return;
+    }
+    unsafe {
+        match (is_device(to), is_device(from)) {
+            (false, false) => std::ptr::copy(from as *const u8, to as *mut u8, size as usize),
+            (false, true) => values::read(to as *mut u8, from, size),
+            (true, _) if size > LARGEST_COPY => values::forget(to, size),
+            (true, false) => {
+                std::ptr::copy(from as *const u8, to as *mut u8, size as usize);
+                values::keep(to, size, Value::Known);
+            }
+            (true, true) => {
+                std::ptr::copy(from as *const u8, to as *mut u8, size as usize);
+                values::copied(to, from, size);
+            }
+        }
+    }
+}
+
+unsafe fn set(to: u64, byte: i32, size: u64) {
+    unsafe {
+        if byte == 0 {
+            clear(to as *mut u8, size);
+        } else if size <= LARGEST_COPY {
+            std::ptr::write_bytes(to as *mut u8, byte as u8, size as usize);
+        } else {
+            return values::forget(to, size);
+        }
+    }
+    values::keep(to, size, Value::Known);
+}
+
+pub(crate) fn allocate(size: u64) -> Result<u64, Status> {
+    let device = device::current();
+    let mut memory = memory();
+    // The context comes first: it takes memory as well.
+    memory.addresses(device);
+    if !memory.take(device, size) {
+        return Err(device::failed(OUT_OF_MEMORY));
+    }
+    let place = memory.addresses(device).and_then(|addresses| addresses.place(size));
+    place.ok_or_else(|| device::failed(OUT_OF_MEMORY))
+}
+
+pub(crate) fn release(at: u64) -> Status {
+    if at == 0 {
+        return SUCCESS;
+    }
+    let mut memory = memory();
+    let device = memory.device_of(at).unwrap_or(-1);
+    // Nothing may look into it once its address space is given back.
+    let Some(end) = memory.addresses(device).and_then(|addresses| addresses.release(at)) else {
+        return device::failed(INVALID_VALUE);
+    };
+    memory.give_back(device, end - at);
+    let is_mapped = memory.device_of(at).is_some();
+    drop(memory);
+    values::forget(at, end - at);
+    if is_mapped {
+        discard(at, end - at);
+    }
+    SUCCESS
+}
+
+/// Memory that is nobody's any more.
+pub(crate) fn discard(at: u64, size: u64) {
+    values::forget(at, size);
+    unsafe { libc::madvise(at as *mut c_void, size as usize, libc::MADV_DONTNEED) };
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaMalloc(to: *mut u64, size: usize) -> Status {
+    match allocate(size as u64) {
+        Ok(at) => {
+            unsafe { put(to, at) };
+            SUCCESS
+        }
+        Err(status) => status,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaFree(at: u64) -> Status {
+    release(at)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaMallocAsync(to: *mut u64, size: usize, _stream: u64) -> Status {
+    unsafe { cudaMalloc(to, size) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaFreeAsync(at: u64, _stream: u64) -> Status {
+    release(at)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaMallocManaged(to: *mut u64, size: usize, _flags: u32) -> Status {
+    unsafe { cudaMalloc(to, size) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Status {
+    let device = device::current();
+    let mut memory = memory();
+    memory.addresses(device);
+    let (free_bytes, total_bytes) = memory.free_and_total(device);
+    unsafe {
+        put(free, free_bytes as usize);
+        put(total, total_bytes as usize);
+    }
+    SUCCESS
+}
+
+/// Bytes that the context and libraries hold on a device, for oomph's Python half.
+#[unsafe(no_mangle)]
+extern "C" fn oomph_pretend_outside(device: i32) -> u64 {
+    memory().devices.get(device as usize).map_or(0, |memory| memory.outside)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaHostAlloc(to: *mut u64, size: usize, _flags: u32) -> Status {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let at = unsafe {
+        libc::mmap(std::ptr::null_mut(), size.max(1), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+    };
+    if at == libc::MAP_FAILED {
+        return device::failed(OUT_OF_MEMORY);
+    }
+    memory().pinned.insert(at as u64, (at as u64 + size.max(1) as u64, true));
+    unsafe { put(to, at as u64) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaMallocHost(to: *mut u64, size: usize) -> Status {
+    unsafe { cudaHostAlloc(to, size, 0) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaFreeHost(at: u64) -> Status {
+    match memory().pinned.remove(&at) {
+        Some((end, true)) => {
+            unsafe { libc::munmap(at as *mut c_void, (end - at) as usize) };
+            SUCCESS
+        }
+        _ if at == 0 => SUCCESS,
+        _ => device::failed(INVALID_VALUE),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaHostRegister(at: u64, size: usize, _flags: u32) -> Status {
+    memory().pinned.insert(at, (at + size as u64, false));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaHostUnregister(at: u64) -> Status {
+    memory().pinned.remove(&at);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaHostGetDevicePointer(to: *mut u64, at: u64, _flags: u32) -> Status {
+    unsafe { put(to, at) };
+    SUCCESS
+}
+
+/// `struct cudaPointerAttributes`.
+#[repr(C)]
+struct PointerAttributes {
+    kind: i32,
+    device: i32,
+    device_pointer: u64,
+    host_pointer: u64,
+}
+
+/// What kind of memory an address is, as `cudaMemoryType` has it, and of which device.
+pub(crate) fn kind_of(at: u64) -> (i32, i32) {
+    let memory = memory();
+    if let Some(device) = memory.device_of(at) {
+        return (2, device);
+    }
+    let is_pinned = memory.pinned.range(..=at).next_back().is_some_and(|(_, (end, _))| at < *end);
+    if is_pinned { (1, device::current()) } else { (0, -2) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaPointerGetAttributes(to: *mut PointerAttributes, at: u64) -> Status {
+    let (kind, device) = kind_of(at);
+    let device_pointer = if kind == 0 { 0 } else { at };
+    let host_pointer = if kind == 2 { 0 } else { at };
+    unsafe { put(to, PointerAttributes { kind, device, device_pointer, host_pointer }) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaMemcpy(to: u64, from: u64, size: usize, _kind: i32) -> Status {
+    unsafe { copy(to, from, size as u64) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaMemcpyAsync(
+    to: u64,
+    from: u64,
+    size: usize,
+    _kind: i32,
+    _stream: u64,
+) -> Status {
+    unsafe { copy(to, from, size as u64) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaMemcpyPeerAsync(
+    to: u64,
+    _to_device: i32,
+    from: u64,
+    _from_device: i32,
+    size: usize,
+    _stream: u64,
+) -> Status {
+    unsafe { copy(to, from, size as u64) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaMemcpy2DAsync(
+    to: u64,
+    to_pitch: usize,
+    from: u64,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+    _kind: i32,
+    _stream: u64,
+) -> Status {
+    for row in 0..height as u64 {
+        unsafe { copy(to + row * to_pitch as u64, from + row * from_pitch as u64, width as u64) };
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaMemset(to: u64, byte: i32, size: usize) -> Status {
+    unsafe { set(to, byte, size as u64) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaMemsetAsync(to: u64, byte: i32, size: usize, _stream: u64) -> Status {
+    unsafe { cudaMemset(to, byte, size) }
+}
+
+/// The variables that device code declares, by their address on the host.
+fn symbol(symbol: u64) -> Option<u64> {
+    static SYMBOLS: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
+    const SIZE: u64 = 1 << 20;
+    let mut symbols = SYMBOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(&at) = symbols.get(&symbol) {
+        return Some(at);
+    }
+    // They belong to the loaded module, not to what a program allocates.
+    let at = memory().reserve_virtual(SIZE)?;
+    symbols.insert(symbol, at);
+    Some(at)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGetSymbolAddress(to: *mut u64, name: u64) -> Status {
+    match symbol(name) {
+        Some(at) => {
+            unsafe { put(to, at) };
+            SUCCESS
+        }
+        None => device::failed(OUT_OF_MEMORY),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaMemcpyToSymbol(
+    name: u64,
+    from: u64,
+    size: usize,
+    offset: usize,
+    _kind: i32,
+) -> Status {
+    match symbol(name) {
+        Some(at) => {
+            unsafe { copy(at + offset as u64, from, size as u64) };
+            SUCCESS
+        }
+        None => device::failed(OUT_OF_MEMORY),
+    }
+}
+
+/// The stream-ordered allocator's pool: PyTorch asks for it under `backend:cudaMallocAsync`. Its own caching is not
+/// modelled, so the figures of such a run would be wrong.
+#[unsafe(no_mangle)]
+extern "C" fn cudaDeviceGetDefaultMemPool(_pool: *mut u64, device: i32) -> Status {
+    if device < 0 || device >= card().devices {
+        return device::failed(INVALID_DEVICE);
+    }
+    crate::notes::uncovered("cudaDeviceGetDefaultMemPool", device::failed(NOT_SUPPORTED))
+}

@@ -1,0 +1,291 @@
+//! NCCL: ranks on one machine, each usually a process of its own, with pretended devices.
+//!
+//! Training code talks through NCCL about more than gradients: shapes, flags, sizes of pickled objects. Pieces up to
+//! [`crate::memory::LARGEST_COPY`] bytes are therefore exchanged between the processes ([`exchange`]) and reduced
+//! ([`arithmetic`]), so that what a program reads back is what it would read on real cards. Larger pieces are
+//! activations, weights and gradients, which hold no values here: nobody waits for them, and what was received is
+//! unknown.
+//!
+//! `ncclGetVersion` and `ncclGetErrorString` stay the real library's: they need no driver.
+
+mod arithmetic;
+mod collective;
+mod communicator;
+mod contents;
+mod exchange;
+mod group;
+
+use crate::memory::LARGEST_COPY;
+use crate::{Status, graphs, memory, put, values};
+use arithmetic::{Element, Reduction};
+use collective::{Collective, Kind};
+use communicator::{Communicator, find};
+use contents::Contents;
+use exchange::Failure;
+use group::Pending;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char};
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const SUCCESS: Status = 0;
+const UNHANDLED_CUDA_ERROR: Status = 1;
+const SYSTEM_ERROR: Status = 2;
+const INVALID_ARGUMENT: Status = 4;
+const REMOTE_ERROR: Status = 6;
+
+/// What went wrong last, for `ncclGetLastError`.
+static LAST_ERROR: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Tells about a call that failed.
+fn failed(call: &str, communicator: Option<&Communicator>, failure: &Failure) -> Status {
+    let status = if matches!(failure, Failure::Gone(_)) { REMOTE_ERROR } else { SYSTEM_ERROR };
+    let place = communicator.map_or(String::new(), |own| format!(" on rank {} of {}", own.rank, own.size));
+    let text = format!("{call}{place}: {failure}");
+    if !matches!(failure, Failure::Aborted) && crate::notes::note("failed", &text) {
+        crate::notes::say(&text);
+    }
+    if let Some(communicator) = communicator {
+        communicator.failure.store(status, Relaxed);
+    }
+    // The text before is left as it is: somebody may still be reading it.
+    LAST_ERROR.store(CString::new(text).unwrap_or_default().into_raw(), Relaxed);
+    status
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetLastError(_handle: u64) -> *const c_char {
+    const NOTHING: &CStr = c"";
+    let last = LAST_ERROR.load(Relaxed);
+    if last.is_null() { NOTHING.as_ptr() } else { last }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGroupStart() -> Status {
+    group::start();
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGroupEnd() -> Status {
+    group::end()
+}
+
+/// A call as C code makes it, before anything is checked.
+struct Call {
+    name: &'static str,
+    send: u64,
+    receive: u64,
+    count: usize,
+    datatype: i32,
+    communicator: u64,
+    stream: u64,
+}
+
+impl Call {
+    /// Takes part in a collective, of a kind that may depend on who is root or how to reduce.
+    unsafe fn run(self, kind: Option<Kind>) -> Status {
+        let (Some(communicator), Some(element), Some(kind)) =
+            (find(self.communicator), Element::from_number(self.datatype), kind)
+        else {
+            return INVALID_ARGUMENT;
+        };
+        let collective = Collective {
+            kind,
+            element,
+            count: self.count,
+            send: self.send,
+            receive: self.receive,
+            rank: communicator.rank,
+            size: communicator.size,
+        };
+        // What is captured runs when the graph is replayed, and replays do nothing.
+        if collective.is_large() || graphs::capture_of(self.stream).is_some() {
+            unsafe { collective.finish(None) };
+            return SUCCESS;
+        }
+        match communicator.exchange.take_part(&unsafe { collective.part() }) {
+            Ok(turn) => group::later(self.name, Pending::Collective { communicator, turn, collective }),
+            Err(failure) => failed(self.name, Some(&communicator), &failure),
+        }
+    }
+}
+
+fn root(root: i32) -> Option<usize> {
+    usize::try_from(root).ok()
+}
+
+/// Collectives by the arguments that they have in common.
+macro_rules! collectives {
+    ($($name:ident($($more:ident: $type:ty),*) $kind:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(
+            send: u64,
+            receive: u64,
+            count: usize,
+            datatype: i32,
+            $($more: $type,)*
+            communicator: u64,
+            stream: u64,
+        ) -> Status {
+            let call = Call { name: stringify!($name), send, receive, count, datatype, communicator, stream };
+            unsafe { call.run($kind) }
+        }
+    )*};
+}
+
+collectives! {
+    ncclAllReduce(how: i32) reduction(how).map(Kind::AllReduce);
+    ncclReduceScatter(how: i32) reduction(how).map(Kind::ReduceScatter);
+    ncclReduce(how: i32, to: i32)
+        reduction(how).zip(root(to)).map(|(reduction, root)| Kind::Reduce { reduction, root });
+    ncclBroadcast(from: i32) root(from).map(|root| Kind::Broadcast { root });
+    ncclAllGather() Some(Kind::AllGather);
+    ncclAlltoAll() Some(Kind::AllToAll);
+    ncclGather(to: i32) root(to).map(|root| Kind::Gather { root });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclBcast(
+    buffer: u64,
+    count: usize,
+    datatype: i32,
+    root: i32,
+    communicator: u64,
+    stream: u64,
+) -> Status {
+    unsafe { ncclBroadcast(buffer, buffer, count, datatype, root, communicator, stream) }
+}
+
+/// A message between two ranks: who talks to whom, and how long it is.
+fn letter(
+    handle: u64,
+    peer: i32,
+    count: usize,
+    datatype: i32,
+) -> Option<(std::sync::Arc<Communicator>, usize, usize)> {
+    let communicator = find(handle)?;
+    let peer = usize::try_from(peer).ok().filter(|&peer| peer < communicator.size)?;
+    Some((communicator, peer, count * Element::from_number(datatype)?.bytes()))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclSend(
+    from: u64,
+    count: usize,
+    datatype: i32,
+    peer: i32,
+    handle: u64,
+    stream: u64,
+) -> Status {
+    let Some((communicator, peer, bytes)) = letter(handle, peer, count, datatype) else {
+        return INVALID_ARGUMENT;
+    };
+    if bytes as u64 > LARGEST_COPY || graphs::capture_of(stream).is_some() {
+        return SUCCESS;
+    }
+    match communicator.exchange.send(peer, &unsafe { Contents::of(from, bytes) }) {
+        Ok(()) => SUCCESS,
+        Err(failure) => failed("ncclSend", Some(&communicator), &failure),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclRecv(
+    to: u64,
+    count: usize,
+    datatype: i32,
+    peer: i32,
+    handle: u64,
+    stream: u64,
+) -> Status {
+    let Some((communicator, from, bytes)) = letter(handle, peer, count, datatype) else {
+        return INVALID_ARGUMENT;
+    };
+    if bytes as u64 > LARGEST_COPY || graphs::capture_of(stream).is_some() {
+        values::forget(to, bytes as u64);
+        return SUCCESS;
+    }
+    let number = communicator.exchange.expect(from);
+    group::later("ncclRecv", Pending::Receive { communicator, from, number, to, bytes })
+}
+
+/// Numbers of `ncclRedOp_t` from here on are those that a program made.
+const FIRST_OWN_REDUCTION: i32 = 5;
+
+/// The reductions that a program made, by number.
+#[derive(Default)]
+struct OwnReductions {
+    open: BTreeMap<i32, Reduction>,
+    made: i32,
+}
+
+fn own_reductions() -> MutexGuard<'static, OwnReductions> {
+    static OWN: Mutex<OwnReductions> = Mutex::new(OwnReductions { open: BTreeMap::new(), made: 0 });
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn reduction(number: i32) -> Option<Reduction> {
+    match number {
+        0 => Some(Reduction::Sum),
+        1 => Some(Reduction::Product),
+        2 => Some(Reduction::Largest),
+        3 => Some(Reduction::Smallest),
+        4 => Some(Reduction::Average),
+        own => own_reductions().open.get(&own).copied(),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclRedOpCreatePreMulSum(
+    to: *mut i32,
+    factor: u64,
+    datatype: i32,
+    _residence: i32,
+    _communicator: u64,
+) -> Status {
+    let Some(element) = Element::from_number(datatype) else { return INVALID_ARGUMENT };
+    let contents = unsafe { Contents::of(factor, element.bytes()) };
+    // A factor in device memory that nobody knows multiplies values that nobody knows: what it is does not matter.
+    let factor = contents.whole(element.bytes()).and_then(|(bytes, _)| element.scalar(bytes)).unwrap_or(1.0);
+    let mut own = own_reductions();
+    let number = FIRST_OWN_REDUCTION + own.made;
+    own.made += 1;
+    own.open.insert(number, Reduction::ScaledSum(factor));
+    unsafe { put(to, number) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclRedOpDestroy(number: i32, _communicator: u64) -> Status {
+    own_reductions().open.remove(&number);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclMemAlloc(to: *mut u64, size: usize) -> Status {
+    match memory::allocate(size as u64) {
+        Ok(at) => {
+            unsafe { put(to, at) };
+            SUCCESS
+        }
+        Err(_) => UNHANDLED_CUDA_ERROR,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclMemFree(at: u64) -> Status {
+    match memory::release(at) {
+        crate::SUCCESS => SUCCESS,
+        _ => INVALID_ARGUMENT,
+    }
+}
+
+/// Buffers are registered for speed.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclCommRegister(_communicator: u64, _at: u64, _size: usize, to: *mut u64) -> Status {
+    unsafe { put(to, crate::macros::HANDLE) };
+    SUCCESS
+}
+
+does_nothing! { ncclCommDeregister }

@@ -1,0 +1,250 @@
+//! Communicators: how ranks find each other, split up and part.
+
+use super::contents::Contents;
+use super::exchange::{Exchange, Message};
+use super::group::{self, Pending};
+use super::{INVALID_ARGUMENT, SUCCESS, Status, failed};
+use crate::put;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+
+/// The directory in which the processes of a run meet, where oomph names one.
+const VARIABLE: &str = "OOMPH_PRETEND_RENDEZVOUS";
+
+pub(super) struct Communicator {
+    pub(super) exchange: Exchange,
+    pub(super) rank: usize,
+    pub(super) size: usize,
+    /// The status of the first call that failed.
+    pub(super) failure: AtomicI32,
+}
+
+/// `ncclUniqueId`: one rank draws it and tells the others by means of its own.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct UniqueId([u8; 128]);
+
+/// How much of an id is drawn; the rest is zero.
+const DRAWN: usize = 16;
+
+impl UniqueId {
+    fn draw() -> UniqueId {
+        let mut id = UniqueId([0; 128]);
+        // Cannot fail: sixteen bytes are always there at once.
+        unsafe { libc::getrandom(id.0.as_mut_ptr().cast(), DRAWN, 0) };
+        id
+    }
+
+    fn directory(&self) -> PathBuf {
+        let name: String = self.0[..DRAWN].iter().map(|byte| format!("{byte:02x}")).collect();
+        match std::env::var_os(VARIABLE) {
+            Some(directory) => PathBuf::from(directory).join(name),
+            None => PathBuf::from(format!("/dev/shm/oomph-{}-{name}", unsafe { libc::getuid() })),
+        }
+    }
+}
+
+/// Communicators by handle.
+#[derive(Default)]
+struct Communicators {
+    open: BTreeMap<u64, Arc<Communicator>>,
+    last_handle: u64,
+}
+
+fn communicators() -> MutexGuard<'static, Communicators> {
+    static ALL: Mutex<Communicators> =
+        Mutex::new(Communicators { open: BTreeMap::new(), last_handle: 0x4000_0000 });
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn find(handle: u64) -> Option<Arc<Communicator>> {
+    communicators().open.get(&handle).cloned()
+}
+
+/// Ranks that end without taking leave would keep others waiting, and leave files behind. The communicators stay open:
+/// PyTorch's watchdog asks for them until the very end.
+extern "C" fn leave_all() {
+    let open: Vec<Arc<Communicator>> = communicators().open.values().cloned().collect();
+    open.iter().for_each(|communicator| communicator.exchange.leave());
+}
+
+/// Opens this rank's end; the others are waited for when the group ends.
+unsafe fn open(to: *mut u64, directory: PathBuf, rank: i32, size: i32) -> Status {
+    if size < 1 || rank < 0 || rank >= size {
+        return INVALID_ARGUMENT;
+    }
+    static AT_EXIT: Once = Once::new();
+    AT_EXIT.call_once(|| {
+        unsafe { libc::atexit(leave_all) };
+    });
+    crate::notes::modelled("NCCL buffers are not counted");
+    let (rank, size) = (rank as usize, size as usize);
+    let exchange = match Exchange::new(directory, rank, size) {
+        Ok(exchange) => exchange,
+        Err(error) => return failed("ncclCommInitRank", None, &super::Failure::Disk(error)),
+    };
+    let communicator = Arc::new(Communicator { exchange, rank, size, failure: AtomicI32::new(SUCCESS) });
+    let handle = {
+        let mut all = communicators();
+        all.last_handle += 0x100;
+        let handle = all.last_handle;
+        all.open.insert(handle, communicator.clone());
+        handle
+    };
+    unsafe { put(to, handle) };
+    match communicator.exchange.introduce() {
+        Ok(turn) => group::later("ncclCommInitRank", Pending::Meeting { communicator, turn }),
+        Err(failure) => failed("ncclCommInitRank", Some(&communicator), &failure),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclGetUniqueId(to: *mut UniqueId) -> Status {
+    unsafe { put(to, UniqueId::draw()) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclCommInitRank(to: *mut u64, size: i32, id: UniqueId, rank: i32) -> Status {
+    unsafe { open(to, id.directory(), rank, size) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclCommInitRankConfig(
+    to: *mut u64,
+    size: i32,
+    id: UniqueId,
+    rank: i32,
+    _configuration: u64,
+) -> Status {
+    unsafe { open(to, id.directory(), rank, size) }
+}
+
+/// Several ids share the work of starting many ranks; one is enough here.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclCommInitRankScalable(
+    to: *mut u64,
+    size: i32,
+    rank: i32,
+    count: i32,
+    ids: *const UniqueId,
+    _configuration: u64,
+) -> Status {
+    if count < 1 || ids.is_null() {
+        return INVALID_ARGUMENT;
+    }
+    unsafe { open(to, (*ids).directory(), rank, size) }
+}
+
+/// All ranks in one process, as `torch.nn.DataParallel` has them.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclCommInitAll(to: *mut u64, count: i32, _devices: u64) -> Status {
+    let directory = UniqueId::draw().directory();
+    group::start();
+    let opened = (0..count)
+        .map(|rank| unsafe { open(to.add(rank as usize), directory.clone(), rank, count) })
+        .find(|&status| status != SUCCESS);
+    let ended = group::end();
+    opened.unwrap_or(ended)
+}
+
+/// A rank that takes no part in any of the new communicators.
+const NO_COLOR: i32 = -1;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclCommSplit(
+    handle: u64,
+    color: i32,
+    key: i32,
+    to: *mut u64,
+    _configuration: u64,
+) -> Status {
+    const NAME: &str = "ncclCommSplit";
+    let Some(communicator) = find(handle) else { return INVALID_ARGUMENT };
+    let wish = Contents::known([color.to_le_bytes(), key.to_le_bytes()].concat());
+    match communicator.exchange.take_part(&wish) {
+        Ok(turn) => group::later(NAME, Pending::Split { communicator, turn, color, to }),
+        Err(failure) => failed(NAME, Some(&communicator), &failure),
+    }
+}
+
+/// Opens the part of a split that a rank asked for: ranks of its color, by key and old rank.
+pub(super) unsafe fn finish_split(
+    parent: &Communicator,
+    turn: u64,
+    color: i32,
+    to: *mut u64,
+    wishes: &[Message],
+) -> Status {
+    if color == NO_COLOR {
+        unsafe { put(to, 0) };
+        return SUCCESS;
+    }
+    let mut members: Vec<(i32, usize)> = wishes
+        .iter()
+        .enumerate()
+        .filter_map(|(rank, wish)| match *wish.contents.bytes() {
+            [a, b, c, d, e, f, g, h] if i32::from_le_bytes([a, b, c, d]) == color => {
+                Some((i32::from_le_bytes([e, f, g, h]), rank))
+            }
+            _ => None,
+        })
+        .collect();
+    members.sort_unstable();
+    let rank = members.iter().position(|&(_, rank)| rank == parent.rank).unwrap_or(0);
+    let mut directory = parent.exchange.directory().as_os_str().to_owned();
+    directory.push(format!("-{turn}-{color}"));
+    unsafe { open(to, directory.into(), rank as i32, members.len() as i32) }
+}
+
+/// Takes leave of the others.
+fn close(handle: u64) -> Status {
+    let removed = communicators().open.remove(&handle);
+    match removed {
+        Some(communicator) => {
+            communicator.exchange.leave();
+            SUCCESS
+        }
+        None => INVALID_ARGUMENT,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclCommDestroy(handle: u64) -> Status {
+    close(handle)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclCommAbort(handle: u64) -> Status {
+    if let Some(communicator) = find(handle) {
+        communicator.exchange.abort();
+    }
+    close(handle)
+}
+
+does_nothing! { ncclCommFinalize }
+
+/// Functions that ask a communicator for a number.
+macro_rules! asks {
+    ($($name:ident: $ask:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(handle: u64, to: *mut i32) -> Status {
+            let ask: fn(&Communicator) -> i32 = $ask;
+            match find(handle) {
+                Some(communicator) => {
+                    unsafe { put(to, ask(&communicator)) };
+                    SUCCESS
+                }
+                None => INVALID_ARGUMENT,
+            }
+        }
+    )*};
+}
+
+asks! {
+    ncclCommCount: |communicator| communicator.size as i32;
+    ncclCommUserRank: |communicator| communicator.rank as i32;
+    ncclCommGetAsyncError: |communicator| communicator.failure.load(Relaxed);
+}

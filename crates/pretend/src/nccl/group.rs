@@ -1,0 +1,86 @@
+//! Calls between `ncclGroupStart` and `ncclGroupEnd`: each gives its part at once, and none waits for the others' parts
+//! before the group ends. A call outside a group is a group of its own.
+
+use super::collective::Collective;
+use super::communicator::{Communicator, finish_split};
+use super::exchange::Failure;
+use super::{SUCCESS, Status, failed};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// What is left to do of a call once this rank has given its part.
+pub(super) enum Pending {
+    Meeting { communicator: Arc<Communicator>, turn: u64 },
+    Split { communicator: Arc<Communicator>, turn: u64, color: i32, to: *mut u64 },
+    Collective { communicator: Arc<Communicator>, turn: u64, collective: Collective },
+    Receive { communicator: Arc<Communicator>, from: usize, number: u64, to: u64, bytes: usize },
+}
+
+#[derive(Default)]
+struct Group {
+    depth: u32,
+    pending: Vec<(&'static str, Pending)>,
+}
+
+thread_local! {
+    static GROUP: RefCell<Group> = RefCell::default();
+}
+
+impl Pending {
+    fn communicator(&self) -> &Arc<Communicator> {
+        match self {
+            Pending::Meeting { communicator, .. }
+            | Pending::Split { communicator, .. }
+            | Pending::Collective { communicator, .. }
+            | Pending::Receive { communicator, .. } => communicator,
+        }
+    }
+
+    fn finish(&self) -> Result<Status, Failure> {
+        let exchange = &self.communicator().exchange;
+        match self {
+            Pending::Meeting { turn, .. } => exchange.meet(*turn)?,
+            Pending::Split { communicator, turn, color, to } => {
+                let wishes = exchange.collect(*turn)?;
+                return Ok(unsafe { finish_split(communicator, *turn, *color, *to, &wishes) });
+            }
+            Pending::Collective { turn, collective, .. } => {
+                let parts = exchange.collect(*turn)?;
+                unsafe { collective.finish(Some(&parts)) };
+            }
+            Pending::Receive { from, number, to, bytes, .. } => {
+                let message = exchange.receive(*from, *number)?;
+                unsafe { message.contents.put(*to, *bytes) };
+            }
+        }
+        Ok(SUCCESS)
+    }
+}
+
+pub(super) fn start() {
+    GROUP.with_borrow_mut(|group| group.depth += 1);
+}
+
+/// Finishes what was begun since the outermost start; the first failure, if any.
+pub(super) fn end() -> Status {
+    let pending = GROUP.with_borrow_mut(|group| {
+        group.depth = group.depth.saturating_sub(1);
+        if group.depth == 0 { std::mem::take(&mut group.pending) } else { Vec::new() }
+    });
+    let mut first = SUCCESS;
+    for (name, call) in pending {
+        let status =
+            call.finish().unwrap_or_else(|failure| failed(name, Some(call.communicator()), &failure));
+        if first == SUCCESS {
+            first = status;
+        }
+    }
+    first
+}
+
+/// Leaves the rest of a call to the end of its group.
+pub(super) fn later(name: &'static str, call: Pending) -> Status {
+    start();
+    GROUP.with_borrow_mut(|group| group.pending.push((name, call)));
+    end()
+}

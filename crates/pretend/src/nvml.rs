@@ -1,0 +1,289 @@
+//! NVML (`libnvidia-ml.so.1`): how many devices there are and how full they are.
+//!
+//! PyTorch asks it for the count of devices and, when memory runs out, for the processes that hold it; programs ask it
+//! for what `nvidia-smi` shows. Figures that mean nothing without a card, such as its load, are those of an idle one.
+
+mod memory;
+
+use crate::card::card;
+use crate::{device, put};
+use memory::Memory;
+use std::ffi::{CStr, c_char};
+
+type Status = i32;
+
+const SUCCESS: Status = 0;
+const INVALID_ARGUMENT: Status = 2;
+const NOT_SUPPORTED: Status = 3;
+const NOT_FOUND: Status = 6;
+const INSUFFICIENT_SIZE: Status = 7;
+
+/// Handles of devices: this and the index, so that none is null.
+const FIRST_HANDLE: u64 = 0x5000_0000;
+
+does_nothing! { nvmlInit nvmlInit_v2 nvmlInitWithFlags nvmlShutdown }
+
+/// Functions for which there is no answer on a pretended card: programs expect that some cards have none.
+macro_rules! not_supported {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> Status {
+            NOT_SUPPORTED
+        }
+    )*};
+}
+
+not_supported! {
+    nvmlDeviceGetNvLinkState nvmlDeviceGetNvLinkRemoteDeviceType nvmlDeviceGetNvLinkRemotePciInfo_v2
+    nvmlDeviceGetMigMode nvmlDeviceGetNumaNodeId nvmlDeviceGetFanSpeed nvmlDeviceGetTotalEnergyConsumption
+}
+
+/// The device behind a handle.
+fn index(handle: u64) -> Option<i32> {
+    (0..card().devices).find(|&device| handle == FIRST_HANDLE + device as u64)
+}
+
+/// Writes a text and its final zero.
+unsafe fn put_text(to: *mut c_char, size: u32, text: &str) -> Status {
+    if to.is_null() {
+        return INVALID_ARGUMENT;
+    }
+    if text.len() >= size as usize {
+        return INSUFFICIENT_SIZE;
+    }
+    unsafe {
+        std::ptr::copy(text.as_ptr().cast(), to, text.len());
+        to.add(text.len()).write(0);
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlErrorString(status: Status) -> *const c_char {
+    let text: &CStr = match status {
+        SUCCESS => c"Success",
+        INVALID_ARGUMENT => c"Invalid Argument",
+        NOT_SUPPORTED => c"Not Supported",
+        NOT_FOUND => c"Not Found",
+        INSUFFICIENT_SIZE => c"Insufficient Size",
+        _ => c"Unknown Error",
+    };
+    text.as_ptr()
+}
+
+/// A driver of the age that the runtime expects; NVIDIA numbers it by itself.
+const DRIVER: &str = "580.00.00";
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, size: u32) -> Status {
+    unsafe { put_text(to, size, DRIVER) }
+}
+
+/// Functions that give a number of the system.
+macro_rules! of_system {
+    ($($name:ident = $answer:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(to: *mut i32) -> Status {
+            unsafe { put(to, $answer) };
+            SUCCESS
+        }
+    )*};
+}
+
+/// Functions that give something of a device, some of them with a further argument.
+macro_rules! of_device {
+    ($($name:ident($($which:ident)?) -> $type:ty = |$device:pat_param| $answer:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(handle: u64, $($which: i32,)? to: *mut $type) -> Status {
+            let Some($device) = index(handle) else { return INVALID_ARGUMENT };
+            unsafe { put(to, $answer) };
+            SUCCESS
+        }
+    )*};
+}
+
+const KHZ_PER_MHZ: i32 = 1000;
+
+/// Of an idle card: milliwatts, degrees, and the state that draws least.
+const IDLE_POWER: i32 = 70_000;
+const POWER_LIMIT: i32 = 700_000;
+const IDLE_TEMPERATURE: i32 = 30;
+const IDLE_STATE: i32 = 8;
+
+of_system! {
+    nvmlSystemGetCudaDriverVersion = device::runtime_version();
+    nvmlSystemGetCudaDriverVersion_v2 = device::runtime_version();
+    nvmlDeviceGetCount = card().devices;
+    nvmlDeviceGetCount_v2 = card().devices;
+}
+
+of_device! {
+    nvmlDeviceGetIndex() -> i32 = |device| device;
+    nvmlDeviceGetMinorNumber() -> i32 = |device| device;
+    nvmlDeviceGetPowerUsage() -> i32 = |_| IDLE_POWER;
+    nvmlDeviceGetEnforcedPowerLimit() -> i32 = |_| POWER_LIMIT;
+    nvmlDeviceGetPowerManagementLimit() -> i32 = |_| POWER_LIMIT;
+    nvmlDeviceGetPerformanceState() -> i32 = |_| IDLE_STATE;
+    nvmlDeviceGetTemperature(_sensor) -> i32 = |_| IDLE_TEMPERATURE;
+    nvmlDeviceGetClockInfo(which) -> i32 = |_| clock(which);
+    nvmlDeviceGetMaxClockInfo(which) -> i32 = |_| clock(which);
+    nvmlDeviceGetUtilizationRates() -> Utilization = |_| Utilization { kernels: 0, memory: 0 };
+    nvmlDeviceGetMemoryInfo() -> Memory = |device| Memory::of(device);
+    nvmlDeviceGetPciInfo_v3() -> PciInfo = |device| PciInfo::of(device);
+}
+
+/// `nvmlUtilization_t`: percent of time that kernels and copies ran.
+#[repr(C)]
+struct Utilization {
+    kernels: u32,
+    memory: u32,
+}
+
+/// Graphics, multiprocessors, memory, video: all but memory run at the card's clock.
+fn clock(which: i32) -> i32 {
+    const MEMORY: i32 = 2;
+    (if which == MEMORY { card().memory_clock_khz } else { card().clock_khz }) / KHZ_PER_MHZ
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: u32, to: *mut u64) -> Status {
+    if index >= card().devices as u32 {
+        return INVALID_ARGUMENT;
+    }
+    unsafe { put(to, FIRST_HANDLE + u64::from(index)) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetHandleByIndex(index: u32, to: *mut u64) -> Status {
+    unsafe { nvmlDeviceGetHandleByIndex_v2(index, to) }
+}
+
+/// The device that a text names, by one of its names.
+unsafe fn by_text(text: *const c_char, to: *mut u64, name: impl Fn(i32) -> String) -> Status {
+    if text.is_null() {
+        return INVALID_ARGUMENT;
+    }
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().to_uppercase();
+    // A bus id may be written with a domain of four or of eight digits.
+    match (0..card().devices).find(|&device| text.ends_with(&name(device).to_uppercase())) {
+        Some(device) => unsafe { nvmlDeviceGetHandleByIndex_v2(device as u32, to) },
+        None => NOT_FOUND,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(bus_id: *const c_char, to: *mut u64) -> Status {
+    unsafe { by_text(bus_id, to, device::bus_id) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, to: *mut u64) -> Status {
+    unsafe { by_text(uuid, to, uuid_of) }
+}
+
+/// The same bytes as in `cudaDeviceProp`.
+fn uuid_of(device: i32) -> String {
+    let hex: String = device::uuid(device).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetUUID(handle: u64, to: *mut c_char, size: u32) -> Status {
+    index(handle).map_or(INVALID_ARGUMENT, |device| unsafe { put_text(to, size, &uuid_of(device)) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetName(handle: u64, to: *mut c_char, size: u32) -> Status {
+    index(handle).map_or(INVALID_ARGUMENT, |_| unsafe { put_text(to, size, &card().name) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
+    handle: u64,
+    major: *mut i32,
+    minor: *mut i32,
+) -> Status {
+    if index(handle).is_none() {
+        return INVALID_ARGUMENT;
+    }
+    unsafe {
+        put(major, card().major);
+        put(minor, card().minor);
+    }
+    SUCCESS
+}
+
+/// `nvmlTemperature_v1_t`, whose caller has filled in all but the answer.
+#[repr(C)]
+struct Temperature {
+    version: u32,
+    sensor: u32,
+    degrees: i32,
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetTemperatureV(handle: u64, to: *mut Temperature) -> Status {
+    if index(handle).is_none() || to.is_null() {
+        return INVALID_ARGUMENT;
+    }
+    unsafe { (*to).degrees = IDLE_TEMPERATURE };
+    SUCCESS
+}
+
+/// `nvmlPciInfo_t`.
+#[repr(C)]
+struct PciInfo {
+    legacy_bus_id: [c_char; 16],
+    domain: u32,
+    bus: u32,
+    device: u32,
+    device_and_vendor: u32,
+    subsystem: u32,
+    bus_id: [c_char; 32],
+}
+
+impl PciInfo {
+    fn of(device: i32) -> PciInfo {
+        const NVIDIA: u32 = 0x10de;
+        let text = device::bus_id(device);
+        let mut info = PciInfo {
+            legacy_bus_id: [0; 16],
+            domain: 0,
+            bus: device::bus_of(device) as u32,
+            device: 0,
+            device_and_vendor: NVIDIA,
+            subsystem: NVIDIA,
+            bus_id: [0; 32],
+        };
+        unsafe {
+            put_text(info.legacy_bus_id.as_mut_ptr(), info.legacy_bus_id.len() as u32, &text);
+            put_text(info.bus_id.as_mut_ptr(), info.bus_id.len() as u32, &format!("0000{text}"));
+        }
+        info
+    }
+}
+
+/// `nvmlGpuFabricInfo_v2_t` as far as both versions agree; its caller has filled in the version.
+#[repr(C)]
+struct FabricInfo {
+    version: u32,
+    cluster: [u8; 16],
+    status: Status,
+    clique: u32,
+    state: u8,
+}
+
+/// PyTorch asks whether the card belongs to a fabric of several machines.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetGpuFabricInfoV(handle: u64, to: *mut FabricInfo) -> Status {
+    const NO_FABRIC: u8 = 0;
+    if index(handle).is_none() || to.is_null() {
+        return INVALID_ARGUMENT;
+    }
+    unsafe {
+        let version = (*to).version;
+        to.write(FabricInfo { version, cluster: [0; 16], status: SUCCESS, clique: 0, state: NO_FABRIC });
+    }
+    SUCCESS
+}

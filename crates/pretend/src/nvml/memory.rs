@@ -1,0 +1,97 @@
+//! How full a device is, and who holds its memory.
+
+use super::{INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS, Status, index};
+use crate::card::card;
+use crate::memory::memory;
+
+/// `nvmlMemory_t`.
+#[repr(C)]
+pub(super) struct Memory {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+impl Memory {
+    pub(super) fn of(device: i32) -> Memory {
+        let (free, total) = memory().free_and_total(device);
+        Memory { total, free, used: total - free }
+    }
+}
+
+/// `nvmlMemory_v2_t`, whose caller has filled in the version.
+#[repr(C)]
+struct MemoryV2 {
+    version: u32,
+    total: u64,
+    reserved: u64,
+    free: u64,
+    used: u64,
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(handle: u64, to: *mut MemoryV2) -> Status {
+    let (Some(device), false) = (index(handle), to.is_null()) else { return INVALID_ARGUMENT };
+    let Memory { total, free, used } = Memory::of(device);
+    unsafe {
+        let version = (*to).version;
+        to.write(MemoryV2 { version, total, reserved: 0, free, used });
+    }
+    SUCCESS
+}
+
+/// `nvmlProcessInfo_v1_t`.
+#[repr(C)]
+struct Process {
+    id: u32,
+    used: u64,
+}
+
+/// `nvmlProcessInfo_t` since its second version.
+#[repr(C)]
+struct ProcessV2 {
+    id: u32,
+    used: u64,
+    instance: u32,
+    compute_instance: u32,
+}
+
+/// An instance that a process does not run in.
+const NO_INSTANCE: u32 = u32::MAX;
+
+/// The processes that hold memory: this one. Of the others only the sum is known.
+unsafe fn processes<T>(handle: u64, count: *mut u32, to: *mut T, entry: impl Fn(u32, u64) -> T) -> Status {
+    let (Some(device), false) = (index(handle), count.is_null()) else { return INVALID_ARGUMENT };
+    let used = Memory::of(device).used.saturating_sub(card().others);
+    unsafe {
+        let room = count.replace(1);
+        if room == 0 || to.is_null() {
+            return INSUFFICIENT_SIZE;
+        }
+        to.write(entry(std::process::id(), used));
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses(
+    handle: u64,
+    count: *mut u32,
+    to: *mut Process,
+) -> Status {
+    unsafe { processes(handle, count, to, |id, used| Process { id, used }) }
+}
+
+/// Later versions, which differ from each other in nothing that is filled in.
+macro_rules! later_versions {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(handle: u64, count: *mut u32, to: *mut ProcessV2) -> Status {
+            let entry =
+                |id, used| ProcessV2 { id, used, instance: NO_INSTANCE, compute_instance: NO_INSTANCE };
+            unsafe { processes(handle, count, to, entry) }
+        }
+    )*};
+}
+
+later_versions! { nvmlDeviceGetComputeRunningProcesses_v2 nvmlDeviceGetComputeRunningProcesses_v3 }

@@ -1,0 +1,59 @@
+//! Address space of the process for device memory: mapped, readable and writable, and never reserved. Host memory is used
+//! only for pages that something was copied to.
+
+use crate::addresses::Space;
+use std::ffi::c_void;
+use std::sync::OnceLock;
+
+/// Address space where the process has room.
+pub(crate) struct Mapped;
+
+impl Space for Mapped {
+    fn take(&mut self, size: u64, alignment: u64) -> Option<u64> {
+        let at = map(0, size + alignment, 0)?;
+        // The highest multiple in it, so that chunks lie side by side; the rest goes back.
+        let low = (at + alignment) / alignment * alignment;
+        give_back(at, low - at);
+        give_back(low + size, at + alignment - low);
+        Some(low)
+    }
+
+    fn give_back(&mut self, at: u64, size: u64) {
+        give_back(at, size);
+    }
+}
+
+/// Address ranges of virtual memory are long and hold no segments of their own: they lie far from everything else.
+const VIRTUAL: u64 = 48 << 40;
+const VIRTUAL_BASE: u64 = 0x1000_0000_0000;
+
+/// The range of all virtual memory.
+pub(crate) fn virtual_range() -> (u64, u64) {
+    static START: OnceLock<u64> = OnceLock::new();
+    let start = *START.get_or_init(|| {
+        let at = map(VIRTUAL_BASE, VIRTUAL, libc::MAP_FIXED_NOREPLACE).or_else(|| map(0, VIRTUAL, 0));
+        at.unwrap_or_else(|| {
+            crate::notes::say("no address space for the pretended device memory (is `ulimit -v` set?)");
+            std::process::abort()
+        })
+    });
+    (start, start + VIRTUAL)
+}
+
+fn map(at: u64, size: u64, flags: i32) -> Option<u64> {
+    let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let at = unsafe { libc::mmap(at as *mut c_void, size as usize, access, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return None;
+    }
+    // One touched byte must not cost 2 MiB of host memory.
+    unsafe { libc::madvise(at, size as usize, libc::MADV_NOHUGEPAGE) };
+    Some(at as u64)
+}
+
+fn give_back(at: u64, size: u64) {
+    if size > 0 {
+        unsafe { libc::munmap(at as *mut c_void, size as usize) };
+    }
+}

@@ -1,0 +1,236 @@
+//! Which bytes of device memory hold values that somebody knows.
+//!
+//! Kernels do nothing, so most device memory holds no value at all; reading it gives zeros. Bytes that were copied from
+//! the host, or that oomph's Python half computed on the CPU for small tensors, are kept and come back as they were. A
+//! value can also be made up: a stand-in for what a random generator or a kernel would have given, fit to be used as an
+//! index. Memory that a program reads without anybody knowing its value is counted ([`unknown_reads`]), because from
+//! there on the run may differ from a real one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How much is known of a range of bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Value {
+    /// The bytes are those of the real run.
+    Known,
+    /// The bytes are a plausible stand-in.
+    MadeUp,
+}
+
+/// Ranges that hold a value: start → (end, what it is). They do not overlap.
+#[derive(Default)]
+struct Ranges(BTreeMap<u64, (u64, Value)>);
+
+static RANGES: Mutex<Ranges> = Mutex::new(Ranges(BTreeMap::new()));
+static UNKNOWN_READS: AtomicU64 = AtomicU64::new(0);
+
+fn ranges() -> MutexGuard<'static, Ranges> {
+    RANGES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Ranges {
+    fn forget(&mut self, low: u64, high: u64) {
+        let first = self.0.range(..low).next_back().map_or(low, |(&start, _)| start);
+        let hit: Vec<u64> =
+            self.0.range(first..high).filter(|(_, (end, _))| *end > low).map(|(&start, _)| start).collect();
+        for start in hit {
+            if let Some((end, value)) = self.0.remove(&start) {
+                if start < low {
+                    self.0.insert(start, (low, value));
+                }
+                if end > high {
+                    self.0.insert(high, (end, value));
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, low: u64, high: u64, value: Value) {
+        if low < high {
+            self.forget(low, high);
+            self.0.insert(low, (high, value));
+        }
+    }
+
+    /// The parts of a range that hold a value.
+    fn within(&self, low: u64, high: u64) -> Vec<(u64, u64, Value)> {
+        let first = self.0.range(..low).next_back().map_or(low, |(&start, _)| start);
+        self.0
+            .range(first..high)
+            .filter(|(_, (end, _))| *end > low)
+            .map(|(&start, &(end, value))| (start.max(low), end.min(high), value))
+            .collect()
+    }
+}
+
+/// Notes that these bytes hold a value now.
+pub(crate) fn keep(at: u64, size: u64, value: Value) {
+    ranges().keep(at, at + size, value);
+}
+
+/// Notes that a kernel would have written here.
+pub(crate) fn forget(at: u64, size: u64) {
+    ranges().forget(at, at + size);
+}
+
+/// Carries over what is known from one place to another.
+pub(crate) fn copied(to: u64, from: u64, size: u64) {
+    let mut ranges = ranges();
+    let parts = ranges.within(from, from + size);
+    ranges.forget(to, to + size);
+    for (low, high, value) in parts {
+        ranges.keep(low - from + to, high - from + to, value);
+    }
+}
+
+/// Whether reads give nothing unless somebody vouches for them: PyTorch gives memory to new tensors without telling us,
+/// and what is noted may be about the tensor before. Oomph's Python half knows tensors.
+static GUARDED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static VOUCHED: Cell<bool> = const { Cell::new(false) };
+    /// What the next small reads of this thread give, whatever the memory holds.
+    static ANSWERS: RefCell<VecDeque<u64>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// An answer that was prepared for a read of this size: a count, or a flag that a check asks for.
+fn answer(size: u64) -> Option<[u8; 8]> {
+    let counts = matches!(size, 1 | 4 | 8);
+    counts.then(|| ANSWERS.with_borrow_mut(VecDeque::pop_front)).flatten().map(u64::to_le_bytes)
+}
+
+/// Copies what there is to the host, zeros elsewhere.
+pub(crate) unsafe fn read(to: *mut u8, from: u64, size: u64) {
+    if let Some(bytes) = answer(size) {
+        return unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, size as usize) };
+    }
+    let parts = match GUARDED.load(Relaxed) && !VOUCHED.get() {
+        true => Vec::new(),
+        false => ranges().within(from, from + size),
+    };
+    let covered: u64 =
+        parts.iter().filter(|(_, _, value)| *value == Value::Known).map(|(low, high, _)| high - low).sum();
+    if covered < size {
+        UNKNOWN_READS.fetch_add(1, Relaxed);
+    }
+    unsafe {
+        if parts.first() != Some(&(from, from + size, Value::Known)) {
+            crate::memory::clear(to, size);
+        }
+        for (low, high, _) in parts {
+            std::ptr::copy(low as *const u8, to.add((low - from) as usize), (high - low) as usize);
+        }
+    }
+}
+
+/// For oomph's Python half: the bytes at `at` were computed (`value` 1) or made up (2), or are a kernel's (0).
+#[unsafe(no_mangle)]
+extern "C" fn oomph_pretend_note(at: u64, size: u64, value: i32) {
+    match value {
+        1 => keep(at, size, Value::Known),
+        2 => keep(at, size, Value::MadeUp),
+        _ => forget(at, size),
+    }
+}
+
+/// What is known of a range as a number: 1 if all bytes are known, 2 if all hold a value and some are made up, else 0.
+fn state(ranges: &Ranges, at: u64, size: u64) -> i32 {
+    let parts = ranges.within(at, at + size);
+    let covered: u64 = parts.iter().map(|(low, high, _)| high - low).sum();
+    match covered == size {
+        false => 0,
+        true if parts.iter().all(|(_, _, value)| *value == Value::Known) => 1,
+        true => 2,
+    }
+}
+
+/// The ranges that Python gives as two arrays of the same length.
+unsafe fn given<'a>(at: *const u64, size: *const u64, count: usize) -> impl Iterator<Item = (u64, u64)> + 'a {
+    let (at, size) = match count {
+        0 => (&[][..], &[][..]),
+        _ => unsafe { (std::slice::from_raw_parts(at, count), std::slice::from_raw_parts(size, count)) },
+    };
+    at.iter().copied().zip(size.iter().copied())
+}
+
+/// The parts of a range that hold a value.
+pub(crate) fn parts(at: u64, size: u64) -> Vec<(u64, u64, Value)> {
+    ranges().within(at, at + size)
+}
+
+/// For oomph's Python half: 1 if all bytes are known, 2 if all hold a value and some are made up, otherwise 0.
+#[unsafe(no_mangle)]
+extern "C" fn oomph_pretend_value(at: u64, size: u64) -> i32 {
+    state(&ranges(), at, size)
+}
+
+/// For oomph's Python half: as [`oomph_pretend_value`], for many ranges together.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn oomph_pretend_value_all(at: *const u64, size: *const u64, count: usize) -> i32 {
+    let ranges = ranges();
+    let mut all = 1;
+    for (at, size) in unsafe { given(at, size, count) } {
+        match state(&ranges, at, size) {
+            0 => return 0,
+            state => all = all.max(state),
+        }
+    }
+    all
+}
+
+/// For oomph's Python half: as [`oomph_pretend_note`], for many ranges.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn oomph_pretend_note_all(at: *const u64, size: *const u64, count: usize, value: i32) {
+    for (at, size) in unsafe { given(at, size, count) } {
+        oomph_pretend_note(at, size, value);
+    }
+}
+
+/// For oomph's Python half: whatever lies outside these ranges is not known any more.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn oomph_pretend_retain(at: *const u64, size: *const u64, count: usize) {
+    let mut ranges = ranges();
+    let mut retained = Ranges::default();
+    for (at, size) in unsafe { given(at, size, count) } {
+        for (low, high, value) in ranges.within(at, at + size) {
+            retained.keep(low, high, value);
+        }
+    }
+    *ranges = retained;
+}
+
+/// For oomph's Python half: the next read of 1, 4 or 8 bytes by this thread gives this number. Operators whose result
+/// has a size that depends on values read it from a place that only they know, just after a kernel has counted.
+#[unsafe(no_mangle)]
+extern "C" fn oomph_pretend_answer(value: u64) {
+    ANSWERS.with_borrow_mut(|answers| answers.push_back(value));
+}
+
+/// For oomph's Python half: from the first call on, reads give zeros except where this thread says otherwise.
+#[unsafe(no_mangle)]
+extern "C" fn oomph_pretend_vouch(vouched: bool) {
+    GUARDED.store(true, Relaxed);
+    VOUCHED.set(vouched);
+}
+
+/// For oomph's Python half: drops the answers that this thread did not ask for; how many there were.
+#[unsafe(no_mangle)]
+extern "C" fn oomph_pretend_unanswered() -> u64 {
+    ANSWERS.with_borrow_mut(|answers| answers.drain(..).count() as u64)
+}
+
+/// For oomph's Python half: these bytes become known zeros, without touching host memory.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn oomph_pretend_zero(at: u64, size: u64) {
+    unsafe { crate::memory::clear(at as *mut u8, size) };
+    keep(at, size, Value::Known);
+}
+
+/// How often a program read bytes that nobody knows.
+#[unsafe(no_mangle)]
+extern "C" fn oomph_pretend_unknown_reads() -> u64 {
+    UNKNOWN_READS.load(Relaxed)
+}
