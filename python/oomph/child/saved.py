@@ -1,0 +1,108 @@
+"""What a program has saved, without the values: enough to load it again as zeros.
+
+Tensors pickle themselves as views of storages, and a pickler can leave something else in the place of each storage.
+That is how `torch.save` works, and it is so here, except that nothing of the storage is kept but its size, type and
+place. So everything that `torch.save` can write comes back: views that share a storage, parameters, optimizer states,
+whole modules. Loading goes the way of `torch.load`, which makes a storage in host memory first and then has it moved.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import pickle
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch.serialization import _get_restore_location, location_tag
+
+LARGE = 1 << 20
+"""From so many bytes on, zeros come from the system."""
+
+
+class Description(NamedTuple):
+    """A storage: what a pickle has in its place."""
+
+    key: int
+    size: int
+    dtype: torch.dtype
+    location: str
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What `torch.save` was given."""
+
+    pickled: bytes
+
+    @staticmethod
+    def of(obj: Any) -> Saved:
+        buffer = io.BytesIO()
+        # The protocol of `torch.save`: tensors pickle themselves differently under others.
+        _Pickler(buffer, protocol=2).dump(obj)
+        return Saved(buffer.getvalue())
+
+    def load(self, map_location: Any) -> Any:
+        return _Unpickler(io.BytesIO(self.pickled), map_location).load()
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, protocol: int) -> None:
+        super().__init__(file, protocol=protocol)
+        # Kept while we pickle: another storage must not get the place of one that is gone.
+        self.storages: dict[int, torch.UntypedStorage] = {}
+
+    def persistent_id(self, obj: Any) -> tuple[Any, ...] | None:
+        if isinstance(obj, torch.storage.TypedStorage):
+            dtype, storage = obj.dtype, obj._untyped_storage
+        elif isinstance(obj, torch.UntypedStorage):
+            dtype, storage = torch.uint8, obj
+        else:
+            return None
+        self.storages[storage._cdata] = storage
+        return tuple(Description(storage._cdata, storage.nbytes(), dtype, location_tag(storage)))
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, map_location: Any) -> None:
+        super().__init__(file)
+        self.restore = _get_restore_location(map_location)
+        self.storages: dict[int, torch.UntypedStorage] = {}
+
+    def persistent_load(self, pid: Any) -> torch.storage.TypedStorage:
+        description = Description(*pid)
+        storage = self.storages.get(description.key)
+        if storage is None:
+            zeros = _zeros(description.size).untyped_storage()
+            storage = self.storages[description.key] = self.restore(zeros, description.location)
+        return torch.storage.TypedStorage(wrap_storage=storage, dtype=description.dtype, _internal=True)
+
+
+@dataclass(frozen=True)
+class SavedTensors:
+    """What `safetensors` was given: names and tensors, without devices."""
+
+    tensors: dict[str, tuple[torch.Size, torch.dtype]]
+
+    @staticmethod
+    def of(tensors: dict[str, torch.Tensor]) -> SavedTensors:
+        return SavedTensors({name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()})
+
+    def load(self, device: Any) -> dict[str, torch.Tensor]:
+        return {
+            name: _zeros(_size(shape, dtype)).view(dtype).view(shape).to(device)
+            for name, (shape, dtype) in self.tensors.items()
+        }
+
+
+def _size(shape: torch.Size, dtype: torch.dtype) -> int:
+    return shape.numel() * torch.empty((), dtype=dtype).element_size()
+
+
+def _zeros(size: int) -> torch.Tensor:
+    """Bytes in host memory; those from the system take memory only when they are changed."""
+    if size < LARGE:
+        return torch.zeros(size, dtype=torch.uint8)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=torch.uint8)

@@ -1,0 +1,30 @@
+"""What oomph tells a process that it has started: one JSON object in the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+
+VARIABLE = "OOMPH_CHILD"
+
+
+@dataclass(frozen=True)
+class Settings:
+    output: str
+    """Folder for what is recorded."""
+    library: str | None = None
+    """The stand-in for CUDA, if the run is on a pretend GPU."""
+    steps: int | None = None
+    """Stop after so many steps; 0: run to the end; None: when memory per step repeats itself."""
+    max_events: int = 2_000_000
+    """Bound on the history that PyTorch keeps."""
+    techniques: list[str] = field(default_factory=list)
+    """What to switch on from outside (techniques.py)."""
+    keep_files: bool = False
+    """Whether the program may write checkpoints of pretended values."""
+
+
+def from_environment() -> Settings | None:
+    text = os.environ.get(VARIABLE)
+    return Settings(**json.loads(text)) if text else None
