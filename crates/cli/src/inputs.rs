@@ -1,6 +1,6 @@
 //! From what the user typed to snapshots: files, folders, globs, standard input.
 
-use crate::terminal::{Failure, Terminal};
+use crate::terminal::{Failure, say};
 use indicatif::{ProgressBar, ProgressStyle};
 use snapshot::Snapshot;
 use std::fs::File;
@@ -125,25 +125,25 @@ fn natural_key(path: &Path) -> Vec<(String, u64)> {
 }
 
 /// Reads one snapshot; `-` is standard input.
-pub(crate) fn load(path: &Path, terminal: &Terminal) -> anyhow::Result<Input> {
+pub(crate) fn load(path: &Path) -> anyhow::Result<Input> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
     let fail = |error: snapshot::Error| anyhow::Error::from(Failure::reading(&name, &error));
     let snapshot = if is_stdin {
         if io::stdin().is_terminal() {
-            terminal.say("reading a snapshot from standard input …");
+            say("reading a snapshot from standard input …");
         }
         snapshot::read(io::stdin()).map_err(fail)?
     } else {
         let (file, length) = open(path).map_err(fail)?;
         snapshot::read_sized(Progress::new(file, length, &name), length).map_err(fail)?
     };
-    let marks_us = if is_stdin { Vec::new() } else { marks(path, terminal) };
+    let marks_us = if is_stdin { Vec::new() } else { marks(path) };
     Ok(Input { name, snapshot, marks_us })
 }
 
 /// The step marks that a recording has beside `rank0.pickle`: `rank0.steps.jsonl`, one object with `time_us` per line.
-fn marks(path: &Path, terminal: &Terminal) -> Vec<i64> {
+fn marks(path: &Path) -> Vec<i64> {
     let name = plain_name(path);
     let Some(stem) = name.strip_suffix(".pickle") else { return Vec::new() };
     let beside = path.with_file_name(format!("{stem}.steps.jsonl"));
@@ -153,10 +153,7 @@ fn marks(path: &Path, terminal: &Terminal) -> Vec<i64> {
         .map(|line| serde_json::from_str::<serde_json::Value>(line).ok()?.get("time_us")?.as_i64())
         .collect();
     marks.unwrap_or_else(|| {
-        terminal.say(&format!(
-            "note: the step marks in `{}` cannot be read; steps are inferred",
-            beside.display()
-        ));
+        say(&format!("note: the step marks in `{}` cannot be read; steps are inferred", beside.display()));
         Vec::new()
     })
 }

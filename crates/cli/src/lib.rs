@@ -4,10 +4,14 @@
 //! shows the result; stdout is data, stderr is talk.
 
 mod args;
+mod cards;
+mod child;
 mod commands;
 mod export;
 mod huge_pages;
 mod inputs;
+mod own_options;
+mod parallel;
 mod source;
 mod terminal;
 
@@ -22,7 +26,7 @@ use terminal::{Failure, Terminal};
 /// Runs `oomph` with these arguments (the first is the program's name). Exit codes: 0 fine, 1 findings, 2 could
 /// not do it.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match Cli::try_parse_from(own_options::in_front(arguments)) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are not failures; a broken pipe while printing them is nobody's concern.
@@ -34,6 +38,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match &cli.command {
         Command::Report(args) => commands::report::run(args, &mut terminal),
         Command::Simulate(args) => commands::simulate::run(args, &mut terminal),
+        Command::Predict(args) => commands::predict::run(args, &mut terminal),
+        Command::Run(args) => commands::run::run(args, &mut terminal),
+        Command::Check(args) => commands::check::run(args, &mut terminal),
         Command::Diff(args) => commands::diff::run(args, &mut terminal),
         Command::Export(args) => commands::export::run(args, &mut terminal),
         Command::Completions(args) => commands::generate::completions(args, &mut terminal),

@@ -82,9 +82,8 @@ impl Terminal {
     }
 
     /// Says something that is not data.
-    #[allow(clippy::print_stderr)] // this is the one place that talks
     pub(crate) fn say(&self, text: &str) {
-        eprintln!("{text}");
+        say(text);
     }
 
     /// Says why something could not be done.
@@ -98,6 +97,12 @@ impl Terminal {
             self.say(&format!("{} {hint}", label(Style::Cyan, "hint:")));
         }
     }
+}
+
+/// Says something that is not data, from any thread.
+#[allow(clippy::print_stderr)] // this is the one place that talks
+pub(crate) fn say(text: &str) {
+    eprintln!("{text}");
 }
 
 fn paint(color: bool, style: Style, text: &str) -> String {
@@ -153,6 +158,11 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn new(what: impl Into<String>, cause: Option<String>, hint: Option<&str>) -> Failure {
         Failure { what: what.into(), cause, hint: hint.map(str::to_owned) }
+    }
+
+    /// Why it could not be done.
+    pub(crate) fn cause(&self) -> Option<&str> {
+        self.cause.as_deref()
     }
 
     /// A file that could not be read as a snapshot.

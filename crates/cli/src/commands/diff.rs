@@ -15,7 +15,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
-    let side = |path| report::portraits(std::slice::from_ref(path), terminal);
+    let side = |path| report::portraits(std::slice::from_ref(path));
     let (before, after) = (side(&args.before)?, side(&args.after)?);
     if before.len() != after.len() || before.is_empty() {
         let count = |side: &[Portrait]| counted(side.len() as u64, "device");

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let output = Output::new(args)?;
-    let input = inputs::load(&args.input, terminal)?;
+    let input = inputs::load(&args.input)?;
     let devices = analysis::devices(&input.snapshot);
     let written = export::write(&input.snapshot, &devices, args.to, &output)
         .map_err(|error| failure(&output, error))?;

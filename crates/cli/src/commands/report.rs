@@ -15,7 +15,7 @@ pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<
     let is_ranks = files.len() > 1;
     let mut worst: Option<Severity> = None;
     for file in &files {
-        let input = inputs::load(file, terminal)?;
+        let input = inputs::load(file)?;
         let devices = analysis::devices_with_marks(&input.snapshot, &input.marks_us);
         if let Some(moment) = args.at.filter(|_| !is_ranks || args.json) {
             for device in &devices {
@@ -77,10 +77,10 @@ fn drawn(name: &str, answers: &[Answer<'_>]) -> Vec<Portrait> {
 }
 
 /// The portraits of every device of some inputs; nothing of the snapshots stays in memory.
-pub(super) fn portraits(files: &[PathBuf], terminal: &Terminal) -> anyhow::Result<Vec<Portrait>> {
+pub(super) fn portraits(files: &[PathBuf]) -> anyhow::Result<Vec<Portrait>> {
     let mut portraits = Vec::new();
     for file in inputs::expand(files)? {
-        let input = inputs::load(&file, terminal)?;
+        let input = inputs::load(&file)?;
         let devices = analysis::devices_with_marks(&input.snapshot, &input.marks_us);
         let answers: Vec<Answer<'_>> = devices.iter().map(Answer::new).collect();
         portraits.extend(drawn(&input.name, &answers));

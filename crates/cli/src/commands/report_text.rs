@@ -33,15 +33,24 @@ pub(super) fn print(
         }
         header(input, outline, terminal)?;
         findings_text::print(outline, findings, terminal)?;
-        totals(outline, terminal)?;
-        categories(outline, terminal)?;
-        live(outline, args, terminal)?;
+        what_fills(outline, args, terminal)?;
         if !outline.device.history.is_empty() {
             findings_text::nothing_else(outline, findings, terminal)?;
         }
         notes(outline.device, terminal)?;
     }
     next(input, answers, args, terminal)
+}
+
+/// The peak, what it is made of, and the lines that hold it.
+pub(super) fn what_fills(
+    outline: &Outline<'_>,
+    args: &ReportArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
+    totals(outline, terminal)?;
+    categories(outline, terminal)?;
+    live(outline, args, terminal)
 }
 
 fn header(input: &Input, outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {

@@ -3,13 +3,13 @@
 use super::{simulate_json, simulate_text};
 use crate::args::SimulateArgs;
 use crate::inputs::{self, Input};
+use crate::parallel::in_parallel;
 use crate::terminal::{Failure, Progress, Terminal};
 use allocator::{Conditions, Conf, Given, Outcome, Recorded, Release, WhatIf, worth_trying};
 use analysis::Device;
 use snapshot::{History, Snapshot, TorchRange};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) fn run(args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let files = inputs::expand(&args.inputs)?;
@@ -102,7 +102,7 @@ fn given_conf(args: &SimulateArgs) -> Option<&str> {
 }
 
 fn load(file: &Path, args: &SimulateArgs, terminal: &Terminal) -> anyhow::Result<Input> {
-    let mut input = inputs::load(file, terminal)?;
+    let mut input = inputs::load(file)?;
     if let Some(Release(minor)) = args.torch {
         input.snapshot.torch = TorchRange { oldest: minor, newest: minor };
     }
@@ -219,7 +219,7 @@ fn search(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<ExitCode
     let others = parsed.filter(|(_, conf)| *conf != own.1);
     let confs: Vec<(&str, Conf)> = std::iter::once(own.clone()).chain(others).collect();
     let progress = Progress::new("trying settings", confs.len());
-    let mut trials = in_parallel(&confs, |(text, conf)| {
+    let mut trials = in_parallel(&confs, usize::MAX, |(text, conf)| {
         let trial = scene.try_out(text, conf);
         progress.advance();
         trial
@@ -236,33 +236,6 @@ fn search(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<ExitCode
         simulate_text::search(scene, &trials, terminal)?;
     }
     Ok(ExitCode::from(u8::from(!any_fits)))
-}
-
-/// Does the same to every item, on all cores; the results in order.
-fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
-    let worker = || {
-        let mut done = Vec::new();
-        loop {
-            let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(place) else { return done };
-            done.push((place, work(item)));
-        }
-    };
-    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(worker)).collect();
-        let mut done = worker();
-        for other in others {
-            match other.join() {
-                Ok(more) => done.extend(more),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        done
-    });
-    done.sort_by_key(|(place, _)| *place);
-    done.into_iter().map(|(_, result)| result).collect()
 }
 
 fn verify(

@@ -1,0 +1,328 @@
+//! A user's program in a process of its own, with oomph's recorder in it, on this machine's GPU or on a pretended one.
+//!
+//! The Python half (`python/oomph/child`) is part of this binary. It is laid out in a folder of the run, which stands first
+//! on PYTHONPATH, so every Python process of the run prepares itself: also those that a launcher starts.
+
+use crate::cards::Card;
+use crate::terminal::Failure;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+/// The files of the Python half: name and text.
+const PYTHON_HALF: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/python_half.rs"));
+/// The one of them that Python itself looks for, on PYTHONPATH and not in a package.
+const SITE: &str = "sitecustomize.py";
+
+/// The stand-in for CUDA: a library beside this program.
+const LIBRARY: &str = "liboomph_pretend.so";
+/// Where it is, if not there.
+const LIBRARY_VARIABLE: &str = "OOMPH_PRETEND_LIB";
+
+/// A card to pretend.
+#[derive(Clone, Debug)]
+pub(crate) struct Pretend {
+    pub(crate) card: Card,
+    pub(crate) memory: u64,
+    pub(crate) devices: u32,
+    /// What programs get that read a value nobody knows.
+    pub(crate) answer: Answer,
+}
+
+/// How reads of unknown values are answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    Zero,
+    One,
+}
+
+/// A program to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) command: Vec<OsString>,
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) pretend: Option<Pretend>,
+    pub(crate) steps: Option<u32>,
+    pub(crate) techniques: Vec<String>,
+    /// Whether a pretended run may write checkpoints.
+    pub(crate) keep_files: bool,
+    /// Whether the program's own words are shown.
+    pub(crate) is_quiet: bool,
+}
+
+/// What the recorder reads; the fields of `settings.py`.
+#[derive(Serialize)]
+struct Settings<'a> {
+    output: &'a Path,
+    library: Option<&'a Path>,
+    steps: Option<u32>,
+    techniques: &'a [String],
+    keep_files: bool,
+}
+
+/// How a run went.
+pub(crate) struct Done {
+    pub(crate) status: ExitStatus,
+    pub(crate) ranks: Vec<Rank>,
+    pub(crate) notes: Notes,
+    /// The last lines that a quiet program said.
+    pub(crate) last_words: String,
+}
+
+/// One process's recording.
+pub(crate) struct Rank {
+    pub(crate) snapshot: PathBuf,
+    pub(crate) summary: Summary,
+}
+
+/// `rankN.json`.
+#[derive(Deserialize, Clone, Debug)]
+pub(crate) struct Summary {
+    pub(crate) torch: String,
+    pub(crate) ended: Ended,
+    pub(crate) exception: Option<String>,
+    pub(crate) steps: Steps,
+    pub(crate) techniques: BTreeMap<String, String>,
+    pub(crate) reads: Vec<Read>,
+    /// Whether small tensors were computed.
+    pub(crate) values: bool,
+    pub(crate) devices: Vec<DeviceSummary>,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Ended {
+    /// The program came to its end.
+    Finished,
+    /// An exception ended it.
+    Failed,
+    /// After the steps that were asked for.
+    Steps,
+    /// When memory per step repeated itself.
+    Periodic,
+    /// After many steps, none like the one before.
+    Long,
+}
+
+#[derive(Deserialize, Clone, Debug)]
+pub(crate) struct Steps {
+    pub(crate) count: usize,
+}
+
+/// A line that read a value which no kernel has computed.
+#[derive(Deserialize, Serialize, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Read {
+    pub(crate) file: String,
+    pub(crate) line: u32,
+    pub(crate) function: String,
+    pub(crate) operator: String,
+    pub(crate) kind: String,
+    pub(crate) count: u64,
+}
+
+#[derive(Deserialize, Clone, Debug)]
+pub(crate) struct DeviceSummary {
+    pub(crate) outside: Option<u64>,
+}
+
+/// What the stand-in noted, by kind.
+#[derive(Default, Debug)]
+pub(crate) struct Notes {
+    pub(crate) uncovered: Vec<String>,
+    pub(crate) modelled: Vec<String>,
+    pub(crate) failures: Vec<String>,
+}
+
+/// The folder of a run; gone when it is dropped, unless it is the user's.
+pub(crate) struct Folder {
+    /// Keeps the files.
+    _scratch: tempfile::TempDir,
+    site: PathBuf,
+    libraries: PathBuf,
+    notes: PathBuf,
+    rendezvous: PathBuf,
+    output: PathBuf,
+}
+
+impl Folder {
+    /// Lays out what a run needs; recordings go to `output`, or are gone with the folder.
+    pub(crate) fn new(output: Option<&Path>) -> anyhow::Result<Folder> {
+        let scratch = tempfile::Builder::new()
+            .prefix("oomph-")
+            .tempdir()
+            .map_err(|error| unwritable("a temporary folder", &error))?;
+        let at = |name: &str| scratch.path().join(name);
+        let folder = Folder {
+            site: at("site"),
+            libraries: at("lib"),
+            notes: at("notes"),
+            rendezvous: at("ranks"),
+            output: output.map_or_else(|| at("out"), Path::to_owned),
+            _scratch: scratch,
+        };
+        folder.fill().map_err(|error| unwritable(&folder.output.display().to_string(), &error))?;
+        Ok(folder)
+    }
+
+    fn fill(&self) -> io::Result<()> {
+        let package = self.site.join("oomph_child");
+        for folder in [&package, &self.libraries, &self.rendezvous, &self.output] {
+            std::fs::create_dir_all(folder)?;
+        }
+        for (name, text) in PYTHON_HALF {
+            let place = if *name == SITE { &self.site } else { &package };
+            std::fs::write(place.join(name), text)?;
+        }
+        Ok(())
+    }
+}
+
+fn unwritable(what: &str, error: &io::Error) -> Failure {
+    Failure::new(
+        format!("`{what}` cannot be written"),
+        Some(error.to_string()),
+        Some("free some space, or choose another place with `-o` or TMPDIR"),
+    )
+}
+
+/// Runs a program and collects its recordings.
+pub(crate) fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
+    let library = job.pretend.as_ref().map(|_| library()).transpose()?;
+    let Some((program, arguments)) = job.command.split_first() else {
+        return Err(Failure::new("no program was given", None, Some("name a script, or `-m MODULE`")).into());
+    };
+    clear(&folder.output);
+    let _ = std::fs::remove_file(&folder.notes);
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    prepare(&mut command, job, folder, library.as_deref())?;
+    let said = folder.site.join("said");
+    match job.is_quiet {
+        // Standard output is for our own answer; what the program says is talk.
+        false => command.stdout(io::stderr()),
+        true => {
+            let file = std::fs::File::create(&said)?;
+            command.stdout(file.try_clone()?).stderr(file)
+        }
+    };
+    let status = command.status().map_err(|error| {
+        Failure::new(
+            format!("`{}` cannot be started", program.display()),
+            Some(error.to_string()),
+            Some("activate the environment that has torch, or name its interpreter with `--python`"),
+        )
+    })?;
+    let last_words = std::fs::read(&said).map(|bytes| tail(&bytes)).unwrap_or_default();
+    Ok(Done { status, ranks: ranks(&folder.output)?, notes: notes(&folder.notes), last_words })
+}
+
+fn prepare(command: &mut Command, job: &Job, folder: &Folder, library: Option<&Path>) -> anyhow::Result<()> {
+    let settings = Settings {
+        output: &folder.output,
+        library,
+        steps: job.steps,
+        techniques: &job.techniques,
+        keep_files: job.keep_files,
+    };
+    command.env("OOMPH_CHILD", serde_json::to_string(&settings)?);
+    command.env("PYTHONPATH", in_front(&folder.site, "PYTHONPATH")?);
+    if let (Some(pretend), Some(library)) = (&job.pretend, library) {
+        let nvml = folder.libraries.join("libnvidia-ml.so.1");
+        if !nvml.exists() {
+            std::os::unix::fs::symlink(library, nvml)?;
+        }
+        command.env("LD_LIBRARY_PATH", in_front(&folder.libraries, "LD_LIBRARY_PATH")?);
+        command.env("OOMPH_PRETEND", pretend.card.describe(pretend.memory, pretend.devices));
+        command.env("OOMPH_PRETEND_NOTES", &folder.notes);
+        command.env("OOMPH_PRETEND_RENDEZVOUS", &folder.rendezvous);
+        if pretend.answer == Answer::One {
+            command.env("OOMPH_PRETEND_ANSWER", "1");
+        }
+        // People hide real devices this way; the pretended ones are all there.
+        if std::env::var("CUDA_VISIBLE_DEVICES").is_ok_and(|devices| matches!(devices.trim(), "" | "-1")) {
+            command.env_remove("CUDA_VISIBLE_DEVICES");
+        }
+        // Losses that nobody computed have no place among a project's experiments.
+        if std::env::var_os("WANDB_MODE").is_none() {
+            command.env("WANDB_MODE", "disabled");
+        }
+    }
+    command.envs(job.environment.iter().map(|(name, value)| (name, value)));
+    Ok(())
+}
+
+/// A list of paths with ours in front.
+fn in_front(path: &Path, variable: &str) -> anyhow::Result<OsString> {
+    let others = std::env::var_os(variable).filter(|value| !value.is_empty());
+    let others = others.iter().flat_map(|value| std::env::split_paths(value));
+    Ok(std::env::join_paths(std::iter::once(path.to_owned()).chain(others))?)
+}
+
+fn library() -> anyhow::Result<PathBuf> {
+    if let Some(path) = std::env::var_os(LIBRARY_VARIABLE) {
+        return Ok(path.into());
+    }
+    let program = std::env::current_exe()?;
+    let folder = program.parent().unwrap_or(Path::new("."));
+    let places = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)];
+    places.iter().find(|path| path.exists()).map(|path| Ok(path.canonicalize()?)).unwrap_or_else(|| {
+        Err(Failure::new(
+            format!("the stand-in for CUDA, `{LIBRARY}`, is not there"),
+            Some(format!("looked beside this program, in `{}`", folder.display())),
+            Some("build it with `cargo build --release -p oomph-pretend`, or say where it is in OOMPH_PRETEND_LIB"),
+        )
+        .into())
+    })
+}
+
+/// Recordings of an earlier run in the same folder would be taken for this one's.
+fn clear(output: &Path) {
+    let entries = std::fs::read_dir(output).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| is_ours(&entry.file_name())) {
+        let _ = std::fs::remove_file(entry.path());
+    }
+}
+
+fn is_ours(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    let number = name.strip_prefix("rank").and_then(|rest| rest.split_once('.'));
+    number.is_some_and(|(number, _)| number.parse::<u32>().is_ok())
+}
+
+fn ranks(output: &Path) -> anyhow::Result<Vec<Rank>> {
+    let mut ranks = Vec::new();
+    for number in 0.. {
+        let path = |ending: &str| output.join(format!("rank{number}.{ending}"));
+        let Ok(text) = std::fs::read_to_string(path("json")) else { break };
+        ranks.push(Rank { snapshot: path("pickle"), summary: serde_json::from_str(&text)? });
+    }
+    Ok(ranks)
+}
+
+fn notes(path: &Path) -> Notes {
+    let mut notes = Notes::default();
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    for (kind, text) in text.lines().filter_map(|line| line.split_once('\t')) {
+        let list = match kind {
+            "uncovered" => &mut notes.uncovered,
+            "modelled" => &mut notes.modelled,
+            _ => &mut notes.failures,
+        };
+        // Every rank writes its own.
+        if !list.iter().any(|known| known == text) {
+            list.push(text.to_owned());
+        }
+    }
+    notes
+}
+
+/// The last lines of what a program said.
+fn tail(bytes: &[u8]) -> String {
+    const LINES: usize = 12;
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}

@@ -1,0 +1,341 @@
+//! `oomph predict`: the real program on a pretended card. Does it fit, what fills it, and how sure is that.
+
+use super::{predict_json, predict_text, vary};
+use crate::args::PredictArgs;
+use crate::cards::Card;
+use crate::child::{self, Done, Ended, Folder, Job, Pretend, Read, Summary};
+use crate::inputs::{self, Input};
+use crate::terminal::{Failure, Terminal};
+use snapshot::{Action, Bytes, History, Snapshot};
+use std::ffi::OsString;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// More than any card has: what a program would need if it could have it.
+const PLENTY: u64 = 900 << 30;
+
+pub(crate) fn run(args: &PredictArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+    let job = job(args);
+    let folder = Folder::new(args.output.as_deref())?;
+    let shown = shown(&args.program.command);
+    let name = args.gpu.name;
+    let follows = if args.quiet { "" } else { "; its own output follows" };
+    terminal.say(&format!("running {shown} on a pretended {name}{follows}"));
+    let prediction = predict(&job, &folder, args.once)?;
+    let variants = vary::all(args, &job, terminal)?;
+    let answer = Answer { args, shown, prediction, variants };
+    if args.json {
+        predict_json::print(&answer, terminal)?;
+    } else {
+        predict_text::print(&answer, terminal)?;
+    }
+    Ok(ExitCode::from(u8::from(!answer.prediction.fits)))
+}
+
+/// Everything that is said.
+pub(super) struct Answer<'a> {
+    pub(super) args: &'a PredictArgs,
+    pub(super) shown: String,
+    pub(super) prediction: Prediction,
+    pub(super) variants: vary::Variants,
+}
+
+/// What became of a program on a card.
+pub(super) struct Prediction {
+    pub(super) fits: bool,
+    /// The device with the highest need, of the rank that has it: what it held, or would hold if it had plenty.
+    pub(super) highest: Figures,
+    /// All devices of all ranks.
+    pub(super) all: Vec<Figures>,
+    /// Its recording.
+    pub(super) recording: Input,
+    /// How the run on the card itself ended.
+    pub(super) summary: Summary,
+    /// Requests that failed on the card.
+    pub(super) failed_requests: u64,
+    /// The memory of the card.
+    pub(super) memory: u64,
+    pub(super) sureness: Sureness,
+}
+
+/// Memory of one device of one rank at its highest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Figures {
+    pub(super) rank: usize,
+    pub(super) device: u32,
+    pub(super) allocated: Bytes,
+    pub(super) reserved: Bytes,
+    /// The context and libraries.
+    pub(super) outside: Bytes,
+    pub(super) requests: u64,
+    /// All requests, in order, as one number.
+    fingerprint: u64,
+}
+
+impl Figures {
+    pub(super) fn total(&self) -> Bytes {
+        self.reserved + self.outside
+    }
+}
+
+/// What the answer hangs on besides the program.
+#[derive(Default, Debug)]
+pub(super) struct Sureness {
+    /// Reasons why the real run may differ.
+    pub(super) reasons: Vec<String>,
+    /// What is known not to matter.
+    pub(super) remarks: Vec<String>,
+}
+
+impl Sureness {
+    pub(super) fn is_exact(&self) -> bool {
+        self.reasons.is_empty()
+    }
+}
+
+pub(super) fn job(args: &PredictArgs) -> Job {
+    let memory = args.gpu_memory.unwrap_or(args.gpu.memory);
+    let answer = child::Answer::Zero;
+    Job {
+        command: command(args.program.python.as_deref(), &args.program.command),
+        environment: Vec::new(),
+        pretend: Some(Pretend { card: args.gpu.clone(), memory, devices: args.gpus, answer }),
+        steps: args.program.steps,
+        techniques: Vec::new(),
+        keep_files: args.keep_files,
+        is_quiet: args.quiet,
+    }
+}
+
+/// The interpreter with the script or `-m MODULE`, and the script's own arguments.
+pub(super) fn command(python: Option<&std::path::Path>, program: &[OsString]) -> Vec<OsString> {
+    let in_environment = || {
+        std::env::var_os("VIRTUAL_ENV")
+            .map(|folder| PathBuf::from(folder).join("bin/python"))
+            .filter(|path| path.exists())
+    };
+    let python =
+        python.map(|path| path.as_os_str().to_owned()).or_else(|| Some(in_environment()?.into_os_string()));
+    std::iter::once(python.unwrap_or_else(|| "python3".into())).chain(program.iter().cloned()).collect()
+}
+
+/// A command for people.
+pub(super) fn shown(program: &[OsString]) -> String {
+    program.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs a program on a card; again with plenty of memory if it ran out, and again with other values if it read some that
+/// nobody knows.
+pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<Prediction> {
+    let pretend = job.pretend.as_ref().ok_or_else(|| anyhow::anyhow!("a prediction needs a card"))?;
+    let done = child::run(job, folder)?;
+    let first = look(&done)?;
+    let summary = first.summary.clone();
+    let ran_out = is_out_of_memory(&summary);
+    if summary.ended == Ended::Failed && !ran_out {
+        return Err(failed(&summary, &done).into());
+    }
+    let failed_requests = first.ooms;
+    let (notes, seen) = if ran_out {
+        let mut roomy = quiet(job);
+        roomy.pretend = Some(Pretend { memory: PLENTY, ..pretend.clone() });
+        let done = child::run(&roomy, &Folder::new(None)?)?;
+        let seen = look(&done)?;
+        if seen.summary.ended == Ended::Failed && !is_out_of_memory(&seen.summary) {
+            return Err(failed(&seen.summary, &done).into());
+        }
+        (done.notes, seen)
+    } else {
+        (done.notes, first)
+    };
+    let mut sureness = Sureness::default();
+    for name in &notes.uncovered {
+        sureness.reasons.push(format!("`{name}` is not covered by the stand-in: the call failed"));
+    }
+    for what in &notes.modelled {
+        sureness.reasons.push(format!("modelled: {what}"));
+    }
+    if !summary.values {
+        sureness.reasons.push(format!(
+            "torch {} does not let small tensors be computed: values read as 0",
+            summary.torch
+        ));
+    }
+    if !seen.summary.reads.is_empty() {
+        let reads = seen.summary.reads.clone();
+        let differs = if once { None } else { Some(differs_with_other_values(job, &seen, ran_out)) };
+        judge_reads(&reads, differs, &mut sureness);
+    }
+    let Seen { highest, all, recording, .. } = seen;
+    Ok(Prediction {
+        fits: !ran_out,
+        highest,
+        all,
+        recording,
+        summary,
+        failed_requests,
+        memory: pretend.memory,
+        sureness,
+    })
+}
+
+fn quiet(job: &Job) -> Job {
+    Job { is_quiet: true, ..job.clone() }
+}
+
+/// Whether the program does something else when the values that it reads are others.
+fn differs_with_other_values(job: &Job, seen: &Seen, ran_out: bool) -> bool {
+    let mut other = quiet(job);
+    if let Some(pretend) = &mut other.pretend {
+        pretend.answer = child::Answer::One;
+        if ran_out {
+            pretend.memory = PLENTY;
+        }
+    }
+    // It must make the same number of steps, wherever it would have stopped by itself.
+    if seen.summary.ended == Ended::Periodic {
+        other.steps = Some(seen.summary.steps.count as u32);
+    }
+    let again = Folder::new(None).and_then(|scratch| look(&child::run(&other, &scratch)?));
+    again.map_or(true, |again| again.all != seen.all)
+}
+
+fn judge_reads(reads: &[Read], differs: Option<bool>, sureness: &mut Sureness) {
+    let places: Vec<String> = reads
+        .iter()
+        .map(|read| {
+            let file = read.file.rsplit('/').next().unwrap_or(&read.file);
+            format!("{file}:{} ({}, {} times)", read.line, read.operator, read.count)
+        })
+        .collect();
+    let places = match places.as_slice() {
+        [first, second, third, rest @ ..] if !rest.is_empty() => {
+            format!("{first}, {second}, {third} and {} more", rest.len())
+        }
+        few => few.join(", "),
+    };
+    match differs {
+        Some(false) => sureness.remarks.push(format!(
+            "values that only a real GPU computes are read at {places}; with 1 instead of 0 for them the program asks for the same memory"
+        )),
+        Some(true) => sureness.reasons.push(format!(
+            "the program's memory depends on values that only a real GPU computes, read at {places}"
+        )),
+        None => sureness.reasons.push(format!("values that only a real GPU computes are read at {places}")),
+    }
+}
+
+/// What a run's recordings say.
+struct Seen {
+    highest: Figures,
+    all: Vec<Figures>,
+    recording: Input,
+    summary: Summary,
+    ooms: u64,
+}
+
+fn look(done: &Done) -> anyhow::Result<Seen> {
+    let mut all = Vec::new();
+    let mut ooms = 0;
+    let mut best: Option<(Figures, Input, Summary)> = None;
+    for (place, rank) in done.ranks.iter().enumerate() {
+        let input = inputs::load(&rank.snapshot)?;
+        for device in input.snapshot.devices() {
+            let history = History::new(&input.snapshot, device);
+            let outside = rank.summary.devices.get(device as usize).and_then(|device| device.outside);
+            ooms +=
+                requests(&input.snapshot, device).filter(|(action, _)| *action == Action::Oom).count() as u64;
+            all.push(figures(place, &input.snapshot, &history, Bytes(outside.unwrap_or(0))));
+        }
+        let highest =
+            all.iter().filter(|figures| figures.rank == place).max_by_key(|figures| figures.total());
+        if let Some(highest) = highest
+            && best.as_ref().is_none_or(|(figures, _, _)| figures.total() < highest.total())
+        {
+            best = Some((highest.clone(), input, rank.summary.clone()));
+        }
+    }
+    match best {
+        Some((highest, recording, summary)) => {
+            // How the job ended is the worst that happened to a rank.
+            let worst = done.ranks.iter().find(|rank| rank.summary.ended == Ended::Failed);
+            let summary = worst.map_or(summary, |rank| rank.summary.clone());
+            Ok(Seen { highest, all, recording, summary, ooms })
+        }
+        None => Err(nothing_recorded(done).into()),
+    }
+}
+
+fn requests(snapshot: &Snapshot, device: u32) -> impl Iterator<Item = (Action, u64)> {
+    snapshot.events.iter(snapshot.rows(device)).map(|event| (event.action, event.size.0))
+}
+
+fn figures(rank: usize, snapshot: &Snapshot, history: &History, outside: Bytes) -> Figures {
+    let mut hasher = DefaultHasher::new();
+    let mut count = 0;
+    for (action, size) in requests(snapshot, history.device) {
+        if matches!(action, Action::Alloc | Action::FreeRequested) {
+            (action == Action::Alloc, size).hash(&mut hasher);
+            count += u64::from(action == Action::Alloc);
+        }
+    }
+    Figures {
+        rank,
+        device: history.device,
+        allocated: history.allocated_peak.bytes,
+        reserved: history.reserved_peak.bytes,
+        outside,
+        requests: count,
+        fingerprint: hasher.finish(),
+    }
+}
+
+fn is_out_of_memory(summary: &Summary) -> bool {
+    summary.ended == Ended::Failed
+        && summary.exception.as_deref().is_some_and(|text| text.starts_with("OutOfMemoryError"))
+}
+
+fn failed(summary: &Summary, done: &Done) -> Failure {
+    let exception = summary.exception.clone().unwrap_or_default();
+    let first_line = exception.lines().next().unwrap_or_default().to_owned();
+    let hint = match done.notes.uncovered.first() {
+        Some(name) => {
+            format!("`{name}` is not covered by the stand-in; the program cannot be predicted as it is")
+        }
+        None => "the traceback is above; does the program run on a real GPU?".to_owned(),
+    };
+    Failure::new("the program failed on the pretended GPU", Some(first_line), Some(&hint))
+}
+
+pub(super) fn nothing_recorded(done: &Done) -> Failure {
+    let words = done.last_words.lines().last().map(str::to_owned);
+    if let Some(failure) = done.notes.failures.first() {
+        return Failure::new("the program could not run on a pretended GPU", Some(failure.clone()), None);
+    }
+    match done.status.code() {
+        Some(0) => Failure::new(
+            "the program never used CUDA",
+            Some("it ended well, and no GPU memory was asked for".to_owned()),
+            Some(
+                "does it choose the GPU by an argument or an environment variable? torch.cuda.is_available() is True here",
+            ),
+        ),
+        Some(code) => Failure::new(
+            "the program failed before it used CUDA",
+            words.or(Some(format!("it ended with exit code {code}"))),
+            Some("its own message is above; is torch installed in this environment (`--python`)?"),
+        ),
+        None => Failure::new(
+            "the program was killed",
+            Some(done.status.to_string()),
+            Some("a program that needs much host memory may have been killed for it"),
+        ),
+    }
+}
+
+/// Whether a card's figures were all measured on a real one.
+pub(super) fn card_remark(card: &Card) -> Option<&'static str> {
+    (!card.is_measured())
+        .then_some("this card's figures come from its data sheet, its context is scaled from an H200's; only the H200 was compared with a real one")
+}
