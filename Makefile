@@ -4,13 +4,14 @@ VENV := target/venv
 PYTHON ?= python3
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
 
-.PHONY: demo test lint fmt fuzz bench nightly python-env
+.PHONY: demo test lint fmt fuzz bench predictions nightly python-env
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --release --quiet --bin oomph
 	@target/release/oomph report fixtures/zoo/leak_infer_outputs.pickle.xz
 
 test: python-env ## every test; sets up what it needs
+	cargo build --workspace
 	cargo $(NEXTEST) --workspace
 	OOMPH=target/debug/oomph $(VENV)/bin/python -m pytest -q tests/python
 
@@ -27,6 +28,11 @@ fuzz: ## the fuzz targets, a minute each (make fuzz SECONDS=600 for longer)
 bench: ## side by side with the peers; writes bench/results/DATE.md
 	cargo build --release --bin oomph --example replay
 	$(PYTHON) bench/run.py
+
+predictions: python-env ## predicted and real peaks of every recorded program, as a table; takes half an hour
+	cargo build --release --workspace
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check transformers==5.17.0
+	$(VENV)/bin/python bench/predict.py
 
 nightly: python-env ## the allocator model against PyTorch's real allocators of sixteen releases: thousands of fresh cases
 	cargo build --release --bin oomph

@@ -1,0 +1,48 @@
+"""What the tests of programs on a pretended GPU share: the command, and a way to run a program with it."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OOMPH = pathlib.Path(os.environ.get("OOMPH", ROOT / "target/debug/oomph")).resolve()
+FIXTURES = ROOT / "fixtures"
+
+
+class Predict:
+    """Runs `oomph` on small programs in a folder of their own."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+
+    def write(self, text: str, name: str = "train.py") -> pathlib.Path:
+        path = self.folder / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    def run(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [OOMPH, *arguments],
+            cwd=self.folder,
+            env={**os.environ, "NO_COLOR": "1", **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+
+    def answer(self, program: str, *options: str, gpu: str = "h200", env: dict[str, str] | None = None) -> dict:
+        """The JSON answer about a program that is expected to run."""
+        self.write(program)
+        done = self.run("predict", "--gpu", gpu, "--python", sys.executable, "--json", *options, "train.py", env=env)
+        assert done.returncode in (0, 1), done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def predict(tmp_path: pathlib.Path) -> Predict:
+    return Predict(tmp_path)
