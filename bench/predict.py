@@ -142,9 +142,14 @@ def main():
         print("| program | requests | identical | peak allocated | difference | peak reserved | difference | said |")
         print("|---|---|---|---|---|---|---|---|")
         done = [(name, answer, real) for name, answer, real, _, _ in results if answer]
-        same = {name for name, answer, real in done if answer["fingerprint"] == real["fingerprint"]}
+        # PyTorch fails when checkpointing with dropout is recorded: for such programs there are peaks alone.
+        known = [(name, answer, real) for name, answer, real in done if real["fingerprint"]]
+        same = {name for name, answer, real in known if answer["fingerprint"] == real["fingerprint"]}
         for name, answer, real in done:
-            cells = [name, f"{real['requests']:,}", "yes" if name in same else "no"]
+            if real["fingerprint"]:
+                cells = [name, f"{real['requests']:,}", "yes" if name in same else "no"]
+            else:
+                cells = [name, "", "not recorded"]
             for peak in ("peak_allocated", "peak_reserved"):
                 cells += [f"{real[peak]:,}", off(answer[peak], real[peak])]
             print("| " + " | ".join([*cells, answer["confidence"]]) + " |")
@@ -155,7 +160,7 @@ def main():
             abs(answer[peak] / real[peak] - 1) <= percent / 100 for _, answer, real in done
         )
         print(
-            f"\n{len(done)} of {len(results)} ran; requests identical in {len(same)}; peak allocated equal in "
+            f"\n{len(done)} of {len(results)} ran; requests identical in {len(same)} of {len(known)}; peak allocated equal in "
             f"{close('peak_allocated', 0)}, within 1 % in {close('peak_allocated', 1)}; peak reserved equal in "
             f"{close('peak_reserved', 0)}, within 3 % in {close('peak_reserved', 3)}."
         )

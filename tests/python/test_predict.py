@@ -62,7 +62,8 @@ def test_a_program_that_fits(predict: Predict) -> None:
 
 def test_a_program_that_does_not_fit_says_what_it_needs(predict: Predict) -> None:
     program = LOOP.replace("64, 512", "2_000_000, 512")
-    small, large = predict.answer(program, gpu="t4"), predict.answer(program, "--once", gpu="h200")
+    small = predict.answer(program, "--steps", "2", gpu="t4")
+    large = predict.answer(program, "--steps", "2", "--once", "--gpu-memory", "200GiB", gpu="t4")
     assert not small["fits"] and small["exception"].startswith("OutOfMemoryError")
     assert large["fits"]
     assert small["peak_allocated"] == large["peak_allocated"] > small["gpu"]["memory"]

@@ -197,7 +197,7 @@ def test_random_numbers_are_made_up_without_touching_the_programs_generators(run
         noise = torch.randn(100_000, device=cuda)
         if installed:
             show(r.min(), r.max(), p.sort().values.tolist() == list(range(100)), abs(mask.sum().item() - 50_000) < 1000)
-            show(mask.nonzero().shape[0] == mask.sum(), 400 < drop.sum() < 600, round(abs(noise).max().item()) in (4, 5))
+            show(mask.nonzero().shape[0] == mask.sum(), 400 < drop.sum() < 600, 0.8 < noise[:512].std().item() < 1.2)
             show([value(t) for t in (r, p, mask, drop, noise)])
         show(torch.rand(3), torch.cuda.get_rng_state().sum().item())
     """
@@ -461,8 +461,10 @@ def test_values_reach_through_modes_compiled_code_and_threads(run):
         class Mode(TorchDispatchMode):
             def __torch_dispatch__(self, function, types, args=(), kwargs=None):
                 return function(*args, **(kwargs or {}))
+        x = torch.arange(3, device=cuda)
         with Mode():
-            show(torch.arange(3, device=cuda) + 1)
+            y = x + 1
+        show(y)
         show(torch.compile(lambda x: x[x > 1] + 1, backend="eager")(torch.arange(5, device=cuda)))
         thread = threading.Thread(target=lambda: show(torch.arange(3, device=cuda) * 2))
         thread.start()

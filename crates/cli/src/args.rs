@@ -1,7 +1,7 @@
 //! The arguments of every command, with their help.
 
 use crate::cards::{CARDS, Card};
-use crate::child::{Answer, Pretend};
+use crate::child::Pretend;
 use crate::commands::vary::Vary;
 use allocator::Release;
 use analysis::{Device, Key, Moment, Severity};
@@ -343,7 +343,7 @@ impl PretendArgs {
     pub(crate) fn pretend(&self) -> Option<Pretend> {
         let card = self.pretend.clone()?;
         let memory = self.gpu_memory.unwrap_or(card.memory);
-        Some(Pretend { card, memory, devices: self.gpus, answer: Answer::Zero })
+        Some(Pretend { card, memory, devices: self.gpus, unknown: 0 })
     }
 }
 

@@ -29,14 +29,7 @@ pub(crate) struct Pretend {
     pub(crate) memory: u64,
     pub(crate) devices: u32,
     /// What programs get that read a value nobody knows.
-    pub(crate) answer: Answer,
-}
-
-/// How reads of unknown values are answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Answer {
-    Zero,
-    One,
+    pub(crate) unknown: u8,
 }
 
 /// A program to run.
@@ -60,6 +53,7 @@ struct Settings<'a> {
     library: Option<&'a Path>,
     steps: Option<u32>,
     techniques: &'a [String],
+    unknown: u8,
     keep_files: bool,
 }
 
@@ -225,6 +219,7 @@ fn prepare(command: &mut Command, job: &Job, folder: &Folder, library: Option<&P
         library,
         steps: job.steps,
         techniques: &job.techniques,
+        unknown: job.pretend.as_ref().map_or(0, |pretend| pretend.unknown),
         keep_files: job.keep_files,
     };
     command.env("OOMPH_CHILD", serde_json::to_string(&settings)?);
@@ -238,9 +233,6 @@ fn prepare(command: &mut Command, job: &Job, folder: &Folder, library: Option<&P
         command.env("OOMPH_PRETEND", pretend.card.describe(pretend.memory, pretend.devices));
         command.env("OOMPH_PRETEND_NOTES", &folder.notes);
         command.env("OOMPH_PRETEND_RENDEZVOUS", &folder.rendezvous);
-        if pretend.answer == Answer::One {
-            command.env("OOMPH_PRETEND_ANSWER", "1");
-        }
         // People hide real devices this way; the pretended ones are all there.
         if std::env::var("CUDA_VISIBLE_DEVICES").is_ok_and(|devices| matches!(devices.trim(), "" | "-1")) {
             command.env_remove("CUDA_VISIBLE_DEVICES");

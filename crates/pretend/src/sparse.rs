@@ -187,8 +187,8 @@ unsafe extern "C" fn cusparseSpMV_bufferSize(
     unsafe { put_size(to, size) }
 }
 
-/// A sparse matrix times a dense one. Of the ways to do it that PyTorch chooses, one cuts the elements into parts and
-/// keeps where each begins.
+/// A sparse matrix times a dense one. The ways to do it that PyTorch chooses for rows cut the elements into parts and keep
+/// where each begins: exact but for dense matrices of one column, which need less.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cusparseSpMM_bufferSize(
     _handle: u64,
@@ -204,13 +204,7 @@ unsafe extern "C" fn cusparseSpMM_bufferSize(
     to: *mut u64,
 ) -> Status {
     let Some(sparse) = (unsafe { sparse.as_ref() }) else { return INVALID_VALUE };
-    const CSR_BY_PARTS: i32 = 6;
-    const ELEMENTS_OF_A_PART: u64 = 24;
-    let size = match algorithm {
-        CSR_BY_PARTS => sparse.index * (sparse.filled / ELEMENTS_OF_A_PART + 2),
-        _ => 0,
-    };
-    unsafe { put_size(to, size) }
+    unsafe { put_size(to, sparse.product(algorithm)) }
 }
 
 /// A product of dense matrices where a sparse one has elements.
@@ -232,11 +226,28 @@ unsafe extern "C" fn cusparseSDDMM_bufferSize(
 }
 
 impl Matrix {
-    /// The workspace to solve a triangular system with this matrix, exact.
-    fn triangular(&self) -> u64 {
-        let (for_each_row, for_each_element, fixed) =
-            if self.index == 8 { (60, 12, 258) } else { (44, 8, 242) };
-        (for_each_row + 2 * self.element()) * self.rows + for_each_element * self.filled + fixed
+    /// The workspace of a product with a dense matrix.
+    fn product(&self, algorithm: i32) -> u64 {
+        const CSR_BY_LARGE_PARTS: i32 = 4;
+        const CSR_BY_PARTS: i32 = 6;
+        let places = match algorithm {
+            CSR_BY_LARGE_PARTS => self.filled / 256 + 3,
+            CSR_BY_PARTS => self.filled / 24 + 2,
+            _ => return 0,
+        };
+        places * self.index - 1
+    }
+
+    /// The workspace to solve a triangular system with this matrix, for one right side or several. Exact but for
+    /// matrices of less than 150 rows, which need up to 1 KiB more.
+    fn triangular(&self, right_sides: u64) -> u64 {
+        const RIGHT_SIDES_OF_A_BLOCK: u64 = 32;
+        let (for_each_row, fixed) = if self.index == 8 { (60, 258) } else { (44, 242) };
+        let more = right_sides.saturating_sub(1);
+        let of_right_sides = more * self.element() + 8 * (more / RIGHT_SIDES_OF_A_BLOCK);
+        (for_each_row + 2 * self.element() + of_right_sides) * self.rows
+            + (self.index + self.element()) * self.filled
+            + fixed
     }
 }
 
@@ -254,7 +265,7 @@ unsafe extern "C" fn cusparseSpSV_bufferSize(
     to: *mut u64,
 ) -> Status {
     let Some(sparse) = (unsafe { sparse.as_ref() }) else { return INVALID_VALUE };
-    unsafe { put_size(to, sparse.triangular()) }
+    unsafe { put_size(to, sparse.triangular(1)) }
 }
 
 #[unsafe(no_mangle)]
@@ -272,9 +283,7 @@ unsafe extern "C" fn cusparseSpSM_bufferSize(
     to: *mut u64,
 ) -> Status {
     let (Some(sparse), Some(c)) = (unsafe { (sparse.as_ref(), c.as_ref()) }) else { return INVALID_VALUE };
-    const COLUMNS_OF_A_BLOCK: u64 = 32;
-    let for_each_row = c.columns.saturating_sub(1) * sparse.element() + 8 * (c.columns / COLUMNS_OF_A_BLOCK);
-    unsafe { put_size(to, sparse.triangular() + sparse.rows * for_each_row) }
+    unsafe { put_size(to, sparse.triangular(c.columns)) }
 }
 
 /// Sorts of indices need a copy of some arrays, and counts for each block of a radix sort: off by at most 512 bytes.
@@ -303,4 +312,22 @@ macro_rules! sorts {
 sorts! {
     cusparseXcoosort_bufferSizeExt: 16;
     cusparseXcsrsort_bufferSizeExt: 20;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Workspaces as an H200 gave them.
+    #[test]
+    fn agrees_with_an_h200() {
+        const SINGLE: i32 = 0;
+        const DOUBLE: i32 = 1;
+        let single = Matrix { rows: 4096, columns: 1000, filled: 5001, datatype: SINGLE, index: 4 };
+        let double = Matrix { rows: 4096, columns: 1000, filled: 5001, datatype: DOUBLE, index: 8 };
+        assert_eq!([4, 6].map(|algorithm| double.product(algorithm)), [175, 1679]);
+        assert_eq!(double.triangular(1), 391_570);
+        assert_eq!(double.triangular(64), 2_488_722);
+        assert_eq!(single.triangular(64), 1_318_202);
+    }
 }

@@ -77,6 +77,7 @@ _UNIQUE = Counted(_unique_total, _made_up_unique)
 
 OPERATORS: dict[str, Counted] = {
     "aten::nonzero": Counted(lambda given: given["self"].numel(), _made_up_nonzero),
+    "aten::_unique": _UNIQUE,
     "aten::_unique2": _UNIQUE,
     "aten::unique_dim": _UNIQUE,
     "aten::unique_consecutive": _UNIQUE,

@@ -67,13 +67,14 @@ class State(threading.local):
 
 
 class Handlers:
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: ctypes.CDLL, unknown: int) -> None:
         self.memory = DeviceMemory(library)
+        self.unknown = unknown
         self.reads = Reads()
         self.state = State()
         # The program's own generators give what they would give without us.
         self.generator = torch.Generator("cpu")
-        self.generator.manual_seed(0)
+        self.generator.manual_seed(unknown)
 
     def any(self, operator: Operator, below: Any, args: Args, kwargs: Kwargs) -> Any:
         """Most operators: computed if all inputs are small and hold values, otherwise the results are unknown."""
@@ -95,12 +96,15 @@ class Handlers:
     def factory(self, operator: Operator, below: Any, args: Args, kwargs: Kwargs) -> Any:
         """Tensors out of nothing, on any device."""
         result = operator.run(below, *args, **kwargs)
-        if result.is_cuda and not capturing():
-            if operator.computable:
-                self._compute(operator, args, kwargs, result, KNOWN, {})
-            elif _small(result, _LARGEST_COPIED_FLOATS):
-                # What the library copies here by itself, for other processes, then counts.
-                self.begin(result)
+        try:
+            if result.is_cuda and not capturing():
+                if operator.computable:
+                    self._compute(operator, args, kwargs, result, KNOWN, {})
+                elif _small(result, _LARGEST_COPIED_FLOATS):
+                    # What the library copies here by itself, for other processes, then counts.
+                    self.memory.begin(result)
+        except Exception:
+            pass
         return result
 
     def fill(self, operator: Operator, below: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -119,9 +123,9 @@ class Handlers:
     def resize(self, operator: Operator, below: Any, args: Args, kwargs: Kwargs) -> Any:
         """What was known of a tensor stays known until it gets other memory."""
         tensor = args[0]
-        before = tensor.data_ptr()
+        before = _address(tensor)
         result = operator.run(below, *args, **kwargs)
-        if tensor.data_ptr() != before:
+        if _address(tensor) != before:
             self.memory.end(before)
         return result
 
@@ -141,6 +145,9 @@ class Handlers:
         except Exception:
             content = None
         result = self._run_vouched(operator, below, args, kwargs) if vouched else operator.run(below, *args, **kwargs)
+        if self.unknown and value == UNKNOWN and not to.is_cuda and _small(to, _LARGEST_COPIED_FLOATS):
+            with own_work():
+                to.fill_(self.unknown)
         if (content is None or not self.write(to, content, value)) and to.is_cuda:
             self.forget(operator, args, kwargs)
         return result
@@ -154,9 +161,10 @@ class Handlers:
                 self._note_read(operator, value, args[0].nbytes)
         except Exception:
             pass
-        if value == UNKNOWN:
-            return operator.run(below, *args, **kwargs)
-        return self._run_vouched(operator, below, args, kwargs)
+        if value != UNKNOWN:
+            return self._run_vouched(operator, below, args, kwargs)
+        number = operator.run(below, *args, **kwargs)
+        return type(number)(self.unknown) if self.unknown and not self.state.quiet else number
 
     def _run_vouched(self, operator: Operator, below: Any, args: Args, kwargs: Kwargs) -> Any:
         """Runs an operator that reads memory of which we know whose it is."""
@@ -169,15 +177,12 @@ class Handlers:
     def lift(self, operator: Operator, below: Any, args: Args, kwargs: Kwargs) -> Any:
         """`lift_fresh`: what `torch.tensor` ends with. Its copy to the device hides from us; the library has noted it."""
         result = operator.run(below, *args, **kwargs)
-        if result.is_cuda:
-            self.begin(result, with_library=True)
-        return result
-
-    def begin(self, tensor: torch.Tensor, *, with_library: bool = False) -> None:
         try:
-            self.memory.begin(tensor, with_library=with_library)
+            if result.is_cuda:
+                self.memory.begin(result, with_library=True)
         except Exception:
             pass
+        return result
 
     def machinery(self, operator: Operator, below: Any, args: Args, kwargs: Kwargs) -> Any:
         """PyTorch's own checks: that a factorisation succeeded. Zeros say so."""
@@ -191,13 +196,19 @@ class Handlers:
         """`GradScaler` looks for gradients that are not finite. Unknown ones are finite, so the flag stays as it is."""
         flag = args[1]
         value, copies = self._inputs(operator, args, kwargs)
-        before = UNKNOWN if value != UNKNOWN or capturing() else self.memory.value(flag)
+        before = self._value_or_unknown(flag)
         result = operator.run(below, *args, **kwargs)
         if value == UNKNOWN or not self._compute(operator, args, kwargs, result, value, copies):
             self.forget(operator, args, kwargs)
             if before != UNKNOWN:
                 self.memory.keep(flag, MADE_UP)
         return result
+
+    def _value_or_unknown(self, tensor: torch.Tensor) -> int:
+        try:
+            return UNKNOWN if capturing() else self.memory.value(tensor)
+        except Exception:
+            return UNKNOWN
 
     def forget(self, operator: Operator, args: Args, kwargs: Kwargs) -> None:
         """What the operator has written over is a kernel's now. Of new tensors nothing is known anyway."""
@@ -328,6 +339,14 @@ class Handlers:
 
     def _note_read(self, operator: Operator, value: int, size: int) -> None:
         self.reads.note(operator.name, KINDS[value], size)
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Where a tensor is; 0 for somebody's wrapper without memory."""
+    try:
+        return tensor.data_ptr()
+    except Exception:
+        return 0
 
 
 def _memory_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -48,7 +48,9 @@ class Recorder:
 
     def _start(self) -> None:
         """When the process initialises CUDA: one that never does has nothing to record."""
-        self.record(enabled="all", context="all", stacks="python", max_entries=self.settings.max_events)
+        # Not at frees: reading a stack there loses an exception that is on its way (checkpointing stops its recomputation
+        # with one, and PyTorch then fails with a SystemError).
+        self.record(enabled="all", context="alloc", stacks="python", max_entries=self.settings.max_events)
         self.started = True
         # Unlike `atexit`, this also runs in processes that multiprocessing has started, and only there where we are now.
         Finalize(None, self._at_exit, exitpriority=0)

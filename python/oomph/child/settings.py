@@ -21,6 +21,8 @@ class Settings:
     """Bound on the history that PyTorch keeps."""
     techniques: list[str] = field(default_factory=list)
     """What to switch on from outside (techniques.py)."""
+    unknown: int = 0
+    """What the program gets that reads a value which nobody knows."""
     keep_files: bool = False
     """Whether the program may write checkpoints of pretended values."""
 

@@ -47,7 +47,7 @@ def _install(settings: Settings, library: ctypes.CDLL | None) -> None:
     from . import guard, recorder, techniques, values
 
     if library is not None:
-        values.install(library)
+        values.install(library, settings.unknown)
         if not settings.keep_files:
             guard.install()
     techniques.install(settings.techniques)

@@ -38,7 +38,7 @@ from .handlers import Handler, Handlers, tensors_in
 from .importing import around_import
 from .operators import Operator, Schema
 from .reads import Read
-from .switch import BELOW, KEY, include, switched
+from .switch import BACKWARD_BELOW, BACKWARD_KEY, BACKWARD_NAME, BELOW, KEY, include, switched
 from .wrapped import WrappedNumbers
 
 AVAILABLE: bool = hasattr(torch.library.Library, "fallback")
@@ -84,11 +84,15 @@ class _Route(NamedTuple):
 _handlers: Handlers | None = None
 
 
-def install(library: ctypes.CDLL) -> None:
-    """Computes values from now on, in this thread and in those that it starts."""
+def install(library: ctypes.CDLL, unknown: int = 0) -> None:
+    """Computes values from now on, in this thread and in those that it starts.
+
+    `unknown` is what reads of unknown values give: whether a program makes the same requests with another number tells
+    whether such values matter to it.
+    """
     global _handlers
     if AVAILABLE:
-        _handlers = Handlers(library)
+        _handlers = Handlers(library, unknown)
         Fallback(_handlers).install()
         _leave_backward_alone(_handlers.memory)
         _follow_threads()
@@ -126,7 +130,8 @@ class Fallback:
         self.registered: set[str] = set()
 
     def install(self) -> None:
-        self._library("_").fallback(torch.library.fallthrough_kernel, "Fake")
+        for key in ("Fake", BACKWARD_NAME):
+            self._library("_").fallback(torch.library.fallthrough_kernel, key)
         for schema in operators.of_pytorch():
             self.register(schema)
         include(KEY, True)
@@ -142,8 +147,10 @@ class Fallback:
         name = operators.full_name(schema)
         if name not in self.registered:
             self.registered.add(name)
-            namespace, name = name.split("::")
-            self._library(namespace).impl(name, self._entry(schema), "Fake", with_keyset=True)
+            namespace, short = name.split("::")
+            self._library(namespace).impl(short, self._entry(schema), "Fake", with_keyset=True)
+            if schema.name in counts.OPERATORS:
+                self._library(namespace).impl(short, self._entry(schema), BACKWARD_NAME, with_keyset=True)
 
     def _library(self, namespace: str) -> torch.library.Library:
         if namespace not in self.libraries:
@@ -214,7 +221,8 @@ class Fallback:
                 tensors = _Tensors.DEVICE
             elif not keyset.has(_DispatchKey.CPU):
                 tensors = _Tensors.NONE
-        route = _Route(tensors, keyset.has(_DispatchKey.Python), keyset & BELOW)
+        below = BACKWARD_BELOW if keyset.has(BACKWARD_KEY) else BELOW
+        route = _Route(tensors, keyset.has(_DispatchKey.Python), keyset & below)
         self.routes[keyset.raw_repr()] = route
         return route
 
@@ -230,7 +238,7 @@ def _foreign(args: tuple[Any, ...]) -> bool:
 
 
 class _Engine:
-    """The autograd engine, with the fallback off while it runs: its threads take over what the caller has on."""
+    """The autograd engine, with all but counting off while it runs: its threads take over what the caller has on."""
 
     def __init__(self, engine: Any, memory: DeviceMemory) -> None:
         self._engine = engine

@@ -96,11 +96,10 @@ impl Sureness {
 
 pub(super) fn job(args: &PredictArgs) -> Job {
     let memory = args.gpu_memory.unwrap_or(args.gpu.memory);
-    let answer = child::Answer::Zero;
     Job {
         command: command(args.program.python.as_deref(), &args.program.command),
         environment: Vec::new(),
-        pretend: Some(Pretend { card: args.gpu.clone(), memory, devices: args.gpus, answer }),
+        pretend: Some(Pretend { card: args.gpu.clone(), memory, devices: args.gpus, unknown: 0 }),
         steps: args.program.steps,
         techniques: Vec::new(),
         keep_files: args.keep_files,
@@ -140,7 +139,8 @@ pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<
     let (notes, seen) = if ran_out {
         let mut roomy = quiet(job);
         roomy.pretend = Some(Pretend { memory: PLENTY, ..pretend.clone() });
-        let done = child::run(&roomy, &Folder::new(None)?)?;
+        let scratch = Folder::new(None)?;
+        let done = child::run(&roomy, &scratch)?;
         let seen = look(&done)?;
         if seen.summary.ended == Ended::Failed && !is_out_of_memory(&seen.summary) {
             return Err(failed(&seen.summary, &done).into());
@@ -188,7 +188,7 @@ fn quiet(job: &Job) -> Job {
 fn differs_with_other_values(job: &Job, seen: &Seen, ran_out: bool) -> bool {
     let mut other = quiet(job);
     if let Some(pretend) = &mut other.pretend {
-        pretend.answer = child::Answer::One;
+        pretend.unknown = 1;
         if ran_out {
             pretend.memory = PLENTY;
         }

@@ -5,6 +5,7 @@ use crate::args::PredictArgs;
 use crate::child::{Folder, Job};
 use crate::parallel::in_parallel;
 use crate::terminal::{Failure, Progress, Terminal};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 /// What `--vary` asks for.
@@ -85,7 +86,7 @@ fn varied(vary: &Vary, job: &Job, terminal: &Terminal) -> anyhow::Result<Varied>
             let jobs: Vec<(String, Job)> = values.iter().map(|value| with(value)).collect();
             run_all(&jobs, "trying values")
         }
-        Values::Between(low, high) => bisected(*low, *high, |value| {
+        Values::Between(low, high) => narrowed(*low, *high, |value| {
             terminal.say(&format!("trying {} = {value}", vary.name));
             run_one(&with(&value.to_string()))
         })?,
@@ -101,28 +102,35 @@ impl Variant {
     }
 }
 
-/// The largest number that fits: doubling first, then halving the interval, to within 1/16 of it.
-fn bisected(low: u64, high: u64, mut run: impl FnMut(u64) -> Variant) -> anyhow::Result<Vec<Variant>> {
-    let mut runs = vec![run(low)];
-    if let Err(why) = &runs[0].outcome {
+/// The largest number that fits, to within 1/16 of it: between one that does and one that does not, where a straight line
+/// through their memory meets the card's.
+fn narrowed(low: u64, high: u64, mut run: impl FnMut(u64) -> Variant) -> anyhow::Result<Vec<Variant>> {
+    let first = run(low);
+    if let Err(why) = &first.outcome {
         return Err(Failure::new(format!("the program fails with {low}"), Some(why.clone()), None).into());
     }
-    let (mut fits, mut fails) = (low, None);
-    while fails.is_none() && fits < high && runs.last().is_some_and(Variant::fits) {
-        let next = (fits * 2).min(high);
-        runs.push(run(next));
-        if runs.last().is_some_and(Variant::fits) { fits = next } else { fails = Some(next) }
+    let mut runs = BTreeMap::from([(low, first)]);
+    if low < high && runs[&low].fits() {
+        runs.insert(high, run(high));
     }
-    while let Some(too_large) = fails
-        && runs[0].fits()
-        && too_large - fits > (fits / 16).max(1)
-    {
-        let middle = fits + (too_large - fits) / 2;
-        runs.push(run(middle));
-        if runs.last().is_some_and(Variant::fits) { fits = middle } else { fails = Some(middle) }
+    let (mut fits, mut fails) = (low, high);
+    while runs[&low].fits() && !runs[&high].fits() && fails - fits > (fits / 16).max(1) {
+        let next = meeting(&runs[&fits], fits, &runs[&fails], fails)
+            .map_or(fits + (fails - fits) / 2, |meeting| meeting.max(fits + (fits / 16).max(1)));
+        let variant = run(next);
+        if variant.fits() { fits = next } else { fails = next }
+        runs.insert(next, variant);
     }
-    runs.sort_by_key(|run| run.label.parse::<u64>().unwrap_or(0));
-    Ok(runs)
+    Ok(runs.into_values().collect())
+}
+
+/// Where the memory of two runs would meet that of the card, if it lies between them.
+fn meeting(fits: &Variant, low: u64, fails: &Variant, high: u64) -> Option<u64> {
+    let (Ok(fits), Ok(fails)) = (&fits.outcome, &fails.outcome) else { return None };
+    let (below, above) = (fits.highest.total().0 as f64, fails.highest.total().0 as f64);
+    let share = (fits.memory as f64 - below) / (above - below);
+    let meeting = low as f64 + share * (high - low) as f64;
+    ((low as f64)..(high as f64)).contains(&meeting).then_some(meeting as u64)
 }
 
 fn run_all(jobs: &[(String, Job)], what: &'static str) -> Vec<Variant> {
@@ -168,10 +176,19 @@ fn with_value(job: &Job, name: &str, value: &str) -> Job {
     if std::env::var_os(name).is_some() {
         job.environment.push((name.to_owned(), value.to_owned()));
     } else {
-        job.command.push(format!("--{name}").into());
+        job.command.push(format!("--{}", spelled(name, &words)).into());
         job.command.push(value.into());
     }
     job
+}
+
+/// `batch_size` or `batch-size`, whichever the script has an option for; otherwise as the user has it.
+fn spelled(name: &str, command: &[OsString]) -> String {
+    let script = command.get(1).and_then(|script| std::fs::read_to_string(script).ok()).unwrap_or_default();
+    [name.to_owned(), name.replace('_', "-"), name.replace('-', "_")]
+        .into_iter()
+        .find(|spelling| script.contains(&format!("--{spelling}")))
+        .unwrap_or_else(|| name.to_owned())
 }
 
 /// The program with techniques switched on, several joined by `+`.

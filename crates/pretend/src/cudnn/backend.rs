@@ -2,7 +2,7 @@
 
 use super::graph::{Given, Graphs};
 use super::shadow::Shadow;
-use super::{Descriptor, SUCCESS, Status, autotuning, deviceless, fourier, matrix_product, real};
+use super::{Descriptor, SUCCESS, Status, autotuning, cluster, deviceless, fourier, matrix_product, real};
 use crate::put;
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -15,6 +15,7 @@ pub(super) mod kind {
     pub(in super::super) const ENGINE_CONFIGURATION: i32 = 3;
     pub(in super::super) const ENGINE_HEURISTICS: i32 = 4;
     pub(in super::super) const EXECUTION_PLAN: i32 = 5;
+    pub(in super::super) const KNOB_CHOICE: i32 = 7;
     pub(in super::super) const FORWARD: i32 = 10;
     pub(in super::super) const BACKWARD_FILTER: i32 = 11;
     pub(in super::super) const BACKWARD_DATA: i32 = 12;
@@ -32,9 +33,12 @@ pub(super) mod attribute {
     pub(in super::super) const ENGINE_HEURISTICS_RESULTS: i32 = 202;
     pub(in super::super) const ENGINE_HEURISTICS_DEVICE: i32 = 204;
     pub(in super::super) const ENGINE_CONFIGURATION_ENGINE: i32 = 300;
+    pub(in super::super) const ENGINE_CONFIGURATION_KNOBS: i32 = 302;
     pub(in super::super) const EXECUTION_PLAN_CONFIGURATION: i32 = 401;
     pub(in super::super) const EXECUTION_PLAN_WORKSPACE: i32 = 402;
     pub(in super::super) const EXECUTION_PLAN_DEVICE: i32 = 407;
+    pub(in super::super) const KNOB_CHOICE_KIND: i32 = 600;
+    pub(in super::super) const KNOB_CHOICE_VALUE: i32 = 601;
     pub(in super::super) const FORWARD_W: i32 = 703;
     pub(in super::super) const FORWARD_X: i32 = 704;
     pub(in super::super) const FORWARD_Y: i32 = 705;
@@ -57,6 +61,8 @@ pub(super) mod attribute {
 /// `cudnnBackendAttributeType_t`.
 pub(super) mod value {
     pub(in super::super) const HANDLE: i32 = 0;
+    pub(in super::super) const INTEGER: i32 = 3;
+    pub(in super::super) const KNOB_KIND: i32 = 9;
     pub(in super::super) const DESCRIPTOR: i32 = 15;
     pub(in super::super) const CHARACTER: i32 = 24;
 }
@@ -68,6 +74,8 @@ struct Descriptors {
     graphs: Graphs,
     /// Engines, configurations and plans that are not the real library's.
     shadows: HashMap<usize, Shadow>,
+    /// What plans run, where it is in clusters of blocks.
+    kernels: HashMap<usize, cluster::Kernel>,
 }
 
 /// The lock is never held while the real library is called: it calls some of these functions itself.
@@ -113,6 +121,7 @@ unsafe extern "C" fn cudnnBackendDestroyDescriptor(descriptor: Descriptor) -> St
     let mut descriptors = descriptors();
     descriptors.kinds.remove(&(descriptor as usize));
     descriptors.shadows.remove(&(descriptor as usize));
+    descriptors.kernels.remove(&(descriptor as usize));
     descriptors.graphs.destroy(descriptor);
     drop(descriptors);
     autotuning::forget(descriptor);
@@ -143,7 +152,15 @@ unsafe extern "C" fn cudnnBackendSetAttribute(
     if descriptors.shadow(descriptor).is_some() {
         return SUCCESS;
     }
+    let pass = descriptors.graphs.planned(descriptor).map(|convolution| convolution.pass);
     drop(descriptors);
+    if name == attribute::EXECUTION_PLAN_CONFIGURATION
+        && let Some(pass) = pass
+        && let Some(configuration) = unsafe { given.descriptor() }
+        && let Some(kernel) = cluster::Kernel::of(pass, configuration)
+    {
+        self::descriptors().kernels.insert(descriptor as usize, kernel);
+    }
     unsafe { real::cudnnBackendSetAttribute(descriptor, name, kind, count, values) }
 }
 
@@ -193,9 +210,24 @@ unsafe extern "C" fn cudnnBackendGetAttribute(
         }
         shadow
     };
-    match shadow {
-        Some(shadow) => unsafe { shadow.get(name, room, count, values) },
-        None => unsafe { real::cudnnBackendGetAttribute(descriptor, name, kind, room, count, values) },
+    if let Some(shadow) = shadow {
+        return unsafe { shadow.get(name, room, count, values) };
+    }
+    let status = unsafe { real::cudnnBackendGetAttribute(descriptor, name, kind, room, count, values) };
+    if name == attribute::EXECUTION_PLAN_WORKSPACE && status == SUCCESS && room > 0 && !values.is_null() {
+        unsafe { correct_workspace(descriptor, values.cast()) };
+    }
+    status
+}
+
+/// Puts the workspace that a plan has on the card in place of the one that the real library counts here.
+unsafe fn correct_workspace(plan: Descriptor, workspace: *mut i64) {
+    let (convolution, kernel) = {
+        let descriptors = descriptors();
+        (descriptors.graphs.planned(plan).cloned(), descriptors.kernels.get(&(plan as usize)).copied())
+    };
+    if let (Some(convolution), Some(kernel)) = (convolution, kernel) {
+        unsafe { *workspace = cluster::workspace(&convolution, kernel, *workspace) };
     }
 }
 
@@ -246,6 +278,10 @@ unsafe fn configurations(
         (status, before + found + give(before + found, last))
     };
     unsafe { put(count, found) };
+    for place in 0..found.min(room) {
+        let configuration = unsafe { *values.add(place as usize) };
+        descriptors().graphs.plan(heuristics, configuration);
+    }
     status
 }
 

@@ -58,6 +58,28 @@ impl Convolution {
         }
     }
 
+    /// A convolution without groups or dilation whose tensors `x`, `w` and `y` have four dimensions.
+    #[cfg(test)]
+    pub(super) fn example(
+        pass: Pass,
+        data_type: i32,
+        is_channels_last: bool,
+        [x, w, y]: [[i64; 4]; 3],
+        step: i64,
+    ) -> Convolution {
+        let tensor = |sizes: [i64; 4]| {
+            let [_, channels, height, width] = sizes;
+            let strides = if is_channels_last {
+                [height * width * channels, 1, width * channels, channels]
+            } else {
+                [channels * height * width, height * width, width, 1]
+            };
+            Tensor { data_type, sizes: sizes.to_vec(), strides: strides.to_vec() }
+        };
+        let window = Window { padding: vec![0; 2], steps: vec![step; 2], dilations: vec![1; 2] };
+        Convolution { pass, x: tensor(x), w: tensor(w), y: tensor(y), window }
+    }
+
     /// Whether every output is made of one position of the input, with all channels: a product of matrices.
     pub(super) fn is_matrix_product(&self) -> bool {
         self.w.positions() == 1
@@ -102,6 +124,8 @@ enum Node {
         convolution: Option<Convolution>,
         is_fallback: bool,
     },
+    /// An engine, a configuration or a plan, and what it is for.
+    Planned(Option<Convolution>),
 }
 
 /// What is known of all descriptors.
@@ -120,6 +144,7 @@ impl Graphs {
             kind::BACKWARD_FILTER => Node::Operation(Convolution::new(Pass::BackwardFilter)),
             kind::OPERATION_GRAPH => Node::Graph(None),
             kind::ENGINE_HEURISTICS => Node::Heuristics { convolution: None, is_fallback: false },
+            kind::ENGINE | kind::ENGINE_CONFIGURATION | kind::EXECUTION_PLAN => Node::Planned(None),
             _ => return,
         };
         self.nodes.insert(descriptor as usize, node);
@@ -133,6 +158,22 @@ impl Graphs {
     pub(super) fn convolution_of(&self, heuristics: Descriptor) -> Option<&Convolution> {
         match self.nodes.get(&(heuristics as usize)) {
             Some(Node::Heuristics { convolution, is_fallback: false }) => convolution.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Remembers that heuristics found a configuration.
+    pub(super) fn plan(&mut self, heuristics: Descriptor, configuration: Descriptor) {
+        if let Some(Node::Heuristics { convolution, .. }) = self.nodes.get(&(heuristics as usize)) {
+            let planned = Node::Planned(convolution.clone());
+            self.nodes.insert(configuration as usize, planned);
+        }
+    }
+
+    /// The convolution that an engine, a configuration or a plan is for.
+    pub(super) fn planned(&self, descriptor: Descriptor) -> Option<&Convolution> {
+        match self.nodes.get(&(descriptor as usize)) {
+            Some(Node::Planned(convolution)) => convolution.as_ref(),
             _ => None,
         }
     }
@@ -186,6 +227,9 @@ impl Graphs {
             }
             (Node::Heuristics { convolution, .. }, _, Some(Node::Graph(graph))) => {
                 convolution.clone_from(graph)
+            }
+            (Node::Planned(convolution), _, Some(Node::Graph(planned) | Node::Planned(planned))) => {
+                convolution.clone_from(planned);
             }
             (Node::Heuristics { is_fallback, .. }, attribute::ENGINE_HEURISTICS_MODE, _) => {
                 const FALLBACK: i32 = 2; // `cudnnBackendHeurMode_t`

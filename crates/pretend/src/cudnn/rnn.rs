@@ -9,6 +9,10 @@ use super::tensor::set_matrix;
 use super::{BAD_PARAMETER, Descriptor, SUCCESS, Status, dropout, real};
 use crate::{notes, put};
 
+/// `cudnnDataType_t`.
+const FLOAT: i32 = 0;
+const HALF: i32 = 2;
+
 /// `cudnnRNNMode_t`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cell {
@@ -28,12 +32,20 @@ impl Cell {
     }
 }
 
+/// `cudnnRNNAlgo_t`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Algorithm {
+    Standard,
+    /// One kernel for all time steps, which keeps the weights in registers.
+    Persistent,
+    /// The same for hidden states so small that a few multiprocessors do.
+    PersistentSmall,
+}
+
 /// What `cudnnSetRNNDescriptor_v8` was given.
 #[derive(Clone, Debug)]
 pub(super) struct Network {
-    /// Whether the algorithm is the persistent one, which keeps the weights in registers. Its variant for small hidden
-    /// states was not measured and counts as the standard algorithm.
-    pub(super) is_persistent: bool,
+    pub(super) algorithm: Algorithm,
     pub(super) cell: Cell,
     pub(super) has_bias: bool,
     pub(super) data_type: i32,
@@ -52,7 +64,8 @@ impl Network {
         const GRU: i32 = 3;
         const NO_BIAS: i32 = 0;
         const BIDIRECTIONAL: i32 = 1;
-        const PERSISTENT_ALGORITHM: i32 = 1;
+        const PERSISTENT: i32 = 1;
+        const PERSISTENT_SMALL: i32 = 3;
         let [mut algorithm, mut cell, mut bias, mut direction, mut input_mode, mut data_type] = [0; 6];
         let [mut math_type, mut math_mode, mut input, mut hidden, mut output, mut layers] = [0; 6];
         let mut dropout: Descriptor = std::ptr::null_mut();
@@ -77,7 +90,11 @@ impl Network {
             )
         };
         (status == SUCCESS).then(|| Network {
-            is_persistent: algorithm == PERSISTENT_ALGORITHM,
+            algorithm: match algorithm {
+                PERSISTENT => Algorithm::Persistent,
+                PERSISTENT_SMALL => Algorithm::PersistentSmall,
+                _ => Algorithm::Standard,
+            },
             cell: match cell {
                 LSTM => Cell::Lstm,
                 GRU => Cell::Gru,
@@ -98,10 +115,10 @@ impl Network {
     #[cfg(test)]
     pub(super) fn float(cell: Cell, input: usize, hidden: usize) -> Network {
         Network {
-            is_persistent: false,
+            algorithm: Algorithm::Standard,
             cell,
             has_bias: true,
-            data_type: 0,
+            data_type: FLOAT,
             directions: 1,
             input,
             hidden,
@@ -111,14 +128,17 @@ impl Network {
         }
     }
 
-    pub(super) fn is_half(&self) -> bool {
-        const HALF: i32 = 2;
-        self.data_type == HALF
+    /// The algorithm that does the work. Persistent kernels exist for float and half; of the other types, bfloat16 was
+    /// measured to get the standard algorithm, and double is taken to.
+    pub(super) fn algorithm(&self) -> Algorithm {
+        match self.data_type {
+            FLOAT | HALF => self.algorithm,
+            _ => Algorithm::Standard,
+        }
     }
 
     /// Bytes of one value.
     pub(super) fn value(&self) -> usize {
-        const FLOAT: i32 = 0;
         const DOUBLE: i32 = 1;
         match self.data_type {
             FLOAT => 4,

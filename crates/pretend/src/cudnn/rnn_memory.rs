@@ -1,10 +1,10 @@
 //! Recurrent networks: the scratch memory of a pass, and what is kept for the backward pass.
 //!
-//! The formulas were found from 14,650 networks that an H200 was asked about (cuDNN 9.19: all cells, one and two
-//! directions, up to six layers, packed and padded sequences, with and without dropout, in all four types). After
-//! PyTorch's rounding to 512 bytes they give all of those sizes. What the buffers are for is our reading of the terms.
+//! The formulas were found from 46,810 networks that an H200 was asked about (cuDNN 9.19: all cells and algorithms, one
+//! and two directions, up to six layers, packed and padded sequences, with and without dropout, in all four types). They
+//! give all of those sizes to the byte. What the buffers are for is our reading of the terms.
 
-use super::rnn::{Cell, Network, Sequences};
+use super::rnn::{Algorithm, Cell, Network, Sequences};
 
 /// Every cell gets a buffer of its own for cuBLAS.
 const MATRIX_PRODUCTS: usize = 8 << 20;
@@ -67,21 +67,32 @@ impl<'a> Sizes<'a> {
         offsets + tensors * (aligned(self.inputs()) + outputs + 2 * (hidden + cell))
     }
 
+    fn is_persistent(&self) -> bool {
+        self.network.algorithm() != Algorithm::Standard
+    }
+
+    /// Room for `for_each_cell` states of each cell. An LSTM has two more, of its other state, and two directions
+    /// have some more to be joined.
+    fn scratch(&self, for_each_cell: usize, for_both_directions: usize) -> usize {
+        let states = |count| aligned(self.network.cells() * count * self.state);
+        let of_lstm = if self.network.cell == Cell::Lstm { 2 } else { 0 };
+        let of_both = if self.network.directions == 2 { for_both_directions } else { 0 };
+        states(for_each_cell) + states(of_lstm) + states(of_both)
+    }
+
     fn forward(&self) -> usize {
         let network = self.network;
-        let scratch = match network.cell {
-            Cell::Plain => 1,
-            Cell::Lstm => 6,
-            Cell::Gru => 3,
-        };
         let both_directions = network.directions == 2;
-        let scratch = network.cells() * (scratch + if both_directions { 2 } else { 0 });
-        let steps = if both_directions {
-            self.sequences.steps
+        let gates = network.cell.gates();
+        let (scratch, steps) = if self.is_persistent() {
+            (self.scratch(2, 1), self.sequences.steps)
+        } else if both_directions {
+            (self.scratch(gates, 2), self.sequences.steps)
         } else {
-            self.sequences.steps.min(STEPS_AT_ONCE * self.sequences.batch)
+            let at_once = STEPS_AT_ONCE * self.sequences.batch;
+            (self.scratch(gates, 0), self.sequences.steps.min(at_once))
         };
-        let gates = network.directions * network.cell.gates() * steps * network.hidden * network.value();
+        let inputs_of_gates = network.directions * gates * steps * network.hidden * network.value();
         // Outputs of the layer before, to be joined or thinned out.
         let between = match (both_directions, network.drops) {
             (true, _) => 4 * self.states,
@@ -89,29 +100,52 @@ impl<'a> Sizes<'a> {
             (false, false) => 0,
         };
         let unprojected = if network.is_projected() { network.directions * self.states } else { 0 };
+        // Kernels that do all time steps keep what comes out of every gate at each.
+        let kept = if self.is_persistent() { 4 * gates * self.states } else { 0 };
         self.common()
-            + aligned(scratch * self.state)
-            + aligned(gates)
+            + scratch
+            + aligned(inputs_of_gates)
             + aligned(between)
             + aligned(unprojected)
+            + aligned(kept)
             + self.unpadded(1)
     }
 
     fn backward(&self) -> usize {
         let network = self.network;
-        let scratch = match network.cell {
-            Cell::Lstm => 3,
-            Cell::Plain | Cell::Gru => 1,
-        };
+        let both_directions = network.directions == 2;
         let widest = self.sequences.steps * network.input.max(network.hidden) * network.value();
-        let gradients = if network.directions == 2 {
-            let layers = if network.layers > 1 { 4 } else { 2 };
-            aligned(4 * widest) + aligned(layers * self.states) + aligned(4 * network.layers * self.state)
+        let widest = aligned(if both_directions { 4 * widest } else { widest });
+        let all_steps = network.directions * if network.layers > 1 { 2 } else { 1 } * self.states;
+        let own = if self.is_persistent() {
+            self.scratch(2, 1) + aligned(all_steps) + self.persistent_gradients()
+        } else if both_directions {
+            self.scratch(1, 0) + aligned(all_steps) + aligned(4 * network.layers * self.state)
         } else {
             let steps = self.sequences.steps.min(self.steps_in_flight() * self.sequences.batch);
-            aligned(widest) + aligned(steps * network.hidden * network.value())
+            self.scratch(1, 0) + aligned(steps * network.hidden * network.value())
         };
-        self.common() + aligned(network.cells() * scratch * self.state) + gradients + self.unpadded(2)
+        self.common() + widest + own + self.unpadded(2)
+    }
+
+    /// The gradients that persistent kernels keep for all time steps.
+    fn persistent_gradients(&self) -> usize {
+        const PARTIAL_SUMS: usize = 8;
+        // Sums of the larger kernels, in half precision, have at least this many rows besides the batch.
+        const LEAST_ROWS: usize = 2432;
+        const HALF_PRECISION: usize = 2;
+        let of_gates = match self.network.cell {
+            Cell::Plain => 1,
+            Cell::Lstm => 4,
+            Cell::Gru => 6,
+        };
+        let least = match self.network.algorithm() {
+            Algorithm::Persistent => {
+                HALF_PRECISION * (LEAST_ROWS + self.sequences.batch) * self.network.hidden
+            }
+            Algorithm::Standard | Algorithm::PersistentSmall => 0,
+        };
+        aligned(of_gates * self.states) + aligned((PARTIAL_SUMS * self.states).max(least))
     }
 
     /// Time steps whose gradients exist at the same time: layers work on neighbouring pieces of the sequences.
@@ -132,36 +166,17 @@ impl<'a> Sizes<'a> {
         };
         longest.min(self.network.layers * piece + last_piece)
     }
-
-    /// What the persistent kernels add, in half precision, to the forward and to the backward pass. It was measured with
-    /// one layer, one direction and inputs of 256 values.
-    fn persistent(&self) -> (usize, usize) {
-        if !self.network.is_persistent || !self.network.is_half() {
-            return (0, 0);
-        }
-        let hidden = self.network.hidden;
-        let (values, batch) = (self.sequences.steps * hidden, self.sequences.batch * hidden);
-        let gates = 8 * self.network.cell.gates() * values;
-        let (forward, small, large) = match self.network.cell {
-            Cell::Plain => (gates + 2 * batch, 2, 18),
-            Cell::Lstm => (gates - 4 * batch, 8, 24),
-            Cell::Gru => (gates - 2 * batch, 12, 28),
-        };
-        (forward, (small * values + 4 * batch + 4864 * hidden).max(large * values + 2 * batch))
-    }
 }
 
 /// The workspace of an inference pass.
 pub(super) fn inference(network: &Network, sequences: &Sequences) -> usize {
-    let sizes = Sizes::new(network, sequences);
-    sizes.forward() + sizes.persistent().0
+    Sizes::new(network, sequences).forward()
 }
 
 /// The workspace of a training step: one for both passes.
 pub(super) fn training(network: &Network, sequences: &Sequences) -> usize {
     let sizes = Sizes::new(network, sequences);
-    let (forward, backward) = sizes.persistent();
-    (sizes.forward() + forward).max(sizes.backward() + backward)
+    sizes.forward().max(sizes.backward())
 }
 
 /// What a forward pass keeps for the backward pass.
@@ -193,6 +208,11 @@ pub(super) fn reserve(network: &Network, sequences: &Sequences) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Algorithm::{Persistent, PersistentSmall};
+
+    fn ours(network: &Network, sequences: &Sequences) -> [usize; 3] {
+        [inference(network, sequences), training(network, sequences), reserve(network, sequences)]
+    }
 
     /// Networks with their workspace in inference and in training, and their reserve, as an H200 gave them.
     #[test]
@@ -215,9 +235,46 @@ mod tests {
             (&gru, &small, [10_133_888, 10_396_032, 1_573_120]),
         ];
         for (network, sequences, sizes) in measured {
-            let ours =
-                [inference(network, sequences), training(network, sequences), reserve(network, sequences)];
-            assert_eq!(ours, sizes, "{network:?} {sequences:?}");
+            assert_eq!(ours(network, sequences), sizes, "{network:?} {sequences:?}");
+        }
+    }
+
+    #[test]
+    fn agrees_with_an_h200_on_persistent_kernels() {
+        const HALF: i32 = 2;
+        const BFLOAT: i32 = 9;
+        let one = Sequences { batch: 1, longest: 10, is_packed: false, steps: 10 };
+        let four = Sequences { batch: 4, longest: 50, is_packed: false, steps: 200 };
+        let small = Sequences { batch: 16, longest: 32, is_packed: false, steps: 512 };
+        let long = Sequences { batch: 64, longest: 300, is_packed: false, steps: 19_200 };
+        let with = |algorithm, network| Network { algorithm, ..network };
+        let persistent = |cell, input, hidden| with(PersistentSmall, Network::float(cell, input, hidden));
+        let lstm = persistent(Cell::Lstm, 128, 128);
+        let deep = Network { layers: 3, drops: true, ..lstm.clone() };
+        let both = Network { directions: 2, layers: 2, ..lstm.clone() };
+        let narrow = Network { layers: 2, ..persistent(Cell::Lstm, 64, 64) };
+        let gru = persistent(Cell::Gru, 128, 128);
+        let plain = persistent(Cell::Plain, 128, 384);
+        let half = Network { data_type: HALF, ..persistent(Cell::Lstm, 300, 50) };
+        let half_both = Network { data_type: HALF, directions: 2, ..persistent(Cell::Gru, 16, 50) };
+        let not_persistent = Network { data_type: BFLOAT, ..lstm.clone() };
+        let large = with(Persistent, Network::float(Cell::Lstm, 128, 256));
+        let half_large = Network { data_type: HALF, cell: Cell::Gru, ..large.clone() };
+        let measured = [
+            (&lstm, &small, [14_745_984, 14_745_984, 1_310_976]),
+            (&deep, &small, [32_964_992, 32_964_992, 4_473_088]),
+            (&both, &small, [44_597_632, 44_597_632, 5_767_424]),
+            (&narrow, &long, [125_436_672, 125_436_672, 54_067_456]),
+            (&gru, &small, [13_271_424, 14_074_240, 1_573_120]),
+            (&plain, &small, [14_254_464, 20_070_784, 786_688]),
+            (&half, &one, [8_556_896, 8_563_488, 5_280]),
+            (&half_both, &one, [16_842_560, 16_843_360, 12_256]),
+            (&not_persistent, &small, [9_478_528, 9_482_624, 655_616]),
+            (&large, &one, [10_190_112, 11_311_904, 51_456]),
+            (&half_large, &four, [10_676_512, 11_364_640, 614_656]),
+        ];
+        for (network, sequences, sizes) in measured {
+            assert_eq!(ours(network, sequences), sizes, "{network:?} {sequences:?}");
         }
     }
 }

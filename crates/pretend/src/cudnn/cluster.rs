@@ -1,0 +1,447 @@
+//! Workspaces of the engines that run in clusters of blocks (Hopper).
+//!
+//! They keep as many clusters running as the card has room for, and give the tiles of the result to them, turn by turn.
+//! The tiles of the last turn, when they are too few for all clusters, are cut along the sum, and the parts are summed
+//! up in the workspace. Without a device, cuDNN takes the card for one of 18 multiprocessors, whatever it is told, and
+//! so names another workspace than on the card. So we count it.
+//!
+//! The rule was found from 12,274 workspaces that an H200 named (cuDNN 9.19, 801 convolutions), and gives all but
+//! 68 of them. Those are among the convolutions whose last turn follows others and can be cut, where the number of parts
+//! is a fit. Such convolutions, and what was not measured, are noted as a model.
+
+use super::backend::{attribute, kind, value};
+use super::graph::{Convolution, Pass, Tensor};
+use super::{Descriptor, SUCCESS, real};
+use crate::card::card;
+use crate::notes;
+
+const MODEL: &str = "cuDNN convolution workspaces";
+
+/// What the rule was measured with: the release of cuDNN without its patch, and the card's multiprocessors.
+const MEASURED_RELEASE: usize = 9_19;
+const MEASURED_MULTIPROCESSORS: i64 = 132;
+
+/// Multiprocessors of an H200 that can share a cluster of three or more blocks.
+const PARTITIONS: [i64; 8] = [18, 18, 16, 16, 16, 16, 16, 8];
+
+/// `CUDNN_DATA_BFLOAT16`, of which sums in parts are less welcome.
+const BFLOAT16: i32 = 9;
+const BFLOAT16_RELUCTANCE: i64 = 8;
+
+/// `CUDNN_DATA_FLOAT`: twice the bytes of the other two types.
+const FLOAT: i32 = 0;
+
+/// Tensors are taken in rows of channels that are multiples of so many bytes, and start at such addresses.
+const CHANNEL_BYTES: i64 = 16;
+
+/// Parts are summed up in single precision; counters of tiles and of parts are as long.
+const SUM_BYTES: i64 = 4;
+const COUNTER_BYTES: i64 = 4;
+
+/// What lies before the parts, and what is lost to alignment at most.
+const PARTS_HEADER_BYTES: i64 = 32;
+const ALIGNMENT_BYTES: i64 = 127;
+
+/// Over so many turns the next tile is asked for, from a counter; before, it is known from the start.
+const TURNS_BY_PLAN: i64 = 2;
+
+/// From more parts than this on, the sums are cut as far as the clusters and the shortest sum allow.
+const PARTS_WEIGHED: i64 = 8;
+const SHORTEST_SUM: i64 = 1024;
+
+/// Of more parts than this, as many are taken as have equally many steps. Measured for two convolutions only.
+const PARTS_UNEVEN: i64 = 64;
+
+/// How an engine computes one tile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Tile {
+    rows: i64,
+    columns: i64,
+    /// How long a sum is worth one more level of adding up parts: in the only turn, and in the last of several.
+    only_level: i64,
+    last_level: i64,
+}
+
+/// What is known of `CUDNN_KNOB_TYPE_TILE_SIZE`.
+fn tile(knob: i64) -> Option<Tile> {
+    let (rows, columns, only_level, last_level) = match knob {
+        0 => (128, 128, 424, 160),
+        1 => (128, 64, 544, 176),
+        2 => (128, 32, 800, 296),
+        3 => (256, 128, 352, 160),
+        4 => (256, 64, 424, 148),
+        5 => (64, 64, 800, 296),
+        6 => (128, 256, 352, 160),
+        7 => (64, 128, 544, 208),
+        8 => (64, 32, 800, 296),
+        9 => (64, 256, 424, 160),
+        16 => (256, 32, 544, 192),
+        18 => (64, 192, 424, 160),
+        19 => (128, 192, 352, 144),
+        20 => (256, 96, 352, 144),
+        _ => return None,
+    };
+    Some(Tile { rows, columns, only_level, last_level })
+}
+
+/// An engine with its knobs, as a plan has them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Kernel {
+    tile: Option<Tile>,
+    /// `CUDNN_KNOB_TYPE_TILEK`: whether half-precision sums take 64 terms in a step, not 32.
+    has_long_steps: bool,
+    /// `CUDNN_KNOB_TYPE_WORKSPACE`: whether sums stay whole.
+    keeps_sums_whole: bool,
+    cluster_rows: i64,
+    cluster_columns: i64,
+}
+
+impl Kernel {
+    /// The kernel of a configuration, if it runs in clusters. Must be called without locks of ours.
+    pub(super) fn of(pass: Pass, configuration: Descriptor) -> Option<Kernel> {
+        let engines: [i64; 2] = match pass {
+            Pass::Forward => [62, 67],
+            Pass::BackwardData => [67, 71],
+            Pass::BackwardFilter => [65, 68],
+        };
+        let engine = engine_of(configuration)?;
+        if !engines.contains(&engine) {
+            return None;
+        }
+        Kernel::from_knobs(&knobs_of(configuration))
+    }
+
+    fn from_knobs(knobs: &[(i32, i64)]) -> Option<Kernel> {
+        // `cudnnBackendKnobType_t`
+        const TILE_SIZE: i32 = 2;
+        const TILE_K: i32 = 13;
+        const WORKSPACE: i32 = 25;
+        const CLUSTER_ROWS: i32 = 27;
+        const CLUSTER_COLUMNS: i32 = 28;
+        let knob = |wanted| knobs.iter().find_map(|(kind, value)| (*kind == wanted).then_some(*value));
+        Some(Kernel {
+            tile: tile(knob(TILE_SIZE)?),
+            has_long_steps: knob(TILE_K)? != 0,
+            keeps_sums_whole: knob(WORKSPACE)? != 0,
+            cluster_rows: knob(CLUSTER_ROWS)?.max(1),
+            cluster_columns: knob(CLUSTER_COLUMNS)?.max(1),
+        })
+    }
+}
+
+/// The workspace on the card, for a plan of which the library here says `here`.
+pub(super) fn workspace(convolution: &Convolution, kernel: Kernel, here: i64) -> i64 {
+    let multiprocessors = i64::from(card().multiprocessors);
+    let counted = count(convolution, kernel, multiprocessors, here);
+    let is_measured =
+        multiprocessors == MEASURED_MULTIPROCESSORS && real::version() / 100 == MEASURED_RELEASE;
+    if !is_measured || !counted.is_some_and(|counted| counted.is_exact) {
+        notes::modelled(MODEL);
+    }
+    counted.map_or(here, |counted| counted.bytes)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Counted {
+    bytes: i64,
+    is_exact: bool,
+}
+
+/// The workspace on a card, unless the convolution is one that the rule does not cover.
+fn count(convolution: &Convolution, kernel: Kernel, multiprocessors: i64, here: i64) -> Option<Counted> {
+    let tile = kernel.tile?;
+    let layout = layout(convolution);
+    // What the library says besides the layouts must be nothing, a counter, or parts.
+    let rest = here - layout;
+    let counter = COUNTER_BYTES + ALIGNMENT_BYTES;
+    let is_known = rest == 0 || rest >= counter;
+    let is_strided_back = convolution.pass == Pass::BackwardData && !convolution.moves_by(1);
+    if !convolution.is_ungrouped() || is_strided_back || !is_known {
+        return None;
+    }
+    let problem = Problem::of(convolution, kernel);
+    let cluster = kernel.cluster_rows * kernel.cluster_columns;
+    let tiles = problem.rows.div_ceil_by(tile.rows).div_ceil_by(kernel.cluster_rows)
+        * (problem.columns.div_ceil_by(tile.columns) * problem.columns_times)
+            .div_ceil_by(kernel.cluster_columns);
+    let clusters = clusters(multiprocessors, cluster);
+    let last = if tiles > clusters { tiles % clusters } else { tiles };
+    let most = if kernel.keeps_sums_whole || last == 0 { 1 } else { clusters / last };
+    let is_only = tiles <= clusters;
+    let parts =
+        if is_only { problem.parts_in_only_turn(tile, most) } else { problem.parts(tile.last_level, most) };
+
+    let mut bytes = 0;
+    if tiles > TURNS_BY_PLAN * clusters {
+        bytes += COUNTER_BYTES;
+    }
+    if parts > 1 {
+        let of_block = tile.rows * tile.columns * SUM_BYTES * parts + COUNTER_BYTES * meetings(parts);
+        bytes += PARTS_HEADER_BYTES + last * cluster * of_block;
+    }
+    if bytes > 0 {
+        bytes += ALIGNMENT_BYTES;
+    }
+    let is_exact = most == 1 || (is_only && parts <= PARTS_UNEVEN);
+    Some(Counted { bytes: layout + bytes, is_exact })
+}
+
+/// A convolution as a product of matrices.
+struct Problem {
+    rows: i64,
+    columns: i64,
+    /// How often the columns come: for each position of the filter, where it is the result.
+    columns_times: i64,
+    /// The steps of a sum, and the terms of a step.
+    steps: i64,
+    step: i64,
+    /// How much more a level of adding up counts than in single and half precision.
+    reluctance: i64,
+}
+
+impl Problem {
+    fn of(convolution: &Convolution, kernel: Kernel) -> Problem {
+        let Convolution { pass, x, w, y, .. } = convolution;
+        let step = if x.data_type != FLOAT && kernel.has_long_steps { 64 } else { 32 };
+        let reluctance = if x.data_type == BFLOAT16 { BFLOAT16_RELUCTANCE } else { 1 };
+        let (channels, filters) = (x.size(1), y.size(1));
+        let all_positions = |tensor: &Tensor| tensor.size(0) * tensor.positions();
+        let (rows, columns, columns_times, steps) = match pass {
+            Pass::Forward => (all_positions(y), filters, 1, w.positions() * channels.div_ceil_by(step)),
+            Pass::BackwardData => (all_positions(x), channels, 1, w.positions() * filters.div_ceil_by(step)),
+            Pass::BackwardFilter => (filters, channels, w.positions(), all_positions(y).div_ceil_by(step)),
+        };
+        Problem { rows, columns, columns_times, steps, step, reluctance }
+    }
+
+    /// Into how many parts the sums are cut where all tiles have their turn at once.
+    fn parts_in_only_turn(&self, tile: Tile, most: i64) -> i64 {
+        let parts = most.min(self.steps / (SHORTEST_SUM / self.step + 1));
+        if parts <= PARTS_WEIGHED {
+            self.parts(tile.only_level, most)
+        } else if parts <= PARTS_UNEVEN {
+            parts
+        } else {
+            self.steps.div_ceil_by(self.steps.div_ceil_by(parts))
+        }
+    }
+
+    /// Into how many parts, at most `most`, the sums are cut: where the longest part and the levels of adding up
+    /// together take the least time.
+    fn parts(&self, level: i64, most: i64) -> i64 {
+        let time =
+            |parts: i64| self.steps.div_ceil_by(parts) * self.step + level * self.reluctance * levels(parts);
+        (1..=most.min(self.steps)).min_by_key(|parts| time(*parts)).unwrap_or(1)
+    }
+}
+
+/// How often parts have to be added up in pairs until one is left.
+fn levels(parts: i64) -> i64 {
+    i64::from(i64::BITS - (parts - 1).leading_zeros())
+}
+
+/// The pairs, on all levels; a part without a partner counts as one.
+fn meetings(parts: i64) -> i64 {
+    std::iter::successors(Some(parts), |parts| Some(parts.div_ceil_by(2)))
+        .skip(1)
+        .take(levels(parts) as usize)
+        .sum()
+}
+
+/// Clusters that the card runs at the same time.
+fn clusters(multiprocessors: i64, blocks: i64) -> i64 {
+    if blocks <= 2 {
+        return multiprocessors / blocks;
+    }
+    let measured: i64 = PARTITIONS.iter().map(|partition| partition / blocks).sum();
+    (measured * multiprocessors / MEASURED_MULTIPROCESSORS).max(1)
+}
+
+/// Bytes for the tensors that are not as the engines want them: channels last, in whole rows.
+fn layout(convolution: &Convolution) -> i64 {
+    let Convolution { x, w, y, .. } = convolution;
+    let value = if x.data_type == FLOAT { 4 } else { 2 };
+    let whole = |channels: i64| channels.div_ceil_by(CHANNEL_BYTES / value) * (CHANNEL_BYTES / value);
+    let is_ragged = |channels: i64| whole(channels) != channels;
+    let is_channels_first =
+        |tensor: &Tensor| !tensor.is_channels_last() && tensor.positions() > 1 && tensor.size(1) > 1;
+    let (channels, filters) = (x.size(1), y.size(1));
+    let images = |tensor: &Tensor| {
+        let is_copied = is_channels_first(tensor) || is_ragged(tensor.size(1));
+        if is_copied { tensor.size(0) * tensor.positions() * whole(tensor.size(1)) * value } else { 0 }
+    };
+    let is_filter_copied = is_channels_first(w) || is_ragged(channels) || is_ragged(filters);
+    let filter = if is_filter_copied { w.positions() * whole(channels) * whole(filters) * value } else { 0 };
+    let bytes = images(x) + images(y) + filter;
+    if bytes > 0 { bytes + CHANNEL_BYTES } else { 0 }
+}
+
+trait DivCeil {
+    fn div_ceil_by(self, other: i64) -> i64;
+}
+
+impl DivCeil for i64 {
+    /// As `div_ceil` of unsigned numbers; neither may be negative.
+    fn div_ceil_by(self, other: i64) -> i64 {
+        (self + other - 1) / other
+    }
+}
+
+/// The number of a configuration's engine.
+fn engine_of(configuration: Descriptor) -> Option<i64> {
+    let engine = Owned::new(kind::ENGINE)?;
+    let mut descriptor = engine.0;
+    get(configuration, attribute::ENGINE_CONFIGURATION_ENGINE, value::DESCRIPTOR, &mut descriptor)?;
+    let mut number = 0_i64;
+    get(engine.0, attribute::ENGINE_GLOBAL_INDEX, value::INTEGER, &mut number)?;
+    Some(number)
+}
+
+/// The kinds and values of a configuration's knobs.
+fn knobs_of(configuration: Descriptor) -> Vec<(i32, i64)> {
+    const MOST: usize = 44; // `CUDNN_KNOB_TYPE_COUNTS` and some
+    let choices: Vec<Owned> = (0..MOST).filter_map(|_| Owned::new(kind::KNOB_CHOICE)).collect();
+    let mut descriptors: Vec<Descriptor> = choices.iter().map(|choice| choice.0).collect();
+    let mut found = 0;
+    let status = unsafe {
+        real::cudnnBackendGetAttribute(
+            configuration,
+            attribute::ENGINE_CONFIGURATION_KNOBS,
+            value::DESCRIPTOR,
+            descriptors.len() as i64,
+            &mut found,
+            descriptors.as_mut_ptr().cast(),
+        )
+    };
+    if status != SUCCESS {
+        return Vec::new();
+    }
+    let knob = |choice: &Owned| {
+        let (mut knob, mut chosen) = (0_i32, 0_i64);
+        get(choice.0, attribute::KNOB_CHOICE_KIND, value::KNOB_KIND, &mut knob)?;
+        get(choice.0, attribute::KNOB_CHOICE_VALUE, value::INTEGER, &mut chosen)?;
+        Some((knob, chosen))
+    };
+    choices.iter().take(usize::try_from(found).unwrap_or_default()).filter_map(knob).collect()
+}
+
+/// Asks the real library for one value.
+fn get<T>(descriptor: Descriptor, name: i32, kind: i32, to: &mut T) -> Option<()> {
+    let mut found = 0;
+    let status = unsafe {
+        real::cudnnBackendGetAttribute(descriptor, name, kind, 1, &mut found, (&raw mut *to).cast())
+    };
+    (status == SUCCESS && found == 1).then_some(())
+}
+
+/// A descriptor of ours in the real library.
+struct Owned(Descriptor);
+
+impl Owned {
+    fn new(kind: i32) -> Option<Owned> {
+        let mut descriptor: Descriptor = std::ptr::null_mut();
+        let status = unsafe { real::cudnnBackendCreateDescriptor(kind, &mut descriptor) };
+        (status == SUCCESS).then_some(Owned(descriptor))
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        unsafe { real::cudnnBackendDestroyDescriptor(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HALF: i32 = 2; // `CUDNN_DATA_HALF`
+    const FIRST: bool = false;
+    const LAST: bool = true;
+
+    /// A convolution of 32 images of `channels` × `side` × `side`, the filter's `filters` × `size` × `size` and step.
+    fn square(
+        pass: Pass,
+        data_type: i32,
+        is_channels_last: bool,
+        (channels, side): (i64, i64),
+        (filters, size, step): (i64, i64, i64),
+    ) -> Convolution {
+        let padding = if size % 2 == 1 { size / 2 } else { 0 };
+        let result = (side + 2 * padding - size) / step + 1;
+        let sizes =
+            [[32, channels, side, side], [filters, channels, size, size], [32, filters, result, result]];
+        Convolution::example(pass, data_type, is_channels_last, sizes, step)
+    }
+
+    fn kernel(tile_size: i64, tile_k: i64, workspace: i64, rows: i64, columns: i64) -> Kernel {
+        let knobs = [(2, tile_size), (13, tile_k), (18, 0), (25, workspace), (27, rows), (28, columns)];
+        Kernel::from_knobs(&knobs).unwrap()
+    }
+
+    fn on_h200(convolution: &Convolution, kernel: Kernel, here: i64) -> (i64, bool) {
+        let counted = count(convolution, kernel, MEASURED_MULTIPROCESSORS, here).unwrap();
+        (counted.bytes, counted.is_exact)
+    }
+
+    #[test]
+    fn measured_where_sums_stay_whole() {
+        // One turn, no counter; and many turns.
+        let small = square(Pass::BackwardData, BFLOAT16, LAST, (64, 16), (128, 3, 1));
+        assert_eq!(on_h200(&small, kernel(7, 1, 1, 8, 1), 131), (0, true));
+        let large = square(Pass::Forward, HALF, LAST, (128, 28), (512, 1, 1));
+        assert_eq!(on_h200(&large, kernel(6, 0, 1, 7, 1), 131), (131, true));
+        let copied = square(Pass::BackwardData, HALF, FIRST, (64, 32), (64, 3, 1));
+        assert_eq!(on_h200(&copied, kernel(3, 1, 1, 1, 1), 8_462_483), (8_462_352, true));
+    }
+
+    #[test]
+    fn measured_where_sums_are_cut_in_the_only_turn() {
+        let weighed = square(Pass::Forward, FLOAT, LAST, (2048, 7), (512, 1, 1));
+        assert_eq!(on_h200(&weighed, kernel(0, 0, 0, 1, 2), 131), (6_816_111, true));
+        let far = square(Pass::BackwardFilter, FLOAT, LAST, (512, 28), (256, 1, 1));
+        assert_eq!(on_h200(&far, kernel(0, 0, 0, 1, 1), 1_048_767), (8_389_247, true));
+        let ragged = square(Pass::BackwardFilter, FLOAT, LAST, (1, 28), (32, 3, 1));
+        assert_eq!(on_h200(&ragged, kernel(7, 0, 0, 1, 2), 406_032), (4_666_591, true));
+        let bfloat = square(Pass::BackwardFilter, BFLOAT16, LAST, (256, 56), (512, 1, 2));
+        assert_eq!(on_h200(&bfloat, kernel(7, 1, 0, 4, 4), 0), (2_097_439, true));
+    }
+
+    #[test]
+    fn measured_where_sums_are_cut_in_the_last_turn() {
+        let forward = square(Pass::Forward, HALF, FIRST, (64, 32), (64, 3, 1));
+        assert_eq!(on_h200(&forward, kernel(20, 0, 0, 4, 1), 8_462_483), (10_035_407, false));
+        let data = square(Pass::BackwardData, FLOAT, FIRST, (64, 32), (64, 3, 1));
+        assert_eq!(on_h200(&data, kernel(0, 0, 0, 4, 1), 16_924_819), (19_022_067, false));
+        let patches = square(Pass::Forward, FLOAT, LAST, (3, 224), (96, 4, 4));
+        assert_eq!(on_h200(&patches, kernel(9, 0, 0, 4, 1), 25_714_835), (26_763_475, false));
+    }
+
+    #[test]
+    fn what_the_rule_does_not_cover() {
+        let strided = square(Pass::BackwardData, HALF, LAST, (64, 32), (64, 3, 2));
+        assert_eq!(count(&strided, kernel(0, 1, 0, 1, 1), MEASURED_MULTIPROCESSORS, 131), None);
+        let plain = square(Pass::Forward, HALF, LAST, (64, 32), (64, 3, 1));
+        assert_eq!(count(&plain, kernel(99, 1, 0, 1, 1), MEASURED_MULTIPROCESSORS, 131), None);
+        // The library counts something else.
+        assert_eq!(count(&plain, kernel(0, 1, 0, 1, 1), MEASURED_MULTIPROCESSORS, 100), None);
+    }
+
+    #[test]
+    fn clusters_of_an_h200() {
+        let measured =
+            [(1, 132), (2, 66), (3, 39), (4, 30), (5, 22), (6, 17), (7, 15), (8, 15), (14, 7), (16, 7)];
+        for (blocks, at_once) in measured {
+            assert_eq!(clusters(MEASURED_MULTIPROCESSORS, blocks), at_once, "clusters of {blocks}");
+        }
+    }
+
+    #[test]
+    fn parts_meet_in_pairs() {
+        for (parts, counters) in
+            [(1, 0), (2, 1), (3, 3), (4, 3), (7, 7), (14, 14), (18, 20), (66, 70), (93, 95)]
+        {
+            assert_eq!(meetings(parts), counters, "{parts} parts");
+        }
+    }
+}
