@@ -57,28 +57,31 @@ const PARTS_UNEVEN: i64 = 64;
 struct Tile {
     rows: i64,
     columns: i64,
-    /// How long a sum is worth one more level of adding up parts: in the only turn, and in the last of several.
-    only_level: i64,
+    /// How long a sum is worth one more level of adding up parts, in the only turn: the least and the most that agree
+    /// with what was measured.
+    only_level: [i64; 2],
+    /// The same in the last of several turns, as far as it fits.
     last_level: i64,
 }
 
 /// What is known of `CUDNN_KNOB_TYPE_TILE_SIZE`.
 fn tile(knob: i64) -> Option<Tile> {
+    const UNMEASURED: [i64; 2] = [128, 896];
     let (rows, columns, only_level, last_level) = match knob {
-        0 => (128, 128, 424, 160),
-        1 => (128, 64, 544, 176),
-        2 => (128, 32, 800, 296),
-        3 => (256, 128, 352, 160),
-        4 => (256, 64, 424, 148),
-        5 => (64, 64, 800, 296),
-        6 => (128, 256, 352, 160),
-        7 => (64, 128, 544, 208),
-        8 => (64, 32, 800, 296),
-        9 => (64, 256, 424, 160),
-        16 => (256, 32, 544, 192),
-        18 => (64, 192, 424, 160),
-        19 => (128, 192, 352, 144),
-        20 => (256, 96, 352, 144),
+        0 => (128, 128, [416, 428], 160),
+        1 => (128, 64, [520, 572], 176),
+        2 => (128, 32, UNMEASURED, 296),
+        3 => (256, 128, [320, 380], 160),
+        4 => (256, 64, [392, 428], 148),
+        5 => (64, 64, [784, 812], 296),
+        6 => (128, 256, [256, 508], 160),
+        7 => (64, 128, [520, 572], 208),
+        8 => (64, 32, UNMEASURED, 296),
+        9 => (64, 256, [392, 516], 160),
+        16 => (256, 32, UNMEASURED, 192),
+        18 => (64, 192, UNMEASURED, 160),
+        19 => (128, 192, UNMEASURED, 144),
+        20 => (256, 96, [128, 508], 144),
         _ => return None,
     };
     Some(Tile { rows, columns, only_level, last_level })
@@ -167,9 +170,11 @@ fn count(convolution: &Convolution, kernel: Kernel, multiprocessors: i64, here: 
     let clusters = clusters(multiprocessors, cluster);
     let last = if tiles > clusters { tiles % clusters } else { tiles };
     let most = if kernel.keeps_sums_whole || last == 0 { 1 } else { clusters / last };
-    let is_only = tiles <= clusters;
-    let parts =
-        if is_only { problem.parts_in_only_turn(tile, most) } else { problem.parts(tile.last_level, most) };
+    let (parts, is_exact) = match most {
+        1 => (1, true),
+        _ if tiles <= clusters => problem.parts_in_only_turn(tile, most),
+        _ => (problem.parts(tile.last_level, most), false),
+    };
 
     let mut bytes = 0;
     if tiles > TURNS_BY_PLAN * clusters {
@@ -182,7 +187,6 @@ fn count(convolution: &Convolution, kernel: Kernel, multiprocessors: i64, here: 
     if bytes > 0 {
         bytes += ALIGNMENT_BYTES;
     }
-    let is_exact = most == 1 || (is_only && parts <= PARTS_UNEVEN);
     Some(Counted { bytes: layout + bytes, is_exact })
 }
 
@@ -214,15 +218,17 @@ impl Problem {
         Problem { rows, columns, columns_times, steps, step, reluctance }
     }
 
-    /// Into how many parts the sums are cut where all tiles have their turn at once.
-    fn parts_in_only_turn(&self, tile: Tile, most: i64) -> i64 {
+    /// Into how many parts the sums are cut where all tiles have their turn at once, and whether that is certain.
+    fn parts_in_only_turn(&self, tile: Tile, most: i64) -> (i64, bool) {
         let parts = most.min(self.steps / (SHORTEST_SUM / self.step + 1));
         if parts <= PARTS_WEIGHED {
-            self.parts(tile.only_level, most)
+            let [least, greatest] = tile.only_level;
+            let parts = self.parts(i64::midpoint(least, greatest), most);
+            (parts, self.parts(least, most) == self.parts(greatest, most))
         } else if parts <= PARTS_UNEVEN {
-            parts
+            (parts, true)
         } else {
-            self.steps.div_ceil_by(self.steps.div_ceil_by(parts))
+            (self.steps.div_ceil_by(self.steps.div_ceil_by(parts)), false)
         }
     }
 
@@ -375,46 +381,58 @@ mod tests {
     }
 
     fn kernel(tile_size: i64, tile_k: i64, workspace: i64, rows: i64, columns: i64) -> Kernel {
-        let knobs = [(2, tile_size), (13, tile_k), (18, 0), (25, workspace), (27, rows), (28, columns)];
-        Kernel::from_knobs(&knobs).unwrap()
+        Kernel {
+            tile: tile(tile_size),
+            has_long_steps: tile_k == 1,
+            keeps_sums_whole: workspace == 1,
+            cluster_rows: rows,
+            cluster_columns: columns,
+        }
     }
 
-    fn on_h200(convolution: &Convolution, kernel: Kernel, here: i64) -> (i64, bool) {
-        let counted = count(convolution, kernel, MEASURED_MULTIPROCESSORS, here).unwrap();
-        (counted.bytes, counted.is_exact)
+    fn on_h200(convolution: &Convolution, kernel: Kernel, here: i64) -> Option<(i64, bool)> {
+        count(convolution, kernel, MEASURED_MULTIPROCESSORS, here)
+            .map(|counted| (counted.bytes, counted.is_exact))
+    }
+
+    #[test]
+    fn kernels_by_their_knobs() {
+        let knobs = [(2, 7), (13, 1), (18, 0), (25, 0), (27, 4), (28, 2)];
+        assert_eq!(Kernel::from_knobs(&knobs), Some(kernel(7, 1, 0, 4, 2)));
+        assert_eq!(Kernel::from_knobs(&knobs[..4]), None);
     }
 
     #[test]
     fn measured_where_sums_stay_whole() {
         // One turn, no counter; and many turns.
         let small = square(Pass::BackwardData, BFLOAT16, LAST, (64, 16), (128, 3, 1));
-        assert_eq!(on_h200(&small, kernel(7, 1, 1, 8, 1), 131), (0, true));
+        assert_eq!(on_h200(&small, kernel(7, 1, 1, 8, 1), 131), Some((0, true)));
         let large = square(Pass::Forward, HALF, LAST, (128, 28), (512, 1, 1));
-        assert_eq!(on_h200(&large, kernel(6, 0, 1, 7, 1), 131), (131, true));
+        assert_eq!(on_h200(&large, kernel(6, 0, 1, 7, 1), 131), Some((131, true)));
         let copied = square(Pass::BackwardData, HALF, FIRST, (64, 32), (64, 3, 1));
-        assert_eq!(on_h200(&copied, kernel(3, 1, 1, 1, 1), 8_462_483), (8_462_352, true));
+        assert_eq!(on_h200(&copied, kernel(3, 1, 1, 1, 1), 8_462_483), Some((8_462_352, true)));
     }
 
     #[test]
     fn measured_where_sums_are_cut_in_the_only_turn() {
         let weighed = square(Pass::Forward, FLOAT, LAST, (2048, 7), (512, 1, 1));
-        assert_eq!(on_h200(&weighed, kernel(0, 0, 0, 1, 2), 131), (6_816_111, true));
+        assert_eq!(on_h200(&weighed, kernel(0, 0, 0, 1, 2), 131), Some((6_816_111, true)));
         let far = square(Pass::BackwardFilter, FLOAT, LAST, (512, 28), (256, 1, 1));
-        assert_eq!(on_h200(&far, kernel(0, 0, 0, 1, 1), 1_048_767), (8_389_247, true));
+        assert_eq!(on_h200(&far, kernel(0, 0, 0, 1, 1), 1_048_767), Some((8_389_247, true)));
         let ragged = square(Pass::BackwardFilter, FLOAT, LAST, (1, 28), (32, 3, 1));
-        assert_eq!(on_h200(&ragged, kernel(7, 0, 0, 1, 2), 406_032), (4_666_591, true));
+        assert_eq!(on_h200(&ragged, kernel(7, 0, 0, 1, 2), 406_032), Some((4_666_591, true)));
         let bfloat = square(Pass::BackwardFilter, BFLOAT16, LAST, (256, 56), (512, 1, 2));
-        assert_eq!(on_h200(&bfloat, kernel(7, 1, 0, 4, 4), 0), (2_097_439, true));
+        assert_eq!(on_h200(&bfloat, kernel(7, 1, 0, 4, 4), 0), Some((2_097_439, true)));
     }
 
     #[test]
     fn measured_where_sums_are_cut_in_the_last_turn() {
         let forward = square(Pass::Forward, HALF, FIRST, (64, 32), (64, 3, 1));
-        assert_eq!(on_h200(&forward, kernel(20, 0, 0, 4, 1), 8_462_483), (10_035_407, false));
+        assert_eq!(on_h200(&forward, kernel(20, 0, 0, 4, 1), 8_462_483), Some((10_035_407, false)));
         let data = square(Pass::BackwardData, FLOAT, FIRST, (64, 32), (64, 3, 1));
-        assert_eq!(on_h200(&data, kernel(0, 0, 0, 4, 1), 16_924_819), (19_022_067, false));
+        assert_eq!(on_h200(&data, kernel(0, 0, 0, 4, 1), 16_924_819), Some((19_022_067, false)));
         let patches = square(Pass::Forward, FLOAT, LAST, (3, 224), (96, 4, 4));
-        assert_eq!(on_h200(&patches, kernel(9, 0, 0, 4, 1), 25_714_835), (26_763_475, false));
+        assert_eq!(on_h200(&patches, kernel(9, 0, 0, 4, 1), 25_714_835), Some((26_763_475, false)));
     }
 
     #[test]

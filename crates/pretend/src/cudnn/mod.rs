@@ -3,8 +3,9 @@
 //! cuDNN carries a private CUDA runtime, so it cannot be given our card the way PyTorch is. But since 9.8 it has a
 //! documented deviceless mode: a description of the card in place of a handle. So [`backend`] lets the real library
 //! choose engines and count their workspaces. Engines that it cannot plan for without a device are put back
-//! ([`matrix_product`], [`fourier`]), workspaces that it counts for another card are counted anew ([`cluster`]), and queries of the older interfaces, which need a handle, are answered by formulas
-//! that were found from the answers of an H200 ([`batch_norm`], [`rnn`], [`ctc`]).
+//! ([`matrix_product`], [`fourier`]), workspaces that it counts for another card than described are counted anew
+//! ([`cluster`]), and queries of the older interfaces, which need a handle, are answered by formulas that were found
+//! from the answers of an H200 ([`batch_norm`], [`rnn`], [`ctc`]).
 //!
 //! Functions without a handle are not defined here: PyTorch reaches the real ones.
 
