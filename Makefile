@@ -13,7 +13,7 @@ demo: ## build, then explain a bundled real snapshot
 test: python-env ## every test; sets up what it needs
 	cargo build --workspace
 	cargo $(NEXTEST) --workspace
-	OOMPH=target/debug/oomph $(VENV)/bin/python -m pytest -q tests/python
+	OOMPH=target/debug/oomph $(VENV)/bin/python -m pytest -q -n auto tests/python
 
 lint: ## formatting and lints, as the gate checks them
 	cargo fmt --all --check
@@ -29,7 +29,7 @@ bench: ## side by side with the peers; writes bench/results/DATE.md
 	cargo build --release --bin oomph --example replay
 	$(PYTHON) bench/run.py
 
-predictions: python-env ## predicted and real peaks of every recorded program, as a table; takes half an hour
+predictions: python-env ## predicted and real peaks of every recorded program, as a table
 	cargo build --release --workspace
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check transformers==5.17.0
 	$(VENV)/bin/python bench/predict.py

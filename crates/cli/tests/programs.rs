@@ -46,7 +46,8 @@ const LEAK: &str = "fixtures/zoo/leak_infer_outputs.pickle.xz";
 fn a_budget_is_kept_or_broken() {
     let kept = text(&["check", CLEAN, "--max-peak", "1GiB", "--max-reserved", "1GiB", "--no-leaks"]);
     assert!(kept.starts_with("✓ within the budget"), "{kept}");
-    let peak = json(&["check", CLEAN, "--max-peak", "1GiB", "--json"])["devices"][0]["peak_allocated"].as_u64();
+    let peak =
+        json(&["check", CLEAN, "--max-peak", "1GiB", "--json"])["devices"][0]["peak_allocated"].as_u64();
     let exactly = peak.expect("bytes").to_string();
     text(&["check", CLEAN, "--max-peak", &exactly]);
     let below = (peak.expect("bytes") - 1).to_string();

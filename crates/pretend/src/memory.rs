@@ -91,7 +91,8 @@ impl Memory {
         if (low..high).contains(&at) {
             return Some(device::current());
         }
-        let holds = |memory: &DeviceMemory| memory.addresses.as_ref().is_some_and(|addresses| addresses.contains(at));
+        let holds =
+            |memory: &DeviceMemory| memory.addresses.as_ref().is_some_and(|addresses| addresses.contains(at));
         self.devices.iter().position(holds).map(|device| device as i32)
     }
 
@@ -381,13 +382,7 @@ unsafe extern "C" fn cudaMemcpy(to: u64, from: u64, size: usize, _kind: i32) -> 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMemcpyAsync(
-    to: u64,
-    from: u64,
-    size: usize,
-    _kind: i32,
-    _stream: u64,
-) -> Status {
+unsafe extern "C" fn cudaMemcpyAsync(to: u64, from: u64, size: usize, _kind: i32, _stream: u64) -> Status {
     unsafe { copy(to, from, size as u64) };
     SUCCESS
 }

@@ -141,11 +141,7 @@ unsafe extern "C" fn cudaEventSynchronize(event: *const Event) -> Status {
 
 /// The time between two events is the host's: no kernel took any.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cudaEventElapsedTime(
-    to: *mut f32,
-    start: *const Event,
-    end: *const Event,
-) -> Status {
+unsafe extern "C" fn cudaEventElapsedTime(to: *mut f32, start: *const Event, end: *const Event) -> Status {
     if start.is_null() || end.is_null() {
         return device::failed(INVALID_HANDLE);
     }

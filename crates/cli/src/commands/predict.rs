@@ -7,6 +7,7 @@ use crate::child::{self, Done, Ended, Folder, Job, Pretend, Read, Summary};
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
 use snapshot::{Action, Bytes, History, Snapshot};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
@@ -69,6 +70,8 @@ pub(super) struct Figures {
     /// The context and libraries.
     pub(super) outside: Bytes,
     pub(super) requests: u64,
+    /// Streams that memory was asked for on.
+    streams: usize,
     /// All requests, in order, as one number.
     fingerprint: u64,
 }
@@ -133,6 +136,13 @@ pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<
     let summary = first.summary.clone();
     let ran_out = is_out_of_memory(&summary);
     if summary.ended == Ended::Failed && !ran_out {
+        // A zero that nobody computed may be what the program failed with: it divides by it, for example.
+        if pretend.unknown == 0 && !summary.reads.is_empty() && done.notes.uncovered.is_empty() {
+            let other = Job { pretend: Some(Pretend { unknown: 1, ..pretend.clone() }), ..job.clone() };
+            if let Ok(prediction) = predict(&other, folder, once) {
+                return Ok(prediction);
+            }
+        }
         return Err(failed(&summary, &done).into());
     }
     let failed_requests = first.ooms;
@@ -155,6 +165,13 @@ pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<
     }
     for what in &notes.modelled {
         sureness.reasons.push(format!("modelled: {what}"));
+    }
+    if seen.all.iter().any(|figures| figures.streams > 1) {
+        sureness.reasons.push(
+            "memory is used on several streams: on a real GPU a free waits for the other stream, which is done at once here, so \
+             more may be reserved"
+                .to_owned(),
+        );
     }
     if !summary.values {
         sureness.reasons.push(format!(
@@ -188,7 +205,7 @@ fn quiet(job: &Job) -> Job {
 fn differs_with_other_values(job: &Job, seen: &Seen, ran_out: bool) -> bool {
     let mut other = quiet(job);
     if let Some(pretend) = &mut other.pretend {
-        pretend.unknown = 1;
+        pretend.unknown = 1 - pretend.unknown;
         if ran_out {
             pretend.memory = PLENTY;
         }
@@ -217,7 +234,7 @@ fn judge_reads(reads: &[Read], differs: Option<bool>, sureness: &mut Sureness) {
     };
     match differs {
         Some(false) => sureness.remarks.push(format!(
-            "values that only a real GPU computes are read at {places}; with 1 instead of 0 for them the program asks for the same memory"
+            "values that only a real GPU computes are read at {places}; with another number for them the program asks for the same memory"
         )),
         Some(true) => sureness.reasons.push(format!(
             "the program's memory depends on values that only a real GPU computes, read at {places}"
@@ -244,8 +261,8 @@ fn look(done: &Done) -> anyhow::Result<Seen> {
         for device in input.snapshot.devices() {
             let history = History::new(&input.snapshot, device);
             let outside = rank.summary.devices.get(device as usize).and_then(|device| device.outside);
-            ooms +=
-                requests(&input.snapshot, device).filter(|(action, _)| *action == Action::Oom).count() as u64;
+            let events = input.snapshot.events.iter(input.snapshot.rows(device));
+            ooms += events.filter(|event| event.action == Action::Oom).count() as u64;
             all.push(figures(place, &input.snapshot, &history, Bytes(outside.unwrap_or(0))));
         }
         let highest =
@@ -267,17 +284,15 @@ fn look(done: &Done) -> anyhow::Result<Seen> {
     }
 }
 
-fn requests(snapshot: &Snapshot, device: u32) -> impl Iterator<Item = (Action, u64)> {
-    snapshot.events.iter(snapshot.rows(device)).map(|event| (event.action, event.size.0))
-}
-
 fn figures(rank: usize, snapshot: &Snapshot, history: &History, outside: Bytes) -> Figures {
     let mut hasher = DefaultHasher::new();
     let mut count = 0;
-    for (action, size) in requests(snapshot, history.device) {
-        if matches!(action, Action::Alloc | Action::FreeRequested) {
-            (action == Action::Alloc, size).hash(&mut hasher);
-            count += u64::from(action == Action::Alloc);
+    let mut streams = BTreeSet::new();
+    for event in snapshot.events.iter(snapshot.rows(history.device)) {
+        if matches!(event.action, Action::Alloc | Action::FreeRequested) {
+            (event.action == Action::Alloc, event.size.0).hash(&mut hasher);
+            count += u64::from(event.action == Action::Alloc);
+            streams.insert(snapshot.events.context(event.context).stream);
         }
     }
     Figures {
@@ -287,6 +302,7 @@ fn figures(rank: usize, snapshot: &Snapshot, history: &History, outside: Bytes) 
         reserved: history.reserved_peak.bytes,
         outside,
         requests: count,
+        streams: streams.len(),
         fingerprint: hasher.finish(),
     }
 }

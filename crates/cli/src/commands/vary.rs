@@ -118,7 +118,11 @@ fn narrowed(low: u64, high: u64, mut run: impl FnMut(u64) -> Variant) -> anyhow:
         let next = meeting(&runs[&fits], fits, &runs[&fails], fails)
             .map_or(fits + (fails - fits) / 2, |meeting| meeting.max(fits + (fits / 16).max(1)));
         let variant = run(next);
-        if variant.fits() { fits = next } else { fails = next }
+        if variant.fits() {
+            fits = next
+        } else {
+            fails = next
+        }
         runs.insert(next, variant);
     }
     Ok(runs.into_values().collect())
