@@ -247,6 +247,13 @@ FEATURES = {
         for step in range(3):
             compiled(torch.randn(8, 64, device="cuda")).sum().backward()
     """,
+    "torch.compile with Inductor": """
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64)).cuda()
+        compiled = torch.compile(model)
+        for step in range(3):
+            compiled(torch.randn(8, 64, device="cuda")).sum().backward()
+    """,
     "recurrent nets, attention, Fourier transforms, linear algebra": """
         import torch
         lstm = torch.nn.LSTM(64, 128, 2, batch_first=True, bidirectional=True).cuda()

@@ -73,7 +73,8 @@ enum Code {
 }
 
 /// Packages of torch, for installations outside `site-packages` (a source checkout, a zip, a container).
-const TORCH: [&str; 10] = [
+const TORCH: [&str; 11] = [
+    "/torchinductor", // what Inductor has generated
     "/torch/nn/",
     "/torch/optim/",
     "/torch/autograd/",
@@ -143,6 +144,7 @@ mod tests {
             (r"C:\Python311\Lib\threading.py", Code::Library),
             ("/opt/pytorch/torch/nn/functional.py", Code::Library),
             ("/home/user/venv/bin/torchrun", Code::Library),
+            ("/tmp/torchinductor_user/ab/cabcdef.py", Code::Library),
             ("<frozen runpy>", Code::Library),
             ("<eval_with_key>.0", Code::Library),
             ("??", Code::Native),

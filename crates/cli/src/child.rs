@@ -19,6 +19,8 @@ const SITE: &str = "sitecustomize.py";
 
 /// The stand-in for CUDA: a library beside this program.
 const LIBRARY: &str = "liboomph_pretend.so";
+/// Names that others look for it under.
+const LIBRARY_NAMES: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 /// Where it is, if not there.
 const LIBRARY_VARIABLE: &str = "OOMPH_PRETEND_LIB";
 
@@ -83,6 +85,8 @@ pub(crate) struct Summary {
     pub(crate) reads: Vec<Read>,
     /// Whether small tensors were computed.
     pub(crate) values: bool,
+    /// Whether Inductor compiled something.
+    pub(crate) inductor: bool,
     pub(crate) devices: Vec<DeviceSummary>,
 }
 
@@ -138,6 +142,7 @@ pub(crate) struct Folder {
     libraries: PathBuf,
     notes: PathBuf,
     rendezvous: PathBuf,
+    compiled: PathBuf,
     output: PathBuf,
 }
 
@@ -154,6 +159,7 @@ impl Folder {
             libraries: at("lib"),
             notes: at("notes"),
             rendezvous: at("ranks"),
+            compiled: at("compiled"),
             output: output.map_or_else(|| at("out"), Path::to_owned),
             _scratch: scratch,
         };
@@ -225,14 +231,20 @@ fn prepare(command: &mut Command, job: &Job, folder: &Folder, library: Option<&P
     command.env("OOMPH_CHILD", serde_json::to_string(&settings)?);
     command.env("PYTHONPATH", in_front(&folder.site, "PYTHONPATH")?);
     if let (Some(pretend), Some(library)) = (&job.pretend, library) {
-        let nvml = folder.libraries.join("libnvidia-ml.so.1");
-        if !nvml.exists() {
-            std::os::unix::fs::symlink(library, nvml)?;
+        for name in LIBRARY_NAMES {
+            let link = folder.libraries.join(name);
+            if !link.exists() {
+                std::os::unix::fs::symlink(library, link)?;
+            }
         }
         command.env("LD_LIBRARY_PATH", in_front(&folder.libraries, "LD_LIBRARY_PATH")?);
         command.env("OOMPH_PRETEND", pretend.card.describe(pretend.memory, pretend.devices));
         command.env("OOMPH_PRETEND_NOTES", &folder.notes);
         command.env("OOMPH_PRETEND_RENDEZVOUS", &folder.rendezvous);
+        // Triton compiles for the card without one; it links against the driver, and keeps what it has compiled.
+        command.env("TRITON_LIBCUDA_PATH", &folder.libraries);
+        command.env("TRITON_CACHE_DIR", folder.compiled.join("triton"));
+        command.env("TORCHINDUCTOR_CACHE_DIR", folder.compiled.join("torchinductor"));
         // People hide real devices this way; the pretended ones are all there.
         if std::env::var("CUDA_VISIBLE_DEVICES").is_ok_and(|devices| matches!(devices.trim(), "" | "-1")) {
             command.env_remove("CUDA_VISIBLE_DEVICES");

@@ -10,7 +10,7 @@ use crate::{INVALID_DEVICE, NOT_FOUND, SUCCESS, Status, device, put};
 use std::ffi::{CStr, c_char, c_void};
 
 does_nothing! {
-    cuInit cuCtxSetCurrent cuCtxPushCurrent_v2 cuCtxSynchronize cuDevicePrimaryCtxRelease_v2
+    cuInit cuCtxSetCurrent cuCtxSetLimit cuCtxPushCurrent_v2 cuCtxSynchronize cuDevicePrimaryCtxRelease_v2
     cuFuncSetAttribute cuFuncSetCacheConfig cuKernelSetAttribute
     cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel
     cuLibraryUnload cuModuleUnload cuLinkAddData_v2 cuLinkDestroy

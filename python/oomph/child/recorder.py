@@ -117,6 +117,7 @@ class Recorder:
             "techniques": techniques.applied(),
             "reads": [vars(read) for read in values.reads()],
             "values": values.AVAILABLE,
+            "inductor": "torch._inductor.compile_fx" in sys.modules,
             "devices": [
                 {"stats": _numbers(torch.cuda.memory_stats(device)), "outside": self._outside(device)}
                 for device in devices

@@ -29,7 +29,9 @@ def prepare() -> None:
         if settings.library is not None:
             library.append(ctypes.CDLL(settings.library, mode=ctypes.RTLD_GLOBAL))
 
-    def after(_torch: ModuleType) -> None:
+    def after(torch: ModuleType) -> None:
+        if library and torch.version.cuda is None:
+            _say_failure(f"torch {torch.__version__} is a build without CUDA; the CUDA build of it is needed, though no GPU")
         _install(settings, library[0] if library else None)
 
     around_import("torch", before=before, after=after)
@@ -41,6 +43,14 @@ def _end_with_parent() -> None:
     if threading.current_thread() is threading.main_thread():
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+
+
+def _say_failure(text: str) -> None:
+    """A line among the stand-in's own notes, for oomph to read."""
+    path = os.environ.get("OOMPH_PRETEND_NOTES")
+    if path is not None:
+        with open(path, "a", encoding="utf-8") as notes:
+            notes.write(f"failure\t{text}\n")
 
 
 def _install(settings: Settings, library: ctypes.CDLL | None) -> None:

@@ -173,6 +173,10 @@ pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<
                 .to_owned(),
         );
     }
+    if summary.inductor {
+        let reason = "compiled by Inductor: it chooses kernels by their time, and its programs were not compared with a real card";
+        sureness.reasons.push(reason.to_owned());
+    }
     if !summary.values {
         sureness.reasons.push(format!(
             "torch {} does not let small tensors be computed: values read as 0",
