@@ -7,7 +7,6 @@ use crate::child::{self, Done, Ended, Folder, Job, Pretend, Read, Summary};
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
 use snapshot::{Action, Bytes, History, Snapshot};
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
@@ -70,8 +69,8 @@ pub(super) struct Figures {
     /// The context and libraries.
     pub(super) outside: Bytes,
     pub(super) requests: u64,
-    /// Streams that memory was asked for on.
-    streams: usize,
+    /// Whether a free had to wait for another stream.
+    waits: bool,
     /// All requests, in order, as one number.
     fingerprint: u64,
 }
@@ -166,9 +165,9 @@ pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<
     for what in &notes.modelled {
         sureness.reasons.push(format!("modelled: {what}"));
     }
-    if seen.all.iter().any(|figures| figures.streams > 1) {
+    if seen.all.iter().any(|figures| figures.waits) {
         sureness.reasons.push(
-            "memory is used on several streams: on a real GPU a free waits for the other stream, which is done at once here, so \
+            "blocks are used on several streams: on a real GPU a free waits for the other stream, which is done at once here, so \
              more may be reserved"
                 .to_owned(),
         );
@@ -291,12 +290,10 @@ fn look(done: &Done) -> anyhow::Result<Seen> {
 fn figures(rank: usize, snapshot: &Snapshot, history: &History, outside: Bytes) -> Figures {
     let mut hasher = DefaultHasher::new();
     let mut count = 0;
-    let mut streams = BTreeSet::new();
     for event in snapshot.events.iter(snapshot.rows(history.device)) {
         if matches!(event.action, Action::Alloc | Action::FreeRequested) {
             (event.action == Action::Alloc, event.size.0).hash(&mut hasher);
             count += u64::from(event.action == Action::Alloc);
-            streams.insert(snapshot.events.context(event.context).stream);
         }
     }
     Figures {
@@ -306,7 +303,7 @@ fn figures(rank: usize, snapshot: &Snapshot, history: &History, outside: Bytes) 
         reserved: history.reserved_peak.bytes,
         outside,
         requests: count,
-        streams: streams.len(),
+        waits: history.lives.iter().any(|life| history.is_deferred(snapshot, life)),
         fingerprint: hasher.finish(),
     }
 }
