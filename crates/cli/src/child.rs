@@ -241,6 +241,8 @@ fn prepare(command: &mut Command, job: &Job, folder: &Folder, library: Option<&P
         command.env("OOMPH_PRETEND", pretend.card.describe(pretend.memory, pretend.devices));
         command.env("OOMPH_PRETEND_NOTES", &folder.notes);
         command.env("OOMPH_PRETEND_RENDEZVOUS", &folder.rendezvous);
+        // Where segments lie hangs on the process's other memory: the arenas of threads lie elsewhere in every run.
+        command.env("MALLOC_ARENA_MAX", "1");
         // Triton compiles for the card without one; it links against the driver, and keeps what it has compiled.
         command.env("TRITON_LIBCUDA_PATH", &folder.libraries);
         command.env("TRITON_CACHE_DIR", folder.compiled.join("triton"));

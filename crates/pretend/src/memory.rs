@@ -81,7 +81,7 @@ impl Memory {
         let memory = self.devices.get_mut(device as usize)?;
         Some(memory.addresses.get_or_insert_with(|| {
             memory.outside += card().context;
-            Addresses::new(Mapped)
+            Addresses::new(Mapped::default())
         }))
     }
 

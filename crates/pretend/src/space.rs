@@ -6,15 +6,27 @@ use std::ffi::c_void;
 use std::sync::OnceLock;
 
 /// Address space where the process has room.
-pub(crate) struct Mapped;
+///
+/// A driver's chunks lie on multiples of their size. Ours lie at such distances from the first of them: a process begins at
+/// another page each time, and a prediction must not.
+#[derive(Default)]
+pub(crate) struct Mapped {
+    origin: Option<u64>,
+}
 
 impl Space for Mapped {
     fn take(&mut self, size: u64, alignment: u64) -> Option<u64> {
         let at = map(0, size + alignment, 0)?;
-        // The highest multiple in it, so that chunks lie side by side; the rest goes back.
-        let low = (at + alignment) / alignment * alignment;
+        let end = at + size + alignment;
+        let origin = *self.origin.get_or_insert(end);
+        // The highest place in it, so that chunks lie side by side; the rest goes back.
+        let highest = end - size;
+        let low = match highest.checked_sub(origin) {
+            Some(above) => origin + above / alignment * alignment,
+            None => origin - (origin - highest).next_multiple_of(alignment),
+        };
         give_back(at, low - at);
-        give_back(low + size, at + alignment - low);
+        give_back(low + size, end - (low + size));
         Some(low)
     }
 
