@@ -217,7 +217,7 @@ macro_rules! copies {
             }
             let bytes = |count: i32| count as usize * element as usize;
             unsafe {
-                memory::cudaMemcpy2DAsync(
+                crate::copies::cudaMemcpy2DAsync(
                     to,
                     bytes(to_rows),
                     from,

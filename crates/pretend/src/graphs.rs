@@ -80,7 +80,15 @@ unsafe extern "C" fn cudaStreamIsCapturing(stream: u64, to: *mut i32) -> Status 
     SUCCESS
 }
 
-unsafe fn capture_info(stream: u64, status: *mut i32, id: *mut u64, graph: *mut u64) {
+/// What all spellings of the question have in common; graphs have no nodes that others could depend on.
+unsafe fn capture_info(
+    stream: u64,
+    status: *mut i32,
+    id: *mut u64,
+    graph: *mut u64,
+    dependencies: *mut u64,
+    count: *mut usize,
+) -> Status {
     let capture = capture_of(stream);
     unsafe {
         put(status, if capture.is_some() { ACTIVE } else { NONE });
@@ -88,24 +96,7 @@ unsafe fn capture_info(stream: u64, status: *mut i32, id: *mut u64, graph: *mut 
             put(id, capture);
             put(graph, capture);
         }
-    }
-}
-
-/// CUDA 13.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaStreamGetCaptureInfo(
-    stream: u64,
-    status: *mut i32,
-    id: *mut u64,
-    graph: *mut u64,
-    dependencies: *mut u64,
-    edges: *mut u64,
-    count: *mut usize,
-) -> Status {
-    unsafe {
-        capture_info(stream, status, id, graph);
         put(dependencies, 0);
-        put(edges, 0);
         put(count, 0);
     }
     SUCCESS
@@ -121,32 +112,39 @@ unsafe extern "C" fn cudaStreamGetCaptureInfo_v2(
     dependencies: *mut u64,
     count: *mut usize,
 ) -> Status {
-    unsafe {
-        capture_info(stream, status, id, graph);
-        put(dependencies, 0);
-        put(count, 0);
-    }
-    SUCCESS
+    unsafe { capture_info(stream, status, id, graph, dependencies, count) }
 }
 
-/// CUDA 12.3 and later.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaStreamGetCaptureInfo_v3(
-    stream: u64,
-    status: *mut i32,
-    id: *mut u64,
-    graph: *mut u64,
-    dependencies: *mut u64,
-    edges: *mut u64,
-    count: *mut usize,
-) -> Status {
-    unsafe { cudaStreamGetCaptureInfo(stream, status, id, graph, dependencies, edges, count) }
+/// The same with the kinds of dependencies.
+macro_rules! captures_with_edges {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(
+            stream: u64,
+            status: *mut i32,
+            id: *mut u64,
+            graph: *mut u64,
+            dependencies: *mut u64,
+            edges: *mut u64,
+            count: *mut usize,
+        ) -> Status {
+            unsafe {
+                put(edges, 0);
+                capture_info(stream, status, id, graph, dependencies, count)
+            }
+        }
+    )*};
 }
 
-/// Modes restrict what other threads may do meanwhile; nothing here is restricted.
-#[unsafe(no_mangle)]
-extern "C" fn cudaThreadExchangeStreamCaptureMode(_mode: *mut i32) -> Status {
-    SUCCESS
+// CUDA 13, and its name before.
+captures_with_edges! { cudaStreamGetCaptureInfo cudaStreamGetCaptureInfo_v3 }
+
+// Modes restrict what other threads may do meanwhile, and nothing here is restricted. Replays do nothing. User objects free
+// host memory with a graph; without replays nothing waits for that.
+does_nothing! {
+    cudaThreadExchangeStreamCaptureMode
+    cudaGraphLaunch cudaGraphDestroy cudaGraphExecDestroy cudaGraphDebugDotPrint
+    cudaGraphRetainUserObject cudaUserObjectRelease
 }
 
 /// A graph of one node: PyTorch warns about empty graphs.
@@ -176,32 +174,6 @@ unsafe extern "C" fn cudaGraphInstantiateWithFlags(to: *mut u64, graph: u64, fla
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudaGraphLaunch(_exec: u64, _stream: u64) -> Status {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaGraphDestroy(_graph: u64) -> Status {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaGraphExecDestroy(_exec: u64) -> Status {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaGraphDebugDotPrint(_graph: u64, _path: u64, _flags: u32) -> Status {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaGraphRetainUserObject(_graph: u64, _object: u64, _count: u32, _flags: u32) -> Status {
-    SUCCESS
-}
-
-/// User objects free host memory with a graph; without replays nothing waits for that.
-#[unsafe(no_mangle)]
 unsafe extern "C" fn cudaUserObjectCreate(
     to: *mut u64,
     _object: u64,
@@ -210,10 +182,5 @@ unsafe extern "C" fn cudaUserObjectCreate(
     _flags: u32,
 ) -> Status {
     unsafe { put(to, handle()) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaUserObjectRelease(_object: u64, _count: u32) -> Status {
     SUCCESS
 }

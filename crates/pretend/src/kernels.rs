@@ -80,50 +80,18 @@ unsafe extern "C" fn __cudaGetKernel(to: *mut u64, function: u64) -> Status {
     SUCCESS
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn __cudaLaunchKernel(
-    _kernel: u64,
-    _grid: Dim3,
-    _block: Dim3,
-    _args: u64,
-    _shared: usize,
-    _stream: u64,
-) -> Status {
-    kernel_launched();
-    SUCCESS
+/// Functions that launch a kernel, whatever their arguments.
+macro_rules! launches {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> Status {
+            kernel_launched();
+            SUCCESS
+        }
+    )*};
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaLaunchKernel(
-    _function: u64,
-    _grid: Dim3,
-    _block: Dim3,
-    _args: u64,
-    _shared: usize,
-    _stream: u64,
-) -> Status {
-    kernel_launched();
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaLaunchKernelExC(_configuration: u64, _function: u64, _args: u64) -> Status {
-    kernel_launched();
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaLaunchCooperativeKernel(
-    _function: u64,
-    _grid: Dim3,
-    _block: Dim3,
-    _args: u64,
-    _shared: usize,
-    _stream: u64,
-) -> Status {
-    kernel_launched();
-    SUCCESS
-}
+launches! { __cudaLaunchKernel cudaLaunchKernel cudaLaunchKernelExC cudaLaunchCooperativeKernel }
 
 /// `cudaFuncAttributes`, up to its reserved fields.
 #[repr(C)]
@@ -169,10 +137,7 @@ unsafe extern "C" fn cudaFuncGetAttributes(to: *mut FunctionAttributes, _functio
     SUCCESS
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaFuncSetAttribute(_function: u64, _which: i32, _value: i32) -> Status {
-    SUCCESS
-}
+does_nothing! { cudaFuncSetAttribute }
 
 /// How many blocks of a kernel fit on a multiprocessor, by threads and shared memory.
 pub(crate) fn occupancy(threads: i32, shared: usize) -> i32 {

@@ -8,7 +8,7 @@
 //! own libraries make sure of the driver, are refused ([`driver`]). Whatever is not covered fails with its name
 //! ([`notes::uncovered`]), never silently.
 //!
-//! What values are: copies from the host are kept up to [`memory::LARGEST_COPY`] bytes, memory that a kernel would have
+//! What values are: copies from the host are kept up to [`copies::LARGEST_COPY`] bytes, memory that a kernel would have
 //! written reads as zero ([`values`]).
 
 #![allow(unsafe_code)] // every function here is called by C code, through pointers
@@ -20,6 +20,7 @@ mod macros;
 mod addresses;
 mod blas;
 mod card;
+mod copies;
 mod cudnn;
 mod device;
 mod driver;

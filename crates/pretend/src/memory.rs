@@ -1,19 +1,16 @@
-//! Device memory, pinned memory and copies between them.
+//! Device memory and pinned memory: who has how much, and where it lies.
 //!
 //! Device addresses are addresses of the process ([`crate::space`]), so that small values can live there.
 
 use crate::addresses::{ALIGNMENT, Addresses};
 use crate::card::card;
 use crate::space::{Mapped, virtual_range};
-use crate::values::{self, Value};
+use crate::values;
 use crate::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, Status, device, put};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-
-/// Copies to the device keep their bytes up to this size: indices, masks, scalars, not weights.
-pub(crate) const LARGEST_COPY: u64 = 64 << 10;
 
 pub(crate) struct Memory {
     devices: Vec<DeviceMemory>,
@@ -158,58 +155,6 @@ pub(crate) fn is_device(at: u64) -> bool {
     memory().device_of(at).is_some()
 }
 
-/// Zeros, without keeping host memory for whole pages.
-pub(crate) unsafe fn clear(at: *mut u8, size: u64) {
-    const PAGE: u64 = 4096;
-    let (low, high) = (at as u64, at as u64 + size);
-    let (first, last) = (low.next_multiple_of(PAGE), high / PAGE * PAGE);
-    unsafe {
-        if last <= first + LARGEST_COPY
-            || libc::madvise(first as *mut c_void, (last - first) as usize, libc::MADV_DONTNEED) != 0
-        {
-            std::ptr::write_bytes(at, 0, size as usize);
-        } else {
-            std::ptr::write_bytes(at, 0, (first - low) as usize);
-            std::ptr::write_bytes(last as *mut u8, 0, (high - last) as usize);
-        }
-    }
-}
-
-/// A copy between any two places.
-unsafe fn copy(to: u64, from: u64, size: u64) {
-    if size == 0 {
-        return;
-    }
-    unsafe {
-        match (is_device(to), is_device(from)) {
-            (false, false) => std::ptr::copy(from as *const u8, to as *mut u8, size as usize),
-            (false, true) => values::read(to as *mut u8, from, size),
-            (true, _) if size > LARGEST_COPY => values::forget(to, size),
-            (true, false) => {
-                std::ptr::copy(from as *const u8, to as *mut u8, size as usize);
-                values::keep(to, size, Value::Known);
-            }
-            (true, true) => {
-                std::ptr::copy(from as *const u8, to as *mut u8, size as usize);
-                values::copied(to, from, size);
-            }
-        }
-    }
-}
-
-unsafe fn set(to: u64, byte: i32, size: u64) {
-    unsafe {
-        if byte == 0 {
-            clear(to as *mut u8, size);
-        } else if size <= LARGEST_COPY {
-            std::ptr::write_bytes(to as *mut u8, byte as u8, size as usize);
-        } else {
-            return values::forget(to, size);
-        }
-    }
-    values::keep(to, size, Value::Known);
-}
-
 pub(crate) fn allocate(size: u64) -> Result<u64, Status> {
     let device = device::current();
     let mut memory = memory();
@@ -235,9 +180,10 @@ pub(crate) fn release(at: u64) -> Status {
     memory.give_back(device, end - at);
     let is_mapped = memory.device_of(at).is_some();
     drop(memory);
-    values::forget(at, end - at);
     if is_mapped {
         discard(at, end - at);
+    } else {
+        values::forget(at, end - at);
     }
     SUCCESS
 }
@@ -373,101 +319,6 @@ unsafe extern "C" fn cudaPointerGetAttributes(to: *mut PointerAttributes, at: u6
     let host_pointer = if kind == 2 { 0 } else { at };
     unsafe { put(to, PointerAttributes { kind, device, device_pointer, host_pointer }) };
     SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMemcpy(to: u64, from: u64, size: usize, _kind: i32) -> Status {
-    unsafe { copy(to, from, size as u64) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMemcpyAsync(to: u64, from: u64, size: usize, _kind: i32, _stream: u64) -> Status {
-    unsafe { copy(to, from, size as u64) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMemcpyPeerAsync(
-    to: u64,
-    _to_device: i32,
-    from: u64,
-    _from_device: i32,
-    size: usize,
-    _stream: u64,
-) -> Status {
-    unsafe { copy(to, from, size as u64) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cudaMemcpy2DAsync(
-    to: u64,
-    to_pitch: usize,
-    from: u64,
-    from_pitch: usize,
-    width: usize,
-    height: usize,
-    _kind: i32,
-    _stream: u64,
-) -> Status {
-    for row in 0..height as u64 {
-        unsafe { copy(to + row * to_pitch as u64, from + row * from_pitch as u64, width as u64) };
-    }
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMemset(to: u64, byte: i32, size: usize) -> Status {
-    unsafe { set(to, byte, size as u64) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMemsetAsync(to: u64, byte: i32, size: usize, _stream: u64) -> Status {
-    unsafe { cudaMemset(to, byte, size) }
-}
-
-/// The variables that device code declares, by their address on the host.
-fn symbol(symbol: u64) -> Option<u64> {
-    static SYMBOLS: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
-    const SIZE: u64 = 1 << 20;
-    let mut symbols = SYMBOLS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(&at) = symbols.get(&symbol) {
-        return Some(at);
-    }
-    // They belong to the loaded module, not to what a program allocates.
-    let at = memory().reserve_virtual(SIZE)?;
-    symbols.insert(symbol, at);
-    Some(at)
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaGetSymbolAddress(to: *mut u64, name: u64) -> Status {
-    match symbol(name) {
-        Some(at) => {
-            unsafe { put(to, at) };
-            SUCCESS
-        }
-        None => device::failed(OUT_OF_MEMORY),
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMemcpyToSymbol(
-    name: u64,
-    from: u64,
-    size: usize,
-    offset: usize,
-    _kind: i32,
-) -> Status {
-    match symbol(name) {
-        Some(at) => {
-            unsafe { copy(at + offset as u64, from, size as u64) };
-            SUCCESS
-        }
-        None => device::failed(OUT_OF_MEMORY),
-    }
 }
 
 /// The stream-ordered allocator's pool: PyTorch asks for it under `backend:cudaMallocAsync`. Its own caching is not

@@ -1,7 +1,7 @@
 //! NCCL: ranks on one machine, each usually a process of its own, with pretended devices.
 //!
 //! Training code talks through NCCL about more than gradients: shapes, flags, sizes of pickled objects. Pieces up to
-//! [`crate::memory::LARGEST_COPY`] bytes are therefore exchanged between the processes ([`exchange`]) and reduced
+//! [`crate::copies::LARGEST_COPY`] bytes are therefore exchanged between the processes ([`exchange`]) and reduced
 //! ([`arithmetic`]), so that what a program reads back is what it would read on real cards. Larger pieces are
 //! activations, weights and gradients, which hold no values here: nobody waits for them, and what was received is
 //! unknown.
@@ -15,7 +15,7 @@ mod contents;
 mod exchange;
 mod group;
 
-use crate::memory::LARGEST_COPY;
+use crate::copies::LARGEST_COPY;
 use crate::{Status, graphs, memory, put, values};
 use arithmetic::{Element, Reduction};
 use collective::{Collective, Kind};

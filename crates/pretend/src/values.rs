@@ -3,12 +3,11 @@
 //! Kernels do nothing, so most device memory holds no value at all; reading it gives zeros. Bytes that were copied from
 //! the host, or that oomph's Python half computed on the CPU for small tensors, are kept and come back as they were. A
 //! value can also be made up: a stand-in for what a random generator or a kernel would have given, fit to be used as an
-//! index. Memory that a program reads without anybody knowing its value is counted ([`unknown_reads`]), because from
-//! there on the run may differ from a real one.
+//! index.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How much is known of a range of bytes.
@@ -25,7 +24,6 @@ pub(crate) enum Value {
 struct Ranges(BTreeMap<u64, (u64, Value)>);
 
 static RANGES: Mutex<Ranges> = Mutex::new(Ranges(BTreeMap::new()));
-static UNKNOWN_READS: AtomicU64 = AtomicU64::new(0);
 
 fn ranges() -> MutexGuard<'static, Ranges> {
     RANGES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -111,14 +109,9 @@ pub(crate) unsafe fn read(to: *mut u8, from: u64, size: u64) {
         true => Vec::new(),
         false => ranges().within(from, from + size),
     };
-    let covered: u64 =
-        parts.iter().filter(|(_, _, value)| *value == Value::Known).map(|(low, high, _)| high - low).sum();
-    if covered < size {
-        UNKNOWN_READS.fetch_add(1, Relaxed);
-    }
     unsafe {
         if parts.first() != Some(&(from, from + size, Value::Known)) {
-            crate::memory::clear(to, size);
+            crate::copies::clear(to, size);
         }
         for (low, high, _) in parts {
             std::ptr::copy(low as *const u8, to.add((low - from) as usize), (high - low) as usize);
@@ -225,12 +218,6 @@ extern "C" fn oomph_pretend_unanswered() -> u64 {
 /// For oomph's Python half: these bytes become known zeros, without touching host memory.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn oomph_pretend_zero(at: u64, size: u64) {
-    unsafe { crate::memory::clear(at as *mut u8, size) };
+    unsafe { crate::copies::clear(at as *mut u8, size) };
     keep(at, size, Value::Known);
-}
-
-/// How often a program read bytes that nobody knows.
-#[unsafe(no_mangle)]
-extern "C" fn oomph_pretend_unknown_reads() -> u64 {
-    UNKNOWN_READS.load(Relaxed)
 }

@@ -25,6 +25,9 @@ from .steps import Steps
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
+MOST_EVENTS = 2_000_000
+"""Bound on the history that PyTorch keeps."""
+
 
 def install(settings: Settings, library: ctypes.CDLL | None) -> None:
     Recorder(settings, library).install()
@@ -50,7 +53,7 @@ class Recorder:
         """When the process initialises CUDA: one that never does has nothing to record."""
         # Not at frees: reading a stack there loses an exception that is on its way (checkpointing stops its recomputation
         # with one, and PyTorch then fails with a SystemError).
-        self.record(enabled="all", context="alloc", stacks="python", max_entries=self.settings.max_events)
+        self.record(enabled="all", context="alloc", stacks="python", max_entries=MOST_EVENTS)
         self.started = True
         # Unlike `atexit`, this also runs in processes that multiprocessing has started, and only there where we are now.
         Finalize(None, self._at_exit, exitpriority=0)
@@ -106,22 +109,16 @@ class Recorder:
         return os.path.join(self.settings.output, f"rank{_rank()}.{ending}")
 
     def _summary(self, ended: str) -> dict[str, Any]:
-        devices = range(torch.cuda.device_count())
         return {
             "torch": torch.__version__,
-            "cuda": torch.version.cuda,
-            "cudnn": torch.backends.cudnn.version(),
             "ended": ended,
             "exception": self.exception,
-            "steps": {"source": self.steps.source, "count": len(self.steps.rows)},
+            "steps": {"count": len(self.steps.rows)},
             "techniques": techniques.applied(),
             "reads": [vars(read) for read in values.reads()],
             "values": values.AVAILABLE,
             "inductor": "torch._inductor.compile_fx" in sys.modules,
-            "devices": [
-                {"stats": _numbers(torch.cuda.memory_stats(device)), "outside": self._outside(device)}
-                for device in devices
-            ],
+            "devices": [{"outside": self._outside(device)} for device in range(torch.cuda.device_count())],
         }
 
     def _outside(self, device: int) -> int | None:
@@ -154,10 +151,6 @@ def _leave_out_own_frames(snapshot: dict[str, Any]) -> None:
             # What our code calls (`OpOverload.redispatch`) stands in front of it: frames are innermost first.
             called = {at - 1 for at in own if at and frames[at - 1]["name"] == "redispatch"}
             frames[:] = [frame for at, frame in enumerate(frames) if at not in called and at not in own]
-
-
-def _numbers(stats: dict[str, Any]) -> dict[str, int]:
-    return {key: value for key, value in stats.items() if ".all." in key or key.startswith("num_")}
 
 
 def _replace(path: str, content: bytes) -> None:

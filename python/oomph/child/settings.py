@@ -17,8 +17,6 @@ class Settings:
     """The stand-in for CUDA, if the run is on a pretend GPU."""
     steps: int | None = None
     """Stop after so many steps; 0: run to the end; None: when memory per step repeats itself."""
-    max_events: int = 2_000_000
-    """Bound on the history that PyTorch keeps."""
     techniques: list[str] = field(default_factory=list)
     """What to switch on from outside (techniques.py)."""
     unknown: int = 0

@@ -29,21 +29,15 @@ class Steps:
         self.limit = limit
         self.stop = stop
         self.rows: list[dict[str, int]] = []
-        self.optimizers = 0
         self.first: int | None = None
         self.depth = 0
         self.hooks: list[RemovableHandle] = []
-
-    @property
-    def source(self) -> str:
-        return "optimizer" if self.optimizers else "forward"
 
     def install(self) -> None:
         construct = torch.optim.Optimizer.__init__
         steps = self
 
         def __init__(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-            steps.optimizers += 1
             steps._forget_forwards()
             construct(self, *args, **kwargs)
 

@@ -3,7 +3,7 @@
 use super::arithmetic::{Element, Reduction, reduce};
 use super::contents::Contents;
 use super::exchange::Message;
-use crate::memory::LARGEST_COPY;
+use crate::copies::LARGEST_COPY;
 use crate::values::Value;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
