@@ -31,12 +31,10 @@ bench: ## side by side with the peers; writes bench/results/DATE.md
 
 predictions: python-env ## predicted and real peaks of every recorded program, as a table
 	cargo build --release --workspace
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check transformers==5.17.0
 	$(VENV)/bin/python bench/predict.py
 
 nightly: python-env ## the allocator model against PyTorch's real allocators of sixteen releases: thousands of fresh cases
 	cargo build --release --bin oomph
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.11.0
 	$(VENV)/bin/python oracle/build.py
 	$(VENV)/bin/python oracle/nightly.py --cases $(or $(CASES),200)
 

@@ -6,12 +6,21 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OOMPH = pathlib.Path(os.environ.get("OOMPH", ROOT / "target/debug/oomph")).resolve()
 FIXTURES = ROOT / "fixtures"
+
+
+@dataclass
+class Result:
+    answer: dict
+    """The JSON."""
+    said: str
+    """Standard error: what the program prints, and what oomph tells of its run."""
 
 
 class Predict:
@@ -34,6 +43,14 @@ class Predict:
             text=True,
             timeout=600,
         )
+
+    def result(self, program: str, *options: str, steps: str = "3", arguments: tuple = ()) -> Result:
+        """What a few steps of a program give that has to end well."""
+        script = self.write(program, "program.py")
+        options = ("--gpu", "h200", "--steps", steps, "--once", "--json", "--python", sys.executable, *options)
+        done = self.run("predict", *options, "--", str(script), *map(str, arguments))
+        assert done.returncode == 0, done.stderr
+        return Result(json.loads(done.stdout), done.stderr)
 
     def answer(self, program: str, *options: str, gpu: str = "h200", env: dict[str, str] | None = None) -> dict:
         """The JSON answer about a program that is expected to run."""

@@ -2,10 +2,7 @@
 
 import pickle
 
-import pytest
-from predicting import predict
-
-torch = pytest.importorskip("torch")
+import torch
 
 MODEL = """
 import io, os, shutil, sys, torch
@@ -17,13 +14,13 @@ optimizer.step()
 """
 
 
-def run(folder, lines, *options):
+def run(predict, lines, *options):
     """Runs a program that starts with a trained model; the files that are there afterwards, with their content."""
-    result = predict(folder, MODEL + lines, *options, steps="all")
-    return result, {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "program.py"}
+    result = predict.result(MODEL + lines, *options, steps="all")
+    return result, {path.name: path.read_bytes() for path in predict.folder.iterdir() if path.name != "program.py"}
 
 
-def test_saved_and_loaded(tmp_path):
+def test_saved_and_loaded(predict):
     lines = """
 before = torch.cuda.memory_allocated()
 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "best.pt")
@@ -40,12 +37,12 @@ model.load_state_dict(loaded["model"])
 optimizer.load_state_dict(loaded["optimizer"])
 optimizer.step()
 """
-    result, files = run(tmp_path, lines)
+    result, files = run(predict, lines)
     assert files == {}
     assert result.said.count("torch.save writes nothing") == 1
 
 
-def test_map_location(tmp_path):
+def test_map_location(predict):
     lines = """
 import pathlib
 torch.save(model.state_dict(), pathlib.Path("a.pt"))
@@ -56,10 +53,10 @@ torch.save(torch.ones(4), "b.pt")
 assert torch.load("b.pt", map_location="cuda").is_cuda
 assert torch.load(os.path.abspath("b.pt"), weights_only=True).shape == (4,)
 """
-    assert run(tmp_path, lines)[1] == {}
+    assert run(predict, lines)[1] == {}
 
 
-def test_large_tensors_take_no_memory(tmp_path):
+def test_large_tensors_take_no_memory(predict):
     lines = """
 import resource
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -67,20 +64,20 @@ torch.save(torch.empty(8 << 30, dtype=torch.uint8, device="cuda"), "large.pt")
 assert torch.load("large.pt", map_location="cpu").numel() == 8 << 30
 assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 """
-    assert run(tmp_path, lines)[1] == {}
+    assert run(predict, lines)[1] == {}
 
 
-def test_modules(tmp_path):
+def test_modules(predict):
     lines = """
 torch.save(model, "model.pt")
 loaded = torch.load("model.pt", weights_only=False)
 assert type(loaded) is torch.nn.Sequential and isinstance(loaded[0].weight, torch.nn.Parameter)
 assert loaded[0].weight is loaded[2].weight and loaded[0].weight is not model[0].weight
 """
-    assert run(tmp_path, lines)[1] == {}
+    assert run(predict, lines)[1] == {}
 
 
-def test_real_files_stay(tmp_path):
+def test_real_files_stay(predict, tmp_path):
     torch.save({"real": torch.ones(3)}, tmp_path / "best.pt")
     torch.save({"real": torch.ones(5)}, tmp_path / "old.pt")
     (tmp_path / "folder").mkdir()
@@ -99,12 +96,12 @@ torch.save(model.state_dict(), "new.tmp")
 os.replace("new.tmp", "best.pt")
 assert "0.weight" in torch.load("best.pt")
 """
-    result = predict(tmp_path, MODEL + lines, steps="all")
+    result = predict.result(MODEL + lines, steps="all")
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.pt*")} == before
     assert "old.pt is a checkpoint of another run and was left alone" in result.said
 
 
-def test_moved_and_copied(tmp_path):
+def test_moved_and_copied(predict):
     lines = """
 torch.save({"epoch": 1}, "checkpoint.pth.tar")
 shutil.copyfile("checkpoint.pth.tar", "best.pth.tar")
@@ -125,10 +122,10 @@ os.rename("own.txt", "renamed.txt")
 open("scratch.pt", "w").write("own")
 os.remove("scratch.pt")
 """
-    assert run(tmp_path, lines)[1] == {"renamed.txt": b"own"}
+    assert run(predict, lines)[1] == {"renamed.txt": b"own"}
 
 
-def test_memory_and_open_files(tmp_path):
+def test_memory_and_open_files(predict):
     lines = """
 buffer = io.BytesIO()
 torch.save({"epoch": 2}, buffer)
@@ -139,11 +136,10 @@ with open("open.pt", "wb") as file:
 with open("open.pt", "rb") as file:
     assert torch.load(file)["epoch"] == 3
 """
-    assert run(tmp_path, lines)[1] == {"open.pt": b""}
+    assert run(predict, lines)[1] == {"open.pt": b""}
 
 
-def test_safetensors(tmp_path):
-    pytest.importorskip("safetensors")
+def test_safetensors(predict):
     lines = """
 from safetensors.torch import load_file, load_model, save_file, save_model
 save_file({"w": torch.zeros(3, 4, dtype=torch.bfloat16, device="cuda")}, "w.safetensors", metadata={"format": "pt"})
@@ -153,10 +149,10 @@ assert load_file("w.safetensors", device="cuda:0")["w"].is_cuda
 save_model(model, "m.safetensors")
 load_model(model, "m.safetensors")
 """
-    assert run(tmp_path, lines)[1] == {}
+    assert run(predict, lines)[1] == {}
 
 
-def test_others(tmp_path):
+def test_others(predict):
     lines = """
 import torch.distributed.checkpoint as dcp
 state = {"model": model.state_dict()}
@@ -167,11 +163,11 @@ torch.onnx.export(torch.nn.Linear(2, 2), torch.zeros(1, 2), "linear.onnx")
 import pickle
 pickle.dump([1, 2], open("own.pickle", "wb"))
 """
-    files = run(tmp_path, lines)[1]
+    files = run(predict, lines)[1]
     assert set(files) == {"own.pickle"} and pickle.loads(files["own.pickle"]) == [1, 2]
 
 
-def test_lightning(tmp_path):
+def test_lightning(predict, tmp_path):
     """Lightning writes the bytes itself; a module of the same name and shape stands for it."""
     package = tmp_path / "packages" / "lightning_fabric" / "utilities"
     package.mkdir(parents=True)
@@ -194,10 +190,10 @@ from lightning_fabric.utilities.cloud_io import _atomic_save, _load
 _atomic_save({"epoch": 4, "w": model[0].weight}, "last.ckpt")
 assert _load("last.ckpt", map_location="cpu")["epoch"] == 4
 """
-    predict(tmp_path, MODEL + lines, steps="all")
+    predict.result(MODEL + lines, steps="all")
     assert not (tmp_path / "last.ckpt").exists()
 
 
-def test_kept_on_request(tmp_path):
-    _, files = run(tmp_path, 'torch.save({"epoch": 5}, "kept.pt")\n', "--keep-files")
+def test_kept_on_request(predict):
+    _, files = run(predict, 'torch.save({"epoch": 5}, "kept.pt")\n', "--keep-files")
     assert set(files) == {"kept.pt"}

@@ -3,9 +3,6 @@
 import json
 
 import pytest
-from predicting import predict
-
-pytest.importorskip("torch")
 
 TRANSFORMER = """
     import torch
@@ -41,9 +38,9 @@ INFERENCE = """
 """
 
 
-def attempt(folder, source, technique, **options):
+def attempt(predict, source, technique, **options):
     """The prediction without and with a technique, and what was done."""
-    result = predict(folder, source, "--try", technique, **options)
+    result = predict.result(source, "--try", technique, **options)
     (tried,) = result.answer["try"]
     assert tried["error"] is None, tried["error"]
     return result.answer["peak_allocated"], tried["peak_allocated"], tried["techniques"]
@@ -58,45 +55,45 @@ def attempt(folder, source, technique, **options):
         ("bf16", 0.6, "parameters and inputs of TransformerEncoder in bfloat16"),
     ],
 )
-def test_peak_falls(tmp_path, technique, share, said):
-    before, after, techniques = attempt(tmp_path, TRANSFORMER, technique)
+def test_peak_falls(predict, technique, share, said):
+    before, after, techniques = attempt(predict, TRANSFORMER, technique)
     assert after < share * before
     assert techniques[technique].startswith(said)
 
 
-def test_several_at_once(tmp_path):
-    _, amp, _ = attempt(tmp_path, TRANSFORMER, "amp")
-    _, both, techniques = attempt(tmp_path, TRANSFORMER, "amp+checkpoint")
+def test_several_at_once(predict):
+    _, amp, _ = attempt(predict, TRANSFORMER, "amp")
+    _, both, techniques = attempt(predict, TRANSFORMER, "amp+checkpoint")
     assert both < amp
     assert set(techniques) == {"amp", "checkpoint"}
     assert not any(text.startswith("not applied") for text in techniques.values())
 
 
-def test_own_technique_makes_the_same_requests(tmp_path):
+def test_own_technique_makes_the_same_requests(predict):
     """Autocast from outside is autocast around the forward pass and the loss."""
-    result = predict(tmp_path, TRANSFORMER, "--try", "amp")
+    result = predict.result(TRANSFORMER, "--try", "amp")
     autocast = 'with torch.autocast("cuda", torch.bfloat16): loss ='
-    own = predict(tmp_path, TRANSFORMER.replace("loss =", autocast))
+    own = predict.result(TRANSFORMER.replace("loss =", autocast))
     (tried,) = result.answer["try"]
     for figure in ("peak_allocated", "peak_reserved", "requests"):
         assert tried[figure] == own.answer[figure], figure
 
 
-def test_already_autocast(tmp_path):
+def test_already_autocast(predict):
     program = TRANSFORMER.replace("model(x)", 'torch.autocast("cuda", torch.bfloat16)(model)(x)')
-    before, after, techniques = attempt(tmp_path, program, "amp")
+    before, after, techniques = attempt(predict, program, "amp")
     assert before == after
     assert techniques == {"amp": "not applied: the program already uses autocast"}
 
 
-def test_switched_off_autocast_does_not_count(tmp_path):
+def test_switched_off_autocast_does_not_count(predict):
     program = TRANSFORMER.replace("model(x)", 'torch.autocast("cuda", enabled=False)(model)(x)')
-    before, after, _ = attempt(tmp_path, program, "amp")
+    before, after, _ = attempt(predict, program, "amp")
     assert after < before
 
 
-def test_inference(tmp_path):
-    _, _, techniques = attempt(tmp_path, INFERENCE, "amp+checkpoint+offload+fused+set-to-none")
+def test_inference(predict):
+    _, _, techniques = attempt(predict, INFERENCE, "amp+checkpoint+offload+fused+set-to-none")
     assert techniques["amp"].startswith("autocast(bfloat16) around Linear")
     assert techniques["checkpoint"] == "not applied: no module was called in training"
     assert techniques["offload"] == "not applied: no module was called in training"
@@ -104,13 +101,13 @@ def test_inference(tmp_path):
     assert techniques["set-to-none"] == "not applied: the program never calls zero_grad"
 
 
-def test_no_module(tmp_path):
+def test_no_module(predict):
     program = """
         import torch
         for _ in range(3):
             x = torch.zeros(1024, device="cuda")
     """
-    _, _, techniques = attempt(tmp_path, program, "amp+bf16", steps="all")
+    _, _, techniques = attempt(predict, program, "amp+bf16", steps="all")
     assert set(techniques.values()) == {"not applied: no module was called"}
 
 
@@ -130,10 +127,8 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_blocks(tmp_path, name):
+def test_blocks(predict, name):
     model, said = BLOCKS[name]
-    if "torchvision" in model:
-        pytest.importorskip("torchvision")
     program = f"""
         import copy, torch
         {"import torchvision" if "torchvision" in model else ""}
@@ -145,11 +140,11 @@ def test_blocks(tmp_path, name):
             optimizer.step()
         assert all(a is not b for a, b in zip(average.parameters(), model.parameters()))
     """
-    _, _, techniques = attempt(tmp_path, program, "checkpoint")
+    _, _, techniques = attempt(predict, program, "checkpoint")
     assert techniques["checkpoint"] == said
 
 
-def test_blocks_as_attributes(tmp_path):
+def test_blocks_as_attributes(predict):
     program = """
         import torch
         class Block(torch.nn.Module):
@@ -170,26 +165,26 @@ def test_blocks_as_attributes(tmp_path):
             model(torch.randn(4096, 256, device="cuda")).sum().backward()
             optimizer.step()
     """
-    before, after, techniques = attempt(tmp_path, program, "checkpoint")
+    before, after, techniques = attempt(predict, program, "checkpoint")
     assert techniques["checkpoint"] == "3 blocks of Block"
     assert after < before
 
 
-def test_smaller_batches(tmp_path):
-    before, after, techniques = attempt(tmp_path, LOADER, "batch/2")
+def test_smaller_batches(predict):
+    before, after, techniques = attempt(predict, LOADER, "batch/2")
     assert techniques == {"batch/2": "batches of 512 instead of 1024"}
     assert after < 0.9 * before
 
 
-def test_accumulate(tmp_path):
-    before, after, techniques = attempt(tmp_path, LOADER, "accumulate")
+def test_accumulate(predict):
+    before, after, techniques = attempt(predict, LOADER, "accumulate")
     assert techniques == {"accumulate": "batches of 512 instead of 1024, two for each step of the optimizer"}
     assert after < before
-    _, half, _ = attempt(tmp_path, LOADER, "batch/2")
+    _, half, _ = attempt(predict, LOADER, "batch/2")
     assert after >= half
 
 
-def test_accumulate_steps_and_clears_every_second_time(tmp_path):
+def test_accumulate_steps_and_clears_every_second_time(predict, tmp_path):
     program = """
         import json, sys, torch
         from torch.utils.data import DataLoader, TensorDataset
@@ -209,11 +204,11 @@ def test_accumulate_steps_and_clears_every_second_time(tmp_path):
         open(sys.argv[1], "w").write(json.dumps(seen))
     """
     seen = tmp_path / "seen"
-    attempt(tmp_path, program, "accumulate", steps="all", arguments=(seen,))
+    attempt(predict, program, "accumulate", steps="all", arguments=(seen,))
     assert json.loads(seen.read_text()) == [[4, n % 2 == 0, (n + 1) // 2] for n in range(6)]
 
 
-def test_batch_samplers(tmp_path):
+def test_batch_samplers(predict):
     program = """
         import torch
         from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
@@ -224,29 +219,29 @@ def test_batch_samplers(tmp_path):
             for (x,) in loader:
                 model(x.cuda())
     """
-    _, _, techniques = attempt(tmp_path, program, "batch/2", steps="all")
+    _, _, techniques = attempt(predict, program, "batch/2", steps="all")
     assert techniques == {"batch/2": "batches of 8 instead of 16"}
 
 
 @pytest.mark.parametrize("technique", ["batch/2", "accumulate"])
-def test_own_batches(tmp_path, technique):
-    before, after, techniques = attempt(tmp_path, TRANSFORMER, technique)
+def test_own_batches(predict, technique):
+    before, after, techniques = attempt(predict, TRANSFORMER, technique)
     assert before == after
     assert techniques[technique] == (
         "not applied: the program makes its batches itself; use --vary with an argument that sets the batch size"
     )
 
 
-def test_batches_of_one(tmp_path):
-    _, _, techniques = attempt(tmp_path, LOADER.replace("batch_size=1024", "batch_size=1"), "batch/2")
+def test_batches_of_one(predict):
+    _, _, techniques = attempt(predict, LOADER.replace("batch_size=1024", "batch_size=1"), "batch/2")
     assert techniques["batch/2"] == "not applied: the DataLoader's batches have one sample"
 
 
-def test_set_to_none(tmp_path):
-    _, _, techniques = attempt(tmp_path, LOADER, "set-to-none")
+def test_set_to_none(predict):
+    _, _, techniques = attempt(predict, LOADER, "set-to-none")
     assert techniques["set-to-none"].startswith("not applied: set_to_none=True is already the default")
     program = TRANSFORMER.replace("zero_grad()", "zero_grad(set_to_none=False)")
-    before, after, techniques = attempt(tmp_path, program, "set-to-none")
+    before, after, techniques = attempt(predict, program, "set-to-none")
     assert techniques["set-to-none"] == "zero_grad(set_to_none=True) where the program says False"
     assert after < before
 
@@ -265,7 +260,7 @@ OPTIMIZERS = [
 
 
 @pytest.mark.parametrize("kind, argument, technique, said, options", OPTIMIZERS)
-def test_optimizers(tmp_path, kind, argument, technique, said, options):
+def test_optimizers(predict, tmp_path, kind, argument, technique, said, options):
     program = f"""
         import json, sys, torch
         model = torch.nn.Linear(64, 64).cuda()
@@ -276,19 +271,19 @@ def test_optimizers(tmp_path, kind, argument, technique, said, options):
         open(sys.argv[1], "w").write(json.dumps(optimizer.defaults))
     """
     seen = tmp_path / "seen"
-    _, _, techniques = attempt(tmp_path, program, technique, steps="all", arguments=(seen,))
+    _, _, techniques = attempt(predict, program, technique, steps="all", arguments=(seen,))
     assert techniques == {technique: said}
     found = json.loads(seen.read_text())
     assert {name: found[name] for name in options} == options
 
 
-def test_fused_makes_fewer_requests(tmp_path):
-    result = predict(tmp_path, TRANSFORMER, "--try", "fused,foreach-off")
+def test_fused_makes_fewer_requests(predict):
+    result = predict.result(TRANSFORMER, "--try", "fused,foreach-off")
     fused, one_by_one = result.answer["try"]
     assert fused["requests"] < result.answer["requests"] < one_by_one["requests"]
 
 
-def test_bf16_reaches_states_and_keywords(tmp_path):
+def test_bf16_reaches_states_and_keywords(predict, tmp_path):
     program = """
         import json, sys, torch
         class Model(torch.nn.Module):
@@ -308,21 +303,20 @@ def test_bf16_reaches_states_and_keywords(tmp_path):
         open(sys.argv[1], "w").write(json.dumps([str(tensor.dtype) for tensor in seen]))
     """
     seen = tmp_path / "seen"
-    _, _, techniques = attempt(tmp_path, program, "bf16", steps="all", arguments=(seen,))
+    _, _, techniques = attempt(predict, program, "bf16", steps="all", arguments=(seen,))
     assert techniques == {"bf16": "parameters and inputs of Model in bfloat16"}
     assert json.loads(seen.read_text()) == ["torch.bfloat16"] * 4
 
 
-def test_already_bf16(tmp_path):
+def test_already_bf16(predict):
     program = TRANSFORMER.replace(".cuda()", ".to('cuda', torch.bfloat16)")
     program = program.replace("256, 512,", "256, 512, dtype=torch.bfloat16,")
-    before, after, techniques = attempt(tmp_path, program, "bf16")
+    before, after, techniques = attempt(predict, program, "bf16")
     assert before == after
     assert techniques["bf16"] == "not applied: the parameters of TransformerEncoder are bfloat16 already"
 
 
-def test_transformers(tmp_path):
-    pytest.importorskip("transformers")
+def test_transformers(predict):
     program = """
         import torch
         from transformers import GPT2Config, GPT2LMHeadModel
@@ -335,5 +329,5 @@ def test_transformers(tmp_path):
             optimizer.step()
             optimizer.zero_grad()
     """
-    _, _, techniques = attempt(tmp_path, program, "checkpoint")
+    _, _, techniques = attempt(predict, program, "checkpoint")
     assert techniques == {"checkpoint": "4 blocks of GPT2Block"}

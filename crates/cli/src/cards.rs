@@ -1,8 +1,8 @@
 //! Cards that a run can be pretended on.
 //!
-//! Compute capability and limits are NVIDIA's published figures. Memory is what `torch.cuda.mem_get_info()` calls total,
-//! as drivers report it: the H200's was measured, the others are as users' out-of-memory messages give them; it differs by
-//! a few tenths of a GiB between drivers and with error correction.
+//! Compute capability and limits are NVIDIA's published figures. Memory is what `torch.cuda.mem_get_info()` calls total: the
+//! H200's was measured, the others are near what such cards report and were not; it differs by a few tenths of a GiB
+//! between drivers and with error correction. `--gpu-memory` says it exactly.
 
 use std::fmt::Write;
 

@@ -34,6 +34,13 @@ pub(crate) struct Pretend {
     pub(crate) unknown: u8,
 }
 
+impl Pretend {
+    /// So many cards, with their usual memory unless another is given.
+    pub(crate) fn new(card: &Card, memory: Option<u64>, devices: u32) -> Pretend {
+        Pretend { card: card.clone(), memory: memory.unwrap_or(card.memory), devices, unknown: 0 }
+    }
+}
+
 /// A program to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
@@ -44,8 +51,16 @@ pub(crate) struct Job {
     pub(crate) techniques: Vec<String>,
     /// Whether a pretended run may write checkpoints.
     pub(crate) keep_files: bool,
-    /// Whether the program's own words are shown.
+    /// Whether the program's own words are kept back.
     pub(crate) is_quiet: bool,
+}
+
+impl Job {
+    /// A program as it is; `steps` as the recorder takes them (`settings.py`).
+    pub(crate) fn new(command: Vec<OsString>, pretend: Option<Pretend>, steps: Option<u32>) -> Job {
+        let (environment, techniques) = (Vec::new(), Vec::new());
+        Job { command, environment, pretend, steps, techniques, keep_files: false, is_quiet: false }
+    }
 }
 
 /// What the recorder reads; the fields of `settings.py`.

@@ -4,81 +4,53 @@
 //! as well, because people write them there: `oomph predict train.py --batch 8 --gpu h100`. Behind `--` everything is the
 //! script's.
 
+use crate::args::Cli;
 use crate::cards::Card;
+use clap::CommandFactory;
 use std::ffi::{OsStr, OsString};
 
 /// Commands that run a program.
 const RUNNERS: [&str; 2] = ["predict", "run"];
 
-/// Options that are taken from behind the script: whether they have a value.
-const BEHIND: [(&str, bool); 6] = [
-    ("--gpu", true),
-    ("--gpu-memory", true),
-    ("--gpus", true),
-    ("--vary", true),
-    ("--try", true),
-    ("--json", false),
-];
-
-/// Options in front of the script that have a value, so that it is not taken for the script.
-const WITH_VALUE: [&str; 12] = [
-    "--gpu",
-    "--gpu-memory",
-    "--gpus",
-    "--vary",
-    "--try",
-    "--steps",
-    "--python",
-    "--output",
-    "-o",
-    "--color",
-    "--pretend",
-    "--max-events",
-];
+/// Options that are taken from behind the script, where the command has them.
+const BEHIND: [&str; 6] = ["gpu", "gpu-memory", "gpus", "vary", "try", "json"];
 
 /// The arguments in the order that the parser understands: ours, `--`, the script and its own.
 pub(crate) fn in_front(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut rest = arguments.into_iter().peekable();
-    let mut own: Vec<OsString> = Vec::new();
-    // The program's name, the command, and global options before it.
-    let is_runner = loop {
-        let Some(argument) = rest.next() else { break false };
-        let is_first = own.is_empty();
-        let is_command =
-            !is_first && !is_option(&argument) && own.last().is_none_or(|last| last != "--color");
-        let is_runner = is_command && RUNNERS.iter().any(|runner| argument == *runner);
+    let mut own: Vec<OsString> = rest.next().into_iter().collect();
+    let mut cli = Cli::command();
+    cli.build();
+    // Global options before the command.
+    while let Some(argument) = rest.next_if(|argument| is_option(argument)) {
+        let has_value = has_value(&cli, &argument);
         own.push(argument);
-        if is_command {
-            break is_runner;
+        if has_value {
+            own.extend(rest.next());
         }
-    };
-    if !is_runner {
+    }
+    let runner = rest.peek().and_then(|name| RUNNERS.iter().find(|runner| name == *runner));
+    let Some(command) = runner.and_then(|name| cli.find_subcommand(name)) else {
         own.extend(rest);
         return own;
-    }
+    };
+    own.extend(rest.next());
     let mut program: Vec<OsString> = Vec::new();
     while let Some(argument) = rest.next() {
         if argument == "--" {
             program.extend(rest);
             break;
         }
-        if program.is_empty() && argument == "-m" {
-            program.push(argument);
-            program.extend(rest.next());
-        } else if program.is_empty() && is_option(&argument) {
-            let takes_value = WITH_VALUE.iter().any(|option| argument == *option);
-            own.push(argument);
-            if takes_value {
-                own.extend(rest.next());
-            }
-        } else if !program.is_empty() && is_ours_behind(&argument, rest.peek().map(OsString::as_os_str)) {
-            let has_value = BEHIND.iter().any(|(option, has_value)| *has_value && argument == *option);
-            own.push(argument);
-            if has_value {
-                own.extend(rest.next());
-            }
-        } else {
-            program.push(argument);
+        let is_ours = match program.is_empty() {
+            true => is_option(&argument) && argument != "-m",
+            false => is_ours_behind(command, &argument, rest.peek().map(OsString::as_os_str)),
+        };
+        let list = if is_ours { &mut own } else { &mut program };
+        let takes_next =
+            if is_ours { has_value(command, &argument) } else { list.is_empty() && argument == "-m" };
+        list.push(argument);
+        if takes_next {
+            list.extend(rest.next());
         }
     }
     if !program.is_empty() {
@@ -92,17 +64,30 @@ fn is_option(argument: &OsStr) -> bool {
     argument.to_string_lossy().starts_with('-')
 }
 
-fn is_ours_behind(argument: &OsStr, next: Option<&OsStr>) -> bool {
+/// Whether the next argument is the value of this one.
+fn has_value(command: &clap::Command, argument: &OsStr) -> bool {
     let text = argument.to_string_lossy();
+    command.get_arguments().any(|known| {
+        let is_it = match text.strip_prefix("--") {
+            Some(name) => known.get_long() == Some(name),
+            // Several letters may share a dash; the last has the value.
+            None => known.get_short().is_some() && known.get_short() == text.chars().last(),
+        };
+        is_it && known.get_action().takes_values()
+    })
+}
+
+fn is_ours_behind(command: &clap::Command, argument: &OsStr, next: Option<&OsStr>) -> bool {
+    let text = argument.to_string_lossy();
+    let Some(text) = text.strip_prefix("--") else { return false };
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, Some(value.to_owned())),
-        None => (&*text, next.map(|next| next.to_string_lossy().into_owned())),
+        None => (text, next.map(|next| next.to_string_lossy().into_owned())),
     };
-    match name {
+    BEHIND.contains(&name)
+        && command.get_arguments().any(|known| known.get_long() == Some(name))
         // Many programs have a `--gpu 0` of their own.
-        "--gpu" => value.is_some_and(|value| Card::find(&value).is_some()),
-        _ => BEHIND.iter().any(|(option, _)| name == *option),
-    }
+        && (name != "gpu" || value.is_some_and(|value| Card::find(&value).is_some()))
 }
 
 #[cfg(test)]
@@ -126,6 +111,8 @@ mod tests {
         assert_eq!(sorted("predict --gpu=l4 train.py -- --json"), "predict --gpu=l4 -- train.py --json");
         assert_eq!(sorted("predict -m pkg.train --json -x"), "predict --json -- -m pkg.train -x");
         assert_eq!(sorted("--color never predict --gpu t4 a.py"), "--color never predict --gpu t4 -- a.py");
+        assert_eq!(sorted("predict -qo dir --gpu t4 -o d a.py"), "predict -qo dir --gpu t4 -o d -- a.py");
+        assert_eq!(sorted("run -o rec a.py --gpu h100 --json"), "run -o rec --json -- a.py --gpu h100");
     }
 
     #[test]

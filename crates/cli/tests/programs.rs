@@ -29,7 +29,9 @@ fn a_program_is_needed() {
 #[test]
 fn an_interpreter_that_is_not_there() {
     let words = ["/nowhere/python` cannot be started", "--python"];
-    refused(&["run", "--python", "/nowhere/python", "-o", "/tmp/oomph-test-recording", "train.py"], &words);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = folder.path().to_str().expect("text");
+    refused(&["run", "--python", "/nowhere/python", "-o", output, "train.py"], &words);
 }
 
 #[test]

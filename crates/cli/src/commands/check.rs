@@ -1,9 +1,10 @@
 //! `oomph check`: a budget for memory, kept or broken.
 
-use super::predict::{nothing_recorded, shown};
+use super::predict::shown;
 use super::report::Answer;
+use super::run;
 use crate::args::{CheckArgs, Limits};
-use crate::child::{self, Ended, Folder, Job};
+use crate::child::{Ended, Folder, Job};
 use crate::inputs;
 use crate::terminal::{Failure, Style, Terminal};
 use analysis::{Kind, Place};
@@ -69,23 +70,8 @@ fn record(
     folder: &Folder,
     terminal: &Terminal,
 ) -> anyhow::Result<Vec<PathBuf>> {
-    let job = Job {
-        command: command.to_vec(),
-        environment: Vec::new(),
-        pretend: args.pretend.pretend(),
-        // A budget is for the whole program, unless something else is asked for.
-        steps: args.steps.or(Some(0)),
-        techniques: Vec::new(),
-        keep_files: false,
-        is_quiet: false,
-    };
-    if let Some(pretend) = &job.pretend {
-        terminal.say(&format!("running {} on a pretended {}", shown(command), pretend.card.name));
-    }
-    let done = child::run(&job, folder)?;
-    if done.ranks.is_empty() {
-        return Err(nothing_recorded(&done).into());
-    }
+    let job = Job::new(command.to_vec(), args.pretend.pretend(), args.steps);
+    let done = run::record(job, &shown(command), folder, terminal)?;
     if let Some(rank) = done.ranks.iter().find(|rank| rank.summary.ended == Ended::Failed) {
         return Err(Failure::new(
             "the program failed, so its memory could not be measured",

@@ -96,17 +96,11 @@ impl Sureness {
     }
 }
 
-pub(super) fn job(args: &PredictArgs) -> Job {
-    let memory = args.gpu_memory.unwrap_or(args.gpu.memory);
-    Job {
-        command: command(args.program.python.as_deref(), &args.program.command),
-        environment: Vec::new(),
-        pretend: Some(Pretend { card: args.gpu.clone(), memory, devices: args.gpus, unknown: 0 }),
-        steps: args.program.steps,
-        techniques: Vec::new(),
-        keep_files: args.keep_files,
-        is_quiet: args.quiet,
-    }
+fn job(args: &PredictArgs) -> Job {
+    let command = command(args.program.python.as_deref(), &args.program.command);
+    let pretend = Pretend::new(&args.gpu, args.gpu_memory, args.gpus);
+    let job = Job::new(command, Some(pretend), args.program.steps);
+    Job { keep_files: args.keep_files, is_quiet: args.quiet, ..job }
 }
 
 /// The interpreter with the script or `-m MODULE`, and the script's own arguments.
@@ -183,9 +177,8 @@ pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<
         ));
     }
     if !seen.summary.reads.is_empty() {
-        let reads = seen.summary.reads.clone();
-        let differs = if once { None } else { Some(differs_with_other_values(job, &seen, ran_out)) };
-        judge_reads(&reads, differs, &mut sureness);
+        let differs = (!once).then(|| differs_with_other_values(job, &seen, ran_out));
+        judge_reads(&seen.summary.reads, differs, &mut sureness);
     }
     let Seen { highest, all, recording, .. } = seen;
     Ok(Prediction {
@@ -335,7 +328,7 @@ pub(super) fn nothing_recorded(done: &Done) -> Failure {
             "the program never used CUDA",
             Some("it ended well, and no GPU memory was asked for".to_owned()),
             Some(
-                "does it choose the GPU by an argument or an environment variable? torch.cuda.is_available() is True here",
+                "does it choose the GPU by an argument or an environment variable? `--pretend NAME` has one",
             ),
         ),
         Some(code) => Failure::new(

@@ -3,33 +3,18 @@
 use super::predict::{command, nothing_recorded, shown};
 use super::report;
 use crate::args::{ReportArgs, RunArgs};
-use crate::child::{self, Folder, Job};
+use crate::child::{self, Done, Folder, Job};
 use crate::terminal::Terminal;
 use std::process::ExitCode;
 
+/// A recording is of the whole program, unless something else is asked for.
+const ALL_STEPS: u32 = 0;
+
 pub(crate) fn run(args: &RunArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
-    let job = Job {
-        command: command(args.program.python.as_deref(), &args.program.command),
-        environment: Vec::new(),
-        pretend: args.pretend.pretend(),
-        // A recording is of the whole program, unless something else is asked for.
-        steps: args.program.steps.or(Some(0)),
-        techniques: Vec::new(),
-        keep_files: false,
-        is_quiet: false,
-    };
+    let command = command(args.program.python.as_deref(), &args.program.command);
+    let job = Job::new(command, args.pretend.pretend(), args.program.steps);
     let folder = Folder::new(Some(&args.output))?;
-    if let Some(pretend) = &job.pretend {
-        terminal.say(&format!(
-            "running {} on a pretended {}",
-            shown(&args.program.command),
-            pretend.card.name
-        ));
-    }
-    let done = child::run(&job, &folder)?;
-    if done.ranks.is_empty() {
-        return Err(nothing_recorded(&done).into());
-    }
+    let done = record(job, &shown(&args.program.command), &folder, terminal)?;
     terminal.say(&format!("recorded in {}", args.output.display()));
     report::run(
         &ReportArgs { inputs: vec![args.output.clone()], json: args.json, ..ReportArgs::for_a_run() },
@@ -37,4 +22,16 @@ pub(crate) fn run(args: &RunArgs, terminal: &mut Terminal) -> anyhow::Result<Exi
     )?;
     // Whoever runs us in place of Python expects Python's own answer.
     Ok(ExitCode::from(done.status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(2)))
+}
+
+/// Runs a program to its end, or for as many steps as it says, and expects a recording.
+pub(super) fn record(job: Job, shown: &str, folder: &Folder, terminal: &Terminal) -> anyhow::Result<Done> {
+    if let Some(pretend) = &job.pretend {
+        terminal.say(&format!("running {shown} on a pretended {}", pretend.card.name));
+    }
+    let done = child::run(&Job { steps: job.steps.or(Some(ALL_STEPS)), ..job }, folder)?;
+    if done.ranks.is_empty() {
+        return Err(nothing_recorded(&done).into());
+    }
+    Ok(done)
 }

@@ -73,9 +73,8 @@ impl Vary {
 
 pub(super) fn all(args: &PredictArgs, job: &Job, terminal: &Terminal) -> anyhow::Result<Variants> {
     let varied = args.vary.as_ref().map(|vary| varied(vary, job, terminal)).transpose()?;
-    let techniques: Vec<&String> = args.techniques.iter().collect();
-    let jobs: Vec<(String, Job)> =
-        techniques.iter().map(|name| ((*name).clone(), with_technique(job, name))).collect();
+    let techniques = args.techniques.iter();
+    let jobs: Vec<(String, Job)> = techniques.map(|name| (name.clone(), with_technique(job, name))).collect();
     Ok(Variants { varied, tried: run_all(&jobs, "trying techniques") })
 }
 
@@ -222,15 +221,7 @@ mod tests {
     use super::*;
 
     fn job(command: &str) -> Job {
-        Job {
-            command: command.split_whitespace().map(OsString::from).collect(),
-            environment: Vec::new(),
-            pretend: None,
-            steps: None,
-            techniques: Vec::new(),
-            keep_files: false,
-            is_quiet: true,
-        }
+        Job::new(command.split_whitespace().map(OsString::from).collect(), None, None)
     }
 
     fn changed(command: &str, name: &str, value: &str) -> String {

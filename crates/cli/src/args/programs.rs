@@ -1,0 +1,244 @@
+//! The arguments of commands that run a program or hold one against a budget.
+
+use super::{INPUT_HELP, size};
+use crate::cards::{CARDS, Card};
+use crate::child::Pretend;
+use crate::commands::vary::Vary;
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// A program to run.
+#[derive(Args, Debug)]
+pub(crate) struct ProgramArgs {
+    /// The script or `-m MODULE`, and its own arguments
+    #[arg(required = true, last = true, value_name = "SCRIPT", allow_hyphen_values = true)]
+    pub(crate) command: Vec<OsString>,
+
+    /// Stop after N steps; `all`: run to the end; otherwise when memory per step repeats itself, after 20 steps at the earliest
+    #[arg(long, value_name = "N", value_parser = steps)]
+    pub(crate) steps: Option<u32>,
+
+    /// The Python interpreter; otherwise that of the active environment, or python3
+    #[arg(long, value_name = "FILE")]
+    pub(crate) python: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "oomph predict --gpu NAME [OPTIONS] SCRIPT [ARGS]...\n       oomph predict --gpu NAME [OPTIONS] -m MODULE [ARGS]...",
+    after_help = predict_help()
+)]
+pub(crate) struct PredictArgs {
+    #[command(flatten)]
+    pub(crate) program: ProgramArgs,
+
+    /// The card to pretend
+    #[arg(long, value_name = "NAME", value_parser = card)]
+    pub(crate) gpu: Card,
+
+    /// Memory of the card, if it is not the usual one
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) gpu_memory: Option<u64>,
+
+    /// How many such cards
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) gpus: u32,
+
+    /// Run again with an argument or environment variable changed: NAME=VALUE,VALUE… or NAME=SMALLEST..LARGEST
+    #[arg(long, value_name = "NAME=VALUES", value_parser = Vary::parse)]
+    pub(crate) vary: Option<Vary>,
+
+    /// Run again with techniques switched on from outside: amp, checkpoint, batch/2, accumulate, set-to-none, fused,
+    /// foreach-off, offload, bf16, expandable; several at once with `+`
+    #[arg(long = "try", value_name = "TECHNIQUES", value_delimiter = ',', value_parser = technique)]
+    pub(crate) techniques: Vec<String>,
+
+    /// Do not run a second time to see whether values that only a real GPU computes matter
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// Let the program write checkpoints, although their values are not real
+    #[arg(long)]
+    pub(crate) keep_files: bool,
+
+    /// Keep the recording in this folder
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Do not show the program's own output
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn predict_help() -> String {
+    let cards = keys().join(" ");
+    format!(
+        "\
+Examples:
+  oomph predict --gpu l4 train.py --batch-size 16             does it fit on an L4
+  oomph predict --gpu h100 --vary batch-size=8,16,32 train.py  one run for each
+  oomph predict --gpu a10g --vary batch-size=1..512 train.py  the largest batch that fits
+  oomph predict --gpu rtx4090 --try amp,checkpoint,amp+checkpoint,expandable train.py
+  oomph predict --gpu h100 --gpus 2 -m torch.distributed.run --nproc-per-node 2 train.py
+  oomph predict --gpu t4 -o recording/ train.py && oomph report recording/
+
+The unmodified torch of your environment runs on a stand-in for CUDA whose kernels do nothing: memory requests are real,
+values are not. Nothing is written by torch.save. What that means: docs/predict.md.
+
+Cards: {cards}
+Exit codes: 0 it fits, 1 it runs out of memory, 2 could not do it."
+    )
+}
+
+/// A card to pretend, where that is a choice.
+#[derive(Args, Debug)]
+pub(crate) struct PretendArgs {
+    /// Run on a pretended card, without a GPU; the cards are those of `oomph predict`
+    #[arg(long, value_name = "NAME", value_parser = card)]
+    pretend: Option<Card>,
+
+    /// Memory of the pretended card, if it is not the usual one
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "pretend")]
+    gpu_memory: Option<u64>,
+
+    /// How many such cards
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    gpus: u32,
+}
+
+impl PretendArgs {
+    pub(crate) fn pretend(&self) -> Option<Pretend> {
+        Some(Pretend::new(self.pretend.as_ref()?, self.gpu_memory, self.gpus))
+    }
+}
+
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "oomph run [OPTIONS] SCRIPT [ARGS]...\n       oomph run [OPTIONS] -m MODULE [ARGS]...",
+    after_help = "\
+Examples:
+  oomph run train.py --epochs 1                    record on this machine's GPU
+  oomph run --pretend h100 -o recording train.py   record without a GPU
+  oomph report recording
+
+The exit code is the program's."
+)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) program: ProgramArgs,
+
+    #[command(flatten)]
+    pub(crate) pretend: PretendArgs,
+
+    /// Folder for the recording
+    #[arg(short, long, value_name = "DIR", default_value = "oomph-recording")]
+    pub(crate) output: PathBuf,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "oomph check [OPTIONS] INPUT...\n       oomph check [OPTIONS] --pretend NAME -- COMMAND...",
+    after_help = "\
+Examples:
+  oomph check snapshot.pickle --max-peak 20GiB --no-leaks
+  oomph check --pretend h100 --max-peak 60GiB --no-leaks -- python train.py    in CI, without a GPU
+
+Limits may also stand at the end of the command, if none stands in front.
+Exit codes: 0 within the budget, 1 over it, 2 could not measure."
+)]
+pub(crate) struct CheckArgs {
+    #[arg(value_name = "INPUT", help = INPUT_HELP)]
+    pub(crate) inputs: Vec<PathBuf>,
+
+    /// A command to run and measure
+    #[arg(last = true, value_name = "COMMAND", allow_hyphen_values = true, conflicts_with = "inputs")]
+    pub(crate) command: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+
+    #[command(flatten)]
+    pub(crate) pretend: PretendArgs,
+
+    /// Stop the command after N steps instead of running it to the end
+    #[arg(long, value_name = "N", value_parser = steps)]
+    pub(crate) steps: Option<u32>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What a run may take.
+#[derive(Args, Clone, Default, Debug)]
+pub(crate) struct Limits {
+    /// The most memory that may be allocated at one time on a device
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) max_peak: Option<u64>,
+
+    /// The most memory that may be reserved at one time on a device
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) max_reserved: Option<u64>,
+
+    /// No finding of a leak
+    #[arg(long)]
+    pub(crate) no_leaks: bool,
+}
+
+impl Limits {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.max_peak.is_none() && self.max_reserved.is_none() && !self.no_leaks
+    }
+}
+
+/// Techniques that can be switched on from outside.
+const TECHNIQUES: [&str; 10] = [
+    "amp",
+    "checkpoint",
+    "batch/2",
+    "accumulate",
+    "set-to-none",
+    "fused",
+    "foreach-off",
+    "offload",
+    "bf16",
+    "expandable",
+];
+
+fn technique(text: &str) -> Result<String, String> {
+    match text.split('+').find(|name| !TECHNIQUES.contains(name)) {
+        None => Ok(text.to_owned()),
+        Some(_) => Err(format!("expected some of {}, joined by `+`", TECHNIQUES.join(", "))),
+    }
+}
+
+fn card(text: &str) -> Result<Card, String> {
+    Card::find(text).cloned().ok_or_else(|| {
+        format!("expected one of {}; for another card take the nearest and --gpu-memory", keys().join(", "))
+    })
+}
+
+fn keys() -> Vec<&'static str> {
+    CARDS.iter().map(|card| card.key).collect()
+}
+
+/// A number of steps; 0 stands for all.
+fn steps(text: &str) -> Result<u32, String> {
+    match text {
+        "all" => Ok(0),
+        _ => text
+            .parse()
+            .ok()
+            .filter(|&steps| steps > 0)
+            .ok_or_else(|| "expected a number or `all`".to_owned()),
+    }
+}
