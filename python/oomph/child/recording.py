@@ -22,6 +22,8 @@ def install(settings: Settings, library: ctypes.CDLL | None) -> None:
     # A data loader's worker has tensors on the CPU as well, but they are not what the program is about.
     if chosen.kind == "cpu" and multiprocessing.current_process().daemon:
         return
+    # Values are computed in the middle of the program's own operators.
+    chosen.has_own_frames |= library is not None
     Child(settings, library, chosen).recorder.install()
 
 

@@ -27,22 +27,20 @@ class CudaHistory:
         self.max_events = max_events
         self.is_on = False
         # Absent before torch 2.10: then events do not say where the program was.
-        self._set_metadata: Callable[[str], None] | None = getattr(torch._C, "_cuda_setMemoryMetadata", None)
+        self.mark: Callable[[str], None] = getattr(torch._C, "_cuda_setMemoryMetadata", _not_there)
+        self.marked: Callable[[], str] = getattr(torch._C, "_cuda_getMemoryMetadata", str)
+        self.has_own_frames = False
         self._users_recorder: Callable[..., None] | None = None
         self._users_metadata: Callable[..., None] | None = None
         self._devices: list[int] = []
         self._calls = 0
 
-    @property
-    def has_marks(self) -> bool:
-        return self._set_metadata is not None
-
-    def start(self) -> None:
+    def start(self, begun: Callable[[], None], marked_by_program: Callable[[], None]) -> None:
         """Begins when the process initialises CUDA; at once if it has."""
-        self._replace_users_recorder()
-        torch.cuda._lazy_call(self._begin)  # type: ignore[no-untyped-call]
+        self._replace_users_recorder(marked_by_program)
+        torch.cuda._lazy_call(lambda: self._begin(begun))  # type: ignore[no-untyped-call]
 
-    def _begin(self) -> None:
+    def _begin(self, begun: Callable[[], None]) -> None:
         if self._users_recorder is None:
             return  # stopped before the program came to CUDA
         try:
@@ -50,6 +48,7 @@ class CudaHistory:
             # recomputation with one, and PyTorch then fails with a SystemError).
             self._users_recorder(enabled="all", context="alloc", stacks="python", max_entries=self.max_events)
             self.is_on = True
+            begun()
         except Exception as error:
             print(f"oomph: nothing is recorded: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
@@ -65,7 +64,7 @@ class CudaHistory:
         if self._users_metadata is not None:
             torch.cuda.memory._set_memory_metadata = self._users_metadata
 
-    def _replace_users_recorder(self) -> None:
+    def _replace_users_recorder(self, marked_by_program: Callable[[], None]) -> None:
         """A program that records itself must not end or restart our history; its own dumps work all the same."""
         self._users_recorder = torch.cuda.memory._record_memory_history
 
@@ -74,21 +73,16 @@ class CudaHistory:
             torch.cuda.init()
 
         torch.cuda.memory._record_memory_history = ignored
-        if self._set_metadata is None:
+        if self.mark is _not_there:
             return
-        self._users_metadata = torch.cuda.memory._set_memory_metadata
+        users_metadata = self._users_metadata = torch.cuda.memory._set_memory_metadata
 
-        def users(metadata: Any) -> None:
-            # A program that marks its own events has the only use for the field.
-            self._set_metadata = None
-            if self._users_metadata is not None:
-                self._users_metadata(metadata)
+        def set_metadata(metadata: Any) -> None:
+            # A program that marks its events itself has the better use for the field.
+            marked_by_program()
+            users_metadata(metadata)
 
-        torch.cuda.memory._set_memory_metadata = users
-
-    def mark(self, text: str) -> None:
-        if self.is_on and self._set_metadata is not None:
-            self._set_metadata(text)
+        torch.cuda.memory._set_memory_metadata = set_metadata
 
     def snapshot(self) -> dict[str, Any]:
         snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
@@ -122,6 +116,10 @@ class CudaHistory:
             ]
         self._calls += 1
         return self._devices
+
+
+def _not_there(_text: str) -> None:
+    """Where events cannot say where the program was."""
 
 
 def _count(stats: dict[str, Any], key: str, field: str) -> int:

@@ -1,7 +1,7 @@
 """Where the program is: in which module's forward, in whose backward, in the optimizer. Each event of the history says it.
 
 Modules are seen through `Module._call_impl`, which every call goes through: hooks would send each of them through PyTorch's
-slow path and would keep `torch.compile` from its short one. In `backward()` no Python runs; but autograd goes through the
+slow path. In `backward()` no Python runs; but autograd goes through the
 nodes in the opposite order of the forward pass, so it is enough to know where each module's part begins: at the node of
 what the module returned, and, for what its parent did between two modules, at the node of what the next one was given.
 """
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.nn import Module
+from torch.nn.modules import module
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from . import names
@@ -26,7 +28,6 @@ _MOST_PLACES = 100_000
 _DEEPEST = 3
 _WIDEST = 8
 """How far to look for tensors in what a module returns."""
-
 
 class Place:
     """A module, with the words for it and what autograd calls when it comes to the module's part."""
@@ -42,81 +43,108 @@ class Place:
 
 
 class _Here(threading.local):
-    text = ""
+    """Where a thread is: in the forward of this module, with this said about it."""
+
     place: Place | None = None
+    text = ""
 
 
 class Places:
-    """Tells `mark` where each thread is. `entered` and `left` hear of the modules that no other module has called."""
+    """Tells `mark` where each thread is, and `marked` says what it was told last. `entered` and `left` hear of the modules
+    that no other module has called."""
 
     def __init__(
         self,
         mark: Callable[[str], None],
+        marked: Callable[[], str],
         entered: Callable[[Module, Any, Any], None],
         left: Callable[[], None],
     ) -> None:
         self.mark = mark
+        self.marked = marked
         self.entered = entered
         self.left = left
         self.here = _Here()
-        self.is_on = False
         self._places: dict[int, Place] = {}
         self._hooked: dict[int, weakref.ref[torch.Tensor]] = {}
         self._outside = self.hook("backward")
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
-        self.is_on = True
         self._follow_modules()
         self._follow_backward()
         self._follow_optimizers()
 
     def remove(self) -> None:
-        self.is_on = False
         while self._undo:
             self._undo.pop()()
 
-    def hook(self, text: str) -> Callable[[Any], None]:
-        here, mark = self.here, self.mark
+    def hook(self, text: str) -> torch.Tensor:
+        """What autograd calls when it comes to a part of the program: the hook of an empty tensor of our own.
 
-        def begins(_gradients: Any) -> None:
-            here.text = text
+        PyTorch lets a node have the hooks of a tensor. That takes a third of the time of a hook that is registered with
+        the node, and leaves the program's own tensors alone.
+        """
+        mark = self.mark
+
+        def begins(_gradient: Any) -> None:
             mark(text)
 
-        return begins
+        bearer = torch.empty(0, device="cpu")
+        bearer._backward_hooks = OrderedDict(((0, begins),))
+        return bearer
 
     def _follow_modules(self) -> None:
         call: Callable[..., Any] = Module._call_impl
-        here, mark, places = self.here, self.mark, self._places
-        is_compiling = torch.compiler.is_compiling
-        is_grad_enabled = torch.is_grad_enabled
+        here, mark, places, hooked = self.here, self.mark, self._places, self._hooked
+        is_compiling, is_grad_enabled, is_tracing = torch.compiler.is_compiling, torch.is_grad_enabled, torch._C._get_tracing_state
+        hooks_before, hooks_after = module._global_forward_pre_hooks, module._global_forward_hooks
+        hooks_of_backward = (module._global_backward_hooks, module._global_backward_pre_hooks)
 
+        # Every call of a module goes through here, and is part of every recorded stack: each line counts.
         def _call_impl(self: Module, *args: Any, **kwargs: Any) -> Any:
+            # `torch.compile` and `torch.export` trace this function, and take what PyTorch's own does.
             if is_compiling():
                 return call(self, *args, **kwargs)
+            is_plain = not (
+                self._forward_pre_hooks
+                or self._forward_hooks
+                or hooks_before
+                or hooks_after
+                or self._backward_hooks
+                or self._backward_pre_hooks
+                or any(hooks_of_backward)
+            )
             parent, before = here.place, here.text
             place = places.get(id(self))
+            if parent is None:
+                before = marked()
             if place is None or parent is None or place.module() is not self:
-                place = follow(self, parent, args, kwargs)
-            if args and is_grad_enabled():
-                begin(args[0], outside if parent is None else parent.hook)
-            here.place = place
+                place = follow(self, parent, before, args, kwargs)
+            has_gradients = is_grad_enabled()
+            if has_gradients and args:
+                known = hooked.get(id(args[0]))
+                if known is None or known() is not args[0]:
+                    begin(args[0], outside if parent is None else parent.hook)
             # Inside `backward()` a forward is a recomputation.
-            here.text = text = place.backward if before.startswith("backward") else place.forward
+            text = place.backward if before.startswith("backward") else place.forward
+            here.place, here.text = place, text
             mark(text)
             try:
-                result = call(self, *args, **kwargs)
+                # As PyTorch does it without hooks: one frame less on every stack.
+                result = self.forward(*args, **kwargs) if is_plain and not is_tracing() else call(self, *args, **kwargs)
             finally:
-                here.place = parent
-                here.text = before
+                here.place, here.text = parent, before
                 mark(before)
-            if is_grad_enabled():
-                begin(result, place.hook)
+            if has_gradients:
+                known = hooked.get(id(result))
+                if known is None or known() is not result:
+                    begin(result, place.hook)
             if parent is None and text is place.forward:
                 left()
             return result
 
-        follow, begin, outside, left = self._follow, self._begin, self._outside, self.left
+        follow, begin, outside, left, marked = self._follow, self._begin, self._outside, self.left, self.marked
         Module._call_impl = _call_impl  # type: ignore[method-assign]
 
         def undo() -> None:
@@ -125,11 +153,13 @@ class Places:
 
         self._undo.append(undo)
 
-    def _follow(self, module: Module, parent: Place | None, args: Any, kwargs: Any) -> Place:
+    def _follow(self, module: Module, parent: Place | None, text: str, args: Any, kwargs: Any) -> Place:
         """The place of a module that is not known yet, or that nobody else has called."""
         try:
-            if parent is None and not self.here.text.startswith("backward"):
+            if parent is None and not text.startswith("backward"):
                 self.entered(module, args, kwargs)
+            if len(self._hooked) > _MOST_HOOKED:
+                self._hooked.clear()
             known = self._places.get(id(module))
             if known is not None and known.module() is module:
                 return known
@@ -141,23 +171,20 @@ class Places:
                 self._places[id(inner)] = Place(inner, f"{first}.{name}" if name else first, self)
             return self._places[id(module)]
         except Exception:
-            return Place(module, names.of_class(module), self)
+            return Place(module, type(module).__name__, self)
 
-    def _begin(self, value: Any, hook: Callable[[Any], None]) -> None:
+    def _begin(self, value: Any, hook: torch.Tensor) -> None:
         """Has autograd call `hook` when it comes to the nodes that made `value`, unless it calls another there."""
         hooked = self._hooked
         for tensor in (value,) if type(value) is torch.Tensor else _tensors(value):
-            known = hooked.get(id(tensor))
-            if known is not None and known() is tensor:
-                continue
             try:
                 node = tensor.grad_fn
                 if node is None:
                     continue
-                node.register_prehook(hook)
-                if len(hooked) > _MOST_HOOKED:
-                    hooked.clear()
-                hooked[id(tensor)] = weakref.ref(tensor)
+                known = hooked.get(id(tensor))
+                if known is None or known() is not tensor:
+                    node._register_hook_dict(hook)
+                    hooked[id(tensor)] = weakref.ref(tensor)
             except Exception:
                 continue  # tensors of other kinds may have no nodes, or nodes that take no hooks
 
@@ -167,16 +194,14 @@ class Places:
         run: Callable[..., Any] | None = getattr(graph, "_engine_run_backward", None)
         if run is None or getattr(torch.autograd, "_engine_run_backward", None) is not run:
             return
-        here, mark, begin, outside, places = self.here, self.mark, self._begin, self._outside, self
+        mark, marked, begin, outside = self.mark, self.marked, self._begin, self._outside
 
         def _engine_run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            if places.is_on:
-                begin(tuple(t_outputs), outside)
-            before = here.text
+            begin(tuple(t_outputs), outside)
+            before = marked()
             try:
                 return run(t_outputs, *args, **kwargs)
             finally:
-                here.text = before
                 mark(before)
 
         for owner in (graph, torch.autograd):
@@ -190,17 +215,17 @@ class Places:
         self._undo.append(undo)
 
     def _follow_optimizers(self) -> None:
-        here, mark = self.here, self.mark
-        before: list[str] = []
+        mark, marked = self.mark, self.marked
+        before = [""]
 
         def begins(*_: Any) -> None:
-            before[:] = [here.text if here.text != "optimizer" else ""]
-            here.text = "optimizer"
+            now = marked()
+            # A step that failed has left its word behind.
+            before[0] = now if now != "optimizer" else ""
             mark("optimizer")
 
         def ends(*_: Any) -> None:
-            here.text = before[0] if before else ""
-            mark(here.text)
+            mark(before[0])
 
         for handle in (register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)):
             self._undo.append(handle.remove)

@@ -72,7 +72,7 @@ class Recorder:
         self.files = Files(options.folder, is_fresh=options.is_fresh)
         self.steps = Steps(self._step_ended)
         self.labels = Labels(history.allocations, history.kind)
-        self.places = Places(history.mark, self.labels.entered, self.steps.after_outermost)
+        self.places = Places(history.mark, history.marked, self.labels.entered, self.steps.after_outermost)
         self.count = 0
         self.exception: str | None = None
         self._after_step = after_step
@@ -99,18 +99,10 @@ class Recorder:
     def _install(self) -> None:
         global active
         active = self
-        self.history.start()
         self.steps.install()
         self._undo.append(self.steps.remove)
-        if self.options.has_labels:
-            self.labels.install()
-            self._undo.append(self.labels.remove)
-        if self.options.has_places:
-            self.places.install()
-            self._undo.append(self.places.remove)
         self._watch_exceptions()
-        if self.history.kind == "cuda":
-            torch.cuda._lazy_call(self._watch_memory)  # type: ignore[no-untyped-call]
+        self.history.start(self._begun, self.places.remove)
         # Unlike `atexit`, this also runs in processes that multiprocessing has started, and only there where we are now.
         self._at_exit = Finalize(None, self._exit, exitpriority=0)
         Signals(self._asked).install()
@@ -142,6 +134,16 @@ class Recorder:
         sys.stderr.flush()
         os._exit(0)
 
+    def _begun(self) -> None:
+        if self.options.has_labels:
+            self.labels.install()
+            self._undo.append(self.labels.remove)
+        if self.options.has_places:
+            self.places.install()
+            self._undo.append(self.places.remove)
+        if self.history.kind == "cuda":
+            self._watch_memory()
+
     def _watch_exceptions(self) -> None:
         say = sys.excepthook
 
@@ -163,10 +165,7 @@ class Recorder:
             if not self._has_ended:
                 self._failed_allocation(device, requested, device_total, device_free)
 
-        try:
-            torch._C._cuda_attach_out_of_memory_observer(failed)
-        except Exception as error:
-            self._complain(error)
+        torch._C._cuda_attach_out_of_memory_observer(failed)
 
     def _failed_allocation(self, device: int, requested: int, total: int, free: int) -> None:
         try:
@@ -259,7 +258,8 @@ class Recorder:
         gc.disable()
         try:
             snapshot = self.history.snapshot()
-            _leave_out_own_frames(snapshot)
+            if self.history.has_own_frames:
+                _leave_out_own_frames(snapshot)
             # Protocol 4 is the newest that PyTorch's own viewer reads.
             content = pickle.dumps(snapshot, protocol=4)
             del snapshot
@@ -327,24 +327,15 @@ def _pinned() -> dict[str, int]:
 
 def _leave_out_own_frames(snapshot: dict[str, Any]) -> None:
     """Takes our own code out of the recorded stacks: it stands between an operator and the line that calls it."""
-    done: set[int] = set()
-    for trace in snapshot["device_traces"]:
-        for event in trace:
-            _clean(event, done)
+    # Millions of entries share a few thousand stacks.
+    stacks = {id(stack): stack for trace in snapshot["device_traces"] for event in trace if (stack := event.get("frames"))}
     for segment in snapshot["segments"]:
-        _clean(segment, done)
-        for block in segment["blocks"]:
-            _clean(block, done)
-
-
-def _clean(entry: dict[str, Any], done: set[int]) -> None:
-    # Stacks are shared between entries.
-    frames = entry.get("frames")
-    if not frames or id(frames) in done:
-        return
-    done.add(id(frames))
-    own = [at for at, frame in enumerate(frames) if frame["filename"].startswith(PACKAGE)]
-    if own:
-        # What our code calls (`OpOverload.redispatch`) stands in front of it: frames are innermost first.
-        called = {at - 1 for at in own if at and frames[at - 1]["name"] == "redispatch"}
-        frames[:] = [frame for at, frame in enumerate(frames) if at not in called and at not in own]
+        for entry in (segment, *segment["blocks"]):
+            if stack := entry.get("frames"):
+                stacks[id(stack)] = stack
+    for stack in stacks.values():
+        own = [at for at, frame in enumerate(stack) if frame["filename"].startswith(PACKAGE)]
+        if own:
+            # What our code calls (`OpOverload.redispatch`) stands in front of it: frames are innermost first.
+            called = {at - 1 for at in own if at and stack[at - 1]["name"] == "redispatch"}
+            stack[:] = [frame for at, frame in enumerate(stack) if at not in called and at not in own]
