@@ -26,7 +26,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 from oomph.recording.api import record  # noqa: E402
 
-WAYS = ("off", "pytorch", "oomph", "oomph without modules", "oomph without labels")
+WAYS = ("off", "pytorch", "oomph")
+APART = ("oomph without modules", "oomph without labels")
 
 
 @contextlib.contextmanager
@@ -44,8 +45,9 @@ def recorded(way: str, folder: str) -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--apart", action="store_true", help="also without modules and without labels")
     parser.add_argument("--dump-steps", type=int, default=150)
     arguments = parser.parse_args()
 
@@ -70,17 +72,18 @@ def main() -> None:
         return times
 
     timed(20)
-    times: dict[str, list[list[float]]] = {way: [] for way in WAYS}
+    ways = (*WAYS, *APART) if arguments.apart else WAYS
+    times: dict[str, list[float]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(arguments.rounds):
-            for way in WAYS:
+            for way in ways:
                 with recorded(way, folder):
-                    timed(5)
-                    times[way].append(timed(arguments.steps))
+                    timed(3)
+                    times[way] += timed(arguments.steps)
         print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}\n")
         print("| way | ms a step: lower quartile | median | against off | against pytorch |\n|---|---|---|---|---|")
         # The host disturbs some steps; the lower quartile is of those that it left alone.
-        of_way = {way: statistics.quantiles([t for r in times[way] for t in r], n=4) for way in WAYS}
+        of_way = {way: statistics.quantiles(times[way], n=4) for way in ways}
         for way, (low, middle, _) in of_way.items():
             ratios = [f"{100 * (low / of_way[to][0] - 1):+.1f} %" for to in ("off", "pytorch")]
             print(f"| {way} | {1000 * low:.2f} | {1000 * middle:.2f} | {ratios[0]} | {ratios[1]} |")

@@ -125,7 +125,7 @@ class Places:
             if has_gradients and args:
                 known = hooked.get(id(args[0]))
                 if known is None or known() is not args[0]:
-                    begin(args[0], outside if parent is None else parent.hook)
+                    begin(args[0], parent)
             # Inside `backward()` a forward is a recomputation.
             text = place.backward if before.startswith("backward") else place.forward
             here.place, here.text = place, text
@@ -139,12 +139,12 @@ class Places:
             if has_gradients:
                 known = hooked.get(id(result))
                 if known is None or known() is not result:
-                    begin(result, place.hook)
+                    begin(result, place)
             if parent is None and text is place.forward:
                 left()
             return result
 
-        follow, begin, outside, left, marked = self._follow, self._begin, self._outside, self.left, self.marked
+        follow, begin, left, marked = self._follow, self._begin, self.left, self.marked
         Module._call_impl = _call_impl  # type: ignore[method-assign]
 
         def undo() -> None:
@@ -173,9 +173,10 @@ class Places:
         except Exception:
             return Place(module, type(module).__name__, self)
 
-    def _begin(self, value: Any, hook: torch.Tensor) -> None:
-        """Has autograd call `hook` when it comes to the nodes that made `value`, unless it calls another there."""
+    def _begin(self, value: Any, place: Place | None) -> None:
+        """Has autograd say that it is at `place` when it comes to the nodes that made `value`, if they do not have one."""
         hooked = self._hooked
+        hook = self._outside if place is None else place.hook
         for tensor in (value,) if type(value) is torch.Tensor else _tensors(value):
             try:
                 node = tensor.grad_fn
@@ -194,10 +195,10 @@ class Places:
         run: Callable[..., Any] | None = getattr(graph, "_engine_run_backward", None)
         if run is None or getattr(torch.autograd, "_engine_run_backward", None) is not run:
             return
-        mark, marked, begin, outside = self.mark, self.marked, self._begin, self._outside
+        mark, marked, begin = self.mark, self.marked, self._begin
 
         def _engine_run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            begin(tuple(t_outputs), outside)
+            begin(tuple(t_outputs), None)
             before = marked()
             try:
                 return run(t_outputs, *args, **kwargs)
