@@ -74,7 +74,7 @@ class CudaGauge:
         self._before: dict[int, int] = {}
 
     def start(self) -> None:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         gc.collect()
         _forget_workspaces()
         if not torch._C._cuda_isHistoryEnabled():

@@ -3,8 +3,10 @@
 import copy
 import gc
 import io
+import json
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -14,8 +16,9 @@ from collections.abc import Callable, Iterator
 import numpy
 import pytest
 import torch
+from conftest import OOMPH
 from torch._subclasses import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
 from torch.utils.data import DataLoader, TensorDataset
 
 from oomph.recording.cpu_history import CpuHistory
@@ -53,6 +56,7 @@ def recorded() -> Iterator[Recorded]:
     recorded.history.start()
     yield recorded
     recorded.history.stop()
+    assert torch._C._len_torch_dispatch_stack() == 0
 
 
 def check_consistent(history: CpuHistory) -> None:
@@ -146,6 +150,18 @@ def test_marks_stand_in_later_events(recorded):
     recorded.history.mark("")
     del kept
     assert [event["user_metadata"] for event in recorded.events()] == ["forward Net.fc"] * 2 + [""] * 3
+
+
+def test_the_report_has_the_historys_own_numbers(recorded, tmp_path: pathlib.Path):
+    model = Net()
+    kept = [model(torch.randn(32, 64)) for _ in range(5)]
+    kept.pop().backward()
+    file = tmp_path / "cpu.pickle"
+    file.write_bytes(pickle.dumps(recorded.history.snapshot(), protocol=4))
+    done = subprocess.run([OOMPH, "report", "--json", str(file)], capture_output=True, text=True)
+    [device] = json.loads(done.stdout)["inputs"][0]["devices"]
+    for counted in (device["allocated"], device["reserved"]):
+        assert (counted["peak"], counted["end"]) == (recorded.history.peak(), recorded.allocated)
 
 
 def test_the_ring_is_bounded_and_its_end_is_what_is_alive():
@@ -344,10 +360,12 @@ def test_a_users_dispatch_mode_sees_each_operator_once(recorded):
         kept = torch.ones(10).add(1)
     assert mode.names == ["aten.ones.default", "aten.add.Tensor"]
     assert recorded.history.allocations() == {0: 2}
-    with Counting():
-        recorded.history.stop()  # below another mode: it cannot go, only rest
+    with Counting() as mode:
+        recorded.history.stop()  # from below another mode
         kept = kept.add(1)
+        assert mode.names == ["aten.add.Tensor"] and torch._C._len_torch_dispatch_stack() == 1
     assert recorded.history.allocations() == {0: 2}
+    assert torch._C._len_torch_dispatch_stack() == 0 and not is_in_torch_dispatch_mode()
 
 
 class Wrapper(torch.Tensor):
@@ -401,9 +419,9 @@ def test_a_forked_process_runs_without_the_history(recorded):
     if child == 0:
         count = recorded.history.allocations()
         torch.ones(10)
-        off = torch._C._len_torch_dispatch_stack() == 0
-        os._exit(0 if off and recorded.history.allocations() == count else 1)
-    assert os.waitpid(child, 0)[1] == 0
+        depth = torch._C._len_torch_dispatch_stack()
+        os._exit(2 * depth + (recorded.history.allocations() != count))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert recorded.growth(lambda: torch.ones(10)) == 0
 
 

@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 from .session import Session
 
 
-class OomphCallback(TrainerCallback):  # type: ignore[misc]
+class OomphCallback(TrainerCallback):
     """Records `train()`. A step is one of the optimizer's: batches whose gradients accumulate belong to one step.
 
     The trainer does not tell its callbacks of an exception: then the recording is written when the process ends, or by

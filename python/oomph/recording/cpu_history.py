@@ -40,7 +40,7 @@ class CpuHistory:
         _install_hooks()
         _running.append(self)
         self._find()
-        self._mode.__enter__()
+        self._mode.enter()
 
     def stop(self) -> None:
         """Ends the history; what is alive now stays in the snapshot."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ _PLAIN = torch._C._disabled_torch_dispatch_impl
 def _never_traced(function: Callable[..., Any]) -> bool:
     """Tells Dynamo to leave a function alone; without the wrapper (and the import) that PyTorch's decorator takes."""
     try:
-        dynamo = torch._C._dynamo.eval_frame  # type: ignore[attr-defined]
+        dynamo = torch._C._dynamo.eval_frame
         skip = dynamo._FrameAction.SKIP
         dynamo.set_code_exec_strategy(function.__code__, dynamo._FrameExecStrategy(skip, skip))
     except Exception:
@@ -23,12 +24,12 @@ def _never_traced(function: Callable[..., Any]) -> bool:
     return True
 
 
-class CpuMode(TorchDispatchMode):
+class CpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     supports_higher_order_operators = True
     """Without it, a program that uses one (`torch.cond`, flex attention) would fail."""
 
     def __init__(self, see: See) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.see: See | None = see
 
     @classmethod
@@ -49,9 +50,32 @@ class CpuMode(TorchDispatchMode):
             self.see(args, kwargs, out)
         return out
 
+    def enter(self) -> None:
+        self.__enter__()  # type: ignore[no-untyped-call]
+
     def leave(self) -> None:
-        """Takes the mode off this thread's stack; where others lie above it, it stays and does nothing."""
+        """Takes the mode off this thread's stack. From another thread, or below PyTorch's own modes, it only goes quiet."""
         self.see = None
-        depth = torch._C._len_torch_dispatch_stack()
-        if depth > 0 and torch._C._get_dispatch_stack_at(depth - 1) is self:
+        above: list[Any] = []
+        for at in reversed(range(torch._C._len_torch_dispatch_stack())):
+            mode = torch._C._get_dispatch_stack_at(at)
+            if mode is self:
+                break
+            above.insert(0, mode)
+        else:
+            return
+        if not above:
             self.__exit__(None, None, None)
+        elif not any(mode.is_infra_mode() for mode in above):
+            for _ in (self, *above):
+                torch._C._pop_torch_dispatch_stack(None)
+            for mode in above:
+                torch._C._push_on_torch_dispatch_stack(mode)
+            self._leave_flags_to(above[0])
+
+    def _leave_flags_to(self, above: TorchDispatchMode) -> None:
+        """What the mode above ours restores when it ends is what ours found when it began."""
+        for name, flags in vars(self).items():
+            others = getattr(above, name, None)
+            if name.startswith("old_") and isinstance(flags, deque) and flags and others:
+                others[-1] = flags.pop()
