@@ -2,6 +2,7 @@
 
 import gc
 import os
+import subprocess
 import sys
 
 import pytest
@@ -170,3 +171,13 @@ def test_the_gpu_is_measured_if_the_callable_uses_it(predict):
     assert "flat: 4 calls leave nothing more on the GPU" in said
     assert "3.91 KiB a call are freed only by the garbage collector" in said
     assert "recording: True" in said
+
+
+def test_the_example_of_the_documentation_prints_what_it_says(tmp_path):
+    section = (ROOT / "docs/integrations.md").read_text().partition("## check_leaks")[2]
+    program, said = (part.partition("\n")[2].strip() for part in section.split("```")[1:4:2])
+    file = tmp_path / "example.py"
+    file.write_text(program)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, file.name], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == said

@@ -22,6 +22,11 @@ def how(folder: pathlib.Path) -> dict:
     return json.loads((folder / "rank0.json").read_text())
 
 
+def parameters(folder: pathlib.Path) -> set[str]:
+    tensors = json.loads((folder / "rank0.labels").read_text())["tensors"]
+    return {name for category, name, _ in tensors if category == "parameter"}
+
+
 def report(folder: pathlib.Path) -> dict:
     done = subprocess.run([OOMPH, "report", "--json", str(folder)], capture_output=True, text=True)
     assert done.returncode in (0, 1), done.stderr
@@ -100,7 +105,7 @@ def test_the_recording_of_fit_can_be_read(tmp_path):
     run.fit(lightning_module(package.LightningModule), loader(3))
     device = report(tmp_path / "recording")
     assert (device["steps"]["count"], device["steps"]["source"]) == (6, "recorded")
-    assert device["categories"]["parameter"] == 9 * 4
+    assert parameters(tmp_path / "recording") >= {"layer.weight", "layer.bias"}
     assert device["allocated"]["peak"] > device["allocated"]["end"] > 0
 
 
@@ -139,7 +144,7 @@ def test_optimizer_steps_are_the_steps_of_train(tmp_path, accumulate, count):
     if accumulate == 1:
         device = report(folder)
         assert (device["steps"]["count"], device["steps"]["source"]) == (count, "recorded")
-        assert device["categories"]["parameter"] == 9 * 4
+        assert parameters(folder) == {"layer.weight", "layer.bias"}
 
 
 def test_a_train_that_failed_is_written_by_stop_and_train_can_run_again(tmp_path):

@@ -49,9 +49,23 @@ class Storages:
 
     def meet(self, values: Iterable[Any]) -> None:
         """Looks at every tensor among an operator's arguments or results."""
+        known = self._watched
         for value in values:
             if isinstance(value, torch.Tensor):
-                self._meet(value)
+                try:
+                    storage = value.untyped_storage()
+                except RuntimeError:
+                    self.meet(_parts(value))
+                    continue
+                watched = known.get(id(storage))
+                # Most are known and as they were: without a further call, for the time that every operator waits.
+                if (
+                    watched is None
+                    or watched() is not storage
+                    or storage.nbytes() != watched.size
+                    or (watched.block is not None and storage.data_ptr() != watched.address)
+                ):
+                    self._meet_storage(storage)
             elif isinstance(value, (list, tuple)):
                 self.meet(value)
             elif isinstance(value, torch.UntypedStorage):
@@ -77,14 +91,6 @@ class Storages:
         """No more deaths are told; the blocks stay as they are."""
         self.bury()
         self._watched.clear()
-
-    def _meet(self, tensor: torch.Tensor) -> None:
-        try:
-            storage = tensor.untyped_storage()
-        except RuntimeError:
-            self.meet(_parts(tensor))
-        else:
-            self._meet_storage(storage)
 
     def _meet_storage(self, storage: torch.UntypedStorage) -> None:
         watched = self._watched.get(id(storage))
