@@ -11,7 +11,9 @@ from typing import Any
 from .sizes import format_size
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_LIBRARIES = tuple({sysconfig.get_path("stdlib") + os.sep, sysconfig.get_path("platstdlib") + os.sep, PACKAGE, "<"})
+_STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_LIBRARIES = (*_STANDARD, PACKAGE, "<frozen ", "<eval_with_key>", "<__array_function__")
+"""How files of no interest begin. `<stdin>` and `<ipython-input-1>` are the user's."""
 _FOLDERS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages", "oomph_child"))
 """The last is what `oomph run` puts into a process."""
 

@@ -131,13 +131,12 @@ def test_an_error_of_the_callable_ends_the_check():
         check_leaks(step, repeat=1)
 
 
-def test_the_page_is_escaped():
+def test_the_page_is_escaped_and_code_of_a_prompt_is_the_users():
     kept = []
-    source = compile("def make(torch):\n return torch.ones(9)", "<b>&.py", "exec")
     space: dict = {}
-    exec(source, space)
+    exec(compile("def make(torch):\n return torch.ones(9)", "<b>&", "exec"), space)
     page = check_leaks(lambda: kept.append(space["make"](torch)), repeat=2)._repr_html_()
-    assert "<table>" in page and "<b>&" not in page and page.count("<b>") == 1
+    assert "<td>&lt;b&gt;&amp;:2 in make</td>" in page
 
 
 def test_the_gpu_is_measured_if_the_callable_uses_it(predict):
