@@ -20,7 +20,6 @@ class Session:
         """Ends an earlier recording first: a run that failed may have left one."""
         self.end()
         self._recording = self._make().start()
-        _count_only_what_it_is_told(self._recording)
 
     def step(self) -> None:
         if self._recording is not None:
@@ -33,11 +32,5 @@ class Session:
             recording.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
     def _make(self) -> Recording:
-        return record(self.path, max_events=self._max_events, device=self._device)
-
-
-def _count_only_what_it_is_told(recording: Recording) -> None:
-    """Before the first step as well: a sanity check runs modules, and the first batch's optimizer runs before its end."""
-    recorder = recording._recorder
-    if recorder is not None:
-        recorder.steps._is_explicit = True
+        # Only the trainer's word: a sanity check runs modules, and the first batch's optimizer runs before its end.
+        return record(self.path, max_events=self._max_events, device=self._device, own_steps=True)

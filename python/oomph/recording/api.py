@@ -21,7 +21,16 @@ DEVICES = ("auto", "cuda", "cpu")
 class Recording:
     """A recording, from `start()` to `stop()`; or the body of a `with`; or each call of a function that it decorates."""
 
-    def __init__(self, path: str | os.PathLike[str], *, max_events: int | None, labels: bool, modules: bool, device: str) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_events: int | None,
+        labels: bool,
+        modules: bool,
+        own_steps: bool,
+        device: str,
+    ) -> None:
         if device not in DEVICES:
             raise ValueError(f"expected one of {', '.join(DEVICES)} for `device`, found {device!r}")
         if max_events is not None and max_events < 1:
@@ -30,6 +39,7 @@ class Recording:
         self._max_events = max_events
         self._labels = labels
         self._modules = modules
+        self._own_steps = own_steps
         self._device = device
         self._recorder: Recorder | None = None
         self._is_guest = False
@@ -46,7 +56,9 @@ class Recording:
         from .recorder import MAX_EVENTS, Options, Recorder
         from .start import history
 
-        options = Options(self.path, has_places=self._modules, has_labels=self._labels)
+        options = Options(
+            self.path, has_places=self._modules, has_labels=self._labels, has_own_steps=self._own_steps
+        )
         self._recorder = Recorder(options, history(self._device, self._max_events or MAX_EVENTS))
         self._recorder.install()
         return self
@@ -98,15 +110,20 @@ def record(
     max_events: int | None = None,
     labels: bool = True,
     modules: bool = True,
+    own_steps: bool = False,
     device: str = "auto",
 ) -> Recording:
     """Records CUDA memory, or CPU tensors where there is no GPU, to the folder `path`.
 
     `max_events` bounds the history that is kept (a million events unless given). `labels` names parameters, gradients,
-    optimizer state, buffers and inputs; `modules` says which module made each block. Nothing of this raises into the
-    program: what cannot be recorded or written is said once on standard error.
+    optimizer state, buffers and inputs; `modules` says which module made each block. With `own_steps` only `step()` ends a
+    step, also before its first call. `device` is `cuda`, `cpu` or `auto`.
+
+    Nothing of this raises into the program: what cannot be recorded or written is said once on standard error.
     """
-    return Recording(path, max_events=max_events, labels=labels, modules=modules, device=device)
+    return Recording(
+        path, max_events=max_events, labels=labels, modules=modules, own_steps=own_steps, device=device
+    )
 
 
 def _running() -> Recorder | None:

@@ -13,6 +13,7 @@ import gc
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,8 +22,13 @@ from .cpu_mode import CpuMode
 from .cpu_storages import Storages
 
 
+def _nothing() -> None:
+    """Nobody waits for it."""
+
+
 class CpuHistory:
     kind = "cpu"
+    has_own_frames = False
 
     def __init__(self, max_events: int) -> None:
         self._max_events = max_events
@@ -31,8 +37,8 @@ class CpuHistory:
         self._lock = threading.RLock()
         self._mode: CpuMode | None = None
 
-    def start(self) -> None:
-        """A new history, of this thread and the autograd work that it starts."""
+    def start(self, begun: Callable[[], None] = _nothing, marked_by_program: Callable[[], None] = _nothing) -> None:
+        """A new history, of this thread and the autograd work that it starts. Programs do not mark it themselves."""
         if self._mode is not None:
             return
         self._storages = Storages(self._max_events)
@@ -41,6 +47,7 @@ class CpuHistory:
         _running.append(self)
         self._find()
         self._mode.enter()
+        begun()
 
     def stop(self) -> None:
         """Ends the history; what is alive now stays in the snapshot."""
@@ -55,6 +62,9 @@ class CpuHistory:
     def mark(self, text: str) -> None:
         """What `user_metadata` says in the events that this thread causes from now on."""
         self._storages.mark = text
+
+    def marked(self) -> str:
+        return self._storages.mark
 
     def snapshot(self) -> dict[str, Any]:
         with self._lock:

@@ -6,7 +6,6 @@ by then. So a label can be told for a block that is gone when the recording is w
 
 from __future__ import annotations
 
-import gc
 import inspect
 import itertools
 import weakref
@@ -19,7 +18,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from . import names
+from .names import Names, of_class, outermost_modules
 
 Label = tuple[str, str, str]
 """Category, dotted name, class of the outermost module."""
@@ -34,15 +33,15 @@ _MOST_INPUTS = 16
 
 
 class Labels:
-    def __init__(self, allocations: Callable[[], dict[int, int]], kind: str) -> None:
+    def __init__(self, names: Names, allocations: Callable[[], dict[int, int]], kind: str) -> None:
+        self.names = names
         self.allocations = allocations
         self.kind = kind
         self._labels: dict[Label, int] = {}
         self._marks: deque[tuple[dict[int, int], tuple[Seen, ...]]] = deque()
         self._seen = 0
         self._gradients_at: dict[int, tuple[tuple[int, ...], tuple[Seen, ...]]] = {}
-        self._roots: weakref.WeakValueDictionary[int, Module] = weakref.WeakValueDictionary()
-        self._names: dict[int, tuple[weakref.ref[torch.Tensor], str, str]] = {}
+        self._known: weakref.WeakValueDictionary[int, Module] = weakref.WeakValueDictionary()
         self._signatures: dict[type, list[str]] = {}
         self._optimizers: dict[int, tuple[weakref.ref[Optimizer], int]] = {}
         self._undo: list[Callable[[], None]] = []
@@ -59,22 +58,27 @@ class Labels:
             self._undo.pop()()
 
     def entered(self, module: Module, args: Any, kwargs: Any) -> None:
-        """The outermost module is called: what it is given are inputs, and all below it are its parameters and buffers."""
+        """A module is called by no other: what it is given are inputs, and all below it are its parameters and buffers."""
         seen: list[Seen] = []
-        if id(module) not in self._roots:
-            self._roots[id(module)] = module
-            seen += self._model(module)
-        model = names.of_class(module)
+        model = self.names.of_module(module)
+        if id(module) not in self._known:
+            self._known[id(module)] = module
+            for tensor in (*module.parameters(), *module.buffers()):
+                seen += self._named(tensor)
         for name, tensor in _inputs(self._arguments(module), args, kwargs):
-            if tensor.grad_fn is None and id(tensor) not in self._names:
+            if tensor.grad_fn is None and self.names.of_tensor(tensor) is None:
                 seen += self._see(("input", name, model), tensor)
         self._mark(seen)
 
     def everything(self) -> None:
         """All that can be named at this moment: before a recording is written."""
         seen: list[Seen] = []
-        for module in _outermost_modules():
-            seen += self._model(module)
+        for module in outermost_modules():
+            for kind, name, tensor in self.names.learn(module):
+                model = of_class(module)
+                seen += self._see((kind, name, model), tensor)
+                if tensor.is_leaf and tensor.grad is not None:
+                    seen += self._see(("gradient", name, model), tensor.grad)
         for optimizer, _ in list(self._optimizers.values()):
             alive = optimizer()
             if alive is not None:
@@ -137,19 +141,14 @@ class Labels:
                 if isinstance(value, torch.Tensor):
                     yield from self._see(("optimizer", f"{name}.{key}", model), value)
 
-    def _model(self, module: Module) -> Iterator[Seen]:
-        model = names.of_class(module)
-        for kind, name, tensor in names.tensors(module):
-            self._names[id(tensor)] = (weakref.ref(tensor), name, model)
-            yield from self._see((kind, name, model), tensor)
-            if tensor.is_leaf and tensor.grad is not None:
-                yield from self._see(("gradient", name, model), tensor.grad)
+    def _named(self, tensor: torch.Tensor) -> Iterator[Seen]:
+        known = self.names.of_tensor(tensor)
+        if known is not None:
+            kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+            yield from self._see((kind, *known), tensor)
 
     def _name(self, parameter: torch.Tensor) -> tuple[str, str]:
-        known = self._names.get(id(parameter))
-        if known is not None and known[0]() is parameter:
-            return known[1], known[2]
-        return f"parameter of shape {tuple(parameter.shape)}", ""
+        return self.names.of_tensor(parameter) or (f"parameter of shape {tuple(parameter.shape)}", "")
 
     def _see(self, label: Label, tensor: torch.Tensor | None) -> Iterator[Seen]:
         local = getattr(tensor, "_local_tensor", tensor)  # DTensor's own part
@@ -211,9 +210,3 @@ def _inputs(arguments: list[str], args: Any, kwargs: Any) -> Iterator[tuple[str,
                 if count == _MOST_INPUTS:
                     return
 
-
-def _outermost_modules() -> list[Module]:
-    """Modules that no other module has: also those that have not run yet."""
-    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), Module)]
-    inner = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
-    return [module for module in modules if id(module) not in inner and "_modules" in module.__dict__]

@@ -19,7 +19,7 @@ from torch.nn import Module
 from torch.nn.modules import module
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from . import names
+from .names import Names
 
 _MOST_HOOKED = 4096
 """Tensors to remember as hooked; they live for one pass."""
@@ -55,11 +55,13 @@ class Places:
 
     def __init__(
         self,
+        names: Names,
         mark: Callable[[str], None],
         marked: Callable[[], str],
         entered: Callable[[Module, Any, Any], None],
         left: Callable[[], None],
     ) -> None:
+        self.names = names
         self.mark = mark
         self.marked = marked
         self.entered = entered
@@ -165,11 +167,9 @@ class Places:
                 return known
             if len(self._places) > _MOST_PLACES:
                 self._places.clear()
-            first = names.of_class(module) if parent is None else f"{parent.path}.{names.of_class(module)}"
-            for name, inner in names.modules(module):
-                # The names that the outermost module gives are the ones that the program knows.
-                self._places[id(inner)] = Place(inner, f"{first}.{name}" if name else first, self)
-            return self._places[id(module)]
+            path = self.names.of_module(module, None if parent is None else parent.path)
+            place = self._places[id(module)] = Place(module, path, self)
+            return place
         except Exception:
             return Place(module, type(module).__name__, self)
 

@@ -23,6 +23,7 @@ import torch
 from .files import Files, launched_as, owner
 from .history import History
 from .labels import Labels
+from .names import Names
 from .nvml import Nvml
 from .places import Places
 from .signals import Signals
@@ -51,6 +52,8 @@ class Options:
     """Whether to follow modules."""
     has_labels: bool = True
     """Whether to name tensors."""
+    has_own_steps: bool = False
+    """Whether only the program's own word ends a step."""
 
 
 class Recorder:
@@ -70,9 +73,10 @@ class Recorder:
         self.options = options
         self.history = history
         self.files = Files(options.folder, is_fresh=options.is_fresh)
-        self.steps = Steps(self._step_ended)
-        self.labels = Labels(history.allocations, history.kind)
-        self.places = Places(history.mark, history.marked, self.labels.entered, self.steps.after_outermost)
+        self.steps = Steps(self._step_ended, is_explicit=options.has_own_steps)
+        names = Names()
+        self.labels = Labels(names, history.allocations, history.kind)
+        self.places = Places(names, history.mark, history.marked, self.labels.entered, self.steps.after_outermost)
         self.count = 0
         self.exception: str | None = None
         self._after_step = after_step

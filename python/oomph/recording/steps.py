@@ -14,11 +14,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 class Steps:
-    """Calls `ended` at the end of each step."""
+    """Calls `ended` at the end of each step. `is_explicit`: only the program's own word counts."""
 
-    def __init__(self, ended: Callable[[], None]) -> None:
+    def __init__(self, ended: Callable[[], None], *, is_explicit: bool) -> None:
         self.ended = ended
-        self._is_explicit = False
+        self._is_explicit = is_explicit
         self._has_optimizer = False
         self._first: int | None = None
         self._undo: list[Callable[[], None]] = []
