@@ -35,7 +35,7 @@ class Child:
         self.recorder = Recorder(options, chosen, after_step=self._after_step, more=self._more)
 
     def _after_step(self, rows: list[dict[str, int]]) -> None:
-        fields = ("allocated", "reserved", "allocations", "requested")
+        fields = ("allocated", "reserved", "allocations", "all_requested")
         ended = self.ending.after({field: sum(row[field] for row in rows) for field in fields})
         if ended is not None:
             self.recorder.end_now(ended)

@@ -42,6 +42,8 @@ class Blocks:
         self.stacks = Stacks()
         self.count = 0
         """Allocations so far."""
+        self.requested = 0
+        """Bytes of all of them."""
         self.allocated = 0
         """Bytes that are alive."""
         self.peak = 0
@@ -61,6 +63,7 @@ class Blocks:
             self.free(other, time_us, mark)
         block = self._add(Block(address, size, self.stacks.capture()))
         self.count += 1
+        self.requested += size
         self._append((EVENTS_OF_ALLOC, address, size, time_us, mark, block.stack))
         return block
 

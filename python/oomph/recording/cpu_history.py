@@ -80,7 +80,7 @@ class CpuHistory:
             blocks = self._storages.blocks
             row = {"device": 0, "allocations": blocks.count, "allocated": blocks.allocated, "reserved": blocks.allocated}
             row |= {"requested": blocks.allocated, "active": blocks.allocated, "inactive_split": 0, "retries": 0}
-            return [row | {"ooms": 0, "device_allocs": blocks.count}]
+            return [row | {"ooms": 0, "device_allocs": blocks.count, "all_requested": blocks.requested}]
 
     def peak(self) -> int:
         """The most bytes that were alive at once since the start."""

@@ -98,6 +98,7 @@ class CudaHistory:
             stats = torch._C._cuda_memoryStats(device)
             row = {"device": device, "allocations": _count(stats, "allocation", "allocated")}
             row.update({name: _count(stats, key, "current") for name, key in _COUNTERS.items()})
+            row["all_requested"] = _count(stats, "requested_bytes", "allocated")
             row["retries"] = int(stats.get("num_alloc_retries", 0))
             row["ooms"] = int(stats.get("num_ooms", 0))
             row["device_allocs"] = int(stats.get("num_device_alloc", 0))

@@ -34,11 +34,12 @@ class Place:
 
     __slots__ = ("backward", "forward", "hook", "module", "path")
 
-    def __init__(self, module: Module, path: str, places: Places) -> None:
+    def __init__(self, module: Module, path: str, number: int, places: Places) -> None:
         self.module = weakref.ref(module)
         self.path = path
-        self.forward = f"forward {path}"
-        self.backward = f"backward {path}"
+        # A number: every event has a copy of these words, and C++ takes memory for those of more than 15 letters.
+        self.forward = f"forward {number}"
+        self.backward = f"backward {number}"
         self.hook = places.hook(self.backward)
 
 
@@ -67,6 +68,10 @@ class Places:
         self.entered = entered
         self.left = left
         self.here = _Here()
+        self.paths: dict[str, int] = {}
+        """The modules by their paths, and the numbers that stand for them."""
+        self.follows_backward = True
+        """Whether to mark what each module's part in `backward()` allocates."""
         self._places: dict[int, Place] = {}
         self._hooked: dict[int, weakref.ref[torch.Tensor]] = {}
         self._outside = self.hook("backward")
@@ -123,7 +128,7 @@ class Places:
                 before = marked()
             if place is None or parent is None or place.module() is not self:
                 place = follow(self, parent, before, args, kwargs)
-            has_gradients = is_grad_enabled()
+            has_gradients = of.follows_backward and is_grad_enabled()
             if has_gradients and args:
                 known = hooked.get(id(args[0]))
                 if known is None or known() is not args[0]:
@@ -146,7 +151,7 @@ class Places:
                 left()
             return result
 
-        follow, begin, left, marked = self._follow, self._begin, self.left, self.marked
+        of, follow, begin, left, marked = self, self._follow, self._begin, self.left, self.marked
         Module._call_impl = _call_impl  # type: ignore[method-assign]
 
         def undo() -> None:
@@ -168,10 +173,10 @@ class Places:
             if len(self._places) > _MOST_PLACES:
                 self._places.clear()
             path = self.names.of_module(module, None if parent is None else parent.path)
-            place = self._places[id(module)] = Place(module, path, self)
-            return place
         except Exception:
-            return Place(module, type(module).__name__, self)
+            path = type(module).__name__
+        place = self._places[id(module)] = Place(module, path, self.paths.setdefault(path, len(self.paths)), self)
+        return place
 
     def _begin(self, value: Any, place: Place | None) -> None:
         """Has autograd say that it is at `place` when it comes to the nodes that made `value`, if they do not have one."""

@@ -25,6 +25,7 @@ from .history import History
 from .labels import Labels
 from .names import Names
 from .nvml import Nvml
+from .pace import Pace
 from .places import Places
 from .signals import Signals
 from .steps import Steps
@@ -78,6 +79,7 @@ class Recorder:
         self.labels = Labels(names, history.allocations, history.kind)
         self.places = Places(names, history.mark, history.marked, self.labels.entered, self.steps.after_outermost)
         self.count = 0
+        self._pace = Pace()
         self.exception: str | None = None
         self._after_step = after_step
         self._more = more
@@ -205,6 +207,7 @@ class Recorder:
                 return
             self.count += 1
             self._oom_is_last = False
+            self.places.follows_backward = self._pace.is_new(rows)
             row: dict[str, Any] = {"step": self.count, "time_us": time.time_ns() // 1000}
             if self.history.kind == "cuda":
                 row.update(_pinned())
@@ -272,7 +275,7 @@ class Recorder:
                 gc.enable()
         self.files.write("pickle", content)
         if self.options.has_labels:
-            self.files.write_json("labels", self.labels.as_json())
+            self.files.write_json("labels", {**self.labels.as_json(), "modules": list(self.places.paths)})
         self.files.write_for_all("meta.json", self._meta())
 
     def _summary(self, reason: str, ended: str) -> dict[str, Any]:
