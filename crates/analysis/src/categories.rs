@@ -5,6 +5,9 @@
 //! waits for `backward()`. Where these agree there is little to guess.
 
 use crate::backward::{Backward, End, Follow};
+use crate::device::Device;
+use crate::modules::Phase;
+use crate::recording::Label;
 use crate::roles::{Role, Roles};
 use crate::steps::{Confidence, Steps};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -14,8 +17,10 @@ use snapshot::{Bytes, History, Life, Snapshot, StackId};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Category {
-    /// Weights and buffers.
+    /// Weights; also buffers, where no recorder told them apart.
     Parameter,
+    /// Buffers of modules.
+    Buffer,
     /// `.grad` of a parameter.
     Gradient,
     /// What the optimizer keeps between steps.
@@ -34,8 +39,9 @@ pub enum Category {
 
 impl Category {
     /// All of them, in the order of reports.
-    pub const ALL: [Category; 8] = [
+    pub const ALL: [Category; 9] = [
         Category::Parameter,
+        Category::Buffer,
         Category::Gradient,
         Category::Optimizer,
         Category::Activation,
@@ -49,6 +55,7 @@ impl Category {
     pub fn name(self) -> &'static str {
         match self {
             Category::Parameter => "parameter",
+            Category::Buffer => "buffer",
             Category::Gradient => "gradient",
             Category::Optimizer => "optimizer",
             Category::Activation => "activation",
@@ -62,7 +69,7 @@ impl Category {
 
 /// Bytes of each category, in the order of [`Category::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ByCategory(pub [Bytes; 8]);
+pub struct ByCategory(pub [Bytes; Category::ALL.len()]);
 
 impl ByCategory {
     /// Those of one.
@@ -105,15 +112,30 @@ const CUBLAS_WORKSPACES: [u64; 2] = [8_519_680, 33_554_432];
 /// Events that a temporary may live for: a few operations.
 const SHORT: usize = 48;
 
-/// Sorts every block of `history`. `failed_at` is the last allocation that failed.
-pub(crate) fn categories(source: &Source<'_>, backward: &Backward, failed_at: Option<usize>) -> Categories {
-    let Source { history, roles, steps, .. } = *source;
+impl From<Label> for Category {
+    fn from(label: Label) -> Category {
+        match label {
+            Label::Parameter => Category::Parameter,
+            Label::Buffer => Category::Buffer,
+            Label::Gradient => Category::Gradient,
+            Label::Optimizer => Category::Optimizer,
+            Label::Input => Category::Input,
+        }
+    }
+}
+
+/// Sorts every block of a device. `failed_at` is the last allocation that failed.
+pub(crate) fn categories(device: &Device<'_>, failed_at: Option<usize>) -> Categories {
+    let Device { snapshot, history, roles, steps, backward, .. } = device;
+    let source = &Source { snapshot, history, roles, steps };
     let setup_ends = match steps.bounds.first() {
         Some(&first) => first,
         None => first_forward(history, roles).unwrap_or(history.len()),
     };
-    let sizes = Sizes::new(source, backward, setup_ends);
+    let mut sizes = Sizes::new(source, backward, setup_ends);
+    let is_labelled = sizes.learn(device);
     let mut sorter = Sorter {
+        device,
         source,
         failed_at,
         setup_ends,
@@ -124,18 +146,21 @@ pub(crate) fn categories(source: &Source<'_>, backward: &Backward, failed_at: Op
         nameless: FxHashMap::default(),
         workspaces: FxHashSet::default(),
     };
-    let of_life = history.lives.iter().map(|life| sorter.sort(life)).collect();
-    let (confidence, reason) = sizes.confidence(steps);
+    let of_life = history.lives.iter().enumerate().map(|(row, life)| sorter.sort(row, life)).collect();
+    let (confidence, reason) = match is_labelled {
+        true => (Confidence::High, "a recorder saw which tensor each of these blocks is"),
+        false => sizes.confidence(steps),
+    };
     Categories { of_life, confidence, reason }
 }
 
 /// What blocks are sorted from.
 #[derive(Clone, Copy)]
-pub(crate) struct Source<'a> {
-    pub(crate) snapshot: &'a Snapshot,
-    pub(crate) history: &'a History,
-    pub(crate) roles: &'a Roles,
-    pub(crate) steps: &'a Steps,
+struct Source<'a> {
+    snapshot: &'a Snapshot,
+    history: &'a History,
+    roles: &'a Roles,
+    steps: &'a Steps,
 }
 
 impl Source<'_> {
@@ -218,6 +243,25 @@ impl Sizes {
         sizes
     }
 
+    /// Takes over the sizes of labelled tensors: they are certain. Says whether there are any.
+    fn learn(&mut self, device: &Device<'_>) -> bool {
+        let mut is_labelled = false;
+        for (row, _, label) in device.labels.iter() {
+            if !is_labelled {
+                *self = Sizes::default();
+                is_labelled = true;
+            }
+            let size = device.history.lives[row].requested.0;
+            match label {
+                Label::Parameter => *self.gradients.entry(size).or_default() += 1,
+                Label::Gradient => drop(self.gradients.entry(size).or_insert(1)),
+                Label::Optimizer => drop(self.states.insert(size)),
+                Label::Buffer | Label::Input => {}
+            }
+        }
+        is_labelled
+    }
+
     fn confidence(&self, steps: &Steps) -> (Confidence, &'static str) {
         match (self.gradients.is_empty(), self.states.is_empty()) {
             (false, false) => (
@@ -245,6 +289,7 @@ fn outlives_backward(source: &Source<'_>, life: &Life, end: Option<End>) -> bool
 
 /// Sorts one block after the other.
 struct Sorter<'a> {
+    device: &'a Device<'a>,
     source: &'a Source<'a>,
     /// The last allocation that failed: what it met was in use, whatever became of it afterwards.
     failed_at: Option<usize>,
@@ -264,15 +309,22 @@ struct Sorter<'a> {
 const MOST_INPUTS: usize = 64;
 
 impl Sorter<'_> {
-    fn sort(&mut self, life: &Life) -> Category {
-        let role = self.source.roles.of(life.stack);
+    fn sort(&mut self, row: usize, life: &Life) -> Category {
+        let phase = self.device.whereabouts_of(life).phase;
+        let role = self.source.roles.of(life.stack).during(phase);
         let born = life.born().unwrap_or(0);
         while self.source.steps.bounds.get(self.begun).is_some_and(|&bound| bound <= born) {
             self.begun += 1;
             self.inputs = 0;
         }
         self.inputs += if role.module || role.without_python { MOST_INPUTS } else { 1 };
-        let category = self.by_role(life, role);
+        if let Some(tensor) = self.device.tensor_of(row) {
+            return tensor.label.into();
+        }
+        let mut category = self.by_role(life, role, phase);
+        if born < self.device.labels.seen_until() {
+            category = unlabelled(category, life, role, self.step_ends());
+        }
         if category == Category::Parameter && life.born().is_none() && role.without_python {
             // From before the history and without a stack, a parameter and its optimizer state look alike. There are as
             // many parameters as gradients; the rest is state.
@@ -282,7 +334,8 @@ impl Sorter<'_> {
                 return Category::Optimizer;
             }
         }
-        let is_library_scratch = life.freed().is_none()
+        let is_library_scratch = !self.device.is_cpu()
+            && life.freed().is_none()
             && CUBLAS_WORKSPACES.contains(&life.requested.0)
             && !matches!(category, Category::Parameter | Category::Gradient | Category::Optimizer);
         if is_library_scratch {
@@ -296,12 +349,18 @@ impl Sorter<'_> {
         category
     }
 
-    fn by_role(&mut self, life: &Life, role: Role) -> Category {
+    /// Where the step ends that the block at hand was allocated in.
+    fn step_ends(&self) -> usize {
+        self.source.steps.bounds.get(self.begun).copied().unwrap_or(self.source.history.len())
+    }
+
+    fn by_role(&mut self, life: &Life, role: Role, phase: Option<Phase>) -> Category {
         let (born, freed, size) = (life.born().unwrap_or(0), life.freed(), life.requested.0);
         let is_setup = life.born().is_none_or(|born| born < self.setup_ends);
         if is_setup && !role.optimizer {
             return match () {
                 () if !self.source.outlives_first_step(life) => Category::Temporary,
+                () if phase == Some(Phase::Forward) => Category::Activation,
                 () if role.placing || role.module => Category::Parameter,
                 () if self.sizes.gradients.contains_key(&size) => Category::Parameter,
                 () if self.sizes.states.contains(&size) => Category::Parameter,
@@ -309,14 +368,13 @@ impl Sorter<'_> {
                 () => Category::Input,
             };
         }
-        let step_ends =
-            self.source.steps.bounds.get(self.begun).copied().unwrap_or(self.source.history.len());
+        let step_ends = self.step_ends();
         let outlives_step = freed.is_none_or(|freed| freed >= step_ends);
         if role.optimizer {
             return if outlives_step { Category::Optimizer } else { Category::Temporary };
         }
         let may_be_scratch = role.convolution || role.without_python && self.source.roles.any_convolution();
-        if may_be_scratch && freed == Some(born + 1) {
+        if may_be_scratch && !self.device.is_cpu() && freed == Some(born + 1) {
             return Category::Workspace;
         }
         if role.without_python {
@@ -346,5 +404,18 @@ impl Sorter<'_> {
         } else {
             Category::Temporary
         }
+    }
+}
+
+/// What a block is that a recorder has looked at and that is no tensor of a module, where the signs of a plain snapshot
+/// would make it one.
+fn unlabelled(guess: Category, life: &Life, role: Role, step_ends: usize) -> Category {
+    let outlives_step = life.freed().is_none_or(|freed| freed >= step_ends);
+    match guess {
+        Category::Parameter if role.placing || role.module || role.without_python => Category::Unknown,
+        Category::Parameter => Category::Input,
+        Category::Gradient | Category::Optimizer if outlives_step => Category::Unknown,
+        Category::Gradient | Category::Optimizer => Category::Temporary,
+        other => other,
     }
 }

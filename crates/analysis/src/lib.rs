@@ -13,10 +13,12 @@ mod failure;
 mod finding;
 mod fragmentation;
 mod growth;
+mod labels;
 mod layout;
 mod leaks;
 mod live;
 mod loops;
+mod modules;
 mod nature;
 mod oom;
 mod order;
@@ -24,6 +26,7 @@ mod parallel;
 mod pending;
 mod portrait;
 mod private_pools;
+mod recording;
 mod retries;
 mod roles;
 mod site;
@@ -34,11 +37,16 @@ mod workspace;
 
 pub use categories::{ByCategory, Categories, Category};
 pub use course::{Course, High, SegmentEvent};
-pub use device::{Device, Moment, Pool, devices, devices_with_marks};
+pub use device::{Device, Moment, Pool, devices, recorded_devices};
 pub use explain::{Outline, findings};
 pub use finding::{Cause, Finding, Kind, Severity, Value};
+pub use labels::LabelledTensors;
 pub use live::{Group, Key, Live, Origin, Rest};
+pub use modules::{ModuleId, Modules, Phase, Whereabouts};
 pub use portrait::{Change, Fate, Holding, Place, Portrait, Remark, Skew, changes, difference, fates, skew};
+pub use recording::{
+    Card, Counts, Label, LabelMark, Labels, Placed, Process, Recording, Shortage, StepMark, Tensor,
+};
 pub use retries::retries;
 pub use site::{Site, Sites};
 pub use steps::{Confidence, Source, Steps};

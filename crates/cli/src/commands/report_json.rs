@@ -2,10 +2,13 @@
 
 use super::findings_json::{FindingReport, finding_report};
 use super::report::Answer;
-use crate::args::ReportArgs;
+use crate::args::{By, ReportArgs};
+use crate::inputs::Input;
+use crate::recording::Run;
 use crate::terminal::Terminal;
 use analysis::{
-    ByCategory, Category, Change, Device, Group, Key, Moment, Origin, Outline, Place, Portrait, Site,
+    ByCategory, Category, Change, Device, Group, Label, LabelledTensors, Moment, Origin, Outline, Phase, Place,
+    Portrait, Site,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -61,9 +64,42 @@ impl From<&Change> for ChangeReport {
 #[derive(Serialize)]
 struct InputReport {
     file: String,
+    /// How the run went, where a recorder noted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recording: Option<RunReport>,
     torch: String,
     settings: SettingsReport,
     devices: Vec<DeviceReport>,
+}
+
+#[derive(Serialize)]
+struct RunReport {
+    torch: Option<String>,
+    /// `finished`, `failed`, `steps`, `periodic`, `long`, `killed` or `running`.
+    ended: Option<String>,
+    /// What made the recorder write: `exit`, `oom`, `signal`, `alarm`, `asked` or `stop`.
+    dumped: Option<String>,
+    exception: Option<String>,
+    steps: Option<u64>,
+    command: Vec<String>,
+}
+
+impl From<&Run> for RunReport {
+    fn from(run: &Run) -> RunReport {
+        let Run { torch, ended, dumped, exception, steps, command } = run.clone();
+        RunReport { torch, ended, dumped, exception, steps, command }
+    }
+}
+
+/// What a recorder named of one kind of tensor.
+#[derive(Serialize)]
+struct LabelReport {
+    /// Different tensors.
+    tensors: u64,
+    /// The most that they held at one time, in bytes asked for.
+    bytes: u64,
+    /// What they held at the peak, in bytes asked for.
+    at_peak: u64,
 }
 
 #[derive(Serialize)]
@@ -77,6 +113,11 @@ struct SettingsReport {
 #[derive(Serialize)]
 struct DeviceReport {
     device: u32,
+    /// `gpu` or `cpu`.
+    kind: &'static str,
+    /// The card's name, where a recorder noted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     events: usize,
     history: &'static str,
     /// Microseconds since the Unix epoch; absent before torch 2.2.
@@ -91,6 +132,9 @@ struct DeviceReport {
     categories_reason: &'static str,
     /// What each category held at the peak, in bytes taken: they add up to `allocated.peak`.
     categories_at_peak: Map<String, Value>,
+    /// The tensors that a recorder named, by what they are.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    labels: Map<String, Value>,
     findings: Vec<FindingReport>,
     counters: CountersAt,
     live: LiveReport,
@@ -151,6 +195,9 @@ struct LiveReport {
     by: &'static str,
     bytes: u64,
     count: u64,
+    /// Whether modules inside a numbered layer are counted with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by_layer: Option<bool>,
     groups: Vec<GroupReport>,
     /// Everything that is not listed in `groups`.
     rest: RestReport,
@@ -163,12 +210,25 @@ struct GroupReport {
     count: u64,
     /// How many of the blocks were allocated before the history begins.
     before_history: u64,
-    /// `user`, `library` (no line of your own on the stack), `backward` (inside the `backward()` called there), `native`
-    /// (C++ only), `unknown` (no stack) or `before` (no stack, from before the history begins).
+    /// `user`, `library` (no line of your own on the stack), `backward` (inside the `backward()` called there or, with
+    /// `forward_line`, the backward pass of what runs there), `native` (C++ only), `unknown` (no stack) or `before` (no
+    /// stack, from before the history begins).
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<SiteReport>,
+    /// Whether `site` is where the forward pass runs whose backward pass this is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forward_line: Option<bool>,
+    /// The innermost module that nearly all of the blocks lie in; for groups by module `null` is outside of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module: Option<Option<String>>,
+    /// Bytes by what they are for, for groups by module.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    categories: Option<Map<String, Value>>,
+    /// Bytes by what the program was doing when it allocated, for groups by module.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phases: Option<Map<String, Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stack: Option<Vec<SiteReport>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -206,7 +266,8 @@ impl Document {
         Document { version: 1, inputs: Vec::new(), ranks: None }
     }
 
-    pub(super) fn add(&mut self, name: &str, answers: &[Answer<'_>], args: &ReportArgs, snapshot: &Snapshot) {
+    pub(super) fn add(&mut self, input: &Input, answers: &[Answer<'_>], args: &ReportArgs) {
+        let snapshot = &input.snapshot;
         let text = |id| snapshot.strings.get(id);
         let settings = &snapshot.settings;
         let values = settings
@@ -218,7 +279,8 @@ impl Document {
             })
             .collect();
         self.inputs.push(InputReport {
-            file: name.to_owned(),
+            file: input.name.clone(),
+            recording: input.run.as_ref().map(RunReport::from),
             torch: snapshot.torch.to_string(),
             settings: SettingsReport { recorded: settings.recorded, conf: settings.conf.clone(), values },
             devices: answers.iter().map(|answer| report(answer, args)).collect(),
@@ -256,6 +318,8 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
     let events = &device.snapshot.events;
     DeviceReport {
         device: history.device,
+        kind: if device.is_cpu() { "cpu" } else { "gpu" },
+        name: device.recording.card(history.device).map(|card| card.name.clone()).filter(|name| !name.is_empty()),
         events: history.len(),
         history: if history.complete { "complete" } else { "truncated" },
         history_begins_us: history
@@ -284,7 +348,8 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
         categories_confidence: outline.categories.confidence.name(),
         categories_reason: outline.categories.reason,
         categories_at_peak: by_category(&outline.categories.at(history, history.allocated_peak.position)),
-        findings: answer.findings.iter().map(|finding| finding_report(device.snapshot, finding)).collect(),
+        labels: labels(outline),
+        findings: answer.findings.iter().map(|finding| finding_report(device, finding)).collect(),
         counters: CountersAt { peak: history.allocated_peak.counters.into(), end: history.end.into() },
         live: live(outline, args),
         streams_and_pools: pools(device),
@@ -292,6 +357,17 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
         stats: args.summary.then(|| stats(device)),
         caveats: history.caveats.iter().chain(&device.snapshot.caveats).cloned().collect(),
     }
+}
+
+/// What a recorder named, by what it is.
+fn labels(outline: &Outline<'_>) -> Map<String, Value> {
+    let named = outline.labelled();
+    let report = |label: Label| {
+        let LabelledTensors { tensors, most, at_peak } = named[label as usize];
+        let report = LabelReport { tensors, bytes: most.0, at_peak: at_peak.0 };
+        Some((label.name().to_owned(), serde_json::to_value(report).ok()?))
+    };
+    Label::ALL.into_iter().filter(|&label| named[label as usize].tensors > 0).filter_map(report).collect()
 }
 
 pub(super) fn stack_report(snapshot: &Snapshot, stack: StackId) -> Vec<SiteReport> {
@@ -302,7 +378,7 @@ fn live(outline: &Outline<'_>, args: &ReportArgs) -> LiveReport {
     let device = outline.device;
     let at = args.moment(device);
     let position = device.position_of(at).unwrap_or(device.history.len());
-    let live = outline.live_at(position, args.by.into());
+    let live = outline.live_at(position, args.key());
     let (shown, rest) = live.top(args.top);
     LiveReport {
         at: match at {
@@ -312,20 +388,24 @@ fn live(outline: &Outline<'_>, args: &ReportArgs) -> LiveReport {
             Moment::Event(event) => event.to_string(),
         },
         event: position.saturating_sub(1),
-        by: match args.by.into() {
-            Key::Site => "site",
-            Key::Category => "category",
-            Key::Stack => "stack",
-            Key::Size => "size",
+        by: match args.by {
+            By::Site => "site",
+            By::Category => "category",
+            By::Stack => "stack",
+            By::Module => "module",
+            By::Size => "size",
         },
         bytes: live.bytes.0,
         count: live.count,
-        groups: shown.iter().map(|group| group_report(device.snapshot, group)).collect(),
+        by_layer: (args.by == By::Module).then_some(live.by_layer),
+        groups: shown.iter().map(|group| group_report(device, group)).collect(),
         rest: RestReport { groups: rest.groups, bytes: rest.bytes.0, count: rest.count },
     }
 }
 
-fn group_report(snapshot: &Snapshot, group: &Group) -> GroupReport {
+fn group_report(device: &Device<'_>, group: &Group) -> GroupReport {
+    let snapshot = device.snapshot;
+    let path = |module| device.modules.path(module).to_owned();
     let mut report = GroupReport {
         bytes: group.bytes.0,
         requested: group.requested.0,
@@ -333,6 +413,10 @@ fn group_report(snapshot: &Snapshot, group: &Group) -> GroupReport {
         before_history: group.from_before,
         origin: None,
         site: None,
+        forward_line: None,
+        module: group.module.map(|module| Some(path(module))),
+        categories: None,
+        phases: None,
         stack: None,
         category: None,
         size: None,
@@ -342,17 +426,25 @@ fn group_report(snapshot: &Snapshot, group: &Group) -> GroupReport {
             let (origin, frame) = match site {
                 Site::User(frame) => ("user", Some(frame)),
                 Site::Library(frame) => ("library", Some(frame)),
-                Site::Backward(frame) => ("backward", Some(frame)),
+                Site::Backward(frame) | Site::BackwardOf(frame) => ("backward", Some(frame)),
                 Site::Native => ("native", None),
                 Site::Unknown => ("unknown", None),
                 Site::Before => ("before", None),
             };
             report.origin = Some(origin);
+            report.forward_line = matches!(site, Site::BackwardOf(_)).then_some(true);
             report.site = frame.map(|frame| site_report(snapshot, frame));
         }
         Origin::Category(category) => report.category = Some(category.name()),
         Origin::Stack(stack) => report.stack = Some(stack_report(snapshot, stack)),
         Origin::Size(size) => report.size = Some(size.0),
+        Origin::Module(module) => {
+            let names = Phase::ALL.iter().map(|phase| phase.name()).chain(["other"]);
+            report.module = Some(module.map(path));
+            report.categories = Some(by_category(&group.categories));
+            report.phases =
+                Some(names.zip(group.phases).map(|(name, bytes)| (name.to_owned(), bytes.0.into())).collect());
+        }
     }
     report
 }

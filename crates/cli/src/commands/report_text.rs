@@ -3,11 +3,12 @@
 use super::findings_text;
 use super::ranks::signed;
 use super::report::Answer;
-use crate::args::ReportArgs;
+use crate::args::{By, ReportArgs};
 use crate::inputs::Input;
+use crate::recording::Run;
 use crate::terminal::{Style, Terminal};
 use analysis::words::{counted, grouped, percent, place, printable, share};
-use analysis::{Category, Change, Device, Group, Key, Kind, Live, Moment, Origin, Outline, Rest, Site};
+use analysis::{Category, Change, Device, Group, Kind, Live, Moment, Origin, Outline, Rest, Site};
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::io::Write;
 
@@ -65,8 +66,19 @@ fn header(input: &Input, outline: &Outline<'_>, terminal: &mut Terminal) -> anyh
         count => format!(" · {} ({})", counted(count as u64, "step"), outline.device.steps.source.name()),
     };
     let name = terminal.paint(Style::Bold, &input.name);
-    let torch = &input.snapshot.torch;
-    writeln!(terminal.out(), "{name} · GPU {} · {torch} · {completeness}{steps}", history.device)?;
+    // What a recorder was told is exact; a plain snapshot only shows which releases write such files.
+    let torch = match input.run.as_ref().and_then(|run| run.torch.as_deref()) {
+        Some(torch) => format!("torch {}", printable(torch)),
+        None => input.snapshot.torch.to_string(),
+    };
+    let card = outline.device.recording.card(history.device).map(|card| printable(&card.name));
+    let card = card.filter(|card| !card.is_empty() && !outline.device.is_cpu());
+    let card = card.map(|card| format!(", {card}")).unwrap_or_default();
+    let device = outline.device.name();
+    writeln!(terminal.out(), "{name} · {device}{card} · {torch} · {completeness}{steps}")?;
+    if let Some(ended) = input.run.as_ref().and_then(Run::remark) {
+        findings_text::paragraph(" ", " ", &ended, Some(Style::Yellow), terminal)?;
+    }
     Ok(())
 }
 
@@ -84,12 +96,12 @@ fn totals(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> 
             }
         };
         let label = terminal.paint(Style::Bold, "peak");
-        let reserved = history.reserved_peak.bytes;
-        writeln!(terminal.out(), " {label} {} allocated, {reserved} reserved · {when}", peak.bytes)?;
+        let reserved = reserved(outline, history.reserved_peak.bytes);
+        writeln!(terminal.out(), " {label} {} allocated{reserved} · {when}", peak.bytes)?;
     }
-    let mut rest = vec![format!("{} allocated, {} reserved", end.allocated, end.reserved)];
+    let mut rest = vec![format!("{} allocated{}", end.allocated, reserved(outline, end.reserved))];
     let unused = end.reserved - end.active;
-    if unused > Bytes::ZERO {
+    if unused > Bytes::ZERO && !outline.device.is_cpu() {
         let split = match end.inactive_split {
             Bytes::ZERO => String::new(),
             split => format!(", {split} of it inactive_split"),
@@ -107,6 +119,11 @@ fn totals(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> 
         writeln!(terminal.out(), " allocated {course}")?;
     }
     Ok(())
+}
+
+/// `, 2 GiB reserved`; on the CPU nothing is reserved beyond what is allocated.
+fn reserved(outline: &Outline<'_>, bytes: Bytes) -> String {
+    if outline.device.is_cpu() { String::new() } else { format!(", {bytes} reserved") }
 }
 
 /// The allocated bytes over the history, as a row of bars.
@@ -162,25 +179,26 @@ fn live(outline: &Outline<'_>, args: &ReportArgs, terminal: &mut Terminal) -> an
     let device = outline.device;
     let at = args.moment(device);
     let Some(position) = device.position_of(at) else { return Ok(()) };
-    let live = outline.live_at(position, args.by.into());
+    let live = outline.live_at(position, args.key());
     let moment = match at {
         Moment::Peak if !device.history.is_empty() => "at the peak".to_owned(),
         Moment::Peak | Moment::End => "at the end".to_owned(),
         Moment::Oom => "at the last OOM".to_owned(),
         Moment::Event(event) => format!("after event {}", grouped(event as u64)),
     };
-    let (key, plural) = match args.by.into() {
-        Key::Site => ("line", "lines"),
-        Key::Category => ("use", "uses"),
-        Key::Stack => ("call stack", "call stacks"),
-        Key::Size => ("block size", "block sizes"),
+    let (key, plural) = match args.by {
+        By::Site => ("line", "lines"),
+        By::Category => ("use", "uses"),
+        By::Stack => ("call stack", "call stacks"),
+        By::Module => ("module", "modules"),
+        By::Size => ("block size", "block sizes"),
     };
     let title = terminal.paint(Style::Bold, &format!("live {moment}, by {key}"));
     writeln!(terminal.out(), "\n {title}  {} in {}", live.bytes, counted(live.count, "block"))?;
     let (shown, rest) = live.top(args.top);
-    match args.by.into() {
-        Key::Stack => stacks(device, shown, &live, terminal)?,
-        Key::Site | Key::Category | Key::Size => table(device.snapshot, shown, &live, terminal)?,
+    match args.by {
+        By::Stack => stacks(device, shown, &live, terminal)?,
+        By::Site | By::Category | By::Module | By::Size => table(device, shown, &live, terminal)?,
     }
     if rest.groups > 0 {
         let Rest { groups, bytes, count } = rest;
@@ -193,11 +211,20 @@ fn live(outline: &Outline<'_>, args: &ReportArgs, terminal: &mut Terminal) -> an
         let text = terminal.paint(Style::Dim, &text);
         writeln!(terminal.out(), "{text}")?;
     }
-    Ok(())
+    let note = match args.by {
+        By::Module if device.modules.is_empty() => {
+            "no recorder noted the modules: record with `oomph run`, with torch 2.10 or later"
+        }
+        By::Module if live.by_layer => {
+            "modules inside a numbered layer count with it; a larger --top tells them apart"
+        }
+        _ => return Ok(()),
+    };
+    findings_text::paragraph("     ", "     ", note, Some(Style::Dim), terminal)
 }
 
-fn table(snapshot: &Snapshot, groups: &[Group], live: &Live, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let names: Vec<(String, String)> = groups.iter().map(|group| name(snapshot, group)).collect();
+fn table(device: &Device<'_>, groups: &[Group], live: &Live, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let names: Vec<(String, String)> = groups.iter().map(|group| name(device, group)).collect();
     let width = |column: fn(&(String, String)) -> &String| {
         names.iter().map(|names| column(names).chars().count()).max().unwrap_or(0)
     };
@@ -249,15 +276,25 @@ fn frame_line(snapshot: &Snapshot, frame: FrameId) -> String {
 }
 
 /// What to call a group: a place and a function.
-fn name(snapshot: &Snapshot, group: &Group) -> (String, String) {
+fn name(device: &Device<'_>, group: &Group) -> (String, String) {
+    let snapshot = device.snapshot;
+    let module = group.module.map(|module| format!(" · {}", shortened(&printable(device.modules.path(module)), 40)));
+    let module = module.unwrap_or_default();
     match group.origin {
-        Origin::Site(Site::User(frame)) => (place(snapshot, frame), function(snapshot, frame)),
+        Origin::Site(Site::User(frame)) => {
+            (place(snapshot, frame), format!("{}{module}", function(snapshot, frame)))
+        }
         Origin::Site(Site::Library(frame)) => {
             (place(snapshot, frame), format!("{} (library)", function(snapshot, frame)))
         }
         Origin::Site(Site::Backward(frame)) => {
-            (place(snapshot, frame), format!("{}, inside backward()", function(snapshot, frame)))
+            (place(snapshot, frame), format!("{}, inside backward(){module}", function(snapshot, frame)))
         }
+        Origin::Site(Site::BackwardOf(frame)) => {
+            (place(snapshot, frame), format!("{}, its backward pass{module}", function(snapshot, frame)))
+        }
+        Origin::Module(Some(module)) => (printable(device.modules.path(module)).into_owned(), split(group)),
+        Origin::Module(None) => ("outside of modules".to_owned(), split(group)),
         Origin::Category(category) => (category.name().to_owned(), String::new()),
         Origin::Site(Site::Native) => ("(C++ only)".to_owned(), String::new()),
         Origin::Site(Site::Unknown | Site::Before) | Origin::Stack(_) => {
@@ -265,6 +302,15 @@ fn name(snapshot: &Snapshot, group: &Group) -> (String, String) {
         }
         Origin::Size(size) => (format!("{size} blocks"), format!("{} bytes each", grouped(size.0))),
     }
+}
+
+/// What a group is for, the largest parts.
+fn split(group: &Group) -> String {
+    let mut parts: Vec<(Category, Bytes)> =
+        Category::ALL.iter().map(|&of| (of, group.categories.get(of))).filter(|(_, bytes)| bytes.0 > 0).collect();
+    parts.sort_by_key(|&(of, bytes)| (std::cmp::Reverse(bytes), of));
+    let parts: Vec<String> = parts.iter().take(3).map(|(of, bytes)| format!("{} {bytes}", of.name())).collect();
+    parts.join(", ")
 }
 
 fn without_stack(group: &Group) -> String {
@@ -294,7 +340,11 @@ fn notes(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
         (true, "") => "PyTorch's defaults".to_owned(),
         (true, conf) => conf.to_owned(),
     };
-    writeln!(terminal.out(), "\n allocator settings: {text}")?;
+    if device.is_cpu() {
+        writeln!(terminal.out())?;
+    } else {
+        writeln!(terminal.out(), "\n allocator settings: {text}")?;
+    }
     let caveats: Vec<&String> = device.history.caveats.iter().chain(&device.snapshot.caveats).collect();
     for caveat in caveats {
         let label = terminal.paint(Style::Yellow, "note:");
@@ -310,12 +360,16 @@ fn next(
     args: &ReportArgs,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
-    let other = match (args.by.into(), args.at) {
-        (Key::Site, None) => {
+    let has_modules = answers.iter().any(|answer| !answer.outline.device.modules.is_empty());
+    let other = match (args.by, args.at) {
+        (By::Site, None) if has_modules => {
+            "--by module for the layers · --by stack for the call stacks · --at end for what is left · --json for every number"
+        }
+        (By::Site, None) => {
             "--by stack for the call stacks · --at end for what is left · --json for every number"
         }
-        (Key::Site, _) => "--by stack for the call stacks · --top 30 for more",
-        (Key::Category | Key::Stack | Key::Size, _) => "--by site for the lines · --top 30 for more",
+        (By::Site, _) => "--by stack for the call stacks · --top 30 for more",
+        (By::Category | By::Stack | By::Module | By::Size, _) => "--by site for the lines · --top 30 for more",
     };
     // Settings or another card may be the way out of these.
     let mut findings = answers.iter().flat_map(|answer| &answer.findings);
