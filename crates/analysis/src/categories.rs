@@ -322,7 +322,7 @@ impl Sorter<'_> {
             return tensor.label.into();
         }
         let mut category = self.by_role(life, role, phase);
-        if born < self.device.labels.seen_until() {
+        if is_refuted(self.device, category, life) {
             category = unlabelled(category, life, role, self.step_ends());
         }
         if category == Category::Parameter && life.born().is_none() && role.without_python {
@@ -405,6 +405,17 @@ impl Sorter<'_> {
             Category::Temporary
         }
     }
+}
+
+/// Whether a recorder looked at the tensors of the kind that a block seems to be, and this one was not among them.
+fn is_refuted(device: &Device<'_>, guess: Category, life: &Life) -> bool {
+    let label = match guess {
+        Category::Parameter => Label::Parameter,
+        Category::Gradient => Label::Gradient,
+        Category::Optimizer => Label::Optimizer,
+        _ => return false,
+    };
+    device.labels.would_know(label, life)
 }
 
 /// What a block is that a recorder has looked at and that is no tensor of a module, where the signs of a plain snapshot

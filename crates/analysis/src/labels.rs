@@ -7,7 +7,7 @@ use crate::explain::Outline;
 use crate::order::Order;
 use crate::recording::{Counted, Label, Labels, Recording};
 use rustc_hash::{FxHashMap, FxHashSet};
-use snapshot::{Bytes, History};
+use snapshot::{Bytes, History, Life};
 
 const NONE: u32 = u32::MAX;
 
@@ -16,8 +16,8 @@ pub(crate) struct Labelled<'a> {
     labels: &'a Labels,
     /// For each row of [`History::lives`] a place in [`Labels::tensors`]; empty where there are no labels.
     of_life: Vec<u32>,
-    /// Up to here blocks have been looked at: one that was allocated before and has no label is no tensor of a module.
-    seen_until: usize,
+    /// Where tensors of each kind were looked at, ascending: a block that was there and has no label is none.
+    seen: [Vec<usize>; Label::ALL.len()],
 }
 
 /// The lives of one address, oldest first, and how many of them had begun at the last mark.
@@ -30,7 +30,7 @@ struct Slot {
 impl<'a> Labelled<'a> {
     pub(crate) fn new(history: &History, order: &Order<'_>, recording: &'a Recording) -> Labelled<'a> {
         let labels = &recording.labels;
-        let nothing = Labelled { labels, of_life: Vec::new(), seen_until: 0 };
+        let nothing = Labelled { labels, of_life: Vec::new(), seen: Default::default() };
         if labels.marks.is_empty() {
             return nothing;
         }
@@ -65,6 +65,10 @@ impl<'a> Labelled<'a> {
                 .collect()
             })
             .collect();
+        let kinds: Vec<FxHashSet<Label>> = sets
+            .iter()
+            .map(|set| set.iter().map(|(tensor, ..)| labels.tensors[*tensor as usize].label).collect())
+            .collect();
         for (row, life) in history.lives.iter().enumerate() {
             if let Some(&slot) = slot_of.get(&life.addr) {
                 slots[slot as usize].lives.push(row as u32);
@@ -74,7 +78,9 @@ impl<'a> Labelled<'a> {
         let mut labelled = Labelled { of_life: vec![NONE; history.lives.len()], ..nothing };
         for &(count, set) in marks {
             let Some(position) = counted.at(count).map(|range| *range.start()) else { continue };
-            labelled.seen_until = position;
+            for label in &kinds[set] {
+                labelled.seen[*label as usize].push(position);
+            }
             for &(tensor, slot, bytes) in &sets[set] {
                 let Slot { lives, begun } = &mut slots[slot as usize];
                 let has_begun = |&row: &u32| {
@@ -107,15 +113,11 @@ impl<'a> Labelled<'a> {
         self.of_life.get(row).copied().filter(|&tensor| tensor != NONE).map(|tensor| tensor as usize)
     }
 
-    /// What a block is.
-    #[inline]
-    pub(crate) fn of(&self, row: usize) -> Option<Label> {
-        self.tensor(row).map(|tensor| self.labels.tensors[tensor].label)
-    }
-
-    /// Up to which position a block without a label is none of a module's tensors; 0 where there are no labels.
-    pub(crate) fn seen_until(&self) -> usize {
-        self.seen_until
+    /// Whether tensors of this kind were looked at while a block was there: then it would have the label if it were one.
+    pub(crate) fn would_know(&self, label: Label, life: &Life) -> bool {
+        let seen = &self.seen[label as usize];
+        let next = seen.partition_point(|&position| life.born().is_some_and(|born| position <= born));
+        seen.get(next).is_some_and(|&position| life.is_allocated_at(position))
     }
 
     /// Every labelled block: its row, its tensor's place and what it is.

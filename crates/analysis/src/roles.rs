@@ -39,6 +39,8 @@ impl Role {
     pub(crate) fn during(mut self, phase: Option<Phase>) -> Role {
         match phase {
             Some(Phase::Forward) => self.module = true,
+            // A module that runs there is run again, by checkpointing: what it makes are activations.
+            Some(Phase::Backward) if self.module && !self.in_engine => {}
             // In code of the user's own that the engine calls there is Python; it is the backward pass all the same.
             Some(Phase::Backward) => self.without_python = true,
             Some(Phase::Optimizer) => self.optimizer = true,

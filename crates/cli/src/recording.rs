@@ -241,6 +241,7 @@ struct OomFile {
     total: Option<u64>,
     free: Option<u64>,
     limit: Option<u64>,
+    reserved: Option<u64>,
     #[serde(default)]
     processes: Vec<ProcessFile>,
 }
@@ -251,6 +252,20 @@ struct ProcessFile {
     pid: u64,
     bytes: Option<u64>,
     name: Option<String>,
+}
+
+/// The processes without the recorded one. In a container the driver numbers them otherwise than the process itself: then it
+/// is the one that holds just a little more than what PyTorch had reserved.
+fn others(mut processes: Vec<ProcessFile>, reserved: u64) -> Vec<ProcessFile> {
+    let is_own = |process: &ProcessFile| process.name.as_deref() == Some("this process");
+    let own = processes.iter().position(is_own).or_else(|| {
+        let holds = |place: &usize| processes[*place].bytes.unwrap_or(0);
+        (0..processes.len()).filter(|place| holds(place) >= reserved).min_by_key(holds)
+    });
+    if let Some(own) = own {
+        processes.remove(own);
+    }
+    processes
 }
 
 impl From<OomFile> for Shortage {
@@ -265,7 +280,7 @@ impl From<OomFile> for Shortage {
             total: file.total.map(Bytes),
             free: file.free.map(Bytes),
             limit: file.limit.map(Bytes),
-            others: file.processes.into_iter().map(process).collect(),
+            others: others(file.processes, file.reserved.unwrap_or(0)).into_iter().map(process).collect(),
         }
     }
 }
@@ -328,6 +343,18 @@ mod tests {
         let labels = file.labels();
         assert_eq!(labels.sets, [[Placed { tensor: 0, device: 0, addr: 1024, bytes: 8 }]]);
         assert_eq!(labels.marks, [LabelMark { allocations: Counts(vec![(0, 3)]), set: 0 }]);
+    }
+
+    #[test]
+    fn the_recorded_process_is_not_among_the_others() {
+        for (own, expected) in [("this process", vec![77]), ("", vec![77])] {
+            let processes = vec![
+                ProcessFile { pid: 77, bytes: Some(12 << 30), name: Some("python".to_owned()) },
+                ProcessFile { pid: 5, bytes: Some(9 << 30), name: Some(own.to_owned()) },
+            ];
+            let pids: Vec<u64> = others(processes, 8 << 30).iter().map(|process| process.pid).collect();
+            assert_eq!(pids, expected);
+        }
     }
 
     #[test]
