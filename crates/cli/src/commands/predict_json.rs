@@ -140,6 +140,8 @@ fn ended(ended: Ended) -> &'static str {
         Ended::Steps => "steps",
         Ended::Periodic => "periodic",
         Ended::Long => "long",
+        Ended::Killed => "killed",
+        Ended::Running => "running",
     }
 }
 

@@ -43,7 +43,7 @@ fn header(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
         Ended::Periodic => ", then every step is like the one before",
         Ended::Steps => " as asked",
         Ended::Long => ", then stopped: no step was like the one before",
-        Ended::Finished | Ended::Failed => "",
+        Ended::Finished | Ended::Failed | Ended::Killed | Ended::Running => "",
     };
     let name = terminal.paint(Style::Bold, &answer.shown);
     let (card, steps) = (answer.args.gpu.name, counted(summary.steps.count as u64, "step"));
