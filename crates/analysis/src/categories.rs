@@ -354,6 +354,11 @@ impl Sorter<'_> {
         self.source.steps.bounds.get(self.begun).copied().unwrap_or(self.source.history.len())
     }
 
+    /// Whether no step ends after the block at hand was allocated.
+    fn is_in_last_step(&self) -> bool {
+        self.source.steps.bounds.get(self.begun).is_none()
+    }
+
     fn by_role(&mut self, life: &Life, role: Role, phase: Option<Phase>) -> Category {
         let (born, freed, size) = (life.born().unwrap_or(0), life.freed(), life.requested.0);
         let is_setup = life.born().is_none_or(|born| born < self.setup_ends);
@@ -385,6 +390,8 @@ impl Sorter<'_> {
                 {
                     Category::Gradient
                 }
+                // The step in which the record ends is not over: its backward pass was still at work.
+                () if phase == Some(Phase::Backward) && self.is_in_last_step() => Category::Temporary,
                 () if end.is_some() && outlives_step => Category::Unknown,
                 () => Category::Temporary,
             };

@@ -125,8 +125,7 @@ impl Device<'_> {
     /// Whether an event allocates for the autograd engine: no line of the user's own is behind it.
     pub(crate) fn is_in_engine(&self, event: usize) -> bool {
         let role = self.roles.of(self.snapshot.events.stack(self.history.rows.start + event));
-        role.without_python
-            || role.in_engine && self.whereabouts(event).phase == Some(Phase::Backward)
+        role.without_python || role.in_engine && self.whereabouts(event).phase == Some(Phase::Backward)
     }
 
     /// How many events had happened at a moment; `None` if there was no such moment.

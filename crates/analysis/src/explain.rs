@@ -88,7 +88,9 @@ impl<'a> Outline<'a> {
             return None;
         }
         let mut common = Common::default();
-        rows.for_each(|row| common.add(&device.modules, device.module_of(row), device.history.lives[row].size));
+        rows.for_each(|row| {
+            common.add(&device.modules, device.module_of(row), device.history.lives[row].size)
+        });
         common.module()
     }
 
@@ -96,9 +98,11 @@ impl<'a> Outline<'a> {
     pub(crate) fn module_at(&self, position: usize, line: Option<FrameId>) -> Option<ModuleId> {
         let history = &self.device.history;
         let begun = 0..history.first_born_from(position);
-        self.common_module(begun.filter(|&row| {
-            history.lives[row].is_allocated_at(position) && self.frame_of_life(row) == line
-        }))
+        self.common_module(
+            begun.filter(|&row| {
+                history.lives[row].is_allocated_at(position) && self.frame_of_life(row) == line
+            }),
+        )
     }
 }
 

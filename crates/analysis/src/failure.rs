@@ -2,8 +2,8 @@
 
 use crate::explain::Outline;
 use crate::finding::Cause;
-use crate::recording::Shortage;
 use crate::layout::{Free, free_for, layout};
+use crate::recording::Shortage;
 use crate::words::share;
 use snapshot::{Bytes, FrameId, History};
 

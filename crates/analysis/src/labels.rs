@@ -83,9 +83,8 @@ impl<'a> Labelled<'a> {
             }
             for &(tensor, slot, bytes) in &sets[set] {
                 let Slot { lives, begun } = &mut slots[slot as usize];
-                let has_begun = |&row: &u32| {
-                    history.lives[row as usize].born().is_none_or(|born| born < position)
-                };
+                let has_begun =
+                    |&row: &u32| history.lives[row as usize].born().is_none_or(|born| born < position);
                 while lives.get(*begun).is_some_and(has_begun) {
                     *begun += 1;
                 }
@@ -148,7 +147,8 @@ impl Outline<'_> {
         let mut tensors: FxHashSet<usize> = FxHashSet::default();
         // Where what each kind holds changes, and by how much.
         let mut changes: [Vec<(usize, i128)>; Label::ALL.len()] = Default::default();
-        for (row, tensor, label) in device.labels.iter().filter(|&(row, ..)| device.tensor_of(row).is_some()) {
+        for (row, tensor, label) in device.labels.iter().filter(|&(row, ..)| device.tensor_of(row).is_some())
+        {
             let life = &device.history.lives[row];
             let sum = &mut sums[label as usize];
             sum.tensors += u64::from(tensors.insert(tensor));

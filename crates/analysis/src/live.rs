@@ -135,12 +135,13 @@ impl Outline<'_> {
                 Key::Size => Origin::Size(life.size),
                 Key::Module { .. } => {
                     let layer = |module| if by_layer { device.modules.layer(module) } else { module };
-                    Origin::Module(device.module_of(row).map(layer))
+                    Origin::Module(self.module_of(row).map(layer))
                 }
             };
-            let (group, common) = groups.entry(origin).or_insert_with(|| (Group::new(origin), Common::default()));
+            let (group, common) =
+                groups.entry(origin).or_insert_with(|| (Group::new(origin), Common::default()));
             if !device.modules.is_empty() {
-                common.add(&device.modules, device.module_of(row), life.size);
+                common.add(&device.modules, self.module_of(row), life.size);
             }
             let phase = device.whereabouts_of(life).phase.map_or(Phase::ALL.len(), |phase| phase as usize);
             group.phases[phase] += life.size;
@@ -162,12 +163,18 @@ impl Outline<'_> {
         }
     }
 
+    /// The module that a block belongs to. The scratch memory of a library is its own, whoever happened to need it first.
+    fn module_of(&self, row: usize) -> Option<ModuleId> {
+        let is_scratch = self.categories.of(row) == Category::Workspace;
+        self.device.module_of(row).filter(|_| !is_scratch)
+    }
+
     /// How many different modules the live blocks of a moment belong to.
     fn modules_at(&self, position: usize) -> usize {
         let history = &self.device.history;
         let begun = history.lives[..history.first_born_from(position)].iter().enumerate();
         let live = begun.filter(|(_, life)| life.is_allocated_at(position));
-        live.map(|(row, _)| self.device.module_of(row)).collect::<FxHashSet<_>>().len()
+        live.map(|(row, _)| self.module_of(row)).collect::<FxHashSet<_>>().len()
     }
 
     /// Where a block comes from, as far as its own stack and the calls around it tell.

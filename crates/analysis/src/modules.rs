@@ -222,7 +222,8 @@ fn owner(tensor: &Tensor, parameters: &FxHashSet<(&str, &str)>) -> Option<String
         Label::Parameter | Label::Buffer | Label::Gradient => tensor.name.as_str(),
         // The state has the name of its parameter, and its own behind it.
         Label::Optimizer => {
-            let mut names = std::iter::successors(tensor.name.rsplit_once('.'), |(name, _)| name.rsplit_once('.'));
+            let mut names =
+                std::iter::successors(tensor.name.rsplit_once('.'), |(name, _)| name.rsplit_once('.'));
             let known = names.find(|(name, _)| parameters.contains(&(tensor.root.as_str(), *name)));
             known.or_else(|| tensor.name.rsplit_once('.')).map_or("", |(name, _)| name)
         }

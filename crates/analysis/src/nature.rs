@@ -121,7 +121,9 @@ impl Nature {
                  losses kept as tensors keep the inputs' gradients alive too"
             ),
             Nature::Grows if is_cpu => {
-                format!("{line} makes it larger each time: write into a buffer of fixed size, or drop the older part")
+                format!(
+                    "{line} makes it larger each time: write into a buffer of fixed size, or drop the older part"
+                )
             }
             Nature::Graph => format!(
                 "run {line} under `torch.inference_mode()`, and keep `.cpu()` copies of the outputs; `.detach()` alone frees the \

@@ -12,8 +12,7 @@ use snapshot::{Bytes, FrameId};
 /// Lines that are named.
 const LINES: usize = 3;
 /// What the model itself takes, whatever the batch.
-const MODEL: [Category; 4] =
-    [Category::Parameter, Category::Buffer, Category::Gradient, Category::Optimizer];
+const MODEL: [Category; 4] = [Category::Parameter, Category::Buffer, Category::Gradient, Category::Optimizer];
 /// If the model takes this share, it is what the memory is full of.
 const MOSTLY_MODEL: f64 = 0.6;
 
@@ -57,7 +56,9 @@ fn summary(outline: &Outline<'_>, failure: &Failure, holders: &Holders, cause: C
         .unwrap_or_default();
     let room = match (failure.is_limited(), failure.is_limit_known()) {
         (false, _) => format!("{} that the device had for this process", failure.usable()),
-        (true, true) if failure.usable() == failure.usable_at_most() => format!("a limit of {}", failure.usable()),
+        (true, true) if failure.usable() == failure.usable_at_most() => {
+            format!("a limit of {}", failure.usable())
+        }
         (true, true) => format!("a limit of about {}", failure.usable()),
         (true, false) => format!("a limit between {} and {}", failure.usable(), failure.usable_at_most()),
     };
@@ -244,9 +245,10 @@ pub(crate) fn outside(outline: &Outline<'_>) -> Option<Finding> {
     );
     finding.count = count;
     finding.details.extend(others(&failure));
-    finding.fix = "end that process if it is left over from an earlier run, or give each job a device of its own \
+    finding.fix =
+        "end that process if it is left over from an earlier run, or give each job a device of its own \
         (`CUDA_VISIBLE_DEVICES`)"
-        .to_owned();
+            .to_owned();
     finding.evidence = vec![
         ("event", Value::Count(failure.event as u64)),
         ("requested", Value::Bytes(failure.asked)),

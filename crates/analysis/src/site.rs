@@ -25,7 +25,9 @@ impl Site {
     /// The line that it names.
     pub fn frame(self) -> Option<FrameId> {
         match self {
-            Site::User(frame) | Site::Library(frame) | Site::Backward(frame) | Site::BackwardOf(frame) => Some(frame),
+            Site::User(frame) | Site::Library(frame) | Site::Backward(frame) | Site::BackwardOf(frame) => {
+                Some(frame)
+            }
             Site::Native | Site::Unknown | Site::Before => None,
         }
     }

@@ -246,7 +246,9 @@ fn fix(outline: &Outline<'_>, spike: &Spike, difference: &Difference, site: Opti
     let line = place_or(outline.device.snapshot, site, "the lines above");
     match () {
         () if is_copy(outline, spike, site) && outline.device.is_cpu() => {
-            format!("{line} copies the model or its optimizer: write it to disk piece by piece, or free the copy sooner")
+            format!(
+                "{line} copies the model or its optimizer: write it to disk piece by piece, or free the copy sooner"
+            )
         }
         () if is_copy(outline, spike, site) => {
             format!(
@@ -277,7 +279,8 @@ fn is_copy(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> bool 
     let mut sizes: FxHashSet<Bytes> = FxHashSet::default();
     let mut added: Vec<Bytes> = Vec::new();
     for (row, life) in at_peak {
-        if matches!(outline.categories.of(row), Category::Parameter | Category::Buffer | Category::Optimizer) {
+        if matches!(outline.categories.of(row), Category::Parameter | Category::Buffer | Category::Optimizer)
+        {
             sizes.insert(life.requested);
         } else if outline.frame_of_life(row) == site {
             added.push(life.requested);

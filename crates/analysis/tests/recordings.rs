@@ -279,7 +279,11 @@ fn hostile_notes_change_nothing_but_the_answer() {
             recording.labels.marks.push(LabelMark { allocations: Counts(vec![(0, count)]), set });
             recording.labels.sets[0].push(Placed { tensor: 99, device: 0, addr: 1 << 44, bytes: 1 });
             recording.labels.sets[0].push(Placed { tensor: 0, device: 7, addr: u64::MAX, bytes: u64::MAX });
-            recording.labels.tensors.push(Tensor { label: Label::Optimizer, name: "..".repeat(4000), root: ".".into() });
+            recording.labels.tensors.push(Tensor {
+                label: Label::Optimizer,
+                name: "..".repeat(4000),
+                root: ".".into(),
+            });
             recording.marks.iter_mut().for_each(|mark| mark.time_us = i64::MIN);
             let devices = recorded_devices(&snapshot, &recording);
             let outline = Outline::new(&devices[0]);

@@ -2,13 +2,13 @@
 //! missing; one that cannot be read is named on stderr and left out.
 
 use crate::terminal::say;
+use analysis::words::{counted, printable};
 use analysis::{
     Card, Counts, Label, LabelMark, Labels, Placed, Process, Recording, Shortage, StepMark, Tensor,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use analysis::words::{counted, printable};
 use snapshot::Bytes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,16 +32,24 @@ impl Run {
     pub(crate) fn remark(&self) -> Option<String> {
         let steps = self.steps.map(|steps| format!(" after {}", counted(steps, "step"))).unwrap_or_default();
         let exception = self.exception.as_deref().and_then(|text| text.lines().next());
+        // A failed allocation is a finding of its own, in better words.
+        let exception = exception.filter(|text| !text.contains("out of memory"));
         match (self.dumped.as_deref(), self.ended.as_deref()) {
             (_, Some("killed")) => Some(format!("the program was killed{steps}; this was written before")),
-            (Some("signal"), Some("running")) => Some(format!("written on a signal{steps}, while the program ran")),
-            (Some("alarm"), Some("running")) => Some(format!("written on an alarm{steps}, while the program ran")),
+            (Some("signal"), Some("running")) => {
+                Some(format!("written on a signal{steps}, while the program ran"))
+            }
+            (Some("alarm"), Some("running")) => {
+                Some(format!("written on an alarm{steps}, while the program ran"))
+            }
             (Some("oom"), Some("running")) => {
                 Some(format!("written when an allocation failed{steps}; the program went on"))
             }
             (_, Some("running")) => Some(format!("written{steps}, while the program ran")),
             (_, Some("failed")) => {
-                let why = exception.map(|text| format!(": {}", printable(text))).unwrap_or_default();
+                let why =
+                    exception.map(|text| format!(": {}", printable(&text[..text.floor_char_boundary(200)])));
+                let why = why.unwrap_or_default();
                 Some(format!("the program failed{steps}{why}"))
             }
             _ => None,
@@ -82,7 +90,7 @@ pub(crate) fn beside(snapshot: &Path) -> (Recording, Option<Run>) {
             command: Vec::new(),
         });
     }
-    if let Some(file) = own_json::<MetaFile>(&rank.folder().join("meta.json"), "oomph") {
+    if let Some(file) = own_json::<MetaFile>(&rank.folder().join("meta.json"), "started_us") {
         let run = run.get_or_insert_with(Run::default);
         run.command = file.command;
         run.torch = run.torch.take().or(file.torch);
@@ -212,7 +220,8 @@ impl LabelsFile {
         };
         let sets = self.sets.into_iter().map(|set| set.into_iter().filter_map(placed).collect()).collect();
         let marks = self.marks.into_iter();
-        let marks = marks.map(|(by_device, set)| LabelMark { allocations: counts(&by_device), set }).collect();
+        let marks =
+            marks.map(|(by_device, set)| LabelMark { allocations: counts(&by_device), set }).collect();
         Labels { tensors, sets, marks }
     }
 }
@@ -359,7 +368,9 @@ mod tests {
 
     #[test]
     fn a_step_is_known_by_its_time_even_without_counts() {
-        let marks = marks("{\"time_us\": 5, \"allocated\": 9}\n\n{\"time_us\": 7, \"devices\": [{\"device\": 1, \"allocations\": 3}]}\n");
+        let marks = marks(
+            "{\"time_us\": 5, \"allocated\": 9}\n\n{\"time_us\": 7, \"devices\": [{\"device\": 1, \"allocations\": 3}]}\n",
+        );
         let expected = [
             StepMark { time_us: 5, allocations: Counts::default() },
             StepMark { time_us: 7, allocations: Counts(vec![(1, 3)]) },

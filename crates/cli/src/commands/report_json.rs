@@ -7,8 +7,8 @@ use crate::inputs::Input;
 use crate::recording::Run;
 use crate::terminal::Terminal;
 use analysis::{
-    ByCategory, Category, Change, Device, Group, Label, LabelledTensors, Moment, Origin, Outline, Phase, Place,
-    Portrait, Site,
+    ByCategory, Category, Change, Device, Group, Label, LabelledTensors, Moment, Origin, Outline, Phase,
+    Place, Portrait, Site,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -319,7 +319,11 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
     DeviceReport {
         device: history.device,
         kind: if device.is_cpu() { "cpu" } else { "gpu" },
-        name: device.recording.card(history.device).map(|card| card.name.clone()).filter(|name| !name.is_empty()),
+        name: device
+            .recording
+            .card(history.device)
+            .map(|card| card.name.clone())
+            .filter(|name| !name.is_empty()),
         events: history.len(),
         history: if history.complete { "complete" } else { "truncated" },
         history_begins_us: history
@@ -442,8 +446,9 @@ fn group_report(device: &Device<'_>, group: &Group) -> GroupReport {
             let names = Phase::ALL.iter().map(|phase| phase.name()).chain(["other"]);
             report.module = Some(module.map(path));
             report.categories = Some(by_category(&group.categories));
-            report.phases =
-                Some(names.zip(group.phases).map(|(name, bytes)| (name.to_owned(), bytes.0.into())).collect());
+            report.phases = Some(
+                names.zip(group.phases).map(|(name, bytes)| (name.to_owned(), bytes.0.into())).collect(),
+            );
         }
     }
     report

@@ -224,11 +224,24 @@ fn live(outline: &Outline<'_>, args: &ReportArgs, terminal: &mut Terminal) -> an
 }
 
 fn table(device: &Device<'_>, groups: &[Group], live: &Live, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let names: Vec<(String, String)> = groups.iter().map(|group| name(device, group)).collect();
-    let width = |column: fn(&(String, String)) -> &String| {
-        names.iter().map(|names| column(names).chars().count()).max().unwrap_or(0)
+    // The columns beside the two that have names.
+    const NUMBERS: usize = 40;
+    let named = |parts: usize| -> Vec<(String, String)> {
+        groups.iter().map(|group| name(device, group, parts)).collect()
     };
-    let (first, second) = (width(|names| &names.0), width(|names| &names.1));
+    let widths = |names: &[(String, String)]| {
+        let width = |column: fn(&(String, String)) -> &String| {
+            names.iter().map(|names| column(names).chars().count()).max().unwrap_or(0)
+        };
+        (width(|names| &names.0), width(|names| &names.1))
+    };
+    let fits = |names: &Vec<(String, String)>| {
+        let (first, second) = widths(names);
+        first + second + NUMBERS <= terminal.width()
+    };
+    // What a module holds is said as far as it fits the line.
+    let names = (1..=SPLIT).rev().map(named).find(fits).unwrap_or_else(|| named(1));
+    let (first, second) = widths(&names);
     for (place, (group, (line, function))) in groups.iter().zip(&names).enumerate() {
         let line = terminal.paint(Style::Bold, &format!("{line:<first$}"));
         writeln!(
@@ -276,9 +289,10 @@ fn frame_line(snapshot: &Snapshot, frame: FrameId) -> String {
 }
 
 /// What to call a group: a place and a function.
-fn name(device: &Device<'_>, group: &Group) -> (String, String) {
+fn name(device: &Device<'_>, group: &Group, parts: usize) -> (String, String) {
     let snapshot = device.snapshot;
-    let module = group.module.map(|module| format!(" · {}", shortened(&printable(device.modules.path(module)), 40)));
+    let module =
+        group.module.map(|module| format!(" · {}", shortened(&printable(device.modules.path(module)), 40)));
     let module = module.unwrap_or_default();
     match group.origin {
         Origin::Site(Site::User(frame)) => {
@@ -293,8 +307,10 @@ fn name(device: &Device<'_>, group: &Group) -> (String, String) {
         Origin::Site(Site::BackwardOf(frame)) => {
             (place(snapshot, frame), format!("{}, its backward pass{module}", function(snapshot, frame)))
         }
-        Origin::Module(Some(module)) => (printable(device.modules.path(module)).into_owned(), split(group)),
-        Origin::Module(None) => ("outside of modules".to_owned(), split(group)),
+        Origin::Module(Some(module)) => {
+            (printable(device.modules.path(module)).into_owned(), split(group, parts))
+        }
+        Origin::Module(None) => ("outside of modules".to_owned(), split(group, parts)),
         Origin::Category(category) => (category.name().to_owned(), String::new()),
         Origin::Site(Site::Native) => ("(C++ only)".to_owned(), String::new()),
         Origin::Site(Site::Unknown | Site::Before) | Origin::Stack(_) => {
@@ -304,12 +320,19 @@ fn name(device: &Device<'_>, group: &Group) -> (String, String) {
     }
 }
 
+/// Uses of a module's memory that are told apart.
+const SPLIT: usize = 4;
+
 /// What a group is for, the largest parts.
-fn split(group: &Group) -> String {
-    let mut parts: Vec<(Category, Bytes)> =
-        Category::ALL.iter().map(|&of| (of, group.categories.get(of))).filter(|(_, bytes)| bytes.0 > 0).collect();
+fn split(group: &Group, most: usize) -> String {
+    let mut parts: Vec<(Category, Bytes)> = Category::ALL
+        .iter()
+        .map(|&of| (of, group.categories.get(of)))
+        .filter(|(_, bytes)| bytes.0 > 0)
+        .collect();
     parts.sort_by_key(|&(of, bytes)| (std::cmp::Reverse(bytes), of));
-    let parts: Vec<String> = parts.iter().take(3).map(|(of, bytes)| format!("{} {bytes}", of.name())).collect();
+    let parts: Vec<String> =
+        parts.iter().take(most).map(|(of, bytes)| format!("{} {bytes}", of.name())).collect();
     parts.join(", ")
 }
 
@@ -369,7 +392,9 @@ fn next(
             "--by stack for the call stacks · --at end for what is left · --json for every number"
         }
         (By::Site, _) => "--by stack for the call stacks · --top 30 for more",
-        (By::Category | By::Stack | By::Module | By::Size, _) => "--by site for the lines · --top 30 for more",
+        (By::Category | By::Stack | By::Module | By::Size, _) => {
+            "--by site for the lines · --top 30 for more"
+        }
     };
     // Settings or another card may be the way out of these.
     let mut findings = answers.iter().flat_map(|answer| &answer.findings);

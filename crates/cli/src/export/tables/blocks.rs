@@ -65,25 +65,27 @@ fn rows<'a>(devices: &'a [Device<'a>]) -> impl Iterator<Item = Row<'a>> + 'a {
     let first_regions = running_total(devices, |device| device.history.regions.len());
     let first_modules = running_total(devices, |device| device.modules.len());
     let firsts = first_regions.zip(first_modules);
-    first_blocks(devices).zip(firsts).flat_map(|((device, first_block), ((_, first_region), (_, first_module)))| {
-        let history = &device.history;
-        history.lives.iter().enumerate().map(move |(place, life)| Row {
-            block: first_block + place,
-            device: history.device,
-            life,
-            region: history
-                .regions
-                .get(life.region as usize)
-                .map(|region| (first_region + life.region as usize, region)),
-            site: match device.sites.of(life.stack) {
-                Site::User(frame) => Some(frame),
-                _ => None,
-            },
-            place: device.whereabouts_of(life),
-            module: device.module_of(place).map(|module| first_module + module.0 as usize),
-            tensor: device.tensor_of(place),
-        })
-    })
+    first_blocks(devices).zip(firsts).flat_map(
+        |((device, first_block), ((_, first_region), (_, first_module)))| {
+            let history = &device.history;
+            history.lives.iter().enumerate().map(move |(place, life)| Row {
+                block: first_block + place,
+                device: history.device,
+                life,
+                region: history
+                    .regions
+                    .get(life.region as usize)
+                    .map(|region| (first_region + life.region as usize, region)),
+                site: match device.sites.of(life.stack) {
+                    Site::User(frame) => Some(frame),
+                    _ => None,
+                },
+                place: device.whereabouts_of(life),
+                module: device.module_of(place).map(|module| first_module + module.0 as usize),
+                tensor: device.tensor_of(place),
+            })
+        },
+    )
 }
 
 /// Each device with the `block_id` of its first block: blocks are numbered through all devices.
