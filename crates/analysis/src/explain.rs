@@ -75,7 +75,7 @@ impl<'a> Outline<'a> {
         match self.device.site_of_event(self.device.history.lives[life].born()?) {
             Site::Backward(_) => Some("inside `backward()` there is no stack: the line is that of the call"),
             Site::BackwardOf(_) => Some(
-                "inside `backward()` there is no stack: the line is the one whose backward pass this is, by its module",
+                "what runs inside `backward()` has no line of its own: this is the one whose backward pass it is, by its module",
             ),
             _ => None,
         }

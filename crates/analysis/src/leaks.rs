@@ -333,7 +333,7 @@ impl Room {
         }
         let card = outline.device.recording.card(outline.device.history.device);
         if let Some(size) = card.and_then(|card| card.limit.or(card.total)).filter(|&size| size > reserved) {
-            return Room { size, name: format!("the {size} of this device") };
+            return Room { size, name: format!("this {size} device") };
         }
         let next = CARDS.iter().copied().find(|&gib| (gib << 30) > reserved.0);
         let gib = next.unwrap_or_else(|| (reserved.0 >> 30).saturating_mul(2).min(u64::MAX >> 30));

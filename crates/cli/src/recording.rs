@@ -66,7 +66,11 @@ pub(crate) fn beside(snapshot: &Path) -> (Recording, Option<Run>) {
     if let Some(text) = text(&rank.with_ending("steps.jsonl"), without_steps) {
         match marks(&text) {
             Some(marks) => recording.marks = marks,
-            None => unreadable(&rank.with_ending("steps.jsonl"), "expected step marks, one object a line", without_steps),
+            None => unreadable(
+                &rank.with_ending("steps.jsonl"),
+                "expected step marks, one object a line",
+                without_steps,
+            ),
         }
     }
     let without_labels = "; what each block is for is inferred";

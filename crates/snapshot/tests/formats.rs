@@ -192,10 +192,9 @@ fn unknown_keys_and_actions_are_kept_and_named() {
 fn a_recording_of_a_cpu_says_so() {
     let own = dict(&[("device", text("cpu"))]);
     let pickled = pickle(dict(&[("segments", list([])), ("oomph", own)]));
-    for (name, bytes) in [
-        ("pickle", &pickled[..]),
-        ("JSON", br#"{"segments": [], "oomph": {"device": "cpu", "more": [1]}}"#),
-    ] {
+    for (name, bytes) in
+        [("pickle", &pickled[..]), ("JSON", br#"{"segments": [], "oomph": {"device": "cpu", "more": [1]}}"#)]
+    {
         let snapshot = read(name, bytes);
         assert_eq!(snapshot.kind, DeviceKind::Cpu, "{name}");
         assert_eq!(snapshot.round(3), 3, "{name}: sizes are not rounded");
