@@ -246,7 +246,7 @@ impl Sizes {
     /// Takes over the sizes of labelled tensors: they are certain. Says whether there are any.
     fn learn(&mut self, device: &Device<'_>) -> bool {
         let mut is_labelled = false;
-        for (row, _, label) in device.labels.iter() {
+        for (row, label) in device.labels.iter() {
             if !is_labelled {
                 *self = Sizes::default();
                 is_labelled = true;

@@ -76,9 +76,9 @@ impl Failure {
         }
     }
 
-    /// The most that the process may have, where a recorder asked for it.
+    /// The most that the process may have, where a recorder asked for it. What is below the memory in use is not the limit.
     fn limit(&self) -> Option<Bytes> {
-        self.shortage.as_ref().and_then(|said| said.limit)
+        self.shortage.as_ref().and_then(|said| said.limit).filter(|&limit| limit >= self.reserved)
     }
 
     /// What other processes held.

@@ -119,19 +119,16 @@ impl<'a> Labelled<'a> {
         seen.get(next).is_some_and(|&position| life.is_allocated_at(position))
     }
 
-    /// Every labelled block: its row, its tensor's place and what it is.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, usize, Label)> + '_ {
-        (0..self.of_life.len()).filter_map(|row| {
-            let tensor = self.tensor(row)?;
-            Some((row, tensor, self.labels.tensors[tensor].label))
-        })
+    /// Every labelled block: its row and what it is.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, Label)> + '_ {
+        (0..self.of_life.len()).filter_map(|row| Some((row, self.labels.tensors[self.tensor(row)?].label)))
     }
 }
 
 /// The tensors of one kind that a recorder named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LabelledTensors {
-    /// Different tensors.
+    /// The most that there were at one time.
     pub tensors: u64,
     /// The most that they held at one time, in bytes asked for.
     pub most: Bytes,
@@ -144,26 +141,24 @@ impl Outline<'_> {
     pub fn labelled(&self) -> [LabelledTensors; Label::ALL.len()] {
         let (device, peak) = (self.device, self.device.history.allocated_peak.position);
         let mut sums = [LabelledTensors::default(); Label::ALL.len()];
-        let mut tensors: FxHashSet<usize> = FxHashSet::default();
         // Where what each kind holds changes, and by how much.
-        let mut changes: [Vec<(usize, i128)>; Label::ALL.len()] = Default::default();
-        for (row, tensor, label) in device.labels.iter().filter(|&(row, ..)| device.tensor_of(row).is_some())
-        {
+        let mut changes: [Vec<(usize, i128, i64)>; Label::ALL.len()] = Default::default();
+        for (row, label) in device.labels.iter().filter(|&(row, _)| device.tensor_of(row).is_some()) {
             let life = &device.history.lives[row];
-            let sum = &mut sums[label as usize];
-            sum.tensors += u64::from(tensors.insert(tensor));
             if life.is_allocated_at(peak) {
-                sum.at_peak += life.requested;
+                sums[label as usize].at_peak += life.requested;
             }
             let bytes = i128::from(life.requested.0);
-            changes[label as usize].push((life.born().map_or(0, |born| born + 1), bytes));
-            changes[label as usize].extend(life.freed().map(|freed| (freed + 1, -bytes)));
+            changes[label as usize].push((life.born().map_or(0, |born| born + 1), bytes, 1));
+            changes[label as usize].extend(life.freed().map(|freed| (freed + 1, -bytes, -1)));
         }
         for (sum, mut changes) in sums.iter_mut().zip(changes) {
             changes.sort_unstable();
-            let mut held = 0;
-            for (_, change) in changes {
-                held += change;
+            let (mut held, mut count) = (0, 0);
+            for (_, bytes, tensors) in changes {
+                held += bytes;
+                count += tensors;
+                sum.tensors = sum.tensors.max(u64::try_from(count).unwrap_or(0));
                 sum.most = sum.most.max(Bytes(u64::try_from(held).unwrap_or(0)));
             }
         }

@@ -90,7 +90,7 @@ fn the_sums_of_labelled_tensors_are_exact() {
         let of = named[label as usize];
         format!("{} {} {}", label.name(), of.tensors, of.most.0 / MIB)
     });
-    assert_eq!(sums, ["parameter 1 3", "buffer 1 2", "gradient 1 3", "optimizer 1 6", "input 1 14"]);
+    assert_eq!(sums, ["parameter 1 3", "buffer 1 2", "gradient 1 3", "optimizer 2 6", "input 2 14"]);
 }
 
 /// The site and module of the group that holds the most of a category at the peak.

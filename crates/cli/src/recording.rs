@@ -100,6 +100,10 @@ pub(crate) fn beside(snapshot: &Path) -> (Recording, Option<Run>) {
         run.torch = run.torch.take().or(file.torch);
         recording.cards = file.devices.into_iter().map(Card::from).collect();
     }
+    if let Some(shortage) = &mut recording.shortage {
+        let card = recording.cards.iter().find(|card| card.device == shortage.device);
+        settle_limit(shortage, card.and_then(|card| card.total));
+    }
     (recording, run)
 }
 
@@ -267,6 +271,16 @@ struct ProcessFile {
     name: Option<String>,
 }
 
+/// Under a limit PyTorch says the limit where it would say all memory of the device.
+fn settle_limit(shortage: &mut Shortage, device_total: Option<Bytes>) {
+    if let (Some(said), Some(total)) = (shortage.total, device_total)
+        && said < total
+    {
+        shortage.limit = Some(said);
+        shortage.total = Some(total);
+    }
+}
+
 /// The processes without the recorded one. In a container the driver numbers them otherwise than the process itself: then it
 /// is the one that holds just a little more than what PyTorch had reserved.
 fn others(mut processes: Vec<ProcessFile>, reserved: u64) -> Vec<ProcessFile> {
@@ -367,6 +381,18 @@ mod tests {
             ];
             let pids: Vec<u64> = others(processes, 8 << 30).iter().map(|process| process.pid).collect();
             assert_eq!(pids, expected);
+        }
+    }
+
+    #[test]
+    fn a_total_below_the_cards_is_the_limit() {
+        for (said, limit, expected) in
+            [(40, None, (Some(80), Some(40))), (80, Some(60), (Some(80), Some(60)))]
+        {
+            let mut shortage =
+                Shortage { total: Some(Bytes(said)), limit: limit.map(Bytes), ..Shortage::default() };
+            settle_limit(&mut shortage, Some(Bytes(80)));
+            assert_eq!((shortage.total, shortage.limit), (expected.0.map(Bytes), expected.1.map(Bytes)));
         }
     }
 

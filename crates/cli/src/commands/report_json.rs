@@ -94,7 +94,7 @@ impl From<&Run> for RunReport {
 /// What a recorder named of one kind of tensor.
 #[derive(Serialize)]
 struct LabelReport {
-    /// Different tensors.
+    /// The most that there were at one time.
     tensors: u64,
     /// The most that they held at one time, in bytes asked for.
     bytes: u64,
