@@ -45,7 +45,7 @@ pub use live::{Group, Key, Live, Origin, Rest};
 pub use modules::{ModuleId, Modules, Phase, Whereabouts};
 pub use portrait::{Change, Fate, Holding, Place, Portrait, Remark, Skew, changes, difference, fates, skew};
 pub use recording::{
-    Card, Counts, Label, LabelMark, Labels, Placed, Process, Recording, Shortage, StepMark, Tensor,
+    Card, Counts, Label, LabelMark, Labels, Outside, Placed, Process, Recording, Shortage, StepMark, Tensor,
 };
 pub use retries::retries;
 pub use site::{Site, Sites};

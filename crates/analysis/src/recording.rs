@@ -18,6 +18,8 @@ pub struct Recording {
     pub shortage: Option<Shortage>,
     /// The devices, by ordinal.
     pub cards: Vec<Card>,
+    /// What was in use on them beside PyTorch's memory.
+    pub outside: Vec<Outside>,
 }
 
 impl Recording {
@@ -28,11 +30,17 @@ impl Recording {
         labels: Labels { tensors: Vec::new(), sets: Vec::new(), marks: Vec::new() },
         shortage: None,
         cards: Vec::new(),
+        outside: Vec::new(),
     };
 
     /// What is known of a device.
     pub fn card(&self, device: u32) -> Option<&Card> {
         self.cards.iter().find(|card| card.device == device)
+    }
+
+    /// What was in use on a device beside PyTorch's memory.
+    pub fn outside(&self, device: u32) -> Option<&Outside> {
+        self.outside.iter().find(|outside| outside.device == device)
     }
 }
 
@@ -143,6 +151,17 @@ pub struct Card {
     pub total: Option<Bytes>,
     /// The most that the process may have of it.
     pub limit: Option<Bytes>,
+}
+
+/// Memory of a device that PyTorch does not know of: the most that the driver showed at the end of a step.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Outside {
+    /// Ordinal.
+    pub device: u32,
+    /// The process's own: the CUDA context, libraries.
+    pub process: Bytes,
+    /// That of other processes.
+    pub others: Bytes,
 }
 
 /// What the driver said when an allocation failed.

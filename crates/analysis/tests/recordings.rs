@@ -3,8 +3,8 @@
 mod common;
 
 use analysis::{
-    Category, Counts, Key, Kind, Label, LabelMark, Origin, Outline, Placed, Recording, Site, Source, Tensor,
-    findings, recorded_devices, words,
+    Category, Counts, Key, Kind, Label, LabelMark, Origin, Outline, Placed, Process, Recording, Shortage,
+    Site, Source, Tensor, findings, recorded_devices, words,
 };
 use common::recorded;
 use snapshot::{Bytes, Snapshot};
@@ -268,6 +268,50 @@ fn a_leak_in_the_backward_pass_names_its_module_and_line() {
     assert!(leak.evidence.iter().any(|(name, _)| *name == "module"));
 }
 
+#[test]
+fn gradients_of_a_step_that_was_skipped_are_gradients_all_the_same() {
+    // A loss scaler skips the optimizer's second step, so nobody looks at its gradients.
+    let text = "+w 3MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
+         in backward Net.fc
+         +g 3MiB -
+         in
+         see parameter fc.weight w
+         see gradient fc.weight g
+         mark
+         -g
+         in backward Net.fc
+         +h 3MiB -
+         in
+         +x 1MiB train.py:9 <module>
+         mark
+         -h
+         see parameter fc.weight w
+         +y 1MiB train.py:9 <module>";
+    let (snapshot, recording) = recorded(text);
+    let devices = recorded_devices(&snapshot, &recording);
+    let outline = Outline::new(&devices[0]);
+    let second = devices[0].history.lives.iter().rposition(|life| life.requested == Bytes(3 * MIB));
+    assert_eq!(outline.categories.of(second.expect("a block")), Category::Gradient);
+}
+
+#[test]
+fn what_is_computed_again_in_backward_is_an_activation() {
+    let text = "+w 3MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
+         repeat 4
+           in forward Net.fc
+           +a 4MiB train.py:10 <module> > model.py:5 forward > torch/nn/modules/linear.py:134 forward
+           in backward Net.fc
+           +again 9MiB train.py:11 <module> > torch/_tensor.py:600 backward > model.py:5 forward > torch/nn/modules/linear.py:134 forward
+           +g 3MiB -
+           -again
+           -a
+           in
+           see gradient fc.weight g
+           mark
+         end";
+    check_most(text, &[(Category::Activation, 13), (Category::Gradient, 6), (Category::Unknown, 0)]);
+}
+
 /// Numbers that no recorder writes.
 #[test]
 fn hostile_notes_change_nothing_but_the_answer() {
@@ -284,6 +328,9 @@ fn hostile_notes_change_nothing_but_the_answer() {
                 name: "..".repeat(4000),
                 root: ".".into(),
             });
+            let process = Process { pid: 1, bytes: Bytes(count), name: "\u{1b}[2J".to_owned() };
+            let limit = Some(Bytes(count));
+            recording.shortage = Some(Shortage { limit, others: vec![process; 2], ..Shortage::default() });
             recording.marks.iter_mut().for_each(|mark| mark.time_us = i64::MIN);
             let devices = recorded_devices(&snapshot, &recording);
             let outline = Outline::new(&devices[0]);

@@ -4,7 +4,7 @@
 use crate::terminal::say;
 use analysis::words::{counted, printable};
 use analysis::{
-    Card, Counts, Label, LabelMark, Labels, Placed, Process, Recording, Shortage, StepMark, Tensor,
+    Card, Counts, Label, LabelMark, Labels, Outside, Placed, Process, Recording, Shortage, StepMark, Tensor,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -65,7 +65,10 @@ pub(crate) fn beside(snapshot: &Path) -> (Recording, Option<Run>) {
     let without_steps = "; steps are inferred";
     if let Some(text) = text(&rank.with_ending("steps.jsonl"), without_steps) {
         match marks(&text) {
-            Some(marks) => recording.marks = marks,
+            Some(lines) => {
+                recording.outside = outside(&lines);
+                recording.marks = lines.into_iter().map(StepMark::from).collect();
+            }
             None => unreadable(
                 &rank.with_ending("steps.jsonl"),
                 "expected step marks, one object a line",
@@ -183,17 +186,36 @@ struct StepLine {
 struct StepDevice {
     device: u32,
     allocations: Option<u64>,
+    reserved: Option<u64>,
+    used: Option<u64>,
+    others: Option<u64>,
+}
+
+impl From<StepLine> for StepMark {
+    fn from(StepLine { time_us, devices }: StepLine) -> StepMark {
+        let counts = devices.iter().filter_map(|of| Some((of.device, of.allocations?)));
+        StepMark { time_us, allocations: Counts(counts.collect()) }
+    }
+}
+
+/// What the driver showed beside PyTorch's memory, at most.
+fn outside(lines: &[StepLine]) -> Vec<Outside> {
+    let mut most: BTreeMap<u32, Outside> = BTreeMap::new();
+    for of in lines.iter().flat_map(|line| &line.devices) {
+        let (Some(used), Some(reserved)) = (of.used, of.reserved) else { continue };
+        let others = of.others.unwrap_or(0);
+        let process = used.saturating_sub(reserved).saturating_sub(others);
+        let outside = most.entry(of.device).or_insert(Outside { device: of.device, ..Outside::default() });
+        outside.process = outside.process.max(Bytes(process));
+        outside.others = outside.others.max(Bytes(others));
+    }
+    most.into_values().collect()
 }
 
 /// One mark a line.
-fn marks(text: &str) -> Option<Vec<StepMark>> {
+fn marks(text: &str) -> Option<Vec<StepLine>> {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
-    let mark = |line| {
-        let StepLine { time_us, devices } = serde_json::from_str(line).ok()?;
-        let counts = devices.iter().filter_map(|of| Some((of.device, of.allocations?)));
-        Some(StepMark { time_us, allocations: Counts(counts.collect()) })
-    };
-    lines.map(mark).collect()
+    lines.map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 #[derive(Deserialize)]
@@ -398,14 +420,17 @@ mod tests {
 
     #[test]
     fn a_step_is_known_by_its_time_even_without_counts() {
-        let marks = marks(
-            "{\"time_us\": 5, \"allocated\": 9}\n\n{\"time_us\": 7, \"devices\": [{\"device\": 1, \"allocations\": 3}]}\n",
-        );
+        let lines = marks(
+            "{\"time_us\": 5, \"allocated\": 9}\n\n{\"time_us\": 7, \"devices\": [{\"device\": 1, \"allocations\": 3, \"reserved\": 10, \"used\": 60, \"others\": 20}]}\n",
+        )
+        .expect("marks");
+        assert_eq!(outside(&lines), [Outside { device: 1, process: Bytes(30), others: Bytes(20) }]);
+        let marks: Vec<StepMark> = lines.into_iter().map(StepMark::from).collect();
         let expected = [
             StepMark { time_us: 5, allocations: Counts::default() },
             StepMark { time_us: 7, allocations: Counts(vec![(1, 3)]) },
         ];
-        assert_eq!(marks.as_deref(), Some(&expected[..]));
-        assert_eq!(super::marks("{\"time_us\": 5}\nnothing"), None);
+        assert_eq!(marks, expected);
+        assert!(super::marks("{\"time_us\": 5}\nnothing").is_none());
     }
 }

@@ -114,7 +114,9 @@ fn the_header_shows_the_card_and_the_exact_release() {
     let first = report.lines().next().expect("a header");
     assert!(first.contains("GPU 0, NVIDIA H100 80GB HBM3 · torch 2.11.0+"), "{first}");
     assert!(first.contains("6 steps (recorded)"), "{first}");
-    assert_eq!(device(GPU, &[])["kind"], "gpu");
+    let device = device(GPU, &[]);
+    assert_eq!((&device["kind"], &device["name"]), (&json!("gpu"), &json!("NVIDIA H100 80GB HBM3")));
+    assert!(device["outside"]["process"].as_u64() > Some(500 << 20), "{}", device["outside"]);
 }
 
 #[test]

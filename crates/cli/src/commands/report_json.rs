@@ -137,6 +137,9 @@ struct DeviceReport {
     labels: Map<String, Value>,
     findings: Vec<FindingReport>,
     counters: CountersAt,
+    /// What the driver showed beside PyTorch's memory at the end of a step, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outside: Option<OutsideReport>,
     live: LiveReport,
     streams_and_pools: Vec<PoolReport>,
     ooms: u64,
@@ -159,6 +162,13 @@ struct StepsReport {
     confidence: &'static str,
     /// The event with which each step begins, and the end of the last.
     bounds: Vec<usize>,
+}
+
+#[derive(Serialize)]
+struct OutsideReport {
+    /// The process's own: the CUDA context, libraries.
+    process: u64,
+    others: u64,
 }
 
 #[derive(Serialize)]
@@ -355,6 +365,10 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
         labels: labels(outline),
         findings: answer.findings.iter().map(|finding| finding_report(device, finding)).collect(),
         counters: CountersAt { peak: history.allocated_peak.counters.into(), end: history.end.into() },
+        outside: device
+            .recording
+            .outside(history.device)
+            .map(|outside| OutsideReport { process: outside.process.0, others: outside.others.0 }),
         live: live(outline, args),
         streams_and_pools: pools(device),
         ooms: history.stats.ooms,

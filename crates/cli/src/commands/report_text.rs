@@ -113,6 +113,19 @@ fn totals(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> 
     }
     let label = terminal.paint(Style::Bold, "end");
     writeln!(terminal.out(), " {label}  {}", rest.join(" · "))?;
+    if let Some(outside) = outline.device.recording.outside(history.device)
+        && outside.process + outside.others > Bytes::ZERO
+    {
+        let others = match outside.others {
+            Bytes::ZERO => String::new(),
+            bytes => format!(" · {bytes} of other processes"),
+        };
+        let process = outside.process;
+        writeln!(
+            terminal.out(),
+            " outside PyTorch  {process} of this process (CUDA context, libraries){others}"
+        )?;
+    }
     if history.len() > 1 {
         let columns = COURSE.min(terminal.width().saturating_sub(" allocated ".len()));
         let course = terminal.paint(Style::Cyan, &course(&history.samples, columns));
