@@ -4,14 +4,15 @@
 //! and appears inside `backward()`, its optimizer state has its size and appears inside the optimizer, an activation
 //! waits for `backward()`. Where these agree there is little to guess.
 
-use crate::backward::{Backward, End, Follow};
+use crate::backward::Follow;
 use crate::device::Device;
 use crate::modules::Phase;
 use crate::recording::Label;
 use crate::roles::{Role, Roles};
-use crate::steps::{Confidence, Steps};
+use crate::sizes::{Sizes, outlives_backward, outlives_first_step};
+use crate::steps::Confidence;
 use rustc_hash::{FxHashMap, FxHashSet};
-use snapshot::{Bytes, History, Life, Snapshot, StackId};
+use snapshot::{Bytes, History, Life};
 
 /// What a block is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -126,17 +127,15 @@ impl From<Label> for Category {
 
 /// Sorts every block of a device. `failed_at` is the last allocation that failed.
 pub(crate) fn categories(device: &Device<'_>, failed_at: Option<usize>) -> Categories {
-    let Device { snapshot, history, roles, steps, backward, .. } = device;
-    let source = &Source { snapshot, history, roles, steps };
+    let Device { history, roles, steps, backward, .. } = device;
     let setup_ends = match steps.bounds.first() {
         Some(&first) => first,
         None => first_forward(history, roles).unwrap_or(history.len()),
     };
-    let mut sizes = Sizes::new(source, backward, setup_ends);
+    let mut sizes = Sizes::new(device, setup_ends);
     let is_labelled = sizes.learn(device);
     let mut sorter = Sorter {
         device,
-        source,
         failed_at,
         setup_ends,
         sizes: &sizes,
@@ -154,143 +153,13 @@ pub(crate) fn categories(device: &Device<'_>, failed_at: Option<usize>) -> Categ
     Categories { of_life, confidence, reason }
 }
 
-/// What blocks are sorted from.
-#[derive(Clone, Copy)]
-struct Source<'a> {
-    snapshot: &'a Snapshot,
-    history: &'a History,
-    roles: &'a Roles,
-    steps: &'a Steps,
-}
-
-impl Source<'_> {
-    fn stack_of(&self, event: usize) -> StackId {
-        self.snapshot.events.stack(self.history.rows.start + event)
-    }
-
-    /// Whether a block made before the first step is still there when it ends.
-    fn outlives_first_step(&self, life: &Life) -> bool {
-        let end = self.steps.bounds.get(1).copied().unwrap_or(self.history.len());
-        life.freed().is_none_or(|freed| freed >= end)
-    }
-}
-
 fn first_forward(history: &History, roles: &Roles) -> Option<usize> {
     history.lives.iter().find_map(|life| roles.of(life.stack).is_forward().then(|| life.born()).flatten())
-}
-
-/// The sizes by which parameters, gradients and optimizer state are known.
-#[derive(Default)]
-struct Sizes {
-    /// What is made before the first step and stays.
-    lasting: FxHashSet<u64>,
-    /// Blocks that outlive the `backward()` they were made in and have a lasting block's size, and how many of them one
-    /// step makes.
-    gradients: FxHashMap<u64, u64>,
-    /// What the optimizer keeps.
-    states: FxHashSet<u64>,
-}
-
-/// Steps at the beginning and at the end that show every size: all steps make the same gradients, but for those of
-/// parameters that are trained later or no longer.
-const FIRST_STEPS: usize = 16;
-const LAST_STEPS: usize = 4;
-
-/// The blocks of these steps, and of what comes before them.
-fn telling<'a>(history: &'a History, steps: &Steps) -> impl Iterator<Item = &'a Life> {
-    let count = steps.count();
-    let (first, last) = if count > FIRST_STEPS + LAST_STEPS {
-        let bound = |step: usize| history.first_born_from(steps.bounds[step]);
-        (bound(FIRST_STEPS), bound(count - LAST_STEPS))
-    } else {
-        (history.lives.len(), history.lives.len())
-    };
-    history.lives[..first].iter().chain(&history.lives[last..])
-}
-
-impl Sizes {
-    fn new(source: &Source<'_>, backward: &Backward, setup_ends: usize) -> Sizes {
-        let Source { history, roles, steps, .. } = *source;
-        let mut sizes = Sizes::default();
-        let is_setup = |life: &Life| life.born().is_none_or(|born| born < setup_ends);
-        for life in history.lives.iter().take_while(|life| is_setup(life)) {
-            if source.outlives_first_step(life) {
-                sizes.lasting.insert(life.requested.0);
-            }
-        }
-        let mut backward = backward.follow();
-        let (mut step, mut in_step) = (0, FxHashMap::<u64, u64>::default());
-        for life in telling(history, steps) {
-            let role = roles.of(life.stack);
-            if role.without_python {
-                let end = life.born().and_then(|born| backward.end_of(born));
-                if !outlives_backward(source, life, end) || !sizes.lasting.contains(&life.requested.0) {
-                    continue;
-                }
-                let begun = steps.bounds.partition_point(|&bound| Some(bound) <= life.born());
-                if begun != step {
-                    step = begun;
-                    in_step.clear();
-                }
-                let count = in_step.entry(life.requested.0).or_default();
-                *count += 1;
-                let most = sizes.gradients.entry(life.requested.0).or_default();
-                *most = (*most).max(*count);
-            } else if role.optimizer && life.freed().is_none() {
-                sizes.states.insert(life.requested.0);
-            }
-        }
-        sizes
-    }
-
-    /// Takes over the sizes of labelled tensors: they are certain. Says whether there are any.
-    fn learn(&mut self, device: &Device<'_>) -> bool {
-        let mut is_labelled = false;
-        for (row, label) in device.labels.iter() {
-            if !is_labelled {
-                *self = Sizes::default();
-                is_labelled = true;
-            }
-            let size = device.history.lives[row].requested.0;
-            match label {
-                Label::Parameter => *self.gradients.entry(size).or_default() += 1,
-                Label::Gradient => drop(self.gradients.entry(size).or_insert(1)),
-                Label::Optimizer => drop(self.states.insert(size)),
-                Label::Buffer | Label::Input => {}
-            }
-        }
-        is_labelled
-    }
-
-    fn confidence(&self, steps: &Steps) -> (Confidence, &'static str) {
-        match (self.gradients.is_empty(), self.states.is_empty()) {
-            (false, false) => (
-                Confidence::High,
-                "parameters, gradients and optimizer state pair up by size and by where they were allocated",
-            ),
-            (false, true) => {
-                (Confidence::Medium, "parameters pair up with gradients by size; no optimizer state was seen")
-            }
-            (true, _) if steps.count() > 0 => (
-                Confidence::Medium,
-                "no gradients were seen: parameters are what was placed before the first step and stayed",
-            ),
-            (true, _) => (Confidence::Low, "no steps were found to tell lasting from passing memory"),
-        }
-    }
-}
-
-/// Whether a block is still there when the run of `backward()` that made it has ended: the program frees it, not the
-/// engine.
-fn outlives_backward(source: &Source<'_>, life: &Life, end: Option<End>) -> bool {
-    let (Some(end), Some(freed)) = (end, life.freed()) else { return end.is_some() };
-    freed >= end.over || (freed > end.last && !source.roles.of(source.stack_of(freed)).without_python)
 }
 
 /// Sorts one block after the other.
 struct Sorter<'a> {
     device: &'a Device<'a>,
-    source: &'a Source<'a>,
     /// The last allocation that failed: what it met was in use, whatever became of it afterwards.
     failed_at: Option<usize>,
     /// Where the first step begins; without steps, where the first forward pass does.
@@ -311,9 +180,9 @@ const MOST_INPUTS: usize = 64;
 impl Sorter<'_> {
     fn sort(&mut self, row: usize, life: &Life) -> Category {
         let phase = self.device.whereabouts_of(life).phase;
-        let role = self.source.roles.of(life.stack).during(phase);
+        let role = self.device.roles.of(life.stack).during(phase);
         let born = life.born().unwrap_or(0);
-        while self.source.steps.bounds.get(self.begun).is_some_and(|&bound| bound <= born) {
+        while self.device.steps.bounds.get(self.begun).is_some_and(|&bound| bound <= born) {
             self.begun += 1;
             self.inputs = 0;
         }
@@ -340,7 +209,7 @@ impl Sorter<'_> {
             && !matches!(category, Category::Parameter | Category::Gradient | Category::Optimizer);
         if is_library_scratch {
             let stream =
-                self.source.history.regions.get(life.region as usize).map_or(0, |region| region.stream);
+                self.device.history.regions.get(life.region as usize).map_or(0, |region| region.stream);
             // One for each handle: a second block of this size is the program's own.
             if self.workspaces.insert((stream, life.requested.0, role.without_python)) {
                 return Category::Workspace;
@@ -351,12 +220,12 @@ impl Sorter<'_> {
 
     /// Where the step ends that the block at hand was allocated in.
     fn step_ends(&self) -> usize {
-        self.source.steps.bounds.get(self.begun).copied().unwrap_or(self.source.history.len())
+        self.device.steps.bounds.get(self.begun).copied().unwrap_or(self.device.history.len())
     }
 
     /// Whether no step ends after the block at hand was allocated.
     fn is_in_last_step(&self) -> bool {
-        self.source.steps.bounds.get(self.begun).is_none()
+        self.device.steps.bounds.get(self.begun).is_none()
     }
 
     fn by_role(&mut self, life: &Life, role: Role, phase: Option<Phase>) -> Category {
@@ -364,7 +233,7 @@ impl Sorter<'_> {
         let is_setup = life.born().is_none_or(|born| born < self.setup_ends);
         if is_setup && !role.optimizer {
             return match () {
-                () if !self.source.outlives_first_step(life) => Category::Temporary,
+                () if !outlives_first_step(self.device, life) => Category::Temporary,
                 () if phase == Some(Phase::Forward) => Category::Activation,
                 () if role.placing || role.module => Category::Parameter,
                 () if self.sizes.gradients.contains_key(&size) => Category::Parameter,
@@ -378,14 +247,14 @@ impl Sorter<'_> {
         if role.optimizer {
             return if outlives_step { Category::Optimizer } else { Category::Temporary };
         }
-        let may_be_scratch = role.convolution || role.without_python && self.source.roles.any_convolution();
+        let may_be_scratch = role.convolution || role.without_python && self.device.roles.any_convolution();
         if may_be_scratch && !self.device.is_cpu() && freed == Some(born + 1) {
             return Category::Workspace;
         }
         if role.without_python {
             let end = self.backward.end_of(born);
             return match () {
-                () if outlives_backward(self.source, life, end)
+                () if outlives_backward(self.device, life, end)
                     && self.sizes.gradients.contains_key(&size) =>
                 {
                     Category::Gradient
@@ -403,7 +272,7 @@ impl Sorter<'_> {
             return if waits_for_backward || outlives_step { Category::Input } else { Category::Temporary };
         }
         let step_begins =
-            self.begun.checked_sub(1).map_or(self.setup_ends, |step| self.source.steps.bounds[step]);
+            self.begun.checked_sub(1).map_or(self.setup_ends, |step| self.device.steps.bounds[step]);
         let is_long =
             freed.is_none_or(|freed| freed - born > SHORT || (freed - born) * 4 > step_ends - step_begins);
         if waits_for_backward || outlives_step || is_long {
