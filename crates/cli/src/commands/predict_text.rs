@@ -17,7 +17,7 @@ pub(super) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Res
     header(answer, terminal)?;
     verdict(answer, terminal)?;
     let recording = &prediction.recording;
-    let devices = analysis::devices_with_marks(&recording.snapshot, &recording.marks_us);
+    let devices = recording.devices();
     if let Some(device) = devices.iter().find(|device| device.history.device == prediction.highest.device) {
         let report::Answer { outline, findings } = report::Answer::new(device);
         findings_text::print(&outline, &findings, terminal)?;

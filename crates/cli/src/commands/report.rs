@@ -16,7 +16,7 @@ pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<
     let mut worst: Option<Severity> = None;
     for file in &files {
         let input = inputs::load(file)?;
-        let devices = analysis::devices_with_marks(&input.snapshot, &input.marks_us);
+        let devices = input.devices();
         if let Some(moment) = args.at.filter(|_| !is_ranks || args.json) {
             for device in &devices {
                 check_moment(moment, device, &input.name)?;
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<
             portraits.extend(drawn(&input.name, &answers));
         }
         match &mut json {
-            Some(document) => document.add(&input.name, &answers, args, &input.snapshot),
+            Some(document) => document.add(&input, &answers, args),
             None if !is_ranks => report_text::print(&input, &answers, args, terminal)?,
             None => {}
         }
@@ -81,7 +81,7 @@ pub(super) fn portraits(files: &[PathBuf]) -> anyhow::Result<Vec<Portrait>> {
     let mut portraits = Vec::new();
     for file in inputs::expand(files)? {
         let input = inputs::load(&file)?;
-        let devices = analysis::devices_with_marks(&input.snapshot, &input.marks_us);
+        let devices = input.devices();
         let answers: Vec<Answer<'_>> = devices.iter().map(Answer::new).collect();
         portraits.extend(drawn(&input.name, &answers));
     }
