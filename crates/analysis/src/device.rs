@@ -6,6 +6,7 @@ use crate::modules::{ModuleId, Modules, Phase, Whereabouts};
 use crate::order::Order;
 use crate::parallel::join;
 use crate::recording::{Label, Recording, Tensor};
+use crate::repeats::Repeats;
 use crate::roles::Roles;
 use crate::site::Sites;
 use crate::steps::{Steps, steps};
@@ -26,6 +27,7 @@ pub struct Device<'a> {
     pub recording: &'a Recording,
     /// The modules that ran.
     pub modules: Modules,
+    repeats: Repeats,
     pub(crate) roles: Roles,
     pub(crate) backward: Backward,
     pub(crate) labels: Labelled<'a>,
@@ -60,20 +62,21 @@ pub fn recorded_devices<'a>(snapshot: &'a Snapshot, recording: &'a Recording) ->
         .map(|device| {
             let sites = Sites::new(snapshot);
             let order = Order::new(snapshot, device);
-            let (history, (roles, steps, backward, modules)) = join(
+            let (history, (roles, steps, backward, modules, repeats)) = join(
                 order.len() > LARGE,
                 || History::new(snapshot, device),
                 || {
                     let roles = Roles::new(snapshot, &sites);
                     let steps = steps(&order, &sites, &roles, recording);
-                    let mut modules = Modules::new(snapshot, &recording.labels);
+                    let mut modules = Modules::new(snapshot, recording);
                     modules.find_lines(&order, &sites);
                     let backward = Backward::new(&order, &roles, &sites, &modules);
-                    (roles, steps, backward, modules)
+                    let repeats = Repeats::new(&order, &modules);
+                    (roles, steps, backward, modules, repeats)
                 },
             );
             let labels = Labelled::new(&history, &order, recording);
-            Device { snapshot, history, sites, steps, recording, modules, roles, backward, labels }
+            Device { snapshot, history, sites, steps, recording, modules, repeats, roles, backward, labels }
         })
         .collect()
 }
@@ -99,7 +102,13 @@ impl Device<'_> {
         if !self.modules.any_phase() {
             return Whereabouts::default();
         }
-        self.modules.of_context(self.snapshot.events.get(self.history.rows.start + event).context)
+        let noted = |event| {
+            self.modules.of_context(self.snapshot.events.get(self.history.rows.start + event).context)
+        };
+        let place = noted(event);
+        let is_nameless = place.phase == Some(Phase::Backward) && place.module.is_none();
+        let like = if is_nameless { self.repeats.like(event) } else { None };
+        like.map_or(place, noted)
     }
 
     /// Where the program was when it allocated a block.

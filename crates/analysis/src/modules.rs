@@ -1,10 +1,10 @@
 //! Where the program was when it allocated: in which module's forward pass, in whose backward pass, in the optimizer.
 //!
-//! Oomph's recorder writes that into the `user_metadata` of each event: `forward GPT.h.3.mlp`. There are few such texts,
-//! however many events.
+//! Oomph's recorder writes that into the `user_metadata` of each event: `forward 12`, a number that stands for
+//! `GPT.h.3.mlp`. There are few such texts, however many events.
 
 use crate::order::Order;
-use crate::recording::{Label, Labels, Tensor};
+use crate::recording::{Label, Recording, Tensor};
 use crate::site::{Site, Sites};
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, FrameId, Snapshot};
@@ -68,7 +68,8 @@ pub struct Modules {
 const LONGEST_PATH: usize = 400;
 
 impl Modules {
-    pub(crate) fn new(snapshot: &Snapshot, labels: &Labels) -> Modules {
+    pub(crate) fn new(snapshot: &Snapshot, recording: &Recording) -> Modules {
+        let labels = &recording.labels;
         let mut modules = Modules {
             modules: Vec::new(),
             by_path: FxHashMap::default(),
@@ -81,7 +82,7 @@ impl Modules {
             modules.any_phase |= place.is_some();
             let place = place.map_or_else(Whereabouts::default, |(phase, path)| Whereabouts {
                 phase: Some(phase),
-                module: path.map(|path| modules.intern(path)),
+                module: path.and_then(|path| named(path, recording)).map(|path| modules.intern(path)),
             });
             modules.of_context.push(place);
         }
@@ -204,7 +205,7 @@ impl Modules {
     }
 }
 
-/// `forward GPT.h.3.mlp`; anything that does not begin with a phase is the program's own.
+/// `forward 12`; anything that does not begin with a phase is the program's own.
 fn parse(metadata: &str) -> Option<(Phase, Option<&str>)> {
     Phase::ALL.into_iter().find_map(|phase| {
         let rest = metadata.strip_prefix(phase.name())?;
@@ -213,6 +214,14 @@ fn parse(metadata: &str) -> Option<(Phase, Option<&str>)> {
             Some(path) => Some((phase, Some(path).filter(|path| !path.is_empty()))),
         }
     })
+}
+
+/// The path that a number stands for. Without the recorder's list a number says nothing.
+fn named<'a>(text: &'a str, recording: &'a Recording) -> Option<&'a str> {
+    match text.parse::<usize>() {
+        Ok(number) => recording.modules.get(number).map(String::as_str),
+        Err(_) => Some(text),
+    }
 }
 
 /// The module that a tensor belongs to. What a program passes in belongs to none.

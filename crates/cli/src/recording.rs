@@ -77,8 +77,9 @@ pub(crate) fn beside(snapshot: &Path) -> (Recording, Option<Run>) {
         }
     }
     let without_labels = "; what each block is for is inferred";
-    if let Some(file) = json::<LabelsFile>(&rank.with_ending("labels"), without_labels) {
+    if let Some(mut file) = json::<LabelsFile>(&rank.with_ending("labels"), without_labels) {
         if file.version == 1 {
+            recording.modules = std::mem::take(&mut file.modules);
             recording.labels = file.labels();
         } else {
             let why = format!("version {} is unknown", file.version);
@@ -212,9 +213,10 @@ fn outside(lines: &[StepLine]) -> Vec<Outside> {
     most.into_values().collect()
 }
 
-/// One mark a line.
+/// One mark a line. They are added as the program runs: one that was killed may have left half of the last.
 fn marks(text: &str) -> Option<Vec<StepLine>> {
-    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let lines = whole.lines().filter(|line| !line.trim().is_empty());
     lines.map(|line| serde_json::from_str(line).ok()).collect()
 }
 
@@ -229,6 +231,9 @@ struct LabelsFile {
     sets: Vec<Vec<(u32, i64, u64, u64)>>,
     #[serde(default)]
     marks: Vec<(BTreeMap<String, u64>, usize)>,
+    /// What numbers in the events' metadata stand for.
+    #[serde(default)]
+    modules: Vec<String>,
 }
 
 impl LabelsFile {
