@@ -66,8 +66,9 @@ pub fn recorded_devices<'a>(snapshot: &'a Snapshot, recording: &'a Recording) ->
                 || {
                     let roles = Roles::new(snapshot, &sites);
                     let steps = steps(&order, &sites, &roles, recording);
-                    let mut modules = Modules::new(snapshot, &recording.labels);
+                    let mut modules = Modules::new(snapshot, recording);
                     modules.find_lines(&order, &sites);
+                    modules.fill_in(&order, &steps);
                     let backward = Backward::new(&order, &roles, &sites, &modules);
                     (roles, steps, backward, modules)
                 },
@@ -99,7 +100,7 @@ impl Device<'_> {
         if !self.modules.any_phase() {
             return Whereabouts::default();
         }
-        self.modules.of_context(self.snapshot.events.get(self.history.rows.start + event).context)
+        self.modules.of_event(event, self.snapshot.events.get(self.history.rows.start + event).context)
     }
 
     /// Where the program was when it allocated a block.

@@ -14,6 +14,8 @@ pub struct Recording {
     pub allocations: Counts,
     /// Which tensor lies where.
     pub labels: Labels,
+    /// The paths of modules for which numbers stand in the events' metadata.
+    pub modules: Vec<String>,
     /// The device's own numbers when an allocation failed.
     pub shortage: Option<Shortage>,
     /// The devices, by ordinal.
@@ -28,6 +30,7 @@ impl Recording {
         marks: Vec::new(),
         allocations: Counts(Vec::new()),
         labels: Labels { tensors: Vec::new(), sets: Vec::new(), marks: Vec::new() },
+        modules: Vec::new(),
         shortage: None,
         cards: Vec::new(),
         outside: Vec::new(),

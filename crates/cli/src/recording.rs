@@ -77,8 +77,9 @@ pub(crate) fn beside(snapshot: &Path) -> (Recording, Option<Run>) {
         }
     }
     let without_labels = "; what each block is for is inferred";
-    if let Some(file) = json::<LabelsFile>(&rank.with_ending("labels"), without_labels) {
+    if let Some(mut file) = json::<LabelsFile>(&rank.with_ending("labels"), without_labels) {
         if file.version == 1 {
+            recording.modules = std::mem::take(&mut file.modules);
             recording.labels = file.labels();
         } else {
             let why = format!("version {} is unknown", file.version);
@@ -229,6 +230,9 @@ struct LabelsFile {
     sets: Vec<Vec<(u32, i64, u64, u64)>>,
     #[serde(default)]
     marks: Vec<(BTreeMap<String, u64>, usize)>,
+    /// The paths for which numbers stand in the metadata of events.
+    #[serde(default)]
+    modules: Vec<String>,
 }
 
 impl LabelsFile {
