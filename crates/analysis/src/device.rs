@@ -6,7 +6,6 @@ use crate::modules::{ModuleId, Modules, Phase, Whereabouts};
 use crate::order::Order;
 use crate::parallel::join;
 use crate::recording::{Label, Recording, Tensor};
-use crate::repeats::Repeats;
 use crate::roles::Roles;
 use crate::site::Sites;
 use crate::steps::{Steps, steps};
@@ -27,7 +26,6 @@ pub struct Device<'a> {
     pub recording: &'a Recording,
     /// The modules that ran.
     pub modules: Modules,
-    repeats: Repeats,
     pub(crate) roles: Roles,
     pub(crate) backward: Backward,
     pub(crate) labels: Labelled<'a>,
@@ -62,7 +60,7 @@ pub fn recorded_devices<'a>(snapshot: &'a Snapshot, recording: &'a Recording) ->
         .map(|device| {
             let sites = Sites::new(snapshot);
             let order = Order::new(snapshot, device);
-            let (history, (roles, steps, backward, modules, repeats)) = join(
+            let (history, (roles, steps, backward, modules)) = join(
                 order.len() > LARGE,
                 || History::new(snapshot, device),
                 || {
@@ -70,13 +68,13 @@ pub fn recorded_devices<'a>(snapshot: &'a Snapshot, recording: &'a Recording) ->
                     let steps = steps(&order, &sites, &roles, recording);
                     let mut modules = Modules::new(snapshot, recording);
                     modules.find_lines(&order, &sites);
+                    modules.fill_in(&order, &steps);
                     let backward = Backward::new(&order, &roles, &sites, &modules);
-                    let repeats = Repeats::new(&order, &modules);
-                    (roles, steps, backward, modules, repeats)
+                    (roles, steps, backward, modules)
                 },
             );
             let labels = Labelled::new(&history, &order, recording);
-            Device { snapshot, history, sites, steps, recording, modules, repeats, roles, backward, labels }
+            Device { snapshot, history, sites, steps, recording, modules, roles, backward, labels }
         })
         .collect()
 }
@@ -102,13 +100,7 @@ impl Device<'_> {
         if !self.modules.any_phase() {
             return Whereabouts::default();
         }
-        let noted = |event| {
-            self.modules.of_context(self.snapshot.events.get(self.history.rows.start + event).context)
-        };
-        let place = noted(event);
-        let is_nameless = place.phase == Some(Phase::Backward) && place.module.is_none();
-        let like = if is_nameless { self.repeats.like(event) } else { None };
-        like.map_or(place, noted)
+        self.modules.of_event(event, self.snapshot.events.get(self.history.rows.start + event).context)
     }
 
     /// Where the program was when it allocated a block.

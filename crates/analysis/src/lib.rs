@@ -28,7 +28,6 @@ mod pending;
 mod portrait;
 mod private_pools;
 mod recording;
-mod repeats;
 mod retries;
 mod roles;
 mod site;

@@ -1,13 +1,19 @@
 //! Where the program was when it allocated: in which module's forward pass, in whose backward pass, in the optimizer.
 //!
-//! Oomph's recorder writes that into the `user_metadata` of each event: `forward 12`, a number that stands for
-//! `GPT.h.3.mlp`. There are few such texts, however many events.
+//! Oomph's recorder writes that into the `user_metadata` of each event: `forward GPT.h.3.mlp`, or a number that stands for
+//! the module. There are few such texts, however many events.
+//!
+//! In a steady loop the recorder follows `backward()` in a few steps only. The others make the same requests, and so have
+//! the same places.
 
 use crate::order::Order;
 use crate::recording::{Label, Recording, Tensor};
 use crate::site::{Site, Sites};
-use rustc_hash::{FxHashMap, FxHashSet};
+use crate::steps::Steps;
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use snapshot::{Bytes, FrameId, Snapshot};
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
 
 /// What a program does in a step.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -61,9 +67,12 @@ pub struct Modules {
     by_path: FxHashMap<String, ModuleId>,
     of_context: Vec<Whereabouts>,
     of_tensor: Vec<Option<ModuleId>>,
+    /// For each event of a `backward()` that nobody followed the module that it was in another step; empty if all were.
+    filled_in: Vec<u32>,
     any_phase: bool,
 }
 
+const NONE: u32 = u32::MAX;
 /// Longer paths are cut: no model has them, and each of their parts is kept.
 const LONGEST_PATH: usize = 400;
 
@@ -75,6 +84,7 @@ impl Modules {
             by_path: FxHashMap::default(),
             of_context: Vec::new(),
             of_tensor: Vec::new(),
+            filled_in: Vec::new(),
             any_phase: false,
         };
         for context in snapshot.events.contexts() {
@@ -82,7 +92,10 @@ impl Modules {
             modules.any_phase |= place.is_some();
             let place = place.map_or_else(Whereabouts::default, |(phase, path)| Whereabouts {
                 phase: Some(phase),
-                module: path.and_then(|path| named(path, recording)).map(|path| modules.intern(path)),
+                module: path.and_then(|path| match path.parse::<usize>() {
+                    Ok(number) => recording.modules.get(number).map(|path| modules.intern(path)),
+                    Err(_) => Some(modules.intern(path)),
+                }),
             });
             modules.of_context.push(place);
         }
@@ -138,12 +151,74 @@ impl Modules {
         }
     }
 
+    /// Gives steps in which nobody followed `backward()` the places of one that made the same requests.
+    pub(crate) fn fill_in(&mut self, order: &Order<'_>, steps: &Steps) {
+        if self.modules.is_empty() || steps.count() == 0 {
+            return;
+        }
+        let place = |event: usize| self.of_context[order.context(event) as usize];
+        let requests =
+            |events: Range<usize>| order.allocations(events).map(|(event, _)| (event, order.size(event)));
+        let is_backward = |event: usize| place(event).phase == Some(Phase::Backward);
+        // The step that was followed best for each sequence of requests, and the best of all. What checkpointing runs again is
+        // known in every step, so some places are known even where nobody followed.
+        let mut best: FxHashMap<u64, (usize, Range<usize>)> = FxHashMap::default();
+        let mut best_of_all: (usize, Range<usize>) = (0, 0..0);
+        let mut others: Vec<(Option<u64>, Range<usize>)> = Vec::new();
+        for events in (0..steps.count()).map(|step| steps.events(step)) {
+            let mut hasher = FxHasher::default();
+            let mut known = 0;
+            for (event, size) in requests(events.clone()) {
+                size.0.hash(&mut hasher);
+                known += usize::from(is_backward(event) && place(event).module.is_some());
+            }
+            let hash = hasher.finish();
+            let so_far = best.entry(hash).or_default();
+            for so_far in [so_far, &mut best_of_all] {
+                if known >= so_far.0 {
+                    *so_far = (known, events.clone());
+                }
+            }
+            others.push((Some(hash), events));
+        }
+        // The step in which the record ends is compared as far as it goes.
+        others.extend(steps.bounds.last().map(|&end| (None, end..order.len())));
+        let mut filled_in = vec![NONE; order.len()];
+        for (hash, events) in others {
+            let like = hash.and_then(|hash| best.get(&hash)).unwrap_or(&best_of_all).1.clone();
+            if like == events {
+                continue;
+            }
+            let alike = requests(events).zip(requests(like)).take_while(|(one, other)| one.1 == other.1);
+            for ((event, _), (other, _)) in alike {
+                if is_backward(event)
+                    && is_backward(other)
+                    && let Some(module) = place(other).module
+                {
+                    filled_in[event] = module.0;
+                }
+            }
+        }
+        self.filled_in = filled_in;
+    }
+
     /// Whether anybody noted where the program was.
     pub fn any_phase(&self) -> bool {
         self.any_phase
     }
 
     /// Where the program was at an event with this context.
+    #[inline]
+    pub(crate) fn of_event(&self, event: usize, context: u32) -> Whereabouts {
+        let mut place = self.of_context[context as usize];
+        if place.phase == Some(Phase::Backward) && place.module.is_none() {
+            let filled_in = self.filled_in.get(event).copied().filter(|&module| module != NONE);
+            place.module = filled_in.map(ModuleId);
+        }
+        place
+    }
+
+    /// The same, as far as the context tells.
     #[inline]
     pub(crate) fn of_context(&self, context: u32) -> Whereabouts {
         self.of_context[context as usize]
@@ -205,7 +280,7 @@ impl Modules {
     }
 }
 
-/// `forward 12`; anything that does not begin with a phase is the program's own.
+/// `forward GPT.h.3.mlp`; anything that does not begin with a phase is the program's own.
 fn parse(metadata: &str) -> Option<(Phase, Option<&str>)> {
     Phase::ALL.into_iter().find_map(|phase| {
         let rest = metadata.strip_prefix(phase.name())?;
@@ -214,14 +289,6 @@ fn parse(metadata: &str) -> Option<(Phase, Option<&str>)> {
             Some(path) => Some((phase, Some(path).filter(|path| !path.is_empty()))),
         }
     })
-}
-
-/// The path that a number stands for. Without the recorder's list a number says nothing.
-fn named<'a>(text: &'a str, recording: &'a Recording) -> Option<&'a str> {
-    match text.parse::<usize>() {
-        Ok(number) => recording.modules.get(number).map(String::as_str),
-        Err(_) => Some(text),
-    }
 }
 
 /// The module that a tensor belongs to. What a program passes in belongs to none.

@@ -14,7 +14,7 @@ pub struct Recording {
     pub allocations: Counts,
     /// Which tensor lies where.
     pub labels: Labels,
-    /// The modules that numbers in the events' metadata stand for.
+    /// The paths of modules for which numbers stand in the events' metadata.
     pub modules: Vec<String>,
     /// The device's own numbers when an allocation failed.
     pub shortage: Option<Shortage>,

@@ -312,6 +312,51 @@ fn what_is_computed_again_in_backward_is_an_activation() {
     check_most(text, &[(Category::Activation, 13), (Category::Gradient, 6), (Category::Unknown, 0)]);
 }
 
+#[test]
+fn a_number_stands_for_a_module_of_the_recording() {
+    let text = "in forward 1
+         +a 4MiB model.py:5 forward
+         in forward 7
+         +b 2MiB model.py:6 forward";
+    let (snapshot, mut recording) = recorded(text);
+    recording.modules = vec!["Net".to_owned(), "Net.fc".to_owned()];
+    let devices = recorded_devices(&snapshot, &recording);
+    let paths = [0, 1].map(|row| devices[0].module_of(row).map(|module| devices[0].modules.path(module)));
+    assert_eq!(paths, [Some("Net.fc"), None], "a number that stands for nothing is no module");
+}
+
+#[test]
+fn a_backward_that_nobody_followed_is_like_that_of_a_step_with_the_same_requests() {
+    let step = |size: &str, place: &str| {
+        format!(
+            "in forward Net.fc
+             +a {size} train.py:10 <module> > model.py:5 forward
+             in {place}
+             +g 3MiB -
+             -a
+             in
+             mark
+             -g\n"
+        )
+    };
+    let known = "backward Net.fc";
+    // The last one has no end; the fourth makes another request.
+    let text = [
+        step("4MiB", known),
+        step("4MiB", known),
+        step("4MiB", "backward"),
+        step("5MiB", "backward"),
+        step("4MiB", "backward").replace("mark", ""),
+    ];
+    let (snapshot, recording) = recorded(&text.concat());
+    let devices = recorded_devices(&snapshot, &recording);
+    let gradients = devices[0].history.lives.iter().filter(|life| life.requested == Bytes(3 * MIB));
+    let modules: Vec<Option<&str>> = gradients
+        .map(|life| devices[0].whereabouts_of(life).module.map(|module| devices[0].modules.path(module)))
+        .collect();
+    assert_eq!(modules, [Some("Net.fc"), Some("Net.fc"), Some("Net.fc"), None, Some("Net.fc")]);
+}
+
 /// Numbers that no recorder writes.
 #[test]
 fn hostile_notes_change_nothing_but_the_answer() {

@@ -231,7 +231,7 @@ struct LabelsFile {
     sets: Vec<Vec<(u32, i64, u64, u64)>>,
     #[serde(default)]
     marks: Vec<(BTreeMap<String, u64>, usize)>,
-    /// What numbers in the events' metadata stand for.
+    /// The paths for which numbers stand in the metadata of events.
     #[serde(default)]
     modules: Vec<String>,
 }
