@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from oomph.answers import Simulation as Simulation
     from oomph.answers import Site as Site
     from oomph.answers import Verification as Verification
+    from oomph.leaks import check_leaks as check_leaks
+    from oomph.recording.api import Recording as Recording
+    from oomph.recording.api import record as record
     from oomph.snapshot import Snapshot as Snapshot
     from oomph.snapshot import load as load
 
@@ -45,6 +48,8 @@ _HOMES = {
         "Site",
         "Verification",
     ],
+    "oomph.leaks": ["check_leaks"],
+    "oomph.recording.api": ["Recording", "record"],
     "oomph.snapshot": ["Snapshot", "load"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
