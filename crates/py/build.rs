@@ -21,6 +21,7 @@ fn main() -> io::Result<()> {
     let profile = if variable("PROFILE")? == "release" { "release" } else { "dev" };
     let status = Command::new(variable("CARGO")?)
         .args(["build", "--quiet", "--lib", "--target", &target, "--profile", profile])
+        .args(["--config", "profile.release.strip=true"])
         .arg("--manifest-path")
         .arg(&manifest)
         .arg("--target-dir")

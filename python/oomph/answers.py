@@ -115,7 +115,7 @@ class Answer:
         text, notes = ask(["--json", *options, *once])
         self.json: Json = json.loads(text)
         for note in notes:
-            warnings.warn(note.removeprefix("note: "), stacklevel=4)
+            warnings.warn(note.removeprefix("note: "), stacklevel=3)
 
     @cached_property
     def _text(self) -> str:

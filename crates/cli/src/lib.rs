@@ -72,8 +72,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+        let io = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        // serde_json hides the error of the stream that it writes to.
+        let json = || cause.downcast_ref::<serde_json::Error>()?.io_error_kind();
+        io.or_else(json) == Some(std::io::ErrorKind::BrokenPipe)
     })
 }
