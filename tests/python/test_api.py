@@ -108,8 +108,8 @@ def test_a_search_and_a_comparison_are_those_of_the_command(leak: oomph.Snapshot
     assert search.best is not None and search.trials[0]["settings"] == search.best["settings"]
     assert leak.verify().json == json.loads(command("simulate", "--json", "--verify", LEAK))
     assert leak.verify().is_identical
-    wrong = oomph.load(LEAK).simulate("max_split_size_mb:64", torch="2.3")
-    assert wrong.json == json.loads(command("simulate", "--json", "--conf=max_split_size_mb:64", "--torch=2.3", LEAK))
+    as_older = leak.simulate("max_split_size_mb:64", torch="2.3")
+    assert as_older.json == json.loads(command("simulate", "--json", "--conf=max_split_size_mb:64", "--torch=2.3", LEAK))
 
 
 def test_a_replayed_run_is_a_snapshot(leak: oomph.Snapshot, tmp_path: Path) -> None:
