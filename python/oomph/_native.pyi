@@ -3,6 +3,8 @@
 import os
 from typing import Final, final
 
+__all__ = ["TABLES", "VERSION", "Snapshot", "Table", "load", "run", "size"]
+
 TABLES: Final[list[str]]
 VERSION: Final[str]
 
