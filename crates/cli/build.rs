@@ -1,18 +1,28 @@
-//! Makes the Python half, `python/oomph/child`, part of the program: a list of its files with their text.
+//! Makes the Python half part of the program: what a process that we start needs of `python/oomph`, as a list of files with
+//! their text.
 
 use std::path::Path;
 use std::{env, fs, io};
 
+/// Packages of `python/oomph` that such a process needs.
+const PACKAGES: [&str; 2] = ["child", "recording"];
+
 fn main() -> io::Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/oomph/child");
-    println!("cargo:rerun-if-changed={}", folder.display());
-    let mut names: Vec<String> = fs::read_dir(&folder)?
-        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
-        .filter(|name| name.ends_with(".py"))
-        .collect();
-    names.sort();
-    let entries: String =
-        names.iter().map(|name| format!("({name:?}, include_str!({:?})),\n", folder.join(name))).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/oomph");
+    let mut entries = String::new();
+    for package in PACKAGES {
+        let folder = root.join(package);
+        println!("cargo:rerun-if-changed={}", folder.display());
+        let mut names: Vec<String> = fs::read_dir(&folder)?
+            .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+            .filter(|name| name.ends_with(".py"))
+            .collect();
+        names.sort();
+        for name in names {
+            let inside = format!("{package}/{name}");
+            entries += &format!("({inside:?}, include_str!({:?})),\n", folder.join(name));
+        }
+    }
     let list = Path::new(&env::var("OUT_DIR").unwrap_or_default()).join("python_half.rs");
     fs::write(list, format!("[\n{entries}]"))
 }

@@ -40,6 +40,8 @@ class Finding:
     bytes_per_step: int | None
     count: int
     site: Site | None
+    module: str | None
+    """The module that its blocks lie in, where a recorder noted it."""
     cause: str | None
     details: tuple[str, ...]
     evidence: Json
@@ -76,6 +78,8 @@ class Device:
 
     file: str
     device: int
+    kind: str
+    """`gpu` or `cpu`."""
     events: int
     is_complete: bool
     """Whether the history begins with the first allocation."""
@@ -247,6 +251,7 @@ def _device(file: str, of: Json) -> Device:
     return Device(
         file=file,
         device=of["device"],
+        kind=of["kind"],
         events=of["events"],
         is_complete=of["history"] == "complete",
         steps=of["steps"]["count"],
@@ -281,6 +286,7 @@ def _finding(file: str, device: int, of: Json) -> Finding:
         bytes_per_step=of.get("bytes_per_step"),
         count=of["count"],
         site=_site(of.get("site")),
+        module=of.get("module"),
         cause=of.get("cause"),
         details=tuple(of["details"]),
         evidence=of["evidence"],

@@ -26,7 +26,8 @@ def report(of: "Report") -> str:
 
 
 def _device(of: "Device") -> str:
-    title = f"{of.file} · GPU {of.device} · {of.events:,} events"
+    where = "CPU" if of.kind == "cpu" else f"GPU {of.device}"
+    title = f"{of.file} · {where} · {of.events:,} events"
     peak = f"peak {size(of.allocated.peak)} allocated, {size(of.reserved.peak)} reserved"
     findings = "".join(_finding(finding) for finding in of.findings) or "<p>✓ nothing stands out</p>"
     return f"<h4>{escape(title)}</h4>{findings}<p>{escape(peak)}</p>{_groups(of)}"
@@ -58,8 +59,8 @@ def _name(group: dict[str, object]) -> str:
     match group:
         case {"site": {"file": file, "line": line, "function": function}}:
             return f"{file}:{line} {function}"
-        case {"category": str(category)}:
-            return category
+        case {"category": str(name)} | {"module": str(name)}:
+            return name
         case {"stack": [{"file": file, "line": line, "function": function}, *rest]}:
             return f"{file}:{line} {function}" + (f" and {len(rest)} more frames" if rest else "")
         case {"size": int(bytes_each)}:

@@ -65,7 +65,7 @@ class Snapshot:
         self,
         *,
         at: Literal["peak", "oom", "end"] | int | None = None,
-        by: Literal["site", "category", "stack", "size"] | None = None,
+        by: Literal["site", "category", "stack", "size", "module"] | None = None,
         top: int | None = None,
     ) -> Report:
         """`oomph report`: what is wrong, and what was live at a moment (the last OOM, otherwise the peak)."""

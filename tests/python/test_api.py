@@ -54,7 +54,7 @@ def test_a_report_is_that_of_the_command(name: str) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"at": "end"}, {"at": 100, "top": 2}, {"by": "category"}, {"by": "stack", "top": 1}, {"by": "size"}],
+    [{"at": "end"}, {"at": 100, "top": 2}, {"by": "category"}, {"by": "stack", "top": 1}, {"by": "size"}, {"by": "module"}],
     ids=str,
 )
 def test_options_are_those_of_the_command(leak: oomph.Snapshot, options: dict[str, object]) -> None:

@@ -1,6 +1,7 @@
 //! What runs inside `backward()` has no Python stack: the autograd engine works in threads of its own. The calls on
 //! either side of it tell which `backward()` it was.
 
+use crate::modules::{Modules, Phase};
 use crate::order::Order;
 use crate::roles::Roles;
 use crate::site::{Site, Sites};
@@ -24,13 +25,19 @@ pub(crate) struct Backward {
 }
 
 impl Backward {
-    pub(crate) fn new(order: &Order<'_>, roles: &Roles, sites: &Sites) -> Backward {
+    pub(crate) fn new(order: &Order<'_>, roles: &Roles, sites: &Sites, modules: &Modules) -> Backward {
         let mut runs: Vec<Run> = Vec::new();
         let mut call: Option<StackId> = None;
         let mut is_open = false;
         for (event, stack) in order.allocations(0..order.len()) {
             let role = roles.of(stack);
-            if role.without_python {
+            let is_noted = modules.any_phase()
+                && modules.of_context(order.context(event)).phase == Some(Phase::Backward);
+            if is_noted && role.backward {
+                // The engine works in the thread of the call, as it does on the CPU.
+                call = Some(stack);
+            }
+            if role.without_python || is_noted {
                 match runs.last_mut() {
                     Some(run) if is_open => run.last = event,
                     _ => runs.push(Run { first: event, last: event, call, ends_at: order.len() }),

@@ -4,18 +4,24 @@
 //! and appears inside `backward()`, its optimizer state has its size and appears inside the optimizer, an activation
 //! waits for `backward()`. Where these agree there is little to guess.
 
-use crate::backward::{Backward, End, Follow};
+use crate::backward::Follow;
+use crate::device::Device;
+use crate::modules::Phase;
+use crate::recording::Label;
 use crate::roles::{Role, Roles};
-use crate::steps::{Confidence, Steps};
+use crate::sizes::{Sizes, outlives_backward, outlives_first_step};
+use crate::steps::Confidence;
 use rustc_hash::{FxHashMap, FxHashSet};
-use snapshot::{Bytes, History, Life, Snapshot, StackId};
+use snapshot::{Bytes, History, Life};
 
 /// What a block is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Category {
-    /// Weights and buffers.
+    /// Weights; also buffers, where no recorder told them apart.
     Parameter,
+    /// Buffers of modules.
+    Buffer,
     /// `.grad` of a parameter.
     Gradient,
     /// What the optimizer keeps between steps.
@@ -34,8 +40,9 @@ pub enum Category {
 
 impl Category {
     /// All of them, in the order of reports.
-    pub const ALL: [Category; 8] = [
+    pub const ALL: [Category; 9] = [
         Category::Parameter,
+        Category::Buffer,
         Category::Gradient,
         Category::Optimizer,
         Category::Activation,
@@ -49,6 +56,7 @@ impl Category {
     pub fn name(self) -> &'static str {
         match self {
             Category::Parameter => "parameter",
+            Category::Buffer => "buffer",
             Category::Gradient => "gradient",
             Category::Optimizer => "optimizer",
             Category::Activation => "activation",
@@ -62,7 +70,7 @@ impl Category {
 
 /// Bytes of each category, in the order of [`Category::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ByCategory(pub [Bytes; 8]);
+pub struct ByCategory(pub [Bytes; Category::ALL.len()]);
 
 impl ByCategory {
     /// Those of one.
@@ -105,16 +113,29 @@ const CUBLAS_WORKSPACES: [u64; 2] = [8_519_680, 33_554_432];
 /// Events that a temporary may live for: a few operations.
 const SHORT: usize = 48;
 
-/// Sorts every block of `history`. `failed_at` is the last allocation that failed.
-pub(crate) fn categories(source: &Source<'_>, backward: &Backward, failed_at: Option<usize>) -> Categories {
-    let Source { history, roles, steps, .. } = *source;
+impl From<Label> for Category {
+    fn from(label: Label) -> Category {
+        match label {
+            Label::Parameter => Category::Parameter,
+            Label::Buffer => Category::Buffer,
+            Label::Gradient => Category::Gradient,
+            Label::Optimizer => Category::Optimizer,
+            Label::Input => Category::Input,
+        }
+    }
+}
+
+/// Sorts every block of a device. `failed_at` is the last allocation that failed.
+pub(crate) fn categories(device: &Device<'_>, failed_at: Option<usize>) -> Categories {
+    let Device { history, roles, steps, backward, .. } = device;
     let setup_ends = match steps.bounds.first() {
         Some(&first) => first,
         None => first_forward(history, roles).unwrap_or(history.len()),
     };
-    let sizes = Sizes::new(source, backward, setup_ends);
+    let mut sizes = Sizes::new(device, setup_ends);
+    let is_labelled = sizes.learn(device);
     let mut sorter = Sorter {
-        source,
+        device,
         failed_at,
         setup_ends,
         sizes: &sizes,
@@ -124,128 +145,21 @@ pub(crate) fn categories(source: &Source<'_>, backward: &Backward, failed_at: Op
         nameless: FxHashMap::default(),
         workspaces: FxHashSet::default(),
     };
-    let of_life = history.lives.iter().map(|life| sorter.sort(life)).collect();
-    let (confidence, reason) = sizes.confidence(steps);
+    let of_life = history.lives.iter().enumerate().map(|(row, life)| sorter.sort(row, life)).collect();
+    let (confidence, reason) = match is_labelled {
+        true => (Confidence::High, "a recorder saw which tensor each of these blocks is"),
+        false => sizes.confidence(steps),
+    };
     Categories { of_life, confidence, reason }
-}
-
-/// What blocks are sorted from.
-#[derive(Clone, Copy)]
-pub(crate) struct Source<'a> {
-    pub(crate) snapshot: &'a Snapshot,
-    pub(crate) history: &'a History,
-    pub(crate) roles: &'a Roles,
-    pub(crate) steps: &'a Steps,
-}
-
-impl Source<'_> {
-    fn stack_of(&self, event: usize) -> StackId {
-        self.snapshot.events.stack(self.history.rows.start + event)
-    }
-
-    /// Whether a block made before the first step is still there when it ends.
-    fn outlives_first_step(&self, life: &Life) -> bool {
-        let end = self.steps.bounds.get(1).copied().unwrap_or(self.history.len());
-        life.freed().is_none_or(|freed| freed >= end)
-    }
 }
 
 fn first_forward(history: &History, roles: &Roles) -> Option<usize> {
     history.lives.iter().find_map(|life| roles.of(life.stack).is_forward().then(|| life.born()).flatten())
 }
 
-/// The sizes by which parameters, gradients and optimizer state are known.
-#[derive(Default)]
-struct Sizes {
-    /// What is made before the first step and stays.
-    lasting: FxHashSet<u64>,
-    /// Blocks that outlive the `backward()` they were made in and have a lasting block's size, and how many of them one
-    /// step makes.
-    gradients: FxHashMap<u64, u64>,
-    /// What the optimizer keeps.
-    states: FxHashSet<u64>,
-}
-
-/// Steps at the beginning and at the end that show every size: all steps make the same gradients, but for those of
-/// parameters that are trained later or no longer.
-const FIRST_STEPS: usize = 16;
-const LAST_STEPS: usize = 4;
-
-/// The blocks of these steps, and of what comes before them.
-fn telling<'a>(history: &'a History, steps: &Steps) -> impl Iterator<Item = &'a Life> {
-    let count = steps.count();
-    let (first, last) = if count > FIRST_STEPS + LAST_STEPS {
-        let bound = |step: usize| history.first_born_from(steps.bounds[step]);
-        (bound(FIRST_STEPS), bound(count - LAST_STEPS))
-    } else {
-        (history.lives.len(), history.lives.len())
-    };
-    history.lives[..first].iter().chain(&history.lives[last..])
-}
-
-impl Sizes {
-    fn new(source: &Source<'_>, backward: &Backward, setup_ends: usize) -> Sizes {
-        let Source { history, roles, steps, .. } = *source;
-        let mut sizes = Sizes::default();
-        let is_setup = |life: &Life| life.born().is_none_or(|born| born < setup_ends);
-        for life in history.lives.iter().take_while(|life| is_setup(life)) {
-            if source.outlives_first_step(life) {
-                sizes.lasting.insert(life.requested.0);
-            }
-        }
-        let mut backward = backward.follow();
-        let (mut step, mut in_step) = (0, FxHashMap::<u64, u64>::default());
-        for life in telling(history, steps) {
-            let role = roles.of(life.stack);
-            if role.without_python {
-                let end = life.born().and_then(|born| backward.end_of(born));
-                if !outlives_backward(source, life, end) || !sizes.lasting.contains(&life.requested.0) {
-                    continue;
-                }
-                let begun = steps.bounds.partition_point(|&bound| Some(bound) <= life.born());
-                if begun != step {
-                    step = begun;
-                    in_step.clear();
-                }
-                let count = in_step.entry(life.requested.0).or_default();
-                *count += 1;
-                let most = sizes.gradients.entry(life.requested.0).or_default();
-                *most = (*most).max(*count);
-            } else if role.optimizer && life.freed().is_none() {
-                sizes.states.insert(life.requested.0);
-            }
-        }
-        sizes
-    }
-
-    fn confidence(&self, steps: &Steps) -> (Confidence, &'static str) {
-        match (self.gradients.is_empty(), self.states.is_empty()) {
-            (false, false) => (
-                Confidence::High,
-                "parameters, gradients and optimizer state pair up by size and by where they were allocated",
-            ),
-            (false, true) => {
-                (Confidence::Medium, "parameters pair up with gradients by size; no optimizer state was seen")
-            }
-            (true, _) if steps.count() > 0 => (
-                Confidence::Medium,
-                "no gradients were seen: parameters are what was placed before the first step and stayed",
-            ),
-            (true, _) => (Confidence::Low, "no steps were found to tell lasting from passing memory"),
-        }
-    }
-}
-
-/// Whether a block is still there when the run of `backward()` that made it has ended: the program frees it, not the
-/// engine.
-fn outlives_backward(source: &Source<'_>, life: &Life, end: Option<End>) -> bool {
-    let (Some(end), Some(freed)) = (end, life.freed()) else { return end.is_some() };
-    freed >= end.over || (freed > end.last && !source.roles.of(source.stack_of(freed)).without_python)
-}
-
 /// Sorts one block after the other.
 struct Sorter<'a> {
-    source: &'a Source<'a>,
+    device: &'a Device<'a>,
     /// The last allocation that failed: what it met was in use, whatever became of it afterwards.
     failed_at: Option<usize>,
     /// Where the first step begins; without steps, where the first forward pass does.
@@ -264,15 +178,22 @@ struct Sorter<'a> {
 const MOST_INPUTS: usize = 64;
 
 impl Sorter<'_> {
-    fn sort(&mut self, life: &Life) -> Category {
-        let role = self.source.roles.of(life.stack);
+    fn sort(&mut self, row: usize, life: &Life) -> Category {
+        let phase = self.device.whereabouts_of(life).phase;
+        let role = self.device.roles.of(life.stack).during(phase);
         let born = life.born().unwrap_or(0);
-        while self.source.steps.bounds.get(self.begun).is_some_and(|&bound| bound <= born) {
+        while self.device.steps.bounds.get(self.begun).is_some_and(|&bound| bound <= born) {
             self.begun += 1;
             self.inputs = 0;
         }
         self.inputs += if role.module || role.without_python { MOST_INPUTS } else { 1 };
-        let category = self.by_role(life, role);
+        if let Some(tensor) = self.device.tensor_of(row) {
+            return tensor.label.into();
+        }
+        let mut category = self.by_role(life, role, phase);
+        if is_refuted(self.device, category, life) {
+            category = unlabelled(category, life, role, self.step_ends());
+        }
         if category == Category::Parameter && life.born().is_none() && role.without_python {
             // From before the history and without a stack, a parameter and its optimizer state look alike. There are as
             // many parameters as gradients; the rest is state.
@@ -282,12 +203,13 @@ impl Sorter<'_> {
                 return Category::Optimizer;
             }
         }
-        let is_library_scratch = life.freed().is_none()
+        let is_library_scratch = !self.device.is_cpu()
+            && life.freed().is_none()
             && CUBLAS_WORKSPACES.contains(&life.requested.0)
             && !matches!(category, Category::Parameter | Category::Gradient | Category::Optimizer);
         if is_library_scratch {
             let stream =
-                self.source.history.regions.get(life.region as usize).map_or(0, |region| region.stream);
+                self.device.history.regions.get(life.region as usize).map_or(0, |region| region.stream);
             // One for each handle: a second block of this size is the program's own.
             if self.workspaces.insert((stream, life.requested.0, role.without_python)) {
                 return Category::Workspace;
@@ -296,12 +218,23 @@ impl Sorter<'_> {
         category
     }
 
-    fn by_role(&mut self, life: &Life, role: Role) -> Category {
+    /// Where the step ends that the block at hand was allocated in.
+    fn step_ends(&self) -> usize {
+        self.device.steps.bounds.get(self.begun).copied().unwrap_or(self.device.history.len())
+    }
+
+    /// Whether no step ends after the block at hand was allocated.
+    fn is_in_last_step(&self) -> bool {
+        self.device.steps.bounds.get(self.begun).is_none()
+    }
+
+    fn by_role(&mut self, life: &Life, role: Role, phase: Option<Phase>) -> Category {
         let (born, freed, size) = (life.born().unwrap_or(0), life.freed(), life.requested.0);
         let is_setup = life.born().is_none_or(|born| born < self.setup_ends);
         if is_setup && !role.optimizer {
             return match () {
-                () if !self.source.outlives_first_step(life) => Category::Temporary,
+                () if !outlives_first_step(self.device, life) => Category::Temporary,
+                () if phase == Some(Phase::Forward) => Category::Activation,
                 () if role.placing || role.module => Category::Parameter,
                 () if self.sizes.gradients.contains_key(&size) => Category::Parameter,
                 () if self.sizes.states.contains(&size) => Category::Parameter,
@@ -309,24 +242,25 @@ impl Sorter<'_> {
                 () => Category::Input,
             };
         }
-        let step_ends =
-            self.source.steps.bounds.get(self.begun).copied().unwrap_or(self.source.history.len());
+        let step_ends = self.step_ends();
         let outlives_step = freed.is_none_or(|freed| freed >= step_ends);
         if role.optimizer {
             return if outlives_step { Category::Optimizer } else { Category::Temporary };
         }
-        let may_be_scratch = role.convolution || role.without_python && self.source.roles.any_convolution();
-        if may_be_scratch && freed == Some(born + 1) {
+        let may_be_scratch = role.convolution || role.without_python && self.device.roles.any_convolution();
+        if may_be_scratch && !self.device.is_cpu() && freed == Some(born + 1) {
             return Category::Workspace;
         }
         if role.without_python {
             let end = self.backward.end_of(born);
             return match () {
-                () if outlives_backward(self.source, life, end)
+                () if outlives_backward(self.device, life, end)
                     && self.sizes.gradients.contains_key(&size) =>
                 {
                     Category::Gradient
                 }
+                // The step in which the record ends is not over: its backward pass was still at work.
+                () if phase == Some(Phase::Backward) && self.is_in_last_step() => Category::Temporary,
                 () if end.is_some() && outlives_step => Category::Unknown,
                 () => Category::Temporary,
             };
@@ -338,7 +272,7 @@ impl Sorter<'_> {
             return if waits_for_backward || outlives_step { Category::Input } else { Category::Temporary };
         }
         let step_begins =
-            self.begun.checked_sub(1).map_or(self.setup_ends, |step| self.source.steps.bounds[step]);
+            self.begun.checked_sub(1).map_or(self.setup_ends, |step| self.device.steps.bounds[step]);
         let is_long =
             freed.is_none_or(|freed| freed - born > SHORT || (freed - born) * 4 > step_ends - step_begins);
         if waits_for_backward || outlives_step || is_long {
@@ -346,5 +280,29 @@ impl Sorter<'_> {
         } else {
             Category::Temporary
         }
+    }
+}
+
+/// Whether a recorder looked at the tensors of the kind that a block seems to be, and this one was not among them.
+fn is_refuted(device: &Device<'_>, guess: Category, life: &Life) -> bool {
+    let label = match guess {
+        Category::Parameter => Label::Parameter,
+        Category::Gradient => Label::Gradient,
+        Category::Optimizer => Label::Optimizer,
+        _ => return false,
+    };
+    device.labels.would_know(label, life)
+}
+
+/// What a block is that a recorder has looked at and that is no tensor of a module, where the signs of a plain snapshot
+/// would make it one.
+fn unlabelled(guess: Category, life: &Life, role: Role, step_ends: usize) -> Category {
+    let outlives_step = life.freed().is_none_or(|freed| freed >= step_ends);
+    match guess {
+        Category::Parameter if role.placing || role.module || role.without_python => Category::Unknown,
+        Category::Parameter => Category::Input,
+        Category::Gradient | Category::Optimizer if outlives_step => Category::Unknown,
+        Category::Gradient | Category::Optimizer => Category::Temporary,
+        other => other,
     }
 }

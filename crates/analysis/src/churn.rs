@@ -2,6 +2,7 @@
 
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity, Value};
+use crate::modules::Common;
 use crate::words::{grouped, percent, place_or};
 use crate::workspace::trials;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -34,6 +35,7 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
     let (mut mallocs, mut frees, mut bytes) = (0u64, 0u64, Bytes::ZERO);
     let mut reasons: FxHashMap<Reason, u64> = FxHashMap::default();
     let mut lines: FxHashMap<Option<FrameId>, u64> = FxHashMap::default();
+    let mut within: FxHashMap<Option<FrameId>, Common> = FxHashMap::default();
     let mut streams: FxHashSet<u64> = FxHashSet::default();
     let mut returning: Vec<usize> = Vec::new();
     // A flush returns many segments at once, for one reason.
@@ -66,7 +68,13 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
         frees += 1;
         returning.push(step);
         *reasons.entry(reason).or_default() += 1;
-        *lines.entry(outline.frame_of(stack)).or_default() += 1;
+        let line = outline.frame_of(stack);
+        *lines.entry(line).or_default() += 1;
+        within.entry(line).or_default().add(
+            &outline.device.modules,
+            outline.device.whereabouts(event.event).module,
+            event.bytes,
+        );
     }
     returning.dedup();
     let later_steps = steps.count() - steps.count() / 5;
@@ -111,6 +119,7 @@ pub(crate) fn churn(outline: &Outline<'_>) -> Option<Finding> {
     );
     finding.count = mallocs + frees;
     finding.site = site;
+    finding.module = within.get(&site).and_then(Common::module);
     finding.details.push(format!(
         "they took {:.1} of {:.1} ms between events, and {bytes_a_step} a step went to the device and back",
         waited_us as f64 / 1e3,

@@ -1,6 +1,6 @@
 //! One walk over all events: what each step needed, and what each category held at most.
 
-use crate::categories::{ByCategory, Categories};
+use crate::categories::{ByCategory, Categories, Category};
 use crate::steps::Steps;
 use snapshot::{Action, Bytes, History, Snapshot};
 
@@ -119,15 +119,15 @@ struct Walk<'a> {
     categories: &'a Categories,
     allocated: u64,
     high: High,
-    held: [u64; 8],
-    most: [u64; 8],
+    held: [u64; Category::ALL.len()],
+    most: [u64; Category::ALL.len()],
     pending: u64,
     most_pending: High,
 }
 
 impl<'a> Walk<'a> {
     fn new(snapshot: &'a Snapshot, history: &'a History, categories: &'a Categories) -> Walk<'a> {
-        let mut held = [0u64; 8];
+        let mut held = [0u64; Category::ALL.len()];
         for (row, life) in history.lives.iter().enumerate().take_while(|(_, life)| life.born().is_none()) {
             if life.is_allocated_at(0) {
                 let held = &mut held[categories.of(row) as usize];

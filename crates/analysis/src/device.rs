@@ -1,12 +1,16 @@
 //! One device of a snapshot, with what every question about it needs.
 
 use crate::backward::Backward;
+use crate::labels::Labelled;
+use crate::modules::{ModuleId, Modules, Phase, Whereabouts};
 use crate::order::Order;
 use crate::parallel::join;
+use crate::recording::{Label, Recording, Tensor};
+use crate::repeats::Repeats;
 use crate::roles::Roles;
 use crate::site::Sites;
 use crate::steps::{Steps, steps};
-use snapshot::{Action, Bytes, Counters, History, PoolId, Snapshot};
+use snapshot::{Action, Bytes, Counters, DeviceKind, History, Life, PoolId, Snapshot};
 use std::collections::BTreeMap;
 
 /// A device: its history, its steps and the sites of its stacks.
@@ -19,8 +23,14 @@ pub struct Device<'a> {
     pub sites: Sites,
     /// Its steps.
     pub steps: Steps,
+    /// What a recorder noted beside the snapshot.
+    pub recording: &'a Recording,
+    /// The modules that ran.
+    pub modules: Modules,
+    repeats: Repeats,
     pub(crate) roles: Roles,
     pub(crate) backward: Backward,
+    pub(crate) labels: Labelled<'a>,
 }
 
 /// Events from which on a second thread pays.
@@ -41,28 +51,32 @@ pub enum Moment {
 
 /// Every device that holds memory or recorded events.
 pub fn devices(snapshot: &Snapshot) -> Vec<Device<'_>> {
-    devices_with_marks(snapshot, &[])
+    recorded_devices(snapshot, Recording::NONE)
 }
 
-/// The same, with the times (microseconds since the Unix epoch) at which a recorder saw steps end.
-pub fn devices_with_marks<'a>(snapshot: &'a Snapshot, marks_us: &[i64]) -> Vec<Device<'a>> {
+/// The same, with what a recorder noted beside the snapshot.
+pub fn recorded_devices<'a>(snapshot: &'a Snapshot, recording: &'a Recording) -> Vec<Device<'a>> {
     snapshot
         .devices()
         .into_iter()
         .map(|device| {
             let sites = Sites::new(snapshot);
             let order = Order::new(snapshot, device);
-            let (history, (roles, steps, backward)) = join(
+            let (history, (roles, steps, backward, modules, repeats)) = join(
                 order.len() > LARGE,
                 || History::new(snapshot, device),
                 || {
                     let roles = Roles::new(snapshot, &sites);
-                    let steps = steps(&order, &sites, &roles, marks_us);
-                    let backward = Backward::new(&order, &roles, &sites);
-                    (roles, steps, backward)
+                    let steps = steps(&order, &sites, &roles, recording);
+                    let mut modules = Modules::new(snapshot, recording);
+                    modules.find_lines(&order, &sites);
+                    let backward = Backward::new(&order, &roles, &sites, &modules);
+                    let repeats = Repeats::new(&order, &modules);
+                    (roles, steps, backward, modules, repeats)
                 },
             );
-            Device { snapshot, history, sites, steps, roles, backward }
+            let labels = Labelled::new(&history, &order, recording);
+            Device { snapshot, history, sites, steps, recording, modules, repeats, roles, backward, labels }
         })
         .collect()
 }
@@ -71,6 +85,56 @@ impl Device<'_> {
     /// Whether there is enough of it to share work between threads.
     pub(crate) fn is_large(&self) -> bool {
         self.history.len() > LARGE
+    }
+
+    /// Whether this is the memory of a CPU.
+    pub fn is_cpu(&self) -> bool {
+        self.snapshot.kind == DeviceKind::Cpu
+    }
+
+    /// `GPU 0`
+    pub fn name(&self) -> String {
+        if self.is_cpu() { "CPU".to_owned() } else { format!("GPU {}", self.history.device) }
+    }
+
+    /// Where the program was at an event.
+    pub(crate) fn whereabouts(&self, event: usize) -> Whereabouts {
+        if !self.modules.any_phase() {
+            return Whereabouts::default();
+        }
+        let noted = |event| {
+            self.modules.of_context(self.snapshot.events.get(self.history.rows.start + event).context)
+        };
+        let place = noted(event);
+        let is_nameless = place.phase == Some(Phase::Backward) && place.module.is_none();
+        let like = if is_nameless { self.repeats.like(event) } else { None };
+        like.map_or(place, noted)
+    }
+
+    /// Where the program was when it allocated a block.
+    pub fn whereabouts_of(&self, life: &Life) -> Whereabouts {
+        life.born().map_or_else(Whereabouts::default, |born| self.whereabouts(born))
+    }
+
+    /// The module that a row of [`History::lives`] belongs to: the owner of the tensor, or the one that ran.
+    pub fn module_of(&self, row: usize) -> Option<ModuleId> {
+        let owner = self.labels.tensor(row).and_then(|tensor| self.modules.of_tensor(tensor));
+        owner.or_else(|| self.whereabouts_of(&self.history.lives[row]).module)
+    }
+
+    /// The tensor that a row of [`History::lives`] is, where a recorder saw it. What a module is called with from inside
+    /// another one's forward pass is an activation, not an input.
+    pub fn tensor_of(&self, row: usize) -> Option<&Tensor> {
+        let tensor = &self.recording.labels.tensors[self.labels.tensor(row)?];
+        let is_activation = tensor.label == Label::Input
+            && self.whereabouts_of(&self.history.lives[row]).phase == Some(Phase::Forward);
+        (!is_activation).then_some(tensor)
+    }
+
+    /// Whether an event allocates for the autograd engine: no line of the user's own is behind it.
+    pub(crate) fn is_in_engine(&self, event: usize) -> bool {
+        let role = self.roles.of(self.snapshot.events.stack(self.history.rows.start + event));
+        role.without_python || role.in_engine && self.whereabouts(event).phase == Some(Phase::Backward)
     }
 
     /// How many events had happened at a moment; `None` if there was no such moment.

@@ -1,14 +1,16 @@
 //! Everything that is to be said about one device.
 
-use crate::categories::{Categories, Source, categories};
+use crate::categories::{Categories, categories};
 use crate::churn::churn;
 use crate::course::{Course, course};
 use crate::device::{Device, Moment};
-use crate::finding::{Finding, Kind};
+use crate::finding::{Finding, Kind, Value};
 use crate::fragmentation::fragmentation;
 use crate::growth::{Piles, piles};
 use crate::leaks::leaks;
+use crate::modules::{Common, ModuleId};
 use crate::oom::oom;
+use crate::outside::outside;
 use crate::parallel::join;
 use crate::pending::pending;
 use crate::private_pools::private_pools;
@@ -31,13 +33,12 @@ pub struct Outline<'a> {
 impl<'a> Outline<'a> {
     /// Prepares all that findings are made from.
     pub fn new(device: &'a Device<'a>) -> Outline<'a> {
-        let Device { snapshot, history, steps, roles, backward, .. } = device;
         let failed_at = device.position_of(Moment::Oom).map(|position| position - 1);
-        let categories = categories(&Source { snapshot, history, roles, steps }, backward, failed_at);
+        let categories = categories(device, failed_at);
         let (course, piles) = join(
             device.is_large(),
-            || course(snapshot, history, steps, &categories),
-            || piles(history, steps, &categories, roles, backward),
+            || course(device.snapshot, &device.history, &device.steps, &categories),
+            || piles(device, &categories),
         );
         Outline { device, categories, course, piles }
     }
@@ -58,16 +59,51 @@ impl<'a> Outline<'a> {
 
     /// The line of code behind a stack.
     pub(crate) fn frame_of(&self, stack: StackId) -> Option<FrameId> {
-        match self.device.sites.of(stack) {
-            Site::User(frame) | Site::Library(frame) | Site::Backward(frame) => Some(frame),
-            Site::Native | Site::Unknown | Site::Before => None,
+        self.device.sites.of(stack).frame()
+    }
+
+    /// The line of code behind a block: its own, or what is known of the `backward()` in which it was allocated.
+    pub(crate) fn frame_of_life(&self, life: usize) -> Option<FrameId> {
+        let life = &self.device.history.lives[life];
+        match life.born() {
+            Some(born) => self.device.site_of_event(born).frame(),
+            None => self.frame_of(life.stack),
         }
     }
 
-    /// The line of code behind a block: its own, or the call of `backward()` in which it was allocated.
-    pub(crate) fn frame_of_life(&self, life: usize) -> Option<FrameId> {
-        let life = &self.device.history.lives[life];
-        self.frame_of(life.stack).or_else(|| self.frame_of(self.device.backward.call(life.born()?)?))
+    /// What to know about the line of a block that was allocated inside `backward()`.
+    pub(crate) fn doubt_in_backward(&self, life: usize) -> Option<&'static str> {
+        match self.device.site_of_event(self.device.history.lives[life].born()?) {
+            Site::Backward(_) => Some("inside `backward()` there is no stack: the line is that of the call"),
+            Site::BackwardOf(_) => Some(
+                "what runs inside `backward()` has no line of its own: this is the one whose backward pass it is, by its module",
+            ),
+            _ => None,
+        }
+    }
+
+    /// The module that most of these rows of `lives` lie in.
+    pub(crate) fn common_module(&self, rows: impl Iterator<Item = usize>) -> Option<ModuleId> {
+        let device = self.device;
+        if device.modules.is_empty() {
+            return None;
+        }
+        let mut common = Common::default();
+        rows.for_each(|row| {
+            common.add(&device.modules, device.module_of(row), device.history.lives[row].size)
+        });
+        common.module()
+    }
+
+    /// The same for the blocks of one line at a position.
+    pub(crate) fn module_at(&self, position: usize, line: Option<FrameId>) -> Option<ModuleId> {
+        let history = &self.device.history;
+        let begun = 0..history.first_born_from(position);
+        self.common_module(
+            begun.filter(|&row| {
+                history.lives[row].is_allocated_at(position) && self.frame_of_life(row) == line
+            }),
+        )
     }
 }
 
@@ -81,12 +117,20 @@ pub fn findings(outline: &Outline<'_>) -> Vec<Finding> {
     });
     let mut findings = leaks.findings;
     findings.extend(oom(outline, Bytes(by_the_oom)));
+    findings.extend(outside(outline));
     findings.extend(spike(outline, &leaked));
-    findings.extend(fragmentation(outline));
-    findings.extend(churn(outline));
-    findings.extend(pending(outline));
-    findings.extend(private_pools(outline));
-    findings.extend(workspace(outline));
+    if !outline.device.is_cpu() {
+        // What follows is about the caching allocator and CUDA's libraries.
+        findings.extend(fragmentation(outline));
+        findings.extend(churn(outline));
+        findings.extend(pending(outline));
+        findings.extend(private_pools(outline));
+        findings.extend(workspace(outline));
+    }
+    for finding in &mut findings {
+        let module = finding.module.map(|module| outline.device.modules.path(module).to_owned());
+        finding.evidence.extend(module.map(|path| ("module", Value::Text(path))));
+    }
     findings.sort_by_key(|finding| {
         let first = finding.kind == Kind::Oom;
         (

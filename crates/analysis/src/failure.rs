@@ -3,6 +3,7 @@
 use crate::explain::Outline;
 use crate::finding::Cause;
 use crate::layout::{Free, free_for, layout};
+use crate::recording::Shortage;
 use crate::words::share;
 use snapshot::{Bytes, FrameId, History};
 
@@ -26,6 +27,8 @@ pub(crate) struct Failure {
     /// The line that asked.
     pub(crate) line: Option<FrameId>,
     pub(crate) projection: Option<Projection>,
+    /// What the driver said, if a recorder asked it.
+    pub(crate) shortage: Option<Shortage>,
     /// What would have been reserved for the request.
     segment: Bytes,
     /// The most that had ever been reserved by then.
@@ -39,7 +42,7 @@ impl Failure {
         let record = snapshot.events.get(history.rows.start + event);
         let regions = layout(history, &outline.course, event);
         let allocated = history.allocated_at(event).map(|life| life.size).sum();
-        let line = outline.frame_of(record.stack).or_else(|| {
+        let line = outline.device.site_of_event(event).frame().or_else(|| {
             // Inside `backward()` there is no stack; the block just before it knows the call.
             let row = history.first_born_from(event).checked_sub(1)?;
             let is_engine = outline.device.roles.of(history.lives[row].stack).without_python;
@@ -56,6 +59,7 @@ impl Failure {
             allocated,
             free: free_for(history, &regions, record.size, snapshot.events.context(record.context).stream),
             line,
+            shortage: outline.device.recording.shortage.clone().filter(|said| said.device == history.device),
             projection: None,
             segment: segment_size(record.size),
             reserved_before: most_reserved(outline, history, event),
@@ -66,7 +70,28 @@ impl Failure {
 
     /// Whether a limit refused what the device had.
     pub(crate) fn is_limited(&self) -> bool {
-        self.device_free >= self.segment
+        match self.limit() {
+            Some(limit) => self.reserved + self.segment > limit && self.device_free >= self.segment,
+            None => self.device_free >= self.segment,
+        }
+    }
+
+    /// The most that the process may have, where a recorder asked for it. What is below the memory in use is not the limit.
+    fn limit(&self) -> Option<Bytes> {
+        self.shortage.as_ref().and_then(|said| said.limit).filter(|&limit| limit >= self.reserved)
+    }
+
+    /// What other processes held.
+    pub(crate) fn outside(&self) -> Bytes {
+        self.shortage.iter().flat_map(|said| &said.others).map(|process| process.bytes).sum()
+    }
+
+    /// Whether the request would have passed without them.
+    pub(crate) fn is_crowded_out(&self) -> bool {
+        !self.is_limited()
+            && self.cause() == Cause::Capacity
+            && self.outside() > Bytes::ZERO
+            && self.device_free + self.outside() >= self.segment
     }
 
     /// What could still have been reserved, for certain.
@@ -77,7 +102,7 @@ impl Failure {
     /// What PyTorch could have had in all: exact where the device was full, otherwise at least this.
     pub(crate) fn usable(&self) -> Bytes {
         if self.is_limited() {
-            self.reserved.max(self.reserved_before)
+            self.limit().unwrap_or(Bytes::ZERO).max(self.reserved).max(self.reserved_before)
         } else {
             self.reserved + self.device_free
         }
@@ -85,7 +110,8 @@ impl Failure {
 
     /// The same, at most: one more segment was refused.
     pub(crate) fn usable_at_most(&self) -> Bytes {
-        if self.is_limited() { (self.reserved + self.segment).max(self.usable()) } else { self.usable() }
+        let is_guess = self.is_limited() && self.limit().is_none();
+        if is_guess { (self.reserved + self.segment).max(self.usable()) } else { self.usable() }
     }
 
     /// Whether the limit is known well enough to calculate with.

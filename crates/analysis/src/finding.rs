@@ -1,5 +1,6 @@
 //! What a report says: one finding, one sentence, one line to change, and the evidence for it.
 
+use crate::modules::ModuleId;
 use snapshot::{Bytes, FrameId, StackId};
 
 /// What was found.
@@ -21,6 +22,8 @@ pub enum Kind {
     PrivatePool,
     /// Scratch memory of cuBLAS and cuDNN.
     Workspace,
+    /// Memory of other processes on the device.
+    Outside,
 }
 
 impl Kind {
@@ -35,6 +38,7 @@ impl Kind {
             Kind::Pending => "pending",
             Kind::PrivatePool => "private_pool",
             Kind::Workspace => "workspace",
+            Kind::Outside => "outside",
         }
     }
 }
@@ -124,6 +128,8 @@ pub struct Finding {
     pub count: u64,
     /// The line to look at.
     pub site: Option<FrameId>,
+    /// The module that the blocks of that line lie in, where a recorder noted it.
+    pub module: Option<ModuleId>,
     /// For a failed allocation.
     pub cause: Option<Cause>,
     /// The numbers behind it.
@@ -153,6 +159,7 @@ impl Finding {
             bytes_per_step: None,
             count: 0,
             site: None,
+            module: None,
             cause: None,
             evidence: Vec::new(),
             fix: String::new(),

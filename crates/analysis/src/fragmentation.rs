@@ -55,6 +55,7 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
     );
     finding.count = free.pieces;
     finding.site = pins.first().and_then(|pin| pin.frame).or(growth.last_line);
+    finding.module = outline.module_at(growing, finding.site);
     finding.details.extend(request(outline, growing, &free));
     finding.details.extend(parts(&free));
     if !pins.is_empty() {

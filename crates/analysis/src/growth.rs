@@ -3,12 +3,11 @@
 //! Only blocks that outlive their step count. What a stack holds at the bounds of the steps is a short series of
 //! numbers, kept as its changes; whether it grows, has stopped, or rises and falls is decided on that series alone.
 
-use crate::backward::Backward;
 use crate::categories::{Categories, Category};
-use crate::roles::Roles;
-use crate::steps::Steps;
+use crate::device::Device;
+use crate::modules::ModuleId;
 use rustc_hash::FxHashMap;
-use snapshot::{Bytes, History, Life, StackId};
+use snapshot::{Bytes, Life, StackId};
 
 /// How what one origin holds develops over the steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +34,8 @@ pub(crate) struct Pile {
     pub(crate) stack: StackId,
     /// Whether they are allocated inside that `backward()`.
     pub(crate) in_backward: bool,
+    /// The module whose backward pass they are, where that is known.
+    pub(crate) module: Option<ModuleId>,
     /// Whether they still pile up.
     pub(crate) trend: Trend,
     /// When it has become larger for good, ascending; at least [`FEWEST_RISES`].
@@ -80,17 +81,16 @@ const MOST_RETURNED: f64 = 0.3;
 /// A pace in the second half below this share of that in the first is one that dies down: a cache that fills.
 const DYING_DOWN: f64 = 0.25;
 
-/// What allocates a pile. Without a stack of its own, blocks are told apart by size.
-type Origin = (StackId, Option<Bytes>);
+/// What allocates a pile. Without a stack of its own, blocks are told apart by size, and by their module.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Origin {
+    stack: StackId,
+    in_engine: Option<(Bytes, Option<ModuleId>)>,
+}
 
 /// Finds all piles of a history.
-pub(crate) fn piles(
-    history: &History,
-    steps: &Steps,
-    categories: &Categories,
-    roles: &Roles,
-    backward: &Backward,
-) -> Piles {
+pub(crate) fn piles(device: &Device<'_>, categories: &Categories) -> Piles {
+    let Device { history, steps, backward, .. } = device;
     // What a program gives back when its loop is over says nothing about the loop.
     let inner = steps.bounds.partition_point(|&bound| bound < history.len());
     let bounds = &steps.bounds[..inner];
@@ -115,16 +115,19 @@ pub(crate) fn piles(
             continue;
         }
         let gone = life.freed().map_or(inner, |freed| bounds.partition_point(|&bound| bound <= freed));
-        let origin = if roles.of(life.stack).without_python {
-            (backward.call(born).unwrap_or(StackId::EMPTY), Some(life.requested))
+        let origin = if device.is_in_engine(born) {
+            let call = backward.call(born).unwrap_or(StackId::EMPTY);
+            Origin { stack: call, in_engine: Some((life.requested, device.whereabouts(born).module)) }
         } else {
-            (life.stack, None)
+            Origin { stack: life.stack, in_engine: None }
         };
         origins.entry(origin).or_default().add(row, life, (next, gone), inner);
     }
     let mut piles: Vec<Pile> =
         origins.into_iter().filter_map(|(origin, held)| held.judge(origin, inner)).collect();
-    piles.sort_by(|a, b| b.bytes().cmp(&a.bytes()).then(a.stack.cmp(&b.stack)));
+    piles.sort_by(|a, b| {
+        b.bytes().cmp(&a.bytes()).then((a.stack, a.module, &a.lives).cmp(&(b.stack, b.module, &b.lives)))
+    });
     Piles { piles, bounds: inner }
 }
 
@@ -149,7 +152,7 @@ impl Held {
         }
     }
 
-    fn judge(mut self, (stack, size): Origin, bounds: usize) -> Option<Pile> {
+    fn judge(mut self, origin: Origin, bounds: usize) -> Option<Pile> {
         if self.changes.len() < FEWEST_RISES || self.left.is_empty() {
             return None;
         }
@@ -170,8 +173,11 @@ impl Held {
             return None;
         }
         let rises = kept(&held);
-        let in_backward = size.is_some() && stack != StackId::EMPTY;
-        (rises.len() >= FEWEST_RISES).then_some(Pile { stack, in_backward, trend, rises, lives: self.left })
+        let Origin { stack, in_engine } = origin;
+        let module = in_engine.and_then(|(_, module)| module);
+        let in_backward = in_engine.is_some() && (stack != StackId::EMPTY || module.is_some());
+        let lives = self.left;
+        (rises.len() >= FEWEST_RISES).then_some(Pile { stack, in_backward, module, trend, rises, lives })
     }
 }
 

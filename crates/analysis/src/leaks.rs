@@ -104,6 +104,8 @@ struct Line {
     /// It follows from another line: the gradient or the optimizer state of a parameter made there.
     follows: bool,
     in_backward: bool,
+    /// Rows of `lives`.
+    lives: Vec<u32>,
 }
 
 fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Option<Finding> {
@@ -119,7 +121,7 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Optio
     let blocks: u64 = lines.iter().map(|line| line.blocks).sum();
     let steps = bounds - 1;
     let since = cluster.rises[0] - 1;
-    let card = Card::of(outline, bytes);
+    let card = Room::of(outline, bytes);
     let left = card.size.saturating_sub(history.reserved_peak.bytes).0 as f64 / pace.max(1.0);
     let (severity, reason) = match () {
         () if !is_growing => (Severity::Low, "it has stopped growing".to_owned()),
@@ -172,6 +174,8 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Optio
     finding.bytes_per_step = Some(per_step);
     finding.count = blocks;
     finding.site = lines.first().and_then(|line| line.frame);
+    let first = lines.first().map_or(&[][..], |line| &line.lives);
+    finding.module = outline.common_module(first.iter().map(|&row| row as usize));
     let nature = Nature::of(outline, cluster, lines.first().is_some_and(|line| line.in_backward));
     let each = (blocks as f64 / cluster.rises.len().max(1) as f64).round().max(1.0) as u64;
     let stay = if each == 1 { "stays" } else { "stay" };
@@ -196,13 +200,10 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Optio
     if is_growing {
         finding.details.push(finding.reason.clone());
     }
-    finding.fix = nature.fix(&place_or(snapshot, finding.site, "that line"));
+    finding.fix = nature.fix(&place_or(snapshot, finding.site, "that line"), outline.device.is_cpu());
     if lines.first().is_some_and(|line| line.in_backward) {
-        finding.caveats.push(
-            "allocated inside `backward()`, where there is no stack: the line is that of the call, and blocks are told \
-             apart by size"
-                .to_owned(),
-        );
+        let doubt = first.first().and_then(|&row| outline.doubt_in_backward(row as usize));
+        finding.caveats.extend(doubt.map(|doubt| format!("{doubt}; blocks are told apart by size")));
     }
     if finding.site.is_none() {
         finding
@@ -285,7 +286,8 @@ fn evidence(cluster: &Cluster<'_>, lines: &[Line], held: &[u64], since: usize) -
 fn lines(outline: &Outline<'_>, piles: &[&Pile], bounds: usize) -> Vec<Line> {
     let mut lines: FxHashMap<(Option<FrameId>, bool), Line> = FxHashMap::default();
     for pile in piles {
-        let frame = outline.frame_of(pile.stack);
+        let run = pile.module.and_then(|module| outline.device.modules.line(module));
+        let frame = run.or_else(|| outline.frame_of(pile.stack));
         let follows = pile.in_backward || outline.device.roles.of(pile.stack).optimizer;
         let line = lines.entry((frame, pile.in_backward)).or_insert(Line {
             frame,
@@ -295,7 +297,9 @@ fn lines(outline: &Outline<'_>, piles: &[&Pile], bounds: usize) -> Vec<Line> {
             blocks: 0,
             follows: true,
             in_backward: pile.in_backward,
+            lives: Vec::new(),
         });
+        line.lives.extend(&pile.lives);
         line.pace += pile.pace(bounds);
         line.bytes = line.bytes.saturating_add(pile.bytes());
         line.blocks += pile.lives.len() as u64;
@@ -314,23 +318,28 @@ fn lines(outline: &Outline<'_>, piles: &[&Pile], bounds: usize) -> Vec<Line> {
     lines
 }
 
-/// The card that a leak will fill.
-struct Card {
+/// The memory that a leak will fill.
+struct Room {
     size: Bytes,
     name: String,
 }
 
-impl Card {
+impl Room {
     /// The room that a failed allocation met, if the leak has a part in that; otherwise the next common size.
-    fn of(outline: &Outline<'_>, leaked: Bytes) -> Card {
+    fn of(outline: &Outline<'_>, leaked: Bytes) -> Room {
         let reserved = outline.device.history.reserved_peak.bytes;
         if !outline.course.ooms.is_empty() && share(leaked, reserved) >= 0.1 {
-            return Card { size: reserved, name: "the memory that this process may use".to_owned() };
+            return Room { size: reserved, name: "the memory that this process may use".to_owned() };
+        }
+        let card = outline.device.recording.card(outline.device.history.device);
+        if let Some(size) = card.and_then(|card| card.limit.or(card.total)).filter(|&size| size > reserved) {
+            return Room { size, name: format!("this {size} device") };
         }
         let next = CARDS.iter().copied().find(|&gib| (gib << 30) > reserved.0);
         let gib = next.unwrap_or_else(|| (reserved.0 >> 30).saturating_mul(2).min(u64::MAX >> 30));
         // The size of the card is not in a snapshot.
         let article = if matches!(gib, 8 | 80) { "an" } else { "a" };
-        Card { size: Bytes(gib << 30), name: format!("{article} {gib} GiB card (the next common size)") }
+        let thing = if outline.device.is_cpu() { "machine" } else { "card" };
+        Room { size: Bytes(gib << 30), name: format!("{article} {gib} GiB {thing} (the next common size)") }
     }
 }

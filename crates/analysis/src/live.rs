@@ -1,10 +1,11 @@
 //! What is live at one moment, grouped so that a person understands it.
 
-use crate::categories::Category;
+use crate::categories::{ByCategory, Category};
 use crate::device::Device;
 use crate::explain::Outline;
+use crate::modules::{Common, ModuleId, Phase};
 use crate::site::Site;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, Life, StackId};
 
 /// What to group live blocks by.
@@ -18,6 +19,12 @@ pub enum Key {
     Stack,
     /// The size of the block.
     Size,
+    /// The module that it belongs to: what its forward and backward pass allocate, its parameters, their gradients and
+    /// optimizer state. If there are more than so many, modules count with the numbered layer that they lie in.
+    Module {
+        /// Most groups.
+        most: usize,
+    },
 }
 
 /// What a group has in common.
@@ -31,6 +38,8 @@ pub enum Origin {
     Stack(StackId),
     /// The same block size.
     Size(Bytes),
+    /// The same module; `None` is outside of all.
+    Module(Option<ModuleId>),
 }
 
 /// Live blocks of one origin.
@@ -46,6 +55,12 @@ pub struct Group {
     pub count: u64,
     /// How many of them were there before the history begins.
     pub from_before: u64,
+    /// The module that nearly all of them lie in, where a recorder noted it.
+    pub module: Option<ModuleId>,
+    /// What they are for, in their bytes.
+    pub categories: ByCategory,
+    /// Their bytes by what the program was doing: forward, backward, optimizer, neither or not known.
+    pub phases: [Bytes; Phase::ALL.len() + 1],
 }
 
 /// The live blocks of a moment, largest group first; every block is in exactly one group.
@@ -57,6 +72,8 @@ pub struct Live {
     pub bytes: Bytes,
     /// Blocks of all groups.
     pub count: u64,
+    /// Whether modules were counted with the numbered layer that they lie in.
+    pub by_layer: bool,
 }
 
 impl Live {
@@ -83,11 +100,30 @@ pub struct Rest {
     pub count: u64,
 }
 
+impl Group {
+    fn new(origin: Origin) -> Group {
+        Group {
+            origin,
+            bytes: Bytes::ZERO,
+            requested: Bytes::ZERO,
+            count: 0,
+            from_before: 0,
+            module: None,
+            categories: ByCategory::default(),
+            phases: [Bytes::ZERO; Phase::ALL.len() + 1],
+        }
+    }
+}
+
 impl Outline<'_> {
     /// Groups the blocks that the program holds once `position` events have happened.
     pub fn live_at(&self, position: usize, by: Key) -> Live {
-        let mut groups: FxHashMap<Origin, Group> = FxHashMap::default();
-        let history = &self.device.history;
+        let mut groups: FxHashMap<Origin, (Group, Common)> = FxHashMap::default();
+        let (device, history) = (self.device, &self.device.history);
+        let by_layer = match by {
+            Key::Module { most } => self.modules_at(position) > most,
+            _ => false,
+        };
         for (row, life) in history.lives[..history.first_born_from(position)].iter().enumerate() {
             if !life.is_allocated_at(position) {
                 continue;
@@ -97,26 +133,48 @@ impl Outline<'_> {
                 Key::Category => Origin::Category(self.categories.of(row)),
                 Key::Stack => Origin::Stack(life.stack),
                 Key::Size => Origin::Size(life.size),
+                Key::Module { .. } => {
+                    let layer = |module| if by_layer { device.modules.layer(module) } else { module };
+                    Origin::Module(self.module_of(row).map(layer))
+                }
             };
-            let group = groups.entry(origin).or_insert(Group {
-                origin,
-                bytes: Bytes::ZERO,
-                requested: Bytes::ZERO,
-                count: 0,
-                from_before: 0,
-            });
+            let (group, common) =
+                groups.entry(origin).or_insert_with(|| (Group::new(origin), Common::default()));
+            if !device.modules.is_empty() {
+                common.add(&device.modules, self.module_of(row), life.size);
+            }
+            let phase = device.whereabouts_of(life).phase.map_or(Phase::ALL.len(), |phase| phase as usize);
+            group.phases[phase] += life.size;
+            group.categories.0[self.categories.of(row) as usize] += life.size;
             group.bytes += life.size;
             group.requested += life.requested;
             group.count += 1;
             group.from_before += u64::from(life.born().is_none());
         }
-        let mut groups: Vec<Group> = groups.into_values().collect();
+        let groups = groups.into_values();
+        let mut groups: Vec<Group> =
+            groups.map(|(group, common)| Group { module: common.module(), ..group }).collect();
         groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.origin.cmp(&b.origin)));
         Live {
             bytes: groups.iter().map(|group| group.bytes).sum(),
             count: groups.iter().map(|group| group.count).sum(),
             groups,
+            by_layer,
         }
+    }
+
+    /// The module that a block belongs to. The scratch memory of a library is its own, whoever happened to need it first.
+    fn module_of(&self, row: usize) -> Option<ModuleId> {
+        let is_scratch = self.categories.of(row) == Category::Workspace;
+        self.device.module_of(row).filter(|_| !is_scratch)
+    }
+
+    /// How many different modules the live blocks of a moment belong to.
+    fn modules_at(&self, position: usize) -> usize {
+        let history = &self.device.history;
+        let begun = history.lives[..history.first_born_from(position)].iter().enumerate();
+        let live = begun.filter(|(_, life)| life.is_allocated_at(position));
+        live.map(|(row, _)| self.module_of(row)).collect::<FxHashSet<_>>().len()
     }
 
     /// Where a block comes from, as far as its own stack and the calls around it tell.
@@ -133,10 +191,15 @@ impl Device<'_> {
     /// Where the request of an event comes from, as far as its own stack and the calls around it tell.
     pub fn site_of_event(&self, event: usize) -> Site {
         let site = self.sites.of(self.snapshot.events.stack(self.history.rows.start + event));
-        let call = match site {
-            Site::Unknown | Site::Native => self.backward.call(event),
-            _ => None,
-        };
+        if !self.is_in_engine(event) {
+            return site;
+        }
+        let place = self.whereabouts(event);
+        let module = place.module.filter(|_| place.phase == Some(Phase::Backward));
+        if let Some(line) = module.and_then(|module| self.modules.line(module)) {
+            return Site::BackwardOf(line);
+        }
+        let call = self.backward.call(event);
         match call.map(|call| self.sites.of(call)) {
             Some(Site::User(frame) | Site::Library(frame)) => Site::Backward(frame),
             _ => site,

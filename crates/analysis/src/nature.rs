@@ -96,8 +96,35 @@ impl Nature {
     }
 
     /// What to change, in terms of the line that is named.
-    pub(crate) fn fix(self, line: &str) -> String {
+    pub(crate) fn fix(self, line: &str, is_cpu: bool) -> String {
         match self {
+            // On the CPU there is no other memory to move results to.
+            Nature::Graph if is_cpu => format!(
+                "run {line} under `torch.inference_mode()`, or keep `.detach()` of the outputs; stored exceptions keep such graphs \
+                 too: store `str(e)`"
+            ),
+            Nature::GraphAfterBackward if is_cpu => format!(
+                "`.detach()` what is carried from step to step (a hidden state, a running total), then drop `retain_graph=True`; \
+                 store `.item()` of results of {line}; bound what a hook appends"
+            ),
+            Nature::ScalarWithGraph if is_cpu => format!(
+                "store `.item()` of the loss or metric: the number keeps its graph, and the graph the tensors of {line}. If those \
+                 are stored themselves, bound what stores them"
+            ),
+            Nature::Tensors if is_cpu => format!(
+                "bound or empty what keeps the results of {line} (`deque(maxlen=…)`, clear it each epoch); `.detach()` does not \
+                 help where the tensors themselves are stored. If nothing stores them on purpose, look for stored exceptions \
+                 (store `str(e)`) and reference cycles (`gc.collect()` frees those)"
+            ),
+            Nature::Gradients if is_cpu => format!(
+                "do not keep gradients of {line} from step to step: store their norms, or set the input's `.grad` to `None`; \
+                 losses kept as tensors keep the inputs' gradients alive too"
+            ),
+            Nature::Grows if is_cpu => {
+                format!(
+                    "{line} makes it larger each time: write into a buffer of fixed size, or drop the older part"
+                )
+            }
             Nature::Graph => format!(
                 "run {line} under `torch.inference_mode()`, and keep `.cpu()` copies of the outputs; `.detach()` alone frees the \
                  graph but leaves every output on the GPU. Stored exceptions keep such graphs too: store `str(e)`"

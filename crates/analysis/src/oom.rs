@@ -4,6 +4,7 @@ use crate::categories::Category;
 use crate::explain::Outline;
 use crate::failure::{Failure, Projection};
 use crate::finding::{Cause, Finding, Kind, Severity, Value};
+use crate::outside::{others, said};
 use crate::words::{counted, grouped, listed, percent, place, place_or, share};
 use crate::workspace::trials;
 use rustc_hash::FxHashMap;
@@ -12,7 +13,7 @@ use snapshot::{Bytes, FrameId};
 /// Lines that are named.
 const LINES: usize = 3;
 /// What the model itself takes, whatever the batch.
-const MODEL: [Category; 3] = [Category::Parameter, Category::Gradient, Category::Optimizer];
+const MODEL: [Category; 4] = [Category::Parameter, Category::Buffer, Category::Gradient, Category::Optimizer];
 /// If the model takes this share, it is what the memory is full of.
 const MOSTLY_MODEL: f64 = 0.6;
 
@@ -36,6 +37,7 @@ pub(crate) fn oom(outline: &Outline<'_>, leaked: Bytes) -> Option<Finding> {
     } else {
         held_at.or(failure.line)
     };
+    finding.module = outline.module_at(failure.event, finding.site);
     details(outline, &failure, &holders, leaked, &mut finding);
     finding.fix = fix(outline, &failure, &holders, leaked);
     finding.evidence = evidence(&failure, &holders);
@@ -55,6 +57,9 @@ fn summary(outline: &Outline<'_>, failure: &Failure, holders: &Holders, cause: C
         .unwrap_or_default();
     let room = match (failure.is_limited(), failure.is_limit_known()) {
         (false, _) => format!("{} that the device had for this process", failure.usable()),
+        (true, true) if failure.usable() == failure.usable_at_most() => {
+            format!("a limit of {}", failure.usable())
+        }
         (true, true) => format!("a limit of about {}", failure.usable()),
         (true, false) => format!("a limit between {} and {}", failure.usable(), failure.usable_at_most()),
     };
@@ -80,6 +85,7 @@ fn summary(outline: &Outline<'_>, failure: &Failure, holders: &Holders, cause: C
 fn plural(category: Category) -> &'static str {
     match category {
         Category::Parameter => "parameters",
+        Category::Buffer => "buffers",
         Category::Gradient => "gradients",
         Category::Optimizer => "optimizer states",
         Category::Activation => "activations",
@@ -185,6 +191,9 @@ fn details(
             "the device itself still had {} free: a memory limit (`set_per_process_memory_fraction`) refused it",
             failure.device_free
         ));
+    }
+    if let Some(others) = others(failure) {
+        finding.details.push(others);
     }
     let lay_free = failure.free.total();
     finding.details.push(match failure.largest_that_fits() {
@@ -307,6 +316,7 @@ fn evidence(failure: &Failure, holders: &Holders) -> Vec<(&'static str, Value)> 
         ("lines", Value::List(lines.collect())),
     ];
     evidence.extend(failure.line.map(|frame| ("failed_at", Value::Site(frame))));
+    evidence.extend(said(failure));
     if let Some(projection) = &failure.projection {
         evidence.push(("step_would_need", Value::Bytes(projection.needed)));
         evidence.push(("times_the_step_before", Value::Ratio(projection.times)));

@@ -1,7 +1,7 @@
 //! The order in which a program's code allocates: what steps and `backward()` are found from. It needs the recorded
 //! events alone, so it can be read while the history is being rebuilt.
 
-use snapshot::{Snapshot, StackId};
+use snapshot::{Bytes, Snapshot, StackId};
 use std::ops::Range;
 
 /// The allocations of one device.
@@ -30,6 +30,16 @@ impl<'a> Order<'a> {
         let first = events.start;
         let rows = self.rows.start + events.start..self.rows.start + events.end;
         self.snapshot.events.allocations(rows).map(move |(at, stack)| (first + at, stack))
+    }
+
+    /// The number of an event's context.
+    pub(crate) fn context(&self, event: usize) -> u32 {
+        self.snapshot.events.get(self.rows.start + event).context
+    }
+
+    /// The bytes that an event asks for.
+    pub(crate) fn size(&self, event: usize) -> Bytes {
+        self.snapshot.events.get(self.rows.start + event).size
     }
 
     /// When an event happened, in microseconds.

@@ -49,6 +49,12 @@ pub(crate) fn pending(outline: &Outline<'_>) -> Option<Finding> {
     );
     finding.count = count;
     finding.site = site;
+    let waiting = |row: &usize| {
+        let life = &history.lives[*row];
+        life.is_active_at(most.position) && !life.is_allocated_at(most.position)
+    };
+    let at_site = (0..history.lives.len()).filter(waiting).filter(|&row| outline.frame_of_life(row) == site);
+    finding.module = outline.common_module(at_site);
     finding.details.push(format!(
         "{} ({} in all) waited, the largest part allocated at {line}: `record_stream()` was called on them, so each waits for \
          an event on that stream",

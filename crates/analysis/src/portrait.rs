@@ -48,7 +48,7 @@ impl Place {
 pub struct Holding {
     /// The line; `None` where no stack tells.
     pub place: Option<Place>,
-    /// Whether it is the call of the `backward()` in which the memory was allocated.
+    /// Whether the memory was allocated inside `backward()`: the line is its call, or the one whose backward pass it is.
     pub in_backward: bool,
     /// Its bytes.
     pub bytes: Bytes,
@@ -82,6 +82,8 @@ pub struct Portrait {
     pub name: String,
     /// Device ordinal.
     pub device: u32,
+    /// `GPU 0` or `CPU`.
+    pub device_name: String,
     /// Allocator settings, empty for PyTorch's defaults.
     pub settings: String,
     /// How many steps were found.
@@ -106,6 +108,7 @@ impl Portrait {
         Portrait {
             name: name.to_owned(),
             device: 0,
+            device_name: String::new(),
             settings: String::new(),
             steps: 0,
             allocated: (Bytes::ZERO, Bytes::ZERO),
@@ -128,7 +131,7 @@ impl Portrait {
             .map(|group| {
                 let (frame, in_backward) = match group.origin {
                     Origin::Site(Site::User(frame) | Site::Library(frame)) => (Some(frame), false),
-                    Origin::Site(Site::Backward(frame)) => (Some(frame), true),
+                    Origin::Site(Site::Backward(frame) | Site::BackwardOf(frame)) => (Some(frame), true),
                     _ => (None, false),
                 };
                 Holding {
@@ -142,6 +145,7 @@ impl Portrait {
         Portrait {
             name: name.to_owned(),
             device: history.device,
+            device_name: outline.device.name(),
             settings: snapshot.settings.conf.clone(),
             steps: outline.device.steps.count(),
             allocated: (history.allocated_peak.bytes, history.end.allocated),

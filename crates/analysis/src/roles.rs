@@ -1,5 +1,6 @@
 //! What the code behind a call stack was doing, as far as the names of its frames tell.
 
+use crate::modules::Phase;
 use crate::site::Sites;
 use snapshot::{Snapshot, StackId};
 
@@ -22,6 +23,8 @@ pub(crate) struct Role {
     pub(crate) empty_cache: bool,
     /// In the capture of a CUDA graph.
     pub(crate) capture: bool,
+    /// Below the call of `backward()`, and not in code of the user's own that the engine calls.
+    pub(crate) in_engine: bool,
     /// No Python at all: the autograd engine, or stacks were not recorded.
     pub(crate) without_python: bool,
 }
@@ -30,6 +33,20 @@ impl Role {
     /// In a module's forward pass, not in building or moving it.
     pub(crate) fn is_forward(&self) -> bool {
         self.module && !self.placing
+    }
+
+    /// The same, where it was noted what the program was doing.
+    pub(crate) fn during(mut self, phase: Option<Phase>) -> Role {
+        match phase {
+            Some(Phase::Forward) => self.module = true,
+            // A module that runs there is run again, by checkpointing: what it makes are activations.
+            Some(Phase::Backward) if self.module && !self.in_engine => {}
+            // In code of the user's own that the engine calls there is Python; it is the backward pass all the same.
+            Some(Phase::Backward) => self.without_python = true,
+            Some(Phase::Optimizer) => self.optimizer = true,
+            None => {}
+        }
+        self
     }
 }
 
@@ -52,12 +69,14 @@ impl Roles {
                 let mut role = Role { without_python: true, ..Role::default() };
                 // Innermost first: what the user's own code does inside an optimizer (a closure, a hook) is not the
                 // optimizer's.
-                let mut inside_users = false;
+                let (mut inside_users, mut in_users_code) = (false, false);
                 for &id in snapshot.stacks.frames(StackId(stack)) {
                     let frame = frames[id.0 as usize];
                     role.optimizer |= frame.optimizer && !inside_users;
                     role.in_optimizer |= frame.optimizer;
                     role.backward |= frame.backward;
+                    role.in_engine |= frame.backward && !in_users_code;
+                    in_users_code |= sites.is_user(id);
                     role.module |= frame.module;
                     role.placing |= frame.placing;
                     role.convolution |= frame.convolution;
@@ -103,6 +122,7 @@ fn of_frame(file: &str, function: &str) -> Role {
         convolution: (is_module && name == "conv.py") || matches!(function, "conv1d" | "conv2d" | "conv3d"),
         empty_cache: function == "empty_cache" || function.contains("emptyCache"),
         capture: is_torch && name == "graphs.py",
+        in_engine: false,
         without_python: false,
     }
 }

@@ -11,12 +11,26 @@ pub enum Site {
     Library(FrameId),
     /// Allocated inside the `backward()` that this frame called; the block itself has no Python stack.
     Backward(FrameId),
+    /// Allocated inside `backward()`, for a module whose forward pass runs at this frame.
+    BackwardOf(FrameId),
     /// The stack has no Python at all (C++ frames only).
     Native,
     /// No stack was recorded. Under `stacks="python"` that is what happens inside `backward()`.
     Unknown,
     /// Allocated before the history begins, and no stack was kept.
     Before,
+}
+
+impl Site {
+    /// The line that it names.
+    pub fn frame(self) -> Option<FrameId> {
+        match self {
+            Site::User(frame) | Site::Library(frame) | Site::Backward(frame) | Site::BackwardOf(frame) => {
+                Some(frame)
+            }
+            Site::Native | Site::Unknown | Site::Before => None,
+        }
+    }
 }
 
 /// The site of every stack of a snapshot, and whose code each frame is.
@@ -94,7 +108,9 @@ fn whose(file: &str) -> Code {
     if file.is_empty() || file == "??" {
         return Code::Native;
     }
-    if has("/site-packages/") || has("/dist-packages/") || is_standard_library(&file) {
+    // The frames of our own recorder are in the first of these.
+    let installed = ["/oomph_child/", "/site-packages/", "/dist-packages/"];
+    if installed.iter().any(|part| has(part)) || is_standard_library(&file) {
         return Code::Library;
     }
     if let Some(made_up) = file.strip_prefix('<') {
@@ -144,6 +160,7 @@ mod tests {
             (r"C:\Python311\Lib\threading.py", Code::Library),
             ("/opt/pytorch/torch/nn/functional.py", Code::Library),
             ("/home/user/venv/bin/torchrun", Code::Library),
+            ("/tmp/oomph-x/oomph_child/recorder.py", Code::Library),
             ("/tmp/torchinductor_user/ab/cabcdef.py", Code::Library),
             ("<frozen runpy>", Code::Library),
             ("<eval_with_key>.0", Code::Library),

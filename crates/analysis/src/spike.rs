@@ -148,6 +148,7 @@ fn finding(outline: &Outline<'_>, spike: Spike, difference: Difference) -> Findi
     );
     finding.count = spike.steps.len().max(1) as u64;
     finding.site = difference.lines.iter().find_map(|line| line.0);
+    finding.module = outline.module_at(spike.peak.position, finding.site);
     let named: Vec<String> = difference
         .lines
         .iter()
@@ -244,6 +245,11 @@ fn caller(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> Option
 fn fix(outline: &Outline<'_>, spike: &Spike, difference: &Difference, site: Option<FrameId>) -> String {
     let line = place_or(outline.device.snapshot, site, "the lines above");
     match () {
+        () if is_copy(outline, spike, site) && outline.device.is_cpu() => {
+            format!(
+                "{line} copies the model or its optimizer: write it to disk piece by piece, or free the copy sooner"
+            )
+        }
         () if is_copy(outline, spike, site) => {
             format!(
                 "{line} copies the model or its optimizer on the GPU: copy it to the CPU (`.cpu()`) instead"
@@ -258,8 +264,9 @@ fn fix(outline: &Outline<'_>, spike: &Spike, difference: &Difference, site: Opti
              split it into micro-batches"
         ),
         () => format!(
-            "{line} runs in these steps alone: do it in smaller pieces, reduce results (argmax, sum, `.cpu()`) before the next \
-             piece, and use `torch.inference_mode()` there if grad mode is on"
+            "{line} runs in these steps alone: do it in smaller pieces, reduce results (argmax, sum{}) before the next \
+             piece, and use `torch.inference_mode()` there if grad mode is on",
+            if outline.device.is_cpu() { "" } else { ", `.cpu()`" }
         ),
     }
 }
@@ -272,7 +279,8 @@ fn is_copy(outline: &Outline<'_>, spike: &Spike, site: Option<FrameId>) -> bool 
     let mut sizes: FxHashSet<Bytes> = FxHashSet::default();
     let mut added: Vec<Bytes> = Vec::new();
     for (row, life) in at_peak {
-        if matches!(outline.categories.of(row), Category::Parameter | Category::Optimizer) {
+        if matches!(outline.categories.of(row), Category::Parameter | Category::Buffer | Category::Optimizer)
+        {
             sizes.insert(life.requested);
         } else if outline.frame_of_life(row) == site {
             added.push(life.requested);

@@ -5,6 +5,7 @@
 
 use crate::loops::{Paths, main_loop};
 use crate::order::Order;
+use crate::recording::{Counted, Recording};
 use crate::roles::Roles;
 use crate::site::Sites;
 use std::cell::OnceCell;
@@ -108,14 +109,11 @@ impl Steps {
     }
 }
 
-/// Finds the steps of one device's history. `marks_us` are the times at which a recorder saw steps end.
-pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, marks_us: &[i64]) -> Steps {
+/// Finds the steps of one device's history.
+pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, recording: &Recording) -> Steps {
     let end = order.len();
-    let mut marks: Vec<usize> =
-        marks_us.iter().map(|&time| position_at(order, time)).filter(|&at| at > 0).collect();
-    marks.sort_unstable();
-    marks.dedup();
-    let is_recorded = marks.len() >= FEWEST;
+    let marks = marked(order, recording);
+    let is_recorded = !marks.is_empty();
     if !is_recorded {
         let profiler = annotated(order, "ProfilerStep#", true);
         let by_profiler = Steps::beginning_at(profiler, end, Source::Annotated, Confidence::High);
@@ -162,8 +160,13 @@ fn ended_at(
     let first = ends[0];
     let begin = found.first().copied().filter(|&start| start < first);
     let begin = begin.unwrap_or_else(|| first_forward(order, roles, first));
+    let is_few = ends.len() < FEWEST;
     let mut bounds = vec![begin];
     bounds.extend(ends.into_iter().filter(|&bound| bound > begin));
+    if is_few {
+        // A recorder saw them: there is no other loop to look for.
+        return Steps { bounds, source, confidence: Confidence::High };
+    }
     let last = bounds[bounds.len() - 1];
     let mut bounds = loops.split_long(bounds);
     // What follows the last end is a phase of its own only if it has a loop of its own.
@@ -174,6 +177,38 @@ fn ended_at(
         return Steps::none();
     }
     Steps { bounds, source, confidence: Confidence::High }
+}
+
+/// Where a recorder saw steps end. Counts of allocations say it to the event; where there are none that can be believed, the
+/// clock says it nearly as well.
+fn marked(order: &Order<'_>, recording: &Recording) -> Vec<usize> {
+    if recording.marks.is_empty() {
+        return Vec::new();
+    }
+    let counted = Counted::new(order, recording);
+    let counts: Vec<Option<u64>> =
+        recording.marks.iter().map(|mark| mark.allocations.of(order.device)).collect();
+    let reliable = counted.as_ref().map_or(0, |counted| {
+        let known = counts.iter().rev().take_while(|count| count.is_some()).count();
+        counted.reliable(counts[counts.len() - known..].iter().map(|count| count.unwrap_or(0)))
+    });
+    let by_clock = counts.len() - reliable;
+    let mut marks: Vec<usize> = Vec::with_capacity(counts.len());
+    for (place, mark) in recording.marks.iter().enumerate() {
+        let at = position_at(order, mark.time_us);
+        let count = counts[place].filter(|_| place >= by_clock);
+        match (count, &counted) {
+            // Between two allocations there may be frees: the clock tells which of them belong to the step.
+            (Some(count), Some(counted)) => {
+                marks.extend(counted.at(count).map(|range| at.clamp(*range.start(), *range.end())));
+            }
+            _ => marks.push(at),
+        }
+    }
+    marks.retain(|&at| at > 0);
+    marks.sort_unstable();
+    marks.dedup();
+    marks
 }
 
 /// Positions of the annotations whose name begins with `prefix`: their starts or their ends.

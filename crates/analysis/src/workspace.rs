@@ -42,7 +42,8 @@ pub(crate) fn workspace(outline: &Outline<'_>) -> Option<Finding> {
     let (_, row) = largest?;
     let site = outline.frame_of_life(row);
     let line = place_or(snapshot, site, "a line that was not recorded");
-    let in_backward = outline.device.roles.of(history.lives[row].stack).without_python;
+    let doubt = outline.doubt_in_backward(row);
+    let in_backward = doubt.is_some();
     let trials = trials(outline).len() as u64;
     let severity = match () {
         () if (trials > 0 || kept > USUAL) && ratio >= MEDIUM_SHARE => Severity::Medium,
@@ -57,6 +58,7 @@ pub(crate) fn workspace(outline: &Outline<'_>) -> Option<Finding> {
     );
     finding.count = count;
     finding.site = site;
+    finding.module = outline.common_module(std::iter::once(row));
     let where_in = if in_backward { "in the backward pass of" } else { "at" };
     if passing > lasting {
         finding.details.push(format!(
@@ -88,11 +90,7 @@ pub(crate) fn workspace(outline: &Outline<'_>) -> Option<Finding> {
             "multiply on fewer streams, or set `CUBLAS_WORKSPACE_CONFIG=:16:8`: 128 KiB each, at some cost in speed"
                 .to_owned();
     }
-    if in_backward {
-        finding
-            .caveats
-            .push("inside `backward()` there is no stack: the line is that of the call".to_owned());
-    }
+    finding.caveats.extend(doubt.map(str::to_owned));
     finding.evidence = vec![
         ("event", Value::Count(peak.event() as u64)),
         ("at_peak", Value::Bytes(bytes)),

@@ -70,7 +70,7 @@ impl Loaded {
     /// Reads a file.
     pub fn open(path: &Path) -> Result<Loaded, Failure> {
         let input = inputs::load(path)?;
-        let file = File::new(input, |input| analysis::devices_with_marks(&input.snapshot, &input.marks_us));
+        let file = File::new(input, Input::devices);
         Ok(Loaded { path: path.to_owned(), file })
     }
 

@@ -77,6 +77,7 @@ pub(crate) const INPUT_HELP: &str = "Snapshots: pickles of any protocol, `torch.
 Examples:
   oomph report snapshot.pickle                 the first screen
   oomph report --at end --by stack a.pickle    what is left at the end, by whole call stack
+  oomph report --by module --top 20 run/       a recording: what each layer of the model holds
   oomph report --at 1200 --top 30 a.pickle     what was live just after event 1,200
   oomph report --summary a.pickle              the table of torch.cuda.memory_summary()
   oomph report ranks/                          the ranks of one job: which peaks, and why
@@ -118,12 +119,26 @@ impl ReportArgs {
         ReportArgs { inputs: Vec::new(), at: None, by, top, fail_on: None, summary: false, json: false }
     }
 
+    /// What to group live memory by.
+    pub(crate) fn key(&self) -> Key {
+        match self.by {
+            By::Site => Key::Site,
+            By::Category => Key::Category,
+            By::Stack => Key::Stack,
+            By::Module => Key::Module { most: self.top.max(READABLE) },
+            By::Size => Key::Size,
+        }
+    }
+
     /// The moment to look at on one device.
     pub(crate) fn moment(&self, device: &Device<'_>) -> Moment {
         let default = if device.position_of(Moment::Oom).is_some() { Moment::Oom } else { Moment::Peak };
         self.at.unwrap_or(default)
     }
 }
+
+/// Modules that can be told apart at a glance; more are counted by layer, unless more are asked for.
+const READABLE: usize = 24;
 
 /// How severe a finding has to be to fail.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -295,19 +310,10 @@ pub(crate) enum By {
     Category,
     /// The whole call stack
     Stack,
+    /// The module that it belongs to, with its parameters, gradients and optimizer state (needs a recording of `oomph run`)
+    Module,
     /// The size of the block
     Size,
-}
-
-impl From<By> for Key {
-    fn from(by: By) -> Key {
-        match by {
-            By::Site => Key::Site,
-            By::Category => Key::Category,
-            By::Stack => Key::Stack,
-            By::Size => Key::Size,
-        }
-    }
 }
 
 fn moment(text: &str) -> Result<Moment, String> {

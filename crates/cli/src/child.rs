@@ -1,7 +1,7 @@
 //! A user's program in a process of its own, with oomph's recorder in it, on this machine's GPU or on a pretended one.
 //!
-//! The Python half (`python/oomph/child`) is part of this binary. It is laid out in a folder of the run, which stands first
-//! on PYTHONPATH, so every Python process of the run prepares itself: also those that a launcher starts.
+//! The Python half (`child` and `recording` of `python/oomph`) is part of this binary. It is laid out in a folder of the run,
+//! which stands first on PYTHONPATH, so every Python process of the run prepares itself: also those that a launcher starts.
 
 use crate::Host;
 use crate::cards::Card;
@@ -16,7 +16,7 @@ use std::process::{Command, ExitStatus, Stdio};
 /// The files of the Python half: name and text.
 const PYTHON_HALF: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/python_half.rs"));
 /// The one of them that Python itself looks for, on PYTHONPATH and not in a package.
-const SITE: &str = "sitecustomize.py";
+const SITE: &str = "child/sitecustomize.py";
 
 /// The stand-in for CUDA: a library beside this program.
 const LIBRARY: &str = "liboomph_pretend.so";
@@ -52,6 +52,10 @@ pub(crate) struct Job {
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) pretend: Option<Pretend>,
     pub(crate) steps: Option<u32>,
+    /// Bound on the history, if not the usual one.
+    pub(crate) max_events: Option<u64>,
+    /// Whether to record the CPU's tensors although there may be a GPU.
+    pub(crate) is_on_cpu: bool,
     pub(crate) techniques: Vec<String>,
     /// Whether a pretended run may write checkpoints.
     pub(crate) keep_files: bool,
@@ -62,8 +66,17 @@ pub(crate) struct Job {
 impl Job {
     /// A program as it is; `steps` as the recorder takes them (`settings.py`).
     pub(crate) fn new(command: Vec<OsString>, pretend: Option<Pretend>, steps: Option<u32>) -> Job {
-        let (environment, techniques) = (Vec::new(), Vec::new());
-        Job { command, environment, pretend, steps, techniques, keep_files: false, is_quiet: false }
+        Job {
+            command,
+            environment: Vec::new(),
+            pretend,
+            steps,
+            max_events: None,
+            is_on_cpu: false,
+            techniques: Vec::new(),
+            keep_files: false,
+            is_quiet: false,
+        }
     }
 }
 
@@ -72,6 +85,8 @@ impl Job {
 struct Settings<'a> {
     output: &'a Path,
     library: Option<&'a Path>,
+    device: &'static str,
+    max_events: Option<u64>,
     steps: Option<u32>,
     techniques: &'a [String],
     unknown: u8,
@@ -93,19 +108,27 @@ pub(crate) struct Rank {
     pub(crate) summary: Summary,
 }
 
-/// `rankN.json`.
+/// `rankN.json`. A process that was killed before it could write one has left less of it.
 #[derive(Deserialize, Clone, Debug)]
 pub(crate) struct Summary {
+    #[serde(default)]
     pub(crate) torch: String,
     pub(crate) ended: Ended,
+    #[serde(default)]
     pub(crate) exception: Option<String>,
+    #[serde(default)]
     pub(crate) steps: Steps,
+    #[serde(default)]
     pub(crate) techniques: BTreeMap<String, String>,
+    #[serde(default)]
     pub(crate) reads: Vec<Read>,
     /// Whether small tensors were computed.
+    #[serde(default)]
     pub(crate) values: bool,
     /// Whether Inductor compiled something.
+    #[serde(default)]
     pub(crate) inductor: bool,
+    #[serde(default)]
     pub(crate) devices: Vec<DeviceSummary>,
 }
 
@@ -122,9 +145,13 @@ pub(crate) enum Ended {
     Periodic,
     /// After many steps, none like the one before.
     Long,
+    /// By a signal.
+    Killed,
+    /// It had not ended when the recording was written, and has not written another.
+    Running,
 }
 
-#[derive(Deserialize, Clone, Debug)]
+#[derive(Deserialize, Clone, Default, Debug)]
 pub(crate) struct Steps {
     pub(crate) count: usize,
 }
@@ -188,12 +215,13 @@ impl Folder {
 
     fn fill(&self) -> io::Result<()> {
         let package = self.site.join("oomph_child");
-        for folder in [&package, &self.libraries, &self.rendezvous, &self.output] {
+        for folder in [&self.libraries, &self.rendezvous, &self.output] {
             std::fs::create_dir_all(folder)?;
         }
         for (name, text) in PYTHON_HALF {
-            let place = if *name == SITE { &self.site } else { &package };
-            std::fs::write(place.join(name), text)?;
+            let place = if *name == SITE { self.site.join("sitecustomize.py") } else { package.join(name) };
+            place.parent().map(std::fs::create_dir_all).transpose()?;
+            std::fs::write(place, text)?;
         }
         Ok(())
     }
@@ -242,6 +270,8 @@ fn prepare(command: &mut Command, job: &Job, folder: &Folder, library: Option<&P
     let settings = Settings {
         output: &folder.output,
         library,
+        device: if job.is_on_cpu { "cpu" } else { "auto" },
+        max_events: job.max_events,
         steps: job.steps,
         techniques: &job.techniques,
         unknown: job.pretend.as_ref().map_or(0, |pretend| pretend.unknown),
@@ -318,14 +348,21 @@ fn is_ours(name: &OsStr) -> bool {
     number.is_some_and(|(number, _)| number.parse::<u32>().is_ok())
 }
 
+/// The recordings of a folder, by rank. The ranks of one machine need not begin with 0.
 fn ranks(output: &Path) -> anyhow::Result<Vec<Rank>> {
-    let mut ranks = Vec::new();
-    for number in 0.. {
+    let entries = std::fs::read_dir(output).into_iter().flatten().flatten();
+    let mut numbers: Vec<u32> = entries
+        .filter_map(|entry| {
+            entry.file_name().to_str()?.strip_prefix("rank")?.strip_suffix(".pickle")?.parse().ok()
+        })
+        .collect();
+    numbers.sort_unstable();
+    let read = |number: u32| {
         let path = |ending: &str| output.join(format!("rank{number}.{ending}"));
-        let Ok(text) = std::fs::read_to_string(path("json")) else { break };
-        ranks.push(Rank { snapshot: path("pickle"), summary: serde_json::from_str(&text)? });
-    }
-    Ok(ranks)
+        let text = std::fs::read_to_string(path("json"))?;
+        Ok(Rank { snapshot: path("pickle"), summary: serde_json::from_str(&text)? })
+    };
+    numbers.into_iter().map(read).collect()
 }
 
 fn notes(path: &Path) -> Notes {

@@ -1,6 +1,8 @@
 //! From what the user typed to snapshots: files, folders, globs, standard input.
 
+use crate::recording::{self, Run};
 use crate::terminal::{Failure, say};
+use analysis::{Device, Recording};
 use indicatif::{ProgressBar, ProgressStyle};
 use snapshot::Snapshot;
 use std::fs::File;
@@ -12,8 +14,17 @@ use std::time::{Duration, Instant};
 pub(crate) struct Input {
     pub(crate) name: String,
     pub(crate) snapshot: Snapshot,
-    /// When steps ended, in microseconds since the Unix epoch: from the step marks of a recording, if it is one.
-    pub(crate) marks_us: Vec<i64>,
+    /// What a recorder noted beside it, if it is part of a recording.
+    pub(crate) recording: Recording,
+    /// How the run went, if it was recorded.
+    pub(crate) run: Option<Run>,
+}
+
+impl Input {
+    /// The devices of the snapshot, with all that was noted about them.
+    pub(crate) fn devices(&self) -> Vec<Device<'_>> {
+        analysis::recorded_devices(&self.snapshot, &self.recording)
+    }
 }
 
 /// Finds the files that the arguments stand for: folders give the snapshots in them.
@@ -141,24 +152,8 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Input> {
         let (file, length) = open(path).map_err(fail)?;
         snapshot::read_sized(Progress::new(file, length, &name), length).map_err(fail)?
     };
-    let marks_us = if is_stdin { Vec::new() } else { marks(path) };
-    Ok(Input { name, snapshot, marks_us })
-}
-
-/// The step marks that a recording has beside `rank0.pickle`: `rank0.steps.jsonl`, one object with `time_us` per line.
-fn marks(path: &Path) -> Vec<i64> {
-    let name = plain_name(path);
-    let Some(stem) = name.strip_suffix(".pickle") else { return Vec::new() };
-    let beside = path.with_file_name(format!("{stem}.steps.jsonl"));
-    let Ok(text) = std::fs::read_to_string(&beside) else { return Vec::new() };
-    let lines = text.lines().filter(|line| !line.trim().is_empty());
-    let marks: Option<Vec<i64>> = lines
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).ok()?.get("time_us")?.as_i64())
-        .collect();
-    marks.unwrap_or_else(|| {
-        say(&format!("note: the step marks in `{}` cannot be read; steps are inferred", beside.display()));
-        Vec::new()
-    })
+    let (recording, run) = if is_stdin { Default::default() } else { recording::beside(path) };
+    Ok(Input { name, snapshot, recording, run })
 }
 
 fn open(path: &Path) -> Result<(File, u64), snapshot::Error> {

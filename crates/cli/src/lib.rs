@@ -13,6 +13,7 @@ mod huge_pages;
 mod inputs;
 mod own_options;
 mod parallel;
+mod recording;
 mod source;
 mod terminal;
 

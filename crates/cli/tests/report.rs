@@ -89,7 +89,7 @@ fn the_json_has_every_field_that_others_rely_on() {
     }
     for (categories, is_sum) in [("categories", false), ("categories_at_peak", true)] {
         let categories = device[categories].as_object().expect("categories");
-        assert_eq!(categories.len(), 8);
+        assert_eq!(categories.len(), 9);
         let sum = categories.values().map(|value| value.as_u64().expect("bytes")).sum::<u64>();
         assert_eq!(sum == 6_214_437_888, is_sum);
     }
@@ -97,7 +97,7 @@ fn the_json_has_every_field_that_others_rely_on() {
 
 #[test]
 fn the_groups_and_the_rest_add_up_to_what_is_allocated() {
-    for by in ["site", "category", "stack", "size"] {
+    for by in ["site", "category", "stack", "module", "size"] {
         for at in ["peak", "end", "1000", "oom"] {
             let file = "fixtures/zoo/oom_too_big.pickle.xz";
             let report = json(&["report", "--json", "--by", by, "--at", at, "--top", "3", file]);

@@ -2,7 +2,7 @@
 
 use crate::bytes::Bytes;
 use crate::settings::{Settings, Shape};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{DeviceKind, Snapshot};
 use crate::stacks::{Frame, FrameId, StackId, Stacks};
 use crate::tables::{Annotation, Block, BlockState, Context, Events, PoolId, Row, Segment, Trace};
 use crate::text::{StrId, Strings};
@@ -104,6 +104,7 @@ pub(crate) struct Builder {
     pub(crate) settings: Settings,
     pub(crate) shape: Shape,
     pub(crate) traces: Vec<Trace>,
+    pub(crate) kind: DeviceKind,
     unknown_keys: BTreeMap<(Table, StrId), u64>,
     missing: BTreeMap<(Table, &'static str), u64>,
     odd_values: BTreeMap<(Table, StrId), u64>,
@@ -122,6 +123,7 @@ impl Builder {
             settings: Settings::default(),
             shape: Shape::default(),
             traces: Vec::new(),
+            kind: DeviceKind::default(),
             unknown_keys: BTreeMap::new(),
             missing: BTreeMap::new(),
             odd_values: BTreeMap::new(),
@@ -353,6 +355,7 @@ impl Builder {
             annotations: self.annotations,
             torch: self.shape.torch(),
             settings: self.settings,
+            kind: self.kind,
             caveats,
         }
     }

@@ -5,7 +5,7 @@
 
 use crate::builder::{BlockFields, Builder, EventFields, SegmentFields, Table};
 use crate::error::Error;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{DeviceKind, Snapshot};
 use crate::stacks::{Frame, FrameId, StackId};
 use crate::tables::{Annotation, PoolId};
 use crate::text::StrId;
@@ -178,6 +178,13 @@ visitor!(TopLevel, (), "a snapshot or a list of segments", {
                 }
                 "allocator_settings" => map.next_value_seed(AllocatorSettings(reader))?,
                 "external_annotations" => map.next_value_seed(Annotations(reader))?,
+                "oomph" => {
+                    let own = map.next_value::<Box<RawValue>>()?;
+                    let own: Option<serde_json::Value> = serde_json::from_str(own.get()).ok();
+                    if own.is_some_and(|own| own["device"] == "cpu") {
+                        reader.builder.kind = DeviceKind::Cpu;
+                    }
+                }
                 "host_segments" | "host_traces" => {
                     let entries = map.next_value_seed(Count(reader))?;
                     reader.builder.host_entries(entries);

@@ -30,7 +30,7 @@ pub use history::{
 pub use input::{open, open_file, read, read_sized};
 pub use redone::Redone;
 pub use settings::{Settings, TorchRange, rounded};
-pub use snapshot::Snapshot;
+pub use snapshot::{DeviceKind, Snapshot};
 pub use stacks::{Frame, FrameId, StackId, Stacks};
 pub use tables::{Action, Annotation, Block, BlockState, Context, Event, Events, PoolId, Segment, Trace};
 pub use text::{StrId, Strings};

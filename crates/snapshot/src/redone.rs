@@ -74,6 +74,7 @@ impl Snapshot {
             traces,
             annotations: self.annotations.clone(),
             settings,
+            kind: self.kind,
             torch: self.torch,
             caveats: self.caveats.clone(),
         }

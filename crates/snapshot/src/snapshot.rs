@@ -5,6 +5,16 @@ use crate::stacks::Stacks;
 use crate::tables::{Annotation, Block, Events, Segment, Trace};
 use crate::text::Strings;
 
+/// Whose memory a snapshot is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DeviceKind {
+    /// A GPU's, handed out by PyTorch's caching allocator.
+    #[default]
+    Gpu,
+    /// The CPU's, as oomph's recorder writes it: each tensor is a segment of its own, and no size is rounded.
+    Cpu,
+}
+
 /// Everything that a snapshot file says, as interned columns.
 pub struct Snapshot {
     /// Every name, path and label.
@@ -23,6 +33,8 @@ pub struct Snapshot {
     pub annotations: Vec<Annotation>,
     /// Allocator settings at the time of the dump.
     pub settings: Settings,
+    /// Whose memory it is.
+    pub kind: DeviceKind,
     /// Releases of torch that write this shape of file.
     pub torch: TorchRange,
     /// What was unusual about the file, and what it means for the numbers.
@@ -46,6 +58,9 @@ impl Snapshot {
 
     /// The bytes that this release took for a request of `n` bytes, before it decided whether to split.
     pub fn round(&self, n: u64) -> u64 {
+        if self.kind == DeviceKind::Cpu {
+            return n;
+        }
         let group = n.max(1).ilog2().saturating_sub(20).min(15) as usize;
         // Up to 2.3 one division meant no rounding at all.
         if self.torch.newest <= 3 && n > 512 && self.settings.divisions[group] == 1 {

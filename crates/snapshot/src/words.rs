@@ -40,6 +40,7 @@ words! {
     EXTERNAL_ANNOTATIONS = "external_annotations",
     HOST_SEGMENTS = "host_segments",
     HOST_TRACES = "host_traces",
+    OOMPH = "oomph",
     // Keys of an event.
     ACTION = "action",
     ADDR = "addr",
@@ -83,4 +84,5 @@ words! {
     INACTIVE = "inactive",
     START = "START",
     END = "END",
+    CPU = "cpu",
 }

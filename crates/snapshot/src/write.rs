@@ -7,7 +7,7 @@
 mod json;
 mod pickler;
 
-use crate::snapshot::Snapshot;
+use crate::snapshot::{DeviceKind, Snapshot};
 use crate::stacks::{FrameId, StackId};
 use crate::tables::{Action, Annotation, Block, BlockState, Context, Event, PoolId, Segment};
 use crate::text::StrId;
@@ -69,6 +69,12 @@ impl<W: Write> Writer<'_, W> {
                 self.key(key);
                 self.pickle.empty_list();
             }
+        }
+        if self.snapshot.kind == DeviceKind::Cpu {
+            self.key(words::OOMPH);
+            self.pickle.open_dict();
+            self.word_pair(words::DEVICE, words::CPU);
+            self.pickle.close_dict();
         }
         self.pickle.close_dict();
         Ok(())

@@ -6,7 +6,7 @@ mod pickles;
 mod tables;
 
 use pickles::{dict, event, gzip, int, list, pickle, text, xz, zip};
-use snapshot::Snapshot;
+use snapshot::{DeviceKind, Snapshot};
 use std::path::{Path, PathBuf};
 use tables::{same, segments, stack, tables};
 
@@ -185,6 +185,27 @@ fn unknown_keys_and_actions_are_kept_and_named() {
         assert_eq!(extra, r#"{"colour":["red"]}"#);
         assert!(has_caveat(&snapshot, "1 × the key `colour` in events"), "{:?}", snapshot.caveats);
         assert!(has_caveat(&snapshot, "the action `teleport`"), "{:?}", snapshot.caveats);
+    }
+}
+
+#[test]
+fn a_recording_of_a_cpu_says_so() {
+    let own = dict(&[("device", text("cpu"))]);
+    let pickled = pickle(dict(&[("segments", list([])), ("oomph", own)]));
+    for (name, bytes) in
+        [("pickle", &pickled[..]), ("JSON", br#"{"segments": [], "oomph": {"device": "cpu", "more": [1]}}"#)]
+    {
+        let snapshot = read(name, bytes);
+        assert_eq!(snapshot.kind, DeviceKind::Cpu, "{name}");
+        assert_eq!(snapshot.round(3), 3, "{name}: sizes are not rounded");
+        assert!(snapshot.caveats.is_empty(), "{name}: {:?}", snapshot.caveats);
+        let mut written = Vec::new();
+        snapshot::write(&snapshot, &mut written).expect("a vector takes everything");
+        assert_eq!(read(name, &written).kind, DeviceKind::Cpu, "{name}, written again");
+    }
+    for odd in ["3", "{}", "{\"device\": 7}", "[[[]]]"] {
+        let text = format!("{{\"segments\": [], \"oomph\": {odd}}}");
+        assert_eq!(read("odd", text.as_bytes()).kind, DeviceKind::Gpu, "{odd}");
     }
 }
 

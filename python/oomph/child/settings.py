@@ -15,6 +15,10 @@ class Settings:
     """Folder for what is recorded."""
     library: str | None = None
     """The stand-in for CUDA, if the run is on a pretend GPU."""
+    device: str = "auto"
+    """Which memory to record: `cuda`, `cpu`, or `auto`, the first where there is a GPU."""
+    max_events: int | None = None
+    """Bound on the history, if not the usual one."""
     steps: int | None = None
     """Stop after so many steps; 0: run to the end; None: when memory per step repeats itself."""
     techniques: list[str] = field(default_factory=list)

@@ -18,10 +18,10 @@ def _next_sitecustomize() -> None:
 
 
 try:
-    import oomph_child.start
+    import oomph_child.child.start
 except Exception as error:  # the program runs all the same; oomph sees that nothing was recorded
     print(f"oomph: could not prepare this process: {error}", file=sys.stderr)
 else:
-    oomph_child.start.prepare()
+    oomph_child.child.start.prepare()
 
 _next_sitecustomize()

@@ -54,11 +54,11 @@ def _say_failure(text: str) -> None:
 
 
 def _install(settings: Settings, library: ctypes.CDLL | None) -> None:
-    from . import guard, recorder, techniques, values
+    from . import guard, recording, techniques, values
 
     if library is not None:
         values.install(library, settings.unknown)
         if not settings.keep_files:
             guard.install()
     techniques.install(settings.techniques)
-    recorder.install(settings, library)
+    recording.install(settings, library)

@@ -7,22 +7,35 @@
 //!   +h* 64MiB train.py:10 <module>       `h*` is another block in every iteration
 //!   -h*-2                                frees the one of two iterations ago, if there is one
 //!   -x                                   frees `x`
+//!   in forward Net.fc                    where the program is from here on; `in` alone is outside of everything
+//!   mark                                 a step ends here
+//!   see parameter fc.weight w            a recorder sees that block `w` is this tensor of the root module `Net`
 //! end
 //! ```
 //! Files without a folder are the user's; `torch/…` is installed.
 
+use analysis::{Counts, Label, LabelMark, Placed, Recording, StepMark, Tensor};
 use serde_json::{Value, json};
 use snapshot::Snapshot;
 use std::collections::BTreeMap;
 
 /// Reads a trace.
+#[allow(dead_code, reason = "not every test file reads plain traces")]
 pub(crate) fn trace(text: &str) -> Snapshot {
+    recorded(text).0
+}
+
+/// Reads a trace and what a recorder would have noted beside it.
+pub(crate) fn recorded(text: &str) -> (Snapshot, Recording) {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let mut writer = Writer::default();
     let mut rest = lines.as_slice();
     writer.run(&mut rest, 0);
+    let mut recording = std::mem::take(&mut writer.recording);
+    recording.allocations = writer.count();
     let document = writer.finish();
-    snapshot::read(document.to_string().as_bytes()).expect("the trace is a snapshot")
+    let snapshot = snapshot::read(document.to_string().as_bytes()).expect("the trace is a snapshot");
+    (snapshot, recording)
 }
 
 /// All memory lies in one segment; a block takes the first gap that is large enough.
@@ -33,9 +46,35 @@ const SEGMENT_SIZE: u64 = 16 << 30;
 struct Writer {
     events: Vec<Value>,
     live: BTreeMap<String, (u64, u64)>,
+    place: String,
+    allocations: u64,
+    recording: Recording,
 }
 
 impl Writer {
+    fn count(&self) -> Counts {
+        Counts(vec![(0, self.allocations)])
+    }
+
+    /// Notes what lies where; what is seen without an allocation in between is one set.
+    fn see(&mut self, label: &str, name: &str, block: &str) {
+        let label = Label::ALL.into_iter().find(|of| of.name() == label).expect("a label");
+        let tensor = Tensor { label, name: name.to_owned(), root: "Net".to_owned() };
+        let &(addr, bytes) = self.live.get(block).unwrap_or_else(|| panic!("{block} is not there"));
+        let allocations = self.count();
+        let labels = &mut self.recording.labels;
+        let place = labels.tensors.iter().position(|known| *known == tensor).unwrap_or_else(|| {
+            labels.tensors.push(tensor);
+            labels.tensors.len() - 1
+        });
+        if labels.marks.last().is_none_or(|mark| mark.allocations != allocations) {
+            labels.marks.push(LabelMark { allocations, set: labels.sets.len() });
+            labels.sets.push(Vec::new());
+        }
+        let set = labels.sets.last_mut().expect("there is one");
+        set.push(Placed { tensor: place as u32, device: 0, addr, bytes });
+    }
+
     fn run(&mut self, rest: &mut &[&str], iteration: i64) {
         while let Some((line, after)) = rest.split_first() {
             *rest = after;
@@ -56,6 +95,21 @@ impl Writer {
 
     fn event(&mut self, line: &str, iteration: i64) {
         let (name, about) = line.split_once(' ').unwrap_or((line, ""));
+        match name {
+            "in" => return self.place = about.trim().to_owned(),
+            "mark" => {
+                let time_us = 1_000_000 + 10 * self.events.len() as i64 - 5;
+                let allocations = self.count();
+                return self.recording.marks.push(StepMark { time_us, allocations });
+            }
+            "see" => {
+                let [label, name, block] = about.split_whitespace().collect::<Vec<_>>()[..] else {
+                    panic!("{line}");
+                };
+                return self.see(label, name, block);
+            }
+            _ => {}
+        }
         let (sign, name) = name.split_at(1);
         let name = match name.split_once('*') {
             Some((start, back)) => format!("{start}{}", iteration + back.parse::<i64>().unwrap_or(0)),
@@ -77,6 +131,7 @@ impl Writer {
         let size = bytes(size);
         let addr = self.gap(size);
         self.push(json!({"action": "alloc", "addr": addr, "size": size, "stream": 0, "frames": frames}));
+        self.allocations += 1;
         let old = self.live.remove(&name);
         self.live.insert(name, (addr, size));
         if let Some(old) = old {
@@ -112,6 +167,9 @@ impl Writer {
 
     fn push(&mut self, mut event: Value) {
         event["time_us"] = (1_000_000 + 10 * self.events.len()).into();
+        if !self.place.is_empty() {
+            event["user_metadata"] = self.place.as_str().into();
+        }
         self.events.push(event);
     }
 

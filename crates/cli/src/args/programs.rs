@@ -140,6 +140,14 @@ pub(crate) struct RunArgs {
     #[arg(short, long, value_name = "DIR", default_value = "oomph-recording")]
     pub(crate) output: PathBuf,
 
+    /// Keep the last N events of each device; otherwise a million
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_events: Option<u64>,
+
+    /// Record tensors on the CPU although there is a GPU; without a GPU they are recorded anyway
+    #[arg(long, conflicts_with = "pretend")]
+    pub(crate) cpu: bool,
+
     /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,

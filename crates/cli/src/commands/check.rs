@@ -44,7 +44,7 @@ pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> any
     let mut verdicts = Vec::new();
     for file in &files {
         let input = inputs::load(file)?;
-        let devices = analysis::devices_with_marks(&input.snapshot, &input.marks_us);
+        let devices = input.devices();
         for device in &devices {
             let name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
             verdicts.push(verdict(&name, &Answer::new(device), &limits));
@@ -96,6 +96,8 @@ struct Document<'a> {
 struct Verdict {
     input: String,
     device: u32,
+    #[serde(skip)]
+    device_name: String,
     peak_allocated: u64,
     peak_reserved: u64,
     leaks: usize,
@@ -126,6 +128,7 @@ fn verdict(input: &str, answer: &Answer<'_>, limits: &Limits) -> Verdict {
     Verdict {
         input: input.to_owned(),
         device: history.device,
+        device_name: answer.outline.device.name(),
         peak_allocated: allocated.0,
         peak_reserved: reserved.0,
         leaks: leaks.len(),
@@ -143,9 +146,9 @@ fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Result<()> {
     let (allocated, reserved) = (Bytes(verdict.peak_allocated), Bytes(verdict.peak_reserved));
     writeln!(
         terminal.out(),
-        "{mark}  {} GPU {}: peak {allocated} allocated ({} bytes), {reserved} reserved",
+        "{mark}  {} {}: peak {allocated} allocated ({} bytes), {reserved} reserved",
         verdict.input,
-        verdict.device,
+        verdict.device_name,
         verdict.peak_allocated
     )?;
     for broken in &verdict.broken {

@@ -10,7 +10,7 @@ use analysis::words::grouped;
 pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let output = Output::new(args)?;
     let input = inputs::load(&args.input)?;
-    let devices = analysis::devices(&input.snapshot);
+    let devices = input.devices();
     let written = export::write(&input.snapshot, &devices, args.to, &output)
         .map_err(|error| failure(&output, error))?;
     let caveats = devices.iter().flat_map(|device| &device.history.caveats).chain(&input.snapshot.caveats);

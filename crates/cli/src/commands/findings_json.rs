@@ -1,7 +1,7 @@
 //! Findings in the JSON of `oomph report --json`.
 
 use super::report_json::{SiteReport, site_report, stack_report};
-use analysis::Finding;
+use analysis::{Device, Finding};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use snapshot::Snapshot;
@@ -18,6 +18,9 @@ pub(super) struct FindingReport {
     count: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<SiteReport>,
+    /// The module that the blocks of that line lie in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<&'static str>,
     details: Vec<String>,
@@ -27,7 +30,8 @@ pub(super) struct FindingReport {
 }
 
 /// One finding.
-pub(super) fn finding_report(snapshot: &Snapshot, finding: &Finding) -> FindingReport {
+pub(super) fn finding_report(device: &Device<'_>, finding: &Finding) -> FindingReport {
+    let snapshot = device.snapshot;
     FindingReport {
         kind: finding.kind.name(),
         severity: finding.severity.name(),
@@ -37,6 +41,7 @@ pub(super) fn finding_report(snapshot: &Snapshot, finding: &Finding) -> FindingR
         bytes_per_step: finding.bytes_per_step.map(|bytes| bytes.0),
         count: finding.count,
         site: finding.site.map(|frame| site_report(snapshot, frame)),
+        module: finding.module.map(|module| device.modules.path(module).to_owned()),
         cause: finding.cause.map(|cause| cause.name()),
         details: finding.details.clone(),
         evidence: record(snapshot, &finding.evidence),

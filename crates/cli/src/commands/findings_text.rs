@@ -21,7 +21,8 @@ pub(super) fn print(
         let line = finding.site.map(|frame| Place::of(outline.device.snapshot, frame));
         if place < full {
             writeln!(terminal.out())?;
-            in_full(finding, line.as_ref(), terminal)?;
+            let module = finding.module.map(|module| outline.device.modules.path(module));
+            in_full(finding, line.as_ref(), module, terminal)?;
         } else {
             if place == full {
                 writeln!(terminal.out())?;
@@ -34,7 +35,12 @@ pub(super) fn print(
     Ok(())
 }
 
-fn in_full(finding: &Finding, line: Option<&Place>, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn in_full(
+    finding: &Finding,
+    line: Option<&Place>,
+    module: Option<&str>,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     headline(finding.kind, finding.severity, &finding.summary, terminal)?;
     if let Some(line) = line {
         let place = terminal.paint(Style::Bold, &line.short());
@@ -42,7 +48,8 @@ fn in_full(finding: &Finding, line: Option<&Place>, terminal: &mut Terminal) -> 
         let code = if code.is_empty() { code } else { terminal.paint(Style::Cyan, &format!("   {code}")) };
         // The summary names the line that asked; this is the one that holds the memory.
         let role = if finding.kind == Kind::Oom { "most is held by " } else { "" };
-        writeln!(terminal.out(), "   {role}{place}  {}{code}", printable(&line.function))?;
+        let module = module.map(|path| format!(" · in {}", printable(path))).unwrap_or_default();
+        writeln!(terminal.out(), "   {role}{place}  {}{module}{code}", printable(&line.function))?;
     }
     for detail in &finding.details {
         paragraph("   ", "   ", &sentence(detail), None, terminal)?;
@@ -100,7 +107,7 @@ pub(super) fn nothing_else(
         });
     }
     let is_fragmented = findings.iter().any(|finding| finding.cause == Some(Cause::Fragmentation));
-    if missing(Kind::Fragmentation) && !is_fragmented {
+    if missing(Kind::Fragmentation) && !is_fragmented && !outline.device.is_cpu() {
         let reserved = outline.device.history.reserved_peak.bytes;
         parts.push(format!("fragmentation {}", percent(share(outline.never_needed(), reserved))));
     }
@@ -112,6 +119,11 @@ pub(super) fn nothing_else(
     ] {
         // Without steps there is nothing that a step could stand out from.
         let needs_steps = matches!(kind, Kind::Spike | Kind::Churn);
+        // The CPU's memory has no cache and no streams.
+        let is_of_cuda = matches!(kind, Kind::Churn | Kind::Pending);
+        if outline.device.is_cpu() && is_of_cuda {
+            continue;
+        }
         if missing(kind) && !(needs_steps && outline.device.steps.count() == 0) {
             parts.push(text.to_owned());
         }

@@ -6,6 +6,8 @@ pub(crate) mod export;
 mod findings_json;
 mod findings_text;
 pub(crate) mod generate;
+mod live_json;
+mod live_text;
 pub(crate) mod predict;
 mod predict_json;
 mod predict_text;

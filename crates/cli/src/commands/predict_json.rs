@@ -99,10 +99,10 @@ struct VariantReport<'a> {
 pub(super) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let prediction = &answer.prediction;
     let recording = &prediction.recording;
-    let devices = analysis::devices_with_marks(&recording.snapshot, &recording.marks_us);
+    let devices = recording.devices();
     let answers: Vec<report::Answer<'_>> = devices.iter().map(report::Answer::new).collect();
     let mut document = Document::new();
-    document.add(&recording.name, &answers, &ReportArgs::for_a_run(), &recording.snapshot);
+    document.add(recording, &answers, &ReportArgs::for_a_run());
     let sureness = &prediction.sureness;
     let report = PredictReport {
         version: 1,
@@ -140,6 +140,8 @@ fn ended(ended: Ended) -> &'static str {
         Ended::Steps => "steps",
         Ended::Periodic => "periodic",
         Ended::Long => "long",
+        Ended::Killed => "killed",
+        Ended::Running => "running",
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Res
     header(answer, terminal)?;
     verdict(answer, terminal)?;
     let recording = &prediction.recording;
-    let devices = analysis::devices_with_marks(&recording.snapshot, &recording.marks_us);
+    let devices = recording.devices();
     if let Some(device) = devices.iter().find(|device| device.history.device == prediction.highest.device) {
         let report::Answer { outline, findings } = report::Answer::new(device);
         findings_text::print(&outline, &findings, terminal)?;
@@ -43,7 +43,7 @@ fn header(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
         Ended::Periodic => ", then every step is like the one before",
         Ended::Steps => " as asked",
         Ended::Long => ", then stopped: no step was like the one before",
-        Ended::Finished | Ended::Failed => "",
+        Ended::Finished | Ended::Failed | Ended::Killed | Ended::Running => "",
     };
     let name = terminal.paint(Style::Bold, &answer.shown);
     let (card, steps) = (answer.args.gpu.name, counted(summary.steps.count as u64, "step"));

@@ -13,7 +13,7 @@ pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<
     let mut report = Report::new(args, files.len());
     for file in &files {
         let input = inputs::load(file)?;
-        let devices = analysis::devices_with_marks(&input.snapshot, &input.marks_us);
+        let devices = input.devices();
         report.add(&input, &devices, terminal)?;
     }
     report.finish(terminal)
@@ -56,7 +56,7 @@ impl<'a> Report<'a> {
             self.portraits.extend(drawn(&input.name, &answers));
         }
         match &mut self.json {
-            Some(document) => document.add(&input.name, &answers, args, &input.snapshot),
+            Some(document) => document.add(input, &answers, args),
             None if !self.is_ranks => report_text::print(input, &answers, args, terminal)?,
             None => {}
         }
@@ -106,7 +106,7 @@ pub(super) fn portraits(files: &[PathBuf]) -> anyhow::Result<Vec<Portrait>> {
     let mut portraits = Vec::new();
     for file in inputs::expand(files)? {
         let input = inputs::load(&file)?;
-        let devices = analysis::devices_with_marks(&input.snapshot, &input.marks_us);
+        let devices = input.devices();
         portraits.extend(portraits_of(&input, &devices));
     }
     Ok(portraits)

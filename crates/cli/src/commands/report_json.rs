@@ -1,12 +1,13 @@
 //! The JSON of `oomph report --json`: public and versioned. Fields may be added, none renamed.
 
 use super::findings_json::{FindingReport, finding_report};
+use super::live_json::{LiveReport, live};
 use super::report::Answer;
 use crate::args::ReportArgs;
+use crate::inputs::Input;
+use crate::recording::Run;
 use crate::terminal::Terminal;
-use analysis::{
-    ByCategory, Category, Change, Device, Group, Key, Moment, Origin, Outline, Place, Portrait, Site,
-};
+use analysis::{ByCategory, Category, Change, Device, Label, LabelledTensors, Outline, Place, Portrait};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use snapshot::{Counters, FrameId, Metric, PoolClass, Snapshot, StackId};
@@ -61,9 +62,42 @@ impl From<&Change> for ChangeReport {
 #[derive(Serialize)]
 struct InputReport {
     file: String,
+    /// How the run went, where a recorder noted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recording: Option<RunReport>,
     torch: String,
     settings: SettingsReport,
     devices: Vec<DeviceReport>,
+}
+
+#[derive(Serialize)]
+struct RunReport {
+    torch: Option<String>,
+    /// `finished`, `failed`, `steps`, `periodic`, `long`, `killed` or `running`.
+    ended: Option<String>,
+    /// What made the recorder write: `exit`, `oom`, `signal`, `alarm`, `asked` or `stop`.
+    dumped: Option<String>,
+    exception: Option<String>,
+    steps: Option<u64>,
+    command: Vec<String>,
+}
+
+impl From<&Run> for RunReport {
+    fn from(run: &Run) -> RunReport {
+        let Run { torch, ended, dumped, exception, steps, command } = run.clone();
+        RunReport { torch, ended, dumped, exception, steps, command }
+    }
+}
+
+/// What a recorder named of one kind of tensor.
+#[derive(Serialize)]
+struct LabelReport {
+    /// The most that there were at one time.
+    tensors: u64,
+    /// The most that they held at one time, in bytes asked for.
+    bytes: u64,
+    /// What they held at the peak, in bytes asked for.
+    at_peak: u64,
 }
 
 #[derive(Serialize)]
@@ -77,6 +111,11 @@ struct SettingsReport {
 #[derive(Serialize)]
 struct DeviceReport {
     device: u32,
+    /// `gpu` or `cpu`.
+    kind: &'static str,
+    /// The card's name, where a recorder noted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     events: usize,
     history: &'static str,
     /// Microseconds since the Unix epoch; absent before torch 2.2.
@@ -91,8 +130,14 @@ struct DeviceReport {
     categories_reason: &'static str,
     /// What each category held at the peak, in bytes taken: they add up to `allocated.peak`.
     categories_at_peak: Map<String, Value>,
+    /// The tensors that a recorder named, by what they are.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    labels: Map<String, Value>,
     findings: Vec<FindingReport>,
     counters: CountersAt,
+    /// What the driver showed beside PyTorch's memory at the end of a step, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outside: Option<OutsideReport>,
     live: LiveReport,
     streams_and_pools: Vec<PoolReport>,
     ooms: u64,
@@ -115,6 +160,13 @@ struct StepsReport {
     confidence: &'static str,
     /// The event with which each step begins, and the end of the last.
     bounds: Vec<usize>,
+}
+
+#[derive(Serialize)]
+struct OutsideReport {
+    /// The process's own: the CUDA context, libraries.
+    process: u64,
+    others: u64,
 }
 
 #[derive(Serialize)]
@@ -145,46 +197,6 @@ impl From<Counters> for CountersReport {
 }
 
 #[derive(Serialize)]
-struct LiveReport {
-    at: String,
-    event: usize,
-    by: &'static str,
-    bytes: u64,
-    count: u64,
-    groups: Vec<GroupReport>,
-    /// Everything that is not listed in `groups`.
-    rest: RestReport,
-}
-
-#[derive(Serialize)]
-struct GroupReport {
-    bytes: u64,
-    requested: u64,
-    count: u64,
-    /// How many of the blocks were allocated before the history begins.
-    before_history: u64,
-    /// `user`, `library` (no line of your own on the stack), `backward` (inside the `backward()` called there), `native`
-    /// (C++ only), `unknown` (no stack) or `before` (no stack, from before the history begins).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    origin: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    site: Option<SiteReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stack: Option<Vec<SiteReport>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    category: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    size: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct RestReport {
-    groups: u64,
-    bytes: u64,
-    count: u64,
-}
-
-#[derive(Serialize)]
 pub(super) struct SiteReport {
     file: String,
     line: u32,
@@ -206,7 +218,8 @@ impl Document {
         Document { version: 1, inputs: Vec::new(), ranks: None }
     }
 
-    pub(super) fn add(&mut self, name: &str, answers: &[Answer<'_>], args: &ReportArgs, snapshot: &Snapshot) {
+    pub(super) fn add(&mut self, input: &Input, answers: &[Answer<'_>], args: &ReportArgs) {
+        let snapshot = &input.snapshot;
         let text = |id| snapshot.strings.get(id);
         let settings = &snapshot.settings;
         let values = settings
@@ -218,7 +231,8 @@ impl Document {
             })
             .collect();
         self.inputs.push(InputReport {
-            file: name.to_owned(),
+            file: input.name.clone(),
+            recording: input.run.as_ref().map(RunReport::from),
             torch: snapshot.torch.to_string(),
             settings: SettingsReport { recorded: settings.recorded, conf: settings.conf.clone(), values },
             devices: answers.iter().map(|answer| report(answer, args)).collect(),
@@ -246,7 +260,7 @@ impl Document {
     }
 }
 
-fn by_category(held: &ByCategory) -> Map<String, Value> {
+pub(super) fn by_category(held: &ByCategory) -> Map<String, Value> {
     Category::ALL.iter().map(|&of| (of.name().to_owned(), held.get(of).0.into())).collect()
 }
 
@@ -256,6 +270,12 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
     let events = &device.snapshot.events;
     DeviceReport {
         device: history.device,
+        kind: if device.is_cpu() { "cpu" } else { "gpu" },
+        name: device
+            .recording
+            .card(history.device)
+            .map(|card| card.name.clone())
+            .filter(|name| !name.is_empty()),
         events: history.len(),
         history: if history.complete { "complete" } else { "truncated" },
         history_begins_us: history
@@ -284,8 +304,13 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
         categories_confidence: outline.categories.confidence.name(),
         categories_reason: outline.categories.reason,
         categories_at_peak: by_category(&outline.categories.at(history, history.allocated_peak.position)),
-        findings: answer.findings.iter().map(|finding| finding_report(device.snapshot, finding)).collect(),
+        labels: labels(outline),
+        findings: answer.findings.iter().map(|finding| finding_report(device, finding)).collect(),
         counters: CountersAt { peak: history.allocated_peak.counters.into(), end: history.end.into() },
+        outside: device
+            .recording
+            .outside(history.device)
+            .map(|outside| OutsideReport { process: outside.process.0, others: outside.others.0 }),
         live: live(outline, args),
         streams_and_pools: pools(device),
         ooms: history.stats.ooms,
@@ -294,67 +319,19 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
     }
 }
 
+/// What a recorder named, by what it is.
+fn labels(outline: &Outline<'_>) -> Map<String, Value> {
+    let named = outline.labelled();
+    let report = |label: Label| {
+        let LabelledTensors { tensors, most, at_peak } = named[label as usize];
+        let report = LabelReport { tensors, bytes: most.0, at_peak: at_peak.0 };
+        Some((label.name().to_owned(), serde_json::to_value(report).ok()?))
+    };
+    Label::ALL.into_iter().filter(|&label| named[label as usize].tensors > 0).filter_map(report).collect()
+}
+
 pub(super) fn stack_report(snapshot: &Snapshot, stack: StackId) -> Vec<SiteReport> {
     snapshot.stacks.frames(stack).iter().map(|&frame| site_report(snapshot, frame)).collect()
-}
-
-fn live(outline: &Outline<'_>, args: &ReportArgs) -> LiveReport {
-    let device = outline.device;
-    let at = args.moment(device);
-    let position = device.position_of(at).unwrap_or(device.history.len());
-    let live = outline.live_at(position, args.by.into());
-    let (shown, rest) = live.top(args.top);
-    LiveReport {
-        at: match at {
-            Moment::Peak => "peak".to_owned(),
-            Moment::Oom => "oom".to_owned(),
-            Moment::End => "end".to_owned(),
-            Moment::Event(event) => event.to_string(),
-        },
-        event: position.saturating_sub(1),
-        by: match args.by.into() {
-            Key::Site => "site",
-            Key::Category => "category",
-            Key::Stack => "stack",
-            Key::Size => "size",
-        },
-        bytes: live.bytes.0,
-        count: live.count,
-        groups: shown.iter().map(|group| group_report(device.snapshot, group)).collect(),
-        rest: RestReport { groups: rest.groups, bytes: rest.bytes.0, count: rest.count },
-    }
-}
-
-fn group_report(snapshot: &Snapshot, group: &Group) -> GroupReport {
-    let mut report = GroupReport {
-        bytes: group.bytes.0,
-        requested: group.requested.0,
-        count: group.count,
-        before_history: group.from_before,
-        origin: None,
-        site: None,
-        stack: None,
-        category: None,
-        size: None,
-    };
-    match group.origin {
-        Origin::Site(site) => {
-            let (origin, frame) = match site {
-                Site::User(frame) => ("user", Some(frame)),
-                Site::Library(frame) => ("library", Some(frame)),
-                Site::Backward(frame) => ("backward", Some(frame)),
-                Site::Native => ("native", None),
-                Site::Unknown => ("unknown", None),
-                Site::Before => ("before", None),
-            };
-            report.origin = Some(origin);
-            report.site = frame.map(|frame| site_report(snapshot, frame));
-        }
-        Origin::Category(category) => report.category = Some(category.name()),
-        Origin::Stack(stack) => report.stack = Some(stack_report(snapshot, stack)),
-        Origin::Size(size) => report.size = Some(size.0),
-    }
-    report
 }
 
 pub(super) fn site_report(snapshot: &Snapshot, frame: FrameId) -> SiteReport {

@@ -1,14 +1,16 @@
 //! The first screen of `oomph report`, for people.
 
-use super::findings_text;
+use super::live_text::shortened;
 use super::ranks::signed;
 use super::report::Answer;
-use crate::args::ReportArgs;
+use super::{findings_text, live_text};
+use crate::args::{By, ReportArgs};
 use crate::inputs::Input;
+use crate::recording::Run;
 use crate::terminal::{Style, Terminal};
-use analysis::words::{counted, grouped, percent, place, printable, share};
-use analysis::{Category, Change, Device, Group, Key, Kind, Live, Moment, Origin, Outline, Rest, Site};
-use snapshot::{Bytes, FrameId, Snapshot};
+use analysis::words::{counted, grouped, printable, share};
+use analysis::{Category, Change, Device, Kind, Outline};
+use snapshot::Bytes;
 use std::io::Write;
 
 /// Columns of the picture of the course.
@@ -50,7 +52,7 @@ pub(super) fn what_fills(
 ) -> anyhow::Result<()> {
     totals(outline, terminal)?;
     categories(outline, terminal)?;
-    live(outline, args, terminal)
+    live_text::print(outline, args, terminal)
 }
 
 fn header(input: &Input, outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
@@ -65,8 +67,19 @@ fn header(input: &Input, outline: &Outline<'_>, terminal: &mut Terminal) -> anyh
         count => format!(" · {} ({})", counted(count as u64, "step"), outline.device.steps.source.name()),
     };
     let name = terminal.paint(Style::Bold, &input.name);
-    let torch = &input.snapshot.torch;
-    writeln!(terminal.out(), "{name} · GPU {} · {torch} · {completeness}{steps}", history.device)?;
+    // What a recorder was told is exact; a plain snapshot only shows which releases write such files.
+    let torch = match input.run.as_ref().and_then(|run| run.torch.as_deref()) {
+        Some(torch) => format!("torch {}", printable(torch)),
+        None => input.snapshot.torch.to_string(),
+    };
+    let card = outline.device.recording.card(history.device).map(|card| printable(&card.name));
+    let card = card.filter(|card| !card.is_empty() && !outline.device.is_cpu());
+    let card = card.map(|card| format!(", {card}")).unwrap_or_default();
+    let device = outline.device.name();
+    writeln!(terminal.out(), "{name} · {device}{card} · {torch} · {completeness}{steps}")?;
+    if let Some(ended) = input.run.as_ref().and_then(Run::remark) {
+        findings_text::paragraph(" ", " ", &ended, Some(Style::Yellow), terminal)?;
+    }
     Ok(())
 }
 
@@ -84,12 +97,12 @@ fn totals(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> 
             }
         };
         let label = terminal.paint(Style::Bold, "peak");
-        let reserved = history.reserved_peak.bytes;
-        writeln!(terminal.out(), " {label} {} allocated, {reserved} reserved · {when}", peak.bytes)?;
+        let reserved = reserved(outline, history.reserved_peak.bytes);
+        writeln!(terminal.out(), " {label} {} allocated{reserved} · {when}", peak.bytes)?;
     }
-    let mut rest = vec![format!("{} allocated, {} reserved", end.allocated, end.reserved)];
+    let mut rest = vec![format!("{} allocated{}", end.allocated, reserved(outline, end.reserved))];
     let unused = end.reserved - end.active;
-    if unused > Bytes::ZERO {
+    if unused > Bytes::ZERO && !outline.device.is_cpu() {
         let split = match end.inactive_split {
             Bytes::ZERO => String::new(),
             split => format!(", {split} of it inactive_split"),
@@ -101,12 +114,30 @@ fn totals(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> 
     }
     let label = terminal.paint(Style::Bold, "end");
     writeln!(terminal.out(), " {label}  {}", rest.join(" · "))?;
+    if let Some(outside) = outline.device.recording.outside(history.device)
+        && outside.process + outside.others > Bytes::ZERO
+    {
+        let others = match outside.others {
+            Bytes::ZERO => String::new(),
+            bytes => format!(" · {bytes} of other processes"),
+        };
+        let process = outside.process;
+        writeln!(
+            terminal.out(),
+            " outside PyTorch  {process} of this process (CUDA context, libraries){others}"
+        )?;
+    }
     if history.len() > 1 {
         let columns = COURSE.min(terminal.width().saturating_sub(" allocated ".len()));
         let course = terminal.paint(Style::Cyan, &course(&history.samples, columns));
         writeln!(terminal.out(), " allocated {course}")?;
     }
     Ok(())
+}
+
+/// `, 2 GiB reserved`; on the CPU nothing is reserved beyond what is allocated.
+fn reserved(outline: &Outline<'_>, bytes: Bytes) -> String {
+    if outline.device.is_cpu() { String::new() } else { format!(", {bytes} reserved") }
 }
 
 /// The allocated bytes over the history, as a row of bars.
@@ -158,135 +189,6 @@ pub(super) fn change_line(change: &Change, terminal: &mut Terminal) -> anyhow::R
     Ok(())
 }
 
-fn live(outline: &Outline<'_>, args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let device = outline.device;
-    let at = args.moment(device);
-    let Some(position) = device.position_of(at) else { return Ok(()) };
-    let live = outline.live_at(position, args.by.into());
-    let moment = match at {
-        Moment::Peak if !device.history.is_empty() => "at the peak".to_owned(),
-        Moment::Peak | Moment::End => "at the end".to_owned(),
-        Moment::Oom => "at the last OOM".to_owned(),
-        Moment::Event(event) => format!("after event {}", grouped(event as u64)),
-    };
-    let (key, plural) = match args.by.into() {
-        Key::Site => ("line", "lines"),
-        Key::Category => ("use", "uses"),
-        Key::Stack => ("call stack", "call stacks"),
-        Key::Size => ("block size", "block sizes"),
-    };
-    let title = terminal.paint(Style::Bold, &format!("live {moment}, by {key}"));
-    writeln!(terminal.out(), "\n {title}  {} in {}", live.bytes, counted(live.count, "block"))?;
-    let (shown, rest) = live.top(args.top);
-    match args.by.into() {
-        Key::Stack => stacks(device, shown, &live, terminal)?,
-        Key::Site | Key::Category | Key::Size => table(device.snapshot, shown, &live, terminal)?,
-    }
-    if rest.groups > 0 {
-        let Rest { groups, bytes, count } = rest;
-        let text = format!(
-            "     and {} more {}: {bytes} in {}",
-            grouped(groups),
-            if groups == 1 { key } else { plural },
-            counted(count, "block")
-        );
-        let text = terminal.paint(Style::Dim, &text);
-        writeln!(terminal.out(), "{text}")?;
-    }
-    Ok(())
-}
-
-fn table(snapshot: &Snapshot, groups: &[Group], live: &Live, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let names: Vec<(String, String)> = groups.iter().map(|group| name(snapshot, group)).collect();
-    let width = |column: fn(&(String, String)) -> &String| {
-        names.iter().map(|names| column(names).chars().count()).max().unwrap_or(0)
-    };
-    let (first, second) = (width(|names| &names.0), width(|names| &names.1));
-    for (place, (group, (line, function))) in groups.iter().zip(&names).enumerate() {
-        let line = terminal.paint(Style::Bold, &format!("{line:<first$}"));
-        writeln!(
-            terminal.out(),
-            " {:>3}  {line}  {function:<second$}  {:>8}  {:>5}  {:>12}",
-            place + 1,
-            group.bytes.to_string(),
-            percent(share(group.bytes, live.bytes)),
-            counted(group.count, "block")
-        )?;
-    }
-    Ok(())
-}
-
-fn stacks(device: &Device<'_>, groups: &[Group], live: &Live, terminal: &mut Terminal) -> anyhow::Result<()> {
-    for (place, group) in groups.iter().enumerate() {
-        let bytes = terminal.paint(Style::Bold, &group.bytes.to_string());
-        let share = percent(share(group.bytes, live.bytes));
-        writeln!(terminal.out(), " {:>3}  {bytes}  {share}  {}", place + 1, counted(group.count, "block"))?;
-        let Origin::Stack(stack) = group.origin else { continue };
-        let frames = device.snapshot.stacks.frames(stack);
-        if frames.is_empty() {
-            writeln!(terminal.out(), "        {}", without_stack(group))?;
-        }
-        for &frame in frames {
-            let style = if device.sites.is_user(frame) { Style::Bold } else { Style::Dim };
-            let line = terminal.paint(style, &frame_line(device.snapshot, frame));
-            writeln!(terminal.out(), "        {line}")?;
-        }
-    }
-    Ok(())
-}
-
-/// A frame on one line; the path of an installed package begins at the package.
-fn frame_line(snapshot: &Snapshot, frame: FrameId) -> String {
-    let frame = snapshot.stacks.frame(frame);
-    let (file, function) =
-        (snapshot.strings.get(frame.file), printable(snapshot.strings.get(frame.function)));
-    let file = &*printable(file);
-    let file = ["/site-packages/", "/dist-packages/"]
-        .iter()
-        .find_map(|folder| file.rsplit_once(folder).map(|(_, package)| package))
-        .unwrap_or(file);
-    if frame.line == 0 { format!("{function}  {file}") } else { format!("{file}:{}  {function}", frame.line) }
-}
-
-/// What to call a group: a place and a function.
-fn name(snapshot: &Snapshot, group: &Group) -> (String, String) {
-    match group.origin {
-        Origin::Site(Site::User(frame)) => (place(snapshot, frame), function(snapshot, frame)),
-        Origin::Site(Site::Library(frame)) => {
-            (place(snapshot, frame), format!("{} (library)", function(snapshot, frame)))
-        }
-        Origin::Site(Site::Backward(frame)) => {
-            (place(snapshot, frame), format!("{}, inside backward()", function(snapshot, frame)))
-        }
-        Origin::Category(category) => (category.name().to_owned(), String::new()),
-        Origin::Site(Site::Native) => ("(C++ only)".to_owned(), String::new()),
-        Origin::Site(Site::Unknown | Site::Before) | Origin::Stack(_) => {
-            (without_stack(group), String::new())
-        }
-        Origin::Size(size) => (format!("{size} blocks"), format!("{} bytes each", grouped(size.0))),
-    }
-}
-
-fn without_stack(group: &Group) -> String {
-    if group.from_before == group.count {
-        "(from before the history begins)".to_owned()
-    } else {
-        "(no stack: backward() or C++)".to_owned()
-    }
-}
-
-fn function(snapshot: &Snapshot, frame: FrameId) -> String {
-    shortened(&printable(snapshot.strings.get(snapshot.stacks.frame(frame).function)), 40)
-}
-
-fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    let start: String = text.chars().take(most - 1).collect();
-    format!("{start}…")
-}
-
 fn notes(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let settings = &device.snapshot.settings;
     let text = match (settings.recorded, settings.conf.as_str()) {
@@ -294,7 +196,11 @@ fn notes(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
         (true, "") => "PyTorch's defaults".to_owned(),
         (true, conf) => conf.to_owned(),
     };
-    writeln!(terminal.out(), "\n allocator settings: {text}")?;
+    if device.is_cpu() {
+        writeln!(terminal.out())?;
+    } else {
+        writeln!(terminal.out(), "\n allocator settings: {text}")?;
+    }
     let caveats: Vec<&String> = device.history.caveats.iter().chain(&device.snapshot.caveats).collect();
     for caveat in caveats {
         let label = terminal.paint(Style::Yellow, "note:");
@@ -310,12 +216,18 @@ fn next(
     args: &ReportArgs,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
-    let other = match (args.by.into(), args.at) {
-        (Key::Site, None) => {
+    let has_modules = answers.iter().any(|answer| !answer.outline.device.modules.is_empty());
+    let other = match (args.by, args.at) {
+        (By::Site, None) if has_modules => {
+            "--by module for the layers · --by stack for the call stacks · --at end for what is left · --json for every number"
+        }
+        (By::Site, None) => {
             "--by stack for the call stacks · --at end for what is left · --json for every number"
         }
-        (Key::Site, _) => "--by stack for the call stacks · --top 30 for more",
-        (Key::Category | Key::Stack | Key::Size, _) => "--by site for the lines · --top 30 for more",
+        (By::Site, _) => "--by stack for the call stacks · --top 30 for more",
+        (By::Category | By::Stack | By::Module | By::Size, _) => {
+            "--by site for the lines · --top 30 for more"
+        }
     };
     // Settings or another card may be the way out of these.
     let mut findings = answers.iter().flat_map(|answer| &answer.findings);

@@ -13,6 +13,7 @@ const ALL_STEPS: u32 = 0;
 pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let command = command(&args.program, host);
     let job = Job::new(command, args.pretend.pretend(host), args.program.steps);
+    let job = Job { max_events: args.max_events, is_on_cpu: args.cpu, ..job };
     let folder = Folder::new(Some(&args.output))?;
     let done = record(job, &shown(&args.program.command), &folder, terminal)?;
     terminal.say(&format!("recorded in {}", args.output.display()));

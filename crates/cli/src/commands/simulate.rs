@@ -17,7 +17,7 @@ pub(crate) fn run(args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Resul
         return verify(args, &files, terminal);
     }
     let input = load(only(&files)?, args, terminal)?;
-    let devices = analysis::devices_with_marks(&input.snapshot, &input.marks_us);
+    let devices = input.devices();
     replay(&input, &devices, args, terminal)
 }
 
@@ -47,6 +47,14 @@ pub(crate) fn replay(
     terminal: &mut Terminal,
 ) -> anyhow::Result<Status> {
     let device = chosen(devices, args, &input.name)?;
+    if device.is_cpu() {
+        return Err(Failure::new(
+            format!("`{}` is about the memory of a CPU", input.name),
+            Some("what is simulated is PyTorch's allocator for GPUs".to_owned()),
+            Some("`oomph report` explains it; `oomph predict` runs a program on a pretended GPU"),
+        )
+        .into());
+    }
     let recorded = recorded(&input.snapshot, &device.history, args)?;
     let conditions = recorded.conditions();
     let scene = Scene { input, device, recorded: &recorded, args, conditions };

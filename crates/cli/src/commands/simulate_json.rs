@@ -88,7 +88,7 @@ fn failure(scene: &Scene<'_>, oom: &Oom) -> Value {
 /// The user's own line behind an event.
 pub(super) fn site(scene: &Scene<'_>, event: usize) -> Option<Place> {
     match scene.device.site_of_event(event) {
-        Site::User(frame) | Site::Library(frame) | Site::Backward(frame) => {
+        Site::User(frame) | Site::Library(frame) | Site::Backward(frame) | Site::BackwardOf(frame) => {
             Some(Place::of(scene.device.snapshot, frame))
         }
         Site::Native | Site::Unknown | Site::Before => None,

@@ -7,6 +7,7 @@ use super::number::Number;
 use super::value::{Kind, Value};
 use crate::builder::{BlockFields, Builder, EventFields, SegmentFields, Table};
 use crate::error::Error;
+use crate::snapshot::DeviceKind;
 use crate::stacks::{Frame, FrameId, StackId};
 use crate::tables::{Annotation, PoolId};
 use crate::text::StrId;
@@ -206,6 +207,14 @@ impl Lowering<'_> {
                 words::HOST_SEGMENTS | words::HOST_TRACES => {
                     let count = self.count_nested(value);
                     self.builder.host_entries(count);
+                }
+                words::OOMPH => {
+                    let is_cpu = |&(key, value): &(Value, Value)| {
+                        key.kind() == Kind::Str(words::DEVICE) && value.kind() == Kind::Str(words::CPU)
+                    };
+                    if self.pairs(value).iter().any(is_cpu) {
+                        self.builder.kind = DeviceKind::Cpu;
+                    }
                 }
                 _ => self.builder.unknown_key(Table::TopLevel, word),
             }

@@ -27,7 +27,7 @@ pub(super) fn write(snapshot: &Snapshot, devices: &[Device<'_>], file: &File) ->
     let (mut counters, mut ooms, mut annotations) = (0, 0, 0);
     for device in devices {
         let tracks = Tracks(device.history.device);
-        tracks.describe(&mut trace)?;
+        tracks.describe(&device.name(), &mut trace)?;
         let (values, failures) = history(snapshot, device, last_us, &tracks, &mut trace)?;
         counters += values;
         ooms += failures;
@@ -151,8 +151,8 @@ impl Tracks {
         Message::default().number(TRACK_UUID, track).number(TRACK_PARENT, self.group()).text(TRACK_NAME, name)
     }
 
-    fn describe(&self, trace: &mut Trace<'_>) -> anyhow::Result<()> {
-        let name = format!("GPU {} memory", self.0);
+    fn describe(&self, device: &str, trace: &mut Trace<'_>) -> anyhow::Result<()> {
+        let name = format!("{device} memory");
         trace.describe(Message::default().number(TRACK_UUID, self.group()).text(TRACK_NAME, &name))?;
         for (place, (name, _)) in COUNTERS.iter().enumerate() {
             let unit = Message::default().number(COUNTER_UNIT, UNIT_SIZE_BYTES);

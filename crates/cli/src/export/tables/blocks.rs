@@ -2,7 +2,7 @@
 
 use super::words::Words;
 use super::{Table, pool_name};
-use analysis::{Device, Site};
+use analysis::{Device, Label, Phase, Site, Tensor, Whereabouts};
 use arrow_array::types::{UInt32Type, UInt64Type};
 use snapshot::{Frame, FrameId, Life, Region, Snapshot, StrId};
 
@@ -14,6 +14,10 @@ struct Row<'a> {
     region: Option<(usize, &'a Region)>,
     /// The user's innermost frame.
     site: Option<FrameId>,
+    place: Whereabouts,
+    /// Its module, among those of all devices.
+    module: Option<usize>,
+    tensor: Option<&'a Tensor>,
 }
 
 pub(super) fn blocks<'a>(snapshot: &'a Snapshot, devices: &'a [Device<'a>]) -> anyhow::Result<Table<'a>> {
@@ -26,6 +30,9 @@ pub(super) fn blocks<'a>(snapshot: &'a Snapshot, devices: &'a [Device<'a>]) -> a
     let files = of_frames(|frame| frame.file)?;
     let functions = of_frames(|frame| frame.function)?;
     let states = Words::new(STATES.into_iter().map(Some))?;
+    let phases = Words::new(Phase::ALL.into_iter().map(|phase| Some(phase.name())))?;
+    let labels = Words::new(Label::ALL.into_iter().map(|label| Some(label.name())))?;
+    let modules = Words::new(devices.iter().flat_map(|device| device.modules.paths()).map(Some))?;
 
     Table::new("blocks", rows(devices), move |columns| {
         let site = |row: &Row<'_>| row.site.map(|frame| frame.0 as usize);
@@ -46,28 +53,39 @@ pub(super) fn blocks<'a>(snapshot: &'a Snapshot, devices: &'a [Device<'a>]) -> a
             .optional_word("site_file", &files, site)?
             .optional_number::<UInt32Type>("site_line", |row| Some(snapshot.stacks.frame(row.site?).line))
             .optional_word("site_function", &functions, site)?
-            .word("state_at_end", &states, |row| state(row.life))
+            .word("state_at_end", &states, |row| state(row.life))?
+            .optional_word("phase", &phases, |row| row.place.phase.map(|phase| phase as usize))?
+            .optional_word("module", &modules, |row| row.module)?
+            .optional_word("label", &labels, |row| row.tensor.map(|tensor| tensor.label as usize))?
+            .optional_text("tensor", |row| row.tensor.map(|tensor| tensor.name.as_str()))
     })
 }
 
 fn rows<'a>(devices: &'a [Device<'a>]) -> impl Iterator<Item = Row<'a>> + 'a {
     let first_regions = running_total(devices, |device| device.history.regions.len());
-    first_blocks(devices).zip(first_regions).flat_map(|((device, first_block), (_, first_region))| {
-        let history = &device.history;
-        history.lives.iter().enumerate().map(move |(place, life)| Row {
-            block: first_block + place,
-            device: history.device,
-            life,
-            region: history
-                .regions
-                .get(life.region as usize)
-                .map(|region| (first_region + life.region as usize, region)),
-            site: match device.sites.of(life.stack) {
-                Site::User(frame) => Some(frame),
-                _ => None,
-            },
-        })
-    })
+    let first_modules = running_total(devices, |device| device.modules.len());
+    let firsts = first_regions.zip(first_modules);
+    first_blocks(devices).zip(firsts).flat_map(
+        |((device, first_block), ((_, first_region), (_, first_module)))| {
+            let history = &device.history;
+            history.lives.iter().enumerate().map(move |(place, life)| Row {
+                block: first_block + place,
+                device: history.device,
+                life,
+                region: history
+                    .regions
+                    .get(life.region as usize)
+                    .map(|region| (first_region + life.region as usize, region)),
+                site: match device.sites.of(life.stack) {
+                    Site::User(frame) => Some(frame),
+                    _ => None,
+                },
+                place: device.whereabouts_of(life),
+                module: device.module_of(place).map(|module| first_module + module.0 as usize),
+                tensor: device.tensor_of(place),
+            })
+        },
+    )
 }
 
 /// Each device with the `block_id` of its first block: blocks are numbered through all devices.

@@ -1,0 +1,361 @@
+//! What a recorder's marks, labels and places add to a snapshot, on traces drawn by hand.
+
+mod common;
+
+use analysis::{
+    Category, Counts, Key, Kind, Label, LabelMark, Origin, Outline, Placed, Process, Recording, Shortage,
+    Site, Source, Tensor, findings, recorded_devices, words,
+};
+use common::recorded;
+use snapshot::{Bytes, Snapshot};
+
+const MIB: u64 = 1 << 20;
+
+/// Two steps of training with a recorder: a parameter, its buffer, gradient and state, an activation, an input, and a
+/// tensor that only looks like a parameter.
+const TRAINING: &str = "+w 3MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
+     +mask 2MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
+     +ema 3MiB train.py:3 <module> > torch/nn/modules/module.py:900 _apply
+     repeat 2
+       +x 7MiB train.py:9 <module>
+       in forward Net.fc
+       +a 11MiB train.py:10 <module> > model.py:5 forward > torch/nn/modules/linear.py:134 forward
+       in
+       +loss 4B train.py:10 <module>
+       in backward
+       +one 4B train.py:11 <module> > torch/_tensor.py:600 backward
+       in backward Net.fc
+       +t 11MiB -
+       +g 3MiB -
+       -t
+       -a
+       in optimizer
+       +m 3MiB train.py:12 <module> > torch/optim/adam.py:178 _init_group
+       +scale 1MiB train.py:12 <module> > torch/optim/adam.py:179 _init_group
+       in
+       see parameter fc.weight w
+       see buffer fc.mask mask
+       see gradient fc.weight g
+       see optimizer fc.weight.exp_avg m
+       see input x x
+       mark
+       -g
+     end";
+
+/// The bytes that a category held at most, in MiB.
+#[track_caller]
+fn check_most(text: &str, expected: &[(Category, u64)]) {
+    let (snapshot, recording) = recorded(text);
+    let devices = recorded_devices(&snapshot, &recording);
+    let outline = Outline::new(&devices[0]);
+    for &(category, mib) in expected {
+        assert_eq!(outline.course.most.get(category).0 / MIB, mib, "{}", category.name());
+    }
+}
+
+#[test]
+fn labelled_blocks_are_what_the_recorder_saw() {
+    check_most(
+        TRAINING,
+        &[
+            (Category::Parameter, 3),
+            (Category::Buffer, 2),
+            (Category::Gradient, 3),
+            // The second step binds `m` again before the first one goes.
+            (Category::Optimizer, 6),
+            (Category::Activation, 11),
+            (Category::Input, 14),
+        ],
+    );
+}
+
+#[test]
+fn a_copy_of_a_parameter_is_none_unless_the_recorder_says_so() {
+    let (snapshot, recording) = recorded(TRAINING);
+    let devices = recorded_devices(&snapshot, &recording);
+    let outline = Outline::new(&devices[0]);
+    // `ema` and `scale`: they stay, and they are no tensors of the module.
+    assert!(outline.course.most.get(Category::Unknown).0 >= 4 * MIB);
+    let plain = analysis::devices(&snapshot);
+    let guessed = Outline::new(&plain[0]).course.most.get(Category::Parameter).0 / MIB;
+    assert_eq!(guessed, 8, "without labels all three look like parameters");
+}
+
+#[test]
+fn the_sums_of_labelled_tensors_are_exact() {
+    let (snapshot, recording) = recorded(TRAINING);
+    let devices = recorded_devices(&snapshot, &recording);
+    let named = Outline::new(&devices[0]).labelled();
+    let sums = Label::ALL.map(|label| {
+        let of = named[label as usize];
+        format!("{} {} {}", label.name(), of.tensors, of.most.0 / MIB)
+    });
+    assert_eq!(sums, ["parameter 1 3", "buffer 1 2", "gradient 1 3", "optimizer 2 6", "input 2 14"]);
+}
+
+/// The site and module of the group that holds the most of a category at the peak.
+fn groups(text: &str, by: Key) -> Vec<String> {
+    let (snapshot, recording) = recorded(text);
+    let devices = recorded_devices(&snapshot, &recording);
+    let outline = Outline::new(&devices[0]);
+    let live = outline.live_at(devices[0].history.allocated_peak.position, by);
+    live.groups.iter().map(|group| described(&snapshot, &outline, group)).collect()
+}
+
+fn described(snapshot: &Snapshot, outline: &Outline<'_>, group: &analysis::Group) -> String {
+    let name = match group.origin {
+        Origin::Site(Site::BackwardOf(frame)) => format!("{} its backward", words::place(snapshot, frame)),
+        Origin::Site(Site::Backward(frame)) => format!("{} backward()", words::place(snapshot, frame)),
+        Origin::Site(site) => site.frame().map_or("-".to_owned(), |frame| words::place(snapshot, frame)),
+        Origin::Module(module) => {
+            module.map_or("outside".to_owned(), |module| outline.device.modules.path(module).to_owned())
+        }
+        _ => String::new(),
+    };
+    format!("{name} {}", group.bytes.0 / MIB)
+}
+
+#[test]
+fn what_backward_allocates_belongs_to_the_line_that_ran_the_module() {
+    let lines = groups(TRAINING, Key::Site);
+    assert!(lines.contains(&"model.py:5 its backward 14".to_owned()), "{lines:?}");
+}
+
+#[test]
+fn a_module_without_memory_of_its_own_has_the_line_of_what_it_lies_in() {
+    let text = "in forward Net
+         +a 4MiB train.py:10 <module> > model.py:7 forward
+         in backward Net.act.inner
+         +g 3MiB -
+         in backward Other.act
+         +h 2MiB -";
+    assert_eq!(groups(text, Key::Site), ["model.py:7 4", "model.py:7 its backward 3", "- 2"]);
+}
+
+#[test]
+fn without_a_module_the_call_of_backward_is_the_line() {
+    let text = "in backward
+         +one 4B train.py:11 <module> > torch/_tensor.py:600 backward
+         +g 3MiB -";
+    assert_eq!(groups(text, Key::Site), ["train.py:11 backward() 3"]);
+}
+
+#[test]
+fn on_the_cpu_backward_runs_below_its_call() {
+    let text = "in forward Net.fc
+         +a 4MiB train.py:10 <module> > model.py:5 forward
+         in backward Net.fc
+         +g 3MiB train.py:11 <module> > torch/_tensor.py:600 backward
+         +own 2MiB train.py:11 <module> > torch/_tensor.py:600 backward > op.py:9 backward";
+    assert_eq!(groups(text, Key::Site), ["model.py:5 4", "model.py:5 its backward 3", "op.py:9 2"]);
+}
+
+#[test]
+fn a_module_holds_its_parameters_gradients_state_and_activations() {
+    let groups = groups(TRAINING, Key::Module { most: 10 });
+    // w 3, mask 2, a 11, t 11, g 3 and the state of the first step; the rest is outside.
+    assert!(groups.contains(&"Net.fc 33".to_owned()), "{groups:?}");
+    assert!(groups.iter().any(|group| group.starts_with("outside ")), "{groups:?}");
+}
+
+#[test]
+fn too_many_modules_are_counted_by_numbered_layer() {
+    let text = "in forward Net.h.0.mlp.up
+         +a 1MiB model.py:5 forward
+         in forward Net.h.0.mlp.down
+         +b 2MiB model.py:6 forward
+         in forward Net.h.1.mlp.up
+         +c 4MiB model.py:5 forward
+         in forward Net.head
+         +d 8MiB model.py:9 forward";
+    assert_eq!(
+        groups(text, Key::Module { most: 4 }),
+        ["Net.head 8", "Net.h.1.mlp.up 4", "Net.h.0.mlp.down 2", "Net.h.0.mlp.up 1"]
+    );
+    assert_eq!(groups(text, Key::Module { most: 3 }), ["Net.head 8", "Net.h.1 4", "Net.h.0 3"]);
+}
+
+#[track_caller]
+fn check_steps(text: &str, change: impl Fn(&mut Recording), expected: &[usize], source: Source) {
+    let (snapshot, mut recording) = recorded(text);
+    change(&mut recording);
+    let devices = recorded_devices(&snapshot, &recording);
+    let steps = &devices[0].steps;
+    assert_eq!((&steps.bounds[..], steps.source), (expected, source));
+}
+
+const ONE_STEP: &str = "+w 4MiB train.py:2 <module>
+     +h 64MiB train.py:9 <module> > torch/nn/modules/linear.py:134 forward
+     -h
+     mark
+     +e 1MiB train.py:20 evaluate";
+
+#[test]
+fn a_recording_with_one_step_has_one_step() {
+    check_steps(ONE_STEP, |_| {}, &[2, 5], Source::Recorded);
+}
+
+#[test]
+fn steps_are_found_by_count_where_the_clock_is_off() {
+    check_steps(ONE_STEP, |recording| recording.marks[0].time_us = 5_000_000, &[2, 5], Source::Recorded);
+    check_steps(ONE_STEP, |recording| recording.marks[0].time_us = 3, &[2, 3], Source::Recorded);
+}
+
+#[test]
+fn steps_are_found_by_the_clock_where_counts_were_reset() {
+    for count in [1000, 3] {
+        // More than there are in the end, or the end is not known.
+        let change = |recording: &mut Recording| {
+            recording.marks[0].allocations = Counts(vec![(0, count)]);
+            recording.allocations = if count == 3 { Counts::default() } else { Counts(vec![(0, 3)]) };
+        };
+        check_steps(ONE_STEP, change, &[2, 5], Source::Recorded);
+    }
+}
+
+#[test]
+fn an_address_that_is_used_again_is_another_tensor() {
+    let text = "+a 4MiB train.py:2 <module>
+         see parameter a a
+         -a
+         +b 4MiB train.py:3 <module>
+         see gradient b b
+         -b
+         +c 4MiB train.py:4 <module>";
+    let (snapshot, recording) = recorded(text);
+    assert_eq!(recording.labels.sets[0][0].addr, recording.labels.sets[1][0].addr);
+    let devices = recorded_devices(&snapshot, &recording);
+    let names: Vec<Option<&str>> =
+        (0..3).map(|row| devices[0].tensor_of(row).map(|tensor| tensor.label.name())).collect();
+    assert_eq!(names, [Some("parameter"), Some("gradient"), None]);
+}
+
+#[test]
+fn an_activation_that_is_handed_to_a_module_is_no_input() {
+    let text = "in forward Net.body
+         +h 4MiB model.py:5 forward
+         in
+         +x 2MiB train.py:5 <module>
+         see input input h
+         see input target x
+         see parameter weight x";
+    let (snapshot, recording) = recorded(text);
+    let devices = recorded_devices(&snapshot, &recording);
+    let names = [0, 1].map(|row| devices[0].tensor_of(row).map(|tensor| tensor.label));
+    assert_eq!(names, [None, Some(Label::Parameter)], "the first of several labels counts");
+}
+
+#[test]
+fn a_leak_in_the_backward_pass_names_its_module_and_line() {
+    let text = "repeat 12
+           in forward Net.fc
+           +a 4MiB train.py:10 <module> > model.py:5 forward
+           in backward
+           +one 4B train.py:11 <module> > torch/_tensor.py:600 backward
+           in backward Net.fc
+           +kept* 64MiB -
+           -a
+           in
+           mark
+         end";
+    let (snapshot, recording) = recorded(text);
+    let devices = recorded_devices(&snapshot, &recording);
+    let outline = Outline::new(&devices[0]);
+    let leak = findings(&outline).into_iter().find(|finding| finding.kind == Kind::Leak).expect("a leak");
+    assert_eq!(leak.site.map(|frame| words::place(&snapshot, frame)).as_deref(), Some("model.py:5"));
+    assert_eq!(leak.module.map(|module| devices[0].modules.path(module)), Some("Net.fc"));
+    assert!(leak.caveats.iter().any(|caveat| caveat.contains("by its module")), "{:?}", leak.caveats);
+    assert!(leak.evidence.iter().any(|(name, _)| *name == "module"));
+}
+
+#[test]
+fn gradients_of_a_step_that_was_skipped_are_gradients_all_the_same() {
+    // A loss scaler skips the optimizer's second step, so nobody looks at its gradients.
+    let text = "+w 3MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
+         in backward Net.fc
+         +g 3MiB -
+         in
+         see parameter fc.weight w
+         see gradient fc.weight g
+         mark
+         -g
+         in backward Net.fc
+         +h 3MiB -
+         in
+         +x 1MiB train.py:9 <module>
+         mark
+         -h
+         see parameter fc.weight w
+         +y 1MiB train.py:9 <module>";
+    let (snapshot, recording) = recorded(text);
+    let devices = recorded_devices(&snapshot, &recording);
+    let outline = Outline::new(&devices[0]);
+    let second = devices[0].history.lives.iter().rposition(|life| life.requested == Bytes(3 * MIB));
+    assert_eq!(outline.categories.of(second.expect("a block")), Category::Gradient);
+}
+
+#[test]
+fn what_is_computed_again_in_backward_is_an_activation() {
+    let text = "+w 3MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
+         repeat 4
+           in forward Net.fc
+           +a 4MiB train.py:10 <module> > model.py:5 forward > torch/nn/modules/linear.py:134 forward
+           in backward Net.fc
+           +again 9MiB train.py:11 <module> > torch/_tensor.py:600 backward > model.py:5 forward > torch/nn/modules/linear.py:134 forward
+           +g 3MiB -
+           -again
+           -a
+           in
+           see gradient fc.weight g
+           mark
+         end";
+    check_most(text, &[(Category::Activation, 13), (Category::Gradient, 6), (Category::Unknown, 0)]);
+}
+
+/// Numbers that no recorder writes.
+#[test]
+fn hostile_notes_change_nothing_but_the_answer() {
+    let (snapshot, good) = recorded(TRAINING);
+    for count in [0, 1, 7, u64::MAX] {
+        for set in [0, 1, usize::MAX] {
+            let mut recording = good.clone();
+            recording.allocations = Counts(vec![(0, count), (0, 3), (9, u64::MAX)]);
+            recording.labels.marks.push(LabelMark { allocations: Counts(vec![(0, count)]), set });
+            recording.labels.sets[0].push(Placed { tensor: 99, device: 0, addr: 1 << 44, bytes: 1 });
+            recording.labels.sets[0].push(Placed { tensor: 0, device: 7, addr: u64::MAX, bytes: u64::MAX });
+            recording.labels.tensors.push(Tensor {
+                label: Label::Optimizer,
+                name: "..".repeat(4000),
+                root: ".".into(),
+            });
+            let process = Process { pid: 1, bytes: Bytes(count), name: "\u{1b}[2J".to_owned() };
+            let limit = Some(Bytes(count));
+            recording.shortage = Some(Shortage { limit, others: vec![process; 2], ..Shortage::default() });
+            recording.marks.iter_mut().for_each(|mark| mark.time_us = i64::MIN);
+            let devices = recorded_devices(&snapshot, &recording);
+            let outline = Outline::new(&devices[0]);
+            let live = outline.live_at(devices[0].history.len(), Key::Module { most: 1 });
+            assert_eq!(live.bytes, devices[0].history.end.allocated);
+            findings(&outline);
+            outline.labelled();
+        }
+    }
+}
+
+/// A thousand tensors at five thousand marks are a matter of milliseconds; a search for each would take minutes.
+#[test]
+fn many_marks_are_applied_in_one_pass() {
+    let mut text = String::new();
+    for block in 0..1000 {
+        text.push_str(&format!("+w{block} 1KiB train.py:2 <module>\n"));
+    }
+    for block in 0..1000 {
+        text.push_str(&format!("see parameter p{block} w{block}\n"));
+    }
+    let (snapshot, mut recording) = recorded(&text);
+    let mark = recording.labels.marks[0].clone();
+    recording.labels.marks = vec![mark; 5000];
+    let devices = recorded_devices(&snapshot, &recording);
+    let named = Outline::new(&devices[0]).labelled();
+    assert_eq!(named[Label::Parameter as usize].most, Bytes(1000 << 10));
+}

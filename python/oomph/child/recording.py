@@ -1,0 +1,58 @@
+"""Puts the recorder into a process that oomph has started."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import sys
+from typing import Any
+
+import torch
+
+from ..recording.history import History
+from ..recording.recorder import MAX_EVENTS, Options, Recorder
+from ..recording.start import history
+from . import techniques, values
+from .ending import Ending
+from .settings import Settings
+
+
+def install(settings: Settings, library: ctypes.CDLL | None) -> None:
+    chosen = history("cuda" if library is not None else settings.device, settings.max_events or MAX_EVENTS)
+    # A data loader's worker has tensors on the CPU as well, but they are not what the program is about.
+    if chosen.kind == "cpu" and multiprocessing.current_process().daemon:
+        return
+    # Values are computed in the middle of the program's own operators.
+    chosen.has_own_frames |= library is not None
+    Child(settings, library, chosen).recorder.install()
+
+
+class Child:
+    def __init__(self, settings: Settings, library: ctypes.CDLL | None, chosen: History) -> None:
+        self.library = library
+        self.ending = Ending(settings.steps)
+        options = Options(settings.output, is_fresh=True)
+        self.recorder = Recorder(options, chosen, after_step=self._after_step, more=self._more)
+
+    def _after_step(self, rows: list[dict[str, int]]) -> None:
+        fields = ("allocated", "reserved", "allocations", "all_requested")
+        ended = self.ending.after({field: sum(row[field] for row in rows) for field in fields})
+        if ended is not None:
+            self.recorder.end_now(ended)
+
+    def _more(self) -> dict[str, Any]:
+        count = torch.cuda.device_count() if self.library is not None else 0
+        return {
+            "techniques": techniques.applied(),
+            "reads": [vars(read) for read in values.reads()],
+            "values": values.AVAILABLE,
+            "inductor": "torch._inductor.compile_fx" in sys.modules,
+            "devices": [{"outside": self._outside(device)} for device in range(count)],
+        }
+
+    def _outside(self, device: int) -> int | None:
+        """Bytes that the context and libraries take, where the stand-in knows them."""
+        if self.library is None:
+            return None
+        self.library.oomph_pretend_outside.restype = ctypes.c_uint64
+        return int(self.library.oomph_pretend_outside(device))

@@ -1,0 +1,1 @@
+"""Callbacks for trainers. Each module imports its framework, so import the one that you use."""

@@ -1,0 +1,138 @@
+"""The lives of the blocks that a piece of code allocated, out of a snapshot: which line made them, when, and for how long."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from .sizes import format_size
+
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_LIBRARIES = (*_STANDARD, PACKAGE, "<frozen ", "<eval_with_key>", "<__array_function__")
+"""How files of no interest begin. `<stdin>` and `<ipython-input-1>` are the user's."""
+_FOLDERS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages", "oomph_child"))
+"""The last is what `oomph run` puts into a process."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A line of the user's code."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        if not self.file:
+            return "unknown line"
+        short = os.path.relpath(self.file)
+        return f"{self.file if short.startswith('..') else short}:{self.line} in {self.function}"
+
+
+@dataclass(eq=False)
+class Life:
+    """One block, from its allocation to its end."""
+
+    device: int
+    address: int
+    size: int
+    site: Site
+    number: int
+    """How many allocations were made before this one, since the beginning of the measurement; -1: it is older."""
+    freed_after: int | None = None
+    """How many allocations had been made when it was freed. None: it is alive."""
+    at_peak: bool = False
+    """Whether it was alive when its device held the most."""
+
+    def is_alive_after(self, count: int) -> bool:
+        """Whether it was there right after so many allocations."""
+        return self.number < count and (self.freed_after is None or self.freed_after >= count)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one line has of some blocks."""
+
+    site: Site
+    size: int
+    count: int
+
+    def __str__(self) -> str:
+        blocks = "1 block" if self.count == 1 else f"{self.count} blocks"
+        return f"{format_size(self.size):>10}  {blocks:<10}  {self.site}"
+
+
+def lives(snapshot: dict[str, Any], made: dict[int, int]) -> list[Life]:
+    """The blocks of each device's last `made` allocations, and older ones that were freed meanwhile."""
+    sites: dict[int, Site] = {}
+    found = []
+    for device, events in enumerate(snapshot["device_traces"]):
+        if made.get(device, 0) > 0:
+            found += _of_device(device, events, made[device], sites)
+    return found
+
+
+def by_line(blocks: Iterable[Life], top: int | None = None) -> list[Share]:
+    """The lines that made the blocks, the largest first."""
+    sums: dict[Site, list[int]] = {}
+    for block in blocks:
+        sums.setdefault(block.site, []).append(block.size)
+    shares = [Share(site, sum(sizes), len(sizes)) for site, sizes in sums.items()]
+    return sorted(shares, key=lambda share: -share.size)[:top]
+
+
+def alive(snapshot: dict[str, Any]) -> set[tuple[int, int]]:
+    """Device and address of every block that is in use."""
+    return {
+        (segment["device"], block["address"])
+        for segment in snapshot["segments"]
+        for block in segment["blocks"]
+        if block["state"] == "active_allocated"
+    }
+
+
+def _of_device(device: int, events: list[dict[str, Any]], made: int, sites: dict[int, Site]) -> list[Life]:
+    # Negative before the measurement; where the history has lost the first allocations, it begins later.
+    number = made - sum(event["action"] == "alloc" for event in events)
+    found: list[Life] = []
+    living: dict[int, Life] = {}
+    died_at: dict[Life, int] = {}
+    held = most = most_at = most_number = 0
+    for at, event in enumerate(events):
+        if event["action"] == "alloc":
+            if number >= 0:
+                frames = event.get("frames", [])
+                # Stacks are shared between events.
+                where = sites.get(id(frames)) or sites.setdefault(id(frames), site(frames))
+                life = living[event["addr"]] = Life(device, event["addr"], event["size"], where, number)
+                found.append(life)
+                held += event["size"]
+            number += 1
+            if held > most:
+                most, most_at, most_number = held, at, number
+        elif event["action"] == "free_completed" and number >= 0:
+            held -= event["size"]
+            freed = living.pop(event["addr"], None)
+            if freed is None:
+                freed = Life(device, event["addr"], event["size"], Site("", 0, ""), -1)
+                found.append(freed)
+            freed.freed_after = number
+            died_at[freed] = at
+    for life in found:
+        life.at_peak = 0 <= life.number < most_number and died_at.get(life, len(events)) > most_at
+    return found
+
+
+def site(frames: list[dict[str, Any]]) -> Site:
+    """The innermost line that is not a library's; of libraries only, the innermost one."""
+    own = (frame for frame in frames if not _is_library(frame["filename"]))
+    frame = next(own, frames[0] if frames else None)
+    return Site("", 0, "") if frame is None else Site(frame["filename"], frame["line"], frame["name"])
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith(_LIBRARIES) or any(folder in file for folder in _FOLDERS)

@@ -1,0 +1,129 @@
+"""Memory limits for tests: `@pytest.mark.gpu_memory(limit="2GiB", leak="0B")`.
+
+`limit` is what the test may hold at its peak above what was allocated when it began, `leak` what may stay allocated once
+it is over and garbage is collected. Without a GPU the tensors on the CPU are measured, so the tests run anywhere.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .sizes import format_size, parse_size
+
+if TYPE_CHECKING:
+    from pluggy import Result
+
+    from .gauge import Gauge
+    from .lives import Life
+
+_MARKER = "gpu_memory"
+_DEVICES = ("auto", "cuda", "cpu")
+_TOP = 5
+"""Lines in a message."""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What the marker of a test says. None: not measured."""
+
+    limit: int | None
+    leak: int | None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("oomph_device", "where gpu_memory measures: auto (a GPU if there is one), cuda or cpu", default="auto")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        f'{_MARKER}(limit="2GiB", leak="0B"): fails if the test holds more memory than `limit` at its peak, '
+        "or leaves more than `leak` behind (oomph)",
+    )
+    device = config.getini("oomph_device")
+    if device not in _DEVICES:
+        raise pytest.UsageError(f"oomph_device: expected one of {', '.join(_DEVICES)}, found {device!r}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Says what is wrong with a marker before any test runs."""
+    for item in items:
+        try:
+            _allowed(item)
+        except ValueError as error:
+            raise pytest.UsageError(f"{item.nodeid}: {_MARKER}: {error}") from None
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Result[None], None]:
+    allowed = _allowed(item)
+    if allowed is None:
+        yield
+        return
+    gauge = _gauge(item.config.getini("oomph_device"))
+    gauge.start()
+    try:
+        before = gauge.allocated()
+        outcome = yield
+        if outcome.excinfo is None:
+            problems = _problems(gauge, before, allowed)
+            if problems:
+                outcome.force_exception(pytest.fail.Exception("\n".join(problems), pytrace=False))
+    finally:
+        gauge.stop()
+
+
+def _allowed(item: pytest.Item) -> Allowed | None:
+    marker = item.get_closest_marker(_MARKER)
+    if marker is None:
+        return None
+    if marker.args:
+        raise ValueError(f"expected names, as in limit={marker.args[0]!r}")
+    unknown = sorted(set(marker.kwargs) - {"limit", "leak"})
+    if unknown:
+        raise ValueError(f"expected `limit` or `leak`, found `{unknown[0]}`")
+    if not marker.kwargs:
+        raise ValueError('expected `limit` or `leak`, as in limit="2GiB"')
+    sizes = {name: parse_size(value) for name, value in marker.kwargs.items()}
+    return Allowed(sizes.get("limit"), sizes.get("leak"))
+
+
+def _gauge(device: str) -> Gauge:
+    # Only here: a test run without the marker does not import torch because of us.
+    import torch
+
+    from .gauge import CpuGauge, CudaGauge
+
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("oomph_device = cuda, and there is no GPU here")
+    return CudaGauge() if device == "cuda" or device == "auto" and torch.cuda.is_available() else CpuGauge()
+
+
+def _problems(gauge: Gauge, before: dict[int, int], allowed: Allowed) -> list[str]:
+    """What the test did beyond what it may, and the lines that did it."""
+    from .gauge import blocks
+    from .lives import by_line
+
+    peak = gauge.peak()
+    gc.collect()
+    left = gauge.allocated()
+    lines: list[str] = []
+
+    def check(what: str, device: int, size: int, most: int | None, of: Callable[[Life], bool]) -> None:
+        if most is None or size <= most:
+            return
+        over = f"{format_size(size - most)} more than the {format_size(most)} that it may"
+        lines.append(f"the test {what.format(format_size(size), gauge.name(device))}, {over}:")
+        found = by_line((block for block in blocks(gauge) if block.device == device and of(block)), _TOP)
+        lines.extend(f"  {share}" for share in found)
+
+    for device, most in peak.items():
+        start = before.get(device, 0)
+        check("held {} on {} at its peak", device, most - start, allowed.limit, lambda block: block.at_peak)
+        check("leaves {} on {}", device, left[device] - start, allowed.leak, lambda block: block.freed_after is None)
+    return lines

@@ -1,0 +1,1 @@
+"""Records what a program does with memory. Importing it does not import torch."""

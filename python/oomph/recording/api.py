@@ -1,0 +1,136 @@
+"""`oomph.record()`: the recorder, from inside a program."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEVICES = ("auto", "cuda", "cpu")
+
+
+class Recording:
+    """A recording, from `start()` to `stop()`; or the body of a `with`; or each call of a function that it decorates."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_events: int | None,
+        labels: bool,
+        modules: bool,
+        own_steps: bool,
+        device: str,
+    ) -> None:
+        if device not in DEVICES:
+            raise ValueError(f"expected one of {', '.join(DEVICES)} for `device`, found {device!r}")
+        if max_events is not None and max_events < 1:
+            raise ValueError(f"expected a positive number for `max_events`, found {max_events}")
+        self.path = os.fspath(path)
+        self._max_events = max_events
+        self._labels = labels
+        self._modules = modules
+        self._own_steps = own_steps
+        self._device = device
+        self._recorder: Recorder | None = None
+        self._is_guest = False
+
+    def start(self) -> Recording:
+        if self._recorder is not None:
+            return self
+        running = _running()
+        if running is not None:
+            self._recorder, self._is_guest = running, True
+            if os.path.abspath(self.path) != running.files.folder:
+                print(f"oomph: already recording to {running.files.folder}; `{self.path}` is not used", file=sys.stderr)
+            return self
+        from .recorder import MAX_EVENTS, Options, Recorder
+        from .start import history
+
+        options = Options(
+            self.path, has_places=self._modules, has_labels=self._labels, has_own_steps=self._own_steps
+        )
+        self._recorder = Recorder(options, history(self._device, self._max_events or MAX_EVENTS))
+        self._recorder.install()
+        return self
+
+    def step(self) -> None:
+        """A step of the program has ended. Without this, an optimizer's steps count."""
+        if self._recorder is not None:
+            self._recorder.steps.step()
+
+    def dump(self) -> None:
+        """Writes what there is so far, and goes on."""
+        if self._recorder is not None:
+            self._recorder.dump("asked")
+
+    def stop(self) -> None:
+        """Writes the recording and ends it."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
+            return
+        if self._is_guest:
+            self._is_guest = False
+        else:
+            recorder.stop("failed" if recorder.exception else "finished")
+
+    def __enter__(self) -> Recording:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and self._recorder is not None:
+            self._recorder.say_failure(error)
+        self.stop()
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Records each call of `function`; a later one replaces the recording of an earlier one."""
+
+        @functools.wraps(function)
+        def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return recorded
+
+
+def record(
+    path: str | os.PathLike[str] = "oomph-recording",
+    *,
+    max_events: int | None = None,
+    labels: bool = True,
+    modules: bool = True,
+    own_steps: bool = False,
+    device: str = "auto",
+) -> Recording:
+    """Records CUDA memory, or CPU tensors where there is no GPU, to the folder `path`.
+
+    `max_events` bounds the history that is kept (a million events unless given). `labels` names parameters, gradients,
+    optimizer state, buffers and inputs; `modules` says which module made each block. With `own_steps` only `step()` ends a
+    step, also before its first call. `device` is `cuda`, `cpu` or `auto`.
+
+    Nothing of this raises into the program: what cannot be recorded or written is said once on standard error.
+    """
+    return Recording(
+        path, max_events=max_events, labels=labels, modules=modules, own_steps=own_steps, device=device
+    )
+
+
+def _running() -> Recorder | None:
+    """The recorder of this process: ours, or that of the `oomph run` which has started it."""
+    for module in ("oomph_child.recording.recorder", f"{__package__}.recorder"):
+        found = sys.modules.get(module)
+        running: Recorder | None = getattr(found, "active", None)
+        if running is not None:
+            return running
+    return None

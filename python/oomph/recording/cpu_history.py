@@ -1,0 +1,161 @@
+"""The history of tensor memory on the CPU, where PyTorch keeps none.
+
+A dispatch mode meets every tensor that an operator takes or gives. A storage that is new is an allocation. Python's
+weak references tell when it dies: PyTorch keeps a storage's Python object as long as the storage itself, also when only
+autograd's graph holds it. What kernels allocate and free within one call is not seen, nor is what other threads do
+until a tensor of theirs is used here. Code under `torch.compile` runs uncompiled meanwhile: PyTorch's own choice for
+dispatch modes, and the one that shows the memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .cpu_mode import CpuMode
+from .cpu_storages import Storages
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""
+
+
+class CpuHistory:
+    kind = "cpu"
+    has_own_frames = False
+
+    def __init__(self, max_events: int) -> None:
+        self._max_events = max_events
+        self._storages = Storages(max_events)
+        # Reentrant: a signal may ask for a snapshot in the middle of our own work.
+        self._lock = threading.RLock()
+        self._mode: CpuMode | None = None
+
+    def start(self, begun: Callable[[], None] = _nothing, marked_by_program: Callable[[], None] = _nothing) -> None:
+        """A new history, of this thread and the autograd work that it starts. Programs do not mark it themselves."""
+        if self._mode is not None:
+            return
+        self._storages = Storages(self._max_events)
+        self._mode = CpuMode(self._see)
+        _install_hooks()
+        _running.append(self)
+        self._find()
+        self._mode.enter()
+        begun()
+
+    def stop(self) -> None:
+        """Ends the history; what is alive now stays in the snapshot."""
+        mode, self._mode = self._mode, None
+        if mode is None:
+            return
+        mode.leave()
+        _running.remove(self)
+        with self._lock:
+            self._storages.forget()
+
+    def mark(self, text: str) -> None:
+        """What `user_metadata` says in the events that this thread causes from now on."""
+        self._storages.mark = text
+
+    def marked(self) -> str:
+        return self._storages.mark
+
+    def snapshot(self) -> dict[str, Any]:
+        with self._lock:
+            self._storages.bury()
+            return self._storages.blocks.snapshot()
+
+    def allocations(self) -> dict[int, int]:
+        return {0: self._storages.blocks.count}
+
+    def counters(self) -> list[dict[str, int]]:
+        with self._lock:
+            self._storages.bury()
+            blocks = self._storages.blocks
+            row = {"device": 0, "allocations": blocks.count, "allocated": blocks.allocated, "reserved": blocks.allocated}
+            row |= {"requested": blocks.allocated, "active": blocks.allocated, "inactive_split": 0, "retries": 0}
+            return [row | {"ooms": 0, "device_allocs": blocks.count, "all_requested": blocks.requested}]
+
+    def peak(self) -> int:
+        """The most bytes that were alive at once since the start."""
+        return self._storages.blocks.peak
+
+    def _find(self) -> None:
+        """The tensors that are there already. Those that only C++ holds are met when they are used."""
+        try:
+            self._storages.finding = True
+            objects = gc.get_objects()
+            # By type first: a process has millions of objects and a few thousand types.
+            tensors = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.Tensor)}
+            self._storages.meet(thing for thing in objects if type(thing) in tensors)
+            self._storages.finding = False
+        except Exception as error:
+            self._fail(error)
+
+    def _see(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        try:
+            with self._lock:
+                self._storages.bury()
+                self._storages.meet(args)
+                if kwargs:
+                    self._storages.meet(kwargs.values())
+                self._storages.meet((out,))
+        except Exception as error:
+            self._fail(error)
+
+    def _resized(self, storage: torch.UntypedStorage) -> None:
+        try:
+            with self._lock:
+                self._storages.bury()
+                self._storages.resized(storage)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """The program goes on without us."""
+        print(f"oomph: the recording of CPU memory ends here: {type(error).__name__}: {error}", file=sys.stderr)
+        # Not `stop`: the mode cannot be left from inside of it.
+        if self._mode is not None:
+            self._mode.see = None
+
+    def _forked(self) -> None:
+        """A forked process (a data loader's worker) inherits the mode, but is not the one that we record."""
+        # The thread that held the lock is not in this process.
+        self._lock = threading.RLock()
+        self.stop()
+
+
+_running: list[CpuHistory] = []
+_hooked = False
+
+
+def _install_hooks() -> None:
+    """Once for the process, and for good: neither can be taken back in order when others do the same."""
+    global _hooked
+    if _hooked:
+        return
+    _hooked = True
+
+    def after_in_child() -> None:
+        for history in list(_running):
+            history._forked()
+
+    os.register_at_fork(after_in_child=after_in_child)
+
+    # It is no operator, so no dispatch mode sees it; FSDP frees its parameters with it.
+    storage_class: Any = torch.UntypedStorage
+    resize = storage_class.resize_
+
+    def resize_(self: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
+        result = resize(self, *args, **kwargs)
+        for history in list(_running):
+            history._resized(self)
+        return result
+
+    storage_class.resize_ = resize_

@@ -1,0 +1,129 @@
+"""PyTorch's own history of CUDA memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_COUNTERS = {
+    "allocated": "allocated_bytes",
+    "reserved": "reserved_bytes",
+    "requested": "requested_bytes",
+    "active": "active_bytes",
+    "inactive_split": "inactive_split_bytes",
+}
+
+_LOOK_AGAIN = 64
+"""Calls after which to look for devices that have come into use since."""
+
+
+class CudaHistory:
+    kind = "cuda"
+
+    def __init__(self, max_events: int) -> None:
+        self.max_events = max_events
+        self.is_on = False
+        # Absent before torch 2.10: then events do not say where the program was.
+        self.mark: Callable[[str], None] = getattr(torch._C, "_cuda_setMemoryMetadata", _not_there)
+        self.marked: Callable[[], str] = getattr(torch._C, "_cuda_getMemoryMetadata", str)
+        self.has_own_frames = False
+        self._users_recorder: Callable[..., None] | None = None
+        self._users_metadata: Callable[..., None] | None = None
+        self._devices: list[int] = []
+        self._calls = 0
+
+    def start(self, begun: Callable[[], None], marked_by_program: Callable[[], None]) -> None:
+        """Begins when the process initialises CUDA; at once if it has."""
+        self._replace_users_recorder(marked_by_program)
+        torch.cuda._lazy_call(lambda: self._begin(begun))  # type: ignore[no-untyped-call]
+
+    def _begin(self, begun: Callable[[], None]) -> None:
+        if self._users_recorder is None:
+            return  # stopped before the program came to CUDA
+        try:
+            # Not at frees: reading a stack there loses an exception that is on its way (checkpointing stops its
+            # recomputation with one, and PyTorch then fails with a SystemError).
+            self._users_recorder(enabled="all", context="alloc", stacks="python", max_entries=self.max_events)
+            self.is_on = True
+            begun()
+        except Exception as error:
+            print(f"oomph: nothing is recorded: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+    def stop(self) -> None:
+        if self._users_recorder is None:
+            return
+        if self.is_on:
+            self.is_on = False
+            self.mark("")
+            self._users_recorder(enabled=None)
+        torch.cuda.memory._record_memory_history = self._users_recorder
+        self._users_recorder = None
+        if self._users_metadata is not None:
+            torch.cuda.memory._set_memory_metadata = self._users_metadata
+
+    def _replace_users_recorder(self, marked_by_program: Callable[[], None]) -> None:
+        """A program that records itself must not end or restart our history; its own dumps work all the same."""
+        self._users_recorder = torch.cuda.memory._record_memory_history
+
+        def ignored(*_args: Any, **_kwargs: Any) -> None:
+            # Recording is one of the ways to initialise CUDA.
+            torch.cuda.init()
+
+        torch.cuda.memory._record_memory_history = ignored
+        if self.mark is _not_there:
+            return
+        users_metadata = self._users_metadata = torch.cuda.memory._set_memory_metadata
+
+        def set_metadata(metadata: Any) -> None:
+            # A program that marks its events itself has the better use for the field.
+            marked_by_program()
+            users_metadata(metadata)
+
+        torch.cuda.memory._set_memory_metadata = set_metadata
+
+    def snapshot(self) -> dict[str, Any]:
+        snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
+        return snapshot
+
+    def allocations(self) -> dict[int, int]:
+        stats = {device: torch._C._cuda_memoryStats(device) for device in self.devices()}
+        return {device: _count(stat, "allocation", "allocated") for device, stat in stats.items()}
+
+    def counters(self) -> list[dict[str, int]]:
+        rows = []
+        for device in self.devices():
+            stats = torch._C._cuda_memoryStats(device)
+            row = {"device": device, "allocations": _count(stats, "allocation", "allocated")}
+            row.update({name: _count(stats, key, "current") for name, key in _COUNTERS.items()})
+            row["all_requested"] = _count(stats, "requested_bytes", "allocated")
+            row["retries"] = int(stats.get("num_alloc_retries", 0))
+            row["ooms"] = int(stats.get("num_ooms", 0))
+            row["device_allocs"] = int(stats.get("num_device_alloc", 0))
+            rows.append(row)
+        return rows
+
+    def devices(self) -> list[int]:
+        """Those that PyTorch holds memory on: a machine may have eight, and each question costs microseconds."""
+        if not self.is_on:
+            return []
+        if self._calls % _LOOK_AGAIN == 0 or not self._devices:
+            self._devices = [
+                device
+                for device in range(torch.cuda.device_count())
+                if _count(torch._C._cuda_memoryStats(device), "segment", "allocated")
+            ]
+        self._calls += 1
+        return self._devices
+
+
+def _not_there(_text: str) -> None:
+    """Where events cannot say where the program was."""
+
+
+def _count(stats: dict[str, Any], key: str, field: str) -> int:
+    """A counter of all pools together; the flat dictionary of `torch.cuda.memory_stats()` takes ten times as long."""
+    value = stats.get(key, {}).get("all", {}).get(field, 0)
+    return int(value)

@@ -1,0 +1,119 @@
+"""The files of a recording: one set per rank, each written under a temporary name and renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from typing import Any
+
+import torch
+
+_FLUSH_SECONDS = 0.5
+"""How long a step may wait until it is in the file: whoever watches the run reads along."""
+
+
+class Files:
+    """A process's files in a folder: `rankN.*`. The number is chosen when it is first needed, as the rank may not be known
+    before. `is_fresh`: the folder holds nothing but this run, so whatever has a number there keeps it."""
+
+    def __init__(self, folder: str, *, is_fresh: bool) -> None:
+        self.folder = os.path.abspath(folder)
+        self.is_fresh = is_fresh
+        self._number: int | None = None
+        self._steps: list[str] = []
+        self._has_steps = False
+        self._flushed_at = 0.0
+
+    def write(self, ending: str, content: bytes) -> None:
+        _replace(self.path(ending), content)
+
+    def write_json(self, ending: str, content: Any) -> None:
+        self.write(ending, json.dumps(content, separators=(",", ":")).encode())
+
+    def write_for_all(self, name: str, content: Any) -> None:
+        """A file that every rank would write alike."""
+        _replace(os.path.join(self.folder, name), json.dumps(content, indent=1).encode())
+
+    def add_step(self, row: dict[str, Any]) -> None:
+        self._steps.append(json.dumps(row, separators=(",", ":")) + "\n")
+        now = time.monotonic()
+        if now - self._flushed_at > _FLUSH_SECONDS:
+            self._flushed_at = now
+            self.flush_steps()
+
+    def flush_steps(self) -> None:
+        """Steps are added to their file as they come, so that they outlive a process that is killed."""
+        lines, self._steps = self._steps, []
+        with open(self.path("steps.jsonl"), "a" if self._has_steps else "w", encoding="utf-8") as file:
+            file.write("".join(lines))
+        self._has_steps = True
+
+    def path(self, ending: str) -> str:
+        if self._number is None:
+            os.makedirs(self.folder, exist_ok=True)
+            rank = launched_as()
+            self._number = self._claim(0) if rank is None else rank
+            for stale in ("pickle", "labels"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self.folder, f"rank{self._number}.{stale}"))
+        return os.path.join(self.folder, f"rank{self._number}.{ending}")
+
+    def _claim(self, number: int) -> int:
+        """Without a launcher, the processes of one program take one number after the other."""
+        path = os.path.join(self.folder, f"rank{number}.json")
+        if not self.is_fresh and not _is_in_use(path):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        try:
+            with open(path, "x", encoding="utf-8") as file:
+                json.dump(owner(), file)
+        except FileExistsError:
+            return self._claim(number + 1)
+        return number
+
+
+def owner() -> dict[str, Any]:
+    """Who writes these files."""
+    return {"ended": "running", "pid": os.getpid(), "host": socket.gethostname()}
+
+
+def launched_as() -> int | None:
+    """The rank that a launcher gave this process."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    tasks = os.environ.get("SLURM_NTASKS", "1")
+    variables = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", *(["SLURM_PROCID"] if tasks != "1" else [])]
+    ranks = [os.environ[variable] for variable in variables if os.environ.get(variable, "").isdigit()]
+    return int(ranks[0]) if ranks else None
+
+
+def _is_in_use(path: str) -> bool:
+    """Whether another process that is still there writes this rank."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        if found.get("ended") != "running" or found.get("pid") == os.getpid():
+            return False
+        if found.get("host") == socket.gethostname():
+            os.kill(found["pid"], 0)
+    except PermissionError:
+        return True
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+    return True
+
+
+def _replace(path: str, content: bytes) -> None:
+    temporary = f"{path}.{os.getpid()}.part"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

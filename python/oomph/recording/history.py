@@ -1,0 +1,31 @@
+"""What a recorder needs of a device's history, whichever device it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class History(Protocol):
+    kind: str
+    """`cuda` or `cpu`."""
+    mark: Callable[[str], None]
+    """What later events of this thread say of where the program was. Not before the history has begun."""
+    marked: Callable[[], str]
+    """What they say now."""
+    has_own_frames: bool
+    """Whether our own code stands in recorded stacks, between an operator and the line that calls it."""
+
+    def start(self, begun: Callable[[], None], marked_by_program: Callable[[], None]) -> None:
+        """`begun` is called when it has begun; `marked_by_program` if the program itself says where it is."""
+
+    def stop(self) -> None: ...
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything so far, as `torch.cuda.memory._snapshot()` gives it."""
+
+    def allocations(self) -> dict[int, int]:
+        """How many allocations each device has made so far."""
+
+    def counters(self) -> list[dict[str, int]]:
+        """The counters of each device, as they stand in `rankN.steps.jsonl`."""

@@ -1,0 +1,121 @@
+"""What modules and their tensors are called: as the program itself would call them, without the wrappers around them."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import torch
+from torch.nn import Module
+
+_WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+"""Attributes under which a wrapper keeps what it wraps: data parallelism, `torch.compile`, FSDP, checkpointing."""
+
+
+_MOST_SEARCHES = 32
+"""How often to go through all objects of the process for the module that has another one; each time takes milliseconds."""
+_MOST = 200_000
+"""Names to know; a program may make new modules all the time."""
+
+
+class Names:
+    """The dotted names of modules and tensors, from the outermost module down: also where the program calls only a part of
+    it, as trainers do that have their model's parts called by a method other than `forward`."""
+
+    def __init__(self) -> None:
+        self._modules: dict[int, tuple[weakref.ref[Module], str]] = {}
+        self._tensors: dict[int, tuple[weakref.ref[torch.Tensor], str, str]] = {}
+        self._searches = 0
+
+    def of_module(self, module: Module, parent: str | None = None) -> str:
+        """`GPT.h.0.mlp`: the class of the outermost module, and the way down. `parent`: the path of what calls it."""
+        known = self._modules.get(id(module))
+        if known is None or known[0]() is not module:
+            if parent is None:
+                self.learn(self._outermost(module))
+            else:
+                self._learn_modules(module, f"{parent}.{of_class(module)}")
+        return self._modules[id(module)][1]
+
+    def of_tensor(self, tensor: torch.Tensor) -> tuple[str, str] | None:
+        """Its dotted name and the class of the outermost module."""
+        known = self._tensors.get(id(tensor))
+        return known[1:] if known is not None and known[0]() is tensor else None
+
+    def learn(self, root: Module) -> list[tuple[str, str, torch.Tensor]]:
+        """Everything below `root`; gives its tensors: kind, dotted name, itself."""
+        if len(self._modules) + len(self._tensors) > _MOST:
+            self._modules.clear()
+            self._tensors.clear()
+        model = of_class(root)
+        self._learn_modules(root, model)
+        found = []
+        wrappers = _wrapping(root)
+        for kind, tensors in (("parameter", root.named_parameters()), ("buffer", root.named_buffers())):
+            for name, tensor in tensors:
+                plain = _plain(name, wrappers)
+                self._tensors[id(tensor)] = (weakref.ref(tensor), plain, model)
+                found.append((kind, plain, tensor))
+        return found
+
+    def _learn_modules(self, root: Module, path: str) -> None:
+        wrappers = _wrapping(root)
+        for name, module in root.named_modules():
+            plain = _plain(name, wrappers)
+            self._modules[id(module)] = (weakref.ref(module), f"{path}.{plain}" if plain else path)
+
+    def _outermost(self, module: Module) -> Module:
+        """The module that has this one, at whatever depth, and is in no other."""
+        if self._searches < _MOST_SEARCHES:
+            self._searches += 1
+            for root in outermost_modules():
+                if any(inner is module for inner in root.modules()):
+                    return root
+        return module
+
+
+def outermost_modules() -> list[Module]:
+    """Modules that no other module has: also those that have not run yet."""
+    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), Module)]
+    modules = [module for module in modules if "_modules" in module.__dict__]
+    inner = {id(child) for module in modules for child in module.__dict__["_modules"].values()}
+    return [module for module in modules if id(module) not in inner]
+
+
+def of_class(module: Module) -> str:
+    return type(_unwrapped(module)).__name__
+
+
+def _wrapping(root: Module) -> list[str]:
+    """Where wrappers stand below `root`: their own dotted names, longest first."""
+    found = []
+    for name, module in root.named_modules():
+        inner = _wrapped(module)
+        if inner:
+            found.append(f"{name}.{inner}" if name else inner)
+    return sorted(found, key=len, reverse=True)
+
+
+def _wrapped(module: Module) -> str | None:
+    """The attribute in which a wrapper keeps what it wraps."""
+    children = module._modules
+    if len(children) != 1:
+        return None
+    name = next(iter(children))
+    is_wrapper = name in _WRAPPERS and (name != "module" or type(module).__module__.startswith("torch."))
+    return name if is_wrapper else None
+
+
+def _unwrapped(module: Module) -> Module:
+    name = _wrapped(module)
+    inner = module._modules[name] if name else None
+    return module if inner is None else _unwrapped(inner)
+
+
+def _plain(name: str, wrappers: list[str]) -> str:
+    """A dotted name without the parts that only wrappers add."""
+    for wrapper in wrappers:
+        if name == wrapper or name.startswith(wrapper + "."):
+            outer, _, _ = wrapper.rpartition(".")
+            name = (outer + name[len(wrapper) :]).lstrip(".")
+    return name

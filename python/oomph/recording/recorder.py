@@ -1,0 +1,348 @@
+"""Records a process: its history, its steps, what its tensors are, and how it ended.
+
+Nothing here may raise into the program. A part that fails says so once on standard error and is left out.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import platform
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.util import Finalize
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from .files import Files, launched_as, owner
+from .history import History
+from .labels import Labels
+from .names import Names
+from .nvml import Nvml
+from .pace import Pace
+from .places import Places
+from .signals import Signals
+from .steps import Steps
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+MAX_EVENTS = 1_000_000
+"""Bound on the history that is kept."""
+
+_NVML_SECONDS = 1.0
+"""How often to ask the driver."""
+_MOST_TIME_IN_DUMPS = 0.05
+"""Share of the run that dumps at failed allocations may take: a program may catch them and try again for ever."""
+
+active: Recorder | None = None
+"""The recorder of this process."""
+
+
+@dataclass(frozen=True)
+class Options:
+    folder: str
+    is_fresh: bool = False
+    """Whether the folder holds nothing but this run."""
+    has_places: bool = True
+    """Whether to follow modules."""
+    has_labels: bool = True
+    """Whether to name tensors."""
+    has_own_steps: bool = False
+    """Whether only the program's own word ends a step."""
+
+
+class Recorder:
+    """Records from `install` on, to the end of the process or to `stop`.
+
+    `after_step` hears the counters of each step; `more` adds to what is said about the run.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        history: History,
+        *,
+        after_step: Callable[[list[dict[str, int]]], None] | None = None,
+        more: Callable[[], dict[str, Any]] | None = None,
+    ) -> None:
+        self.options = options
+        self.history = history
+        self.files = Files(options.folder, is_fresh=options.is_fresh)
+        self.steps = Steps(self._step_ended, is_explicit=options.has_own_steps)
+        names = Names()
+        self.labels = Labels(names, history.allocations, history.kind)
+        self.places = Places(names, history.mark, history.marked, self.labels.entered, self.steps.after_outermost)
+        self.count = 0
+        self._pace = Pace()
+        self.exception: str | None = None
+        self._after_step = after_step
+        self._more = more
+        self._nvml: Nvml | None = None
+        self._asked_nvml_at = 0.0
+        self._oom: dict[str, Any] | None = None
+        self._oom_is_last = False
+        self._began = time.monotonic()
+        self._began_us = time.time_ns() // 1000
+        self._in_dumps = 0.0
+        self._lock = threading.RLock()
+        self._has_ended = False
+        self._has_failed = False
+        self._pid = os.getpid()
+        self._undo: list[Callable[[], None]] = []
+
+    def install(self) -> None:
+        try:
+            self._install()
+        except Exception as error:
+            self._complain(error)
+
+    def _install(self) -> None:
+        global active
+        active = self
+        self.steps.install()
+        self._undo.append(self.steps.remove)
+        self._watch_exceptions()
+        self.history.start(self._begun, self.places.remove)
+        # Unlike `atexit`, this also runs in processes that multiprocessing has started, and only there where we are now.
+        self._at_exit = Finalize(None, self._exit, exitpriority=0)
+        Signals(self._asked).install()
+
+    def stop(self, ended: str = "finished") -> None:
+        """Writes the recording and leaves the program as if nothing had been."""
+        global active
+        self._write("exit", ended)
+        self._has_ended = True
+        while self._undo:
+            self._undo.pop()()
+        self.history.stop()
+        self._at_exit.cancel()
+        if active is self:
+            active = None
+
+    def dump(self, reason: str) -> None:
+        """Writes what there is so far."""
+        self._write(reason, "running")
+
+    def say_failure(self, error: BaseException) -> None:
+        self.exception = f"{type(error).__name__}: {error}"
+
+    def end_now(self, ended: str) -> None:
+        """Ends the program at the end of a step, as if it had come to its end."""
+        self._write("stop", ended)
+        # Not by an exception: the program might catch it, or save a checkpoint on the way out.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+    def _begun(self) -> None:
+        if self.options.has_labels:
+            self.labels.install()
+            self._undo.append(self.labels.remove)
+        if self.options.has_places:
+            self.places.install()
+            self._undo.append(self.places.remove)
+        if self.history.kind == "cuda":
+            self._watch_memory()
+
+    def _watch_exceptions(self) -> None:
+        say = sys.excepthook
+
+        def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            self.say_failure(error)
+            say(kind, error, trace)
+
+        def undo() -> None:
+            if sys.excepthook is hook:
+                sys.excepthook = say
+
+        sys.excepthook = hook
+        self._undo.append(undo)
+
+    def _watch_memory(self) -> None:
+        """PyTorch calls this before it raises, while everything is still there."""
+
+        def failed(device: int, requested: int, device_total: int, device_free: int) -> None:
+            if not self._has_ended:
+                self._failed_allocation(device, requested, device_total, device_free)
+
+        torch._C._cuda_attach_out_of_memory_observer(failed)
+
+    def _failed_allocation(self, device: int, requested: int, total: int, free: int) -> None:
+        try:
+            stats = torch.cuda.memory_stats(device)
+            fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)(device)
+            self._oom = {
+                "device": device,
+                "requested": requested,
+                "total": total,
+                "free": free,
+                "limit": None if fraction >= 1.0 else int(fraction * total),
+                "allocated": stats.get("allocated_bytes.all.current", 0),
+                "reserved": stats.get("reserved_bytes.all.current", 0),
+                "processes": self.nvml().processes(device),
+            }
+            elapsed = time.monotonic() - self._began
+            if self._in_dumps <= _MOST_TIME_IN_DUMPS * elapsed:
+                self._oom_is_last = self._write("oom", "running")
+        except Exception as error:
+            self._complain(error)
+
+    def _asked(self, reason: str) -> None:
+        self._write(reason, "killed" if reason == "killed" else "running")
+
+    def _exit(self) -> None:
+        if os.getpid() == self._pid:
+            self._write("exit", "failed" if self.exception else "finished")
+
+    def _step_ended(self) -> None:
+        try:
+            rows = self.history.counters()
+            if not rows or self._has_ended:
+                return
+            self.count += 1
+            self._oom_is_last = False
+            self.places.follows_backward = self._pace.is_new(rows)
+            row: dict[str, Any] = {"step": self.count, "time_us": time.time_ns() // 1000}
+            if self.history.kind == "cuda":
+                row.update(_pinned())
+                self._ask_driver(rows)
+            self.files.add_step({**row, "devices": rows})
+        except Exception as error:
+            self._complain(error)
+            return
+        if self._after_step is not None:
+            self._after_step(rows)
+
+    def _ask_driver(self, rows: list[dict[str, int]]) -> None:
+        now = time.monotonic()
+        if now - self._asked_nvml_at < _NVML_SECONDS:
+            return
+        self._asked_nvml_at = now
+        for row in rows:
+            used = self.nvml().used(row["device"])
+            if used is not None:
+                row["used"] = used
+                others = [p["bytes"] for p in self.nvml().processes(row["device"]) if p["pid"] != os.getpid()]
+                row["others"] = sum(others)
+
+    def nvml(self) -> Nvml:
+        if self._nvml is None:
+            self._nvml = Nvml()
+        return self._nvml
+
+    def _write(self, reason: str, ended: str) -> bool:
+        """Whether it was written."""
+        with self._lock:
+            if self._has_ended or not self.history.allocations():
+                return False
+            began = time.monotonic()
+            try:
+                # What is left after an allocation that ended the program explains less than what was there when it failed.
+                if not (ended == "failed" and self._oom_is_last):
+                    self._write_snapshot()
+                self.files.flush_steps()
+                self.files.write_json("json", self._summary(reason, ended))
+            except Exception as error:
+                self._complain(error)
+                return False
+            finally:
+                if reason == "oom":
+                    self._in_dumps += time.monotonic() - began
+            return True
+
+    def _write_snapshot(self) -> None:
+        if self.options.has_labels:
+            self.labels.everything()
+        self._allocations = self.history.allocations()
+        # Millions of small objects without a cycle among them: the collector would go through them again and again.
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            snapshot = self.history.snapshot()
+            if self.history.has_own_frames:
+                _leave_out_own_frames(snapshot)
+            # Protocol 4 is the newest that PyTorch's own viewer reads.
+            content = pickle.dumps(snapshot, protocol=4)
+            del snapshot
+        finally:
+            if was_enabled:
+                gc.enable()
+        self.files.write("pickle", content)
+        if self.options.has_labels:
+            self.files.write_json("labels", {**self.labels.as_json(), "modules": list(self.places.paths)})
+        self.files.write_for_all("meta.json", self._meta())
+
+    def _summary(self, reason: str, ended: str) -> dict[str, Any]:
+        more = self._more() if self._more is not None else {}
+        return {
+            **owner(),
+            "ended": ended,
+            "dumped": reason,
+            "rank": launched_as(),
+            "torch": torch.__version__,
+            "device": self.history.kind,
+            "exception": self.exception,
+            "allocations": self._allocations,
+            "steps": {"count": self.count},
+            "oom": self._oom,
+            **more,
+        }
+
+    def _meta(self) -> dict[str, Any]:
+        devices: list[dict[str, Any]] = []
+        if self.history.kind == "cuda":
+            for index in range(torch.cuda.device_count()):
+                properties = torch.cuda.get_device_properties(index)
+                fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)(index)
+                limit = None if fraction >= 1.0 else int(fraction * properties.total_memory)
+                devices.append({"index": index, "name": properties.name, "total": properties.total_memory, "limit": limit})
+        variables = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+        settings = next((os.environ[name] for name in variables if name in os.environ), "")
+        return {
+            "version": 1,
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "python": platform.python_version(),
+            "command": sys.orig_argv,
+            "started_us": self._began_us,
+            "world_size": int(os.environ.get("WORLD_SIZE", "1")),
+            "settings": settings,
+            "devices": devices,
+        }
+
+    def _complain(self, error: Exception) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            text = f"oomph: part of the recording is missing: {type(error).__name__}: {error}"
+            print(text, file=sys.stderr, flush=True)
+
+
+def _pinned() -> dict[str, int]:
+    """Pinned host memory, where PyTorch counts it (2.7 and later)."""
+    stats = getattr(torch._C, "_cuda_hostMemoryStats", dict)()
+    pinned = stats.get("allocated_bytes") or stats.get("reserved_bytes")
+    if isinstance(pinned, dict):
+        pinned = pinned.get("current", pinned.get("all", {}).get("current"))
+    return {"pinned": int(pinned)} if pinned is not None else {}
+
+
+def _leave_out_own_frames(snapshot: dict[str, Any]) -> None:
+    """Takes our own code out of the recorded stacks: it stands between an operator and the line that calls it."""
+    # Millions of entries share a few thousand stacks.
+    stacks = {id(stack): stack for trace in snapshot["device_traces"] for event in trace if (stack := event.get("frames"))}
+    for segment in snapshot["segments"]:
+        for entry in (segment, *segment["blocks"]):
+            if stack := entry.get("frames"):
+                stacks[id(stack)] = stack
+    for stack in stacks.values():
+        own = [at for at, frame in enumerate(stack) if frame["filename"].startswith(PACKAGE)]
+        if own:
+            # What our code calls (`OpOverload.redispatch`) stands in front of it: frames are innermost first.
+            called = {at - 1 for at in own if at and stack[at - 1]["name"] == "redispatch"}
+            stack[:] = [frame for at, frame in enumerate(stack) if at not in called and at not in own]

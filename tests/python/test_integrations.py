@@ -1,0 +1,179 @@
+"""The callbacks, with the real trainers on tiny models."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import OOMPH
+from torch.utils.data import DataLoader, TensorDataset
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def steps(folder: pathlib.Path) -> list[int]:
+    return [json.loads(line)["step"] for line in (folder / "rank0.steps.jsonl").read_text().splitlines()]
+
+
+def how(folder: pathlib.Path) -> dict:
+    return json.loads((folder / "rank0.json").read_text())
+
+
+def parameters(folder: pathlib.Path) -> set[str]:
+    tensors = json.loads((folder / "rank0.labels").read_text())["tensors"]
+    return {name for category, name, _ in tensors if category == "parameter"}
+
+
+def report(folder: pathlib.Path) -> dict:
+    done = subprocess.run([OOMPH, "report", "--json", str(folder)], capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)["inputs"][0]["devices"][0]
+
+
+def lightning_module(base: type, fails_at: int | None = None) -> torch.nn.Module:
+    class Tiny(base):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 1)
+
+        def training_step(self, batch, index):
+            if index == fails_at:
+                raise ValueError("a bad batch")
+            return self.layer(batch[0]).square().mean()
+
+        def validation_step(self, batch, index):
+            self.layer(batch[0])
+
+        def test_step(self, batch, index):
+            self.layer(batch[0])
+
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters(), lr=0.1)
+
+    return Tiny()
+
+
+def loader(batches: int) -> DataLoader:
+    return DataLoader(TensorDataset(torch.randn(batches * 4, 8)), batch_size=4)
+
+
+def trainer(package, callback, folder: pathlib.Path):
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return package.Trainer(max_epochs=2, accelerator="cpu", default_root_dir=folder, callbacks=[callback], **quiet)
+
+
+@pytest.fixture(params=["lightning.pytorch", "pytorch_lightning"])
+def package(request):
+    return pytest.importorskip(request.param)
+
+
+@pytest.fixture
+def callback(package, tmp_path: pathlib.Path):
+    from oomph.integrations.lightning import OomphCallback
+
+    return OomphCallback(tmp_path / "recording", device="cpu")
+
+
+def test_training_batches_are_the_steps_of_fit(package, callback, tmp_path):
+    run = trainer(package, callback, tmp_path)
+    run.fit(lightning_module(package.LightningModule), loader(3), loader(2))
+    folder = tmp_path / "recording"
+    assert callback.path == str(folder)
+    assert steps(folder) == [1, 2, 3, 4, 5, 6]
+    assert (how(folder)["ended"], how(folder)["device"]) == ("finished", "cpu")
+    run.test(lightning_module(package.LightningModule), loader(5), verbose=False)
+    assert steps(folder) == [1, 2, 3, 4, 5]
+
+
+def test_an_exception_in_fit_is_in_the_recording(package, callback, tmp_path):
+    with pytest.raises(ValueError, match="a bad batch"):
+        trainer(package, callback, tmp_path).fit(lightning_module(package.LightningModule, fails_at=2), loader(4))
+    folder = tmp_path / "recording"
+    assert steps(folder) == [1, 2]
+    assert (how(folder)["ended"], how(folder)["exception"]) == ("failed", "ValueError: a bad batch")
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_the_recording_of_fit_can_be_read(tmp_path):
+    package = pytest.importorskip("lightning.pytorch")
+    from oomph.integrations.lightning import OomphCallback
+
+    run = trainer(package, OomphCallback(tmp_path / "recording", device="cpu"), tmp_path)
+    run.fit(lightning_module(package.LightningModule), loader(3))
+    device = report(tmp_path / "recording")
+    assert (device["steps"]["count"], device["steps"]["source"]) == (6, "recorded")
+    assert parameters(tmp_path / "recording") >= {"layer.weight", "layer.bias"}
+    assert device["allocated"]["peak"] > device["allocated"]["end"] > 0
+
+
+class Regression(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+        self.fails = False
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        if self.fails:
+            raise ValueError("a bad batch")
+        return {"loss": self.layer(batch).square().mean(), "logits": batch}
+
+
+def transformers_trainer(callback, folder: pathlib.Path, **options):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    rows = [{"batch": torch.randn(8), "labels": torch.zeros(1)} for _ in range(24)]
+    quiet = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no"}
+    arguments = transformers.TrainingArguments(
+        str(folder / "out"), per_device_train_batch_size=4, num_train_epochs=1, **quiet, **options
+    )
+    return transformers.Trainer(Regression(), arguments, train_dataset=rows, eval_dataset=rows, callbacks=[callback])
+
+
+@pytest.mark.parametrize(("accumulate", "count"), [(1, 6), (3, 2)])
+def test_optimizer_steps_are_the_steps_of_train(tmp_path, accumulate, count):
+    from oomph.integrations.transformers import OomphCallback
+
+    folder = tmp_path / "recording"
+    options = {"gradient_accumulation_steps": accumulate, "eval_strategy": "steps", "eval_steps": 2}
+    transformers_trainer(OomphCallback(folder, device="cpu"), tmp_path, **options).train()
+    assert steps(folder) == list(range(1, count + 1))
+    assert how(folder)["ended"] == "finished"
+    if accumulate == 1:
+        device = report(folder)
+        assert (device["steps"]["count"], device["steps"]["source"]) == (count, "recorded")
+        assert parameters(folder) == {"layer.weight", "layer.bias"}
+
+
+def test_a_train_that_failed_is_written_by_stop_and_train_can_run_again(tmp_path):
+    from oomph.integrations.transformers import OomphCallback
+
+    folder = tmp_path / "recording"
+    callback = OomphCallback(folder, device="cpu")
+    run = transformers_trainer(callback, tmp_path)
+    run.model.fails = True
+    with pytest.raises(ValueError) as failure:
+        run.train()
+    callback.stop(failure.value)
+    assert (how(folder)["ended"], how(folder)["exception"]) == ("failed", "ValueError: a bad batch")
+    run.model.fails = False
+    run.train()
+    assert (how(folder)["ended"], how(folder)["exception"], len(steps(folder))) == ("finished", None, 6)
+
+
+@pytest.mark.parametrize("name", ["lightning", "transformers"])
+def test_importing_oomph_imports_no_framework(name):
+    program = f"import sys, oomph.integrations.session; assert {name!r} not in sys.modules"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], env=env, check=True)
+
+
+@pytest.mark.parametrize("option", [{"device": "tpu"}, {"max_events": 0}])
+def test_wrong_arguments_are_said_at_once(tmp_path, option):
+    pytest.importorskip("transformers")
+    from oomph.integrations.transformers import OomphCallback
+
+    with pytest.raises(ValueError, match="expected"):
+        OomphCallback(tmp_path, **option)
