@@ -4,7 +4,7 @@ VENV := target/venv
 PYTHON ?= python3
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
 
-.PHONY: demo test lint fmt fuzz bench predictions nightly python-env
+.PHONY: demo test wheel lint fmt fuzz bench predictions nightly python-env
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --release --quiet --bin oomph
@@ -13,7 +13,11 @@ demo: ## build, then explain a bundled real snapshot
 test: python-env ## every test; sets up what it needs
 	cargo build --workspace
 	cargo $(NEXTEST) --workspace
+	MATURIN_PEP517_ARGS="--profile dev" $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall .
 	OOMPH=target/debug/oomph $(VENV)/bin/python -m pytest -q -n auto tests/python
+
+wheel: ## the wheel for this machine, in dist/
+	$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 lint: ## formatting and lints, as the gate checks them
 	cargo fmt --all --check

@@ -63,7 +63,7 @@ EXPECTED = [
 
 @pytest.fixture
 def marked(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p oomph.pytest_plugin -p no:cacheprovider -p no:xdist")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:cacheprovider -p no:xdist")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]))
     return pytester
 

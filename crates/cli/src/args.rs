@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 mod programs;
 
-pub(crate) use programs::{CheckArgs, Limits, PredictArgs, RunArgs};
+pub(crate) use programs::{CheckArgs, Limits, PredictArgs, ProgramArgs, RunArgs};
 
 /// Why your PyTorch job ran out of GPU memory, and which line to change.
 #[derive(Parser, Debug)]

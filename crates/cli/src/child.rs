@@ -3,6 +3,7 @@
 //! The Python half (`child` and `recording` of `python/oomph`) is part of this binary. It is laid out in a folder of the run,
 //! which stands first on PYTHONPATH, so every Python process of the run prepares itself: also those that a launcher starts.
 
+use crate::Host;
 use crate::cards::Card;
 use crate::terminal::Failure;
 use serde::{Deserialize, Serialize};
@@ -32,12 +33,15 @@ pub(crate) struct Pretend {
     pub(crate) devices: u32,
     /// What programs get that read a value nobody knows.
     pub(crate) unknown: u8,
+    /// Where the stand-in is, if not beside this program.
+    pub(crate) libraries: Option<PathBuf>,
 }
 
 impl Pretend {
     /// So many cards, with their usual memory unless another is given.
-    pub(crate) fn new(card: &Card, memory: Option<u64>, devices: u32) -> Pretend {
-        Pretend { card: card.clone(), memory: memory.unwrap_or(card.memory), devices, unknown: 0 }
+    pub(crate) fn new(card: &Card, memory: Option<u64>, devices: u32, host: &Host) -> Pretend {
+        let (memory, libraries) = (memory.unwrap_or(card.memory), host.libraries.clone());
+        Pretend { card: card.clone(), memory, devices, unknown: 0, libraries }
     }
 }
 
@@ -233,7 +237,7 @@ fn unwritable(what: &str, error: &io::Error) -> Failure {
 
 /// Runs a program and collects its recordings.
 pub(crate) fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
-    let library = job.pretend.as_ref().map(|_| library()).transpose()?;
+    let library = job.pretend.as_ref().map(library).transpose()?;
     let Some((program, arguments)) = job.command.split_first() else {
         return Err(Failure::new("no program was given", None, Some("name a script, or `-m MODULE`")).into());
     };
@@ -312,17 +316,18 @@ fn in_front(path: &Path, variable: &str) -> anyhow::Result<OsString> {
     Ok(std::env::join_paths(std::iter::once(path.to_owned()).chain(others))?)
 }
 
-fn library() -> anyhow::Result<PathBuf> {
+fn library(pretend: &Pretend) -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os(LIBRARY_VARIABLE) {
         return Ok(path.into());
     }
     let program = std::env::current_exe()?;
-    let folder = program.parent().unwrap_or(Path::new("."));
+    let beside = program.parent().unwrap_or(Path::new("."));
+    let folder = pretend.libraries.as_deref().unwrap_or(beside);
     let places = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)];
     places.iter().find(|path| path.exists()).map(|path| Ok(path.canonicalize()?)).unwrap_or_else(|| {
         Err(Failure::new(
             format!("the stand-in for CUDA, `{LIBRARY}`, is not there"),
-            Some(format!("looked beside this program, in `{}`", folder.display())),
+            Some(format!("looked in `{}`", folder.display())),
             Some("build it with `cargo build --release -p oomph-pretend`, or say where it is in OOMPH_PRETEND_LIB"),
         )
         .into())

@@ -59,7 +59,8 @@ fn matching(pattern: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = found.filter_map(Result::ok).filter(|path| path.is_file()).collect();
     if files.is_empty() {
         let what = format!("no file matches `{text}`");
-        return Err(Failure::new(what, None, Some("check the path; a folder works too")).into());
+        let failure = Failure::new(what, None, Some("check the path; a folder works too"));
+        return Err(failure.refused(io::ErrorKind::NotFound).into());
     }
     files.sort_by_key(|path| natural_key(path));
     Ok(files)
@@ -72,6 +73,7 @@ fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
             Some(error.to_string()),
             Some("check its permissions"),
         )
+        .refused(error.kind())
     };
     let mut files = Vec::new();
     let mut others = 0;
@@ -91,6 +93,7 @@ fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
             )),
             Some("name the file itself if it has another ending"),
         )
+        .refused(io::ErrorKind::NotFound)
         .into());
     }
     // Beside pickles, JSON is something about them: labels, settings, a recording's own notes.

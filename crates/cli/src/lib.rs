@@ -3,6 +3,7 @@
 //! [`run`] serves the binary and the console script of the wheel. Each command loads, makes one call, and
 //! shows the result; stdout is data, stderr is talk.
 
+pub mod api;
 mod args;
 mod cards;
 mod child;
@@ -17,31 +18,43 @@ mod source;
 mod terminal;
 
 pub use huge_pages::HugePages;
+pub use terminal::Failure;
 
 use args::{Cli, Command};
 use clap::Parser;
 use std::ffi::OsString;
-use std::process::ExitCode;
-use terminal::{Failure, Terminal};
+use std::path::PathBuf;
+use terminal::Terminal;
 
-/// Runs `oomph` with these arguments (the first is the program's name). Exit codes: 0 fine, 1 findings, 2 could
-/// not do it.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// The exit code: 0 fine, 1 findings, 2 could not do it; for `oomph run` the program's own.
+pub type Status = u8;
+
+/// What a program that has `oomph` in it knows better than `oomph` itself.
+#[derive(Clone, Default, Debug)]
+pub struct Host {
+    /// The interpreter for users' programs, where neither they nor an active environment name one.
+    pub python: Option<PathBuf>,
+    /// The folder with the stand-in for CUDA, if it is not beside the executable.
+    pub libraries: Option<PathBuf>,
+}
+
+/// Runs `oomph` with these arguments (the first is the program's name).
+pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status {
     let cli = match Cli::try_parse_from(own_options::in_front(arguments)) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are not failures; a broken pipe while printing them is nobody's concern.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            return if error.use_stderr() { 2 } else { 0 };
         }
     };
     let mut terminal = Terminal::new(cli.color);
     let result = match &cli.command {
         Command::Report(args) => commands::report::run(args, &mut terminal),
         Command::Simulate(args) => commands::simulate::run(args, &mut terminal),
-        Command::Predict(args) => commands::predict::run(args, &mut terminal),
-        Command::Run(args) => commands::run::run(args, &mut terminal),
-        Command::Check(args) => commands::check::run(args, &mut terminal),
+        Command::Predict(args) => commands::predict::run(args, host, &mut terminal),
+        Command::Run(args) => commands::run::run(args, host, &mut terminal),
+        Command::Check(args) => commands::check::run(args, host, &mut terminal),
         Command::Diff(args) => commands::diff::run(args, &mut terminal),
         Command::Export(args) => commands::export::run(args, &mut terminal),
         Command::Completions(args) => commands::generate::completions(args, &mut terminal),
@@ -50,18 +63,19 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result.and_then(|code| terminal.flush().map(|()| code)) {
         Ok(code) => code,
         // `oomph report … | head` closes the pipe: the reader has what it wanted.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => 0,
         Err(error) => {
             terminal.failure(&Failure::from(error));
-            ExitCode::from(2)
+            2
         }
     }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+        let io = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        // serde_json hides the error of the stream that it writes to.
+        let json = || cause.downcast_ref::<serde_json::Error>()?.io_error_kind();
+        io.or_else(json) == Some(std::io::ErrorKind::BrokenPipe)
     })
 }

@@ -4,5 +4,5 @@
 static ALLOCATOR: oomph_cli::HugePages = oomph_cli::HugePages;
 
 fn main() -> std::process::ExitCode {
-    oomph_cli::run(std::env::args_os())
+    oomph_cli::run(std::env::args_os(), &oomph_cli::Host::default()).into()
 }

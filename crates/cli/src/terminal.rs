@@ -1,7 +1,9 @@
-//! Where output goes: data to stdout, talk to stderr, colour only where somebody sees it.
+//! Where output goes: data to stdout, talk to stderr, colour only where somebody sees it. A caller from another language
+//! gets both as text instead.
 
 use crate::args::Color;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::cell::RefCell;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +11,32 @@ use std::time::{Duration, Instant};
 
 /// The two streams of the process, and what they can show.
 pub(crate) struct Terminal {
-    out: BufWriter<StdoutLock<'static>>,
+    out: Out,
     color: bool,
     error_color: bool,
     width: usize,
+}
+
+/// Where data and talk end up.
+enum Out {
+    Process(BufWriter<StdoutLock<'static>>),
+    Memory { data: Vec<u8>, talk: RefCell<Vec<String>> },
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Out::Process(out) => out.write(bytes),
+            Out::Memory { data, .. } => data.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Out::Process(out) => out.flush(),
+            Out::Memory { .. } => Ok(()),
+        }
+    }
 }
 
 /// Columns of text that goes into a file or a pipe.
@@ -58,7 +82,21 @@ impl Terminal {
             error_color: wanted(io::stderr().is_terminal()),
             width: terminal_size::terminal_size_of(io::stdout())
                 .map_or(WIDTH, |(width, _)| usize::from(width.0).clamp(40, 120)),
-            out: BufWriter::new(io::stdout().lock()),
+            out: Out::Process(BufWriter::new(io::stdout().lock())),
+        }
+    }
+
+    /// One that keeps everything: what a pipe would get.
+    pub(crate) fn in_memory() -> Terminal {
+        let out = Out::Memory { data: Vec::new(), talk: RefCell::default() };
+        Terminal { out, color: false, error_color: false, width: WIDTH }
+    }
+
+    /// What was written to [`Terminal::in_memory`]: the data, and what was said beside it.
+    pub(crate) fn kept(self) -> (Vec<u8>, Vec<String>) {
+        match self.out {
+            Out::Process(_) => Default::default(),
+            Out::Memory { data, talk } => (data, talk.into_inner()),
         }
     }
 
@@ -83,7 +121,10 @@ impl Terminal {
 
     /// Says something that is not data.
     pub(crate) fn say(&self, text: &str) {
-        say(text);
+        match &self.out {
+            Out::Process(_) => say(text),
+            Out::Memory { talk, .. } => talk.borrow_mut().push(text.to_owned()),
+        }
     }
 
     /// Says why something could not be done.
@@ -149,15 +190,33 @@ impl Drop for Progress {
 
 /// What could not be done, why, and the way out.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     what: String,
     cause: Option<String>,
     hint: Option<String>,
+    refusal: Option<io::ErrorKind>,
 }
 
 impl Failure {
     pub(crate) fn new(what: impl Into<String>, cause: Option<String>, hint: Option<&str>) -> Failure {
-        Failure { what: what.into(), cause, hint: hint.map(str::to_owned) }
+        Failure { what: what.into(), cause, hint: hint.map(str::to_owned), refusal: None }
+    }
+
+    /// The same, for callers who tell a file that is not there from one that makes no sense.
+    pub(crate) fn refused(self, by_system: io::ErrorKind) -> Failure {
+        Failure { refusal: Some(by_system), ..self }
+    }
+
+    /// What the operating system said, if the failure is about a file that it did not give us.
+    pub fn refusal(&self) -> Option<io::ErrorKind> {
+        self.refusal
+    }
+
+    /// All of it, as the terminal shows it behind `error:`.
+    pub fn message(&self) -> String {
+        let cause = self.cause.as_ref().map(|cause| format!("\n  cause: {cause}"));
+        let hint = self.hint.as_ref().map(|hint| format!("\nhint: {hint}"));
+        format!("{}{}{}", self.what, cause.unwrap_or_default(), hint.unwrap_or_default())
     }
 
     /// Why it could not be done.
@@ -171,6 +230,7 @@ impl Failure {
             what: format!("`{name}` {}", error.what),
             cause: Some(error.cause.clone()),
             hint: Some(error.hint.clone()),
+            refusal: error.refusal(),
         }
     }
 }
@@ -189,7 +249,9 @@ impl From<anyhow::Error> for Failure {
             Ok(failure) => failure,
             Err(error) => {
                 let cause = error.chain().skip(1).map(ToString::to_string).collect::<Vec<_>>().join(": ");
-                Failure { what: error.to_string(), cause: (!cause.is_empty()).then_some(cause), hint: None }
+                let refusal = error.chain().find_map(|cause| Some(cause.downcast_ref::<io::Error>()?.kind()));
+                let cause = (!cause.is_empty()).then_some(cause);
+                Failure { what: error.to_string(), cause, hint: None, refusal }
             }
         }
     }

@@ -47,6 +47,11 @@ pub enum ErrorKind {
 const DUMP_HINT: &str = "write one with `torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")`";
 
 impl Error {
+    /// What the operating system said, if it is the one that refused.
+    pub fn refusal(&self) -> Option<io::ErrorKind> {
+        self.source.as_ref().filter(|_| self.kind == ErrorKind::Io).map(io::Error::kind)
+    }
+
     fn new(kind: ErrorKind, what: &'static str, cause: impl Into<String>, hint: impl Into<String>) -> Self {
         Error { kind, what, cause: cause.into(), hint: hint.into(), source: None }
     }

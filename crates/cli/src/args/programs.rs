@@ -1,6 +1,7 @@
 //! The arguments of commands that run a program or hold one against a budget.
 
 use super::{INPUT_HELP, size};
+use crate::Host;
 use crate::cards::{CARDS, Card};
 use crate::child::Pretend;
 use crate::commands::vary::Vary;
@@ -19,7 +20,7 @@ pub(crate) struct ProgramArgs {
     #[arg(long, value_name = "N", value_parser = steps)]
     pub(crate) steps: Option<u32>,
 
-    /// The Python interpreter; otherwise that of the active environment, or python3
+    /// The Python interpreter; otherwise that of the active environment, that which oomph is installed for, or python3
     #[arg(long, value_name = "FILE")]
     pub(crate) python: Option<PathBuf>,
 }
@@ -112,8 +113,8 @@ pub(crate) struct PretendArgs {
 }
 
 impl PretendArgs {
-    pub(crate) fn pretend(&self) -> Option<Pretend> {
-        Some(Pretend::new(self.pretend.as_ref()?, self.gpu_memory, self.gpus))
+    pub(crate) fn pretend(&self, host: &Host) -> Option<Pretend> {
+        Some(Pretend::new(self.pretend.as_ref()?, self.gpu_memory, self.gpus, host))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::args::{CheckArgs, Limits};
 use crate::child::{Ended, Folder, Job};
 use crate::inputs;
 use crate::terminal::{Failure, Style, Terminal};
+use crate::{Host, Status};
 use analysis::{Kind, Place};
 use clap::Parser;
 use serde::Serialize;
@@ -14,16 +15,15 @@ use snapshot::Bytes;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-pub(crate) fn run(args: &CheckArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let (command, limits) = limits_behind(&args.command, &args.limits);
     let folder;
     let files = if command.is_empty() {
         inputs::expand(&args.inputs)?
     } else {
         folder = Folder::new(None)?;
-        record(args, command, &folder, terminal)?
+        record(args, host, command, &folder, terminal)?
     };
     if files.is_empty() {
         return Err(Failure::new(
@@ -60,17 +60,18 @@ pub(crate) fn run(args: &CheckArgs, terminal: &mut Terminal) -> anyhow::Result<E
     } else {
         verdicts.iter().try_for_each(|verdict| print(verdict, terminal))?;
     }
-    Ok(ExitCode::from(u8::from(is_broken)))
+    Ok(u8::from(is_broken))
 }
 
 /// Runs the command and gives its recordings.
 fn record(
     args: &CheckArgs,
+    host: &Host,
     command: &[OsString],
     folder: &Folder,
     terminal: &Terminal,
 ) -> anyhow::Result<Vec<PathBuf>> {
-    let job = Job::new(command.to_vec(), args.pretend.pretend(), args.steps);
+    let job = Job::new(command.to_vec(), args.pretend.pretend(host), args.steps);
     let done = run::record(job, &shown(command), folder, terminal)?;
     if let Some(rank) = done.ranks.iter().find(|rank| rank.summary.ended == Ended::Failed) {
         return Err(Failure::new(

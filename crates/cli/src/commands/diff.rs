@@ -5,6 +5,7 @@ use super::ranks::signed;
 use super::report;
 use super::report_json::{ChangeReport, place_report};
 use super::report_text::change_line;
+use crate::Status;
 use crate::args::DiffArgs;
 use crate::terminal::{Failure, Style, Terminal};
 use analysis::words::{counted, percent};
@@ -12,11 +13,19 @@ use analysis::{Category, Fate, Portrait, Remark, changes, difference, fates};
 use serde_json::{Value, json};
 use snapshot::Bytes;
 use std::io::Write;
-use std::process::ExitCode;
 
-pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let side = |path| report::portraits(std::slice::from_ref(path));
-    let (before, after) = (side(&args.before)?, side(&args.after)?);
+    show(&side(&args.before)?, &side(&args.after)?, args, terminal)
+}
+
+/// Shows the difference between two sides, device by device.
+pub(crate) fn show(
+    before: &[Portrait],
+    after: &[Portrait],
+    args: &DiffArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Status> {
     if before.len() != after.len() || before.is_empty() {
         let count = |side: &[Portrait]| counted(side.len() as u64, "device");
         return Err(Failure::new(
@@ -24,21 +33,21 @@ pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<Ex
             Some(format!(
                 "`{}` has {} and `{}` has {}",
                 args.before.display(),
-                count(&before),
+                count(before),
                 args.after.display(),
-                count(&after)
+                count(after)
             )),
             Some("give one snapshot on each side, or two folders with the same ranks"),
         )
         .into());
     }
     if args.json {
-        let pairs: Vec<Value> = before.iter().zip(&after).map(|(a, b)| to_json(a, b, args.top)).collect();
+        let pairs: Vec<Value> = before.iter().zip(after).map(|(a, b)| to_json(a, b, args.top)).collect();
         serde_json::to_writer_pretty(terminal.out(), &json!({ "version": 1, "pairs": pairs }))?;
         writeln!(terminal.out())?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(0);
     }
-    let pairs: Vec<(&Portrait, &Portrait)> = before.iter().zip(&after).collect();
+    let pairs: Vec<(&Portrait, &Portrait)> = before.iter().zip(after).collect();
     // Of many ranks the one that peaks is shown whole, the others in a line.
     let shown = (0..pairs.len())
         .max_by_key(|&rank| (pairs[rank].1.allocated.0, std::cmp::Reverse(rank)))
@@ -55,7 +64,7 @@ pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<Ex
         writeln!(terminal.out(), "\n rank {shown} has the highest peak:")?;
     }
     print(pairs[shown].0, pairs[shown].1, args.top, terminal)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
 /// `2.59 GiB → 1.10 GiB  (-1.49 GiB, -57 %)`

@@ -1,13 +1,13 @@
 //! `oomph export`: the tables of a snapshot, for other tools.
 
+use crate::Status;
 use crate::args::ExportArgs;
 use crate::export::{self, Output};
 use crate::inputs;
 use crate::terminal::{Failure, Terminal};
 use analysis::words::grouped;
-use std::process::ExitCode;
 
-pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let output = Output::new(args)?;
     let input = inputs::load(&args.input)?;
     let devices = input.devices();
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<
     let counts: Vec<String> =
         written.counts.iter().map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
     terminal.say(&format!("wrote {} to {output}", counts.join(" · ")));
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
 /// What went wrong below a format's own library is best told by its root: `No space left on device`.

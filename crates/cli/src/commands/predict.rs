@@ -1,22 +1,22 @@
 //! `oomph predict`: the real program on a pretended card. Does it fit, what fills it, and how sure is that.
 
 use super::{predict_json, predict_text, vary};
-use crate::args::PredictArgs;
+use crate::args::{PredictArgs, ProgramArgs};
 use crate::cards::Card;
 use crate::child::{self, Done, Ended, Folder, Job, Pretend, Read, Summary};
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
+use crate::{Host, Status};
 use snapshot::{Action, Bytes, History, Snapshot};
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// More than any card has: what a program would need if it could have it.
 const PLENTY: u64 = 900 << 30;
 
-pub(crate) fn run(args: &PredictArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
-    let job = job(args);
+pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    let job = job(args, host);
     let folder = Folder::new(args.output.as_deref())?;
     let shown = shown(&args.program.command);
     let name = args.gpu.name;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &PredictArgs, terminal: &mut Terminal) -> anyhow::Result
     } else {
         predict_text::print(&answer, terminal)?;
     }
-    Ok(ExitCode::from(u8::from(!answer.prediction.fits)))
+    Ok(u8::from(!answer.prediction.fits))
 }
 
 /// Everything that is said.
@@ -96,23 +96,23 @@ impl Sureness {
     }
 }
 
-fn job(args: &PredictArgs) -> Job {
-    let command = command(args.program.python.as_deref(), &args.program.command);
-    let pretend = Pretend::new(&args.gpu, args.gpu_memory, args.gpus);
+fn job(args: &PredictArgs, host: &Host) -> Job {
+    let command = command(&args.program, host);
+    let pretend = Pretend::new(&args.gpu, args.gpu_memory, args.gpus, host);
     let job = Job::new(command, Some(pretend), args.program.steps);
     Job { keep_files: args.keep_files, is_quiet: args.quiet, ..job }
 }
 
 /// The interpreter with the script or `-m MODULE`, and the script's own arguments.
-pub(super) fn command(python: Option<&std::path::Path>, program: &[OsString]) -> Vec<OsString> {
+pub(super) fn command(program: &ProgramArgs, host: &Host) -> Vec<OsString> {
     let in_environment = || {
         std::env::var_os("VIRTUAL_ENV")
             .map(|folder| PathBuf::from(folder).join("bin/python"))
             .filter(|path| path.exists())
     };
-    let python =
-        python.map(|path| path.as_os_str().to_owned()).or_else(|| Some(in_environment()?.into_os_string()));
-    std::iter::once(python.unwrap_or_else(|| "python3".into())).chain(program.iter().cloned()).collect()
+    let python = program.python.clone().or_else(in_environment).or_else(|| host.python.clone());
+    let python = python.map_or_else(|| "python3".into(), PathBuf::into_os_string);
+    std::iter::once(python).chain(program.command.iter().cloned()).collect()
 }
 
 /// A command for people.

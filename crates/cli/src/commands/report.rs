@@ -1,57 +1,82 @@
 //! `oomph report`: what is wrong, what fills memory, and where it comes from.
 
 use super::{ranks, report_json, report_text, summary};
+use crate::Status;
 use crate::args::{By, ReportArgs};
-use crate::inputs;
+use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
 use analysis::{Device, Finding, Moment, Outline, Portrait, Severity};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let files = inputs::expand(&args.inputs)?;
-    let mut json = args.json.then(report_json::Document::new);
-    let mut portraits: Vec<Portrait> = Vec::new();
-    let is_ranks = files.len() > 1;
-    let mut worst: Option<Severity> = None;
+    let mut report = Report::new(args, files.len());
     for file in &files {
         let input = inputs::load(file)?;
         let devices = input.devices();
-        if let Some(moment) = args.at.filter(|_| !is_ranks || args.json) {
-            for device in &devices {
+        report.add(&input, &devices, terminal)?;
+    }
+    report.finish(terminal)
+}
+
+/// A report in the making. Inputs are added one by one, so that not all ranks need to be in memory at one time.
+pub(crate) struct Report<'a> {
+    args: &'a ReportArgs,
+    is_ranks: bool,
+    json: Option<report_json::Document>,
+    portraits: Vec<Portrait>,
+    worst: Option<Severity>,
+}
+
+impl<'a> Report<'a> {
+    pub(crate) fn new(args: &'a ReportArgs, inputs: usize) -> Report<'a> {
+        let json = args.json.then(report_json::Document::new);
+        Report { args, is_ranks: inputs > 1, json, portraits: Vec::new(), worst: None }
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        input: &Input,
+        devices: &[Device<'_>],
+        terminal: &mut Terminal,
+    ) -> anyhow::Result<()> {
+        let args = self.args;
+        if let Some(moment) = args.at.filter(|_| !self.is_ranks || args.json) {
+            for device in devices {
                 check_moment(moment, device, &input.name)?;
             }
         }
-        if args.summary && json.is_none() {
-            summary::print(&devices, terminal)?;
-            continue;
+        if args.summary && self.json.is_none() {
+            return summary::print(devices, terminal);
         }
         let answers: Vec<Answer<'_>> = devices.iter().map(Answer::new).collect();
-        worst = answers
-            .iter()
-            .flat_map(|answer| &answer.findings)
-            .map(|finding| finding.severity)
-            .max()
-            .max(worst);
-        if is_ranks {
-            portraits.extend(drawn(&input.name, &answers));
+        let findings = answers.iter().flat_map(|answer| &answer.findings);
+        self.worst = findings.map(|finding| finding.severity).max().max(self.worst);
+        if self.is_ranks {
+            self.portraits.extend(drawn(&input.name, &answers));
         }
-        match &mut json {
-            Some(document) => document.add(&input, &answers, args),
-            None if !is_ranks => report_text::print(&input, &answers, args, terminal)?,
+        match &mut self.json {
+            Some(document) => document.add(input, &answers, args),
+            None if !self.is_ranks => report_text::print(input, &answers, args, terminal)?,
             None => {}
         }
+        Ok(())
     }
-    if is_ranks && !args.json && !args.summary && (args.at.is_some() || args.by != By::Site) {
-        terminal.say("note: --at and --by are for one input; the ranks are compared at their peaks, by line");
+
+    pub(crate) fn finish(self, terminal: &mut Terminal) -> anyhow::Result<Status> {
+        let Report { args, is_ranks, json, portraits, worst } = self;
+        if is_ranks && !args.json && !args.summary && (args.at.is_some() || args.by != By::Site) {
+            terminal
+                .say("note: --at and --by are for one input; the ranks are compared at their peaks, by line");
+        }
+        match json {
+            Some(document) => document.print(&portraits, terminal)?,
+            None if is_ranks && !args.summary => ranks::print(&portraits, terminal)?,
+            None => {}
+        }
+        let fails = args.fail_on.is_some_and(|limit| worst >= Some(limit.into()));
+        Ok(u8::from(fails))
     }
-    match json {
-        Some(document) => document.print(&portraits, terminal)?,
-        None if is_ranks && !args.summary => ranks::print(&portraits, terminal)?,
-        None => {}
-    }
-    let fails = args.fail_on.is_some_and(|limit| worst >= Some(limit.into()));
-    Ok(ExitCode::from(u8::from(fails)))
 }
 
 /// One device with everything that is said about it.
@@ -82,10 +107,15 @@ pub(super) fn portraits(files: &[PathBuf]) -> anyhow::Result<Vec<Portrait>> {
     for file in inputs::expand(files)? {
         let input = inputs::load(&file)?;
         let devices = input.devices();
-        let answers: Vec<Answer<'_>> = devices.iter().map(Answer::new).collect();
-        portraits.extend(drawn(&input.name, &answers));
+        portraits.extend(portraits_of(&input, &devices));
     }
     Ok(portraits)
+}
+
+/// The portraits of every device of one input.
+pub(crate) fn portraits_of(input: &Input, devices: &[Device<'_>]) -> Vec<Portrait> {
+    let answers: Vec<Answer<'_>> = devices.iter().map(Answer::new).collect();
+    drawn(&input.name, &answers)
 }
 
 /// Asking for a moment that never was is a mistake worth a word, not an empty table.

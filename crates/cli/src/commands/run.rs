@@ -5,14 +5,14 @@ use super::report;
 use crate::args::{ReportArgs, RunArgs};
 use crate::child::{self, Done, Folder, Job};
 use crate::terminal::Terminal;
-use std::process::ExitCode;
+use crate::{Host, Status};
 
 /// A recording is of the whole program, unless something else is asked for.
 const ALL_STEPS: u32 = 0;
 
-pub(crate) fn run(args: &RunArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
-    let command = command(args.program.python.as_deref(), &args.program.command);
-    let job = Job::new(command, args.pretend.pretend(), args.program.steps);
+pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    let command = command(&args.program, host);
+    let job = Job::new(command, args.pretend.pretend(host), args.program.steps);
     let job = Job { max_events: args.max_events, is_on_cpu: args.cpu, ..job };
     let folder = Folder::new(Some(&args.output))?;
     let done = record(job, &shown(&args.program.command), &folder, terminal)?;
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &RunArgs, terminal: &mut Terminal) -> anyhow::Result<Exi
         terminal,
     )?;
     // Whoever runs us in place of Python expects Python's own answer.
-    Ok(ExitCode::from(done.status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(2)))
+    Ok(done.status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(2))
 }
 
 /// Runs a program to its end, or for as many steps as it says, and expects a recording.

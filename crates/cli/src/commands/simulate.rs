@@ -1,6 +1,7 @@
 //! `oomph simulate`: a recorded run under other allocator settings, on another card.
 
 use super::{simulate_json, simulate_text};
+use crate::Status;
 use crate::args::SimulateArgs;
 use crate::inputs::{self, Input};
 use crate::parallel::in_parallel;
@@ -9,24 +10,43 @@ use allocator::{Conditions, Conf, Given, Outcome, Recorded, Release, WhatIf, wor
 use analysis::Device;
 use snapshot::{History, Snapshot, TorchRange};
 use std::path::Path;
-use std::process::ExitCode;
 
-pub(crate) fn run(args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let files = inputs::expand(&args.inputs)?;
     if args.verify {
         return verify(args, &files, terminal);
     }
-    let [file] = files.as_slice() else {
+    let input = load(only(&files)?, args, terminal)?;
+    let devices = input.devices();
+    replay(&input, &devices, args, terminal)
+}
+
+/// A what-if is about one run.
+pub(crate) fn only<T>(runs: &[T]) -> anyhow::Result<&T> {
+    let [run] = runs else {
         return Err(Failure::new(
-            format!("{} files were given", files.len()),
+            format!("{} files were given", runs.len()),
             Some("a what-if is about one run".to_owned()),
             Some("name one of them; `--verify` takes several"),
         )
         .into());
     };
-    let input = load(file, args, terminal)?;
-    let devices = input.devices();
-    let device = chosen(&devices, args, &input.name)?;
+    Ok(run)
+}
+
+/// Whether the question is about the run as the file has it: no other release, no settings that it lacks.
+pub(crate) fn is_as_recorded(args: &SimulateArgs) -> bool {
+    args.torch.is_none() && given_conf(args).is_none()
+}
+
+/// One what-if, or the search over many.
+pub(crate) fn replay(
+    input: &Input,
+    devices: &[Device<'_>],
+    args: &SimulateArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Status> {
+    let device = chosen(devices, args, &input.name)?;
     if device.is_cpu() {
         return Err(Failure::new(
             format!("`{}` is about the memory of a CPU", input.name),
@@ -37,7 +57,7 @@ pub(crate) fn run(args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Resul
     }
     let recorded = recorded(&input.snapshot, &device.history, args)?;
     let conditions = recorded.conditions();
-    let scene = Scene { input: &input, device, recorded: &recorded, args, conditions };
+    let scene = Scene { input, device, recorded: &recorded, args, conditions };
     if args.search { search(&scene, terminal) } else { what_if(&scene, terminal) }
 }
 
@@ -173,7 +193,7 @@ fn chosen<'a>(devices: &'a [Device<'a>], args: &SimulateArgs, name: &str) -> any
     })
 }
 
-fn what_if(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+fn what_if(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let conf = match &scene.args.conf {
         Some(text) => parse(text, scene.recorded.release, terminal)?,
         None => scene.recorded.conf.clone(),
@@ -189,7 +209,7 @@ fn what_if(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<ExitCod
     } else {
         simulate_text::what_if(scene, &trial, terminal)?;
     }
-    Ok(ExitCode::from(u8::from(!trial.fits())))
+    Ok(u8::from(!trial.fits()))
 }
 
 /// A share of an unknown size is no limit.
@@ -214,11 +234,12 @@ fn write_run(scene: &Scene<'_>, trial: &Trial, path: &Path) -> anyhow::Result<()
             Some(error.to_string()),
             Some("choose another place with `-o`"),
         )
+        .refused(error.kind())
         .into()
     })
 }
 
-fn search(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+fn search(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let release = scene.recorded.release;
     let own = (scene.recorded_conf(), scene.recorded.conf.clone());
     let candidates = worth_trying(release, scene.args.gpu.is_some()).into_iter();
@@ -243,48 +264,73 @@ fn search(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<ExitCode
     } else {
         simulate_text::search(scene, &trials, terminal)?;
     }
-    Ok(ExitCode::from(u8::from(!any_fits)))
+    Ok(u8::from(!any_fits))
 }
 
 fn verify(
     args: &SimulateArgs,
     files: &[std::path::PathBuf],
     terminal: &mut Terminal,
-) -> anyhow::Result<ExitCode> {
-    let mut reports = Vec::new();
-    let mut all_identical = true;
-    let mut followed = 0;
+) -> anyhow::Result<Status> {
+    let mut comparison = Comparison::new(args, files.len());
     for file in files {
         let input = load(file, args, terminal)?;
         for device in input.snapshot.devices() {
-            let history = History::new(&input.snapshot, device);
-            if history.is_empty() {
-                continue;
-            }
-            let recorded = recorded(&input.snapshot, &history, args)?;
-            followed += 1;
-            all_identical &= recorded.verification().difference.is_none();
-            if args.json {
-                let settings = given_conf(args).unwrap_or(&input.snapshot.settings.conf);
-                reports.push(simulate_json::verification(&input, &history, &recorded, settings));
-            } else {
-                simulate_text::verification(&input, &history, &recorded, files.len() == 1, terminal)?;
-            }
+            comparison.add(&input, &History::new(&input.snapshot, device), terminal)?;
         }
     }
-    if followed == 0 {
-        let name = files.first().map(|file| file.display().to_string()).unwrap_or_default();
-        return Err(Failure::new(
-            format!("`{name}` has no events to compare"),
-            Some("without a history there is nothing to verify".to_owned()),
-            Some("record one with `torch.cuda.memory._record_memory_history()` before the run"),
-        )
-        .into());
+    let name = files.first().map(|file| file.display().to_string()).unwrap_or_default();
+    comparison.finish(&name, terminal)
+}
+
+/// The model against the record, one history after the other.
+pub(crate) struct Comparison<'a> {
+    args: &'a SimulateArgs,
+    inputs: usize,
+    reports: Vec<serde_json::Value>,
+    all_identical: bool,
+    followed: usize,
+}
+
+impl<'a> Comparison<'a> {
+    pub(crate) fn new(args: &'a SimulateArgs, inputs: usize) -> Comparison<'a> {
+        Comparison { args, inputs, reports: Vec::new(), all_identical: true, followed: 0 }
     }
-    if args.json {
-        simulate_json::print_verifications(reports, terminal)?;
-    } else if files.len() > 1 {
-        simulate_text::verified(followed, all_identical, terminal)?;
+
+    pub(crate) fn add(
+        &mut self,
+        input: &Input,
+        history: &History,
+        terminal: &mut Terminal,
+    ) -> anyhow::Result<()> {
+        if history.is_empty() {
+            return Ok(());
+        }
+        let recorded = recorded(&input.snapshot, history, self.args)?;
+        self.followed += 1;
+        self.all_identical &= recorded.verification().difference.is_none();
+        if self.args.json {
+            let settings = given_conf(self.args).unwrap_or(&input.snapshot.settings.conf);
+            self.reports.push(simulate_json::verification(input, history, &recorded, settings));
+            return Ok(());
+        }
+        simulate_text::verification(input, history, &recorded, self.inputs == 1, terminal)
     }
-    Ok(ExitCode::from(u8::from(!all_identical)))
+
+    pub(crate) fn finish(self, name: &str, terminal: &mut Terminal) -> anyhow::Result<Status> {
+        if self.followed == 0 {
+            return Err(Failure::new(
+                format!("`{name}` has no events to compare"),
+                Some("without a history there is nothing to verify".to_owned()),
+                Some("record one with `torch.cuda.memory._record_memory_history()` before the run"),
+            )
+            .into());
+        }
+        if self.args.json {
+            simulate_json::print_verifications(self.reports, terminal)?;
+        } else if self.inputs > 1 {
+            simulate_text::verified(self.followed, self.all_identical, terminal)?;
+        }
+        Ok(u8::from(!self.all_identical))
+    }
 }

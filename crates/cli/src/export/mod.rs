@@ -7,7 +7,7 @@
 mod formats;
 mod output;
 mod perfetto;
-mod tables;
+pub(crate) mod tables;
 
 pub(crate) use output::Output;
 

@@ -14,35 +14,48 @@ use columns::Columns;
 use snapshot::{PoolId, Snapshot};
 
 /// A table whose rows are made as they are asked for.
-pub(super) struct Table<'a> {
+pub(crate) struct Table<'a> {
     pub(super) name: &'static str,
-    pub(super) schema: SchemaRef,
-    pub(super) batches: Box<dyn Iterator<Item = anyhow::Result<RecordBatch>> + 'a>,
+    pub(crate) schema: SchemaRef,
+    pub(crate) batches: Box<dyn Iterator<Item = anyhow::Result<RecordBatch>> + Send + 'a>,
 }
 
 /// Rows per batch: enough that the work per batch vanishes, few enough that a batch is some megabytes.
 const BATCH: usize = 65_536;
 
-/// All tables, in the order of the documentation.
+/// The tables, in the order of the documentation.
+pub(crate) const NAMES: [&str; 5] = ["events", "blocks", "segments", "frames", "stacks"];
+
+/// All tables.
 pub(super) fn tables<'a>(
     snapshot: &'a Snapshot,
     devices: &'a [Device<'a>],
 ) -> anyhow::Result<Vec<Table<'a>>> {
-    Ok(vec![
-        events::events(snapshot, devices)?,
-        blocks::blocks(snapshot, devices)?,
-        segments::segments(snapshot)?,
-        frames::frames(snapshot)?,
-        frames::stacks(snapshot)?,
-    ])
+    NAMES.iter().filter_map(|name| table(name, snapshot, devices)).collect()
+}
+
+/// One table, if there is one of that name.
+pub(crate) fn table<'a>(
+    name: &str,
+    snapshot: &'a Snapshot,
+    devices: &'a [Device<'a>],
+) -> Option<anyhow::Result<Table<'a>>> {
+    Some(match name {
+        "events" => events::events(snapshot, devices),
+        "blocks" => blocks::blocks(snapshot, devices),
+        "segments" => segments::segments(snapshot),
+        "frames" => frames::frames(snapshot),
+        "stacks" => frames::stacks(snapshot),
+        _ => return None,
+    })
 }
 
 impl<'a> Table<'a> {
     /// Cuts `rows` into batches of `columns`; those of no rows at all give the schema.
-    fn new<Row: 'a>(
+    fn new<Row: Send + 'a>(
         name: &'static str,
-        mut rows: impl Iterator<Item = Row> + 'a,
-        columns: impl for<'r> Fn(Columns<'r, Row>) -> anyhow::Result<Columns<'r, Row>> + 'a,
+        mut rows: impl Iterator<Item = Row> + Send + 'a,
+        columns: impl for<'r> Fn(Columns<'r, Row>) -> anyhow::Result<Columns<'r, Row>> + Send + 'a,
     ) -> anyhow::Result<Table<'a>> {
         let batch = move |rows: &[Row]| columns(Columns::new(rows))?.batch();
         let schema = batch(&[])?.schema();

@@ -1,0 +1,67 @@
+//! `oomph._native`: the command and the reading API for Python. It binds and holds no logic.
+//!
+//! Whatever takes time runs detached from the interpreter, so that other threads of the program go on.
+
+mod snapshot;
+mod table;
+
+use cli::{Failure, Host};
+use pyo3::exceptions::{
+    PyFileNotFoundError, PyIsADirectoryError, PyNotADirectoryError, PyOSError, PyPermissionError,
+    PyValueError,
+};
+use pyo3::prelude::*;
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+#[global_allocator]
+static ALLOCATOR: cli::HugePages = cli::HugePages;
+
+/// The Python module.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::snapshot::{Snapshot, load};
+    #[pymodule_export]
+    use super::table::Table;
+    #[pymodule_export]
+    use super::{run, size};
+
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("TABLES", cli::api::TABLES.to_vec())
+    }
+}
+
+/// The command line: arguments with the program's name in front, the interpreter for users' programs, and the folder with
+/// the stand-in for CUDA. Gives the exit code.
+#[pyfunction]
+fn run(py: Python<'_>, arguments: Vec<OsString>, python: Option<PathBuf>, libraries: PathBuf) -> u8 {
+    let host = Host { python, libraries: Some(libraries) };
+    py.detach(|| cli::run(arguments, &host))
+}
+
+/// Bytes as every output of oomph writes them.
+#[pyfunction]
+fn size(bytes: u64) -> String {
+    cli::api::size(bytes)
+}
+
+/// The built-in exception for a failure, with its whole message.
+fn exception(failure: Failure) -> PyErr {
+    let message = failure.message();
+    match failure.refusal() {
+        None => PyValueError::new_err(message),
+        Some(ErrorKind::NotFound) => PyFileNotFoundError::new_err(message),
+        Some(ErrorKind::PermissionDenied) => PyPermissionError::new_err(message),
+        Some(ErrorKind::IsADirectory) => PyIsADirectoryError::new_err(message),
+        Some(ErrorKind::NotADirectory) => PyNotADirectoryError::new_err(message),
+        Some(_) => PyOSError::new_err(message),
+    }
+}

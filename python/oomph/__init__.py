@@ -1,0 +1,72 @@
+"""Why a PyTorch job ran out of GPU memory, and which line to change.
+
+    import oomph
+    snapshot = oomph.load("snapshot.pickle")
+    print(snapshot.report())
+
+Nothing is imported before it is used: `import oomph` costs a training program nothing, and torch is needed for recording only.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from oomph._native import VERSION as __version__
+    from oomph._native import Table as Table
+    from oomph.answers import Answer as Answer
+    from oomph.answers import Device as Device
+    from oomph.answers import Difference as Difference
+    from oomph.answers import Finding as Finding
+    from oomph.answers import Group as Group
+    from oomph.answers import Level as Level
+    from oomph.answers import Peak as Peak
+    from oomph.answers import Report as Report
+    from oomph.answers import Search as Search
+    from oomph.answers import Simulation as Simulation
+    from oomph.answers import Site as Site
+    from oomph.answers import Verification as Verification
+    from oomph.leaks import check_leaks as check_leaks
+    from oomph.recording.api import Recording as Recording
+    from oomph.recording.api import record as record
+    from oomph.snapshot import Snapshot as Snapshot
+    from oomph.snapshot import load as load
+
+# Where each name is defined.
+_HOMES = {
+    "oomph._native": ["Table"],
+    "oomph.answers": [
+        "Answer",
+        "Device",
+        "Difference",
+        "Finding",
+        "Group",
+        "Level",
+        "Peak",
+        "Report",
+        "Search",
+        "Simulation",
+        "Site",
+        "Verification",
+    ],
+    "oomph.leaks": ["check_leaks"],
+    "oomph.recording.api": ["Recording", "record"],
+    "oomph.snapshot": ["Snapshot", "load"],
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *_HOME_OF]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value = import_module("oomph._native").VERSION
+    elif name in _HOME_OF:
+        value = getattr(import_module(_HOME_OF[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,298 @@
+"""What oomph answers: the JSON of a command with names and types, and its text.
+
+Every class keeps the JSON that it was made from in `json`, with all fields, also those that have no name here.
+"""
+
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from oomph import notebook
+
+Json = dict[str, Any]
+Ask = Callable[[list[str]], tuple[str, list[str]]]
+"""A command of the Rust half: options in, what it prints and what it notes out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A line of code."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong, or worth knowing: what, how much, where, and what to do about it. Sizes are bytes."""
+
+    kind: str
+    severity: str
+    summary: str
+    bytes: int
+    bytes_per_step: int | None
+    count: int
+    site: Site | None
+    module: str | None
+    """The module that its blocks lie in, where a recorder noted it."""
+    cause: str | None
+    details: tuple[str, ...]
+    evidence: Json
+    fix: str
+    caveats: tuple[str, ...]
+    file: str
+    """The snapshot that it was found in."""
+    device: int
+    json: Json = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Live blocks that have something in common: their line, unless another grouping was asked for."""
+
+    bytes: int
+    count: int
+    site: Site | None
+    json: Json = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A counter over the history of a device, in bytes."""
+
+    peak: int
+    peak_event: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of one snapshot."""
+
+    file: str
+    device: int
+    kind: str
+    """`gpu` or `cpu`."""
+    events: int
+    is_complete: bool
+    """Whether the history begins with the first allocation."""
+    steps: int
+    allocated: Level
+    reserved: Level
+    categories_at_peak: dict[str, int]
+    live: tuple[Group, ...]
+    """What was live at the moment that was asked about, the largest first."""
+    findings: tuple[Finding, ...]
+    caveats: tuple[str, ...]
+    json: Json = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The highest point of the device that allocated most; all zero if nothing was recorded."""
+
+    allocated: int
+    reserved: int
+    """The most that was reserved, which may be at another event."""
+    event: int
+    file: str
+    device: int
+    categories: dict[str, int]
+    groups: tuple[Group, ...]
+    """The lines that hold it, the largest first."""
+
+
+class Answer:
+    """What a command says: `json` for programs, `str()` for people, and HTML in a notebook."""
+
+    def __init__(self, ask: Ask, options: list[str], once: tuple[str, ...] = ()) -> None:
+        """`once` are options for the first question only, such as a file to write."""
+        self._ask = ask
+        self._options = options
+        text, notes = ask(["--json", *options, *once])
+        self.json: Json = json.loads(text)
+        for note in notes:
+            warnings.warn(note.removeprefix("note: "), stacklevel=3)
+
+    @cached_property
+    def _text(self) -> str:
+        text, _ = self._ask(self._options)
+        return text.removesuffix("\n")
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"<oomph {type(self).__name__}; print() shows it>"
+
+    def _repr_html_(self) -> str:
+        return notebook.text(str(self))
+
+
+class Report(Answer):
+    """`oomph report`."""
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """Every device of every snapshot."""
+        return tuple(_device(each["file"], device) for each in self.json["inputs"] for device in each["devices"])
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings of all devices, in the order of the report."""
+        return tuple(finding for device in self.devices for finding in device.findings)
+
+    def _repr_html_(self) -> str:
+        return notebook.report(self)
+
+
+class Simulation(Answer):
+    """`oomph simulate`: a recorded run under other settings or on another card."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether no allocation fails."""
+        return bool(self.json["fits"])
+
+    @property
+    def settings(self) -> str:
+        """As in PYTORCH_CUDA_ALLOC_CONF."""
+        return str(self.json["settings"])
+
+    @property
+    def export(self) -> str:
+        """The line for a shell that sets them."""
+        return str(self.json["export"])
+
+    @property
+    def peak_allocated(self) -> int:
+        return int(self.json["peak_allocated"])
+
+    @property
+    def peak_reserved(self) -> int:
+        return int(self.json["peak_reserved"])
+
+    @property
+    def smallest_gpu(self) -> int | None:
+        """The least memory of a card that works, where that was asked for or the card was too small."""
+        smallest = self.json["smallest_gpu"]
+        return None if smallest is None else int(smallest)
+
+    @property
+    def oom(self) -> Json | None:
+        """The request that fails: `event`, `site`, `requested`, `cause`, …"""
+        oom: Json | None = self.json["oom"]
+        return oom
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        return tuple(self.json["caveats"])
+
+
+class Search(Answer):
+    """`oomph simulate --search`: the settings that were tried, the best first."""
+
+    @property
+    def best(self) -> Json | None:
+        """`settings`, `export` and `peak_reserved` of the best that fits."""
+        best: Json | None = self.json["best"]
+        return best
+
+    @property
+    def trials(self) -> list[Json]:
+        """Each with the fields of a simulation."""
+        trials: list[Json] = self.json["trials"]
+        return trials
+
+
+class Verification(Answer):
+    """`oomph simulate --verify`: the model against the record."""
+
+    @property
+    def comparisons(self) -> list[Json]:
+        """One for each device of each snapshot: `events`, `identical`, `first_difference`, …"""
+        return [each["verify"] for each in self.json.get("inputs", [self.json])]
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether the model decides as PyTorch did, at every event."""
+        return all(each["first_difference"] is None for each in self.comparisons)
+
+
+class Difference(Answer):
+    """`oomph diff`: what has changed from one run to another."""
+
+    @property
+    def pairs(self) -> list[Json]:
+        """One for each device: `allocated`, `reserved`, `sites`, `findings`, …, with `before` and `after`."""
+        pairs: list[Json] = self.json["pairs"]
+        return pairs
+
+
+def peak(devices: tuple[Device, ...]) -> Peak:
+    """The highest of some devices. What they hold live is at their peaks."""
+    if not devices:
+        return Peak(0, 0, 0, "", 0, {}, ())
+    of = max(devices, key=lambda device: device.allocated.peak)
+    allocated = of.allocated
+    return Peak(
+        allocated.peak, of.reserved.peak, allocated.peak_event, of.file, of.device, of.categories_at_peak, of.live
+    )
+
+
+def _device(file: str, of: Json) -> Device:
+    return Device(
+        file=file,
+        device=of["device"],
+        kind=of["kind"],
+        events=of["events"],
+        is_complete=of["history"] == "complete",
+        steps=of["steps"]["count"],
+        allocated=_level(of["allocated"]),
+        reserved=_level(of["reserved"]),
+        categories_at_peak=of["categories_at_peak"],
+        live=tuple(_group(group) for group in of["live"]["groups"]),
+        findings=tuple(_finding(file, of["device"], finding) for finding in of["findings"]),
+        caveats=tuple(of["caveats"]),
+        json=of,
+    )
+
+
+def _level(of: Json) -> Level:
+    return Level(of["peak"], of["peak_event"], of["end"])
+
+
+def _site(of: Json | None) -> Site | None:
+    return None if of is None else Site(of["file"], of["line"], of["function"])
+
+
+def _group(of: Json) -> Group:
+    return Group(of["bytes"], of["count"], _site(of.get("site")), json=of)
+
+
+def _finding(file: str, device: int, of: Json) -> Finding:
+    return Finding(
+        kind=of["kind"],
+        severity=of["severity"],
+        summary=of["summary"],
+        bytes=of["bytes"],
+        bytes_per_step=of.get("bytes_per_step"),
+        count=of["count"],
+        site=_site(of.get("site")),
+        module=of.get("module"),
+        cause=of.get("cause"),
+        details=tuple(of["details"]),
+        evidence=of["evidence"],
+        fix=of["fix"],
+        caveats=tuple(of["caveats"]),
+        file=file,
+        device=device,
+        json=of,
+    )
