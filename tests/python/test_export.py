@@ -287,7 +287,7 @@ def test_nulls_stand_where_the_documentation_says(either):
         "events": {"addr", "device_free", "time_us", "block_id", "compile_context", "user_metadata", "pool",
                    "forward_frames", "extra"},
         "blocks": {"stream", "pool", "alloc_event", "free_requested_event", "free_completed_event", "site_file",
-                   "site_line", "site_function"},
+                   "site_line", "site_function", "phase", "module", "label", "tensor"},
         "segments": set(),
         "frames": {"extra"},
         "stacks": set(),

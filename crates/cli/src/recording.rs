@@ -215,9 +215,12 @@ fn outside(lines: &[StepLine]) -> Vec<Outside> {
 
 /// One mark a line. They are added as the program runs: one that was killed may have left half of the last.
 fn marks(text: &str) -> Option<Vec<StepLine>> {
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let lines = whole.lines().filter(|line| !line.trim().is_empty());
-    lines.map(|line| serde_json::from_str(line).ok()).collect()
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let (last, whole) = lines.split_last()?;
+    let last = serde_json::from_str(last);
+    let is_cut = last.is_err() && !text.ends_with('\n');
+    let whole = whole.iter().map(|line| serde_json::from_str(line));
+    whole.chain((!is_cut).then_some(last)).collect::<Result<_, _>>().ok()
 }
 
 #[derive(Deserialize)]

@@ -37,8 +37,9 @@ MAX_EVENTS = 1_000_000
 
 _NVML_SECONDS = 1.0
 """How often to ask the driver."""
-_MOST_TIME_IN_DUMPS = 0.05
-"""Share of the run that dumps at failed allocations may take: a program may catch them and try again for ever."""
+_SECONDS_IN_DUMPS = 2.0
+_SHARE_IN_DUMPS = 0.05
+"""What dumps at failed allocations may take of the run: a program may catch them and try again for ever."""
 
 active: Recorder | None = None
 """The recorder of this process."""
@@ -167,29 +168,29 @@ class Recorder:
     def _watch_memory(self) -> None:
         """PyTorch calls this before it raises, while everything is still there."""
 
-        def failed(device: int, requested: int, device_total: int, device_free: int) -> None:
+        def failed(device: int, requested: int, allowed: int, free: int) -> None:
             if not self._has_ended:
-                self._failed_allocation(device, requested, device_total, device_free)
+                self._failed_allocation(device, requested, allowed, free)
 
         torch._C._cuda_attach_out_of_memory_observer(failed)
 
-    def _failed_allocation(self, device: int, requested: int, total: int, free: int) -> None:
+    def _failed_allocation(self, device: int, requested: int, allowed: int, free: int) -> None:
         try:
             stats = torch.cuda.memory_stats(device)
-            fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)(device)
+            total = torch.cuda.get_device_properties(device).total_memory
             self._oom = {
                 "device": device,
                 "requested": requested,
                 "total": total,
                 "free": free,
-                "limit": None if fraction >= 1.0 else int(fraction * total),
+                "limit": allowed if allowed < total else None,
                 "allocated": stats.get("allocated_bytes.all.current", 0),
                 "reserved": stats.get("reserved_bytes.all.current", 0),
                 "processes": self.nvml().processes(device),
             }
             elapsed = time.monotonic() - self._began
-            if self._in_dumps <= _MOST_TIME_IN_DUMPS * elapsed:
-                self._oom_is_last = self._write("oom", "running")
+            may_dump = self._in_dumps <= max(_SECONDS_IN_DUMPS, _SHARE_IN_DUMPS * elapsed)
+            self._oom_is_last = may_dump and self._write("oom", "running")
         except Exception as error:
             self._complain(error)
 
@@ -244,7 +245,9 @@ class Recorder:
             began = time.monotonic()
             try:
                 # What is left after an allocation that ended the program explains less than what was there when it failed.
-                if not (ended == "failed" and self._oom_is_last):
+                if ended == "failed" and self._oom_is_last:
+                    reason = "oom"
+                else:
                     self._write_snapshot()
                 self.files.flush_steps()
                 self.files.write_json("json", self._summary(reason, ended))
@@ -299,7 +302,7 @@ class Recorder:
         if self.history.kind == "cuda":
             for index in range(torch.cuda.device_count()):
                 properties = torch.cuda.get_device_properties(index)
-                fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)(index)
+                fraction = _fraction(index)
                 limit = None if fraction >= 1.0 else int(fraction * properties.total_memory)
                 devices.append({"index": index, "name": properties.name, "total": properties.total_memory, "limit": limit})
         variables = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
@@ -321,6 +324,12 @@ class Recorder:
             self._has_failed = True
             text = f"oomph: part of the recording is missing: {type(error).__name__}: {error}"
             print(text, file=sys.stderr, flush=True)
+
+
+def _fraction(device: int) -> float:
+    """The share of the device that the process may have; unknown before torch 2.6."""
+    ask = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+    return 1.0 if ask is None else float(ask(device))
 
 
 def _pinned() -> dict[str, int]:
