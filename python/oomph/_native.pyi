@@ -3,7 +3,7 @@
 import os
 from typing import Final, final
 
-__all__ = ["TABLES", "VERSION", "Snapshot", "Table", "load", "run", "size"]
+__all__ = ["TABLES", "VERSION", "Alarm", "Snapshot", "Table", "load", "run", "size"]
 
 TABLES: Final[list[str]]
 VERSION: Final[str]
@@ -11,6 +11,13 @@ VERSION: Final[str]
 def run(arguments: list[str], python: str | os.PathLike[str] | None, libraries: str | os.PathLike[str]) -> int: ...
 def size(bytes: int) -> str: ...
 def load(paths: list[str | os.PathLike[str]]) -> Snapshot: ...
+
+@final
+class Alarm:
+    """Whether memory grows, by the rule of the report."""
+
+    def __new__(cls) -> Alarm: ...
+    def step(self, allocated: int) -> str | None: ...
 
 @final
 class Snapshot:

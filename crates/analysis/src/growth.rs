@@ -201,7 +201,7 @@ fn kept(held: &[(usize, i64)]) -> Vec<Rise> {
 }
 
 /// Whether a series of held bytes is a pile, and of which kind.
-fn trend(held: &[(usize, i64)], last: usize) -> Option<Trend> {
+pub(crate) fn trend(held: &[(usize, i64)], last: usize) -> Option<Trend> {
     let (mut rises, mut added, mut returned, mut before) = (Vec::new(), 0i64, 0i64, 0i64);
     for &(bound, bytes) in held {
         let change = bytes.saturating_sub(before);

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alarm;
 mod backward;
 mod categories;
 mod churn;
@@ -37,6 +38,7 @@ mod steps;
 pub mod words;
 mod workspace;
 
+pub use alarm::{Alarm, Growth};
 pub use categories::{ByCategory, Categories, Category};
 pub use course::{Course, High, SegmentEvent};
 pub use device::{Device, Moment, Pool, devices, recorded_devices};

@@ -44,6 +44,17 @@ pub struct Answer {
     pub notes: Vec<String>,
 }
 
+/// Whether memory grows, for a recorder that has no `oomph run` beside it.
+#[derive(Default)]
+pub struct Alarm(analysis::Alarm);
+
+impl Alarm {
+    /// Hears what is allocated at the end of a step; says once that it grows.
+    pub fn step(&mut self, allocated: u64) -> Option<String> {
+        self.0.step(snapshot::Bytes(allocated)).map(|growth| growth.words())
+    }
+}
+
 /// The files that some paths stand for: folders and globs give the snapshots in them.
 pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     inputs::expand(paths).map_err(Failure::from)

@@ -6,6 +6,7 @@
 use crate::Host;
 use crate::cards::Card;
 use crate::terminal::Failure;
+use crate::waiting;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -59,8 +60,18 @@ pub(crate) struct Job {
     pub(crate) techniques: Vec<String>,
     /// Whether a pretended run may write checkpoints.
     pub(crate) keep_files: bool,
-    /// Whether the program's own words are kept back.
-    pub(crate) is_quiet: bool,
+    pub(crate) words: Words,
+}
+
+/// Where the program's own output goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Words {
+    /// Where it would go without us.
+    Own,
+    /// All to standard error: standard output is for our own answer.
+    Talk,
+    /// Nowhere.
+    Kept,
 }
 
 impl Job {
@@ -75,7 +86,7 @@ impl Job {
             is_on_cpu: false,
             techniques: Vec::new(),
             keep_files: false,
-            is_quiet: false,
+            words: Words::Talk,
         }
     }
 }
@@ -244,24 +255,29 @@ pub(crate) fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
     clear(&folder.output);
     let _ = std::fs::remove_file(&folder.notes);
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null());
+    command.args(arguments);
+    // On a pretended GPU nobody is there to answer.
+    if job.pretend.is_some() {
+        command.stdin(Stdio::null());
+    }
     prepare(&mut command, job, folder, library.as_deref())?;
     let said = folder.site.join("said");
-    match job.is_quiet {
-        // Standard output is for our own answer; what the program says is talk.
-        false => command.stdout(io::stderr()),
-        true => {
+    match job.words {
+        Words::Own => &mut command,
+        Words::Talk => command.stdout(io::stderr()),
+        Words::Kept => {
             let file = std::fs::File::create(&said)?;
             command.stdout(file.try_clone()?).stderr(file)
         }
     };
-    let status = command.status().map_err(|error| {
+    let child = command.spawn().map_err(|error| {
         Failure::new(
             format!("`{}` cannot be started", program.display()),
             Some(error.to_string()),
             Some("activate the environment that has torch, or name its interpreter with `--python`"),
         )
     })?;
+    let status = waiting::wait(child, &folder.output)?;
     let last_words = std::fs::read(&said).map(|bytes| tail(&bytes)).unwrap_or_default();
     Ok(Done { status, ranks: ranks(&folder.output)?, notes: notes(&folder.notes), last_words })
 }

@@ -16,6 +16,7 @@ mod parallel;
 mod recording;
 mod source;
 mod terminal;
+mod waiting;
 
 pub use huge_pages::HugePages;
 pub use terminal::Failure;

@@ -26,7 +26,7 @@ mod _native {
     #[pymodule_export]
     use super::table::Table;
     #[pymodule_export]
-    use super::{run, size};
+    use super::{Alarm, run, size};
 
     use pyo3::prelude::*;
 
@@ -45,6 +45,24 @@ mod _native {
 fn run(py: Python<'_>, arguments: Vec<OsString>, python: Option<PathBuf>, libraries: PathBuf) -> u8 {
     let host = Host { python, libraries: Some(libraries) };
     py.detach(|| cli::run(arguments, &host))
+}
+
+/// Whether memory grows, for the recorder.
+#[pyclass]
+#[derive(Default)]
+struct Alarm(cli::api::Alarm);
+
+#[pymethods]
+impl Alarm {
+    #[new]
+    fn new() -> Alarm {
+        Alarm::default()
+    }
+
+    /// Hears what is allocated at the end of a step; says once that it grows.
+    fn step(&mut self, allocated: u64) -> Option<String> {
+        self.0.step(allocated)
+    }
 }
 
 /// Bytes as every output of oomph writes them.

@@ -21,8 +21,9 @@ def prepare() -> None:
     settings = settings_module.from_environment()
     if settings is None:
         return
-    _end_with_parent()
-    os.register_at_fork(after_in_child=_end_with_parent)
+    if settings.library is not None:
+        _end_with_parent()
+        os.register_at_fork(after_in_child=_end_with_parent)
     library: list[ctypes.CDLL] = []
 
     def before() -> None:
@@ -38,7 +39,7 @@ def prepare() -> None:
 
 
 def _end_with_parent() -> None:
-    """No process outlives the one that started it, however that ends: oomph, a launcher, a data loader."""
+    """On a pretended GPU no process outlives the one that started it, however that ends: oomph, a launcher, a loader."""
     # The signal follows the thread that forked, and a short-lived thread must not take its children along.
     if threading.current_thread() is threading.main_thread():
         pr_set_pdeathsig = 1

@@ -59,7 +59,8 @@ class Recording:
         options = Options(
             self.path, has_places=self._modules, has_labels=self._labels, has_own_steps=self._own_steps
         )
-        self._recorder = Recorder(options, history(self._device, self._max_events or MAX_EVENTS))
+        chosen = history(self._device, self._max_events or MAX_EVENTS)
+        self._recorder = Recorder(options, chosen, alarm=_alarm())
         self._recorder.install()
         return self
 
@@ -124,6 +125,22 @@ def record(
     return Recording(
         path, max_events=max_events, labels=labels, modules=modules, own_steps=own_steps, device=device
     )
+
+
+def _alarm() -> Callable[[list[dict[str, int]]], str | None]:
+    """Says once that memory grows, for each device by the rule of the report."""
+    from .._native import Alarm
+
+    alarms: dict[int, Alarm] = {}
+
+    def heard(rows: list[dict[str, int]]) -> str | None:
+        for row in rows:
+            growth = alarms.setdefault(row["device"], Alarm()).step(row["allocated"])
+            if growth is not None:
+                return growth
+        return None
+
+    return heard
 
 
 def _running() -> Recorder | None:

@@ -37,12 +37,26 @@ class Files:
         """A file that every rank would write alike."""
         _replace(os.path.join(self.folder, name), json.dumps(content, indent=1).encode())
 
-    def add_step(self, row: dict[str, Any]) -> None:
+    def add_step(self, row: dict[str, Any]) -> str | None:
+        """Now and then the file is brought up to date, and the reason is given if somebody wants a dump."""
         self._steps.append(json.dumps(row, separators=(",", ":")) + "\n")
         now = time.monotonic()
-        if now - self._flushed_at > _FLUSH_SECONDS:
-            self._flushed_at = now
-            self.flush_steps()
+        if now - self._flushed_at < _FLUSH_SECONDS:
+            return None
+        self._flushed_at = now
+        self.flush_steps()
+        return self._asked()
+
+    def _asked(self) -> str | None:
+        """Why somebody outside wants a dump now: whoever reads the steps along may leave a file."""
+        try:
+            path = self.path("ask")
+            with open(path, encoding="utf-8") as file:
+                reason = file.read().strip()
+            os.unlink(path)
+        except OSError:
+            return None
+        return reason or "asked"
 
     def flush_steps(self) -> None:
         """Steps are added to their file as they come, so that they outlive a process that is killed."""
@@ -56,7 +70,7 @@ class Files:
             os.makedirs(self.folder, exist_ok=True)
             rank = launched_as()
             self._number = self._claim(0) if rank is None else rank
-            for stale in ("pickle", "labels"):
+            for stale in ("pickle", "labels", "ask"):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(self.folder, f"rank{self._number}.{stale}"))
         return os.path.join(self.folder, f"rank{self._number}.{ending}")

@@ -61,7 +61,8 @@ class Options:
 class Recorder:
     """Records from `install` on, to the end of the process or to `stop`.
 
-    `after_step` hears the counters of each step; `more` adds to what is said about the run.
+    `after_step` hears the counters of each step; `alarm` as well, and gives a reason for a dump; `more` adds to what is said
+    about the run.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Recorder:
         history: History,
         *,
         after_step: Callable[[list[dict[str, int]]], None] | None = None,
+        alarm: Callable[[list[dict[str, int]]], str | None] | None = None,
         more: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
         self.options = options
@@ -83,6 +85,7 @@ class Recorder:
         self._pace = Pace()
         self.exception: str | None = None
         self._after_step = after_step
+        self._alarm = alarm
         self._more = more
         self._nvml: Nvml | None = None
         self._asked_nvml_at = 0.0
@@ -213,7 +216,13 @@ class Recorder:
             if self.history.kind == "cuda":
                 row.update(_pinned())
                 self._ask_driver(rows)
-            self.files.add_step({**row, "devices": rows})
+            reason = self.files.add_step({**row, "devices": rows})
+            if reason is not None:
+                self._write(reason, "running")
+            growth = self._alarm(rows) if self._alarm is not None else None
+            if growth is not None:
+                print(f"oomph: {growth}; a recording so far goes to {self.files.folder}", file=sys.stderr, flush=True)
+                self._write("alarm", "running")
         except Exception as error:
             self._complain(error)
             return

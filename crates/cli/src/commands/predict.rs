@@ -3,7 +3,7 @@
 use super::{predict_json, predict_text, vary};
 use crate::args::{PredictArgs, ProgramArgs};
 use crate::cards::Card;
-use crate::child::{self, Done, Ended, Folder, Job, Pretend, Read, Summary};
+use crate::child::{self, Done, Ended, Folder, Job, Pretend, Read, Summary, Words};
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
 use crate::{Host, Status};
@@ -100,7 +100,8 @@ fn job(args: &PredictArgs, host: &Host) -> Job {
     let command = command(&args.program, host);
     let pretend = Pretend::new(&args.gpu, args.gpu_memory, args.gpus, host);
     let job = Job::new(command, Some(pretend), args.program.steps);
-    Job { keep_files: args.keep_files, is_quiet: args.quiet, ..job }
+    let words = if args.quiet { Words::Kept } else { Words::Talk };
+    Job { keep_files: args.keep_files, words, ..job }
 }
 
 /// The interpreter with the script or `-m MODULE`, and the script's own arguments.
@@ -194,7 +195,7 @@ pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<
 }
 
 fn quiet(job: &Job) -> Job {
-    Job { is_quiet: true, ..job.clone() }
+    Job { words: Words::Kept, ..job.clone() }
 }
 
 /// Whether the program does something else when the values that it reads are others.
@@ -328,7 +329,7 @@ pub(super) fn nothing_recorded(done: &Done) -> Failure {
             "the program never used CUDA",
             Some("it ended well, and no GPU memory was asked for".to_owned()),
             Some(
-                "does it choose the GPU by an argument or an environment variable? `--pretend NAME` has one",
+                "does it choose the GPU by an argument or an environment variable? `oomph run --cpu` records tensors on the CPU",
             ),
         ),
         Some(code) => Failure::new(
