@@ -113,8 +113,14 @@ impl<'a> Labelled<'a> {
     }
 
     /// Whether tensors of this kind were looked at while a block was there: then it would have the label if it were one.
+    /// What a model keeps is looked at when it first runs and at the end; what is gone without having been seen was no part
+    /// of it.
     pub(crate) fn would_know(&self, label: Label, life: &Life) -> bool {
         let seen = &self.seen[label as usize];
+        let lasts = matches!(label, Label::Parameter | Label::Buffer | Label::Optimizer);
+        if lasts && life.freed().is_some() && !seen.is_empty() {
+            return true;
+        }
         let next = seen.partition_point(|&position| life.born().is_some_and(|born| position <= born));
         seen.get(next).is_some_and(|&position| life.is_allocated_at(position))
     }

@@ -216,7 +216,7 @@ fn outside(lines: &[StepLine]) -> Vec<Outside> {
 /// One mark a line. They are added as the program runs: one that was killed may have left half of the last.
 fn marks(text: &str) -> Option<Vec<StepLine>> {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    let (last, whole) = lines.split_last()?;
+    let Some((last, whole)) = lines.split_last() else { return Some(Vec::new()) };
     let last = serde_json::from_str(last);
     let is_cut = last.is_err() && !text.ends_with('\n');
     let whole = whole.iter().map(|line| serde_json::from_str(line));
@@ -439,6 +439,8 @@ mod tests {
             StepMark { time_us: 7, allocations: Counts(vec![(1, 3)]) },
         ];
         assert_eq!(marks, expected);
-        assert!(super::marks("{\"time_us\": 5}\nnothing").is_none());
+        assert!(super::marks("{\"time_us\": 5}\nnothing\n").is_none());
+        let cut = super::marks("{\"time_us\": 5}\n{\"time_u").expect("all but the last line");
+        assert_eq!(cut.len(), 1, "a program that was killed has left half a line");
     }
 }

@@ -154,10 +154,12 @@ class Labels:
         local = getattr(tensor, "_local_tensor", tensor)  # DTensor's own part
         if not isinstance(local, torch.Tensor) or local.device.type != self.kind or local.is_sparse:
             return
-        address = local.data_ptr()
+        # Of views only the storage is a block: gradients in a bucket, parameters in a flat one.
+        storage = local.untyped_storage()
+        address = storage.data_ptr()
         if address:
             number = self._labels.setdefault(label, len(self._labels))
-            yield (number, local.device.index or 0, address, local.nbytes)
+            yield (number, local.device.index or 0, address, storage.nbytes())
 
     def _mark(self, seen: Iterable[Seen]) -> None:
         entries = tuple(seen)

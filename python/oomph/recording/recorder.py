@@ -97,6 +97,7 @@ class Recorder:
         self._lock = threading.RLock()
         self._has_ended = False
         self._has_failed = False
+        self._is_marked = False
         self._pid = os.getpid()
         self._undo: list[Callable[[], None]] = []
 
@@ -112,7 +113,7 @@ class Recorder:
         self.steps.install()
         self._undo.append(self.steps.remove)
         self._watch_exceptions()
-        self.history.start(self._begun, self.places.remove)
+        self.history.start(self._begun, self._marked_by_program)
         # Unlike `atexit`, this also runs in processes that multiprocessing has started, and only there where we are now.
         self._at_exit = Finalize(None, self._exit, exitpriority=0)
         Signals(self._asked).install()
@@ -148,11 +149,15 @@ class Recorder:
         if self.options.has_labels:
             self.labels.install()
             self._undo.append(self.labels.remove)
-        if self.options.has_places:
+        if self.options.has_places and not self._is_marked:
             self.places.install()
             self._undo.append(self.places.remove)
         if self.history.kind == "cuda":
             self._watch_memory()
+
+    def _marked_by_program(self) -> None:
+        self._is_marked = True
+        self.places.remove()
 
     def _watch_exceptions(self) -> None:
         say = sys.excepthook
