@@ -18,13 +18,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
-from oomph.recording.api import record  # noqa: E402
+from oomph import record
 
 WAYS = ("off", "pytorch", "oomph")
 APART = ("oomph without modules", "oomph without labels")
@@ -45,8 +43,8 @@ def recorded(way: str, folder: str) -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--apart", action="store_true", help="also without modules and without labels")
     parser.add_argument("--dump-steps", type=int, default=150)
     arguments = parser.parse_args()
@@ -78,7 +76,7 @@ def main() -> None:
         for _ in range(arguments.rounds):
             for way in ways:
                 with recorded(way, folder):
-                    timed(3)
+                    timed(6)
                     times[way] += timed(arguments.steps)
         print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}\n")
         print("| way | ms a step: lower quartile | median | against off | against pytorch |\n|---|---|---|---|---|")

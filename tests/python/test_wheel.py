@@ -21,9 +21,6 @@ LEAK = FIXTURES / "zoo/leak_infer_outputs.pickle.xz"
 SCRIPT = Path(sysconfig.get_path("scripts")) / "oomph"
 PACKAGE = Path(oomph.__file__).parent
 
-CHECKED = ["__init__.py", "__main__.py", "answers.py", "notebook.py", "snapshot.py"]
-"""What the type checker looks at, in python/oomph."""
-
 
 def run(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, **options)  # type: ignore
@@ -106,8 +103,8 @@ def mypy(*arguments: object, **options: object) -> None:
 
 def test_the_package_is_typed(tmp_path: Path) -> None:
     assert (PACKAGE / "py.typed").exists()
-    files = [ROOT / "python/oomph" / name for name in CHECKED]
-    mypy("mypy", "--cache-dir", tmp_path, *files, cwd=ROOT)
+    # All but what only `oomph run` puts into other processes.
+    mypy("mypy", "--cache-dir", tmp_path, "--exclude", "oomph/child/", ROOT / "python/oomph", cwd=ROOT)
 
 
 def test_the_stub_is_what_the_module_has(tmp_path: Path) -> None:

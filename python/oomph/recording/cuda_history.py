@@ -70,7 +70,7 @@ class CudaHistory:
 
         def ignored(*_args: Any, **_kwargs: Any) -> None:
             # Recording is one of the ways to initialise CUDA.
-            torch.cuda.init()
+            torch.cuda.init()  # type: ignore[no-untyped-call]
 
         torch.cuda.memory._record_memory_history = ignored
         if self.mark is _not_there:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import socket
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, BinaryIO
 
 import torch
 
@@ -27,15 +29,18 @@ class Files:
         self._has_steps = False
         self._flushed_at = 0.0
 
-    def write(self, ending: str, content: bytes) -> None:
-        _replace(self.path(ending), content)
+    def write_pickle(self, ending: str, content: Any) -> None:
+        # Protocol 4 is the newest that PyTorch's own viewer reads.
+        _replace(self.path(ending), lambda file: pickle.dump(content, file, protocol=4))
 
     def write_json(self, ending: str, content: Any) -> None:
-        self.write(ending, json.dumps(content, separators=(",", ":")).encode())
+        text = json.dumps(content, separators=(",", ":"))
+        _replace(self.path(ending), lambda file: file.write(text.encode()))
 
     def write_for_all(self, name: str, content: Any) -> None:
         """A file that every rank would write alike."""
-        _replace(os.path.join(self.folder, name), json.dumps(content, indent=1).encode())
+        text = json.dumps(content, indent=1)
+        _replace(os.path.join(self.folder, name), lambda file: file.write(text.encode()))
 
     def add_step(self, row: dict[str, Any]) -> str | None:
         """Now and then the file is brought up to date, and the reason is given if somebody wants a dump."""
@@ -121,11 +126,11 @@ def _is_in_use(path: str) -> bool:
     return True
 
 
-def _replace(path: str, content: bytes) -> None:
+def _replace(path: str, write: Callable[[BinaryIO], object]) -> None:
     temporary = f"{path}.{os.getpid()}.part"
     try:
         with open(temporary, "wb") as file:
-            file.write(content)
+            write(file)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -9,12 +9,16 @@ from typing import Any, Protocol
 class History(Protocol):
     kind: str
     """`cuda` or `cpu`."""
-    mark: Callable[[str], None]
-    """What later events of this thread say of where the program was. Not before the history has begun."""
-    marked: Callable[[], str]
-    """What they say now."""
     has_own_frames: bool
     """Whether our own code stands in recorded stacks, between an operator and the line that calls it."""
+
+    @property
+    def mark(self) -> Callable[[str], None]:
+        """Sets what later events of this thread say of where the program was. Not before the history has begun."""
+
+    @property
+    def marked(self) -> Callable[[], str]:
+        """Gets what they say now."""
 
     def start(self, begun: Callable[[], None], marked_by_program: Callable[[], None]) -> None:
         """`begun` is called when it has begun; `marked_by_program` if the program itself says where it is."""

@@ -105,8 +105,8 @@ class Places:
         call: Callable[..., Any] = Module._call_impl
         here, mark, places, hooked = self.here, self.mark, self._places, self._hooked
         is_compiling, is_grad_enabled, is_tracing = torch.compiler.is_compiling, torch.is_grad_enabled, torch._C._get_tracing_state
-        hooks_before, hooks_after = module._global_forward_pre_hooks, module._global_forward_hooks
-        hooks_of_backward = (module._global_backward_hooks, module._global_backward_pre_hooks)
+        before_all, after_all = module._global_forward_pre_hooks, module._global_forward_hooks
+        backward_of_all, before_backward_of_all = module._global_backward_hooks, module._global_backward_pre_hooks
 
         # Every call of a module goes through here, and is part of every recorded stack: each line counts.
         def _call_impl(self: Module, *args: Any, **kwargs: Any) -> Any:
@@ -116,11 +116,12 @@ class Places:
             is_plain = not (
                 self._forward_pre_hooks
                 or self._forward_hooks
-                or hooks_before
-                or hooks_after
                 or self._backward_hooks
                 or self._backward_pre_hooks
-                or any(hooks_of_backward)
+                or before_all
+                or after_all
+                or backward_of_all
+                or before_backward_of_all
             )
             parent, before = here.place, here.text
             place = places.get(id(self))
@@ -196,10 +197,10 @@ class Places:
 
     def _follow_backward(self) -> None:
         """Marks what autograd does before it comes to any module, and comes back to where the program was."""
-        graph = torch.autograd.graph
-        run: Callable[..., Any] | None = getattr(graph, "_engine_run_backward", None)
-        if run is None or getattr(torch.autograd, "_engine_run_backward", None) is not run:
+        owners: tuple[Any, ...] = (torch.autograd.graph, torch.autograd)
+        if not all(hasattr(owner, "_engine_run_backward") for owner in owners):
             return
+        run: Callable[..., Any] = owners[0]._engine_run_backward
         mark, marked, begin = self.mark, self.marked, self._begin
 
         def _engine_run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -210,13 +211,13 @@ class Places:
             finally:
                 mark(before)
 
-        for owner in (graph, torch.autograd):
-            owner._engine_run_backward = _engine_run_backward  # type: ignore[attr-defined]
+        for owner in owners:
+            owner._engine_run_backward = _engine_run_backward
 
         def undo() -> None:
-            for owner in (graph, torch.autograd):
-                if owner._engine_run_backward is _engine_run_backward:  # type: ignore[attr-defined]
-                    owner._engine_run_backward = run  # type: ignore[attr-defined]
+            for owner in owners:
+                if owner._engine_run_backward is _engine_run_backward:
+                    owner._engine_run_backward = run
 
         self._undo.append(undo)
 

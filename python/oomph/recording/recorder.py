@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import platform
 import sys
 import threading
@@ -180,7 +179,7 @@ class Recorder:
             if not self._has_ended:
                 self._failed_allocation(device, requested, allowed, free)
 
-        torch._C._cuda_attach_out_of_memory_observer(failed)
+        torch._C._cuda_attach_out_of_memory_observer(failed)  # type: ignore[attr-defined]
 
     def _failed_allocation(self, device: int, requested: int, allowed: int, free: int) -> None:
         try:
@@ -284,13 +283,11 @@ class Recorder:
             snapshot = self.history.snapshot()
             if self.history.has_own_frames:
                 _leave_out_own_frames(snapshot)
-            # Protocol 4 is the newest that PyTorch's own viewer reads.
-            content = pickle.dumps(snapshot, protocol=4)
+            self.files.write_pickle("pickle", snapshot)
             del snapshot
         finally:
             if was_enabled:
                 gc.enable()
-        self.files.write("pickle", content)
         if self.options.has_labels:
             self.files.write_json("labels", {**self.labels.as_json(), "modules": list(self.places.paths)})
         self.files.write_for_all("meta.json", self._meta())
@@ -348,7 +345,7 @@ def _fraction(device: int) -> float:
 
 def _pinned() -> dict[str, int]:
     """Pinned host memory, where PyTorch counts it (2.7 and later)."""
-    stats = getattr(torch._C, "_cuda_hostMemoryStats", dict)()
+    stats: dict[str, Any] = getattr(torch._C, "_cuda_hostMemoryStats", dict)()
     pinned = stats.get("allocated_bytes") or stats.get("reserved_bytes")
     if isinstance(pinned, dict):
         pinned = pinned.get("current", pinned.get("all", {}).get("current"))
