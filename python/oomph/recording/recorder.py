@@ -115,7 +115,9 @@ class Recorder:
         self.history.start(self._begun, self._marked_by_program)
         # Unlike `atexit`, this also runs in processes that multiprocessing has started, and only there where we are now.
         self._at_exit = Finalize(None, self._exit, exitpriority=0)
-        Signals(self._asked).install()
+        signals = Signals(self._asked)
+        signals.install()
+        self._undo.append(signals.remove)
 
     def stop(self, ended: str = "finished") -> None:
         """Writes the recording and leaves the program as if nothing had been."""
@@ -152,7 +154,7 @@ class Recorder:
             self.places.install()
             self._undo.append(self.places.remove)
         if self.history.kind == "cuda":
-            self._watch_memory()
+            _watch_failures()
 
     def _marked_by_program(self) -> None:
         self._is_marked = True
@@ -172,16 +174,8 @@ class Recorder:
         sys.excepthook = hook
         self._undo.append(undo)
 
-    def _watch_memory(self) -> None:
-        """PyTorch calls this before it raises, while everything is still there."""
-
-        def failed(device: int, requested: int, allowed: int, free: int) -> None:
-            if not self._has_ended:
-                self._failed_allocation(device, requested, allowed, free)
-
-        torch._C._cuda_attach_out_of_memory_observer(failed)  # type: ignore[attr-defined]
-
-    def _failed_allocation(self, device: int, requested: int, allowed: int, free: int) -> None:
+    def failed_allocation(self, device: int, requested: int, allowed: int, free: int) -> None:
+        """PyTorch is about to raise: everything is still there."""
         try:
             stats = torch.cuda.memory_stats(device)
             total = torch.cuda.get_device_properties(device).total_memory
@@ -335,6 +329,23 @@ class Recorder:
             self._has_failed = True
             text = f"oomph: part of the recording is missing: {type(error).__name__}: {error}"
             print(text, file=sys.stderr, flush=True)
+
+
+_watches_failures = False
+
+
+def _watch_failures() -> None:
+    """Once for the process: PyTorch does not take an observer back."""
+    global _watches_failures
+    if _watches_failures:
+        return
+
+    def failed(device: int, requested: int, allowed: int, free: int) -> None:
+        if active is not None:
+            active.failed_allocation(device, requested, allowed, free)
+
+    torch._C._cuda_attach_out_of_memory_observer(failed)  # type: ignore[attr-defined]
+    _watches_failures = True
 
 
 def _fraction(device: int) -> float:

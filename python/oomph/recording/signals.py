@@ -14,58 +14,64 @@ from collections.abc import Callable
 from types import FrameType
 
 
+_NUMBERS = (signal.SIGUSR1, signal.SIGTERM)
+_installed: list[Signals] = []
+
+
 class Signals:
     """`dump` writes a recording, with the reason for it."""
 
     def __init__(self, dump: Callable[[str], None]) -> None:
         self.dump = dump
         self._ours: list[signal.Signals] = []
+        self._pipe = -1
 
     def install(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return  # only the main thread may
         # A program that handles these itself keeps them.
-        for number in (signal.SIGUSR1, signal.SIGTERM):
-            if signal.getsignal(number) is signal.SIG_DFL:
-                self._ours.append(number)
+        self._ours = [number for number in _NUMBERS if signal.getsignal(number) is signal.SIG_DFL]
         if not self._ours:
             return
-        read, write = os.pipe()
-        os.set_blocking(write, False)
-        for end in (read, write):
-            os.set_inheritable(end, False)
-        before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        read, self._pipe = os.pipe()
+        os.set_blocking(self._pipe, False)
+        before = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
         if before != -1:
             signal.set_wakeup_fd(before)
-
-        def handler(number: int, _frame: FrameType | None) -> None:
-            # The interpreter's own byte goes elsewhere if the program has a use for it (asyncio has).
-            current = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-            if current != write:
-                signal.set_wakeup_fd(current)
-                os.write(write, bytes([number]))
-
         for number in self._ours:
-            signal.signal(number, handler)
+            signal.signal(number, self._handle)
         threading.Thread(target=self._listen, args=(read,), name="oomph", daemon=True).start()
-        os.register_at_fork(after_in_child=self._leave)
+        _installed.append(self)
 
-    def _leave(self) -> None:
-        """A forked process has no listener: its signals are its own."""
+    def remove(self) -> None:
+        """Leaves the signals to the program; also in a forked process, which has no listener."""
+        if self._pipe == -1 or threading.current_thread() is not threading.main_thread():
+            return
         for number in self._ours:
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, signal.SIG_DFL)
+        current = signal.set_wakeup_fd(-1)
+        if current != self._pipe:
+            signal.set_wakeup_fd(current)
+        os.close(self._pipe)  # the listener's end
+        self._pipe = -1
+        _installed.remove(self)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        # The interpreter's own byte goes elsewhere if the program has a use for it (asyncio has).
+        current = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+        if current != self._pipe:
+            signal.set_wakeup_fd(current)
+            os.write(self._pipe, bytes([number]))
 
     def _listen(self, pipe: int) -> None:
-        while True:
-            asked = os.read(pipe, 64)
-            if not asked:
-                return
-            numbers = [number for number in self._ours if number in asked]
-            if signal.SIGTERM in numbers:
+        while asked := os.read(pipe, 64):
+            if signal.SIGTERM in asked:
                 self.dump("killed")
                 _end()
-            elif numbers:
+            elif signal.SIGUSR1 in asked:
                 self.dump("signal")
+        os.close(pipe)
 
 
 def _end() -> None:
@@ -74,3 +80,11 @@ def _end() -> None:
     libc = ctypes.CDLL(None)
     libc.signal(signal.SIGTERM, None)
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _leave_to_child() -> None:
+    for signals in list(_installed):
+        signals.remove()
+
+
+os.register_at_fork(after_in_child=_leave_to_child)

@@ -6,6 +6,7 @@ optimizer takes a step with each call of an outermost module: a batch of inferen
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ class Steps:
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
+        self._has_optimizer = any(issubclass(kind, torch.optim.Optimizer) for kind in set(map(type, gc.get_objects())))
         construct = torch.optim.Optimizer.__init__
         steps = self
 

@@ -1,0 +1,286 @@
+"""`oomph.record()` inside a program, and what it leaves behind. On the CPU, in this process or one of its own."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import oomph
+
+
+def model() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    net = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    return net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+
+def train(net: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    for _ in range(steps):
+        net(torch.randn(8, 32)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def steps_of(folder: pathlib.Path) -> int:
+    return len((folder / "rank0.steps.jsonl").read_text().splitlines())
+
+
+def test_a_with_records_its_body(tmp_path):
+    net, optimizer = model()
+    with oomph.record(tmp_path / "a") as rec:
+        train(net, optimizer, 4)
+    assert steps_of(tmp_path / "a") == 4
+    assert rec.path == str(tmp_path / "a")
+    snapshot = oomph.load(tmp_path / "a")
+    device = snapshot.report().json["inputs"][0]["devices"][0]
+    assert device["steps"]["source"] == "recorded"
+    assert device["categories"]["parameter"] == sum(p.nbytes for p in net.parameters())
+    assert device["categories"]["optimizer"] == sum(p.nbytes for p in net.parameters())
+
+
+def test_the_programs_own_steps_count_alone(tmp_path):
+    net, optimizer = model()
+    with oomph.record(tmp_path / "own", own_steps=True) as rec:
+        for _ in range(3):
+            train(net, optimizer, 2)
+            rec.step()
+    assert steps_of(tmp_path / "own") == 3
+
+
+def test_a_decorator_records_each_call(tmp_path):
+    net, optimizer = model()
+
+    @oomph.record(tmp_path / "d")
+    def fit(steps: int) -> str:
+        """Fits."""
+        train(net, optimizer, steps)
+        return "done"
+
+    assert (fit(2), steps_of(tmp_path / "d")) == ("done", 2)
+    assert (fit(5), steps_of(tmp_path / "d")) == ("done", 5)
+    assert (fit.__name__, fit.__doc__) == ("fit", "Fits.")
+
+
+def test_an_exception_is_the_programs_own_and_is_noted(tmp_path):
+    net, optimizer = model()
+    with pytest.raises(KeyError, match="mine"), oomph.record(tmp_path / "e"):
+        train(net, optimizer, 2)
+        raise KeyError("mine")
+    summary = json.loads((tmp_path / "e/rank0.json").read_text())
+    assert (summary["ended"], summary["exception"]) == ("failed", "KeyError: 'mine'")
+
+
+AS_BEFORE = """
+import gc, os, signal, sys, threading, time
+import torch
+import oomph
+
+def state():
+    optimizers = sys.modules["torch.optim.optimizer"]
+    wakeup = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(wakeup)
+    return [
+        torch.nn.Module._call_impl,
+        torch.autograd._engine_run_backward,
+        torch.autograd.graph._engine_run_backward,
+        torch.optim.Optimizer.__init__,
+        torch.cuda.memory._record_memory_history,
+        torch.cuda.memory._set_memory_metadata,
+        sys.excepthook,
+        len(optimizers._global_optimizer_pre_hooks),
+        len(optimizers._global_optimizer_post_hooks),
+        torch._C._len_torch_dispatch_stack(),
+        signal.getsignal(signal.SIGUSR1),
+        signal.getsignal(signal.SIGTERM),
+        wakeup,
+        threading.active_count(),
+        len(os.listdir("/proc/self/fd")),
+    ]
+
+def train():
+    net(torch.randn(8, 32)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+net = torch.nn.Linear(32, 4)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+train()
+before = state()
+for _ in range(3):
+    with oomph.record("here"):
+        train()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.3)
+    time.sleep(0.1)
+    assert state() == before, [pair for pair in zip(before, state()) if pair[0] != pair[1]]
+from oomph.recording.recorder import Recorder
+gc.collect()
+assert not [thing for thing in gc.get_objects() if type(thing) is Recorder], "a recorder stays"
+print("fine")
+"""
+
+
+def test_everything_is_as_before_when_it_ends(tmp_path):
+    done = subprocess.run([sys.executable, "-c", AS_BEFORE], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.stdout == "fine\n", done.stderr
+
+
+def test_one_recording_at_a_time(tmp_path, capsys):
+    net, optimizer = model()
+    with oomph.record(tmp_path / "outer"):
+        with oomph.record(tmp_path / "inner") as inner:
+            inner.step()
+        train(net, optimizer, 3)
+    assert not (tmp_path / "inner").exists()
+    assert "already recording" in capsys.readouterr().err
+    assert steps_of(tmp_path / "outer") == 1, "the program has said itself what a step is"
+
+
+def test_wrong_arguments_are_said_at_once():
+    with pytest.raises(ValueError, match="cuda, cpu"):
+        oomph.record(device="tpu")
+    with pytest.raises(ValueError, match="positive"):
+        oomph.record(max_events=0)
+
+
+def test_memory_that_grows_raises_the_alarm_once(tmp_path, capsys):
+    net, optimizer = model()
+    kept = []
+    with oomph.record(tmp_path / "g"):
+        for _ in range(30):
+            train(net, optimizer, 1)
+            kept.append(torch.zeros(1 << 18))
+    said = capsys.readouterr().err
+    assert said.count("memory grows 1.00 MiB a step") == 1
+
+
+def test_a_folder_that_cannot_be_written_is_no_harm(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    net, optimizer = model()
+    with oomph.record(tmp_path / "file" / "below"):
+        train(net, optimizer, 2)
+    assert "part of the recording is missing" in capsys.readouterr().err
+
+
+COMPATIBLE = """
+import copy, io, pickle, sys
+import torch, torch.nn as nn
+import torch._dynamo as dynamo
+from torch.func import functional_call, grad, vmap
+from oomph.recording.names import Names
+from oomph.recording.places import Places
+
+said = [""]
+places = Places(Names(), lambda text: said.__setitem__(0, text), lambda: said[0], lambda *a: None, lambda: None)
+places.install()
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.rest = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.norm(self.rest(self.first(x))) + x.sum()
+
+x = torch.randn(3, 4)
+
+# Compiled whole, with hooks, and in part.
+for hooked in (False, True):
+    dynamo.reset()
+    net = Net()
+    if hooked:
+        net.first.register_forward_hook(lambda module, given, result: None)
+        net.rest.register_forward_pre_hook(lambda module, given: None)
+    compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
+    for _ in range(2):
+        compiled(x.requires_grad_()).sum().backward()
+    assert dynamo.explain(net)(x).graph_break_count == 0
+dynamo.reset()
+net = Net()
+net.rest = torch.compile(net.rest, backend="aot_eager", fullgraph=True)
+net(x).sum().backward()
+
+torch.fx.symbolic_trace(Net())(x)
+torch.jit.trace(Net().eval(), x)(x)
+torch.jit.script(Net())(x)
+torch.export.export(Net().eval(), (x,)).module()(x)
+
+net = copy.deepcopy(Net())
+net(x).sum().backward()
+torch.save(net, io.BytesIO())
+pickle.loads(pickle.dumps(net))(x)
+
+net = Net().eval()
+parameters, buffers = dict(net.named_parameters()), dict(net.named_buffers())
+grad(lambda p: functional_call(net, (p, buffers), (x,)).sum())(parameters)
+vmap(grad(lambda p, x: functional_call(net, (p, buffers), (x[None],)).sum()), in_dims=(None, 0))(parameters, x)
+
+# Hooks of the program's own, changes in place, a second derivative.
+seen = []
+net = Net()
+net.first.register_full_backward_hook(lambda module, given, result: seen.append(module))
+y = net(x)
+y.register_hook(lambda gradient: gradient * 2)
+y.retain_grad()
+y += 1
+y.sum().backward()
+assert seen
+z = x.detach().clone().requires_grad_()
+(gradient,) = torch.autograd.grad(Net()(z).sum(), z, create_graph=True)
+gradient.pow(2).sum().backward()
+
+# A module that returns its parameter must not gather hooks on it.
+class Weight(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self):
+        return self.weight
+
+weight = Weight()
+for _ in range(3):
+    weight().sum().backward()
+assert not weight.weight._backward_hooks
+
+class Fails(nn.Module):
+    def forward(self, x):
+        raise ValueError("mine")
+
+try:
+    nn.Sequential(nn.Linear(4, 4), Fails())(x)
+except ValueError:
+    assert said == [""] and places.here.place is None
+else:
+    raise AssertionError("the exception is lost")
+print("fine")
+"""
+
+
+def test_what_the_program_does_with_its_modules_still_works(tmp_path):
+    # A file: TorchScript reads the source.
+    (tmp_path / "program.py").write_text(COMPATIBLE)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "program.py"], capture_output=True, text=True, cwd=tmp_path, timeout=300
+    )
+    assert done.stdout.endswith("fine\n"), done.stderr[-3000:]
+
+
+def test_recording_inside_of_oomph_run_is_one_recording(predict):
+    predict.write(
+        """
+        import oomph, torch
+        with oomph.record("elsewhere") as rec:
+            for _ in range(4):
+                torch.zeros(1000, device="cuda")
+                rec.step()
+        """
+    )
+    done = predict.run("run", "--pretend", "h200", "--python", sys.executable, "-o", "here", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert steps_of(predict.folder / "here") == 4
+    assert not (predict.folder / "elsewhere").exists()
