@@ -111,6 +111,9 @@ pub(crate) struct Builder {
     host_entries: u64,
 }
 
+/// What a key takes that is noted as unknown or odd: an entry of a half-filled tree.
+const BYTES_OF_A_KEY: usize = 32;
+
 impl Builder {
     pub(crate) fn new() -> Builder {
         Builder {
@@ -291,6 +294,7 @@ impl Builder {
             + self.segments.len() * size_of::<Segment>()
             + self.annotations.len() * size_of::<Annotation>()
             + self.settings.pairs.len() * 8
+            + (self.unknown_keys.len() + self.odd_values.len()) * BYTES_OF_A_KEY
     }
 
     pub(crate) fn finish(mut self) -> Snapshot {
