@@ -350,6 +350,11 @@ fn library(pretend: &Pretend) -> anyhow::Result<PathBuf> {
     })
 }
 
+/// The rank that a launcher gave us: then other ranks write to the same folder, each with an `oomph run` of its own.
+pub(crate) fn launched_as() -> Option<u32> {
+    std::env::var("RANK").ok()?.parse().ok()
+}
+
 /// Recordings of an earlier run in the same folder would be taken for this one's.
 fn clear(output: &Path) {
     let entries = std::fs::read_dir(output).into_iter().flatten().flatten();
@@ -361,13 +366,15 @@ fn clear(output: &Path) {
 fn is_ours(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     let number = name.strip_prefix("rank").and_then(|rest| rest.split_once('.'));
-    number.is_some_and(|(number, _)| number.parse::<u32>().is_ok())
+    let number = number.and_then(|(number, _)| number.parse::<u32>().ok());
+    number.is_some_and(|number| launched_as().is_none_or(|own| own == number))
 }
 
 /// The recordings of a folder, by rank. The ranks of one machine need not begin with 0.
 fn ranks(output: &Path) -> anyhow::Result<Vec<Rank>> {
     let entries = std::fs::read_dir(output).into_iter().flatten().flatten();
     let mut numbers: Vec<u32> = entries
+        .filter(|entry| is_ours(&entry.file_name()))
         .filter_map(|entry| {
             entry.file_name().to_str()?.strip_prefix("rank")?.strip_suffix(".pickle")?.parse().ok()
         })

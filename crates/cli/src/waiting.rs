@@ -3,7 +3,7 @@
 use crate::terminal::say;
 use analysis::{Alarm, Growth};
 use serde::Deserialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use snapshot::Bytes;
 use std::collections::BTreeMap;
@@ -42,14 +42,14 @@ static RUNNING: AtomicI32 = AtomicI32::new(NOBODY);
 const NOBODY: i32 = 0;
 
 /// A program that is told to end writes its recording first, so we outlive it: after Ctrl-C, which the terminal sends to both
-/// of us, and after SIGTERM, which has to be passed on. Who presses Ctrl-C twice does not want to wait.
+/// of us, and after what has to be passed on. Who presses Ctrl-C twice does not want to wait.
 fn pass_signals_on(child: &Child) -> io::Result<()> {
     static LISTENING: std::sync::OnceLock<()> = std::sync::OnceLock::new();
     RUNNING.store(i32::try_from(child.id()).unwrap_or(NOBODY), Ordering::SeqCst);
     if LISTENING.set(()).is_err() {
         return Ok(());
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])?;
     std::thread::spawn(move || {
         let mut told = NOBODY;
         for signal in signals.forever() {
@@ -57,9 +57,13 @@ fn pass_signals_on(child: &Child) -> io::Result<()> {
             if running == NOBODY || (signal == SIGINT && told == running) {
                 std::process::exit(128 + signal);
             }
-            told = running;
-            if let (SIGTERM, Some(pid)) = (signal, rustix::process::Pid::from_raw(running)) {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            if signal == SIGINT {
+                told = running;
+                continue;
+            }
+            let signal = rustix::process::Signal::from_named_raw(signal);
+            if let (Some(signal), Some(pid)) = (signal, rustix::process::Pid::from_raw(running)) {
+                let _ = rustix::process::kill_process(pid, signal);
             }
         }
     });
@@ -115,6 +119,10 @@ impl Rank {
     /// The steps that have been added to the file.
     fn read(&mut self, path: &Path) -> io::Result<Option<(u32, Growth)>> {
         let mut file = std::fs::File::open(path)?;
+        if file.metadata()?.len() < self.read {
+            // The recorder has begun anew: what it had counted were no steps.
+            *self = Rank::default();
+        }
         file.seek(SeekFrom::Start(self.read))?;
         let mut text = String::new();
         file.take(1 << 24).read_to_string(&mut text)?;

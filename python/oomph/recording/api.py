@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from .talk import say
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -43,6 +46,7 @@ class Recording:
         self._device = device
         self._recorder: Recorder | None = None
         self._is_guest = False
+        self._depth = 0
 
     def start(self) -> Recording:
         if self._recorder is not None:
@@ -51,7 +55,7 @@ class Recording:
         if running is not None:
             self._recorder, self._is_guest = running, True
             if os.path.abspath(self.path) != running.files.folder:
-                print(f"oomph: already recording to {running.files.folder}; `{self.path}` is not used", file=sys.stderr)
+                say(f"already recording to {running.files.folder}; `{self.path}` is not used")
             return self
         from .recorder import MAX_EVENTS, Options, Recorder
         from .start import history
@@ -85,17 +89,23 @@ class Recording:
             recorder.stop("failed" if recorder.exception else "finished")
 
     def __enter__(self) -> Recording:
+        self._depth += 1
         return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and self._recorder is not None:
+        self._depth -= 1
+        if self._depth:
+            return  # a function that calls itself is recorded as one call
+        if error is not None and self._recorder is not None and not self._is_guest:
             self._recorder.say_failure(error)
         self.stop()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Records each call of `function`; a later one replaces the recording of an earlier one."""
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError("a coroutine or generator runs in pieces: use `with oomph.record():` inside of it")
 
         @functools.wraps(function)
         def recorded(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 
 from .cpu_mode import CpuMode
 from .cpu_storages import Storages
+from .talk import say, words
 
 
 def _nothing() -> None:
@@ -119,7 +119,7 @@ class CpuHistory:
 
     def _fail(self, error: Exception) -> None:
         """The program goes on without us."""
-        print(f"oomph: the recording of CPU memory ends here: {type(error).__name__}: {error}", file=sys.stderr)
+        say(f"the recording of CPU memory ends here: {words(error)}")
         # Not `stop`: the mode cannot be left from inside of it.
         if self._mode is not None:
             self._mode.see = None

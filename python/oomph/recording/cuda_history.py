@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from .talk import say, words
 
 _COUNTERS = {
     "allocated": "allocated_bytes",
@@ -50,7 +51,7 @@ class CudaHistory:
             self.is_on = True
             begun()
         except Exception as error:
-            print(f"oomph: nothing is recorded: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            say(f"nothing is recorded: {words(error)}")
 
     def stop(self) -> None:
         if self._users_recorder is None:
@@ -113,10 +114,15 @@ class CudaHistory:
             self._devices = [
                 device
                 for device in range(torch.cuda.device_count())
-                if _count(torch._C._cuda_memoryStats(device), "segment", "allocated")
+                if _is_used(torch._C._cuda_memoryStats(device))
             ]
         self._calls += 1
         return self._devices
+
+
+def _is_used(stats: dict[str, Any]) -> bool:
+    """Whether the program has asked for memory, and perhaps got none."""
+    return bool(_count(stats, "allocation", "allocated") or stats.get("num_ooms"))
 
 
 def _not_there(_text: str) -> None:

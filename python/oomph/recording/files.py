@@ -63,6 +63,10 @@ class Files:
             return None
         return reason or "asked"
 
+    def forget_steps(self) -> None:
+        self._steps = []
+        self._has_steps = False
+
     def flush_steps(self) -> None:
         """Steps are added to their file as they come, so that they outlive a process that is killed."""
         lines, self._steps = self._steps, []

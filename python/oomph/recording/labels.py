@@ -6,10 +6,11 @@ by then. So a label can be told for a block that is gone when the recording is w
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-import itertools
+import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -27,8 +28,6 @@ Seen = tuple[int, int, int, int]
 
 _MOST_SEEN = 4_000_000
 """Tensors in all sets together (32 bytes each); the oldest sets go first, as the history's oldest events do."""
-_RECENT = 8
-"""Marks among which the same set is looked for."""
 _MOST_INPUTS = 16
 
 
@@ -39,7 +38,10 @@ class Labels:
         self.kind = kind
         self._labels: dict[Label, int] = {}
         self._marks: deque[tuple[dict[int, int], tuple[Seen, ...]]] = deque()
+        self._uses: Counter[int] = Counter()
         self._seen = 0
+        # A signal's dump is written by a thread of its own.
+        self._lock = threading.Lock()
         self._gradients_at: dict[int, tuple[tuple[int, ...], tuple[Seen, ...]]] = {}
         self._known: weakref.WeakValueDictionary[int, Module] = weakref.WeakValueDictionary()
         self._signatures: dict[type, list[str]] = {}
@@ -74,25 +76,25 @@ class Labels:
         """All that can be named at this moment: before a recording is written."""
         seen: list[Seen] = []
         for module in outermost_modules():
-            for kind, name, tensor in self.names.learn(module):
-                model = of_class(module)
-                seen += self._see((kind, name, model), tensor)
-                if tensor.is_leaf and tensor.grad is not None:
-                    seen += self._see(("gradient", name, model), tensor.grad)
+            with contextlib.suppress(Exception):
+                seen += self._model(module)
         for optimizer, _ in list(self._optimizers.values()):
             alive = optimizer()
             if alive is not None:
-                seen += self._gradients(alive)
-                seen += self._state(alive)
+                with contextlib.suppress(Exception):
+                    seen += [*self._gradients(alive), *self._state(alive)]
         self._mark(seen)
 
     def as_json(self) -> dict[str, Any]:
-        numbers = {entries: number for number, entries in enumerate(dict.fromkeys(entries for _, entries in self._marks))}
+        with self._lock:
+            marks = list(self._marks)
+        sets: dict[int, tuple[Seen, ...]] = {id(entries): entries for _, entries in marks}
+        numbers = {key: number for number, key in enumerate(sets)}
         return {
             "version": 1,
             "tensors": list(self._labels),
-            "sets": list(numbers),
-            "marks": [[at, numbers[entries]] for at, entries in self._marks],
+            "sets": list(sets.values()),
+            "marks": [[at, numbers[id(entries)]] for at, entries in marks],
         }
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
@@ -137,9 +139,15 @@ class Labels:
             if not isinstance(state, dict) or not isinstance(parameter, torch.Tensor):
                 continue
             name, model = self._name(parameter)
-            for key, value in state.items():
-                if isinstance(value, torch.Tensor):
-                    yield from self._see(("optimizer", f"{name}.{key}", model), value)
+            for key, value in _parts(state):
+                yield from self._see(("optimizer", f"{name}.{key}", model), value)
+
+    def _model(self, module: Module) -> Iterator[Seen]:
+        model = of_class(module)
+        for kind, name, tensor in self.names.learn(module):
+            yield from self._see((kind, name, model), tensor)
+            if tensor.is_leaf and tensor.grad is not None:
+                yield from self._see(("gradient", name, model), tensor.grad)
 
     def _named(self, tensor: torch.Tensor) -> Iterator[Seen]:
         known = self.names.of_tensor(tensor)
@@ -148,29 +156,38 @@ class Labels:
             yield from self._see((kind, *known), tensor)
 
     def _name(self, parameter: torch.Tensor) -> tuple[str, str]:
-        return self.names.of_tensor(parameter) or (f"parameter of shape {tuple(parameter.shape)}", "")
+        return self.names.of_tensor(parameter, search=True) or (f"parameter of shape {tuple(parameter.shape)}", "")
 
     def _see(self, label: Label, tensor: torch.Tensor | None) -> Iterator[Seen]:
         local = getattr(tensor, "_local_tensor", tensor)  # DTensor's own part
-        if not isinstance(local, torch.Tensor) or local.device.type != self.kind or local.is_sparse:
+        if not isinstance(local, torch.Tensor) or type(local).__name__ == "FakeTensor" or local.device.type != self.kind:
             return
-        # Of views only the storage is a block: gradients in a bucket, parameters in a flat one.
-        storage = local.untyped_storage()
-        address = storage.data_ptr()
+        try:
+            # Of views only the storage is a block: gradients in a bucket, parameters in a flat one.
+            storage = local.untyped_storage()
+            address, size = storage.data_ptr(), storage.nbytes()
+        except Exception:
+            return  # sparse, nested, lazy, a dead output of a graph: no one storage
         if address:
             number = self._labels.setdefault(label, len(self._labels))
-            yield (number, local.device.index or 0, address, storage.nbytes())
+            yield (number, local.device.index or 0, address, size)
 
     def _mark(self, seen: Iterable[Seen]) -> None:
         entries = tuple(seen)
         if not entries:
             return
-        # In a steady loop gradients lie at the same addresses in every step.
-        is_new = not any(entries is known for _, known in itertools.islice(reversed(self._marks), _RECENT))
-        self._marks.append((self.allocations(), entries))
-        self._seen += len(entries) if is_new else 1
-        while self._seen > _MOST_SEEN and len(self._marks) > 1:
-            self._seen -= len(self._marks.popleft()[1])
+        at = self.allocations()
+        with self._lock:
+            self._marks.append((at, entries))
+            # In a steady loop gradients lie at the same addresses in every step: one set, and many marks.
+            self._seen += 1 if self._uses[id(entries)] else 1 + len(entries)
+            self._uses[id(entries)] += 1
+            while self._seen > _MOST_SEEN and len(self._marks) > 1:
+                _, oldest = self._marks.popleft()
+                self._uses[id(oldest)] -= 1
+                self._seen -= 1 if self._uses[id(oldest)] else 1 + len(oldest)
+                if not self._uses[id(oldest)]:
+                    del self._uses[id(oldest)]
 
     def _arguments(self, module: Module) -> list[str]:
         kind = type(module)
@@ -198,17 +215,18 @@ def _addresses_of_gradients(optimizer: Optimizer) -> tuple[int, ...] | None:
 def _inputs(arguments: list[str], args: Any, kwargs: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors among the arguments of a call, one level deep, each with the name of its argument."""
     named = [(arguments[at] if at < len(arguments) else str(at), value) for at, value in enumerate(args)]
-    count = 0
-    for name, value in (*named, *kwargs.items()):
-        parts: Iterable[tuple[str, Any]] = [(name, value)]
+    for number, (name, value) in enumerate(_parts(dict([*named, *kwargs.items()]))):
+        if number == _MOST_INPUTS:
+            return
+        yield name, value
+
+
+def _parts(values: dict[Any, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors among some values, one level deep."""
+    for name, value in values.items():
+        parts: Iterable[tuple[str, Any]] = [(str(name), value)]
         if isinstance(value, dict):
             parts = [(f"{name}.{key}", inner) for key, inner in value.items()]
         elif isinstance(value, (tuple, list)):
             parts = [(f"{name}.{at}", inner) for at, inner in enumerate(value)]
-        for full, inner in parts:
-            if isinstance(inner, torch.Tensor):
-                yield full, inner
-                count += 1
-                if count == _MOST_INPUTS:
-                    return
-
+        yield from ((full, inner) for full, inner in parts if isinstance(inner, torch.Tensor))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 
@@ -27,20 +28,35 @@ class Names:
         self._tensors: dict[int, tuple[weakref.ref[torch.Tensor], str, str]] = {}
         self._searches = 0
 
-    def of_module(self, module: Module, parent: str | None = None) -> str:
-        """`GPT.h.0.mlp`: the class of the outermost module, and the way down. `parent`: the path of what calls it."""
+    def knows(self, module: Module) -> bool:
         known = self._modules.get(id(module))
-        if known is None or known[0]() is not module:
-            if parent is None:
+        return known is not None and known[0]() is module
+
+    def of_module(self, module: Module, caller: Module | None = None) -> str:
+        """`GPT.h.0.mlp`: the class of the outermost module, and the way down. `caller`: the module that calls it."""
+        if not self.knows(module):
+            if caller is None:
                 self.learn(self._outermost(module))
             else:
-                self._learn_modules(module, f"{parent}.{of_class(module)}")
+                path = self.of_module(caller)
+                # It may have come to its parent only now; or its parent has it in no attribute.
+                self._learn_modules(caller, path)
+                if not self.knows(module):
+                    self._learn_modules(module, f"{path}.{of_class(module)}")
         return self._modules[id(module)][1]
 
-    def of_tensor(self, tensor: torch.Tensor) -> tuple[str, str] | None:
-        """Its dotted name and the class of the outermost module."""
+    def of_tensor(self, tensor: torch.Tensor, *, search: bool = False) -> tuple[str, str] | None:
+        """Its dotted name and the class of the outermost module. `search`: also in modules that have not run yet."""
         known = self._tensors.get(id(tensor))
-        return known[1:] if known is not None and known[0]() is tensor else None
+        if known is not None and known[0]() is tensor:
+            return known[1:]
+        if search and self._searches < _MOST_SEARCHES:
+            self._searches += 1
+            for root in outermost_modules():
+                with contextlib.suppress(Exception):
+                    self.learn(root)
+            return self.of_tensor(tensor)
+        return None
 
     def learn(self, root: Module) -> list[tuple[str, str, torch.Tensor]]:
         """Everything below `root`; gives its tensors: kind, dotted name, itself."""

@@ -8,6 +8,8 @@ what the module returned, and, for what its parent did between two modules, at t
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 import threading
 import weakref
 from collections import OrderedDict
@@ -97,7 +99,9 @@ class Places:
         def begins(_gradient: Any) -> None:
             mark(text)
 
-        bearer = torch.empty(0, device="cpu")
+        # Not for the program's own modes to see.
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            bearer = torch.empty(0, device="cpu")
         bearer._backward_hooks = OrderedDict(((0, begins),))
         return bearer
 
@@ -130,10 +134,8 @@ class Places:
             if place is None or parent is None or place.module() is not self:
                 place = follow(self, parent, before, args, kwargs)
             has_gradients = of.follows_backward and is_grad_enabled()
-            if has_gradients and args:
-                known = hooked.get(id(args[0]))
-                if known is None or known() is not args[0]:
-                    begin(args[0], parent)
+            if has_gradients:
+                begin((args, kwargs) if kwargs else args, parent)
             # Inside `backward()` a forward is a recomputation.
             text = place.backward if before.startswith("backward") else place.forward
             here.place, here.text = place, text
@@ -171,9 +173,10 @@ class Places:
             known = self._places.get(id(module))
             if known is not None and known.module() is module:
                 return known
-            if len(self._places) > _MOST_PLACES:
+            # With a new outermost module, names that were given without it may have changed.
+            if len(self._places) > _MOST_PLACES or (parent is None and not self.names.knows(module)):
                 self._places.clear()
-            path = self.names.of_module(module, None if parent is None else parent.path)
+            path = self.names.of_module(module, None if parent is None else parent.module())
         except Exception:
             path = type(module).__name__
         place = self._places[id(module)] = Place(module, path, self.paths.setdefault(path, len(self.paths)), self)
@@ -181,19 +184,23 @@ class Places:
 
     def _begin(self, value: Any, place: Place | None) -> None:
         """Has autograd say that it is at `place` when it comes to the nodes that made `value`, if they do not have one."""
+        compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+        if compiled is not None and getattr(compiled, "compiled_autograd_enabled", False):
+            return  # it would have to compile the hook
         hooked = self._hooked
         hook = self._outside if place is None else place.hook
-        for tensor in (value,) if type(value) is torch.Tensor else _tensors(value):
-            try:
-                node = tensor.grad_fn
-                if node is None:
-                    continue
+        try:
+            for tensor in (value,) if type(value) is torch.Tensor else _tensors(value):
                 known = hooked.get(id(tensor))
-                if known is None or known() is not tensor:
+                if known is not None and known() is tensor:
+                    continue
+                with torch._C.DisableTorchFunction():
+                    node = tensor.grad_fn
+                if node is not None:
                     node._register_hook_dict(hook)
                     hooked[id(tensor)] = weakref.ref(tensor)
-            except Exception:
-                continue  # tensors of other kinds may have no nodes, or nodes that take no hooks
+        except Exception:
+            return  # containers may not let us look; tensors of other kinds may have no nodes, or nodes that take no hooks
 
     def _follow_backward(self) -> None:
         """Marks what autograd does before it comes to any module, and comes back to where the program was."""
@@ -245,6 +252,8 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
     elif depth < _DEEPEST:
         if isinstance(value, dict):
             value = value.values()
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            value = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
         elif not isinstance(value, (tuple, list)):
             return
         for inner, _ in zip(value, range(_WIDEST), strict=False):

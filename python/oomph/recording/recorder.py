@@ -5,6 +5,7 @@ Nothing here may raise into the program. A part that fails says so once on stand
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import platform
@@ -13,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.util import Finalize
+from multiprocessing.util import Finalize, register_after_fork
 from types import TracebackType
 from typing import Any
 
@@ -28,6 +29,7 @@ from .pace import Pace
 from .places import Places
 from .signals import Signals
 from .steps import Steps
+from .talk import say, words
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -42,6 +44,7 @@ _SHARE_IN_DUMPS = 0.05
 
 active: Recorder | None = None
 """The recorder of this process."""
+_installed: list[Recorder] = []
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Recorder:
         self.options = options
         self.history = history
         self.files = Files(options.folder, is_fresh=options.is_fresh)
-        self.steps = Steps(self._step_ended, is_explicit=options.has_own_steps)
+        self.steps = Steps(self._step_ended, self._begin_anew, is_explicit=options.has_own_steps)
         names = Names()
         self.labels = Labels(names, history.allocations, history.kind)
         self.places = Places(names, history.mark, history.marked, self.labels.entered, self.steps.after_outermost)
@@ -113,37 +116,63 @@ class Recorder:
         self._undo.append(self.steps.remove)
         self._watch_exceptions()
         self.history.start(self._begun, self._marked_by_program)
-        # Unlike `atexit`, this also runs in processes that multiprocessing has started, and only there where we are now.
-        self._at_exit = Finalize(None, self._exit, exitpriority=0)
+        self._write_at_exit()
+        _installed.append(self)
         signals = Signals(self._asked)
         signals.install()
         self._undo.append(signals.remove)
 
+    def _write_at_exit(self) -> None:
+        # Unlike `atexit`, this also runs in processes that multiprocessing has started, and only there where we are now.
+        self._at_exit = Finalize(None, self._exit, exitpriority=0)
+
+    def forked(self) -> None:
+        """In a process that the program has forked. One without a history yet begins its own; otherwise that of the parent
+        stays the parent's."""
+        self._lock = threading.RLock()
+        if self.history.kind == "cuda" and not torch.cuda.is_initialized() and not self._has_ended:  # type: ignore[no-untyped-call]
+            self._pid = os.getpid()
+            self.files = Files(self.options.folder, is_fresh=self.options.is_fresh)
+            self._write_at_exit()
+        elif self._pid != os.getpid():
+            self._leave()
+
     def stop(self, ended: str = "finished") -> None:
         """Writes the recording and leaves the program as if nothing had been."""
+        try:
+            self._write("exit", ended)
+            self._leave()
+            self.history.stop()
+        except Exception as error:
+            self._complain(error)
+
+    def _leave(self) -> None:
         global active
-        self._write("exit", ended)
         self._has_ended = True
-        while self._undo:
-            self._undo.pop()()
-        self.history.stop()
-        self._at_exit.cancel()
         if active is self:
             active = None
+        if self in _installed:
+            _installed.remove(self)
+            self._at_exit.cancel()
+        while self._undo:
+            self._undo.pop()()
 
     def dump(self, reason: str) -> None:
         """Writes what there is so far."""
         self._write(reason, "running")
 
     def say_failure(self, error: BaseException) -> None:
-        self.exception = f"{type(error).__name__}: {error}"
+        # A program that leaves by `sys.exit()` has not failed.
+        if not isinstance(error, SystemExit) or error.code not in (None, 0):
+            self.exception = words(error)
 
     def end_now(self, ended: str) -> None:
         """Ends the program at the end of a step, as if it had come to its end."""
         self._write("stop", ended)
         # Not by an exception: the program might catch it, or save a checkpoint on the way out.
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
         os._exit(0)
 
     def _begun(self) -> None:
@@ -202,6 +231,10 @@ class Recorder:
         if os.getpid() == self._pid:
             self._write("exit", "failed" if self.exception else "finished")
 
+    def _begin_anew(self) -> None:
+        self.count = 0
+        self.files.forget_steps()
+
     def _step_ended(self) -> None:
         try:
             rows = self.history.counters()
@@ -219,7 +252,7 @@ class Recorder:
                 self._write(reason, "running")
             growth = self._alarm(rows) if self._alarm is not None else None
             if growth is not None:
-                print(f"oomph: {growth}; a recording so far goes to {self.files.folder}", file=sys.stderr, flush=True)
+                say(f"{growth}; a recording so far goes to {self.files.folder}")
                 self._write("alarm", "running")
         except Exception as error:
             self._complain(error)
@@ -268,7 +301,7 @@ class Recorder:
 
     def _write_snapshot(self) -> None:
         if self.options.has_labels:
-            self.labels.everything()
+            self._part(self.labels.everything)
         self._allocations = self.history.allocations()
         # Millions of small objects without a cycle among them: the collector would go through them again and again.
         was_enabled = gc.isenabled()
@@ -283,8 +316,18 @@ class Recorder:
             if was_enabled:
                 gc.enable()
         if self.options.has_labels:
-            self.files.write_json("labels", {**self.labels.as_json(), "modules": list(self.places.paths)})
-        self.files.write_for_all("meta.json", self._meta())
+            self._part(self._write_labels)
+        self._part(lambda: self.files.write_for_all("meta.json", self._meta()))
+
+    def _write_labels(self) -> None:
+        self.files.write_json("labels", {**self.labels.as_json(), "modules": list(self.places.paths)})
+
+    def _part(self, write: Callable[[], None]) -> None:
+        """A part without which the others have their use."""
+        try:
+            write()
+        except Exception as error:
+            self._complain(error)
 
     def _summary(self, reason: str, ended: str) -> dict[str, Any]:
         more = self._more() if self._more is not None else {}
@@ -317,9 +360,9 @@ class Recorder:
             "torch": torch.__version__,
             "cuda": torch.version.cuda,
             "python": platform.python_version(),
-            "command": sys.orig_argv,
+            "command": [word.encode("utf-8", "replace").decode() for word in sys.orig_argv],
             "started_us": self._began_us,
-            "world_size": int(os.environ.get("WORLD_SIZE", "1")),
+            "world_size": int(os.environ.get("WORLD_SIZE") or "1"),
             "settings": settings,
             "devices": devices,
         }
@@ -327,8 +370,7 @@ class Recorder:
     def _complain(self, error: Exception) -> None:
         if not self._has_failed:
             self._has_failed = True
-            text = f"oomph: part of the recording is missing: {type(error).__name__}: {error}"
-            print(text, file=sys.stderr, flush=True)
+            say(f"part of the recording is missing: {words(error)}")
 
 
 _watches_failures = False
@@ -377,3 +419,13 @@ def _leave_out_own_frames(snapshot: dict[str, Any]) -> None:
             # What our code calls (`OpOverload.redispatch`) stands in front of it: frames are innermost first.
             called = {at - 1 for at in own if at and stack[at - 1]["name"] == "redispatch"}
             stack[:] = [frame for at, frame in enumerate(stack) if at not in called and at not in own]
+
+
+def _after_fork(*_: object) -> None:
+    for recorder in list(_installed):
+        recorder.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+# Processes of multiprocessing forget what is to be done at their end, and are asked again afterwards.
+register_after_fork(_after_fork, _after_fork)

@@ -66,10 +66,12 @@ class Signals:
 
     def _listen(self, pipe: int) -> None:
         while asked := os.read(pipe, 64):
-            if signal.SIGTERM in asked:
+            # The interpreter writes a byte for every signal that Python handles, also for those of the program.
+            ours = [number for number in asked if signal.getsignal(number) == self._handle]
+            if signal.SIGTERM in ours:
                 self.dump("killed")
                 _end()
-            elif signal.SIGUSR1 in asked:
+            elif signal.SIGUSR1 in ours:
                 self.dump("signal")
         os.close(pipe)
 

@@ -6,7 +6,7 @@ optimizer takes a step with each call of an outermost module: a batch of inferen
 
 from __future__ import annotations
 
-import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,18 +14,27 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
-class Steps:
-    """Calls `ended` at the end of each step. `is_explicit`: only the program's own word counts."""
+_ANOTHER = 8
+"""So many steps of another optimizer, and none of the one that counts, are a new phase of the program."""
 
-    def __init__(self, ended: Callable[[], None], *, is_explicit: bool) -> None:
+
+class Steps:
+    """Calls `ended` at the end of each step, and `begins_anew` if what was counted so far were none.
+
+    `is_explicit`: only the program's own word counts.
+    """
+
+    def __init__(self, ended: Callable[[], None], begins_anew: Callable[[], None], *, is_explicit: bool) -> None:
         self.ended = ended
+        self.begins_anew = begins_anew
         self._is_explicit = is_explicit
         self._has_optimizer = False
-        self._first: int | None = None
+        self._has_counted_modules = False
+        self._counted: weakref.ref[torch.optim.Optimizer] | None = None
+        self._others = 0
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
-        self._has_optimizer = any(issubclass(kind, torch.optim.Optimizer) for kind in set(map(type, gc.get_objects())))
         construct = torch.optim.Optimizer.__init__
         steps = self
 
@@ -47,17 +56,32 @@ class Steps:
     def step(self) -> None:
         """The program says itself that a step has ended: from now on only its own word counts."""
         self._is_explicit = True
+        self._forget_modules()
         self.ended()
 
     def after_outermost(self) -> None:
         """A module has run that no other has called."""
         if not self._has_optimizer and not self._is_explicit:
+            self._has_counted_modules = True
             self.ended()
+
+    def _forget_modules(self) -> None:
+        """What ran before the first step of an optimizer was no inference but the first part of that step."""
+        if self._has_counted_modules:
+            self._has_counted_modules = False
+            self.begins_anew()
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._has_optimizer = True
-        # Of several optimizers (a generator's, a discriminator's) the first one counts.
-        if self._first is None:
-            self._first = id(optimizer)
-        if self._first == id(optimizer) and not self._is_explicit:
+        if self._is_explicit:
+            return
+        self._forget_modules()
+        # Of several optimizers (a generator's, a discriminator's) the first one counts, as long as it is used.
+        counted = None if self._counted is None else self._counted()
+        self._others = 0 if counted is optimizer else self._others + 1
+        if counted is None or self._others >= _ANOTHER:
+            self._counted = weakref.ref(optimizer)
+            self._others = 0
+            counted = optimizer
+        if counted is optimizer:
             self.ended()

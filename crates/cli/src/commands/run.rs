@@ -19,19 +19,19 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
     let job = Job { max_events: args.max_events, is_on_cpu: args.cpu, words, ..job };
     let folder = Folder::new(Some(&args.output))?;
     let done = run_job(job, &shown(&args.program.command), &folder, terminal)?;
+    // Whoever runs us in place of Python expects Python's own exit code, whatever else there is to say.
     if done.ranks.is_empty() {
-        let failure = nothing_recorded(&done);
-        // Whoever runs us in place of Python expects Python's own answer, whatever else there is to say.
-        return match code(done.status) {
-            0 => Err(failure.into()),
-            code => {
-                terminal.failure(&failure);
-                Ok(code)
-            }
-        };
+        terminal.failure(&nothing_recorded(&done));
+        return Ok(code(done.status));
     }
     terminal.say(&format!("recorded in {}", args.output.display()));
-    let report = ReportArgs { inputs: vec![args.output.clone()], json: args.json, ..ReportArgs::for_a_run() };
+    // Under a launcher each rank has its own `oomph run`; one of them speaks, and of itself: the others may still write.
+    let inputs = match child::launched_as() {
+        None => vec![args.output.clone()],
+        Some(0) => done.ranks.iter().map(|rank| rank.snapshot.clone()).collect(),
+        Some(_) => return Ok(code(done.status)),
+    };
+    let report = ReportArgs { inputs, json: args.json, ..ReportArgs::for_a_run() };
     if let Err(error) = report::run(&report, terminal) {
         terminal.failure(&Failure::from(error));
     }
