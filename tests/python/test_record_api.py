@@ -138,6 +138,41 @@ def test_one_recording_at_a_time(tmp_path, capsys):
     assert steps_of(tmp_path / "outer") == 1, "the program has said itself what a step is"
 
 
+def test_an_optimizer_that_is_only_there_does_not_hide_inference(tmp_path):
+    net, optimizer = model()
+    with oomph.record(tmp_path / "i"):
+        for _ in range(4):
+            net(torch.randn(8, 32))
+    assert steps_of(tmp_path / "i") == 4
+    with oomph.record(tmp_path / "t"):
+        train(net, optimizer, 3)
+    assert steps_of(tmp_path / "t") == 3, "the first forward pass is part of the first step"
+
+
+def test_what_fails_inside_of_us_is_not_the_programs_concern(tmp_path, capsys, monkeypatch):
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    with pytest.raises(Silent), oomph.record(tmp_path / "s"):
+        raise Silent
+    with pytest.raises(SystemExit), oomph.record(tmp_path / "x"):
+        torch.zeros(10)
+        sys.exit(0)
+    assert json.loads((tmp_path / "x/rank0.json").read_text())["ended"] == "finished"
+    monkeypatch.setattr("oomph.recording.start.history", lambda *_: 1 / 0)
+    with oomph.record(tmp_path / "n") as rec:
+        rec.step()
+    assert "nothing is recorded: ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_what_runs_in_pieces_cannot_be_decorated(tmp_path):
+    async def coroutine() -> None: ...
+
+    with pytest.raises(TypeError, match="in pieces"):
+        oomph.record(tmp_path)(coroutine)
+
+
 def test_wrong_arguments_are_said_at_once():
     with pytest.raises(ValueError, match="cuda, cpu"):
         oomph.record(device="tpu")

@@ -331,7 +331,7 @@ def test_ranks_of_a_launcher_have_files_of_their_own(run):
     dist.init_process_group("nccl")
     train(2 + dist.get_rank())
 """
-    recorded = run(program, "--gpus", "2", "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    recorded = run(program, "--gpus", "2", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     assert recorded.done.returncode == 0, recorded.done.stderr
     assert [recorded.json(rank)["rank"] for rank in (0, 1)] == [0, 1]
     assert [len(recorded.steps(rank)) for rank in (0, 1)] == [2, 3]
@@ -340,13 +340,114 @@ def test_ranks_of_a_launcher_have_files_of_their_own(run):
 def test_a_launcher_may_start_oomph_for_each_rank(predict):
     predict.write(MODEL.replace('"cuda"', 'f"cuda:{os.environ[\'RANK\']}"').replace("import sys", "import os, sys") + "    train(3)\n")
     oomph = [OOMPH, "run", "--pretend", "h200", "--gpus", "2", "--python", sys.executable, "-o", "recording", "train.py"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", "2"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", "2"]
     done = subprocess.run([*launcher, *oomph], cwd=predict.folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     for rank in (0, 1):
         summary = json.loads((predict.folder / f"recording/rank{rank}.json").read_text())
         assert (summary["rank"], summary["steps"]["count"]) == (rank, 3)
     assert done.stdout.count("steps (recorded)") == 1, "one report"
+
+
+def test_forked_processes_begin_recordings_of_their_own(run):
+    program = """
+    import multiprocessing as mp, torch
+
+    def work(number):
+        torch.zeros(1000 * (number + 1), device="cuda")
+
+    context = mp.get_context("fork")
+    children = [context.Process(target=work, args=(number,)) for number in range(2)]
+    [child.start() for child in children]
+    [child.join() for child in children]
+"""
+    recorded = run(program)
+    sizes = {event["size"] for rank in (0, 1) for event in recorded.allocations(rank)}
+    assert sizes == {4000, 8000}, recorded.done.stderr
+
+
+def test_a_fork_does_not_write_into_its_parents_recording(run):
+    program = MODEL.replace('"cuda"', '"cpu"') + """
+    import os
+    train(3)
+    if os.fork() == 0:
+        train(9)
+        os._exit(0)
+    os.wait()
+    train(2)
+"""
+    # With more threads torch itself hangs in a forked process.
+    recorded = run(program, "--cpu", gpu=False, env={"OMP_NUM_THREADS": "1"})
+    assert [row["step"] for row in recorded.steps()] == [1, 2, 3, 4, 5]
+
+
+def test_signals_that_the_program_handles_are_its_own(run):
+    program = MODEL.replace('"cuda"', '"cpu"') + """
+    import os, signal, time
+    train(1)
+    signal.signal(signal.SIGTERM, lambda *_: print("saves a checkpoint"))
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.5)
+    print("goes on")
+"""
+    recorded = run(program, "--cpu", gpu=False)
+    assert recorded.done.returncode == 0, recorded.done.stderr
+    assert "saves a checkpoint\ngoes on\n" in recorded.done.stdout
+
+
+def test_odd_tensors_and_modules_cost_their_labels_alone(run):
+    program = MODEL + """
+    class Odd(nn.Module):
+        def named_parameters(self, *args, **kwargs):
+            raise RuntimeError("mine")
+
+    kept = [nn.LazyLinear(3, device="cuda"), Odd(), nn.Linear(2, 2, device="meta")]
+    kept[1].register_buffer("sparse", torch.eye(3).to_sparse_csr().cuda())
+    train(3)
+""" + SUMS
+    recorded = run(program)
+    assert "is missing" not in recorded.done.stderr
+    sums = recorded.said("SUMS")
+    categories = recorded.report()["categories"]
+    assert {name: categories[name] for name in ("parameter", "gradient", "optimizer")} == {
+        name: sums[name] for name in ("parameter", "gradient", "optimizer")
+    }
+
+
+def test_modules_that_come_later_have_their_names(run):
+    program = """
+    import torch, torch.nn as nn
+
+    class Detector(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.backbone = nn.Linear(64, 32).cuda()
+            width = self.backbone(torch.zeros(1, 64, device="cuda")).shape[1]
+            self.head = nn.Linear(width, 8).cuda()
+
+        def forward(self, x):
+            return self.head(self.backbone(x))
+
+    model = Detector()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.randn(4, 64, device="cuda")).sum().backward()
+        optimizer.step()
+"""
+    recorded = run(program)
+    labels = json.loads((recorded.folder / "rank0.labels").read_text())
+    assert "Detector.head" in labels["modules"]
+    assert ["gradient", "head.weight", "Detector"] in labels["tensors"]
+
+
+def test_steps_go_on_with_the_next_optimizer(run):
+    program = MODEL + """
+    train(4)
+    del optimizer
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(3)
+"""
+    assert len(run(program).steps()) == 7
 
 
 def test_processes_without_a_launcher_do_not_overwrite_each_other(run):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from .talk import say
+from .talk import say, words
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -57,6 +57,15 @@ class Recording:
             if os.path.abspath(self.path) != running.files.folder:
                 say(f"already recording to {running.files.folder}; `{self.path}` is not used")
             return self
+        try:
+            self._recorder = self._make()
+        except Exception as error:
+            say(f"nothing is recorded: {words(error)}")
+            return self
+        self._recorder.install()
+        return self
+
+    def _make(self) -> Recorder:
         from .recorder import MAX_EVENTS, Options, Recorder
         from .start import history
 
@@ -64,9 +73,7 @@ class Recording:
             self.path, has_places=self._modules, has_labels=self._labels, has_own_steps=self._own_steps
         )
         chosen = history(self._device, self._max_events or MAX_EVENTS)
-        self._recorder = Recorder(options, chosen, alarm=_alarm())
-        self._recorder.install()
-        return self
+        return Recorder(options, chosen, alarm=_alarm())
 
     def step(self) -> None:
         """A step of the program has ended. Without this, an optimizer's steps count."""

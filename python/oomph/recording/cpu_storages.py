@@ -54,7 +54,7 @@ class Storages:
             if isinstance(value, torch.Tensor):
                 try:
                     storage = value.untyped_storage()
-                except RuntimeError:
+                except Exception:
                     self.meet(_parts(value))
                     continue
                 watched = known.get(id(storage))
@@ -113,8 +113,11 @@ class Storages:
         """Storages change their size, and where they are: `resize_`, `share_memory_`."""
         if watched.elsewhere:
             return
-        size = storage.nbytes()
-        address = storage.data_ptr() if size else 0
+        try:
+            size = storage.nbytes()
+            address = storage.data_ptr() if size else 0
+        except Exception:
+            return  # of a tensor that has no memory of its own: `torch.func` and others make some
         if size == watched.size and address == watched.address:
             return
         mark, time_us = self.mark, time.time_ns() // 1000
@@ -134,7 +137,9 @@ class Storages:
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors that a sparse one consists of. Other tensors without a storage are opaque."""
+    """The tensors that a sparse one consists of. Other tensors without a storage (lazy ones, for example) are opaque."""
+    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+        return []
     if tensor.layout == torch.sparse_coo:
         return [tensor._indices(), tensor._values()]
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
