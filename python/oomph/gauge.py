@@ -67,16 +67,20 @@ class CpuGauge:
 
 
 class CudaGauge:
-    """By the allocator's own counters. A history that is on already stays on, and its events stay."""
+    """By the allocator's own counters. A history that is on already stays on, and its events stay.
 
-    def __init__(self) -> None:
+    `without_workspaces`: cuBLAS's are taken away before each look, so that they do not count for the code that comes first.
+    """
+
+    def __init__(self, *, without_workspaces: bool) -> None:
+        self._without_workspaces = without_workspaces
         self._is_ours = False
         self._before: dict[int, int] = {}
 
     def start(self) -> None:
         torch.cuda.init()  # type: ignore[no-untyped-call]
         gc.collect()
-        _forget_workspaces()
+        self._forget_workspaces()
         if not torch._C._cuda_isHistoryEnabled():
             # Stacks at allocations only, as the recorder does and for its reason.
             torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=MAX_EVENTS)
@@ -95,7 +99,7 @@ class CudaGauge:
 
     def allocated(self) -> dict[int, int]:
         # Blocks that wait for another stream are not in it: their tensors are gone.
-        _forget_workspaces()
+        self._forget_workspaces()
         return {device: torch.cuda.memory_allocated(device) for device in _devices()}
 
     def peak(self) -> dict[int, int]:
@@ -108,6 +112,12 @@ class CudaGauge:
         snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
         return snapshot
 
+    def _forget_workspaces(self) -> None:
+        """cuBLAS gets tens of MiB at the first product and keeps them: no leak of the code that happens to come first."""
+        clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+        if self._without_workspaces and clear is not None:
+            clear()
+
     def _count(self) -> dict[int, int]:
         stats = {device: torch.cuda.memory_stats(device) for device in _devices()}
         return {device: int(stat.get("allocation.all.allocated", 0)) for device, stat in stats.items()}
@@ -115,10 +125,3 @@ class CudaGauge:
 
 def _devices() -> range:
     return range(torch.cuda.device_count())
-
-
-def _forget_workspaces() -> None:
-    """cuBLAS gets tens of MiB at the first product and keeps them: no leak of the code that happens to come first."""
-    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
-    if clear is not None:
-        clear()

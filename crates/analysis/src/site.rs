@@ -86,8 +86,8 @@ enum Code {
     Native,
 }
 
-/// Packages of torch, for installations outside `site-packages` (a source checkout, a zip, a container).
-const TORCH: [&str; 11] = [
+/// Packages of torch and of ours, for installations outside `site-packages` (a source checkout, a zip, a container).
+const TORCH: [&str; 12] = [
     "/torchinductor", // what Inductor has generated
     "/torch/nn/",
     "/torch/optim/",
@@ -99,6 +99,7 @@ const TORCH: [&str; 11] = [
     "/torch/amp/",
     "/torch/fx/",
     "/torch/functional.py",
+    "/oomph/recording/", // the recorder stands between a module and what calls it
 ];
 
 fn whose(file: &str) -> Code {
@@ -161,6 +162,7 @@ mod tests {
             ("/opt/pytorch/torch/nn/functional.py", Code::Library),
             ("/home/user/venv/bin/torchrun", Code::Library),
             ("/tmp/oomph-x/oomph_child/recorder.py", Code::Library),
+            ("/home/user/oomph/python/oomph/recording/places.py", Code::Library),
             ("/tmp/torchinductor_user/ab/cabcdef.py", Code::Library),
             ("<frozen runpy>", Code::Library),
             ("<eval_with_key>.0", Code::Library),

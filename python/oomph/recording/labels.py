@@ -26,8 +26,8 @@ Label = tuple[str, str, str]
 Seen = tuple[int, int, int, int]
 """Number of the label, device, address, bytes."""
 
-_MOST_SEEN = 4_000_000
-"""Tensors in all sets together (32 bytes each); the oldest sets go first, as the history's oldest events do."""
+_MOST_SEEN = 500_000
+"""Tensors in all sets together (some 200 bytes each); the oldest sets go first, as the history's oldest events do."""
 _MOST_INPUTS = 16
 
 
@@ -44,6 +44,7 @@ class Labels:
         self._lock = threading.Lock()
         self._gradients_at: dict[int, tuple[tuple[int, ...], tuple[Seen, ...]]] = {}
         self._known: weakref.WeakValueDictionary[int, Module] = weakref.WeakValueDictionary()
+        self._entered_with: tuple[Seen, ...] = ()
         self._signatures: dict[type, list[str]] = {}
         self._optimizers: dict[int, tuple[weakref.ref[Optimizer], int]] = {}
         self._undo: list[Callable[[], None]] = []
@@ -70,7 +71,11 @@ class Labels:
         for name, tensor in _inputs(self._arguments(module), args, kwargs):
             if tensor.grad_fn is None and self.names.of_tensor(tensor) is None:
                 seen += self._see(("input", name, model), tensor)
-        self._mark(seen)
+        entries = tuple(seen)
+        if self._entered_with == entries:
+            entries = self._entered_with  # the same object is one set
+        self._entered_with = entries
+        self._mark(entries)
 
     def everything(self) -> None:
         """All that can be named at this moment: before a recording is written."""
