@@ -138,7 +138,7 @@ class Storages:
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     """The tensors that a sparse one consists of. Other tensors without a storage (lazy ones, for example) are opaque."""
-    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+    if torch.nn.parameter.is_lazy(tensor):
         return []
     if tensor.layout == torch.sparse_coo:
         return [tensor._indices(), tensor._values()]
