@@ -29,7 +29,7 @@ class Session:
         """Writes the recording; with the error, if that is how the run ended."""
         recording, self._recording = self._recording, None
         if recording is not None:
-            recording.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+            recording.stop(error)
 
     def _make(self) -> Recording:
         # Only the trainer's word: a sanity check runs modules, and the first batch's optimizer runs before its end.

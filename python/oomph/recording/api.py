@@ -85,15 +85,17 @@ class Recording:
         if self._recorder is not None:
             self._recorder.dump("asked")
 
-    def stop(self) -> None:
-        """Writes the recording and ends it."""
+    def stop(self, error: BaseException | None = None) -> None:
+        """Writes the recording and ends it; `error`: what has ended the program's part."""
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
         if self._is_guest:
             self._is_guest = False
-        else:
-            recorder.stop("failed" if recorder.exception else "finished")
+            return
+        if error is not None:
+            recorder.say_failure(error)
+        recorder.stop("failed" if recorder.exception else "finished")
 
     def __enter__(self) -> Recording:
         self._depth += 1
@@ -103,11 +105,9 @@ class Recording:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._depth -= 1
-        if self._depth:
-            return  # a function that calls itself is recorded as one call
-        if error is not None and self._recorder is not None and not self._is_guest:
-            self._recorder.say_failure(error)
-        self.stop()
+        # A function that calls itself is recorded as one call.
+        if self._depth == 0:
+            self.stop(error)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Records each call of `function`; a later one replaces the recording of an earlier one."""
