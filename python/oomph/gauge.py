@@ -9,8 +9,7 @@ import torch
 
 from .lives import Life, lives
 from .recording.cpu_history import CpuHistory
-
-MAX_EVENTS = 1_000_000
+from .recording.history import MAX_EVENTS
 
 
 class Gauge(Protocol):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .recording.api import DEVICES
 from .sizes import format_size, parse_size
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from .lives import Life
 
 _MARKER = "gpu_memory"
-_DEVICES = ("auto", "cuda", "cpu")
 _TOP = 5
 """Lines in a message."""
 
@@ -46,8 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "or leaves more than `leak` behind (oomph)",
     )
     device = config.getini("oomph_device")
-    if device not in _DEVICES:
-        raise pytest.UsageError(f"oomph_device: expected one of {', '.join(_DEVICES)}, found {device!r}")
+    if device not in DEVICES:
+        raise pytest.UsageError(f"oomph_device: expected one of {', '.join(DEVICES)}, found {device!r}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
+from ._native import size
+
 _UNITS = {
     "": 1, "b": 1,
     "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tib": 1 << 40,
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
 }  # fmt: skip
-_PRINTED = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
 def parse_size(value: object) -> int:
@@ -24,12 +25,6 @@ def parse_size(value: object) -> int:
     raise ValueError(f"expected a size such as 2GiB, 512MB or bytes, found {value!r}")
 
 
-def format_size(size: int) -> str:
-    """Three significant digits: `2.59 GiB`, `45.0 MiB`, `512 B`."""
-    # On the rounded figure: 1023.999 MiB reads 1.00 GiB, not 1024 MiB.
-    for unit, scale in _PRINTED:
-        figure = abs(size) / scale
-        if figure >= 0.9995:
-            digits = 2 if figure < 9.995 else 1 if figure < 99.95 else 0
-            return f"{'-' if size < 0 else ''}{figure:.{digits}f} {unit}"
-    return f"{size} B"
+def format_size(bytes: int) -> str:
+    """As every output writes it; a change may be negative."""
+    return size(bytes) if bytes >= 0 else f"-{size(-bytes)}"

@@ -1,8 +1,9 @@
-"""What the tests of programs on a pretended GPU share: the command, and a way to run a program with it."""
+"""What the tests of programs share: the command, ways to run a program with it, and a program to record."""
 
 import json
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -63,3 +64,99 @@ class Predict:
 @pytest.fixture
 def predict(tmp_path: pathlib.Path) -> Predict:
     return Predict(tmp_path)
+
+
+MODEL = """
+    import sys, torch, torch.nn as nn, torch.nn.functional as F
+
+    class Block(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.norm = nn.LayerNorm(width)
+            self.up = nn.Linear(width, 4 * width)
+            self.down = nn.Linear(4 * width, width)
+            self.register_buffer("mask", torch.ones(100, 100))
+
+        def forward(self, x):
+            h = F.gelu(self.up(self.norm(x)))
+            return x + self.down(h)
+
+    class Net(nn.Module):
+        def __init__(self, width=128):
+            super().__init__()
+            self.blocks = nn.ModuleList(Block(width) for _ in range(2))
+            self.head = nn.Linear(width, 10)
+
+        def forward(self, x):
+            for block in self.blocks:
+                x = block(x)
+            return self.head(x)
+
+    DEVICE = "cuda"
+    model = Net().to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train(steps, batch=64):
+        for _ in range(steps):
+            x = torch.randn(batch, 128, device=DEVICE)
+            y = torch.randint(0, 10, (batch,), device=DEVICE)
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+SUMS = """
+    import json
+    state = [value for of in optimizer.state.values() for value in of.values() if value.device.type == DEVICE]
+    print("SUMS", json.dumps({
+        "parameter": sum(p.nbytes for p in model.parameters()),
+        "gradient": sum(p.nbytes for p in model.parameters()),
+        "buffer": sum(b.nbytes for b in model.buffers()),
+        "optimizer": sum(value.nbytes for value in state),
+    }))
+"""
+
+
+class Recorded:
+    """A program that `oomph run` has run."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str], folder: pathlib.Path) -> None:
+        self.done = done
+        self.folder = folder
+
+    def json(self, rank: int = 0) -> dict:
+        return json.loads((self.folder / f"rank{rank}.json").read_text())
+
+    def steps(self, rank: int = 0) -> list[dict]:
+        return [json.loads(line) for line in (self.folder / f"rank{rank}.steps.jsonl").read_text().splitlines()]
+
+    def snapshot(self, rank: int = 0) -> dict:
+        with open(self.folder / f"rank{rank}.pickle", "rb") as file:
+            return pickle.load(file)
+
+    def allocations(self, rank: int = 0) -> list[dict]:
+        return [event for event in self.snapshot(rank)["device_traces"][0] if event["action"] == "alloc"]
+
+    def report(self, *options: str) -> dict:
+        done = subprocess.run(
+            [OOMPH, "report", "--json", *options, self.folder], capture_output=True, text=True, check=True
+        )
+        return json.loads(done.stdout)["inputs"][0]["devices"][0]
+
+    def said(self, word: str) -> dict:
+        line = next(line for line in self.done.stdout.splitlines() if line.startswith(word + " "))
+        return json.loads(line.removeprefix(word))
+
+
+@pytest.fixture
+def run(predict):
+    """Runs a program under `oomph run`; on a pretended GPU unless told otherwise."""
+
+    def run(program: str, *options: str, gpu: bool = True, name: str = "train.py", env=None, arguments=()) -> Recorded:
+        predict.write(program, name)
+        folder = predict.folder / "recording"
+        card = ("--pretend", "h200") if gpu else ()
+        done = predict.run("run", *card, "--python", sys.executable, "-o", str(folder), *options, name, *arguments, env=env)
+        return Recorded(done, folder)
+
+    return run

@@ -2,7 +2,6 @@
 
 import json
 import lzma
-import os
 import pathlib
 import pickle
 import re

@@ -1,6 +1,5 @@
 """The marker `gpu_memory`, with real pytest and real torch: on the CPU, and on a pretended GPU."""
 
-import os
 import subprocess
 import sys
 
@@ -64,7 +63,6 @@ EXPECTED = [
 @pytest.fixture
 def marked(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:cacheprovider -p no:xdist")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]))
     return pytester
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ..recording.history import History
-from ..recording.recorder import MAX_EVENTS, Options, Recorder
+from ..recording.history import MAX_EVENTS, History
+from ..recording.recorder import Options, Recorder
 from ..recording.start import history
 from . import techniques, values
 from .ending import Ending
@@ -41,18 +41,16 @@ class Child:
             self.recorder.end_now(ended)
 
     def _more(self) -> dict[str, Any]:
-        count = torch.cuda.device_count() if self.library is not None else 0
         return {
             "techniques": techniques.applied(),
             "reads": [vars(read) for read in values.reads()],
             "values": values.AVAILABLE,
             "inductor": "torch._inductor.compile_fx" in sys.modules,
-            "devices": [{"outside": self._outside(device)} for device in range(count)],
+            "devices": [] if self.library is None else _outside(self.library),
         }
 
-    def _outside(self, device: int) -> int | None:
-        """Bytes that the context and libraries take, where the stand-in knows them."""
-        if self.library is None:
-            return None
-        self.library.oomph_pretend_outside.restype = ctypes.c_uint64
-        return int(self.library.oomph_pretend_outside(device))
+
+def _outside(library: ctypes.CDLL) -> list[dict[str, int]]:
+    """Bytes that the context and libraries take on each device: the stand-in knows them."""
+    library.oomph_pretend_outside.restype = ctypes.c_uint64
+    return [{"outside": int(library.oomph_pretend_outside(device))} for device in range(torch.cuda.device_count())]

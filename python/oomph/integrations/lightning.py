@@ -6,11 +6,10 @@ Works with `lightning` and with `pytorch_lightning`, which have the same classes
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from typing import Any
 
-from .session import Session
+from .session import Recorded
 
 _NAMES = ("lightning.pytorch", "pytorch_lightning")
 
@@ -33,26 +32,13 @@ def _is_installed(name: str) -> bool:
     return True
 
 
-class OomphCallback(*_bases()):  # type: ignore[misc]
+class OomphCallback(Recorded, *_bases()):  # type: ignore[misc]
     """Records from the setup of a run to its end, or to the exception that ends it.
 
     A step is a batch of the run's own kind: in `fit()` the training batches, and not those of a validation in between.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] = "oomph-recording",
-        *,
-        max_events: int | None = None,
-        device: str = "auto",
-    ) -> None:
-        super().__init__()
-        self._session = Session(path, max_events, device)
-        self._stage = ""
-
-    @property
-    def path(self) -> str:
-        return self._session.path
+    _stage = ""
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         # Before the model goes to its device: its parameters have their lines then.

@@ -34,3 +34,21 @@ class Session:
     def _make(self) -> Recording:
         # Only the trainer's word: a sanity check runs modules, and the first batch's optimizer runs before its end.
         return record(self.path, max_events=self._max_events, device=self._device, own_steps=True)
+
+
+class Recorded:
+    """What every trainer's callback is made with."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] = "oomph-recording",
+        *,
+        max_events: int | None = None,
+        device: str = "auto",
+    ) -> None:
+        super().__init__()
+        self._session = Session(path, max_events, device)
+
+    @property
+    def path(self) -> str:
+        return self._session.path

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from transformers import TrainerCallback
 
-from .session import Session
+from .session import Recorded
 
 
-class OomphCallback(TrainerCallback):
+class OomphCallback(Recorded, TrainerCallback):
     """Records `train()`. A step is one of the optimizer's: batches whose gradients accumulate belong to one step.
 
     The trainer does not tell its callbacks of an exception: then the recording is written when the process ends, or by
     `stop()`, or when `train()` is called again.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str] = "oomph-recording",
-        *,
-        max_events: int | None = None,
-        device: str = "auto",
-    ) -> None:
-        super().__init__()
-        self._session = Session(path, max_events, device)
-
-    @property
-    def path(self) -> str:
-        return self._session.path
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._session.start()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from .history import MAX_EVENTS
 from .talk import say, words
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Recording:
         return self
 
     def _make(self) -> Recorder:
-        from .recorder import MAX_EVENTS, Options, Recorder
+        from .recorder import Options, Recorder
         from .start import history
 
         options = Options(

@@ -9,7 +9,6 @@ dispatch modes, and the one that shows the memory.
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 
+from .alive import alive
 from .cpu_mode import CpuMode
 from .cpu_storages import Storages
 from .talk import say, words
@@ -90,10 +90,7 @@ class CpuHistory:
         """The tensors that are there already. Those that only C++ holds are met when they are used."""
         try:
             self._storages.finding = True
-            objects = gc.get_objects()
-            # By type first: a process has millions of objects and a few thousand types.
-            tensors = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.Tensor)}
-            self._storages.meet(thing for thing in objects if type(thing) in tensors)
+            self._storages.meet(alive(torch.Tensor))
             self._storages.finding = False
         except Exception as error:
             self._fail(error)

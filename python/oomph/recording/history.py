@@ -6,6 +6,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 
+MAX_EVENTS = 1_000_000
+"""Bound on the history that is kept, unless another is given."""
+
+
 class History(Protocol):
     kind: str
     """`cuda` or `cpu`."""

@@ -211,7 +211,7 @@ def _parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:
 
 def _addresses_of_gradients(optimizer: Optimizer) -> tuple[int, ...] | None:
     """A quick look whether any gradient lies elsewhere; `None` if one is of a kind that has to be looked at closely."""
-    gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
+    gradients = [parameter.grad for parameter in _parameters(optimizer)]
     if not set(map(type, gradients)) <= {torch.Tensor, type(None)}:
         return None
     return tuple([0 if gradient is None else gradient.data_ptr() for gradient in gradients])

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import weakref
 
 import torch
 from torch.nn import Module
 
+from .alive import alive
+
 _WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Attributes under which a wrapper keeps what it wraps: data parallelism, `torch.compile`, FSDP, checkpointing."""
-
-
 _MOST_SEARCHES = 32
 """How often to go through all objects of the process for the module that has another one; each time takes milliseconds."""
 _MOST = 200_000
@@ -64,9 +63,8 @@ class Names:
             self._modules.clear()
             self._tensors.clear()
         model = of_class(root)
-        self._learn_modules(root, model)
+        wrappers = self._learn_modules(root, model)
         found = []
-        wrappers = _wrapping(root)
         for kind, tensors in (("parameter", root.named_parameters()), ("buffer", root.named_buffers())):
             for name, tensor in tensors:
                 plain = _plain(name, wrappers)
@@ -74,11 +72,13 @@ class Names:
                 found.append((kind, plain, tensor))
         return found
 
-    def _learn_modules(self, root: Module, path: str) -> None:
+    def _learn_modules(self, root: Module, path: str) -> list[str]:
+        """Gives the wrappers below `root`."""
         wrappers = _wrapping(root)
         for name, module in root.named_modules():
             plain = _plain(name, wrappers)
             self._modules[id(module)] = (weakref.ref(module), f"{path}.{plain}" if plain else path)
+        return wrappers
 
     def _outermost(self, module: Module) -> Module:
         """The module that has this one, at whatever depth, and is in no other."""
@@ -92,10 +92,7 @@ class Names:
 
 def outermost_modules() -> list[Module]:
     """Modules that no other module has: also those that have not run yet."""
-    things = gc.get_objects()
-    # By type first: a process has hundreds of thousands of objects and a few thousand types.
-    kinds = {kind for kind in set(map(type, things)) if issubclass(kind, Module)}
-    modules = [thing for thing in things if type(thing) in kinds and "_modules" in thing.__dict__]
+    modules = [module for module in alive(Module) if "_modules" in module.__dict__]
     inner = {id(child) for module in modules for child in module.__dict__["_modules"].values()}
     return [module for module in modules if id(module) not in inner]
 

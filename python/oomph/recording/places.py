@@ -107,7 +107,7 @@ class Places:
 
     def _follow_modules(self) -> None:
         call: Callable[..., Any] = Module._call_impl
-        here, mark, places, hooked = self.here, self.mark, self._places, self._hooked
+        here, mark, places = self.here, self.mark, self._places
         is_compiling, is_grad_enabled, is_tracing = torch.compiler.is_compiling, torch.is_grad_enabled, torch._C._get_tracing_state
         before_all, after_all = module._global_forward_pre_hooks, module._global_forward_hooks
         backward_of_all, before_backward_of_all = module._global_backward_hooks, module._global_backward_pre_hooks
@@ -147,9 +147,7 @@ class Places:
                 here.place, here.text = parent, before
                 mark(before)
             if has_gradients:
-                known = hooked.get(id(result))
-                if known is None or known() is not result:
-                    begin(result, place)
+                begin(result, place)
             if parent is None and text is place.forward:
                 left()
             return result

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import platform
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any
 
 import torch
 
+from .facts import meta, pinned
 from .files import Files, launched_as, owner
 from .history import History
 from .labels import Labels
@@ -28,13 +28,9 @@ from .nvml import Nvml
 from .pace import Pace
 from .places import Places
 from .signals import Signals
+from .stacks import leave_out_own_frames
 from .steps import Steps
 from .talk import say, words
-
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-MAX_EVENTS = 1_000_000
-"""Bound on the history that is kept."""
 
 _NVML_SECONDS = 1.0
 """How often to ask the driver."""
@@ -118,7 +114,7 @@ class Recorder:
         self.history.start(self._begun, self._marked_by_program)
         self._write_at_exit()
         _installed.append(self)
-        signals = Signals(self._asked)
+        signals = Signals(self.dump)
         signals.install()
         self._undo.append(signals.remove)
 
@@ -159,7 +155,7 @@ class Recorder:
 
     def dump(self, reason: str) -> None:
         """Writes what there is so far."""
-        self._write(reason, "running")
+        self._write(reason, "killed" if reason == "killed" else "running")
 
     def say_failure(self, error: BaseException) -> None:
         # A program that leaves by `sys.exit()` has not failed.
@@ -224,9 +220,6 @@ class Recorder:
         except Exception as error:
             self._complain(error)
 
-    def _asked(self, reason: str) -> None:
-        self._write(reason, "killed" if reason == "killed" else "running")
-
     def _exit(self) -> None:
         if os.getpid() == self._pid:
             self._write("exit", "failed" if self.exception else "finished")
@@ -245,15 +238,15 @@ class Recorder:
             self.places.follows_backward = self._pace.is_new(rows)
             row: dict[str, Any] = {"step": self.count, "time_us": time.time_ns() // 1000}
             if self.history.kind == "cuda":
-                row.update(_pinned())
+                row.update(pinned())
                 self._ask_driver(rows)
             reason = self.files.add_step({**row, "devices": rows})
             if reason is not None:
-                self._write(reason, "running")
+                self.dump(reason)
             growth = self._alarm(rows) if self._alarm is not None else None
             if growth is not None:
                 say(f"{growth}; a recording so far goes to {self.files.folder}")
-                self._write("alarm", "running")
+                self.dump("alarm")
         except Exception as error:
             self._complain(error)
             return
@@ -309,7 +302,7 @@ class Recorder:
         try:
             snapshot = self.history.snapshot()
             if self.history.has_own_frames:
-                _leave_out_own_frames(snapshot)
+                leave_out_own_frames(snapshot)
             self.files.write_pickle("pickle", snapshot)
             del snapshot
         finally:
@@ -317,7 +310,7 @@ class Recorder:
                 gc.enable()
         if self.options.has_labels:
             self._part(self._write_labels)
-        self._part(lambda: self.files.write_for_all("meta.json", self._meta()))
+        self._part(lambda: self.files.write_for_all("meta.json", meta(self.history.kind, self._began_us)))
 
     def _write_labels(self) -> None:
         self.files.write_json("labels", {**self.labels.as_json(), "modules": list(self.places.paths)})
@@ -345,28 +338,6 @@ class Recorder:
             **more,
         }
 
-    def _meta(self) -> dict[str, Any]:
-        devices: list[dict[str, Any]] = []
-        if self.history.kind == "cuda":
-            for index in range(torch.cuda.device_count()):
-                properties = torch.cuda.get_device_properties(index)
-                fraction = _fraction(index)
-                limit = None if fraction >= 1.0 else int(fraction * properties.total_memory)
-                devices.append({"index": index, "name": properties.name, "total": properties.total_memory, "limit": limit})
-        variables = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
-        settings = next((os.environ[name] for name in variables if name in os.environ), "")
-        return {
-            "version": 1,
-            "torch": torch.__version__,
-            "cuda": torch.version.cuda,
-            "python": platform.python_version(),
-            "command": [word.encode("utf-8", "replace").decode() for word in sys.orig_argv],
-            "started_us": self._began_us,
-            "world_size": int(os.environ.get("WORLD_SIZE") or "1"),
-            "settings": settings,
-            "devices": devices,
-        }
-
     def _complain(self, error: Exception) -> None:
         if not self._has_failed:
             self._has_failed = True
@@ -388,37 +359,6 @@ def _watch_failures() -> None:
 
     torch._C._cuda_attach_out_of_memory_observer(failed)  # type: ignore[attr-defined]
     _watches_failures = True
-
-
-def _fraction(device: int) -> float:
-    """The share of the device that the process may have; unknown before torch 2.6."""
-    ask = getattr(torch.cuda, "get_per_process_memory_fraction", None)
-    return 1.0 if ask is None else float(ask(device))
-
-
-def _pinned() -> dict[str, int]:
-    """Pinned host memory, where PyTorch counts it (2.7 and later)."""
-    stats: dict[str, Any] = getattr(torch._C, "_cuda_hostMemoryStats", dict)()
-    pinned = stats.get("allocated_bytes") or stats.get("reserved_bytes")
-    if isinstance(pinned, dict):
-        pinned = pinned.get("current", pinned.get("all", {}).get("current"))
-    return {"pinned": int(pinned)} if pinned is not None else {}
-
-
-def _leave_out_own_frames(snapshot: dict[str, Any]) -> None:
-    """Takes our own code out of the recorded stacks: it stands between an operator and the line that calls it."""
-    # Millions of entries share a few thousand stacks.
-    stacks = {id(stack): stack for trace in snapshot["device_traces"] for event in trace if (stack := event.get("frames"))}
-    for segment in snapshot["segments"]:
-        for entry in (segment, *segment["blocks"]):
-            if stack := entry.get("frames"):
-                stacks[id(stack)] = stack
-    for stack in stacks.values():
-        own = [at for at, frame in enumerate(stack) if frame["filename"].startswith(PACKAGE)]
-        if own:
-            # What our code calls (`OpOverload.redispatch`) stands in front of it: frames are innermost first.
-            called = {at - 1 for at in own if at and stack[at - 1]["name"] == "redispatch"}
-            stack[:] = [frame for at, frame in enumerate(stack) if at not in called and at not in own]
 
 
 def _after_fork(*_: object) -> None:

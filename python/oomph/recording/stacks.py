@@ -75,6 +75,22 @@ class Stacks:
         return self._distinct.setdefault(key, frames)
 
 
+def leave_out_own_frames(snapshot: dict[str, Any]) -> None:
+    """Takes our own code out of the recorded stacks: it stands between an operator and the line that calls it."""
+    # Millions of entries share a few thousand stacks.
+    stacks = {id(stack): stack for trace in snapshot["device_traces"] for event in trace if (stack := event.get("frames"))}
+    for segment in snapshot["segments"]:
+        for entry in (segment, *segment["blocks"]):
+            if stack := entry.get("frames"):
+                stacks[id(stack)] = stack
+    for stack in stacks.values():
+        own = [at for at, frame in enumerate(stack) if _is_own(frame)]
+        if own:
+            # What our code calls (`OpOverload.redispatch`) stands in front of it: frames are innermost first.
+            called = {at - 1 for at in own if at and stack[at - 1]["name"] == "redispatch"}
+            stack[:] = [frame for at, frame in enumerate(stack) if at not in called and at not in own]
+
+
 def _without_own(frames: Frames) -> Frames:
     """The frames without ours, and without those that PyTorch adds around ours at the inner end."""
     inner = 0

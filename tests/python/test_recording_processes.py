@@ -1,0 +1,180 @@
+"""The recorder and the life of processes: signals, kills, forks and launchers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import MODEL, OOMPH
+
+
+def test_a_signal_asks_for_a_dump(run):
+    program = MODEL + """
+    import os, signal, time
+    train(3)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    path = os.path.join("recording", "rank0.json")
+    for _ in range(300):
+        time.sleep(0.1)
+        if os.path.exists(path) and "signal" in open(path).read():
+            print("WROTE", open(path).read())
+            break
+    train(2)
+"""
+    recorded = run(program)
+    assert recorded.said("WROTE")["ended"] == "running"
+    assert recorded.json()["ended"] == "finished"
+    assert len(recorded.steps()) == 5
+
+
+def _started(run, predict, program: str) -> tuple[subprocess.Popen, int]:
+    """A program that runs on, and the number of its own process."""
+    predict.write(program)
+    command = [OOMPH, "run", "--pretend", "h200", "--python", sys.executable, "-o", "recording", "train.py"]
+    process = subprocess.Popen(command, cwd=predict.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    line = process.stdout.readline()
+    assert line.startswith("PID "), process.communicate()
+    return process, int(line.split()[1])
+
+
+ENDLESS = MODEL + """
+    import os, time
+    train(3)
+    print("PID", os.getpid(), flush=True)
+    while True:
+        train(1)
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize(("number", "ended", "code"), [(signal.SIGTERM, "killed", 143), (signal.SIGINT, "failed", 130)])
+def test_a_program_that_is_told_to_end_writes_first(run, predict, number, ended, code):
+    process, pid = _started(run, predict, ENDLESS)
+    if number == signal.SIGTERM:
+        process.send_signal(number)  # passed on
+    else:
+        # The terminal sends it to both.
+        os.kill(pid, number)
+        process.send_signal(number)
+    out, said = process.communicate(timeout=60)
+    summary = json.loads((predict.folder / "recording/rank0.json").read_text())
+    assert summary["ended"] == ended, said
+    assert "recorded in recording" in said and "steps (recorded)" in out
+    assert process.returncode == code
+
+
+def test_a_kill_in_the_middle_of_a_dump_leaves_a_whole_file(run, predict):
+    program = MODEL + """
+    import os, signal, threading, time
+    train(40)
+    def ask():
+        while True:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0.01)
+    threading.Thread(target=ask, daemon=True).start()
+    pickle = "recording/rank0.pickle"
+    while not os.path.exists(pickle):
+        train(1)
+    print("PID", os.getpid(), flush=True)
+    while True:
+        train(1)
+"""
+    for wait in (0.05, 0.23, 0.41):
+        process, pid = _started(run, predict, program)
+        time.sleep(wait)
+        os.kill(pid, signal.SIGKILL)
+        out, said = process.communicate(timeout=60)
+        assert process.returncode == 137, said
+        # Whole: the report was made from it.
+        assert "events, complete" in out, said
+        assert "written" in out
+
+
+def test_ranks_of_a_launcher_have_files_of_their_own(run):
+    program = MODEL.replace('"cuda"', 'f"cuda:{os.environ[\'RANK\']}"').replace("import sys", "import os, sys") + """
+    import torch.distributed as dist
+    dist.init_process_group("nccl")
+    train(2 + dist.get_rank())
+"""
+    recorded = run(program, "--gpus", "2", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    assert recorded.done.returncode == 0, recorded.done.stderr
+    assert [recorded.json(rank)["rank"] for rank in (0, 1)] == [0, 1]
+    assert [len(recorded.steps(rank)) for rank in (0, 1)] == [2, 3]
+
+
+def test_a_launcher_may_start_oomph_for_each_rank(predict):
+    predict.write(MODEL.replace('"cuda"', 'f"cuda:{os.environ[\'RANK\']}"').replace("import sys", "import os, sys") + "    train(3)\n")
+    oomph = [OOMPH, "run", "--pretend", "h200", "--gpus", "2", "--python", sys.executable, "-o", "recording", "train.py"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", "2"]
+    done = subprocess.run([*launcher, *oomph], cwd=predict.folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        summary = json.loads((predict.folder / f"recording/rank{rank}.json").read_text())
+        assert (summary["rank"], summary["steps"]["count"]) == (rank, 3)
+    assert done.stdout.count("steps (recorded)") == 1, "one report"
+
+
+def test_forked_processes_begin_recordings_of_their_own(run):
+    program = """
+    import multiprocessing as mp, torch
+
+    def work(number):
+        torch.zeros(1000 * (number + 1), device="cuda")
+
+    context = mp.get_context("fork")
+    children = [context.Process(target=work, args=(number,)) for number in range(2)]
+    [child.start() for child in children]
+    [child.join() for child in children]
+"""
+    recorded = run(program)
+    sizes = {event["size"] for rank in (0, 1) for event in recorded.allocations(rank)}
+    assert sizes == {4000, 8000}, recorded.done.stderr
+
+
+def test_a_fork_does_not_write_into_its_parents_recording(run):
+    program = MODEL.replace('"cuda"', '"cpu"') + """
+    import os
+    train(3)
+    if os.fork() == 0:
+        train(9)
+        os._exit(0)
+    os.wait()
+    train(2)
+"""
+    # With more threads torch itself hangs in a forked process.
+    recorded = run(program, "--cpu", gpu=False, env={"OMP_NUM_THREADS": "1"})
+    assert [row["step"] for row in recorded.steps()] == [1, 2, 3, 4, 5]
+
+
+def test_signals_that_the_program_handles_are_its_own(run):
+    program = MODEL.replace('"cuda"', '"cpu"') + """
+    import os, signal, time
+    train(1)
+    signal.signal(signal.SIGTERM, lambda *_: print("saves a checkpoint"))
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.5)
+    print("goes on")
+"""
+    recorded = run(program, "--cpu", gpu=False)
+    assert recorded.done.returncode == 0, recorded.done.stderr
+    assert "saves a checkpoint\ngoes on\n" in recorded.done.stdout
+
+
+def test_processes_without_a_launcher_do_not_overwrite_each_other(run):
+    program = """
+    import torch, torch.multiprocessing as mp
+
+    def work(number):
+        torch.zeros(1000 * (number + 1), device="cuda")
+
+    if __name__ == "__main__":
+        mp.spawn(work, nprocs=2)
+"""
+    recorded = run(program)
+    assert recorded.done.returncode == 0, recorded.done.stderr
+    sizes = {event["size"] for rank in (0, 1) for event in recorded.allocations(rank)}
+    assert sizes == {4000, 8000}
