@@ -201,6 +201,8 @@ pub(crate) struct Folder {
     rendezvous: PathBuf,
     compiled: PathBuf,
     output: PathBuf,
+    /// Whether the recordings stay.
+    is_kept: bool,
 }
 
 impl Folder {
@@ -218,6 +220,7 @@ impl Folder {
             rendezvous: at("ranks"),
             compiled: at("compiled"),
             output: output.map_or_else(|| at("out"), Path::to_owned),
+            is_kept: output.is_some(),
             _scratch: scratch,
         };
         folder.fill().map_err(|error| unwritable(&folder.output.display().to_string(), &error))?;
@@ -277,7 +280,7 @@ pub(crate) fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
             Some("activate the environment that has torch, or name its interpreter with `--python`"),
         )
     })?;
-    let status = waiting::wait(child, &folder.output)?;
+    let status = waiting::wait(child, folder.is_kept.then_some(&folder.output))?;
     let last_words = std::fs::read(&said).map(|bytes| tail(&bytes)).unwrap_or_default();
     Ok(Done { status, ranks: ranks(&folder.output)?, notes: notes(&folder.notes), last_words })
 }
@@ -350,9 +353,13 @@ fn library(pretend: &Pretend) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// The rank that a launcher gave us: then other ranks write to the same folder, each with an `oomph run` of its own.
+/// The rank that a launcher gave us: then other ranks write to the same folder, each with an `oomph run` of its own. The
+/// recorder goes by the same variables (`files.py`).
 pub(crate) fn launched_as() -> Option<u32> {
-    std::env::var("RANK").ok()?.parse().ok()
+    let number = |variable: &str| std::env::var(variable).ok()?.parse().ok();
+    let of_slurm =
+        || number("SLURM_PROCID").filter(|_| number("SLURM_NTASKS").is_some_and(|tasks| tasks > 1));
+    ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"].into_iter().find_map(number).or_else(of_slurm)
 }
 
 /// Recordings of an earlier run in the same folder would be taken for this one's.

@@ -18,17 +18,17 @@ const GLANCE: Duration = Duration::from_millis(20);
 /// How often to read its steps.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Waits for a program whose recordings go to `folder`.
-pub(crate) fn wait(mut child: Child, folder: &Path) -> io::Result<ExitStatus> {
+/// Waits for a program. `folder` is where its recordings stay, if they do: only then is there something to call for.
+pub(crate) fn wait(mut child: Child, folder: Option<&PathBuf>) -> io::Result<ExitStatus> {
     pass_signals_on(&child)?;
-    let mut alarms = Alarms { folder: folder.to_owned(), ranks: BTreeMap::new() };
+    let mut alarms = folder.map(|folder| Alarms { folder: folder.clone(), ranks: BTreeMap::new() });
     let mut looked = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
         std::thread::sleep(GLANCE);
-        if looked.elapsed() > LOOK {
+        if let Some(alarms) = alarms.as_mut().filter(|_| looked.elapsed() > LOOK) {
             alarms.look();
             looked = Instant::now();
         }
