@@ -2,6 +2,7 @@
 //!
 //! Whatever takes time runs detached from the interpreter, so that other threads of the program go on.
 
+mod holding;
 mod snapshot;
 mod table;
 
@@ -21,6 +22,8 @@ static ALLOCATOR: cli::HugePages = cli::HugePages;
 /// The Python module.
 #[pymodule]
 mod _native {
+    #[pymodule_export]
+    use super::holding::holding;
     #[pymodule_export]
     use super::snapshot::{Snapshot, load};
     #[pymodule_export]

@@ -1,0 +1,169 @@
+//! Which objects of the process lead to tensors.
+//!
+//! Every object is asked for its references by `tp_traverse`, as the collector asks it: that runs no Python code, makes no
+//! object and changes no count. What is found is a few thousand of hundreds of thousands of objects; naming their references
+//! is left to Python.
+
+#![allow(unsafe_code)] // The interpreter's C API: each use says why it holds.
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PySet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::ffi::{c_int, c_void};
+
+/// Of `objects` and what they lead to, those whose class is one of `kinds` and those that lead to one of these; each with the
+/// number of references to it that do not come from any of these objects. Nothing leads on to what is in `roots`.
+#[pyfunction]
+pub(crate) fn holding<'py>(
+    objects: &Bound<'py, PyList>,
+    kinds: &Bound<'py, PySet>,
+    roots: FxHashSet<usize>,
+) -> PyResult<Vec<(Bound<'py, PyAny>, isize)>> {
+    let py = objects.py();
+    let kinds: FxHashSet<usize> = kinds.iter().map(|kind| kind.as_ptr() as usize).collect();
+    let graph = Graph::new(objects, roots);
+    let mut found = Vec::new();
+    for place in graph.leading_to(|object| kinds.contains(&type_of(object))) {
+        let unexplained = graph.unexplained(place);
+        // SAFETY: `objects` or another object refers to it, and no Python code has run since it was found.
+        let object = unsafe { Bound::from_borrowed_ptr(py, graph.objects[place as usize]) };
+        found.push((object, unexplained));
+    }
+    Ok(found)
+}
+
+/// References between objects, by their numbers.
+struct Graph {
+    objects: Vec<*mut ffi::PyObject>,
+    numbers: FxHashMap<usize, u32>,
+    roots: FxHashSet<usize>,
+    traverses: FxHashMap<usize, Option<ffi::traverseproc>>,
+    /// The references of all objects, one after the other.
+    targets: Vec<u32>,
+    /// Where those of each object end.
+    ends: Vec<usize>,
+    /// Objects that the caller's list refers to as well.
+    listed: usize,
+    /// References to each object.
+    counts: Vec<u32>,
+}
+
+impl Graph {
+    fn new(objects: &Bound<'_, PyList>, roots: FxHashSet<usize>) -> Graph {
+        let mut graph = Graph {
+            objects: Vec::with_capacity(objects.len()),
+            numbers: FxHashMap::with_capacity_and_hasher(objects.len(), Default::default()),
+            roots,
+            traverses: FxHashMap::default(),
+            targets: Vec::with_capacity(4 * objects.len()),
+            ends: Vec::with_capacity(objects.len()),
+            listed: 0,
+            counts: Vec::new(),
+        };
+        for object in objects.iter() {
+            graph.number(object.as_ptr());
+        }
+        graph.listed = graph.objects.len();
+        // Grows meanwhile by objects that the collector has been told not to look at.
+        let mut at = 0;
+        while let Some(&object) = graph.objects.get(at) {
+            graph.traverse(object);
+            at += 1;
+        }
+        graph.counts = vec![0; graph.objects.len()];
+        for &target in &graph.targets {
+            graph.counts[target as usize] += 1;
+        }
+        graph
+    }
+
+    fn number(&mut self, object: *mut ffi::PyObject) -> u32 {
+        *self.numbers.entry(object as usize).or_insert_with(|| {
+            self.objects.push(object);
+            (self.objects.len() - 1) as u32
+        })
+    }
+
+    fn traverse(&mut self, object: *mut ffi::PyObject) {
+        let kind = type_of(object);
+        let traverse = *self.traverses.entry(kind).or_insert_with(|| {
+            // SAFETY: `kind` is the class of a live object; a slot is asked for as the function that it is.
+            let slot = unsafe { ffi::PyType_GetSlot(kind as *mut ffi::PyTypeObject, ffi::Py_tp_traverse) };
+            (!slot.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, ffi::traverseproc>(slot) })
+        });
+        if let Some(traverse) = traverse {
+            // SAFETY: a live object and the function of its own class, with the lock held; `visit` only notes what it is given.
+            unsafe { traverse(object, visit, std::ptr::from_mut(self).cast()) };
+        }
+        self.ends.push(self.targets.len());
+    }
+
+    fn note(&mut self, target: *mut ffi::PyObject) {
+        if self.roots.contains(&(target as usize)) {
+            return;
+        }
+        if let Some(&number) = self.numbers.get(&(target as usize)) {
+            self.targets.push(number);
+        // SAFETY: a live object; anything may be asked this.
+        } else if unsafe { ffi::PyObject_GC_IsTracked(target) } == 1 {
+            let number = self.number(target);
+            self.targets.push(number);
+        }
+    }
+
+    /// Objects with this property, and those that lead to one, in order.
+    fn leading_to(&self, has: impl Fn(*mut ffi::PyObject) -> bool) -> Vec<u32> {
+        let (sources, starts) = self.reversed();
+        let mut is_found: Vec<bool> = self.objects.iter().map(|&object| has(object)).collect();
+        let mut waiting: Vec<u32> =
+            (0..self.objects.len() as u32).filter(|&at| is_found[at as usize]).collect();
+        while let Some(at) = waiting.pop() {
+            for &source in &sources[starts[at as usize]..starts[at as usize + 1]] {
+                if !std::mem::replace(&mut is_found[source as usize], true) {
+                    waiting.push(source);
+                }
+            }
+        }
+        (0..self.objects.len() as u32).filter(|&at| is_found[at as usize]).collect()
+    }
+
+    /// Who refers to each object, one after the other, and where those of each begin.
+    fn reversed(&self) -> (Vec<u32>, Vec<usize>) {
+        let mut starts = vec![0; self.objects.len() + 1];
+        for (at, &count) in self.counts.iter().enumerate() {
+            starts[at + 1] = starts[at] + count as usize;
+        }
+        let mut next = starts.clone();
+        let mut sources = vec![0; self.targets.len()];
+        let mut begin = 0;
+        for (source, &end) in self.ends.iter().enumerate() {
+            for &target in &self.targets[begin..end] {
+                sources[next[target as usize]] = source as u32;
+                next[target as usize] += 1;
+            }
+            begin = end;
+        }
+        (sources, starts)
+    }
+
+    /// References to an object that come from elsewhere: C code, the interpreter's stack, the caller.
+    fn unexplained(&self, place: u32) -> isize {
+        // SAFETY: a live object, as above.
+        let count = unsafe { ffi::Py_REFCNT(self.objects[place as usize]) };
+        let ours = isize::from((place as usize) < self.listed);
+        count as isize - self.counts[place as usize] as isize - ours
+    }
+}
+
+fn type_of(object: *mut ffi::PyObject) -> usize {
+    // SAFETY: a live object has a class.
+    unsafe { ffi::Py_TYPE(object) as usize }
+}
+
+/// Called by an object for each of its references.
+unsafe extern "C" fn visit(target: *mut ffi::PyObject, graph: *mut c_void) -> c_int {
+    // SAFETY: `traverse` above gives its own graph, and nothing else touches it meanwhile.
+    unsafe { &mut *graph.cast::<Graph>() }.note(target);
+    0
+}

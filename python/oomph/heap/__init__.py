@@ -1,0 +1,1 @@
+"""Who holds what: the references that keep tensors alive, as a graph."""
