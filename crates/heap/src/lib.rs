@@ -1,0 +1,12 @@
+//! Graphs of objects: who keeps what alive, and how many bytes hang on it. Objects are numbers here, and what they
+//! point at is a list of numbers; a heap of millions has to be answered in seconds.
+//!
+//! Nothing here prints or looks at a clock, and nothing fails as long as every number is that of a node: who reads
+//! numbers from outside checks them first. No function calls itself: an autograd graph can be a
+//! chain as long as a training run that forgot to detach it, and the stack of a thread is short.
+
+#![forbid(unsafe_code)]
+
+pub mod components;
+pub mod dominators;
+pub mod edges;
