@@ -1,6 +1,7 @@
 //! One device of a snapshot, with what every question about it needs.
 
 use crate::backward::Backward;
+use crate::holding::Holders;
 use crate::labels::Labelled;
 use crate::modules::{ModuleId, Modules, Phase, Whereabouts};
 use crate::order::Order;
@@ -29,6 +30,8 @@ pub struct Device<'a> {
     pub(crate) roles: Roles,
     pub(crate) backward: Backward,
     pub(crate) labels: Labelled<'a>,
+    /// Who holds what, where a recorder noted it.
+    pub holders: Holders<'a>,
 }
 
 /// Events from which on a second thread pays.
@@ -74,7 +77,8 @@ pub fn recorded_devices<'a>(snapshot: &'a Snapshot, recording: &'a Recording) ->
                 },
             );
             let labels = Labelled::new(&history, &order, recording);
-            Device { snapshot, history, sites, steps, recording, modules, roles, backward, labels }
+            let holders = Holders::new(&history, &order, recording, snapshot.kind);
+            Device { snapshot, history, sites, steps, recording, modules, roles, backward, labels, holders }
         })
         .collect()
 }

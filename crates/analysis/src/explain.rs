@@ -63,7 +63,7 @@ impl<'a> Outline<'a> {
     }
 
     /// The line of code behind a block: its own, or what is known of the `backward()` in which it was allocated.
-    pub(crate) fn frame_of_life(&self, life: usize) -> Option<FrameId> {
+    pub fn frame_of_life(&self, life: usize) -> Option<FrameId> {
         let life = &self.device.history.lives[life];
         match life.born() {
             Some(born) => self.device.site_of_event(born).frame(),

@@ -1,5 +1,6 @@
 //! What a report says: one finding, one sentence, one line to change, and the evidence for it.
 
+use crate::holding::Held;
 use crate::modules::ModuleId;
 use snapshot::{Bytes, FrameId, StackId};
 
@@ -130,6 +131,8 @@ pub struct Finding {
     pub site: Option<FrameId>,
     /// The module that the blocks of that line lie in, where a recorder noted it.
     pub module: Option<ModuleId>,
+    /// Who keeps it, where a recorder noted the references.
+    pub held: Option<Held>,
     /// For a failed allocation.
     pub cause: Option<Cause>,
     /// The numbers behind it.
@@ -160,6 +163,7 @@ impl Finding {
             count: 0,
             site: None,
             module: None,
+            held: None,
             cause: None,
             evidence: Vec::new(),
             fix: String::new(),

@@ -142,8 +142,8 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Optio
             },
         ),
     };
-    let held = sum(cluster.piles.iter().copied(), bounds);
-    let is_doubtful = is_growing && !memory_grows_with(outline, &held);
+    let kept = sum(cluster.piles.iter().copied(), bounds);
+    let is_doubtful = is_growing && !memory_grows_with(outline, &kept);
     let (severity, reason) = if is_doubtful && severity > Severity::Low {
         (Severity::Low, "memory as a whole does not grow with it".to_owned())
     } else {
@@ -217,7 +217,13 @@ fn finding(outline: &Outline<'_>, cluster: &Cluster<'_>, bounds: usize) -> Optio
                 .to_owned(),
         );
     }
-    finding.evidence = evidence(cluster, &lines, &held, since);
+    let lives = lines.iter().flat_map(|line| &line.lives).map(|&row| row as usize);
+    finding.held = outline.device.held(lives);
+    if let Some(held) = &finding.held {
+        finding.details.push(held.sentence.clone());
+        finding.fix = held.advice.clone();
+    }
+    finding.evidence = evidence(cluster, &lines, &kept, since);
     if is_growing {
         finding.evidence.push(("card_bytes", Value::Bytes(card.size)));
         finding.evidence.push(("steps_until_full", Value::Count(left as u64)));

@@ -14,6 +14,7 @@ mod failure;
 mod finding;
 mod fragmentation;
 mod growth;
+mod holding;
 mod labels;
 mod layout;
 mod leaks;
@@ -44,13 +45,15 @@ pub use course::{Course, High, SegmentEvent};
 pub use device::{Device, Moment, Pool, devices, recorded_devices};
 pub use explain::{Outline, findings};
 pub use finding::{Cause, Finding, Kind, Severity, Value};
+pub use holding::{Held, Holders, Store, held, is_own};
 pub use labels::LabelledTensors;
 pub use live::{Group, Key, Live, Origin, Rest};
 pub use modules::{ModuleId, Modules, Phase, Whereabouts};
 pub use portrait::{Change, Fate, Holding, Place, Portrait, Remark, Skew, changes, difference, fates, skew};
 pub use recording::{
-    Card, Counts, Label, LabelMark, Labels, Outside, Placed, Process, Recording, Shortage, StepMark, Tensor,
+    Card, Counts, HeapDump, Label, LabelMark, Labels, Outside, Placed, Process, Recording, Shortage,
+    StepMark, Tensor,
 };
 pub use retries::retries;
-pub use site::{Site, Sites};
+pub use site::{Site, Sites, is_user_file};
 pub use steps::{Confidence, Source, Steps};

@@ -2,8 +2,11 @@
 //! snapshot yet.
 
 use crate::order::Order;
+use heap::Heap;
 use snapshot::Bytes;
+use std::fmt;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 /// The notes of one rank.
 #[derive(Clone, Default, Debug)]
@@ -22,6 +25,8 @@ pub struct Recording {
     pub cards: Vec<Card>,
     /// What was in use on them beside PyTorch's memory.
     pub outside: Vec<Outside>,
+    /// The references that kept tensors alive, the moment that says most about a leak first.
+    pub heaps: Vec<Arc<HeapDump>>,
 }
 
 impl Recording {
@@ -34,6 +39,7 @@ impl Recording {
         shortage: None,
         cards: Vec::new(),
         outside: Vec::new(),
+        heaps: Vec::new(),
     };
 
     /// What is known of a device.
@@ -44,6 +50,24 @@ impl Recording {
     /// What was in use on a device beside PyTorch's memory.
     pub fn outside(&self, device: u32) -> Option<&Outside> {
         self.outside.iter().find(|outside| outside.device == device)
+    }
+}
+
+/// The references that kept tensors alive at a moment.
+pub struct HeapDump {
+    /// The objects and their references.
+    pub heap: Arc<Heap>,
+    /// Allocations by then.
+    pub allocations: Counts,
+    /// What made the recorder write it: `exit`, `oom`, `growing`.
+    pub dumped: String,
+    /// What it does not show.
+    pub caveats: Vec<String>,
+}
+
+impl fmt::Debug for HeapDump {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} objects", self.heap.len())
     }
 }
 

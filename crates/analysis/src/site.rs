@@ -86,8 +86,13 @@ enum Code {
     Native,
 }
 
+/// Whether a file is the user's own code.
+pub fn is_user_file(file: &str) -> bool {
+    whose(file) == Code::User
+}
+
 /// Packages of torch and of ours, for installations outside `site-packages` (a source checkout, a zip, a container).
-const TORCH: [&str; 12] = [
+const TORCH: [&str; 13] = [
     "/torchinductor", // what Inductor has generated
     "/torch/nn/",
     "/torch/optim/",
@@ -100,6 +105,7 @@ const TORCH: [&str; 12] = [
     "/torch/fx/",
     "/torch/functional.py",
     "/oomph/recording/", // the recorder stands between a module and what calls it
+    "/oomph/heap/",
 ];
 
 fn whose(file: &str) -> Code {

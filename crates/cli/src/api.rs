@@ -5,9 +5,10 @@
 
 mod rows;
 
-use crate::args::{DiffArgs, ReportArgs, SimulateArgs};
-use crate::commands::{diff, report, simulate};
+use crate::args::{DiffArgs, HoldersArgs, ReportArgs, SimulateArgs};
+use crate::commands::{diff, holders, report, simulate};
 use crate::export::tables;
+use crate::heap_file;
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
 use analysis::Device;
@@ -143,6 +144,21 @@ pub fn diff(before: &[Arc<Loaded>], after: &[Arc<Loaded>], options: &[String]) -
         of.iter().flat_map(|each| report::portraits_of(each.input(), each.devices())).collect::<Vec<_>>()
     };
     answer(|terminal| diff::show(&portraits(before), &portraits(after), &args, terminal))
+}
+
+/// `oomph holders` for the process that asks: `graph` is what its walk found, `tensor` the device, ordinal and address of the
+/// one that is asked about.
+pub fn holders(
+    graph: &str,
+    tensor: Option<(String, u32, u64)>,
+    options: &[String],
+) -> Result<Answer, Failure> {
+    let args: HoldersArgs = parse(options, ["this process"])?;
+    let dump =
+        heap_file::read(graph).map_err(|why| Failure::new("the walk gave no graph", Some(why), None))?;
+    let wanted = tensor
+        .map(|(kind, index, address)| holders::Wanted { device: heap::Device { kind, index }, address });
+    answer(|terminal| holders::of_process(dump, wanted.as_ref(), &args, terminal))
 }
 
 /// What one side of a comparison is called: its file, or the folder of its ranks.

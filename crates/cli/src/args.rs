@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// What has changed from one run to another
     Diff(DiffArgs),
+    /// Who keeps tensors alive: variables, reference cycles, and what would be free without each
+    Holders(HoldersArgs),
     /// The events, blocks, segments, frames and stacks as tables for other tools
     Export(ExportArgs),
     /// A completion script for your shell
@@ -159,6 +161,59 @@ impl From<FailOn> for Severity {
             FailOn::High => Severity::High,
         }
     }
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  oomph holders run/                           who holds how much, from `oomph run -o run train.py`
+  oomph holders --of train.py:20 run/          who keeps what that line allocates
+  oomph holders --cycles run/                  objects that refer to each other in a circle
+  oomph holders --tree --depth 8 run/          the dominator tree: what would go with what
+  oomph holders --path --top 20 run/           the way to each of the largest tensors
+  oomph holders --since before/ run/           what grew between two recordings of one program
+  oomph holders --json run/ | jq .inputs[0].holders
+
+In a program or notebook: `oomph.holders(tensor)`.")]
+pub(crate) struct HoldersArgs {
+    #[arg(
+        required = true,
+        value_name = "INPUT",
+        help = "Recordings of `oomph run` or `oomph.record()`: folders, their pickles, or a `rank0.heap`"
+    )]
+    pub(crate) inputs: Vec<PathBuf>,
+
+    /// Only what is allocated at a place: `train.py:20`, `train.py`, or the name of a function
+    #[arg(long, value_name = "SITE")]
+    pub(crate) of: Option<String>,
+
+    /// Only reference cycles that hold memory
+    #[arg(long, conflicts_with_all = ["of", "tree", "path", "since"])]
+    pub(crate) cycles: bool,
+
+    /// The dominator tree, with what would be free without each object
+    #[arg(long, conflicts_with_all = ["of", "path", "since"])]
+    pub(crate) tree: bool,
+
+    /// The way from a variable to each of the largest tensors
+    #[arg(long, conflicts_with = "since")]
+    pub(crate) path: bool,
+
+    /// What grew since this recording, or this `rank0.heap`
+    #[arg(long, value_name = "BEFORE")]
+    pub(crate) since: Option<PathBuf>,
+
+    /// How many to show; in a tree, of each object
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) top: usize,
+
+    /// Levels of the tree
+    #[arg(long, value_name = "N", default_value_t = 6, requires = "tree")]
+    pub(crate) depth: usize,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

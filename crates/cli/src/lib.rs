@@ -9,12 +9,14 @@ mod cards;
 mod child;
 mod commands;
 mod export;
+mod heap_file;
 mod huge_pages;
 mod inputs;
 mod own_options;
 mod parallel;
 mod recording;
 mod source;
+mod stores;
 mod terminal;
 mod waiting;
 
@@ -57,6 +59,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status
         Command::Run(args) => commands::run::run(args, host, &mut terminal),
         Command::Check(args) => commands::check::run(args, host, &mut terminal),
         Command::Diff(args) => commands::diff::run(args, &mut terminal),
+        Command::Holders(args) => commands::holders::run(args, &mut terminal),
         Command::Export(args) => commands::export::run(args, &mut terminal),
         Command::Completions(args) => commands::generate::completions(args, &mut terminal),
         Command::Man(args) => commands::generate::man(args, &mut terminal),

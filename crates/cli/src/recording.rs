@@ -1,6 +1,7 @@
 //! What a recording has beside `rank0.pickle`: steps, labels and how the run went (`docs/recording.md`). Each part may be
 //! missing; one that cannot be read is named on stderr and left out.
 
+use crate::heap_file;
 use crate::terminal::say;
 use analysis::words::{counted, printable};
 use analysis::{
@@ -12,6 +13,7 @@ use serde_json::Value;
 use snapshot::Bytes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Larger files are not read: a year of steps takes less.
 const LARGEST: u64 = 1 << 30;
@@ -104,6 +106,16 @@ pub(crate) fn beside(snapshot: &Path) -> (Recording, Option<Run>) {
         run.torch = run.torch.take().or(file.torch);
         recording.cards = file.devices.into_iter().map(Card::from).collect();
     }
+    // At the end of a program the variables of its functions are gone: what was written while memory grew may say more.
+    for ending in ["heap", "growing.heap"] {
+        let path = rank.with_ending(ending);
+        let without_heap = "; who holds memory is not known";
+        let Some(text) = text(&path, without_heap) else { continue };
+        match heap_file::read(&text) {
+            Ok(dump) => recording.heaps.push(Arc::new(dump)),
+            Err(why) => unreadable(&path, &why, without_heap),
+        }
+    }
     if let Some(shortage) = &mut recording.shortage {
         let card = recording.cards.iter().find(|card| card.device == shortage.device);
         settle_limit(shortage, card.and_then(|card| card.total));
@@ -172,7 +184,7 @@ fn own_json<T: DeserializeOwned>(path: &Path, key: &str) -> Option<T> {
 }
 
 /// `{"0": 1234}`
-fn counts(by_device: &BTreeMap<String, u64>) -> Counts {
+pub(crate) fn counts(by_device: &BTreeMap<String, u64>) -> Counts {
     Counts(by_device.iter().filter_map(|(device, count)| Some((device.parse().ok()?, *count))).collect())
 }
 

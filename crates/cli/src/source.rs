@@ -8,9 +8,31 @@ const MOST_BYTES: u64 = 4 << 20;
 /// Longest line that is shown.
 const WIDTH: usize = 72;
 
-/// Line `line` of a Python file, without its indentation; `None` if there is no such file or line. The path comes from
-/// the snapshot, so nothing but ordinary Python files is opened.
+/// Line `line` of a Python file, without its indentation; `None` if there is no such file or line.
 pub(crate) fn line(path: &str, line: u32) -> Option<String> {
+    let reader = open(path)?;
+    let text = reader.lines().nth((line as usize).checked_sub(1)?)?.ok()?;
+    Some(shown(&text))
+}
+
+/// All of a Python file.
+pub(crate) fn whole(path: &str) -> Option<String> {
+    let mut text = Vec::new();
+    open(path)?.read_to_end(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// A line as it is shown.
+pub(crate) fn shown(text: &str) -> String {
+    let text: String = text.trim().chars().filter(|letter| !letter.is_control()).collect();
+    if text.chars().count() <= WIDTH {
+        return text;
+    }
+    text.chars().take(WIDTH - 1).chain(['…']).collect()
+}
+
+/// The path comes from the snapshot, so nothing but ordinary Python files is opened.
+fn open(path: &str) -> Option<impl BufRead> {
     let is_python = std::path::Path::new(path).extension().is_some_and(|ending| ending == "py");
     // A path of that form names another machine on some systems.
     let is_remote = path.starts_with("//") || path.starts_with("\\\\");
@@ -18,16 +40,10 @@ pub(crate) fn line(path: &str, line: u32) -> Option<String> {
         return None;
     }
     let about = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
-    if about.len() > MOST_BYTES || line == 0 {
+    if about.len() > MOST_BYTES {
         return None;
     }
-    let reader = BufReader::new(File::open(path).ok()?.take(MOST_BYTES));
-    let text = reader.lines().nth(line as usize - 1)?.ok()?;
-    let text: String = text.trim().chars().filter(|letter| !letter.is_control()).collect();
-    if text.chars().count() <= WIDTH {
-        return Some(text);
-    }
-    Some(text.chars().take(WIDTH - 1).chain(['…']).collect())
+    Some(BufReader::new(File::open(path).ok()?.take(MOST_BYTES)))
 }
 
 #[cfg(test)]

@@ -8,5 +8,23 @@
 #![forbid(unsafe_code)]
 
 pub mod components;
+mod cycles;
 pub mod dominators;
 pub mod edges;
+mod graph;
+mod growth;
+mod holder;
+mod holdings;
+mod paths;
+mod top;
+mod tree;
+pub mod words;
+
+pub use cycles::Cycle;
+pub use graph::{Device, Heap, Link, Name, Parts, Root, Storage};
+pub use growth::{Amount, Change, changes};
+pub use holder::{Habit, Holder};
+pub use holdings::Holdings;
+pub use paths::Path;
+pub use top::Held;
+pub use tree::{Branch, Limits};

@@ -25,7 +25,7 @@ mod _native {
     #[pymodule_export]
     use super::holding::holding;
     #[pymodule_export]
-    use super::snapshot::{Snapshot, load};
+    use super::snapshot::{Snapshot, holders, load};
     #[pymodule_export]
     use super::table::Table;
     #[pymodule_export]

@@ -67,3 +67,14 @@ fn answer(py: Python<'_>, work: impl FnOnce() -> Result<Answer, Failure> + Send)
     let Answer { text, notes } = py.detach(work).map_err(exception)?;
     Ok((text, notes))
 }
+
+/// `oomph holders` for this process: its graph as JSON; of one tensor the device, ordinal and address.
+#[pyfunction]
+pub(crate) fn holders(
+    py: Python<'_>,
+    graph: String,
+    tensor: Option<(String, u32, u64)>,
+    options: Vec<String>,
+) -> PyResult<Printed> {
+    answer(py, || api::holders(&graph, tensor, &options))
+}

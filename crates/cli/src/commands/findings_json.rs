@@ -1,7 +1,8 @@
 //! Findings in the JSON of `oomph report --json`.
 
+use super::holders_json::HolderReport;
 use super::report_json::{SiteReport, site_report, stack_report};
-use analysis::{Device, Finding};
+use analysis::{Device, Finding, Place};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use snapshot::Snapshot;
@@ -21,6 +22,11 @@ pub(super) struct FindingReport {
     /// The module that the blocks of that line lie in.
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,
+    /// The way to what is kept, and who keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<HolderReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<&'static str>,
     details: Vec<String>,
@@ -42,6 +48,10 @@ pub(super) fn finding_report(device: &Device<'_>, finding: &Finding) -> FindingR
         count: finding.count,
         site: finding.site.map(|frame| site_report(snapshot, frame)),
         module: finding.module.map(|module| device.modules.path(module).to_owned()),
+        held_by: finding.held.as_ref().map(|held| held.by.clone()),
+        holder: finding.held.as_ref().map(|held| {
+            HolderReport::new(held, finding.site.map(|frame| Place::of(snapshot, frame)).as_ref())
+        }),
         cause: finding.cause.map(|cause| cause.name()),
         details: finding.details.clone(),
         evidence: record(snapshot, &finding.evidence),

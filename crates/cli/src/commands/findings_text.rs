@@ -1,6 +1,7 @@
 //! Findings for people: the answer, the line, the reasons, the fix.
 
 use crate::source;
+use crate::stores;
 use crate::terminal::{Style, Terminal};
 use analysis::words::{grouped, percent, printable, share};
 use analysis::{Cause, Finding, Kind, Outline, Place, Severity};
@@ -53,6 +54,11 @@ fn in_full(
     }
     for detail in &finding.details {
         paragraph("   ", "   ", &sentence(detail), None, terminal)?;
+    }
+    if let Some(stored) = finding.held.as_ref().and_then(|held| stores::find(&held.store, line)) {
+        let (place, code) =
+            (terminal.paint(Style::Bold, &stored.place.short()), terminal.paint(Style::Cyan, &stored.code));
+        writeln!(terminal.out(), "   stored at {place}   {code}")?;
     }
     paragraph("   ", "        ", &format!("fix: {}", finding.fix), Some(Style::Green), terminal)?;
     for caveat in &finding.caveats {

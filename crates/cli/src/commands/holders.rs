@@ -1,0 +1,316 @@
+//! `oomph holders`: who keeps tensors alive.
+
+use super::{holders_json, holders_text};
+use crate::Status;
+use crate::args::HoldersArgs;
+use crate::heap_file;
+use crate::inputs::{self, Input};
+use crate::terminal::{Failure, Terminal};
+use analysis::{Device, HeapDump, Held, Place};
+use heap::{Branch, Change, Cycle, Holdings, Limits};
+use serde_json::json;
+use snapshot::Bytes;
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The least share of all memory that a branch of the tree has to have.
+const LEAST_SHARE: u64 = 500;
+
+pub(crate) fn run(args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    let before = args.since.as_deref().map(earlier).transpose()?;
+    let mut reports = Vec::new();
+    for (place, file) in inputs::expand(&args.inputs)?.iter().enumerate() {
+        let recorded = Recorded::open(file)?;
+        let devices = recorded.devices();
+        let view = recorded.view(&devices, args, before.as_ref())?;
+        if args.json {
+            reports.push(holders_json::input(&view, args));
+        } else {
+            if place > 0 {
+                writeln!(terminal.out())?;
+            }
+            holders_text::print(&view, args, terminal)?;
+        }
+    }
+    if args.json {
+        serde_json::to_writer_pretty(terminal.out(), &json!({"version": 1, "inputs": reports}))?;
+        writeln!(terminal.out())?;
+    }
+    Ok(0)
+}
+
+/// Where a tensor's memory lies.
+pub(crate) struct Wanted {
+    pub(crate) device: heap::Device,
+    pub(crate) address: u64,
+}
+
+/// The same for the process that asks: all that is held, or what keeps one tensor.
+pub(crate) fn of_process(
+    dump: HeapDump,
+    wanted: Option<&Wanted>,
+    args: &HoldersArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Status> {
+    let recorded = Recorded { name: "this process".to_owned(), input: None, dump: Arc::new(dump) };
+    let view = recorded.view(&[], args, None)?;
+    let report = match wanted {
+        None if args.json => holders_json::input(&view, args),
+        None => {
+            holders_text::print(&view, args, terminal)?;
+            return Ok(0);
+        }
+        Some(wanted) => {
+            let tensor = view.tensor(wanted, args.top)?;
+            if !args.json {
+                holders_text::tensor(&tensor, terminal)?;
+                return Ok(0);
+            }
+            holders_json::tensor(&tensor)
+        }
+    };
+    serde_json::to_writer_pretty(terminal.out(), &report)?;
+    writeln!(terminal.out())?;
+    Ok(0)
+}
+
+/// What keeps one tensor's memory.
+pub(super) struct Tensor {
+    pub(super) device: heap::Device,
+    pub(super) bytes: Bytes,
+    /// Ways to it.
+    pub(super) ways: Vec<String>,
+    pub(super) is_garbage: bool,
+    pub(super) held: Option<Held>,
+}
+
+/// The references of an earlier moment.
+fn earlier(path: &Path) -> anyhow::Result<Holdings> {
+    let files = inputs::expand(&[path.to_owned()])?;
+    let first = files.first().map_or(path, PathBuf::as_path);
+    let recorded = Recorded::open(first)?;
+    let devices = recorded.devices();
+    Ok(holdings(&recorded.dump, &devices))
+}
+
+/// A recording with references, or the file of references alone.
+struct Recorded {
+    name: String,
+    input: Option<Input>,
+    dump: Arc<HeapDump>,
+}
+
+impl Recorded {
+    fn open(file: &Path) -> anyhow::Result<Recorded> {
+        let name = file.display().to_string();
+        if file.extension().is_some_and(|ending| ending == "heap") {
+            let text = std::fs::read_to_string(file).map_err(|error| {
+                Failure::new(format!("`{name}` cannot be read"), Some(error.to_string()), None)
+                    .refused(error.kind())
+            })?;
+            let dump = heap_file::read(&text).map_err(|why| {
+                Failure::new(format!("`{name}` is no graph of references"), Some(why), None)
+            })?;
+            return Ok(Recorded { name, input: None, dump: Arc::new(dump) });
+        }
+        let input = inputs::load(file)?;
+        let on_device = |dump: &&Arc<HeapDump>| -> u64 {
+            let storages = dump.heap.storages.iter().filter(|storage| storage.device.kind != "cpu");
+            storages.map(|storage| storage.bytes).sum()
+        };
+        // The later one, unless the program had let go of most by then: its functions had returned.
+        let dump = input.recording.heaps.iter().rev().max_by_key(on_device).cloned();
+        let Some(dump) = dump else {
+            return Err(Failure::new(
+                format!("`{}` has no references of objects", input.name),
+                Some("there is no `rank0.heap` beside it".to_owned()),
+                Some("record one: `oomph run -o run train.py`, or `with oomph.record(\"run\"):`"),
+            )
+            .into());
+        };
+        Ok(Recorded { name: input.name.clone(), input: Some(input), dump })
+    }
+
+    fn devices(&self) -> Vec<Device<'_>> {
+        self.input.as_ref().map(Input::devices).unwrap_or_default()
+    }
+
+    fn view<'a>(
+        &'a self,
+        devices: &'a [Device<'a>],
+        args: &HoldersArgs,
+        before: Option<&Holdings>,
+    ) -> anyhow::Result<View<'a>> {
+        let holdings = holdings(&self.dump, devices);
+        let mut view = View {
+            name: &self.name,
+            dump: &self.dump,
+            devices,
+            cycles: holdings.cycles(),
+            changes: before.map(|before| heap::changes(before, &holdings)),
+            holdings,
+            holders: Vec::new(),
+            site: None,
+        };
+        match &args.of {
+            Some(site) => view.ask_of(site)?,
+            None => view.ask_all(args.top),
+        }
+        Ok(view)
+    }
+}
+
+fn holdings(dump: &HeapDump, devices: &[Device<'_>]) -> Holdings {
+    let sizes: HashMap<u32, Bytes> = devices.iter().flat_map(|device| device.holders.sizes(dump)).collect();
+    let bytes_of = |storage: &heap::Storage| sizes.get(&storage.node).map_or(storage.bytes, |size| size.0);
+    Holdings::new(&dump.heap, analysis::is_own, bytes_of)
+}
+
+/// All that is to be shown of one input.
+pub(super) struct View<'a> {
+    pub(super) name: &'a str,
+    pub(super) dump: &'a HeapDump,
+    devices: &'a [Device<'a>],
+    pub(super) holdings: Holdings,
+    pub(super) cycles: Vec<Cycle>,
+    pub(super) changes: Option<Vec<Change>>,
+    /// Bytes, and who holds them.
+    pub(super) holders: Vec<(Bytes, Held)>,
+    /// A line that allocates what was asked about.
+    pub(super) site: Option<Place>,
+}
+
+impl View<'_> {
+    fn ask_all(&mut self, most: usize) {
+        let is_cpu = !self.holdings.devices.iter().any(|device| device.kind != "cpu");
+        let top = self.holdings.top(most);
+        self.holders = top
+            .iter()
+            .map(|held| (Bytes(held.bytes), analysis::held(&self.holdings, &held.holder, is_cpu)))
+            .collect();
+    }
+
+    fn ask_of(&mut self, site: &str) -> anyhow::Result<()> {
+        for device in self.devices {
+            let outline = analysis::Outline::new(device);
+            let position = device.holders.position(self.dump).unwrap_or(device.history.len());
+            let mut place = None;
+            let rows: Vec<usize> = (0..device.history.lives.len())
+                .filter(|&row| device.history.lives[row].is_allocated_at(position))
+                .filter(|&row| {
+                    let Some(frame) = outline.frame_of_life(row) else { return false };
+                    let of = Place::of(device.snapshot, frame);
+                    let is_there = is_at(&of, site);
+                    if is_there {
+                        place.get_or_insert(of);
+                    }
+                    is_there
+                })
+                .collect();
+            let bytes = rows.iter().map(|&row| device.history.lives[row].size).sum();
+            self.site = self.site.take().or(place);
+            if let Some(held) = device.held(rows.iter().copied()) {
+                self.holders.push((bytes, held));
+            }
+        }
+        if self.holders.is_empty() {
+            let cause = match (self.devices.is_empty(), &self.site) {
+                (true, _) => "this file has no events: only a recording knows which line allocated what",
+                (_, Some(_)) => "its blocks are not held by any Python object that is known",
+                (_, None) => "no block that was alive then comes from there",
+            };
+            let hint = Some("`oomph report` shows the lines; `oomph holders` without --of shows all");
+            let what = format!("nothing is known of who holds what `{site}` allocates");
+            return Err(Failure::new(what, Some(cause.to_owned()), hint).into());
+        }
+        Ok(())
+    }
+
+    fn tensor(&self, wanted: &Wanted, most: usize) -> anyhow::Result<Tensor> {
+        let is_it =
+            |storage: &&heap::Storage| storage.device == wanted.device && storage.address == wanted.address;
+        let Some(storage) = self.dump.heap.storages.iter().find(is_it) else {
+            return Err(Failure::new(
+                "this tensor has no memory that can be held",
+                Some("it is empty, on the meta device, or of a kind without a storage".to_owned()),
+                None,
+            )
+            .into());
+        };
+        let holdings = &self.holdings;
+        let is_cpu = storage.device.kind == "cpu";
+        let ways = holdings.ways(storage.node, most);
+        let holder = holdings.holder(&[(storage.node, storage.bytes.max(1))]);
+        Ok(Tensor {
+            device: storage.device.clone(),
+            bytes: Bytes(storage.bytes),
+            ways: ways
+                .iter()
+                .map(|way| heap::words::path(&holdings.heap, &holdings.roots, way, |_| false))
+                .collect(),
+            is_garbage: holdings.is_garbage(storage.node),
+            held: holder.map(|holder| analysis::held(holdings, &holder, is_cpu)),
+        })
+    }
+
+    /// Storages and bytes of each device.
+    pub(super) fn totals<'s>(&'s self) -> Vec<(&'s heap::Device, usize, u64)> {
+        let of = |device: &'s heap::Device| {
+            let storages = self.dump.heap.storages.iter().zip(&self.holdings.bytes);
+            let here = storages.filter(|(storage, _)| storage.device == *device).map(|(_, bytes)| bytes);
+            (device, here.clone().count(), here.sum())
+        };
+        self.holdings.devices.iter().map(of).collect()
+    }
+
+    /// Memory of each device that no known object holds.
+    pub(super) fn unheld(&self) -> Option<Vec<(String, Bytes)>> {
+        let of = |device: &Device<'_>| {
+            let position = device.holders.position(self.dump)?;
+            let lives = device.history.lives.iter().filter(|life| life.is_allocated_at(position));
+            let allocated: Bytes = lives.map(|life| life.size).sum();
+            let held: Bytes = device.holders.sizes(self.dump).map(|(_, size)| size).sum();
+            Some((device.name(), allocated.saturating_sub(held)))
+        };
+        let found: Vec<_> =
+            self.devices.iter().filter_map(of).filter(|(_, bytes)| *bytes > Bytes::ZERO).collect();
+        (!found.is_empty()).then_some(found)
+    }
+
+    pub(super) fn tree(&self, args: &HoldersArgs) -> Branch {
+        let total: u64 = self.holdings.bytes.iter().sum();
+        let limits = Limits { depth: args.depth, most: args.top, least: total / LEAST_SHARE };
+        self.holdings.tree(limits)
+    }
+
+    /// The largest storages, and the way to each.
+    pub(super) fn paths(&self, most: usize) -> Vec<(&heap::Device, u64, String)> {
+        let mut storages: Vec<_> = self.dump.heap.storages.iter().zip(&self.holdings.bytes).collect();
+        storages.sort_by_key(|(storage, bytes)| (std::cmp::Reverse(**bytes), storage.node));
+        storages
+            .into_iter()
+            .take(most)
+            .map(|(storage, &bytes)| {
+                let path = self.holdings.path(storage.node);
+                let text = heap::words::path(&self.holdings.heap, &self.holdings.roots, &path, |_| false);
+                (&storage.device, bytes, text)
+            })
+            .collect()
+    }
+
+    pub(super) fn caveats(&self) -> &[String] {
+        &self.dump.caveats
+    }
+}
+
+/// `train.py:20`, `train.py`, or the name of a function.
+fn is_at(place: &Place, site: &str) -> bool {
+    let (file, line) = site.rsplit_once(':').map_or((site, None), |(file, line)| match line.parse::<u32>() {
+        Ok(line) => (file, Some(line)),
+        Err(_) => (site, None),
+    });
+    let is_file = place.file == file || place.file.ends_with(&format!("/{file}"));
+    is_file && line.is_none_or(|line| line == place.line) || line.is_none() && place.function == site
+}

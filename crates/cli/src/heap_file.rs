@@ -1,0 +1,113 @@
+//! `rank0.heap`: the references that kept tensors alive (`docs/recording.md`).
+
+use crate::recording::counts;
+use analysis::HeapDump;
+use heap::{Device, Heap, Link, Name, Parts, Root, Storage};
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+#[derive(Deserialize)]
+struct File {
+    version: u64,
+    types: Vec<String>,
+    #[serde(default)]
+    files: HashMap<String, String>,
+    nodes: Vec<u32>,
+    #[serde(default)]
+    texts: Vec<(u32, String)>,
+    /// Kind and text.
+    names: Vec<(String, String)>,
+    /// From, to, place in `names`; one list each.
+    edges: (Vec<u32>, Vec<u32>, Vec<u32>),
+    /// Node, kind and ordinal of the device, address, bytes.
+    storages: Vec<(u32, String, i64, i64, i64)>,
+    /// Node, kind, name or thread, file, line.
+    roots: Vec<(u32, String, String, String, u32)>,
+    #[serde(default)]
+    outside: Vec<u32>,
+    #[serde(default)]
+    allocations: BTreeMap<String, u64>,
+    #[serde(default)]
+    dumped: String,
+    #[serde(default)]
+    caveats: Vec<String>,
+}
+
+/// The graph in a file's text, or why there is none.
+pub(crate) fn read(text: &str) -> Result<HeapDump, String> {
+    let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if file.version != 1 {
+        return Err(format!("version {} is unknown", file.version));
+    }
+    let (from, to, names) = file.edges;
+    let edges = from.into_iter().zip(to).zip(names).map(|((from, to), name)| (from, to, name));
+    let storages = file.storages.into_iter().filter_map(|(node, kind, index, address, bytes)| {
+        let device = Device { kind, index: u32::try_from(index).ok()? };
+        // An address may be above the middle of the 64 bits.
+        Some(Storage { node, device, address: address as u64, bytes: u64::try_from(bytes).ok()? })
+    });
+    let roots = file.roots.into_iter().filter_map(|(node, kind, name, file, line)| match kind.as_str() {
+        "module" | "class" => Some((node, Root::Module { name, file })),
+        "recorder" => Some((node, Root::Recorder)),
+        "frame" => Some((node, Root::Frame { thread: name, file, line })),
+        _ => None,
+    });
+    let outside = file.outside.into_iter().map(|node| (node, Root::Outside));
+    let parts = Parts {
+        types: file.types,
+        files: file.files,
+        nodes: file.nodes,
+        texts: file.texts,
+        names: file.names.into_iter().map(|(kind, text)| Name { link: link(&kind), text }).collect(),
+        edges: edges.collect(),
+        storages: storages.collect(),
+        roots: roots.chain(outside).collect(),
+    };
+    Ok(HeapDump {
+        heap: Arc::new(Heap::new(parts)),
+        allocations: counts(&file.allocations),
+        dumped: file.dumped,
+        caveats: file.caveats,
+    })
+}
+
+fn link(kind: &str) -> Link {
+    match kind {
+        "attribute" => Link::Attribute,
+        "item" => Link::Item,
+        "local" => Link::Local,
+        "closure" => Link::Closure,
+        "element" => Link::Element,
+        "key" => Link::Key,
+        "cached" => Link::Cached,
+        "inside" => Link::Inside,
+        _ => Link::Part,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_points_nowhere_is_left_out() {
+        let dump = read(
+            r#"{"version": 1, "types": ["dict", "storage"], "nodes": [0, 1, 9], "names": [["attribute", "x"], ["new", ""]],
+                "edges": [[0, 0, 7, 0], [1, 5, 1, 2], [0, 0, 0, 9]], "storages": [[1, "cuda", 0, 512, 64], [8, "cuda", 0, 1, 1]],
+                "roots": [[0, "module", "__main__", "a.py", 0], [70, "module", "b", "", 0], [0, "moon", "", "", 0]],
+                "outside": [2, 33], "texts": [[55, "far"]], "more": 1}"#,
+        )
+        .expect("readable");
+        assert_eq!((dump.heap.len(), dump.heap.edges.len(), dump.heap.storages.len()), (3, 1, 1));
+        assert_eq!(dump.heap.roots.len(), 2);
+        assert_eq!(dump.heap.class(2), "dict", "a class that is not there is the first");
+    }
+
+    #[test]
+    fn another_version_or_no_json_is_refused() {
+        let new = r#"{"version": 2, "types": [], "nodes": [], "names": [], "edges": [[], [], []], "storages": [], "roots": []}"#;
+        assert_eq!(read(new).err().as_deref(), Some("version 2 is unknown"));
+        assert!(read("[").is_err());
+    }
+}

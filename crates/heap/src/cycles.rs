@@ -1,0 +1,190 @@
+//! Objects that refer to each other in a circle. Counting references never frees them: they stay until the collector runs.
+
+use crate::components::components;
+use crate::dominators::dominators;
+use crate::edges::Edges;
+use crate::graph::{Device, Link};
+use crate::holdings::Holdings;
+use std::collections::{HashMap, VecDeque};
+
+/// Cycles of one shape.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cycle {
+    /// How many there are.
+    pub count: usize,
+    /// All objects of all of them.
+    pub members: Vec<u32>,
+    /// Positions of the edges that lead around the first of them.
+    pub around: Vec<usize>,
+    /// Whether nothing else refers to them.
+    pub is_garbage: bool,
+    /// What would be free without them, on each device; on all of them together.
+    pub retained: Vec<(Device, u64)>,
+}
+
+impl Cycle {
+    /// Bytes on all devices.
+    pub fn bytes(&self) -> u64 {
+        self.retained.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl Holdings {
+    /// The cycles that keep memory, those that keep most first.
+    pub fn cycles(&self) -> Vec<Cycle> {
+        let heap = &self.heap;
+        // Every object refers to its class, and a class to itself: that is no circle that anybody made.
+        let is_class = self.classes();
+        let counts = |to: u32| !is_class[to as usize];
+        let pairs = (0..heap.len() as u32).flat_map(|from| {
+            heap.edges.of(from).iter().copied().filter(|&to| counts(to)).map(move |to| (from, to))
+        });
+        let edges = Edges::new(heap.len(), pairs);
+        let found = components(&edges);
+        if !found.cyclic.contains(&true) {
+            return Vec::new();
+        }
+        let mut members: HashMap<u32, Vec<u32>> = HashMap::new();
+        for node in 0..heap.len() as u32 {
+            let of = found.of[node as usize];
+            if found.cyclic[of as usize] {
+                members.entry(of).or_default().push(node);
+            }
+        }
+        let retained = self.retained_by_component(&found.of, found.count);
+        let mut groups: HashMap<String, Cycle> = HashMap::new();
+        for (of, nodes) in members {
+            let held = self
+                .devices
+                .iter()
+                .zip(&retained)
+                .map(|(device, bytes)| (device.clone(), bytes[of as usize]));
+            let held: Vec<(Device, u64)> = held.filter(|(_, bytes)| *bytes > 0).collect();
+            if held.is_empty() {
+                continue;
+            }
+            let around = self.around(&nodes, &found.of, &is_class);
+            let is_garbage = self.is_garbage(nodes[0]);
+            let group =
+                groups.entry(format!("{is_garbage} {}", self.shape(&around))).or_insert_with(|| Cycle {
+                    count: 0,
+                    members: Vec::new(),
+                    around: around.clone(),
+                    is_garbage,
+                    retained: Vec::new(),
+                });
+            group.count += 1;
+            group.around = around.min(std::mem::take(&mut group.around));
+            group.members.extend(nodes);
+            for (device, bytes) in held {
+                match group.retained.iter_mut().find(|(of, _)| *of == device) {
+                    Some((_, sum)) => *sum = sum.saturating_add(bytes),
+                    None => group.retained.push((device, bytes)),
+                }
+            }
+        }
+        let mut cycles: Vec<Cycle> = groups.into_values().collect();
+        cycles.sort_by_key(|cycle| (std::cmp::Reverse(cycle.bytes()), cycle.around.clone()));
+        cycles
+    }
+
+    fn classes(&self) -> Vec<bool> {
+        let heap = &self.heap;
+        let mut is_class: Vec<bool> = (0..heap.len() as u32).map(|node| heap.class(node) == "type").collect();
+        for node in 0..heap.len() as u32 {
+            for (name, to) in heap.references(node) {
+                is_class[to as usize] |= name.link == Link::Attribute && name.text == "__class__";
+            }
+        }
+        is_class
+    }
+
+    /// What each component keeps alive as a whole: the dominator tree of the graph in which it is one node.
+    fn retained_by_component(&self, of: &[u32], count: usize) -> Vec<Vec<u64>> {
+        let heap = &self.heap;
+        let pairs = (0..heap.len() as u32)
+            .flat_map(|from| heap.edges.of(from).iter().map(move |&to| (of[from as usize], of[to as usize])));
+        let edges = Edges::new(count, pairs);
+        let roots: Vec<u32> = self.roots.iter().map(|(node, _)| of[*node as usize]).collect();
+        let tree = dominators(&edges, &roots);
+        let retained = self.devices.iter().map(|device| {
+            let mut own = vec![0u64; count];
+            for (storage, &bytes) in heap.storages.iter().zip(&self.bytes) {
+                own[of[storage.node as usize] as usize] += if storage.device == *device { bytes } else { 0 };
+            }
+            tree.retained(&own)
+        });
+        retained.collect()
+    }
+
+    /// The shortest way around, from the first member that is an instance of a class if there is one.
+    fn around(&self, members: &[u32], of: &[u32], is_class: &[bool]) -> Vec<usize> {
+        let heap = &self.heap;
+        let is_plain = |node: u32| matches!(heap.class(node), "dict" | "list" | "tuple" | "cell" | "set");
+        let Some(&start) =
+            members.iter().min_by_key(|&&node| (is_plain(node), self.is_kept_thing(node), node))
+        else {
+            return Vec::new();
+        };
+        let mut came_by: HashMap<u32, usize> = HashMap::new();
+        let mut waiting = VecDeque::from([start]);
+        while let Some(node) = waiting.pop_front() {
+            for position in heap.edges.positions(node) {
+                let to = heap.edges.targets()[position];
+                let is_inside = of[to as usize] == of[start as usize] && !is_class[to as usize];
+                if !is_inside || came_by.contains_key(&to) {
+                    continue;
+                }
+                came_by.insert(to, position);
+                if to == start {
+                    let mut around = vec![position];
+                    let mut at = self.source(position);
+                    while at != start {
+                        around.push(came_by[&at]);
+                        at = self.source(came_by[&at]);
+                    }
+                    around.reverse();
+                    return around;
+                }
+                waiting.push_back(to);
+            }
+        }
+        Vec::new()
+    }
+
+    /// The node that an edge comes from.
+    pub(crate) fn source(&self, position: usize) -> u32 {
+        let starts = |node: u32| self.heap.edges.positions(node).start <= position;
+        let (mut low, mut high) = (0, self.heap.len() as u32);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if starts(middle) { low = middle } else { high = middle }
+        }
+        low
+    }
+
+    /// `Node.other → Node.other`: the same for cycles that were made in the same way.
+    pub fn shape(&self, around: &[usize]) -> String {
+        let mut steps: Vec<String> = Vec::new();
+        let mut class = "";
+        for &position in around {
+            let (name, from) = (self.heap.name(position), self.source(position));
+            if class.is_empty() {
+                class = self.heap.class(from);
+            }
+            if name.link == Link::Inside {
+                continue;
+            }
+            let short = class.rsplit('.').next().unwrap_or(class);
+            steps.push(match name.link {
+                Link::Attribute => format!("{short}.{}", name.text),
+                Link::Item => format!("{short}[…]"),
+                Link::Local => format!("{short} local {}", name.text),
+                Link::Closure => format!("{short} closure {}", name.text),
+                _ => short.to_owned(),
+            });
+            class = "";
+        }
+        steps.join(" → ")
+    }
+}

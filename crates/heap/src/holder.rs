@@ -1,0 +1,328 @@
+//! Who keeps some memory: the one object whose going would free most of it, and the way to it.
+
+use crate::graph::{Device, Link, Root};
+use crate::holdings::Holdings;
+use crate::paths::Path;
+use crate::words;
+use std::collections::HashMap;
+
+/// Of all that is asked about, what has to hang on an object for it to be the holder.
+const MOST: f64 = 0.5;
+/// Of what hangs on an object, what has to hang on a part of it for the part to be the holder.
+const NEARLY_ALL: f64 = 0.9;
+
+/// What keeps memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The object; of several alike, one.
+    pub node: u32,
+    /// How many alike: reference cycles, objects held by C code. Otherwise 1.
+    pub alike: usize,
+    /// The way to it.
+    pub path: Path,
+    /// The way from a root to the memory, by way of the holder.
+    pub example: Path,
+    /// How it came to keep it.
+    pub habit: Habit,
+    /// Bytes of what was asked about that hang on it.
+    pub bytes: u64,
+    /// What would be free without it, on each device.
+    pub retained: Vec<(Device, u64)>,
+    /// Its references that lead to what was asked about.
+    pub entries: usize,
+    /// Whether tensors are kept with the graph that made them.
+    pub keeps_history: bool,
+}
+
+/// The ways in which programs keep memory by mistake.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Habit {
+    /// A list, dictionary, set or queue that grows.
+    Container,
+    /// A tensor whose graph reaches back through the steps.
+    Chain,
+    /// Objects that refer to each other, which only the collector frees.
+    Cycle,
+    /// An exception, with the frames of its traceback.
+    Exception,
+    /// `sys.last_traceback` and its neighbours.
+    LastError,
+    /// What a notebook keeps of its outputs.
+    Notebook,
+    /// `functools.lru_cache`.
+    Cache,
+    /// A hook of a module or tensor.
+    Hook,
+    /// A variable that a function has taken from around it.
+    Closure,
+    /// An attribute of the `ctx` of a `torch.autograd.Function`.
+    Context,
+    /// A logger.
+    Logger,
+    /// A generator that has not come to its end.
+    Generator,
+    /// A variable or an attribute.
+    Variable,
+    /// C code; no Python object is known to hold it.
+    Outside,
+}
+
+impl Habit {
+    /// Its word in the JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Habit::Container => "container",
+            Habit::Chain => "chain",
+            Habit::Cycle => "cycle",
+            Habit::Exception => "exception",
+            Habit::LastError => "last_error",
+            Habit::Notebook => "notebook",
+            Habit::Cache => "cache",
+            Habit::Hook => "hook",
+            Habit::Closure => "closure",
+            Habit::Context => "context",
+            Habit::Logger => "logger",
+            Habit::Generator => "generator",
+            Habit::Variable => "variable",
+            Habit::Outside => "outside",
+        }
+    }
+}
+
+impl Holdings {
+    /// Who keeps these nodes, each with its bytes. `None` if there are none.
+    pub fn holder(&self, wanted: &[(u32, u64)]) -> Option<Holder> {
+        let total: u64 = wanted.iter().map(|(_, bytes)| bytes).sum();
+        if total == 0 {
+            return None;
+        }
+        let mut weights = vec![0u64; self.heap.len()];
+        for &(node, bytes) in wanted {
+            weights[node as usize] += bytes;
+        }
+        let own = weights.clone();
+        for &node in self.dominators.order().iter().rev() {
+            if let Some(parent) = self.dominator(node) {
+                weights[parent as usize] += weights[node as usize];
+            }
+        }
+        let (node, alike) = match self.descend(total, &weights) {
+            Some(node) => (node, 1),
+            None => self.most_alike(wanted).or_else(|| Some((self.on_the_way(total, wanted)?, 1)))?,
+        };
+        let bytes = weights[node as usize];
+        let mut of_it: Vec<(u32, u64)> =
+            wanted.iter().copied().filter(|&(each, _)| self.hangs_on(each, node)).collect();
+        if of_it.is_empty() {
+            of_it = wanted.to_vec();
+        }
+        let example = self.example(node, &of_it)?;
+        let path = self.path(node);
+        let is_wanted = |to: u32| weights[to as usize] > 0 || own[to as usize] > 0;
+        Some(Holder {
+            alike,
+            habit: self.habit(node, &example),
+            entries: self.heap.edges.of(node).iter().filter(|&&to| is_wanted(to)).count(),
+            keeps_history: self.is_through_history(node, &example),
+            retained: self
+                .retained(node)
+                .into_iter()
+                .map(|(device, bytes)| (device.clone(), bytes))
+                .collect(),
+            path,
+            example,
+            node,
+            bytes,
+        })
+    }
+
+    /// Down the dominator tree, to the last place where the program keeps things.
+    fn descend(&self, total: u64, weights: &[u64]) -> Option<u32> {
+        let mut at: Option<u32> = None;
+        loop {
+            let best = self.dominated(at).iter().copied().max_by_key(|&node| weights[node as usize])?;
+            let weight = weights[best as usize] as f64;
+            let enough = match at {
+                Some(node) if !self.is_root(node) => NEARLY_ALL * weights[node as usize] as f64,
+                _ => MOST * total as f64,
+            };
+            if weight < enough || weight == 0.0 {
+                break;
+            }
+            if self.is_kept_thing(best) {
+                // A variable that is a tensor holds itself; what is in a list is held by the list.
+                let is_place = at.is_none_or(|node| self.is_namespace(node));
+                return if is_place && self.heap.storage(best).is_none() { Some(best) } else { at };
+            }
+            at = Some(best);
+        }
+        // All that hangs on a module or a running function is in it, but that is no answer.
+        at.map(|node| self.owner(node)).filter(|&node| !self.is_root(node))
+    }
+
+    /// The instance whose dictionary this is.
+    fn owner(&self, node: u32) -> u32 {
+        let path = self.path(node);
+        let hidden =
+            path.edges.iter().rev().take_while(|&&edge| self.heap.name(edge).link == Link::Inside).count();
+        let nodes = path.nodes(&self.heap, &self.roots);
+        nodes[nodes.len() - 1 - hidden]
+    }
+
+    /// Whether what is in it has names of its own: a module, a running function, an instance.
+    fn is_namespace(&self, node: u32) -> bool {
+        self.is_root(node) || self.heap.references(node).any(|(name, _)| name.link == Link::Attribute)
+    }
+
+    /// Many alike that hold most of it together: cycles that wait for the collector, objects that C code holds.
+    fn most_alike(&self, wanted: &[(u32, u64)]) -> Option<(u32, usize)> {
+        let total: u64 = wanted.iter().map(|(_, bytes)| bytes).sum();
+        let mut groups: HashMap<String, (u64, Vec<u32>)> = HashMap::new();
+        for &(node, bytes) in wanted {
+            let (root, kind) = &self.roots[self.path(node).root];
+            if matches!(kind, Root::Garbage | Root::Outside) {
+                let group = groups.entry(format!("{kind:?} {}", self.heap.class(*root))).or_default();
+                group.0 += bytes;
+                group.1.push(*root);
+            }
+        }
+        let (bytes, mut members) =
+            groups.into_values().max_by_key(|(bytes, members)| (*bytes, members.clone()))?;
+        members.sort_unstable();
+        members.dedup();
+        (bytes as f64 >= MOST * total as f64).then(|| (members[0], members.len()))
+    }
+
+    /// Where nothing alone keeps it alive: the last place that nearly all of the shortest ways lead through, or the first
+    /// that most do.
+    fn on_the_way(&self, total: u64, wanted: &[(u32, u64)]) -> Option<u32> {
+        let mut weights: HashMap<u32, (u64, usize)> = HashMap::new();
+        for &(node, bytes) in wanted {
+            let nodes = self.path(node).nodes(&self.heap, &self.roots);
+            let places = nodes.iter().take_while(|&&each| !self.is_kept_thing(each)).enumerate();
+            for (depth, &place) in places.filter(|(_, place)| !self.is_root(**place)) {
+                weights.entry(place).or_insert((0, depth)).0 += bytes;
+            }
+        }
+        let having = |share: f64| {
+            let enough = share * total as f64;
+            weights.iter().filter(move |(_, (weight, _))| *weight as f64 >= enough)
+        };
+        let last = having(NEARLY_ALL).max_by_key(|(node, (_, depth))| (*depth, **node));
+        let first = || having(MOST).min_by_key(|(node, (_, depth))| (*depth, **node));
+        let first_tensor = || {
+            let (node, _) = wanted.iter().max_by_key(|(_, bytes)| *bytes)?;
+            self.path(*node).nodes(&self.heap, &self.roots).into_iter().find(|&each| self.is_kept_thing(each))
+        };
+        last.or_else(first).map(|(&place, _)| self.owner(place)).or_else(first_tensor)
+    }
+
+    fn hangs_on(&self, node: u32, holder: u32) -> bool {
+        std::iter::successors(Some(node), |&each| self.dominator(each)).any(|each| each == holder)
+    }
+
+    /// A way to the memory through the holder: of the largest piece, the first.
+    fn example(&self, holder: u32, wanted: &[(u32, u64)]) -> Option<Path> {
+        let largest = wanted.iter().map(|(_, bytes)| *bytes).max()?;
+        let of_largest =
+            wanted.iter().filter(|(_, bytes)| *bytes == largest).map(|(node, _)| self.path(*node));
+        let mut paths: Vec<Path> = of_largest.take(64).collect();
+        paths.sort_by_key(|path| {
+            (!path.nodes(&self.heap, &self.roots).contains(&holder), path.edges.len(), path.edges.clone())
+        });
+        paths.into_iter().next()
+    }
+
+    /// Whether the way from the holder to the memory leads through a tensor's history.
+    fn is_through_history(&self, holder: u32, example: &Path) -> bool {
+        let nodes = example.nodes(&self.heap, &self.roots);
+        let from = nodes.iter().position(|&node| node == holder).unwrap_or(0);
+        nodes[from..].iter().any(|&node| self.is_history(node))
+    }
+
+    fn habit(&self, holder: u32, example: &Path) -> Habit {
+        let nodes = example.nodes(&self.heap, &self.roots);
+        let root = &self.roots[example.root].1;
+        // What happens inside a tensor's history says nothing about where the tensor is kept, but for a `ctx`.
+        let kept = nodes.iter().position(|&node| self.is_tensor(node)).unwrap_or(nodes.len() - 1);
+        let names: Vec<(Link, &str, u32)> = example.edges[..kept]
+            .iter()
+            .zip(&nodes)
+            .map(|(&position, &from)| {
+                (self.heap.name(position).link, self.heap.name(position).text.as_str(), from)
+            })
+            .collect();
+        let has = |test: &dyn Fn(&(Link, &str, u32)) -> bool| names.iter().any(test);
+        let is_error = has(&|(_, text, _)| matches!(*text, "__traceback__" | "tb_frame" | "tb_next"));
+        let first = names.iter().find(|(link, ..)| *link == Link::Attribute).map_or("", |(_, text, _)| text);
+        let module = match root {
+            Root::Module { name, .. } => name.as_str(),
+            _ => "",
+        };
+        let class = self.heap.class(holder);
+        let through_context =
+            |at: usize| self.is_history(nodes[at]) && self.heap.name(example.edges[at]).link == Link::Inside;
+        match () {
+            () if (0..example.edges.len()).any(through_context) => Habit::Context,
+            () if *root == Root::Garbage => Habit::Cycle,
+            () if module == "sys" && first.starts_with("last_") => Habit::LastError,
+            () if is_error => Habit::Exception,
+            () if is_of_notebook(module, first) => Habit::Notebook,
+            () if has(&|(link, _, from)| {
+                *link == Link::Cached || self.heap.class(*from) == "functools._lru_cache_wrapper"
+            }) =>
+            {
+                Habit::Cache
+            }
+            () if has(&|(_, text, _)| text.ends_with("_hooks") && text.starts_with('_')) => Habit::Hook,
+            () if module == "logging"
+                || nodes[..=kept].iter().any(|&node| is_logger(self.heap.class(node))) =>
+            {
+                Habit::Logger
+            }
+            () if has(&|(_, _, from)| is_suspended(self.heap.class(*from))) => Habit::Generator,
+            () if has(&|(link, ..)| *link == Link::Closure) => Habit::Closure,
+            () if *root == Root::Outside => Habit::Outside,
+            () if self.is_tensor(holder) && self.is_through_history(holder, example) => Habit::Chain,
+            () if is_container(class) => Habit::Container,
+            () => Habit::Variable,
+        }
+    }
+
+    /// `__main__.history[19].grad_fn…_saved_self`; where the holder has many entries alike, `history[…]`.
+    pub fn held_by(&self, holder: &Holder) -> String {
+        let nodes = holder.example.nodes(&self.heap, &self.roots);
+        let at = nodes.iter().position(|&node| node == holder.node);
+        let entry = at.filter(|_| holder.entries > 1).and_then(|at| holder.example.edges.get(at));
+        words::path(&self.heap, &self.roots, &holder.example, |position| entry == Some(&position))
+    }
+}
+
+/// What IPython, and Python's own prompt, keep of what was shown.
+fn is_of_notebook(module: &str, first: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match module {
+        "__main__" => {
+            matches!(first, "_" | "__" | "___" | "Out" | "_oh")
+                || first.strip_prefix('_').is_some_and(is_number)
+        }
+        "builtins" => first == "_",
+        _ => false,
+    }
+}
+
+fn is_logger(class: &str) -> bool {
+    let name = class.rsplit('.').next().unwrap_or(class);
+    class.starts_with("logging.") || name.ends_with("Logger") || name.ends_with("LogRecord")
+}
+
+fn is_suspended(class: &str) -> bool {
+    matches!(class, "generator" | "coroutine" | "async_generator")
+}
+
+fn is_container(class: &str) -> bool {
+    let name = class.rsplit('.').next().unwrap_or(class);
+    matches!(name, "list" | "dict" | "set" | "tuple" | "frozenset" | "deque" | "OrderedDict" | "defaultdict")
+        || name.ends_with("List")
+        || name.ends_with("Dict")
+}

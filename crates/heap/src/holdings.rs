@@ -1,0 +1,203 @@
+//! What hangs on what: the dominator tree of a heap, with the bytes that would be free if an object went.
+
+use crate::components::{Components, components};
+use crate::dominators::{Dominators, Parent, dominators};
+use crate::edges::Edges;
+use crate::graph::{Device, Heap, Link, Root, Storage};
+use crate::paths::{Path, Paths};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A heap with the answers to what is asked of it most.
+pub struct Holdings {
+    /// The heap.
+    pub heap: Arc<Heap>,
+    /// Its roots, and one for each group of objects that nothing refers to any more.
+    pub roots: Vec<(u32, Root)>,
+    /// Devices that memory lies on.
+    pub devices: Vec<Device>,
+    pub(crate) paths: Paths,
+    pub(crate) dominators: Dominators,
+    pub(crate) children: Edges,
+    /// What each storage takes, in their order.
+    pub bytes: Vec<u64>,
+    /// By device, then by node.
+    retained: Vec<Vec<u64>>,
+    /// Nodes of the graph that `backward()` runs through.
+    is_history: Vec<bool>,
+    is_tensor: Vec<bool>,
+    is_garbage: Vec<bool>,
+    /// Modules and running functions.
+    named: HashSet<u32>,
+}
+
+impl Holdings {
+    /// `is_own` says of a module or function whether it is the user's own code, `bytes_of` what a storage takes on its device.
+    pub fn new(
+        heap: &Arc<Heap>,
+        is_own: impl Fn(&Root) -> bool,
+        bytes_of: impl Fn(&Storage) -> u64,
+    ) -> Holdings {
+        let components = components(&heap.edges);
+        let mut roots = heap.roots.clone();
+        let garbage = garbage(heap, &roots, &components);
+        roots.extend(garbage.starts.iter().map(|&node| (node, Root::Garbage)));
+        let starts: Vec<u32> = roots.iter().map(|(node, _)| *node).collect();
+        let dominators = dominators(&heap.edges, &starts);
+        let mut devices: Vec<Device> = heap.storages.iter().map(|storage| storage.device.clone()).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        let retained = devices.iter().map(|device| {
+            let mut own = vec![0; heap.len()];
+            for storage in heap.storages.iter().filter(|storage| storage.device == *device) {
+                own[storage.node as usize] = bytes_of(storage);
+            }
+            dominators.retained(&own)
+        });
+        let (is_history, is_tensor) = natures(heap);
+        let is_named = |root: &Root| matches!(root, Root::Module { .. } | Root::Frame { .. });
+        let named = roots.iter().filter(|(_, root)| is_named(root)).map(|(node, _)| *node).collect();
+        Holdings {
+            retained: retained.collect(),
+            bytes: heap.storages.iter().map(&bytes_of).collect(),
+            paths: Paths::new(heap, &roots, is_own),
+            children: dominators.children(),
+            is_garbage: garbage.is_garbage,
+            dominators,
+            devices,
+            is_history,
+            is_tensor,
+            named,
+            roots,
+            heap: Arc::clone(heap),
+        }
+    }
+
+    /// What would be free if an object went, on each device that has any of it.
+    pub fn retained(&self, node: u32) -> Vec<(&Device, u64)> {
+        let each = self.devices.iter().zip(&self.retained);
+        each.map(|(device, bytes)| (device, bytes[node as usize])).filter(|(_, bytes)| *bytes > 0).collect()
+    }
+
+    /// The same, on all devices together.
+    pub fn retained_bytes(&self, node: u32) -> u64 {
+        self.retained.iter().map(|bytes| bytes[node as usize]).fold(0, u64::saturating_add)
+    }
+
+    /// The object without which another would be gone.
+    pub fn dominator(&self, node: u32) -> Option<u32> {
+        match self.dominators.parent(node) {
+            Parent::Node(parent) => Some(parent),
+            Parent::Root | Parent::Unreachable => None,
+        }
+    }
+
+    /// What would go with an object, each by itself; `None` gives what nothing else dominates.
+    pub fn dominated(&self, node: Option<u32>) -> &[u32] {
+        self.children.of(node.unwrap_or(self.heap.len() as u32))
+    }
+
+    /// The shortest way to an object.
+    pub fn path(&self, node: u32) -> Path {
+        self.paths.to(node)
+    }
+
+    /// The ways to a storage by each reference to a tensor that has it, shortest first; at most so many.
+    pub fn ways(&self, storage: u32, most: usize) -> Vec<Path> {
+        let heap = &self.heap;
+        let mut ways = Vec::new();
+        for node in 0..heap.len() as u32 {
+            for position in heap.edges.positions(node) {
+                let to = heap.edges.targets()[position];
+                let leads_there = if self.is_tensor[node as usize] {
+                    false // what is inside a tensor is said by who holds the tensor
+                } else {
+                    to == storage || self.is_tensor[to as usize] && heap.edges.of(to).contains(&storage)
+                };
+                let of_recorder = self.roots[self.paths.to(node).root].1 == Root::Recorder;
+                if leads_there && !of_recorder {
+                    let mut path = self.path(node);
+                    path.edges.push(position);
+                    ways.push(path);
+                }
+            }
+        }
+        let is_named = |path: &Path| !matches!(self.roots[path.root].1, Root::Outside | Root::Garbage);
+        ways.sort_by_key(|path| (!is_named(path), path.edges.len(), path.edges.clone()));
+        ways.truncate(most);
+        ways
+    }
+
+    /// Whether nothing refers to it any more: it waits for the collector.
+    pub fn is_garbage(&self, node: u32) -> bool {
+        self.is_garbage[node as usize]
+    }
+
+    /// Whether it is a node of the graph that `backward()` runs through.
+    pub fn is_history(&self, node: u32) -> bool {
+        self.is_history[node as usize]
+    }
+
+    /// Whether it is a tensor, part of its history, or its memory: no place where the program keeps things.
+    pub fn is_kept_thing(&self, node: u32) -> bool {
+        self.is_history[node as usize] || self.is_tensor[node as usize] || self.heap.storage(node).is_some()
+    }
+
+    /// Whether it is a module or a function that runs.
+    pub(crate) fn is_root(&self, node: u32) -> bool {
+        self.named.contains(&node)
+    }
+
+    /// Whether only the recorder holds it.
+    pub(crate) fn is_of_recorder(&self, node: u32) -> bool {
+        self.roots[self.path(node).root].1 == Root::Recorder
+    }
+
+    /// Whether it is a tensor.
+    pub fn is_tensor(&self, node: u32) -> bool {
+        self.is_tensor[node as usize]
+    }
+}
+
+fn natures(heap: &Heap) -> (Vec<bool>, Vec<bool>) {
+    let (mut is_history, mut is_tensor) = (vec![false; heap.len()], vec![false; heap.len()]);
+    for node in 0..heap.len() as u32 {
+        for (name, to) in heap.references(node) {
+            let leads_to_history = name.text == "grad_fn" || name.text.starts_with("next_functions[");
+            is_history[to as usize] |= name.link == Link::Attribute && leads_to_history;
+            is_tensor[node as usize] |= name.link == Link::Inside && heap.storage(to).is_some();
+        }
+    }
+    (is_history, is_tensor)
+}
+
+struct Garbage {
+    is_garbage: Vec<bool>,
+    /// One object of each group that no other garbage refers to.
+    starts: Vec<u32>,
+}
+
+fn garbage(heap: &Heap, roots: &[(u32, Root)], components: &Components) -> Garbage {
+    let mut is_garbage = vec![true; heap.len()];
+    let mut waiting: Vec<u32> = roots.iter().map(|(node, _)| *node).collect();
+    while let Some(node) = waiting.pop() {
+        if std::mem::replace(&mut is_garbage[node as usize], false) {
+            waiting.extend(heap.edges.of(node));
+        }
+    }
+    let mut is_referred_to = vec![false; components.count];
+    for node in (0..heap.len() as u32).filter(|&node| is_garbage[node as usize]) {
+        for &to in heap.edges.of(node) {
+            let (from, to) = (components.of[node as usize], components.of[to as usize]);
+            is_referred_to[to as usize] |= from != to;
+        }
+    }
+    let mut starts = Vec::new();
+    for node in (0..heap.len() as u32).filter(|&node| is_garbage[node as usize]) {
+        let of = components.of[node as usize] as usize;
+        if !std::mem::replace(&mut is_referred_to[of], true) {
+            starts.push(node);
+        }
+    }
+    Garbage { is_garbage, starts }
+}

@@ -1,0 +1,62 @@
+//! Paths as text: `__main__.history[19].grad_fn…_saved_self`.
+
+use crate::graph::{Heap, Link, Root};
+use crate::paths::Path;
+use std::fmt::Write;
+
+/// A path as it would be written in Python, as far as that goes. `is_any` says of an edge that its item stands for many.
+pub fn path(heap: &Heap, roots: &[(u32, Root)], path: &Path, is_any: impl Fn(usize) -> bool) -> String {
+    let (node, root) = &roots[path.root];
+    let mut text = start(heap, *node, root);
+    let mut is_in_graph = false;
+    for &position in &path.edges {
+        let name = heap.name(position);
+        let is_next = name.link == Link::Attribute && name.text.starts_with("next_functions[");
+        if is_next && is_in_graph {
+            continue;
+        }
+        if is_next {
+            text.push('…');
+            is_in_graph = true;
+            continue;
+        }
+        let dot = if is_in_graph { "" } else { "." };
+        is_in_graph = false;
+        // Writing to a text cannot fail.
+        let _ = match name.link {
+            Link::Attribute => write!(text, "{dot}{}", name.text),
+            Link::Item if is_any(position) => write!(text, "[…]"),
+            Link::Item => write!(text, "[{}]", name.text),
+            Link::Local => write!(text, " local {}", name.text),
+            Link::Closure => write!(text, " closure {}", name.text),
+            Link::Element => write!(text, "{{…}}"),
+            Link::Key => write!(text, " key {}", name.text),
+            Link::Cached => write!(text, " cache"),
+            Link::Inside => Ok(()),
+            Link::Part => write!(text, " → {}", heap.class(heap.edges.targets()[position])),
+        };
+    }
+    text
+}
+
+/// The root itself.
+fn start(heap: &Heap, node: u32, root: &Root) -> String {
+    match root {
+        Root::Module { name, .. } => name.clone(),
+        Root::Frame { thread, .. } => {
+            let thread = if thread.is_empty() { String::new() } else { format!("thread {thread}, ") };
+            format!("{thread}frame {}", heap.text(node))
+        }
+        Root::Recorder => "oomph's recorder".to_owned(),
+        Root::Outside => format!("<{}, held by C code>", described(heap, node)),
+        Root::Garbage => format!("<{}, garbage>", described(heap, node)),
+    }
+}
+
+/// An object by its class and what is known of it: `torch.Tensor float32 (64, 128)`.
+pub fn described(heap: &Heap, node: u32) -> String {
+    match heap.text(node) {
+        "" => heap.class(node).to_owned(),
+        text => format!("{} {text}", heap.class(node)),
+    }
+}
