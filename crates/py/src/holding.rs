@@ -6,23 +6,27 @@
 
 #![allow(unsafe_code)] // The interpreter's C API: each use says why it holds.
 
+mod array;
+
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PySet};
+use pyo3::types::PyList;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ffi::{c_int, c_void};
 
 /// Of `objects` and what they lead to, those whose class is one of `kinds` and those that lead to one of these; each with the
-/// number of references to it that do not come from any of these objects. Nothing leads on to what is in `roots`.
+/// number of references to it that do not come from any of these objects. `arrays` are NumPy's classes of arrays, which the
+/// collector does not see. Nothing leads on to what is in `roots`.
 #[pyfunction]
 pub(crate) fn holding<'py>(
     objects: &Bound<'py, PyList>,
-    kinds: &Bound<'py, PySet>,
+    kinds: &Bound<'py, PyList>,
+    arrays: &Bound<'py, PyList>,
     roots: FxHashSet<usize>,
 ) -> PyResult<Vec<(Bound<'py, PyAny>, isize)>> {
     let py = objects.py();
-    let kinds: FxHashSet<usize> = kinds.iter().map(|kind| kind.as_ptr() as usize).collect();
-    let graph = Graph::new(objects, roots);
+    let kinds = addresses(kinds);
+    let graph = Graph::new(objects, addresses(arrays), roots);
     let mut found = Vec::new();
     for place in graph.leading_to(|object| kinds.contains(&type_of(object))) {
         let unexplained = graph.unexplained(place);
@@ -33,10 +37,15 @@ pub(crate) fn holding<'py>(
     Ok(found)
 }
 
+fn addresses(list: &Bound<'_, PyList>) -> FxHashSet<usize> {
+    list.iter().map(|each| each.as_ptr() as usize).collect()
+}
+
 /// References between objects, by their numbers.
 struct Graph {
     objects: Vec<*mut ffi::PyObject>,
     numbers: FxHashMap<usize, u32>,
+    arrays: FxHashSet<usize>,
     roots: FxHashSet<usize>,
     traverses: FxHashMap<usize, Option<ffi::traverseproc>>,
     /// The references of all objects, one after the other.
@@ -50,10 +59,11 @@ struct Graph {
 }
 
 impl Graph {
-    fn new(objects: &Bound<'_, PyList>, roots: FxHashSet<usize>) -> Graph {
+    fn new(objects: &Bound<'_, PyList>, arrays: FxHashSet<usize>, roots: FxHashSet<usize>) -> Graph {
         let mut graph = Graph {
             objects: Vec::with_capacity(objects.len()),
             numbers: FxHashMap::with_capacity_and_hasher(objects.len(), Default::default()),
+            arrays,
             roots,
             traverses: FxHashMap::default(),
             targets: Vec::with_capacity(4 * objects.len()),
@@ -96,6 +106,10 @@ impl Graph {
             // SAFETY: a live object and the function of its own class, with the lock held; `visit` only notes what it is given.
             unsafe { traverse(object, visit, std::ptr::from_mut(self).cast()) };
         }
+        if self.arrays.contains(&kind) {
+            // SAFETY: a live array, by its class.
+            unsafe { array::visit(object, |target| self.note(target)) };
+        }
         self.ends.push(self.targets.len());
     }
 
@@ -105,11 +119,22 @@ impl Graph {
         }
         if let Some(&number) = self.numbers.get(&(target as usize)) {
             self.targets.push(number);
-        // SAFETY: a live object; anything may be asked this.
-        } else if unsafe { ffi::PyObject_GC_IsTracked(target) } == 1 {
+        } else if self.can_lead_on(target) {
             let number = self.number(target);
             self.targets.push(number);
         }
+    }
+
+    /// Whether an object that the collector has not told of may have references.
+    fn can_lead_on(&self, object: *mut ffi::PyObject) -> bool {
+        // SAFETY: a live object; anything may be asked this.
+        if unsafe { ffi::PyObject_GC_IsTracked(object) } == 1 {
+            return true;
+        }
+        // A dictionary or tuple with nothing in it but such arrays is not tracked either.
+        // SAFETY: as above.
+        let is_plain = unsafe { ffi::PyDict_CheckExact(object) == 1 || ffi::PyTuple_CheckExact(object) == 1 };
+        !self.arrays.is_empty() && (is_plain || self.arrays.contains(&type_of(object)))
     }
 
     /// Objects with this property, and those that lead to one, in order.

@@ -8,26 +8,26 @@ attributes have no names, and nothing else changes.
 from __future__ import annotations
 
 import sys
-from ctypes import c_ubyte, c_uint64, cast, py_object
 from functools import cache
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
+from .memory import WORD, byte, object_at, word
+
 _MANAGED_DICT = 1 << 4
 _INLINE_VALUES = 1 << 2
-_WORD = 8
 
 
-def inline(thing: object) -> dict[int, str]:
-    """Names of attributes in the instance itself, by the identity of their values."""
+def inline(thing: object) -> list[tuple[str, int]]:
+    """Names of attributes in the instance itself, with the identity of their values."""
     kind = type(thing)
-    return _inline(thing, kind) if _is_managed(kind) and _can_look_inside() else {}
+    return _inline(thing, kind) if _is_managed(kind) and _can_look_inside() else []
 
 
-def slots(thing: object) -> list[tuple[str, Any]]:
-    """Attributes that have a place of their own, by `__slots__` or by the C code of the class."""
+def slots(thing: object, members: list[MemberDescriptorType]) -> list[tuple[str, Any]]:
+    """Attributes that have a place of their own, by `__slots__` or by the C code of the class (`members_of` it)."""
     found = []
-    for member in _members(type(thing)):
+    for member in members:
         try:
             found.append((member.__name__, member.__get__(thing)))
         except (AttributeError, TypeError):
@@ -58,52 +58,59 @@ def namespace(kind: type) -> Any:
     return type.__dict__["__dict__"].__get__(kind)
 
 
-@cache
-def _members(kind: type) -> list[MemberDescriptorType]:
+def with_subclasses(kind: type) -> list[type]:
+    """Whatever their metaclasses say."""
+    found = [kind]
+    for each in found:
+        found += [sub for sub in type.__subclasses__(each) if not any(sub is known for known in found)]
+    return found
+
+
+def members_of(kind: type) -> list[MemberDescriptorType]:
     return [each for base in mro(kind) for each in list(namespace(base).values()) if type(each) is MemberDescriptorType]
 
 
 def _is_managed(kind: type) -> bool:
-    return sys.version_info >= (3, 11) and bool(kind.__flags__ & _MANAGED_DICT)
+    return sys.version_info >= (3, 11) and bool(_flags(kind) & _MANAGED_DICT)
 
 
-def _word(address: int) -> int:
-    return c_uint64.from_address(address).value
+def _flags(kind: type) -> int:
+    found: int = type.__dict__["__flags__"].__get__(kind)
+    return found
 
 
-def _inline(thing: object, kind: type) -> dict[int, str]:
+def _inline(thing: object, kind: type) -> list[tuple[str, int]]:
     values = _values_at(thing, kind)
     if not values:
-        return {}
-    found = {_word(values + _WORD * at): name for at, name in enumerate(_shared_names(kind))}
-    found.pop(0, None)
-    return found
+        return []
+    found = [(name, word(values + WORD * at)) for at, name in enumerate(_shared_names(kind))]
+    return [(name, identity) for name, identity in found if identity]
 
 
 def _values_at(thing: object, kind: type) -> int:
     if sys.version_info >= (3, 13):
-        values = id(thing) + kind.__basicsize__
-        is_valid = kind.__flags__ & _INLINE_VALUES and c_ubyte.from_address(values + 3).value
-        return values + _WORD if is_valid else 0
+        values = id(thing) + type.__dict__["__basicsize__"].__get__(kind)
+        is_valid = _flags(kind) & _INLINE_VALUES and byte(values + 3)
+        return values + WORD if is_valid else 0
     if sys.version_info >= (3, 12):
-        found = _word(id(thing) - 3 * _WORD)
+        found = word(id(thing) - 3 * WORD)
         return found + 1 if found & 1 else 0
-    return _word(id(thing) - 4 * _WORD)
+    return word(id(thing) - 4 * WORD)
 
 
 def _dict_at(thing: object) -> int:
-    found = _word(id(thing) - 3 * _WORD)
+    found = word(id(thing) - 3 * WORD)
     return 0 if found & 1 else found
 
 
 def _shared_names(kind: type) -> list[str]:
     """The names that all instances of a class share, in the order of their values."""
-    keys = _word(id(kind) + _offset_of_keys())
+    keys = word(id(kind) + _offset_of_keys())
     if not keys:
         return []
-    entries = keys + 32 + (1 << c_ubyte.from_address(keys + 9).value)
-    names = [_word(entries + 2 * _WORD * at) for at in range(_word(keys + 24))]
-    return [str(cast(name, py_object).value) for name in names if name]
+    entries = keys + 32 + (1 << byte(keys + 9))
+    names = [word(entries + 2 * WORD * at) for at in range(word(keys + 24))]
+    return [str(object_at(name)) for name in names if name]
 
 
 class _Probe:
@@ -115,9 +122,9 @@ class _Probe:
 def _offset_of_keys() -> int:
     """Where a class has the names that its instances share: next to its own names, which are known."""
     name, qualname = id(_Probe.__name__), id(_Probe.__qualname__)
-    for offset in range(0, type.__basicsize__ - 4 * _WORD, _WORD):
-        if _word(id(_Probe) + offset) == name and _word(id(_Probe) + offset + 2 * _WORD) == qualname:
-            return offset + 3 * _WORD
+    for offset in range(0, type.__basicsize__ - 4 * WORD, WORD):
+        if word(id(_Probe) + offset) == name and word(id(_Probe) + offset + 2 * WORD) == qualname:
+            return offset + 3 * WORD
     return 0
 
 
@@ -127,4 +134,4 @@ def _can_look_inside() -> bool:
     if not is_known or not getattr(sys, "_is_gil_enabled", lambda: True)() or not _offset_of_keys():
         return False
     probe = _Probe()
-    return list(_inline(probe, _Probe).values()) == ["first", "second"] and not _dict_at(probe)
+    return [name for name, _ in _inline(probe, _Probe)] == ["first", "second"] and not _dict_at(probe)

@@ -4,31 +4,46 @@ tensor that one is a view of."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import torch
 
-Reference = tuple[str, str, Any]
-"""How it is called (see `references.py`), and what is referred to."""
+from . import attributes
+
+Reference = tuple[str, Any]
+"""The name of an attribute, and what is referred to."""
 
 
-def of_tensor(tensor: torch.Tensor) -> Iterator[Reference]:
-    for name in _names_of_references(tensor):
+def is_node(kind: type) -> bool:
+    """Whether it is a class of nodes of the graph that `backward()` runs through."""
+    return any("next_functions" in attributes.namespace(base) for base in attributes.mro(kind))
+
+
+def of_tensor(tensor: torch.Tensor, shares_memory: bool) -> Iterator[Reference]:
+    """`shares_memory`: another object has the same memory. Otherwise that which it is a view of, if it is a view, is known to
+    C++ alone, and asking would give it an object."""
+    for name in _names_of_references(tensor, shares_memory):
         try:
             value = getattr(tensor, name)
         except Exception:
             continue
         if value is not None:
-            yield "attribute", name, value
+            yield name, value
+    functorch = torch._C._functorch
+    if functorch.is_functorch_wrapped_tensor(tensor):
+        yield "the tensor that a transform has wrapped", functorch.get_unwrapped(tensor)
 
 
-def _names_of_references(tensor: torch.Tensor) -> Iterator[str]:
-    if tensor._is_view():
+def hooks_of(tensor: torch.Tensor) -> list[Any]:
+    """Dictionaries of hooks, which C++ holds as well."""
+    return [getattr(tensor, name, None) for name in ("_backward_hooks", "_post_accumulate_grad_hooks")]
+
+
+def _names_of_references(tensor: torch.Tensor, shares_memory: bool) -> Iterator[str]:
+    if shares_memory and tensor._is_view():
         yield "_base"
     if tensor.is_leaf:
-        if tensor.requires_grad:
-            yield "grad"
+        yield "grad"
     else:
         yield "grad_fn"
         if tensor.retains_grad:
@@ -36,35 +51,33 @@ def _names_of_references(tensor: torch.Tensor) -> Iterator[str]:
 
 
 def of_node(node: Any) -> Iterator[Reference]:
-    """Of a node of the graph, such as `grad_fn`."""
+    """Other nodes, and the tensor that a gradient is added to."""
     for at, (following, _) in enumerate(node.next_functions):
         if following is not None:
-            yield "attribute", f"next_functions[{at}][0]", following
+            yield f"next_functions[{at}][0]", following
     variable = getattr(node, "variable", None)
-    if isinstance(variable, torch.Tensor):
-        yield "attribute", "variable", variable
-    for name, saved in _names_of_saved(type(node)):
-        yield from _saved(node, name, saved)
+    if issubclass(type(variable), torch.Tensor):
+        yield "variable", variable
 
 
-def _saved(node: Any, raw_name: str, name: str) -> Iterator[Reference]:
-    try:
-        found = getattr(node, raw_name)
-        raws = found if isinstance(found, (tuple, list)) else [found]
-        hooks = [raw.unpack_hook for raw in raws]
-        # What a hook has packed is held instead of the tensor. Unpacking would run the program's code.
-        if any(hook is not None for hook in hooks):
-            values = [raw.data for raw in raws]
-        else:
-            value = getattr(node, name)
-            values = list(value) if isinstance(found, (tuple, list)) else [value]
-        yield from (("attribute", name, value) for value in [*values, *hooks] if value is not None)
-    except Exception:
-        return  # freed by a backward pass, or changed in place since
+def saved_by(node: Any) -> Iterator[tuple[str, Any]]:
+    """What a node has saved, each as a `SavedTensor`."""
+    for name in dir(type(node)):
+        if name.startswith("_raw_saved_"):
+            try:
+                found = getattr(node, name)
+            except Exception:
+                continue  # freed by a backward pass
+            for raw in found if isinstance(found, (tuple, list)) else [found]:
+                yield "saved_tensors" if name == "_raw_saved_tensors" else name.removeprefix("_raw"), raw
 
 
-@cache
-def _names_of_saved(kind: type) -> list[tuple[str, str]]:
-    """As they were saved, and as they are given out."""
-    raw = [name for name in dir(kind) if name.startswith("_raw_saved_")]
-    return [(name, "saved_tensors" if name == "_raw_saved_tensors" else name.removeprefix("_raw")) for name in raw]
+def is_kept_with(function: Any, other: Any) -> bool:
+    """Whether two functions look like a pair of hooks: of one object, or written in one function."""
+    if type(function) is not type(other):
+        return False
+    if hasattr(function, "__self__"):
+        return function.__self__ is other.__self__
+    names = [getattr(each, "__qualname__", "").rpartition(".")[0] for each in (function, other)]
+    codes = [getattr(each, "__code__", None) for each in (function, other)]
+    return all(codes) and names[0] == names[1] and codes[0].co_filename == codes[1].co_filename

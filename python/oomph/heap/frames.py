@@ -1,45 +1,40 @@
-"""Local variables of a frame, without keeping them alive."""
+"""Local variables of a frame, without keeping them alive.
+
+Asking for `f_locals` makes a copy that stays with the frame until Python 3.12, and gives what a cell holds in the place of the
+cell. So they are read where they lie; the place is found and tried on a frame of our own.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import sys
+from functools import cache
 from types import FrameType
 from typing import Any
 
+from .memory import WORD, object_at, offset_of, word
+
 _OPTIMIZED = 1
 """Flag of code whose variables have places in the frame: that of functions."""
+_FRAME_OF_INTERPRETER = 3 * WORD
+"""Where a frame's object has the address of the frame, since Python 3.11."""
+_TAGS = 3
+"""Bits of an address that Python 3.14 has a use for."""
 
 
 def variables(frame: FrameType) -> list[tuple[str, Any]]:
-    """Names and values. Of a module or the body of a class none: its variables are in a dictionary of their own."""
+    """Names and values; the cell of a variable that other functions share. Of a module or the body of a class none: its
+    variables are in a dictionary of their own."""
     code = frame.f_code
     if not code.co_flags & _OPTIMIZED:
         return []
-    if sys.version_info >= (3, 13):
+    offset = _offset_of_variables()
+    if offset is None:
         return list(frame.f_locals.items())
-    if sys.version_info >= (3, 12):
-        return _one_by_one(frame)
-    # Asking makes a copy that stays with the frame, and would hold what the function lets go later.
-    copy: Any = frame.f_locals
-    found = list(copy.items())
-    # That of `locals()` is the same one: if the program has it, it is the program's.
-    if sys.getrefcount(copy) <= 3:
-        copy.clear()
-    return found
-
-
-def _one_by_one(frame: FrameType) -> list[tuple[str, Any]]:
-    get = ctypes.pythonapi.PyFrame_GetVar
-    get.argtypes, get.restype = [ctypes.py_object, ctypes.py_object], ctypes.py_object
-    code = frame.f_code
-    found = []
-    for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
-        try:
-            found.append((name, get(frame, name)))
-        except NameError:  # not bound now
-            continue
-    return found
+    begin = word(id(frame) + _FRAME_OF_INTERPRETER) + offset
+    # An argument that is shared has its cell in its own place.
+    names = dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars))
+    addresses = [(name, word(begin + WORD * at) & ~_TAGS) for at, name in enumerate(names)]
+    return [(name, object_at(address)) for name, address in addresses if address]
 
 
 def stack(frame: FrameType | None) -> list[FrameType]:
@@ -49,3 +44,17 @@ def stack(frame: FrameType | None) -> list[FrameType]:
         found.append(frame)
         frame = frame.f_back
     return found
+
+
+@cache
+def _offset_of_variables() -> int | None:
+    is_known = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info < (3, 15)
+    if not is_known or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return None
+    return _probe(object(), object())
+
+
+def _probe(first: object, second: object) -> int | None:
+    frame = word(id(sys._getframe()) + _FRAME_OF_INTERPRETER)
+    offset = offset_of({frame: id(first)}, 16 * WORD)
+    return offset if offset is not None and word(frame + offset + WORD) == id(second) else None

@@ -7,21 +7,27 @@ import importlib
 import sys
 from typing import Any
 
+from . import arrays
+
 Holding = list[tuple[Any, int]]
 """Objects, each with the number of references to it that come from nowhere in the graph: C code, the interpreter's stack."""
 
 
-def holding(objects: list[Any], kinds: set[type], roots: set[int]) -> Holding:
+def holding(objects: list[Any], kinds: list[type], array_kinds: list[type], roots: set[int]) -> Holding:
     """Of `objects`, and what they lead to, those of `kinds` and those that lead to one of them.
 
-    Nothing leads on to what is in `roots` (by identity): they are there anyway, and almost everything leads to them.
+    `array_kinds`: NumPy's arrays, which the collector does not see. Nothing leads on to what is in `roots` (by identity): they
+    are there anyway, and almost everything leads to them.
     """
-    native = _native()
-    return native.holding(objects, kinds, roots) if native is not None else in_python(objects, kinds, roots)
+    half = native()
+    find = half.holding if half is not None else in_python
+    found: Holding = find(objects, kinds, array_kinds, roots)
+    return found
 
 
-def in_python(objects: list[Any], kinds: set[type], roots: set[int]) -> Holding:
+def in_python(objects: list[Any], kinds: list[type], array_kinds: list[type], roots: set[int]) -> Holding:
     """The same where the program has no native half of ours; several times slower."""
+    wanted, hidden = set(map(id, kinds)), set(map(id, array_kinds))
     places: dict[int, int] = {}
     everything: list[Any] = []
     for thing in objects:
@@ -31,17 +37,21 @@ def in_python(objects: list[Any], kinds: set[type], roots: set[int]) -> Holding:
     sources: dict[int, list[int]] = {}
     # Grows meanwhile by what the collector has been told not to look at.
     for at, thing in enumerate(everything):
-        for referent in gc.get_referents(thing):
+        referents = gc.get_referents(thing)
+        if id(type(thing)) in hidden:
+            referents += [value for _, value in arrays.references(thing)]
+        for referent in referents:
             identity = id(referent)
             to = places.get(identity)
             if to is None:
-                if not gc.is_tracked(referent):
+                # A collector that has seen nothing but arrays in a dictionary or tuple does not track that either.
+                if not gc.is_tracked(referent) and not (hidden and type(referent) in (dict, tuple) or id(type(referent)) in hidden):
                     continue
                 to = places[identity] = len(everything)
                 everything.append(referent)
             if identity not in roots:
                 sources.setdefault(to, []).append(at)
-    waiting = [at for at, thing in enumerate(everything) if type(thing) in kinds]
+    waiting = [at for at, thing in enumerate(everything) if id(type(thing)) in wanted]
     found = set(waiting)
     while waiting:
         for source in sources.get(waiting.pop(), ()):
@@ -55,10 +65,10 @@ def in_python(objects: list[Any], kinds: set[type], roots: set[int]) -> Holding:
     ]
 
 
-def _native() -> Any:
+def native() -> Any:
     """`oomph._native` of the wheel, if it is the one that this code belongs to."""
     try:
-        native = importlib.import_module("oomph._native")
+        found = importlib.import_module("oomph._native")
     except Exception:
         return None
-    return native if hasattr(native, "holding") else None
+    return found if hasattr(found, "holding") else None

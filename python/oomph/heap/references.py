@@ -17,6 +17,7 @@ from types import (
     FrameType,
     FunctionType,
     GeneratorType,
+    MemberDescriptorType,
     MethodType,
     TracebackType,
 )
@@ -26,6 +27,7 @@ import torch
 from torch.nn import Module
 
 from . import attributes
+from .arrays import references as array_references
 from .frames import variables
 
 Name = tuple[str, str]
@@ -58,9 +60,12 @@ _OF_MODULES = ("_modules", "_parameters", "_buffers")
 class References:
     """The references of objects. Owners first, then `dict` and `tuple`: what a dictionary's items are depends on whose it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrays: set[int]) -> None:
+        """`arrays`: identities of NumPy's classes of arrays."""
+        self._arrays = arrays
         self._namespaces: set[int] = set()
         self._closures: dict[int, tuple[str, ...]] = {}
+        self._members: dict[int, list[MemberDescriptorType]] = {}
 
     def add_namespace(self, dictionary: dict[Any, Any]) -> None:
         """Its items are attributes of something."""
@@ -74,13 +79,20 @@ class References:
             yield from self._items(thing)
         elif kind is tuple:
             yield from self._elements(thing)
+        elif id(kind) in self._arrays:
+            yield from array_references(thing)
         else:
-            names = self._names(thing, kind)
-            yield from ((names.get(id(value), _UNNAMED), value) for value in gc.get_referents(thing))
+            names: dict[int, list[Name]] = {}
+            for name, identity in self._names(thing, kind):
+                names.setdefault(identity, []).append(name)
+            for value in gc.get_referents(thing):
+                known = names.get(id(value), [_UNNAMED])
+                # What is referred to under several names has each of them; otherwise the last is the best.
+                yield (known.pop() if len(known) > 1 else known[0]), value
 
     def _items(self, thing: dict[Any, Any]) -> Iterator[Reference]:
         kind = "attribute" if id(thing) in self._namespaces else "item"
-        for key, value in dict.items(thing):
+        for key, value in list(dict.items(thing)):
             yield (kind, key if kind == "attribute" and type(key) is str else text_of(key)), value
             if type(key) is not str:
                 yield ("key", text_of(key)), key
@@ -90,50 +102,41 @@ class References:
         for at, value in enumerate(thing):
             yield (("closure", names[at]) if names and at < len(names) else ("item", str(at))), value
 
-    def _names(self, thing: Any, kind: type) -> dict[int, Name]:
-        """By the identity of what is referred to."""
-        names: dict[int, Name] = {}
+    def _names(self, thing: Any, kind: type) -> Iterator[tuple[Name, int]]:
+        """With the identity of what is referred to; if one is given twice, the later is the better."""
         if issubclass(kind, dict):
-            names |= {id(value): name for name, value in self._items(thing)}
+            yield from ((name, id(value)) for name, value in self._items(thing))
         elif issubclass(kind, (list, tuple, deque)):
             iterate = next(base.__iter__ for base in (list, tuple, deque) if issubclass(kind, base))
-            names |= {id(value): ("item", str(at)) for at, value in enumerate(iterate(thing))}
+            yield from ((("item", str(at)), id(value)) for at, value in enumerate(iterate(thing)))
         elif issubclass(kind, (set, frozenset)):
-            names |= {id(value): ("element", "") for value in (set if issubclass(kind, set) else frozenset).__iter__(thing)}
+            iterate = set.__iter__ if issubclass(kind, set) else frozenset.__iter__
+            yield from ((("element", ""), id(value)) for value in iterate(thing))
         elif kind is CellType:
-            names |= {id(value): _INSIDE for value in gc.get_referents(thing)}
+            yield from ((_INSIDE, id(value)) for value in gc.get_referents(thing))
         elif kind is functools._lru_cache_wrapper:
-            names |= {id(value): ("cached", "") for value in gc.get_referents(thing) if type(value) is not dict}
+            yield from ((("cached", ""), id(value)) for value in gc.get_referents(thing))
         elif kind is FrameType:
-            names |= {id(value): ("local", name) for name, value in variables(thing)}
+            yield from ((("local", name), id(value)) for name, value in variables(thing))
         elif kind in _SUSPENDED:
             frame = getattr(thing, _SUSPENDED[kind])
-            names |= {id(value): ("local", name) for name, value in (variables(frame) if frame is not None else [])}
+            yield from ((("local", name), id(value)) for name, value in (variables(frame) if frame is not None else []))
         if issubclass(kind, BaseException):
-            names |= self._attributes(thing, ("__traceback__", "__context__", "__cause__", "args"), BaseException)
-        names |= self._attributes(thing, _ATTRIBUTES.get(kind, ()), kind)
+            yield from _attributes(thing, ("__traceback__", "__context__", "__cause__", "args"), BaseException)
+        elif issubclass(kind, torch.Tensor):
+            yield from _attributes(thing, ("_backward_hooks", "_post_accumulate_grad_hooks"), torch._C.TensorBase)
+        yield from _attributes(thing, _ATTRIBUTES.get(kind, ()), kind)
         if kind is FunctionType and thing.__closure__ is not None:
             self._closures[id(thing.__closure__)] = thing.__code__.co_freevars
-            names[id(thing.__closure__)] = _INSIDE
-        names |= self._instance(thing, kind)
-        return names
+            yield _INSIDE, id(thing.__closure__)
+        yield from self._instance(thing, kind)
 
-    def _attributes(self, thing: Any, of_class: tuple[str, ...], kind: type) -> dict[int, Name]:
-        """By the getters of a built-in class."""
-        found = {}
-        for name in of_class:
-            getter = attributes.namespace(kind).get(name)
-            value = getter.__get__(thing) if getter is not None else None
-            if value is not None:
-                found[id(value)] = ("attribute", name)
-        return found
-
-    def _instance(self, thing: Any, kind: type) -> dict[int, Name]:
-        names = {id(value): ("attribute", name) for name, value in attributes.slots(thing)}
-        names |= {identity: ("attribute", name) for identity, name in attributes.inline(thing).items()}
+    def _instance(self, thing: Any, kind: type) -> Iterator[tuple[Name, int]]:
+        if id(kind) not in self._members:
+            self._members[id(kind)] = attributes.members_of(kind)
+        yield from ((("attribute", name), id(value)) for name, value in attributes.slots(thing, self._members[id(kind)]))
+        yield from ((("attribute", name), identity) for name, identity in attributes.inline(thing))
         dictionaries = {id(value): value for value in gc.get_referents(thing) if type(value) is dict}
-        if issubclass(kind, torch.Tensor) and dictionaries:
-            names |= self._attributes(thing, ("_backward_hooks", "_post_accumulate_grad_hooks"), torch._C.TensorBase)
         if issubclass(kind, type):
             # Of the class itself; its other dictionaries are written by C code.
             own = [each for each in dictionaries.values() if "__module__" in each and "__doc__" in each]
@@ -141,18 +144,26 @@ class References:
             identity = attributes.identity_of_dict(thing, bool(dictionaries))
             own = [dictionaries[identity]] if identity in dictionaries else []
         for dictionary in own:
-            names[id(dictionary)] = _INSIDE
+            yield _INSIDE, id(dictionary)
             self._namespaces.add(id(dictionary))
             if issubclass(kind, Module):
                 self._add_names_of_module(dictionary)
-        return names
 
     def _add_names_of_module(self, dictionary: dict[str, Any]) -> None:
         """`_modules['encoder']` of a module is its attribute `encoder`."""
         for name in _OF_MODULES:
             inner = dictionary.get(name)
-            if isinstance(inner, dict):
+            if issubclass(type(inner), dict):
                 self._namespaces.add(id(inner))
+
+
+def _attributes(thing: Any, names: tuple[str, ...], kind: type) -> Iterator[tuple[Name, int]]:
+    """By the getters of a built-in class."""
+    for name in names:
+        getter = attributes.namespace(kind).get(name)
+        value = getter.__get__(thing) if getter is not None else None
+        if value is not None:
+            yield ("attribute", name), id(value)
 
 
 def text_of(key: Any) -> str:

@@ -9,29 +9,40 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import FrameType, FunctionType, ModuleType
+from types import FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 
-from . import attributes, autograd, storages
+from . import arrays, attributes, autograd, node_hooks, reach, saved, storages
 from .frames import stack, variables
-from .reach import holding
+from .memory import word
 from .references import Name, References, type_name
 
 _MOST_NODES = 3_000_000
-_SECONDS_WITHOUT_OTHER_THREADS = 60.0
+_SECONDS_WITHOUT_OTHER_THREADS = 1.0
+"""Not longer: a thread that runs when the walk begins would make the walk wait as long."""
 
 
 class TooMany(Exception):
     """More objects than a graph may have."""
 
 
+def prepare() -> None:
+    """Finds out what a walk has to know: at the end of a process it is too late."""
+    reach.native()
+    saved.is_readable()
+    storages.is_readable()
+    node_hooks.offsets()
+
+
 def walk() -> dict[str, Any]:
     """The graph of this process."""
-    with _undisturbed(), torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+    prepare()
+    # The program's own modes and subclasses of tensors have no part in it.
+    with _undisturbed(), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
         return _Walk().graph()
 
 
@@ -54,28 +65,65 @@ class _Walk:
         self.places: dict[int, int] = {}
         self.outside: list[int] = []
         """References to each node that are not explained yet."""
-        self.texts: dict[int, str] = {}
         self.sources: list[int] = []
         self.targets: list[int] = []
         self.names: list[int] = []
         self.known_names: dict[Name, int] = {}
         self.storages: dict[int, tuple[int, storages.Storage]] = {}
         self.roots: list[tuple[int, str, str, str, int]] = []
-        self.references = References()
+        self.caveats: dict[str, None] = {}
+        self.arrays = arrays.kinds()
+        self.references = References(set(map(id, self.arrays)))
+        self.is_node: dict[int, bool] = {}
+        self.tensors: dict[int, int] = {}
+        """Places of tensors, by their addresses in C++."""
+        self.owned: set[int] = set()
+        """What C++ is known to hold. All owners there share one reference to an object."""
+        self.saved: dict[int, tuple[int, str]] = {}
+        """Which node has saved a tensor without an object, and as what; by its storage."""
+        self.unpacking: dict[int, tuple[Any, list[int]]] = {}
+        """Hooks that give a saved tensor back, with the nodes that have one."""
 
     def graph(self) -> dict[str, Any]:
         modules = list(_modules())
         roots = {id(namespace) for _, namespace in modules}
         roots |= {id(module) for module in list(sys.modules.values())} | {id(sys.modules)}
         objects = gc.get_objects()
-        for thing, outside in holding(objects, _kinds(objects), roots):
+        self._add_unlisted(objects, modules)
+        kinds = self._kinds(objects)
+        for thing, outside in reach.holding(objects, kinds, self.arrays, roots):
             if id(thing) != id(objects):
                 self._add(thing, outside)
         del objects
         self._add_modules(modules)
         self._add_frames()
         self._add_references(roots)
+        self._explain_the_rest()
         return self._as_json()
+
+    def _add_unlisted(self, objects: list[Any], modules: list[tuple[str, dict[str, Any]]]) -> None:
+        """Where to begin to look for what the collector does not tell of: arrays, and what there was before `gc.freeze()`."""
+        values = [value for _, frame in _frames() for _, value in variables(frame)]
+        if gc.get_freeze_count():
+            known = set(map(id, objects))
+            candidates = [*(namespace for _, namespace in modules), *filter(gc.is_tracked, values)]
+            objects += {id(thing): thing for thing in candidates if id(thing) not in known}.values()
+        if self.arrays:
+            kinds = {id(kind) for kind in (*self.arrays, dict, tuple)}
+            untracked = [value for value in values if id(type(value)) in kinds and not gc.is_tracked(value)]
+            objects += {id(thing): thing for thing in untracked}.values()
+
+    def _kinds(self, objects: list[Any]) -> list[type]:
+        """Classes of objects that hold memory of tensors themselves."""
+        kinds = {id(kind): kind for kind in map(type, objects)}
+        tensors = attributes.with_subclasses(torch.Tensor) + attributes.with_subclasses(torch._C.StorageBase)
+        return tensors + [kind for kind in kinds.values() if self._is_node(kind)]
+
+    def _is_node(self, kind: type) -> bool:
+        found = self.is_node.get(id(kind))
+        if found is None:
+            found = self.is_node[id(kind)] = autograd.is_node(kind)
+        return found
 
     def _add(self, thing: Any, outside: int = 0) -> int:
         place = self.places.get(id(thing))
@@ -85,6 +133,8 @@ class _Walk:
                 raise TooMany(f"more than {_MOST_NODES:,} objects lead to tensors")
             self.nodes.append(thing)
             self.outside.append(outside)
+            if issubclass(type(thing), torch.Tensor):
+                self.tensors[thing._cdata] = place
         return place
 
     def _refer(self, source: int, name: Name, target: int) -> None:
@@ -105,55 +155,58 @@ class _Walk:
         """Functions that run now. The collector knows nothing of them since Python 3.11."""
         threads = {thread.ident: thread.name for thread in threading.enumerate()}
         here = threading.get_ident()
-        for thread, innermost in sys._current_frames().items():
-            for frame in stack(innermost):
-                # Not those of this walk: a frame that refers to itself would stay.
-                if frame.f_globals.get("__package__") != __package__:
-                    self._add_frame(frame, "" if thread == here else threads.get(thread, ""))
-        innermost = frame = None  # type: ignore[assignment]
+        exceptions = {thread: _handled(found) for thread, found in sys._current_exceptions().items()}
+        for thread, frame in _frames():
+            self._add_frame(frame, "" if thread == here else threads.get(thread, ""), exceptions.get(thread))
 
-    def _add_frame(self, frame: FrameType, thread: str) -> None:
-        found = [(name, self.places[id(value)]) for name, value in variables(frame) if id(value) in self.places]
+    def _add_frame(self, frame: FrameType, thread: str, handled: BaseException | None) -> None:
+        found = [(("local", name), value) for name, value in variables(frame) if id(value) in self.places]
+        if handled is not None and id(handled) in self.places and _catches(frame, handled):
+            found.append((("part", "the exception that is being handled"), handled))
         is_known = id(frame) in self.places
         if not found and not is_known:
             return
         place = self._add(frame)
         if not is_known:
-            for name, target in found:
-                self._refer(place, ("local", name), target)
-                self.outside[target] -= 1
+            for name, value in found:
+                self._refer(place, name, self.places[id(value)])
+                self.outside[self.places[id(value)]] -= 1
         self.outside[place] = 0
         # The recorder holds nothing longer than it takes to write this.
-        if frame.f_globals.get("__package__") != _RECORDER:
+        if dict.get(frame.f_globals, "__name__") == _RECORD_API or dict.get(frame.f_globals, "__package__") != _RECORDER:
             self.roots.append((place, "frame", thread, frame.f_code.co_filename, frame.f_lineno))
 
     def _add_references(self, roots: set[int]) -> None:
-        late = (dict, tuple)
         known = len(self.nodes)
+        in_order: tuple[list[int], ...] = [], [], []
         for at in range(known):
-            if type(self.nodes[at]) not in late:
+            kind = type(self.nodes[at])
+            in_order[2 if kind is dict or kind is tuple else 1 if issubclass(kind, dict) else 0].append(at)
+        for places in in_order:
+            for at in places:
                 self._add_references_of(at, roots)
-        for at in range(known):
-            if type(self.nodes[at]) in late:
-                self._add_references_of(at, roots)
+        sharing = self._add_storages()
         # What the tensors hold in C++, and what that holds.
-        held: set[int] = set()
         at = 0
         while at < len(self.nodes):
             thing, kind = self.nodes[at], type(self.nodes[at])
-            if at >= known and not _is_node(kind):
+            if at >= known and not self._is_node(kind):
                 self._add_references_of(at, roots)
             if issubclass(kind, torch.Tensor):
-                self._add_storages(at, storages.of_tensor(thing))
-                self._add_hidden(at, autograd.of_tensor(thing), held)
-            elif _is_node(kind):
-                self._add_hidden(at, autograd.of_node(thing), held)
+                if at >= known:
+                    self._add_storages_of(at)
+                self._add_owned(at, autograd.of_tensor(thing, at in sharing))
+                for hooks in autograd.hooks_of(thing):
+                    if id(hooks) in self.places:
+                        self._explain(self.places[id(hooks)])
+            elif self._is_node(kind):
+                self._add_owned(at, autograd.of_node(thing))
+                self._add_saved(at, thing)
+                for identity in node_hooks.of(thing):
+                    if identity in self.places:
+                        self._refer(at, ("part", "hooks"), self.places[identity])
+                        self._explain(self.places[identity])
             at += 1
-        for at in range(known):
-            if issubclass(type(self.nodes[at]), torch._C.StorageBase):
-                self._add_storages(at, storages.of_storage(self.nodes[at]))
-                # It belongs to the storage, not the other way round, as long as a tensor has the storage.
-                self.outside[at] -= 1
 
     def _add_references_of(self, at: int, roots: set[int]) -> None:
         try:
@@ -164,26 +217,95 @@ class _Walk:
         except Exception:
             return  # an object that is not what it says: what was found of it so far stays
 
-    def _add_hidden(self, at: int, references: Iterator[autograd.Reference], held: set[int]) -> None:
-        for kind, name, value in references:
-            is_saved = issubclass(type(value), torch.Tensor) and _is_node(type(self.nodes[at]))
-            if is_saved and id(value) not in self.places:
-                # Only its memory is kept, in a tensor that Python has never seen.
-                for storage in storages.of_tensor(value):
-                    self._refer(at, (kind, name), self._add_storage(storage))
-                continue
-            if not (issubclass(type(value), torch.Tensor) or _is_node(type(value)) or id(value) in self.places):
-                continue
-            target = self._add(value)
-            self._refer(at, (kind, name), target)
-            # All owners in C++ share one reference to a tensor's object.
-            if target not in held or not (issubclass(type(value), torch.Tensor) or _is_node(type(value))):
-                self.outside[target] -= 1
-            held.add(target)
+    def _add_storages(self) -> set[int]:
+        """Of all tensors that are known; those that share one, or have none, are the answer."""
+        owners: dict[int, list[int]] = {}
+        without: set[int] = set()
+        for at in range(len(self.nodes)):
+            kind = type(self.nodes[at])
+            if issubclass(kind, torch.Tensor):
+                places = self._add_storages_of(at)
+                for place in places:
+                    owners.setdefault(place, []).append(at)
+                if not places:
+                    without.add(at)
+            elif issubclass(kind, torch._C.StorageBase):
+                for storage in storages.of_storage(self.nodes[at]):
+                    self._refer(at, ("inside", ""), self._add_storage(storage))
+                # It belongs to the storage, not the other way round, as long as a tensor has the storage.
+                self.outside[at] -= 1
+        return without.union(*(places for places in owners.values() if len(places) > 1))
 
-    def _add_storages(self, at: int, found: Iterator[storages.Storage]) -> None:
-        for storage in found:
-            self._refer(at, ("inside", ""), self._add_storage(storage))
+    def _add_storages_of(self, at: int) -> list[int]:
+        places = [self._add_storage(storage) for storage in storages.of_tensor(self.nodes[at])]
+        for place in places:
+            self._refer(at, ("inside", ""), place)
+        return places
+
+    def _add_owned(self, at: int, references: Iterator[autograd.Reference]) -> None:
+        """Tensors and nodes that C++ holds."""
+        for name, value in references:
+            target = self._add(value)
+            self._refer(at, ("attribute", name), target)
+            self._explain(target)
+
+    def _explain(self, target: int) -> None:
+        if target not in self.owned:
+            self.owned.add(target)
+            self.outside[target] -= 1
+
+    def _add_saved(self, at: int, node: Any) -> None:
+        if not saved.is_readable() or not storages.is_readable():
+            self.caveats["what graphs of `backward()` have saved is not followed in this version of PyTorch"] = None
+            return
+        for name, raw in autograd.saved_by(node):
+            found = saved.read(raw)
+            if found.tensor:
+                self._add_saved_tensor(at, name, found.tensor)
+            elif found.has_hooks and hasattr(raw, "unpack_hook"):
+                self._add_packed(at, name, raw.data)
+                self._add_packed(at, name, raw.unpack_hook)
+                self.unpacking.setdefault(id(raw.unpack_hook), (raw.unpack_hook, []))[1].append(at)
+            elif found.has_hooks:
+                self.caveats["what hooks for saved tensors have packed is not followed before torch 2.11"] = None
+
+    def _add_saved_tensor(self, at: int, name: str, address: int) -> None:
+        target = self.tensors.get(address)
+        if target is not None:
+            self._refer(at, ("attribute", name), target)
+            self._explain(target)
+            return
+        # Only its memory is kept, in a tensor that Python has never seen.
+        identity = word(address + (saved.offset_of_storage() or 0))
+        storage = storages.at(identity) if identity else None
+        if storage is not None:
+            self._refer(at, ("attribute", name), self._add_storage(storage))
+            self.saved[identity] = at, name
+
+    def _add_packed(self, at: int, name: str, value: Any) -> None:
+        target = self.places.get(id(value))
+        if target is not None:
+            self._refer(at, ("attribute", name), target)
+            self.outside[target] -= 1
+
+    def _explain_the_rest(self) -> None:
+        """What C++ alone holds, where nothing there can be asked for it, but something fits."""
+        referred = set(self.targets)
+        for at in [at for at, count in enumerate(self.outside) if count > 0]:
+            thing, kind = self.nodes[at], type(self.nodes[at])
+            if issubclass(kind, torch.Tensor) and at not in referred:
+                # A tensor that is saved may be a view of it.
+                identities = [storage.identity for storage in storages.of_tensor(thing)]
+                for node, name in [self.saved[identity] for identity in identities if identity in self.saved]:
+                    self._refer(node, ("attribute", f"{name}._base"), at)
+                    self.outside[at] = 0
+            elif kind is FunctionType or kind is MethodType:
+                # The hook that packs is kept with the one that unpacks.
+                for hook, nodes in self.unpacking.values():
+                    if len(nodes) == self.outside[at] and autograd.is_kept_with(thing, hook):
+                        for node in dict.fromkeys(nodes):
+                            self._refer(node, ("part", "a hook that packs"), at)
+                        self.outside[at] = 0
 
     def _add_storage(self, storage: storages.Storage) -> int:
         known = self.storages.get(storage.identity)
@@ -194,17 +316,13 @@ class _Walk:
         return known[0]
 
     def _as_json(self) -> dict[str, Any]:
-        types: dict[type, int] = {}
-        numbers = [types.setdefault(type(thing), len(types)) for thing in self.nodes]
-        files = {}
-        for kind in types:
-            module = attributes.namespace(kind).get("__module__")
-            if type(module) is str and type(getattr(sys.modules.get(module), "__file__", None)) is str:
-                files[module] = sys.modules[module].__file__
+        kinds = {id(kind): kind for kind in map(type, self.nodes)}
+        numbers_of_kinds = {identity: number for number, identity in enumerate(kinds)}
+        numbers = [numbers_of_kinds[id(type(thing))] for thing in self.nodes]
         return {
             "version": 1,
-            "types": ["storage" if kind is storages.Storage else type_name(kind) for kind in types],
-            "files": files,
+            "types": ["storage" if kind is storages.Storage else type_name(kind) for kind in kinds.values()],
+            "files": _files(kinds.values()),
             "nodes": numbers,
             "texts": [[at, text] for at, thing in enumerate(self.nodes) if (text := _text(thing))],
             "names": list(self.known_names),
@@ -212,39 +330,60 @@ class _Walk:
             "storages": [[place, *storage[1:]] for place, storage in self.storages.values()],
             "roots": self.roots,
             "outside": [at for at, count in enumerate(self.outside) if count > 0],
+            "caveats": list(self.caveats),
         }
 
 
 _RECORDER = f"{__package__.rpartition('.')[0]}.recording"
+_RECORD_API = f"{_RECORDER}.api"
+"""Functions that it decorates are called from there."""
 
 
 def _modules() -> Iterator[tuple[str, dict[str, Any]]]:
     seen: set[int] = set()
     for name, module in [("__main__", sys.modules.get("__main__")), *list(sys.modules.items())]:
-        if isinstance(module, ModuleType):
+        if issubclass(type(module), ModuleType):
             namespace = ModuleType.__dict__["__dict__"].__get__(module)
-            if id(namespace) not in seen:
+            if namespace is not None and id(namespace) not in seen:
                 seen.add(id(namespace))
                 yield name, namespace
 
 
-def _kinds(objects: list[Any]) -> set[type]:
-    """Classes of objects that hold memory of tensors themselves."""
-    return {
-        kind for kind in set(map(type, objects))
-        if issubclass(kind, (torch.Tensor, torch._C.StorageBase)) or _is_node(kind)
-    }  # fmt: skip
+def _files(kinds: Iterable[type]) -> dict[str, str]:
+    """Of the modules that define these classes."""
+    files = {}
+    for kind in kinds:
+        name = attributes.namespace(kind).get("__module__")
+        module = sys.modules.get(name) if type(name) is str else None
+        if issubclass(type(module), ModuleType):
+            file = ModuleType.__dict__["__dict__"].__get__(module).get("__file__")
+            if type(file) is str:
+                files[name] = file
+    return files
 
 
-_node_kinds: dict[type, bool] = {}
-
-
-def _is_node(kind: type) -> bool:
-    """Whether it is a class of nodes of the graph that `backward()` runs through."""
-    found = _node_kinds.get(kind)
-    if found is None:
-        found = _node_kinds[kind] = any("next_functions" in attributes.namespace(base) for base in attributes.mro(kind))
+def _frames() -> list[tuple[int, FrameType]]:
+    """Of every thread, but not those of the walk."""
+    found = []
+    for thread, innermost in sys._current_frames().items():
+        for frame in stack(innermost):
+            if dict.get(frame.f_globals, "__package__") != __package__:
+                found.append((thread, frame))
+    # One of them is that of this function: a frame that refers to itself would stay.
+    innermost = frame = None  # type: ignore[assignment]
     return found
+
+
+def _handled(found: Any) -> BaseException | None:
+    """The exception itself, where Python gives more (before 3.12)."""
+    value = found[1] if type(found) is tuple else found
+    return value if issubclass(type(value), BaseException) else None
+
+
+def _catches(frame: FrameType, handled: BaseException) -> bool:
+    """A traceback begins where the exception was caught."""
+    trace = BaseException.__dict__["__traceback__"].__get__(handled)
+    return trace is not None and trace.tb_frame is frame
 
 
 def _text(thing: Any) -> str:
@@ -252,7 +391,8 @@ def _text(thing: Any) -> str:
     kind = type(thing)
     if issubclass(kind, torch.Tensor):
         try:
-            return f"{str(thing.dtype).removeprefix('torch.')} {tuple(thing.shape)}"
+            dtype = str(thing.dtype).removeprefix("torch.")
+            return dtype if storages.has_own_dispatch(kind) else f"{dtype} {tuple(thing.shape)}"
         except Exception:
             return ""
     if kind is FrameType:
