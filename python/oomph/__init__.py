@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from oomph.answers import Difference as Difference
     from oomph.answers import Finding as Finding
     from oomph.answers import Group as Group
+    from oomph.answers import Holders as Holders
     from oomph.answers import Level as Level
     from oomph.answers import Peak as Peak
     from oomph.answers import Report as Report
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from oomph.answers import Simulation as Simulation
     from oomph.answers import Site as Site
     from oomph.answers import Verification as Verification
+    from oomph.holders import holders as holders
     from oomph.leaks import check_leaks as check_leaks
     from oomph.recording.api import Recording as Recording
     from oomph.recording.api import record as record
@@ -40,6 +42,7 @@ _HOMES = {
         "Difference",
         "Finding",
         "Group",
+        "Holders",
         "Level",
         "Peak",
         "Report",
@@ -48,6 +51,7 @@ _HOMES = {
         "Site",
         "Verification",
     ],
+    "oomph.holders": ["holders"],
     "oomph.leaks": ["check_leaks"],
     "oomph.recording.api": ["Recording", "record"],
     "oomph.snapshot": ["Snapshot", "load"],

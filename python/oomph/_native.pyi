@@ -3,13 +3,14 @@
 import os
 from typing import Final, final
 
-__all__ = ["TABLES", "VERSION", "Alarm", "Snapshot", "Table", "load", "run", "size"]
+__all__ = ["TABLES", "VERSION", "Alarm", "Snapshot", "Table", "holders", "holding", "load", "run", "size"]
 
 TABLES: Final[list[str]]
 VERSION: Final[str]
 
 def run(arguments: list[str], python: str | os.PathLike[str] | None, libraries: str | os.PathLike[str]) -> int: ...
 def size(bytes: int) -> str: ...
+def holders(graph: str, tensor: tuple[str, int, int] | None, options: list[str]) -> tuple[str, list[str]]: ...
 def load(paths: list[str | os.PathLike[str]]) -> Snapshot: ...
 
 @final

@@ -42,6 +42,10 @@ class Finding:
     site: Site | None
     module: str | None
     """The module that its blocks lie in, where a recorder noted it."""
+    held_by: str | None
+    """The way to what keeps it, where a recorder noted the references: `__main__.history[…].grad_fn…_saved_self`."""
+    holder: Json | None
+    """Who keeps it: `path`, `class`, `habit`, `retained`, `stored_at`, …"""
     cause: str | None
     details: tuple[str, ...]
     evidence: Json
@@ -236,6 +240,29 @@ class Difference(Answer):
         return pairs
 
 
+class Holders(Answer):
+    """`oomph.holders()`: who keeps a tensor alive, or who holds how much."""
+
+    @property
+    def held_by(self) -> tuple[str, ...]:
+        """The ways to the tensor; without one, who holds most."""
+        if "held_by" in self.json:
+            return tuple(self.json["held_by"])
+        return tuple(holder["held_by"] for holder in self.json["holders"])
+
+    @property
+    def holder(self) -> Json | None:
+        """What would have to go for the memory to be free: `path`, `class`, `habit`, `retained`, …"""
+        if "holder" in self.json:
+            holder: Json | None = self.json["holder"]
+            return holder
+        return next(iter(self.json["holders"]), None)
+
+    def __repr__(self) -> str:
+        # At a prompt the answer is what is wanted.
+        return str(self)
+
+
 def peak(devices: tuple[Device, ...]) -> Peak:
     """The highest of some devices. What they hold live is at their peaks."""
     if not devices:
@@ -287,6 +314,8 @@ def _finding(file: str, device: int, of: Json) -> Finding:
         count=of["count"],
         site=_site(of.get("site")),
         module=of.get("module"),
+        held_by=of.get("held_by"),
+        holder=of.get("holder"),
         cause=of.get("cause"),
         details=tuple(of["details"]),
         evidence=of["evidence"],

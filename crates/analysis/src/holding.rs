@@ -6,8 +6,8 @@ use crate::device::Device;
 use crate::order::Order;
 use crate::recording::{Counted, HeapDump, Recording};
 use crate::site::is_user_file;
-use crate::words::{counted, printable};
-use heap::{Cycle, Habit, Heap, Holder, Holdings, Link, Root, Storage};
+use crate::words::{counted, listed, printable};
+use heap::{Cycle, Habit, Heap, Holder, Holdings, Link, Path, Root, Storage};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, DeviceKind, History};
 use std::sync::{Arc, OnceLock};
@@ -22,6 +22,8 @@ pub struct Held {
     pub by: String,
     /// The way to the object that keeps them: `__main__.history`.
     pub holder: String,
+    /// Other ways to the same object: it is not gone before these are.
+    pub also: Vec<String>,
     /// Its class.
     pub class: String,
     /// How it came to keep them.
@@ -157,10 +159,12 @@ pub fn held(holdings: &Holdings, holder: &Holder, is_cpu: bool) -> Held {
     let kind = if is_cpu { "cpu" } else { "cuda" };
     let retained =
         holder.retained.iter().filter(|(device, _)| device.kind == kind).map(|(_, bytes)| Bytes(*bytes));
-    let path = heap::words::path(heap, &holdings.roots, &holder.path, |_| false);
+    let written =
+        |path: &Path| printable(&heap::words::path(heap, &holdings.roots, path, |_| false)).into_owned();
     let mut held = Held {
         by: printable(&holdings.held_by(holder)).into_owned(),
-        holder: printable(&path).into_owned(),
+        holder: written(&holder.path),
+        also: holder.also.iter().map(written).collect(),
         class: printable(heap.class(holder.node)).into_owned(),
         habit: holder.habit,
         entries: holder.entries as u64,
@@ -236,6 +240,13 @@ fn file_of(heap: &Heap, node: u32) -> Option<String> {
 }
 
 fn sentence(held: &Held, keeps_history: bool) -> String {
+    let also: Vec<String> = held.also.iter().map(|way| format!("`{way}`")).collect();
+    let also =
+        if also.is_empty() { String::new() } else { format!("; the same object is also {}", listed(&also)) };
+    format!("{}{also}", who(held, keeps_history))
+}
+
+fn who(held: &Held, keeps_history: bool) -> String {
     let Held { holder, class, retained, alike, entries, .. } = held;
     let class = class.rsplit('.').next().unwrap_or(class);
     let what = if keeps_history { " with the graphs that made them" } else { "" };

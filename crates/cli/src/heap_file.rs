@@ -21,7 +21,7 @@ struct File {
     /// From, to, place in `names`; one list each.
     edges: (Vec<u32>, Vec<u32>, Vec<u32>),
     /// Node, kind and ordinal of the device, address, bytes.
-    storages: Vec<(u32, String, i64, i64, i64)>,
+    storages: Vec<(u32, String, u32, u64, u64)>,
     /// Node, kind, name or thread, file, line.
     roots: Vec<(u32, String, String, String, u32)>,
     #[serde(default)]
@@ -42,10 +42,11 @@ pub(crate) fn read(text: &str) -> Result<HeapDump, String> {
     }
     let (from, to, names) = file.edges;
     let edges = from.into_iter().zip(to).zip(names).map(|((from, to), name)| (from, to, name));
-    let storages = file.storages.into_iter().filter_map(|(node, kind, index, address, bytes)| {
-        let device = Device { kind, index: u32::try_from(index).ok()? };
-        // An address may be above the middle of the 64 bits.
-        Some(Storage { node, device, address: address as u64, bytes: u64::try_from(bytes).ok()? })
+    let storages = file.storages.into_iter().map(|(node, kind, index, address, bytes)| Storage {
+        node,
+        device: Device { kind, index },
+        address,
+        bytes,
     });
     let roots = file.roots.into_iter().filter_map(|(node, kind, name, file, line)| match kind.as_str() {
         "module" | "class" => Some((node, Root::Module { name, file })),

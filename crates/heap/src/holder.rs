@@ -11,6 +11,9 @@ const MOST: f64 = 0.5;
 /// Of what hangs on an object, what has to hang on a part of it for the part to be the holder.
 const NEARLY_ALL: f64 = 0.9;
 
+/// Other ways to a holder that are told.
+const OTHER_WAYS: usize = 3;
+
 /// What keeps memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
@@ -20,6 +23,8 @@ pub struct Holder {
     pub alike: usize,
     /// The way to it.
     pub path: Path,
+    /// Other ways to it: it is not gone before these are.
+    pub also: Vec<Path>,
     /// The way from a root to the memory, by way of the holder.
     pub example: Path,
     /// How it came to keep it.
@@ -120,6 +125,7 @@ impl Holdings {
         let path = self.path(node);
         let is_wanted = |to: u32| weights[to as usize] > 0 || own[to as usize] > 0;
         Some(Holder {
+            also: self.other_ways(node, &path),
             alike,
             habit: self.habit(node, &example),
             entries: self.heap.edges.of(node).iter().filter(|&&to| is_wanted(to)).count(),
@@ -231,6 +237,25 @@ impl Holdings {
             (!path.nodes(&self.heap, &self.roots).contains(&holder), path.edges.len(), path.edges.clone())
         });
         paths.into_iter().next()
+    }
+
+    /// The shortest ways to an object by its other references.
+    fn other_ways(&self, node: u32, path: &Path) -> Vec<Path> {
+        let heap = &self.heap;
+        let mut ways: Vec<Path> = Vec::new();
+        let positions = (0..heap.edges.len()).filter(|&position| heap.edges.targets()[position] == node);
+        for position in positions.filter(|position| path.edges.last() != Some(position)) {
+            let mut way = self.path(self.source(position));
+            // Not those that lead through the object itself, nor what the recorder does.
+            let is_round = way.nodes(heap, &self.roots).contains(&node);
+            if !is_round && self.roots[way.root].1 != Root::Recorder {
+                way.edges.push(position);
+                ways.push(way);
+            }
+        }
+        ways.sort_by_key(|way| (way.edges.len(), way.edges.clone()));
+        ways.truncate(OTHER_WAYS);
+        ways
     }
 
     /// Whether the way from the holder to the memory leads through a tensor's history.

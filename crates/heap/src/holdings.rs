@@ -114,8 +114,7 @@ impl Holdings {
                 } else {
                     to == storage || self.is_tensor[to as usize] && heap.edges.of(to).contains(&storage)
                 };
-                let of_recorder = self.roots[self.paths.to(node).root].1 == Root::Recorder;
-                if leads_there && !of_recorder {
+                if leads_there && !self.is_of_recorder(node) {
                     let mut path = self.path(node);
                     path.edges.push(position);
                     ways.push(path);

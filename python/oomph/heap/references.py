@@ -64,6 +64,7 @@ class References:
         """`arrays`: identities of NumPy's classes of arrays."""
         self._arrays = arrays
         self._namespaces: set[int] = set()
+        self._of_modules: set[int] = set()
         self._closures: dict[int, tuple[str, ...]] = {}
         self._members: dict[int, list[MemberDescriptorType]] = {}
 
@@ -91,11 +92,17 @@ class References:
                 yield (known.pop() if len(known) > 1 else known[0]), value
 
     def _items(self, thing: dict[Any, Any]) -> Iterator[Reference]:
-        kind = "attribute" if id(thing) in self._namespaces else "item"
+        is_namespace, is_of_module = id(thing) in self._namespaces, id(thing) in self._of_modules
         for key, value in list(dict.items(thing)):
-            yield (kind, key if kind == "attribute" and type(key) is str else text_of(key)), value
             if type(key) is not str:
+                yield ("item", text_of(key)), value
                 yield ("key", text_of(key)), key
+            elif is_of_module and key in _OF_MODULES:
+                yield _INSIDE, value
+            elif is_namespace:
+                yield ("item" if key.isdigit() else "attribute", key), value
+            else:
+                yield ("item", text_of(key)), value
 
     def _elements(self, thing: tuple[Any, ...]) -> Iterator[Reference]:
         names = self._closures.get(id(thing))
@@ -126,10 +133,11 @@ class References:
         elif issubclass(kind, torch.Tensor):
             yield from _attributes(thing, ("_backward_hooks", "_post_accumulate_grad_hooks"), torch._C.TensorBase)
         yield from _attributes(thing, _ATTRIBUTES.get(kind, ()), kind)
+        yield from self._instance(thing, kind)
         if kind is FunctionType and thing.__closure__ is not None:
             self._closures[id(thing.__closure__)] = thing.__code__.co_freevars
             yield _INSIDE, id(thing.__closure__)
-        yield from self._instance(thing, kind)
+        yield ("attribute", "__class__"), id(kind)
 
     def _instance(self, thing: Any, kind: type) -> Iterator[tuple[Name, int]]:
         if id(kind) not in self._members:
@@ -151,6 +159,7 @@ class References:
 
     def _add_names_of_module(self, dictionary: dict[str, Any]) -> None:
         """`_modules['encoder']` of a module is its attribute `encoder`."""
+        self._of_modules.add(id(dictionary))
         for name in _OF_MODULES:
             inner = dictionary.get(name)
             if issubclass(type(inner), dict):

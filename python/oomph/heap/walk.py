@@ -7,6 +7,7 @@ in C++, is added. Objects that lead to no tensor are left out. The program stand
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -85,10 +86,10 @@ class _Walk:
         """Hooks that give a saved tensor back, with the nodes that have one."""
 
     def graph(self) -> dict[str, Any]:
-        modules = list(_modules())
-        roots = {id(namespace) for _, namespace in modules}
-        roots |= {id(module) for module in list(sys.modules.values())} | {id(sys.modules)}
         objects = gc.get_objects()
+        modules, classes, ours = list(_modules()), list(_classes(objects)), _ours(objects)
+        roots = {id(thing) for _, thing in [*modules, *classes]} | ours
+        roots |= {id(module) for module in list(sys.modules.values())} | {id(sys.modules)}
         self._add_unlisted(objects, modules)
         kinds = self._kinds(objects)
         for thing, outside in reach.holding(objects, kinds, self.arrays, roots):
@@ -96,6 +97,9 @@ class _Walk:
                 self._add(thing, outside)
         del objects
         self._add_modules(modules)
+        self._add_classes(classes)
+        for at in [at for at, thing in enumerate(self.nodes) if id(thing) in ours]:
+            self._add_root(at, "recorder")
         self._add_frames()
         self._add_references(roots)
         self._explain_the_rest()
@@ -146,10 +150,19 @@ class _Walk:
         for name, namespace in modules:
             place = self.places.get(id(namespace))
             if place is not None:
-                file = namespace.get("__file__")
-                self.roots.append((place, "module", name, file if type(file) is str else "", 0))
+                self._add_root(place, "module", name, _file_of(name, namespace))
                 self.references.add_namespace(namespace)
-                self.outside[place] = 0
+
+    def _add_classes(self, classes: list[tuple[str, type]]) -> None:
+        for name, kind in classes:
+            place = self.places.get(id(kind))
+            if place is not None:
+                module = attributes.namespace(kind)["__module__"]
+                self._add_root(place, "class", name, _file_of(module, _namespace(sys.modules[module])))
+
+    def _add_root(self, place: int, kind: str, name: str = "", file: str = "", line: int = 0) -> None:
+        self.roots.append((place, kind, name, file, line))
+        self.outside[place] = 0
 
     def _add_frames(self) -> None:
         """Functions that run now. The collector knows nothing of them since Python 3.11."""
@@ -164,17 +177,21 @@ class _Walk:
         if handled is not None and id(handled) in self.places and _catches(frame, handled):
             found.append((("part", "the exception that is being handled"), handled))
         is_known = id(frame) in self.places
-        if not found and not is_known:
-            return
+        # Ours hold nothing longer than it takes to write this.
+        is_ours = _is_ours(frame.f_globals) and dict.get(frame.f_globals, "__name__") != _RECORD_API
+        if not is_known:
+            for _, value in found:
+                self.outside[self.places[id(value)]] -= 1
+            if is_ours or not found:
+                return
         place = self._add(frame)
         if not is_known:
             for name, value in found:
                 self._refer(place, name, self.places[id(value)])
-                self.outside[self.places[id(value)]] -= 1
-        self.outside[place] = 0
-        # The recorder holds nothing longer than it takes to write this.
-        if dict.get(frame.f_globals, "__name__") == _RECORD_API or dict.get(frame.f_globals, "__package__") != _RECORDER:
-            self.roots.append((place, "frame", thread, frame.f_code.co_filename, frame.f_lineno))
+        if is_ours:
+            self._add_root(place, "recorder")
+        else:
+            self._add_root(place, "frame", thread, frame.f_code.co_filename, frame.f_lineno)
 
     def _add_references(self, roots: set[int]) -> None:
         known = len(self.nodes)
@@ -219,6 +236,7 @@ class _Walk:
 
     def _add_storages(self) -> set[int]:
         """Of all tensors that are known; those that share one, or have none, are the answer."""
+        referred_to = set(self.targets)
         owners: dict[int, list[int]] = {}
         without: set[int] = set()
         for at in range(len(self.nodes)):
@@ -230,10 +248,11 @@ class _Walk:
                 if not places:
                     without.add(at)
             elif issubclass(kind, torch._C.StorageBase):
-                for storage in storages.of_storage(self.nodes[at]):
-                    self._refer(at, ("inside", ""), self._add_storage(storage))
-                # It belongs to the storage, not the other way round, as long as a tensor has the storage.
+                # PyTorch keeps one with the storage once Python has asked for it: that one holds nothing.
                 self.outside[at] -= 1
+                if at in referred_to or self.outside[at] > 0:
+                    for storage in storages.of_storage(self.nodes[at]):
+                        self._refer(at, ("inside", ""), self._add_storage(storage))
         return without.union(*(places for places in owners.values() if len(places) > 1))
 
     def _add_storages_of(self, at: int) -> list[int]:
@@ -334,16 +353,70 @@ class _Walk:
         }
 
 
-_RECORDER = f"{__package__.rpartition('.')[0]}.recording"
-_RECORD_API = f"{_RECORDER}.api"
+_PACKAGE = __name__.partition(".")[0]
+_RECORD_API = f"{_PACKAGE}.recording.api"
 """Functions that it decorates are called from there."""
+
+
+def _is_ours(namespace: dict[str, Any]) -> bool:
+    name = dict.get(namespace, "__name__")
+    return type(name) is str and name.partition(".")[0] == _PACKAGE
+
+
+def _ours(objects: list[Any]) -> set[int]:
+    """The recorder's own objects. It has put functions into torch that lead to them, and they hold nothing of the program's."""
+    kinds = {id(kind) for kind in {id(kind): kind for kind in map(type, objects)}.values() if _is_our_class(kind)}
+    return {id(thing) for thing in objects if id(type(thing)) in kinds}
+
+
+def _is_our_class(kind: type) -> bool:
+    return type_name(kind).partition(".")[0] == _PACKAGE
+
+
+def _classes(objects: list[Any]) -> Iterator[tuple[str, type]]:
+    """Classes that their modules have under their names. Every instance refers to its class: if that held a tensor, all of
+    them would lead to it."""
+    kinds = {id(kind): kind for kind in map(type, objects)}
+    metaclasses = {identity for identity, kind in kinds.items() if issubclass(kind, type)}
+    for kind in objects:
+        if id(type(kind)) in metaclasses:
+            module = attributes.namespace(kind).get("__module__")
+            path = type.__dict__["__qualname__"].__get__(kind)
+            if type(module) is str and _named(sys.modules.get(module), path) is kind:
+                yield f"{module}.{path}", kind
+
+
+def _named(module: Any, path: str) -> Any:
+    """The class that a module has under a dotted name."""
+    if not issubclass(type(module), ModuleType):
+        return None
+    namespace, found = _namespace(module), None
+    for name in path.split("."):
+        found = namespace.get(name)
+        if not issubclass(type(found), type):
+            return None
+        namespace = attributes.namespace(found)
+    return found
+
+
+def _namespace(module: ModuleType) -> Any:
+    return ModuleType.__dict__["__dict__"].__get__(module)
+
+
+def _file_of(name: str, namespace: dict[str, Any]) -> str:
+    file = namespace.get("__file__")
+    if type(file) is str:
+        return file
+    # Python takes it away from a script that has come to its end.
+    script = sys.argv[0] if name == "__main__" and sys.argv else ""
+    return os.path.abspath(script) if script.endswith(".py") else ""
 
 
 def _modules() -> Iterator[tuple[str, dict[str, Any]]]:
     seen: set[int] = set()
     for name, module in [("__main__", sys.modules.get("__main__")), *list(sys.modules.items())]:
         if issubclass(type(module), ModuleType):
-            namespace = ModuleType.__dict__["__dict__"].__get__(module)
+            namespace = _namespace(module)
             if namespace is not None and id(namespace) not in seen:
                 seen.add(id(namespace))
                 yield name, namespace
@@ -356,8 +429,8 @@ def _files(kinds: Iterable[type]) -> dict[str, str]:
         name = attributes.namespace(kind).get("__module__")
         module = sys.modules.get(name) if type(name) is str else None
         if issubclass(type(module), ModuleType):
-            file = ModuleType.__dict__["__dict__"].__get__(module).get("__file__")
-            if type(file) is str:
+            file = _file_of(name, _namespace(module))
+            if file:
                 files[name] = file
     return files
 

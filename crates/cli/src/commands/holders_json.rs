@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 pub(super) struct HolderReport {
     /// The way to the object.
     path: String,
+    /// Other ways to the same object.
+    also: Vec<String>,
     class: String,
     /// How it came to keep it.
     habit: &'static str,
@@ -34,6 +36,7 @@ impl HolderReport {
             .map(|line| json!({"file": line.place.file, "line": line.place.line, "code": line.code}));
         HolderReport {
             path: held.holder.clone(),
+            also: held.also.clone(),
             class: held.class.clone(),
             habit: held.habit.name(),
             entries: held.entries,

@@ -1,0 +1,34 @@
+"""Who keeps tensors alive, asked inside the program."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from oomph import _native
+from oomph.answers import Holders
+from oomph.heap import storages
+from oomph.heap.walk import walk
+
+if TYPE_CHECKING:
+    import torch
+
+
+def holders(tensor: torch.Tensor | None = None, *, top: int | None = None) -> Holders:
+    """Who keeps a tensor's memory alive: every way to it. Without one, who holds how much in this process.
+
+    `print()` shows it; `.held_by` are the ways, as text.
+
+    >>> oomph.holders(batch)
+    """
+    options = [] if top is None else [f"--top={top}"]
+    wanted = None
+    if tensor is not None:
+        found = list(storages.of_tensor(tensor))
+        if not found:
+            raise ValueError("this tensor has no memory: it is on the meta device, or of a kind without a storage")
+        storage = max(found, key=lambda each: each.bytes)
+        wanted = storage.device, storage.index, storage.address
+        found = []
+    graph = json.dumps(walk())
+    return Holders(lambda options: _native.holders(graph, wanted, options), options)
