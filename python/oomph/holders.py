@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oomph import _native
 from oomph.answers import Holders
@@ -29,6 +29,25 @@ def holders(tensor: torch.Tensor | None = None, *, top: int | None = None) -> Ho
             raise ValueError("this tensor has no memory: it is on the meta device, or of a kind without a storage")
         storage = max(found, key=lambda each: each.bytes)
         wanted = storage.device, storage.index, storage.address
-        found = []
-    graph = json.dumps(walk())
+    # Code below may leave a frame in a cycle, with the frames around it: that shall not hold the tensor.
+    tensor = None
+    graph = json.dumps(_as_allocated(walk()))
     return Holders(lambda options: _native.holders(graph, wanted, options), options)
+
+
+def _as_allocated(graph: dict[str, Any]) -> dict[str, Any]:
+    """With what the allocator has given for each storage, as `torch.cuda.memory_allocated()` counts it."""
+    if any(device == "cuda" for _, device, *_ in graph["storages"]):
+        from torch.cuda import memory_snapshot
+
+        sizes = {
+            (segment["device"], block["address"]): block["size"]
+            for segment in memory_snapshot()
+            for block in segment["blocks"]
+            if block["state"] == "active_allocated"
+        }
+        for storage in graph["storages"]:
+            _, device, index, address, _ = storage
+            if device == "cuda":
+                storage[4] = sizes.get((index, address), storage[4])
+    return graph

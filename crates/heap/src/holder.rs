@@ -116,8 +116,9 @@ impl Holdings {
             None => self.most_alike(wanted).or_else(|| Some((self.on_the_way(total, wanted)?, 1)))?,
         };
         let bytes = weights[node as usize];
+        let hangs_on_it = self.hanging_on(node);
         let mut of_it: Vec<(u32, u64)> =
-            wanted.iter().copied().filter(|&(each, _)| self.hangs_on(each, node)).collect();
+            wanted.iter().copied().filter(|(each, _)| hangs_on_it[*each as usize]).collect();
         if of_it.is_empty() {
             of_it = wanted.to_vec();
         }
@@ -144,26 +145,32 @@ impl Holdings {
 
     /// Down the dominator tree, to the last place where the program keeps things.
     fn descend(&self, total: u64, weights: &[u64]) -> Option<u32> {
-        let mut at: Option<u32> = None;
+        let (mut at, mut holder): (Option<u32>, Option<u32>) = (None, None);
+        let mut is_in_history = false;
         loop {
             let best = self.dominated(at).iter().copied().max_by_key(|&node| weights[node as usize])?;
-            let weight = weights[best as usize] as f64;
+            // A module or a running function is no answer, whatever share of it is elsewhere.
             let enough = match at {
                 Some(node) if !self.is_root(node) => NEARLY_ALL * weights[node as usize] as f64,
                 _ => MOST * total as f64,
             };
-            if weight < enough || weight == 0.0 {
+            let weight = weights[best as usize];
+            if weight == 0 || (weight as f64) < enough || self.heap.storage(best).is_some() {
                 break;
             }
-            if self.is_kept_thing(best) {
-                // A variable that is a tensor holds itself; what is in a list is held by the list.
-                let is_place = at.is_none_or(|node| self.is_namespace(node));
-                return if is_place && self.heap.storage(best).is_none() { Some(best) } else { at };
+            // A variable that is a tensor holds itself, and its gradient; what is in a list is held by the list.
+            let is_named = at.is_none_or(|node| self.is_namespace(node) || self.is_tensor(node));
+            if self.is_history(best) {
+                is_in_history = true;
+            } else if !self.is_tensor(best) {
+                is_in_history = false;
+                holder = (!self.is_root(best)).then_some(best).or(holder);
+            } else if is_named && !is_in_history {
+                holder = Some(best);
             }
             at = Some(best);
         }
-        // All that hangs on a module or a running function is in it, but that is no answer.
-        at.map(|node| self.owner(node)).filter(|&node| !self.is_root(node))
+        holder.map(|node| self.owner(node))
     }
 
     /// The instance whose dictionary this is.
@@ -177,7 +184,8 @@ impl Holdings {
 
     /// Whether what is in it has names of its own: a module, a running function, an instance.
     fn is_namespace(&self, node: u32) -> bool {
-        self.is_root(node) || self.heap.references(node).any(|(name, _)| name.link == Link::Attribute)
+        let is_name = |link: Link| matches!(link, Link::Attribute | Link::Local);
+        self.is_root(node) || self.heap.references(node).any(|(name, _)| is_name(name.link))
     }
 
     /// Many alike that hold most of it together: cycles that wait for the collector, objects that C code holds.
@@ -223,8 +231,14 @@ impl Holdings {
         last.or_else(first).map(|(&place, _)| self.owner(place)).or_else(first_tensor)
     }
 
-    fn hangs_on(&self, node: u32, holder: u32) -> bool {
-        std::iter::successors(Some(node), |&each| self.dominator(each)).any(|each| each == holder)
+    /// Which objects would go with one.
+    fn hanging_on(&self, holder: u32) -> Vec<bool> {
+        let mut hangs = vec![false; self.heap.len()];
+        for &node in self.dominators.order() {
+            hangs[node as usize] =
+                node == holder || self.dominator(node).is_some_and(|parent| hangs[parent as usize]);
+        }
+        hangs
     }
 
     /// A way to the memory through the holder: of the largest piece, the first.
@@ -269,7 +283,7 @@ impl Holdings {
         let nodes = example.nodes(&self.heap, &self.roots);
         let root = &self.roots[example.root].1;
         // What happens inside a tensor's history says nothing about where the tensor is kept, but for a `ctx`.
-        let kept = nodes.iter().position(|&node| self.is_tensor(node)).unwrap_or(nodes.len() - 1);
+        let kept = nodes.iter().position(|&node| self.is_history(node)).unwrap_or(nodes.len() - 1);
         let names: Vec<(Link, &str, u32)> = example.edges[..kept]
             .iter()
             .zip(&nodes)
@@ -347,7 +361,7 @@ fn is_suspended(class: &str) -> bool {
 
 fn is_container(class: &str) -> bool {
     let name = class.rsplit('.').next().unwrap_or(class);
-    matches!(name, "list" | "dict" | "set" | "tuple" | "frozenset" | "deque" | "OrderedDict" | "defaultdict")
+    matches!(name, "list" | "dict" | "set" | "deque" | "OrderedDict" | "defaultdict")
         || name.ends_with("List")
         || name.ends_with("Dict")
 }

@@ -109,11 +109,10 @@ impl Holdings {
         for node in 0..heap.len() as u32 {
             for position in heap.edges.positions(node) {
                 let to = heap.edges.targets()[position];
-                let leads_there = if self.is_tensor[node as usize] {
-                    false // what is inside a tensor is said by who holds the tensor
-                } else {
-                    to == storage || self.is_tensor[to as usize] && heap.edges.of(to).contains(&storage)
-                };
+                // What is inside a tensor is said by who holds the tensor.
+                let is_inside = self.is_tensor[node as usize] && to == storage;
+                let has_it = self.is_tensor[to as usize] && heap.edges.of(to).contains(&storage);
+                let leads_there = has_it || to == storage && !is_inside;
                 if leads_there && !self.is_of_recorder(node) {
                     let mut path = self.path(node);
                     path.edges.push(position);

@@ -64,8 +64,7 @@ impl Holdings {
         let mut groups: Vec<(String, Vec<u32>)> = Vec::new();
         let mut places: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
         for child in self.seen_from(node) {
-            let is_ours = node.is_none() && self.is_of_recorder(child);
-            if is_ours || self.retained_bytes(child) < limits.least.max(1) {
+            if self.retained_bytes(child) == 0 || node.is_none() && self.is_of_recorder(child) {
                 continue;
             }
             let key = self.likeness(node, child);
@@ -75,9 +74,11 @@ impl Holdings {
             });
             groups[place].1.push(child);
         }
-        groups.sort_by_key(|(_, children)| {
-            std::cmp::Reverse(children.iter().map(|&child| self.retained_bytes(child)).sum::<u64>())
-        });
+        let bytes = |(_, children): &(String, Vec<u32>)| -> u64 {
+            children.iter().map(|&child| self.retained_bytes(child)).sum()
+        };
+        groups.retain(|group| bytes(group) >= limits.least);
+        groups.sort_by_key(|group| std::cmp::Reverse(bytes(group)));
         let left_out = groups.len().saturating_sub(limits.most);
         groups.truncate(limits.most);
         let branches =

@@ -353,14 +353,15 @@ class _Walk:
         }
 
 
-_PACKAGE = __name__.partition(".")[0]
-_RECORD_API = f"{_PACKAGE}.recording.api"
+_PACKAGES = {"oomph", "oomph_child", __name__.partition(".")[0]}
+"""Ours: the wheel, and what `oomph run` puts into a process."""
+_RECORD_API = f"{__name__.partition('.')[0]}.recording.api"
 """Functions that it decorates are called from there."""
 
 
 def _is_ours(namespace: dict[str, Any]) -> bool:
     name = dict.get(namespace, "__name__")
-    return type(name) is str and name.partition(".")[0] == _PACKAGE
+    return type(name) is str and name.partition(".")[0] in _PACKAGES
 
 
 def _ours(objects: list[Any]) -> set[int]:
@@ -370,7 +371,7 @@ def _ours(objects: list[Any]) -> set[int]:
 
 
 def _is_our_class(kind: type) -> bool:
-    return type_name(kind).partition(".")[0] == _PACKAGE
+    return type_name(kind).partition(".")[0] in _PACKAGES
 
 
 def _classes(objects: list[Any]) -> Iterator[tuple[str, type]]:
