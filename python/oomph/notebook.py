@@ -36,9 +36,10 @@ def _device(of: "Device") -> str:
 def _finding(of: "Finding") -> str:
     colour = _COLOURS.get(of.severity, _COLOURS["low"])
     site = "" if of.site is None else f"<br><code>{escape(str(of.site))}</code>"
+    held = "" if of.held_by is None else f"<br>held by <code>{escape(of.held_by)}</code>"
     return (
         f'<div style="border-left: 4px solid {colour}; padding-left: 0.7em; margin: 0.5em 0">'
-        f'<b style="color: {colour}">{escape(of.kind.upper())}</b> {escape(of.summary)}{site}'
+        f'<b style="color: {colour}">{escape(of.kind.upper())}</b> {escape(of.summary)}{site}{held}'
         f"<br>fix: {escape(of.fix)}</div>"
     )
 
