@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from . import arrays, attributes, autograd, node_hooks, reach, saved, storages
-from .frames import stack, variables
+from .frames import on_stack, stack, variables
 from .memory import word
 from .references import Name, References, type_name
 
@@ -70,7 +70,8 @@ class _Walk:
         self.names: list[int] = []
         self.known_names: dict[Name, int] = {}
         self.storages: dict[int, tuple[int, storages.Storage]] = {}
-        self.roots: list[tuple[int, str, str, str, int]] = []
+        self.roots: dict[int, tuple[int, str, str, str, int]] = {}
+        self.threads = {thread.ident: thread.name for thread in threading.enumerate()}
         self.caveats: dict[str, None] = {}
         self.arrays = arrays.kinds()
         self.references = References(set(map(id, self.arrays)))
@@ -147,34 +148,34 @@ class _Walk:
             place = self.places.get(id(namespace))
             if place is not None:
                 file = namespace.get("__file__")
-                self.roots.append((place, "module", name, file if type(file) is str else "", 0))
+                self.roots[place] = place, "module", name, file if type(file) is str else "", 0
                 self.references.add_namespace(namespace)
                 self.outside[place] = 0
 
     def _add_frames(self) -> None:
         """Functions that run now. The collector knows nothing of them since Python 3.11."""
-        threads = {thread.ident: thread.name for thread in threading.enumerate()}
-        here = threading.get_ident()
         exceptions = {thread: _handled(found) for thread, found in sys._current_exceptions().items()}
         for thread, frame in _frames():
-            self._add_frame(frame, "" if thread == here else threads.get(thread, ""), exceptions.get(thread))
+            found = [(("local", name), value) for name, value in variables(frame) if id(value) in self.places]
+            handled = exceptions.get(thread)
+            if id(handled) in self.places and _catches(frame, handled):
+                found.append((("part", "the exception that is being handled"), handled))
+            if found and id(frame) not in self.places:
+                place = self._add(frame)
+                for name, value in found:
+                    self._refer(place, name, self.places[id(value)])
+                    self.outside[self.places[id(value)]] -= 1
+            if id(frame) in self.places:
+                self._add_root(frame, thread)
 
-    def _add_frame(self, frame: FrameType, thread: str, handled: BaseException | None) -> None:
-        found = [(("local", name), value) for name, value in variables(frame) if id(value) in self.places]
-        if handled is not None and id(handled) in self.places and _catches(frame, handled):
-            found.append((("part", "the exception that is being handled"), handled))
-        is_known = id(frame) in self.places
-        if not found and not is_known:
-            return
+    def _add_root(self, frame: FrameType, thread: int) -> int:
         place = self._add(frame)
-        if not is_known:
-            for name, value in found:
-                self._refer(place, name, self.places[id(value)])
-                self.outside[self.places[id(value)]] -= 1
         self.outside[place] = 0
         # The recorder holds nothing longer than it takes to write this.
         if dict.get(frame.f_globals, "__name__") == _RECORD_API or dict.get(frame.f_globals, "__package__") != _RECORDER:
-            self.roots.append((place, "frame", thread, frame.f_code.co_filename, frame.f_lineno))
+            name = "" if thread == threading.get_ident() else self.threads.get(thread, "")
+            self.roots[place] = place, "frame", name, frame.f_code.co_filename, frame.f_lineno
+        return place
 
     def _add_references(self, roots: set[int]) -> None:
         known = len(self.nodes)
@@ -290,15 +291,14 @@ class _Walk:
 
     def _explain_the_rest(self) -> None:
         """What C++ alone holds, where nothing there can be asked for it, but something fits."""
-        referred = set(self.targets)
         for at in [at for at, count in enumerate(self.outside) if count > 0]:
             thing, kind = self.nodes[at], type(self.nodes[at])
-            if issubclass(kind, torch.Tensor) and at not in referred:
+            if issubclass(kind, torch.Tensor) and at not in self.owned:
                 # A tensor that is saved may be a view of it.
                 identities = [storage.identity for storage in storages.of_tensor(thing)]
                 for node, name in [self.saved[identity] for identity in identities if identity in self.saved]:
                     self._refer(node, ("attribute", f"{name}._base"), at)
-                    self.outside[at] = 0
+                    self._explain(at)
             elif kind is FunctionType or kind is MethodType:
                 # The hook that packs is kept with the one that unpacks.
                 for hook, nodes in self.unpacking.values():
@@ -306,6 +306,12 @@ class _Walk:
                         for node in dict.fromkeys(nodes):
                             self._refer(node, ("part", "a hook that packs"), at)
                         self.outside[at] = 0
+        for thread, frame in _frames():
+            for identity in on_stack(frame):
+                target = self.places.get(identity)
+                if target is not None and self.outside[target] > 0:
+                    self._refer(self._add_root(frame, thread), ("part", "a value in use"), target)
+                    self.outside[target] -= 1
 
     def _add_storage(self, storage: storages.Storage) -> int:
         known = self.storages.get(storage.identity)
@@ -328,7 +334,7 @@ class _Walk:
             "names": list(self.known_names),
             "edges": [self.sources, self.targets, self.names],
             "storages": [[place, *storage[1:]] for place, storage in self.storages.values()],
-            "roots": self.roots,
+            "roots": list(self.roots.values()),
             "outside": [at for at, count in enumerate(self.outside) if count > 0],
             "caveats": list(self.caveats),
         }
@@ -380,7 +386,7 @@ def _handled(found: Any) -> BaseException | None:
     return value if issubclass(type(value), BaseException) else None
 
 
-def _catches(frame: FrameType, handled: BaseException) -> bool:
+def _catches(frame: FrameType, handled: Any) -> bool:
     """A traceback begins where the exception was caught."""
     trace = BaseException.__dict__["__traceback__"].__get__(handled)
     return trace is not None and trace.tb_frame is frame
