@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from .memory import WORD, object_at, offset_of, word
@@ -31,10 +31,23 @@ def variables(frame: FrameType) -> list[tuple[str, Any]]:
     if offset is None:
         return list(frame.f_locals.items())
     begin = word(id(frame) + _FRAME_OF_INTERPRETER) + offset
-    # An argument that is shared has its cell in its own place.
-    names = dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars))
-    addresses = [(name, word(begin + WORD * at) & ~_TAGS) for at, name in enumerate(names)]
+    addresses = [(name, word(begin + WORD * at) & ~_TAGS) for at, name in enumerate(_names(code))]
     return [(name, object_at(address)) for name, address in addresses if address]
+
+
+def on_stack(frame: FrameType) -> list[int]:
+    """Identities of values without a name, such as what a `for` goes through. Some may be gone: how far the stack reaches now
+    is not known."""
+    offset = _offset_of_variables()
+    if offset is None:
+        return []
+    begin = word(id(frame) + _FRAME_OF_INTERPRETER) + offset + WORD * len(_names(frame.f_code))
+    return [word(begin + WORD * at) & ~_TAGS for at in range(frame.f_code.co_stacksize)]
+
+
+def _names(code: CodeType) -> list[str]:
+    # An argument that is shared has its cell in its own place.
+    return list(dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)))
 
 
 def stack(frame: FrameType | None) -> list[FrameType]:

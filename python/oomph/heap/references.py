@@ -53,7 +53,10 @@ _ATTRIBUTES: dict[type, tuple[str, ...]] = {
     classmethod: ("__func__",),
     staticmethod: ("__func__",),
 }
-_SUSPENDED = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
+# By identity: the program's classes may have a `__hash__` and an `__eq__` of their own.
+_ATTRIBUTES_OF = {id(kind): names for kind, names in _ATTRIBUTES.items()}
+_FRAME_OF = {id(GeneratorType): "gi_frame", id(CoroutineType): "cr_frame", id(AsyncGeneratorType): "ag_frame"}
+_PLAIN = {id(kind) for kind in (str, bytes, int, float, complex, bool, type(None))}
 _OF_MODULES = ("_modules", "_parameters", "_buffers")
 
 
@@ -125,14 +128,14 @@ class References:
             yield from ((("cached", ""), id(value)) for value in gc.get_referents(thing))
         elif kind is FrameType:
             yield from ((("local", name), id(value)) for name, value in variables(thing))
-        elif kind in _SUSPENDED:
-            frame = getattr(thing, _SUSPENDED[kind])
+        elif id(kind) in _FRAME_OF:
+            frame = getattr(thing, _FRAME_OF[id(kind)])
             yield from ((("local", name), id(value)) for name, value in (variables(frame) if frame is not None else []))
         if issubclass(kind, BaseException):
             yield from _attributes(thing, ("__traceback__", "__context__", "__cause__", "args"), BaseException)
         elif issubclass(kind, torch.Tensor):
             yield from _attributes(thing, ("_backward_hooks", "_post_accumulate_grad_hooks"), torch._C.TensorBase)
-        yield from _attributes(thing, _ATTRIBUTES.get(kind, ()), kind)
+        yield from _attributes(thing, _ATTRIBUTES_OF.get(id(kind), ()), kind)
         yield from self._instance(thing, kind)
         if kind is FunctionType and thing.__closure__ is not None:
             self._closures[id(thing.__closure__)] = thing.__code__.co_freevars
@@ -177,7 +180,7 @@ def _attributes(thing: Any, names: tuple[str, ...], kind: type) -> Iterator[tupl
 
 def text_of(key: Any) -> str:
     """A key as it is written in Python, if that is sure to run no code of the program."""
-    if type(key) in (str, bytes, int, float, complex, bool, type(None)):
+    if id(type(key)) in _PLAIN:
         return _short(repr(key))
     if type(key) is tuple:
         return _short(f"({', '.join(text_of(part) for part in key[:8])}{',' if len(key) == 1 else ''})")

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from . import arrays, attributes, autograd, node_hooks, reach, saved, storages
-from .frames import stack, variables
+from .frames import on_stack, stack, variables
 from .memory import word
 from .references import Name, References, type_name
 
@@ -71,7 +71,8 @@ class _Walk:
         self.names: list[int] = []
         self.known_names: dict[Name, int] = {}
         self.storages: dict[int, tuple[int, storages.Storage]] = {}
-        self.roots: list[tuple[int, str, str, str, int]] = []
+        self.roots: dict[int, tuple[int, str, str, str, int]] = {}
+        self.threads = {thread.ident: thread.name for thread in threading.enumerate()}
         self.caveats: dict[str, None] = {}
         self.arrays = arrays.kinds()
         self.references = References(set(map(id, self.arrays)))
@@ -161,37 +162,35 @@ class _Walk:
                 self._add_root(place, "class", name, _file_of(module, _namespace(sys.modules[module])))
 
     def _add_root(self, place: int, kind: str, name: str = "", file: str = "", line: int = 0) -> None:
-        self.roots.append((place, kind, name, file, line))
+        self.roots[place] = place, kind, name, file, line
         self.outside[place] = 0
 
     def _add_frames(self) -> None:
         """Functions that run now. The collector knows nothing of them since Python 3.11."""
-        threads = {thread.ident: thread.name for thread in threading.enumerate()}
-        here = threading.get_ident()
         exceptions = {thread: _handled(found) for thread, found in sys._current_exceptions().items()}
         for thread, frame in _frames():
-            self._add_frame(frame, "" if thread == here else threads.get(thread, ""), exceptions.get(thread))
+            found = [(("local", name), value) for name, value in variables(frame) if id(value) in self.places]
+            handled = exceptions.get(thread)
+            if id(handled) in self.places and _catches(frame, handled):
+                found.append((("part", "the exception that is being handled"), handled))
+            if id(frame) in self.places:
+                self._add_frame(frame, thread)
+            elif found:
+                place = None if _is_ours(frame) else self._add_frame(frame, thread)
+                for name, value in found:
+                    self.outside[self.places[id(value)]] -= 1
+                    if place is not None:
+                        self._refer(place, name, self.places[id(value)])
 
-    def _add_frame(self, frame: FrameType, thread: str, handled: BaseException | None) -> None:
-        found = [(("local", name), value) for name, value in variables(frame) if id(value) in self.places]
-        if handled is not None and id(handled) in self.places and _catches(frame, handled):
-            found.append((("part", "the exception that is being handled"), handled))
-        is_known = id(frame) in self.places
-        # Ours hold nothing longer than it takes to write this.
-        is_ours = _is_ours(frame.f_globals) and dict.get(frame.f_globals, "__name__") != _RECORD_API
-        if not is_known:
-            for _, value in found:
-                self.outside[self.places[id(value)]] -= 1
-            if is_ours or not found:
-                return
+    def _add_frame(self, frame: FrameType, thread: int) -> int:
         place = self._add(frame)
-        if not is_known:
-            for name, value in found:
-                self._refer(place, name, self.places[id(value)])
-        if is_ours:
+        # Ours hold nothing longer than it takes to write this.
+        if _is_ours(frame):
             self._add_root(place, "recorder")
         else:
-            self._add_root(place, "frame", thread, frame.f_code.co_filename, frame.f_lineno)
+            name = "" if thread == threading.get_ident() else self.threads.get(thread, "")
+            self._add_root(place, "frame", name, frame.f_code.co_filename, frame.f_lineno)
+        return place
 
     def _add_references(self, roots: set[int]) -> None:
         known = len(self.nodes)
@@ -309,15 +308,14 @@ class _Walk:
 
     def _explain_the_rest(self) -> None:
         """What C++ alone holds, where nothing there can be asked for it, but something fits."""
-        referred = set(self.targets)
         for at in [at for at, count in enumerate(self.outside) if count > 0]:
             thing, kind = self.nodes[at], type(self.nodes[at])
-            if issubclass(kind, torch.Tensor) and at not in referred:
+            if issubclass(kind, torch.Tensor) and at not in self.owned:
                 # A tensor that is saved may be a view of it.
                 identities = [storage.identity for storage in storages.of_tensor(thing)]
                 for node, name in [self.saved[identity] for identity in identities if identity in self.saved]:
                     self._refer(node, ("attribute", f"{name}._base"), at)
-                    self.outside[at] = 0
+                    self._explain(at)
             elif kind is FunctionType or kind is MethodType:
                 # The hook that packs is kept with the one that unpacks.
                 for hook, nodes in self.unpacking.values():
@@ -325,6 +323,13 @@ class _Walk:
                         for node in dict.fromkeys(nodes):
                             self._refer(node, ("part", "a hook that packs"), at)
                         self.outside[at] = 0
+        for thread, frame in _frames():
+            for identity in on_stack(frame):
+                target = self.places.get(identity)
+                if target is not None and self.outside[target] > 0:
+                    self.outside[target] -= 1
+                    if not _is_ours(frame):
+                        self._refer(self._add_frame(frame, thread), ("part", "a value in use"), target)
 
     def _add_storage(self, storage: storages.Storage) -> int:
         known = self.storages.get(storage.identity)
@@ -347,7 +352,7 @@ class _Walk:
             "names": list(self.known_names),
             "edges": [self.sources, self.targets, self.names],
             "storages": [[place, *storage[1:]] for place, storage in self.storages.values()],
-            "roots": self.roots,
+            "roots": list(self.roots.values()),
             "outside": [at for at, count in enumerate(self.outside) if count > 0],
             "caveats": list(self.caveats),
         }
@@ -359,9 +364,9 @@ _RECORD_API = f"{__name__.partition('.')[0]}.recording.api"
 """Functions that it decorates are called from there."""
 
 
-def _is_ours(namespace: dict[str, Any]) -> bool:
-    name = dict.get(namespace, "__name__")
-    return type(name) is str and name.partition(".")[0] in _PACKAGES
+def _is_ours(frame: FrameType) -> bool:
+    name = dict.get(frame.f_globals, "__name__")
+    return type(name) is str and name.partition(".")[0] in _PACKAGES and name != _RECORD_API
 
 
 def _ours(objects: list[Any]) -> set[int]:
@@ -454,7 +459,7 @@ def _handled(found: Any) -> BaseException | None:
     return value if issubclass(type(value), BaseException) else None
 
 
-def _catches(frame: FrameType, handled: BaseException) -> bool:
+def _catches(frame: FrameType, handled: Any) -> bool:
     """A traceback begins where the exception was caught."""
     trace = BaseException.__dict__["__traceback__"].__get__(handled)
     return trace is not None and trace.tb_frame is frame
