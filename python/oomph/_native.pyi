@@ -1,15 +1,18 @@
 """The Rust half. Use `oomph.load`: what is here takes options of the command line and gives its output."""
 
 import os
-from typing import Final, final
+from typing import Any, Final, final
 
-__all__ = ["TABLES", "VERSION", "Alarm", "Snapshot", "Table", "load", "run", "size"]
+__all__ = ["TABLES", "VERSION", "Alarm", "Snapshot", "Table", "holding", "load", "run", "size"]
 
 TABLES: Final[list[str]]
 VERSION: Final[str]
 
 def run(arguments: list[str], python: str | os.PathLike[str] | None, libraries: str | os.PathLike[str]) -> int: ...
 def size(bytes: int) -> str: ...
+def holding(
+    objects: list[Any], kinds: list[type], arrays: list[type], roots: set[int]
+) -> list[tuple[Any, int]]: ...
 def load(paths: list[str | os.PathLike[str]]) -> Snapshot: ...
 
 @final

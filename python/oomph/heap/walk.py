@@ -18,7 +18,6 @@ import torch
 
 from . import arrays, attributes, autograd, node_hooks, reach, saved, storages
 from .frames import on_stack, stack, variables
-from .memory import word
 from .references import Name, References, type_name
 
 _MOST_NODES = 3_000_000
@@ -87,16 +86,20 @@ class _Walk:
 
     def graph(self) -> dict[str, Any]:
         modules = list(_modules())
-        roots = {id(namespace) for _, namespace in modules}
+        classes = _classes(modules)
+        roots = {id(namespace) for _, namespace in modules} | classes.keys()
         roots |= {id(module) for module in list(sys.modules.values())} | {id(sys.modules)}
         objects = gc.get_objects()
         self._add_unlisted(objects, modules)
         kinds = self._kinds(objects)
-        for thing, outside in reach.holding(objects, kinds, self.arrays, roots):
-            if id(thing) != id(objects):
-                self._add(thing, outside)
+        own = self._own(objects)
+        listed = set(map(id, kinds))
+        for thing, outside in reach.holding(objects, kinds, self.arrays, roots | own):
+            if id(thing) != id(objects) and id(thing) not in own:
+                self._add(thing, outside - (id(thing) in listed))
         del objects
         self._add_modules(modules)
+        self._add_classes(classes)
         self._add_frames()
         self._add_references(roots)
         self._explain_the_rest()
@@ -116,9 +119,15 @@ class _Walk:
 
     def _kinds(self, objects: list[Any]) -> list[type]:
         """Classes of objects that hold memory of tensors themselves."""
-        kinds = {id(kind): kind for kind in map(type, objects)}
         tensors = attributes.with_subclasses(torch.Tensor) + attributes.with_subclasses(torch._C.StorageBase)
-        return tensors + [kind for kind in kinds.values() if self._is_node(kind)]
+        classes = {id(kind): kind for kind in map(type, objects)}
+        return tensors + [kind for kind in classes.values() if self._is_node(kind)]
+
+    def _own(self, objects: list[Any]) -> set[int]:
+        """Identities of objects of ours: they hold nothing of the program."""
+        classes = {id(kind): kind for kind in map(type, objects)}
+        own = {identity for identity, kind in classes.items() if _is_own(attributes.namespace(kind).get("__module__"))}
+        return {id(thing) for thing in objects if id(type(thing)) in own}
 
     def _is_node(self, kind: type) -> bool:
         found = self.is_node.get(id(kind))
@@ -150,6 +159,14 @@ class _Walk:
                 file = namespace.get("__file__")
                 self.roots[place] = place, "module", name, file if type(file) is str else "", 0
                 self.references.add_namespace(namespace)
+                self.outside[place] = 0
+
+    def _add_classes(self, classes: dict[int, tuple[str, str]]) -> None:
+        """Those of modules. Every instance leads to its class: one tensor there, and half of the process would lead to it."""
+        for identity, (name, file) in classes.items():
+            place = self.places.get(identity)
+            if place is not None:
+                self.roots[place] = place, "module", name, file, 0
                 self.outside[place] = 0
 
     def _add_frames(self) -> None:
@@ -277,7 +294,7 @@ class _Walk:
             self._explain(target)
             return
         # Only its memory is kept, in a tensor that Python has never seen.
-        identity = word(address + (saved.offset_of_storage() or 0))
+        identity = saved.storage_of(address)
         storage = storages.at(identity) if identity else None
         if storage is not None:
             self._refer(at, ("attribute", name), self._add_storage(storage))
@@ -299,6 +316,8 @@ class _Walk:
                 for node, name in [self.saved[identity] for identity in identities if identity in self.saved]:
                     self._refer(node, ("attribute", f"{name}._base"), at)
                     self._explain(at)
+            elif kind is FunctionType and _is_own(dict.get(thing.__globals__, "__name__")):
+                self.outside[at] = 0
             elif kind is FunctionType or kind is MethodType:
                 # The hook that packs is kept with the one that unpacks.
                 for hook, nodes in self.unpacking.values():
@@ -340,7 +359,8 @@ class _Walk:
         }
 
 
-_RECORDER = f"{__package__.rpartition('.')[0]}.recording"
+_OWN = __package__.rpartition(".")[0]
+_RECORDER = f"{_OWN}.recording"
 _RECORD_API = f"{_RECORDER}.api"
 """Functions that it decorates are called from there."""
 
@@ -353,6 +373,17 @@ def _modules() -> Iterator[tuple[str, dict[str, Any]]]:
             if namespace is not None and id(namespace) not in seen:
                 seen.add(id(namespace))
                 yield name, namespace
+
+
+def _classes(modules: list[tuple[str, dict[str, Any]]]) -> dict[int, tuple[str, str]]:
+    """The full name and the file of each class that stands in the module that defines it, by identity."""
+    found = {}
+    for module, namespace in modules:
+        file = namespace.get("__file__")
+        for name, value in list(namespace.items()):
+            if issubclass(type(value), type) and attributes.namespace(value).get("__module__") == namespace.get("__name__"):
+                found.setdefault(id(value), (f"{module}.{name}", file if type(file) is str else ""))
+    return found
 
 
 def _files(kinds: Iterable[type]) -> dict[str, str]:
@@ -378,6 +409,11 @@ def _frames() -> list[tuple[int, FrameType]]:
     # One of them is that of this function: a frame that refers to itself would stay.
     innermost = frame = None  # type: ignore[assignment]
     return found
+
+
+def _is_own(module: Any) -> bool:
+    """Whether it is the name of a module of ours."""
+    return type(module) is str and module.startswith(f"{_OWN}.")
 
 
 def _handled(found: Any) -> BaseException | None:
