@@ -1,7 +1,7 @@
 """The Rust half. Use `oomph.load`: what is here takes options of the command line and gives its output."""
 
 import os
-from typing import Final, final
+from typing import Any, Final, final
 
 __all__ = ["TABLES", "VERSION", "Alarm", "Snapshot", "Table", "holders", "holding", "load", "run", "size"]
 
@@ -11,6 +11,9 @@ VERSION: Final[str]
 def run(arguments: list[str], python: str | os.PathLike[str] | None, libraries: str | os.PathLike[str]) -> int: ...
 def size(bytes: int) -> str: ...
 def holders(graph: str, tensor: tuple[str, int, int] | None, options: list[str]) -> tuple[str, list[str]]: ...
+def holding(
+    objects: list[Any], kinds: list[type], arrays: list[type], roots: set[int]
+) -> list[tuple[Any, int]]: ...
 def load(paths: list[str | os.PathLike[str]]) -> Snapshot: ...
 
 @final

@@ -5,14 +5,13 @@ The places are found and tried on nodes of our own; where they do not fit, such 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import torch
 
 from .memory import WORD, word
+from .trial import Trial
 
 _NODE_OF_OBJECT = 2 * WORD
 _DICTIONARY_OF_HOOK = WORD
@@ -34,19 +33,14 @@ def _listed(vector: int) -> Iterator[int]:
             yield word(word(at) + _DICTIONARY_OF_HOOK)
 
 
-@cache
-def offsets() -> tuple[int, ...]:
+def offsets() -> list[int]:
     """Of the vectors with hooks that run before a node, after it, and on the gradient of a tensor."""
-    found: list[int | None] = []
-    # Modes that the program has switched on are those of its own threads.
-    thread = threading.Thread(target=lambda: found.extend(_find()))
-    thread.start()
-    thread.join()
-    return tuple(offset for offset in found if offset is not None)
+    return _tried.result() or []
 
 
-def _find() -> Iterator[int | None]:
-    given = torch.ones(3, requires_grad=True)
+def _find() -> list[int]:
+    found: list[int] = []
+    given = torch.ones(3, requires_grad=True, device="cpu")
     for kind in ("register_prehook", "register_hook", "of tensor"):
         results: list[Any] = [given * 2, given * 2]
         nodes = [result.grad_fn for result in results]
@@ -54,13 +48,14 @@ def _find() -> Iterator[int | None]:
         handle = hooked.register_hook(print) if kind == "of tensor" else getattr(hooked, kind)(print)
         dictionary = handle.hooks_dict_ref()
         with_hooks, without = (word(id(node) + _NODE_OF_OBJECT) for node in nodes)
-        yield next(
-            (
-                offset
-                for offset in range(WORD, _MOST_WORDS * WORD, WORD)
-                if word(without + offset) == word(without + offset + WORD) == 0
-                and word(with_hooks + offset + WORD) - word(with_hooks + offset) == WORD
-                and list(_listed(with_hooks + offset)) == [id(dictionary)]
-            ),
-            None,
-        )
+        found += [
+            offset
+            for offset in range(WORD, _MOST_WORDS * WORD, WORD)
+            if word(without + offset) == word(without + offset + WORD) == 0
+            and word(with_hooks + offset + WORD) - word(with_hooks + offset) == WORD
+            and list(_listed(with_hooks + offset)) == [id(dictionary)]
+        ]
+    return found
+
+
+_tried = Trial(_find)

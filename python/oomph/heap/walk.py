@@ -19,7 +19,6 @@ import torch
 
 from . import arrays, attributes, autograd, node_hooks, reach, saved, storages
 from .frames import on_stack, stack, variables
-from .memory import word
 from .references import Name, References, type_name
 
 _MOST_NODES = 3_000_000
@@ -93,9 +92,10 @@ class _Walk:
         roots |= {id(module) for module in list(sys.modules.values())} | {id(sys.modules)}
         self._add_unlisted(objects, modules)
         kinds = self._kinds(objects)
+        listed = set(map(id, kinds))
         for thing, outside in reach.holding(objects, kinds, self.arrays, roots):
             if id(thing) != id(objects):
-                self._add(thing, outside)
+                self._add(thing, outside - (id(thing) in listed))
         del objects
         self._add_modules(modules)
         self._add_classes(classes)
@@ -120,9 +120,9 @@ class _Walk:
 
     def _kinds(self, objects: list[Any]) -> list[type]:
         """Classes of objects that hold memory of tensors themselves."""
-        kinds = {id(kind): kind for kind in map(type, objects)}
         tensors = attributes.with_subclasses(torch.Tensor) + attributes.with_subclasses(torch._C.StorageBase)
-        return tensors + [kind for kind in kinds.values() if self._is_node(kind)]
+        classes = {id(kind): kind for kind in map(type, objects)}
+        return tensors + [kind for kind in classes.values() if self._is_node(kind)]
 
     def _is_node(self, kind: type) -> bool:
         found = self.is_node.get(id(kind))
@@ -294,7 +294,7 @@ class _Walk:
             self._explain(target)
             return
         # Only its memory is kept, in a tensor that Python has never seen.
-        identity = word(address + (saved.offset_of_storage() or 0))
+        identity = saved.storage_of(address)
         storage = storages.at(identity) if identity else None
         if storage is not None:
             self._refer(at, ("attribute", name), self._add_storage(storage))
@@ -316,6 +316,8 @@ class _Walk:
                 for node, name in [self.saved[identity] for identity in identities if identity in self.saved]:
                     self._refer(node, ("attribute", f"{name}._base"), at)
                     self._explain(at)
+            elif kind is FunctionType and _is_of_ours(thing.__globals__):
+                self.outside[at] = 0
             elif kind is FunctionType or kind is MethodType:
                 # The hook that packs is kept with the one that unpacks.
                 for hook, nodes in self.unpacking.values():
@@ -365,8 +367,13 @@ _RECORD_API = f"{__name__.partition('.')[0]}.recording.api"
 
 
 def _is_ours(frame: FrameType) -> bool:
-    name = dict.get(frame.f_globals, "__name__")
-    return type(name) is str and name.partition(".")[0] in _PACKAGES and name != _RECORD_API
+    return _is_of_ours(frame.f_globals) and dict.get(frame.f_globals, "__name__") != _RECORD_API
+
+
+def _is_of_ours(namespace: dict[str, Any]) -> bool:
+    """Whether it is that of a module of ours."""
+    name = dict.get(namespace, "__name__")
+    return type(name) is str and name.partition(".")[0] in _PACKAGES
 
 
 def _ours(objects: list[Any]) -> set[int]:

@@ -32,6 +32,7 @@ class Recording:
         max_events: int | None,
         labels: bool,
         modules: bool,
+        holders: bool,
         own_steps: bool,
         device: str,
     ) -> None:
@@ -43,6 +44,7 @@ class Recording:
         self._max_events = max_events
         self._labels = labels
         self._modules = modules
+        self._holders = holders
         self._own_steps = own_steps
         self._device = device
         self._recorder: Recorder | None = None
@@ -71,7 +73,11 @@ class Recording:
         from .start import history
 
         options = Options(
-            self.path, has_places=self._modules, has_labels=self._labels, has_own_steps=self._own_steps
+            self.path,
+            has_places=self._modules,
+            has_labels=self._labels,
+            has_heap=self._holders,
+            has_own_steps=self._own_steps,
         )
         chosen = history(self._device, self._max_events or MAX_EVENTS)
         return Recorder(options, chosen, alarm=_alarm())
@@ -129,19 +135,26 @@ def record(
     max_events: int | None = None,
     labels: bool = True,
     modules: bool = True,
+    holders: bool = True,
     own_steps: bool = False,
     device: str = "auto",
 ) -> Recording:
     """Records CUDA memory, or CPU tensors where there is no GPU, to the folder `path`.
 
     `max_events` bounds the history that is kept (a million events unless given). `labels` names parameters, gradients,
-    optimizer state, buffers and inputs; `modules` says which module made each block. With `own_steps` only `step()` ends a
-    step, also before its first call. `device` is `cuda`, `cpu` or `auto`.
+    optimizer state, buffers and inputs; `modules` says which module made each block; `holders` writes who holds the tensors.
+    With `own_steps` only `step()` ends a step, also before its first call. `device` is `cuda`, `cpu` or `auto`.
 
     Nothing of this raises into the program: what cannot be recorded or written is said once on standard error.
     """
     return Recording(
-        path, max_events=max_events, labels=labels, modules=modules, own_steps=own_steps, device=device
+        path,
+        max_events=max_events,
+        labels=labels,
+        modules=modules,
+        holders=holders,
+        own_steps=own_steps,
+        device=device,
     )
 
 

@@ -79,7 +79,7 @@ class Files:
             os.makedirs(self.folder, exist_ok=True)
             rank = launched_as()
             self._number = self._claim(0) if rank is None else rank
-            for stale in ("pickle", "labels", "ask"):
+            for stale in ("pickle", "labels", "heap", "growing.heap", "ask"):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(self.folder, f"rank{self._number}.{stale}"))
         return os.path.join(self.folder, f"rank{self._number}.{ending}")

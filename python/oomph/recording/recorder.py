@@ -19,8 +19,10 @@ from typing import Any
 
 import torch
 
+from ..heap import walk as heap
 from .facts import meta, pinned
 from .files import Files, launched_as, owner
+from .growth import Growth
 from .history import History
 from .labels import Labels
 from .names import Names
@@ -52,6 +54,8 @@ class Options:
     """Whether to follow modules."""
     has_labels: bool = True
     """Whether to name tensors."""
+    has_heap: bool = True
+    """Whether to write who holds the tensors."""
     has_own_steps: bool = False
     """Whether only the program's own word ends a step."""
 
@@ -81,6 +85,7 @@ class Recorder:
         self.places = Places(names, history.mark, history.marked, self.labels.entered, self.steps.after_outermost)
         self.count = 0
         self._pace = Pace()
+        self._growth = Growth()
         self.exception: str | None = None
         self._after_step = after_step
         self._alarm = alarm
@@ -111,6 +116,8 @@ class Recorder:
         self.steps.install()
         self._undo.append(self.steps.remove)
         self._watch_exceptions()
+        if self.options.has_heap:
+            self._part(heap.prepare)
         self.history.start(self._begun, self._marked_by_program)
         self._write_at_exit()
         _installed.append(self)
@@ -226,6 +233,7 @@ class Recorder:
 
     def _begin_anew(self) -> None:
         self.count = 0
+        self._growth = Growth()
         self.files.forget_steps()
 
     def _step_ended(self) -> None:
@@ -243,6 +251,8 @@ class Recorder:
             reason = self.files.add_step({**row, "devices": rows})
             if reason is not None:
                 self.dump(reason)
+            if self.options.has_heap and self._growth.is_worth_a_look(rows):
+                self._part(self._write_growing)
             growth = self._alarm(rows) if self._alarm is not None else None
             if growth is not None:
                 say(f"{growth}; a recording so far goes to {self.files.folder}")
@@ -281,7 +291,7 @@ class Recorder:
                 if ended == "failed" and self._oom_is_last:
                     reason = "oom"
                 else:
-                    self._write_snapshot()
+                    self._write_snapshot(reason)
                 self.files.flush_steps()
                 self.files.write_json("json", self._summary(reason, ended))
             except Exception as error:
@@ -292,7 +302,10 @@ class Recorder:
                     self._in_dumps += time.monotonic() - began
             return True
 
-    def _write_snapshot(self) -> None:
+    def _write_snapshot(self, reason: str) -> None:
+        # First: what follows makes millions of objects.
+        if self.options.has_heap:
+            self._part(lambda: self._write_heap("heap", reason))
         if self.options.has_labels:
             self._part(self.labels.everything)
         self._allocations = self.history.allocations()
@@ -311,6 +324,15 @@ class Recorder:
         if self.options.has_labels:
             self._part(self._write_labels)
         self._part(lambda: self.files.write_for_all("meta.json", meta(self.history.kind, self._began_us)))
+
+    def _write_heap(self, ending: str, reason: str) -> None:
+        when = {"allocations": self.history.allocations(), "time_us": time.time_ns() // 1000, "dumped": reason}
+        self.files.write_json(ending, {**heap.walk(), **when})
+
+    def _write_growing(self) -> None:
+        """While memory grows: when the program is at its end, what its functions held has no name any more."""
+        with self._lock, self._growth.looking():
+            self._write_heap("growing.heap", "growing")
 
     def _write_labels(self) -> None:
         self.files.write_json("labels", {**self.labels.as_json(), "modules": list(self.places.paths)})

@@ -1,0 +1,60 @@
+"""Whether memory grows, so that it is worth a look who holds it while the program runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SKIPPED = 2
+"""Steps at the beginning: optimizers make their state, libraries their workspaces."""
+_FIRST_LOOK = 6
+_LEAST_BYTES = 1 << 20
+_SECONDS = 1.0
+_SHARE = 0.02
+"""What all looks together may take of the run, the larger of the two."""
+
+
+class Growth:
+    def __init__(self) -> None:
+        self._steps = 0
+        self._next_look = _FIRST_LOOK
+        self._before = 0
+        self._at_last_look = 0
+        self._since = self._rises = 0
+        """Steps since that look, and those that ended with more than the one before."""
+        self._began = time.monotonic()
+        self._spent = 0.0
+        self._longest = 0.0
+
+    def is_worth_a_look(self, rows: list[dict[str, int]]) -> bool:
+        """After a step that ended with these counters. Looks come ever more rarely: after 6, 8, 12, 16, 24, 32, 48 … steps."""
+        allocated = sum(row["allocated"] for row in rows)
+        self._steps += 1
+        if self._steps <= _SKIPPED:
+            self._at_last_look = allocated
+        else:
+            self._since += 1
+            self._rises += allocated > self._before
+        self._before = allocated
+        if self._steps < self._next_look:
+            return False
+        power = 1 << (self._steps.bit_length() - 1)
+        self._next_look = 2 * power if self._steps > power else power + power // 2
+        has_grown = 2 * self._rises > self._since and allocated - self._at_last_look >= _LEAST_BYTES
+        self._at_last_look, self._since, self._rises = allocated, 0, 0
+        return has_grown and self._has_time()
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            took = time.monotonic() - began
+            self._spent += took
+            self._longest = max(self._longest, took)
+
+    def _has_time(self) -> bool:
+        limit = max(_SECONDS, _SHARE * (time.monotonic() - self._began))
+        return self._spent + self._longest <= limit
