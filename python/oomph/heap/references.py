@@ -61,12 +61,14 @@ _OF_MODULES = ("_modules", "_parameters", "_buffers")
 
 
 class References:
-    """The references of objects. Owners first, then `dict` and `tuple`: what a dictionary's items are depends on whose it is."""
+    """The references of objects. Owners first, then `dict` and `tuple`: what its items are depends on whose a dictionary is."""
 
     def __init__(self, arrays: set[int]) -> None:
         """`arrays`: identities of NumPy's classes of arrays."""
         self._arrays = arrays
         self._namespaces: set[int] = set()
+        self._left_out: set[int] = set()
+        """Dictionaries in an instance's own whose items are attributes of the instance as well."""
         self._closures: dict[int, tuple[str, ...]] = {}
         self._members: dict[int, list[MemberDescriptorType]] = {}
 
@@ -96,7 +98,10 @@ class References:
     def _items(self, thing: dict[Any, Any]) -> Iterator[Reference]:
         kind = "attribute" if id(thing) in self._namespaces else "item"
         for key, value in list(dict.items(thing)):
-            yield (kind, key if kind == "attribute" and type(key) is str else text_of(key)), value
+            if id(value) in self._left_out:
+                yield _INSIDE, value
+            else:
+                yield (kind, key if kind == "attribute" and type(key) is str else text_of(key)), value
             if type(key) is not str:
                 yield ("key", text_of(key)), key
 
@@ -113,8 +118,8 @@ class References:
             iterate = next(base.__iter__ for base in (list, tuple, deque) if issubclass(kind, base))
             yield from ((("item", str(at)), id(value)) for at, value in enumerate(iterate(thing)))
         elif issubclass(kind, (set, frozenset)):
-            iterate = set.__iter__ if issubclass(kind, set) else frozenset.__iter__
-            yield from ((("element", ""), id(value)) for value in iterate(thing))
+            elements = set.__iter__(thing) if issubclass(kind, set) else frozenset.__iter__(thing)
+            yield from ((("element", ""), id(value)) for value in elements)
         elif kind is CellType:
             yield from ((_INSIDE, id(value)) for value in gc.get_referents(thing))
         elif kind is functools._lru_cache_wrapper:
@@ -129,10 +134,10 @@ class References:
         elif issubclass(kind, torch.Tensor):
             yield from _attributes(thing, ("_backward_hooks", "_post_accumulate_grad_hooks"), torch._C.TensorBase)
         yield from _attributes(thing, _ATTRIBUTES_OF.get(id(kind), ()), kind)
+        yield from self._instance(thing, kind)
         if kind is FunctionType and thing.__closure__ is not None:
             self._closures[id(thing.__closure__)] = thing.__code__.co_freevars
             yield _INSIDE, id(thing.__closure__)
-        yield from self._instance(thing, kind)
 
     def _instance(self, thing: Any, kind: type) -> Iterator[tuple[Name, int]]:
         if id(kind) not in self._members:
@@ -158,6 +163,7 @@ class References:
             inner = dictionary.get(name)
             if issubclass(type(inner), dict):
                 self._namespaces.add(id(inner))
+                self._left_out.add(id(inner))
 
 
 def _attributes(thing: Any, names: tuple[str, ...], kind: type) -> Iterator[tuple[Name, int]]:

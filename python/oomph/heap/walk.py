@@ -369,15 +369,21 @@ def _modules() -> Iterator[tuple[str, dict[str, Any]]]:
     seen: set[int] = set()
     for name, module in [("__main__", sys.modules.get("__main__")), *list(sys.modules.items())]:
         if issubclass(type(module), ModuleType):
-            namespace = ModuleType.__dict__["__dict__"].__get__(module)
+            namespace = _namespace(module)
             if namespace is not None and id(namespace) not in seen:
                 seen.add(id(namespace))
                 yield name, namespace
 
 
+def _namespace(module: Any) -> dict[str, Any] | None:
+    getter: Any = vars(ModuleType)["__dict__"]
+    found: dict[str, Any] | None = getter.__get__(module)
+    return found
+
+
 def _classes(modules: list[tuple[str, dict[str, Any]]]) -> dict[int, tuple[str, str]]:
     """The full name and the file of each class that stands in the module that defines it, by identity."""
-    found = {}
+    found: dict[int, tuple[str, str]] = {}
     for module, namespace in modules:
         file = namespace.get("__file__")
         for name, value in list(namespace.items()):
@@ -393,7 +399,7 @@ def _files(kinds: Iterable[type]) -> dict[str, str]:
         name = attributes.namespace(kind).get("__module__")
         module = sys.modules.get(name) if type(name) is str else None
         if issubclass(type(module), ModuleType):
-            file = ModuleType.__dict__["__dict__"].__get__(module).get("__file__")
+            file = (_namespace(module) or {}).get("__file__")
             if type(file) is str:
                 files[name] = file
     return files
