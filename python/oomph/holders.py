@@ -28,7 +28,7 @@ def holders(tensor: torch.Tensor | None = None, *, top: int | None = None) -> Ho
         if not found:
             raise ValueError("this tensor has no memory: it is on the meta device, or of a kind without a storage")
         storage = max(found, key=lambda each: each.bytes)
-        wanted = storage.device, storage.index, storage.address
+        wanted = storage.device, storage.device_index, storage.address
     # Code below may leave a frame in a cycle, with the frames around it: that shall not hold the tensor.
     tensor = None
     graph = json.dumps(_as_allocated(walk()))

@@ -45,7 +45,7 @@ fn start(heap: &Heap, node: u32, root: &Root) -> String {
         Root::Module { name, .. } => name.clone(),
         Root::Frame { thread, .. } => {
             let thread = if thread.is_empty() { String::new() } else { format!("thread {thread}, ") };
-            format!("{thread}frame {}", heap.text(node))
+            format!("{thread}frame {}", short(heap.text(node)))
         }
         Root::Recorder => "oomph's recorder".to_owned(),
         Root::Outside => format!("<{}, held by C code>", described(heap, node)),
@@ -57,6 +57,16 @@ fn start(heap: &Heap, node: u32, root: &Root) -> String {
 pub fn described(heap: &Heap, node: u32) -> String {
     match heap.text(node) {
         "" => heap.class(node).to_owned(),
-        text => format!("{} {text}", heap.class(node)),
+        text => format!("{} {}", heap.class(node), short(text)),
+    }
+}
+
+/// `step (/home/user/train.py:40)` without the folder.
+fn short(text: &str) -> String {
+    match text.rsplit_once(" (") {
+        Some((name, place)) if place.ends_with(')') && place.contains(['/', '\\']) => {
+            format!("{name} ({}", place.rsplit(['/', '\\']).next().unwrap_or(place))
+        }
+        _ => text.to_owned(),
     }
 }

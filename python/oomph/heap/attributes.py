@@ -60,10 +60,13 @@ def namespace(kind: type) -> Any:
 
 def with_subclasses(kind: type) -> list[type]:
     """Whatever their metaclasses say."""
-    found = [kind]
-    for each in found:
-        found += [sub for sub in type.__subclasses__(each) if not any(sub is known for known in found)]
-    return found
+    found = {id(kind): kind}
+    waiting = [kind]
+    while waiting:
+        subclasses: list[type] = type.__subclasses__(waiting.pop())
+        waiting += [each for each in subclasses if id(each) not in found]
+        found |= {id(each): each for each in subclasses}
+    return list(found.values())
 
 
 def members_of(kind: type) -> list[MemberDescriptorType]:
@@ -79,6 +82,11 @@ def _flags(kind: type) -> int:
     return found
 
 
+def _size(kind: type) -> int:
+    found: int = type.__dict__["__basicsize__"].__get__(kind)
+    return found
+
+
 def _inline(thing: object, kind: type) -> list[tuple[str, int]]:
     values = _values_at(thing, kind)
     if not values:
@@ -89,7 +97,7 @@ def _inline(thing: object, kind: type) -> list[tuple[str, int]]:
 
 def _values_at(thing: object, kind: type) -> int:
     if sys.version_info >= (3, 13):
-        values = id(thing) + type.__dict__["__basicsize__"].__get__(kind)
+        values = id(thing) + _size(kind)
         is_valid = _flags(kind) & _INLINE_VALUES and byte(values + 3)
         return values + WORD if is_valid else 0
     if sys.version_info >= (3, 12):
@@ -122,7 +130,7 @@ class _Probe:
 def _offset_of_keys() -> int:
     """Where a class has the names that its instances share: next to its own names, which are known."""
     name, qualname = id(_Probe.__name__), id(_Probe.__qualname__)
-    for offset in range(0, type.__basicsize__ - 4 * WORD, WORD):
+    for offset in range(0, _size(type) - 4 * WORD, WORD):
         if word(id(_Probe) + offset) == name and word(id(_Probe) + offset + 2 * WORD) == qualname:
             return offset + 3 * WORD
     return 0

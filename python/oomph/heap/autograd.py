@@ -77,7 +77,8 @@ def is_kept_with(function: Any, other: Any) -> bool:
     if type(function) is not type(other):
         return False
     if hasattr(function, "__self__"):
-        return function.__self__ is other.__self__
-    names = [getattr(each, "__qualname__", "").rpartition(".")[0] for each in (function, other)]
-    codes = [getattr(each, "__code__", None) for each in (function, other)]
-    return all(codes) and names[0] == names[1] and codes[0].co_filename == codes[1].co_filename
+        return bool(function.__self__ is other.__self__)
+    if not hasattr(function, "__code__"):
+        return False
+    written_in = [(each.__code__.co_filename, each.__qualname__.rpartition(".")[0]) for each in (function, other)]
+    return written_in[0] == written_in[1]

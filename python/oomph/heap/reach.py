@@ -28,6 +28,7 @@ def holding(objects: list[Any], kinds: list[type], array_kinds: list[type], root
 def in_python(objects: list[Any], kinds: list[type], array_kinds: list[type], roots: set[int]) -> Holding:
     """The same where the program has no native half of ours; several times slower."""
     wanted, hidden = set(map(id, kinds)), set(map(id, array_kinds))
+    untracked = hidden | {id(dict), id(tuple)} if hidden else set()
     places: dict[int, int] = {}
     everything: list[Any] = []
     for thing in objects:
@@ -44,8 +45,8 @@ def in_python(objects: list[Any], kinds: list[type], array_kinds: list[type], ro
             identity = id(referent)
             to = places.get(identity)
             if to is None:
-                # A collector that has seen nothing but arrays in a dictionary or tuple does not track that either.
-                if not gc.is_tracked(referent) and not (hidden and type(referent) in (dict, tuple) or id(type(referent)) in hidden):
+                # A dictionary or tuple with nothing in it but arrays is not tracked either.
+                if not gc.is_tracked(referent) and id(type(referent)) not in untracked:
                     continue
                 to = places[identity] = len(everything)
                 everything.append(referent)

@@ -61,13 +61,14 @@ _OF_MODULES = ("_modules", "_parameters", "_buffers")
 
 
 class References:
-    """The references of objects. Owners first, then `dict` and `tuple`: what a dictionary's items are depends on whose it is."""
+    """The references of objects. Owners first, then `dict` and `tuple`: what its items are depends on whose a dictionary is."""
 
     def __init__(self, arrays: set[int]) -> None:
         """`arrays`: identities of NumPy's classes of arrays."""
         self._arrays = arrays
         self._namespaces: set[int] = set()
-        self._of_modules: set[int] = set()
+        self._left_out: set[int] = set()
+        """Dictionaries in an instance's own whose items are attributes of the instance as well."""
         self._closures: dict[int, tuple[str, ...]] = {}
         self._members: dict[int, list[MemberDescriptorType]] = {}
 
@@ -95,12 +96,12 @@ class References:
                 yield (known.pop() if len(known) > 1 else known[0]), value
 
     def _items(self, thing: dict[Any, Any]) -> Iterator[Reference]:
-        is_namespace, is_of_module = id(thing) in self._namespaces, id(thing) in self._of_modules
+        is_namespace = id(thing) in self._namespaces
         for key, value in list(dict.items(thing)):
             if type(key) is not str:
                 yield ("item", text_of(key)), value
                 yield ("key", text_of(key)), key
-            elif is_of_module and key in _OF_MODULES:
+            elif id(value) in self._left_out:
                 yield _INSIDE, value
             elif is_namespace:
                 yield ("item" if key.isdigit() else "attribute", key), value
@@ -120,8 +121,8 @@ class References:
             iterate = next(base.__iter__ for base in (list, tuple, deque) if issubclass(kind, base))
             yield from ((("item", str(at)), id(value)) for at, value in enumerate(iterate(thing)))
         elif issubclass(kind, (set, frozenset)):
-            iterate = set.__iter__ if issubclass(kind, set) else frozenset.__iter__
-            yield from ((("element", ""), id(value)) for value in iterate(thing))
+            elements = set.__iter__(thing) if issubclass(kind, set) else frozenset.__iter__(thing)
+            yield from ((("element", ""), id(value)) for value in elements)
         elif kind is CellType:
             yield from ((_INSIDE, id(value)) for value in gc.get_referents(thing))
         elif kind is functools._lru_cache_wrapper:
@@ -162,11 +163,11 @@ class References:
 
     def _add_names_of_module(self, dictionary: dict[str, Any]) -> None:
         """`_modules['encoder']` of a module is its attribute `encoder`."""
-        self._of_modules.add(id(dictionary))
         for name in _OF_MODULES:
             inner = dictionary.get(name)
             if issubclass(type(inner), dict):
                 self._namespaces.add(id(inner))
+                self._left_out.add(id(inner))
 
 
 def _attributes(thing: Any, names: tuple[str, ...], kind: type) -> Iterator[tuple[Name, int]]:

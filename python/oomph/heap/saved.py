@@ -58,8 +58,8 @@ def _find() -> _Places | None:
     results: list[Any] = [given * other, given * other, given.exp()]
     raws = [results[0].grad_fn._raw_saved_other, results[1].grad_fn._raw_saved_other, results[2].grad_fn._raw_saved_result]
     at = [word(id(raw) + _VALUE_OF_WRAPPER) for raw in raws]
-    identities = {tensor._cdata: torch._C._storage_id(tensor) for tensor in (given, other, *results)}  # type: ignore[attr-defined]
-    storage = offset_of(identities, _LONGEST)
+    identity: Any = torch._C._storage_id  # type: ignore[attr-defined]
+    storage = offset_of({tensor._cdata: identity(tensor) for tensor in (given, other, *results)}, _LONGEST)
     if storage is None or [word(each) for each in at[:2]] != [other._cdata] * 2:
         return None
     raws[1].register_hooks(lambda tensor: 1, lambda packed: other)

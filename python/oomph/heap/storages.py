@@ -19,7 +19,7 @@ from .memory import WORD, byte, offset_of, word
 class Storage(NamedTuple):
     identity: int
     device: str
-    index: int
+    device_index: int
     address: int
     bytes: int
 
@@ -28,7 +28,7 @@ def of_tensor(tensor: torch.Tensor) -> Iterator[Storage]:
     """None for one without memory of its own, several for a sparse one."""
     try:
         for part in _parts(tensor):
-            if torch._C._has_storage(part):  # type: ignore[attr-defined]
+            if torch._C._has_storage(part):
                 storage = _of_part(part, torch._C._storage_id(part))  # type: ignore[attr-defined]
                 if storage is not None:
                     yield storage
@@ -103,8 +103,8 @@ class _Places(NamedTuple):
 @cache
 def _places() -> _Places | None:
     """Where every one of some storages has its own."""
-    storages = [torch.UntypedStorage(size) for size in (1031, 65537, 4099)]
-    unreal = torch.UntypedStorage(1033, device="meta")
+    storages = [torch.UntypedStorage(size) for size in (1031, 65537, 4099)]  # type: ignore[no-untyped-call]
+    unreal = torch.UntypedStorage(1033, device="meta")  # type: ignore[no-untyped-call]
     address = offset_of({each._cdata: each.data_ptr() for each in storages}, 15 * WORD)
     size = offset_of({each._cdata: each.nbytes() for each in storages}, 15 * WORD)
     if address is None or size is None:
@@ -119,5 +119,5 @@ def _places() -> _Places | None:
 
 @cache
 def _devices() -> dict[int, str]:
-    kinds: Any = torch._C._autograd.DeviceType  # type: ignore[attr-defined]
+    kinds: Any = torch._C._autograd.DeviceType
     return {int(number): name.lower() for name, number in kinds.__members__.items()}

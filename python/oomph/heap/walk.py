@@ -412,8 +412,10 @@ def _named(module: Any, path: str) -> Any:
     return found
 
 
-def _namespace(module: ModuleType) -> Any:
-    return ModuleType.__dict__["__dict__"].__get__(module)
+def _namespace(module: Any) -> dict[str, Any]:
+    getter: Any = vars(ModuleType)["__dict__"]
+    found: dict[str, Any] | None = getter.__get__(module)
+    return found if found is not None else {}
 
 
 def _file_of(name: str, namespace: dict[str, Any]) -> str:
@@ -430,7 +432,7 @@ def _modules() -> Iterator[tuple[str, dict[str, Any]]]:
     for name, module in [("__main__", sys.modules.get("__main__")), *list(sys.modules.items())]:
         if issubclass(type(module), ModuleType):
             namespace = _namespace(module)
-            if namespace is not None and id(namespace) not in seen:
+            if id(namespace) not in seen:
                 seen.add(id(namespace))
                 yield name, namespace
 

@@ -28,7 +28,7 @@ class Growth:
         self._longest = 0.0
 
     def is_worth_a_look(self, rows: list[dict[str, int]]) -> bool:
-        """After a step that ended with these counters. Looks come ever more rarely: after 6, 8, 12, 16, 24, 32, 48 … steps."""
+        """After a step that ended with these counters. Looks come ever more rarely: after 6, 8, 12, 16, 24, 32 … steps."""
         allocated = sum(row["allocated"] for row in rows)
         self._steps += 1
         if self._steps <= _SKIPPED:
