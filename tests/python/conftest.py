@@ -134,6 +134,9 @@ class Recorded:
         with open(self.folder / f"rank{rank}.pickle", "rb") as file:
             return pickle.load(file)
 
+    def heap(self, ending: str = "heap", rank: int = 0) -> dict:
+        return json.loads((self.folder / f"rank{rank}.{ending}").read_text())
+
     def allocations(self, rank: int = 0) -> list[dict]:
         return [event for event in self.snapshot(rank)["device_traces"][0] if event["action"] == "alloc"]
 

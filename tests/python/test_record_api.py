@@ -61,6 +61,23 @@ def test_the_programs_own_steps_count_alone(tmp_path):
     assert steps_of(tmp_path / "own") == 3
 
 
+def test_who_holds_what_is_written_unless_it_is_not_wanted(tmp_path):
+    net, optimizer = model()
+    with oomph.record(tmp_path / "a") as rec:
+        kept = torch.ones(1009)
+        train(net, optimizer, 2)
+        rec.dump()
+        asked = json.loads((tmp_path / "a" / "rank0.heap").read_text())
+    assert asked["dumped"] == "asked"
+    assert json.loads((tmp_path / "a" / "rank0.heap").read_text())["dumped"] == "exit"
+    assert 4 * 1009 in {row[4] for row in asked["storages"]}
+    (tmp_path / "a" / "rank0.growing.heap").write_text("of an earlier run")
+    with oomph.record(tmp_path / "a", holders=False):
+        train(net, optimizer, 2)
+    assert not list((tmp_path / "a").glob("*heap"))
+    del kept
+
+
 def test_a_decorator_records_each_call(tmp_path):
     net, optimizer = model()
 

@@ -227,3 +227,62 @@ def test_a_program_without_torch_is_left_alone(run):
     assert recorded.done.returncode == 0
     assert "hello" in recorded.done.stdout
     assert "the program never used CUDA" in recorded.done.stderr
+
+
+LEAK = MODEL + """
+    def main():
+        kept = []
+        for _ in range(20):
+            train(1)
+            kept.append(torch.empty(1 << 20, device=DEVICE))
+
+    main()
+"""
+
+
+def names_of(graph: dict, source_text: str) -> set[str]:
+    """The names under which what has this text refers to something."""
+    places = {at for at, text in graph["texts"] if text.startswith(source_text)}
+    edges = zip(*graph["edges"], strict=True)
+    return {graph["names"][name][1] for source, _, name in edges if source in places}
+
+
+def test_who_held_what_grew_is_written_while_it_grows(run):
+    recorded = run(LEAK)
+    assert recorded.done.returncode == 0, recorded.done.stderr
+    growing = recorded.heap("growing.heap")
+    assert growing["dumped"] == "growing"
+    assert "kept" in names_of(growing, "main (")
+    assert growing["allocations"]["0"] in [step["devices"][0]["allocations"] for step in recorded.steps()]
+    # The memory is that of the device, as the snapshot has it.
+    kept = [row for row in growing["storages"] if row[1] == "cuda" and row[4] == 4 << 20]
+    assert len(kept) >= 4
+    assert {row[3] for row in kept} <= {event["addr"] for event in recorded.allocations()}
+    # At the end the list is gone, and so are its tensors.
+    at_end = recorded.heap()
+    assert (at_end["dumped"], at_end["allocations"]) == ("exit", recorded.json()["allocations"])
+    assert not [row for row in at_end["storages"] if row[1] == "cuda" and row[4] == 4 << 20]
+    assert sum(row[4] for row in at_end["storages"] if row[1] == "cuda") > 1 << 20
+
+
+def test_a_program_that_does_not_grow_is_not_looked_at_meanwhile(run):
+    recorded = run(MODEL + "    train(40)\n")
+    assert recorded.heap()["dumped"] == "exit"
+    assert not (recorded.folder / "rank0.growing.heap").exists()
+
+
+def test_who_held_what_when_an_allocation_failed(run):
+    program = MODEL + """
+    def main():
+        kept = [torch.empty(1 << 20, device=DEVICE) for _ in range(3)]
+        train(1, batch=400_000)
+
+    train(3)
+    main()
+"""
+    recorded = run(program, "--gpu-memory", "2GiB")
+    assert "OutOfMemoryError" in recorded.done.stderr
+    assert "is missing" not in recorded.done.stderr
+    graph = recorded.heap()
+    assert graph["dumped"] == "oom"
+    assert "kept" in names_of(graph, "main (")
