@@ -102,7 +102,7 @@ CASES = {
     "last value": ("_ = make()", "_", "__main__._", "notebook", "_ = None"),
     "generator": (
         "def loader():\n    batch = make()\n    yield 1\n    yield batch\nsuspended = loader()\nnext(suspended)",
-        "latest()", "__main__.suspended local batch", "generator", "suspended.close()",
+        "latest()", "__main__.suspended local batch", "generator", "suspended = None",
     ),
     "running total": (
         "weight = make().requires_grad_()\ntotal = torch.zeros((), device=DEVICE)\n"

@@ -26,6 +26,8 @@ pub struct Held {
     pub also: Vec<String>,
     /// Its class.
     pub class: String,
+    /// What else is known of it: a tensor's type and shape.
+    pub text: String,
     /// How it came to keep them.
     pub habit: Habit,
     /// Its references that lead to such blocks.
@@ -61,8 +63,10 @@ pub struct Holders<'a> {
 /// References, and which of the storages are which blocks.
 struct Joined<'a> {
     dump: &'a HeapDump,
-    /// How many events had happened.
+    /// Just after the last allocation before the dump: a count tells no more.
     position: usize,
+    /// Just before the next one.
+    before_next: usize,
     /// Nodes of storages on this device by address.
     nodes: FxHashMap<u64, u32>,
     /// What the allocator has given to each of these nodes.
@@ -84,14 +88,14 @@ impl<'a> Holders<'a> {
         let name = if kind == DeviceKind::Cpu { "cpu" } else { "cuda" };
         let joined = |dump: &'a Arc<HeapDump>| {
             let count = dump.allocations.of(order.device)?;
-            let position = *counted.as_ref()?.at(count)?.start();
+            let (position, before_next) = counted.as_ref()?.at(count)?.into_inner();
             let is_here =
                 |storage: &&Storage| storage.device.kind == name && storage.device.index == order.device;
             let here = dump.heap.storages.iter().filter(is_here);
             let nodes: FxHashMap<u64, u32> = here.map(|storage| (storage.address, storage.node)).collect();
             let alive = history.lives.iter().filter(|life| life.is_allocated_at(position));
             let sizes = alive.filter_map(|life| Some((*nodes.get(&life.addr)?, life.size))).collect();
-            Some(Joined { dump, position, nodes, sizes, holdings: OnceLock::new() })
+            Some(Joined { dump, position, before_next, nodes, sizes, holdings: OnceLock::new() })
         };
         Holders { dumps: recording.heaps.iter().filter_map(joined).collect() }
     }
@@ -102,9 +106,10 @@ impl<'a> Holders<'a> {
         of.flat_map(|joined| joined.sizes.iter().map(|(&node, &size)| (node, size)))
     }
 
-    /// How many events had happened when a dump was written.
-    pub fn position(&self, dump: &HeapDump) -> Option<usize> {
-        self.dumps.iter().find(|joined| std::ptr::eq(joined.dump, dump)).map(|joined| joined.position)
+    /// How many events had happened when a dump was written: at least, and at most.
+    pub fn moment(&self, dump: &HeapDump) -> Option<(usize, usize)> {
+        let joined = self.dumps.iter().find(|joined| std::ptr::eq(joined.dump, dump))?;
+        Some((joined.position, joined.before_next))
     }
 }
 
@@ -138,7 +143,11 @@ impl Device<'_> {
         }
         let holdings = joined.holdings();
         let holder = holdings.holder(&wanted)?;
-        Some(held(holdings, &holder, self.is_cpu()))
+        let mut held = held(holdings, &holder, self.is_cpu());
+        if joined.dump.dumped == "growing" {
+            held.sentence += " (of what there was when this was looked at, before the end)";
+        }
+        Some(held)
     }
 }
 
@@ -166,6 +175,7 @@ pub fn held(holdings: &Holdings, holder: &Holder, is_cpu: bool) -> Held {
         holder: written(&holder.path),
         also: holder.also.iter().map(written).collect(),
         class: printable(heap.class(holder.node)).into_owned(),
+        text: if holdings.is_tensor(holder.node) { heap.text(holder.node).to_owned() } else { String::new() },
         habit: holder.habit,
         entries: holder.entries as u64,
         alike: holder.alike as u64,
@@ -289,8 +299,8 @@ fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
              tensors themselves are stored"
         ),
         Habit::Chain => format!(
-            "`.detach()` what goes into `{name}` (or add up `.item()`): it is carried from step to step with the graphs of all of \
-             them; `retain_graph=True` is then not needed"
+            "`.detach()` what goes into `{name}`, or keep `.item()`: with its graph it keeps what every step before it has saved; \
+             `retain_graph=True` is then not needed"
         ),
         Habit::Cycle => format!(
             "break the cycle: make one of its links a `weakref.ref`, or set it to `None` when it is done with (`{holder}`); until \

@@ -34,6 +34,9 @@ pub(crate) fn wait(mut child: Child, folder: Option<&PathBuf>) -> io::Result<Exi
         }
     };
     RUNNING.store(NOBODY, Ordering::SeqCst);
+    if let Some(alarms) = alarms {
+        alarms.take_back();
+    }
     Ok(status)
 }
 
@@ -109,9 +112,20 @@ impl Alarms {
                     "{words} on device {device} of rank {number}; a recording so far goes to {folder}"
                 ));
                 // The recorder looks for it at the end of each step: a signal might meet a process that does not expect it.
-                let _ = std::fs::write(self.folder.join(format!("rank{number}.ask")), "alarm");
+                let _ = std::fs::write(self.asking(number), "alarm");
             }
         }
+    }
+
+    /// What nobody has read any more.
+    fn take_back(&self) {
+        for &number in self.ranks.keys() {
+            let _ = std::fs::remove_file(self.asking(number));
+        }
+    }
+
+    fn asking(&self, number: u32) -> PathBuf {
+        self.folder.join(format!("rank{number}.ask"))
     }
 }
 

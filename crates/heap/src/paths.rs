@@ -92,8 +92,9 @@ fn cost_of(heap: &Heap, position: usize) -> u32 {
         Link::Attribute | Link::Local => 2,
         // A parameter is rather `model.head.weight` than `optimizer.param_groups[0]['params'][7]`.
         Link::Item | Link::Closure | Link::Cached | Link::Element => 3,
-        Link::Key => 6,
         Link::Part => 12,
+        // An optimizer has its parameters as keys of its state.
+        Link::Key => 24,
     }
 }
 

@@ -82,8 +82,9 @@ impl Holdings {
     fn parts(&self, nodes: &[u32], bytes: u64) -> Vec<Vec<u32>> {
         let is_split =
             |node: &u32| !self.is_kept_thing(*node) && self.is_instance(*node) && !self.is_module(*node);
-        let (split, mut small): (Vec<u32>, Vec<u32>) = nodes.iter().copied().partition(is_split);
-        let &[node] = &split[..] else { return Vec::new() };
+        let largest = nodes.iter().copied().filter(is_split).max_by_key(|&node| self.retained_bytes(node));
+        let Some(node) = largest else { return Vec::new() };
+        let mut small: Vec<u32> = nodes.iter().copied().filter(|&other| other != node).collect();
         let large = |part: &u32| self.retained_bytes(*part) as f64 >= LEAST_PART * bytes as f64;
         let (large, rest): (Vec<u32>, Vec<u32>) = self.seen_from(Some(node)).into_iter().partition(large);
         small.extend(rest);

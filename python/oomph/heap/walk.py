@@ -168,6 +168,7 @@ class _Walk:
     def _add_frames(self) -> None:
         """Functions that run now. The collector knows nothing of them since Python 3.11."""
         exceptions = {thread: _handled(found) for thread, found in sys._current_exceptions().items()}
+        in_use: list[tuple[int, Name, Any]] = []
         for thread, frame in _frames():
             found = [(("local", name), value) for name, value in variables(frame) if id(value) in self.places]
             handled = exceptions.get(thread)
@@ -175,12 +176,19 @@ class _Walk:
                 found.append((("part", "the exception that is being handled"), handled))
             if id(frame) in self.places:
                 self._add_frame(frame, thread)
-            elif found:
-                place = None if _is_ours(frame) else self._add_frame(frame, thread)
+                continue
+            for _, value in found:
+                self.outside[self.places[id(value)]] -= 1
+            if _is_ours(frame):
+                # What goes through our hands is on its way to, or from, the function that has called.
+                in_use += [(thread, ("part", "a value in use"), value) for _, value in found]
+                continue
+            found += [(name, value) for of, name, value in in_use if of == thread]
+            in_use = [each for each in in_use if each[0] != thread]
+            if found:
+                place = self._add_frame(frame, thread)
                 for name, value in found:
-                    self.outside[self.places[id(value)]] -= 1
-                    if place is not None:
-                        self._refer(place, name, self.places[id(value)])
+                    self._refer(place, name, self.places[id(value)])
 
     def _add_frame(self, frame: FrameType, thread: int) -> int:
         place = self._add(frame)

@@ -116,13 +116,13 @@ impl Recorded {
             return Ok(Recorded { name, input: None, dump: Arc::new(dump) });
         }
         let input = inputs::load(file)?;
-        let on_device = |dump: &&Arc<HeapDump>| -> u64 {
-            let storages = dump.heap.storages.iter().filter(|storage| storage.device.kind != "cpu");
-            storages.map(|storage| storage.bytes).sum()
-        };
-        // The later one, unless the program had let go of most by then: its functions had returned.
-        let dump = input.recording.heaps.iter().rev().max_by_key(on_device).cloned();
-        let Some(dump) = dump else {
+        let bytes =
+            |dump: &Arc<HeapDump>| -> u64 { dump.heap.storages.iter().map(|storage| storage.bytes).sum() };
+        // The last one, unless the program had let go of most by then: its functions had returned.
+        let last = input.recording.heaps.first();
+        let fullest = input.recording.heaps.iter().max_by_key(|dump| bytes(dump));
+        let dump = last.filter(|last| fullest.is_some_and(|most| 2 * bytes(last) >= bytes(most))).or(fullest);
+        let Some(dump) = dump.cloned() else {
             return Err(Failure::new(
                 format!("`{}` has no references of objects", input.name),
                 Some("there is no `rank0.heap` beside it".to_owned()),
@@ -195,7 +195,8 @@ impl View<'_> {
     fn ask_of(&mut self, site: &str) -> anyhow::Result<()> {
         for device in self.devices {
             let outline = analysis::Outline::new(device);
-            let position = device.holders.position(self.dump).unwrap_or(device.history.len());
+            let moment = device.holders.moment(self.dump);
+            let position = moment.map_or(device.history.len(), |(position, _)| position);
             let mut place = None;
             let rows: Vec<usize> = (0..device.history.lives.len())
                 .filter(|&row| device.history.lives[row].is_allocated_at(position))
@@ -259,16 +260,17 @@ impl View<'_> {
     pub(super) fn totals<'s>(&'s self) -> Vec<(&'s heap::Device, usize, u64)> {
         let of = |device: &'s heap::Device| {
             let storages = self.dump.heap.storages.iter().zip(&self.holdings.bytes);
-            let here = storages.filter(|(storage, _)| storage.device == *device).map(|(_, bytes)| bytes);
+            let is_here = |storage: &heap::Storage, bytes: u64| storage.device == *device && bytes > 0;
+            let here = storages.filter(|(storage, bytes)| is_here(storage, **bytes)).map(|(_, bytes)| bytes);
             (device, here.clone().count(), here.sum())
         };
-        self.holdings.devices.iter().map(of).collect()
+        self.holdings.devices.iter().map(of).filter(|(_, storages, _)| *storages > 0).collect()
     }
 
     /// Memory of each device that no known object holds.
     pub(super) fn unheld(&self) -> Option<Vec<(String, Bytes)>> {
         let of = |device: &Device<'_>| {
-            let position = device.holders.position(self.dump)?;
+            let (_, position) = device.holders.moment(self.dump)?;
             let lives = device.history.lives.iter().filter(|life| life.is_allocated_at(position));
             let allocated: Bytes = lives.map(|life| life.size).sum();
             let held: Bytes = device.holders.sizes(self.dump).map(|(_, size)| size).sum();

@@ -118,7 +118,8 @@ fn holders(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyh
 
 /// What a program holds on purpose needs no advice.
 fn is_worth_a_word(held: &Held, args: &HoldersArgs) -> bool {
-    args.of.is_some() || !matches!(held.habit, Habit::Variable | Habit::Container | Habit::Outside)
+    args.of.is_some()
+        || !matches!(held.habit, Habit::Variable | Habit::Chain | Habit::Container | Habit::Outside)
 }
 
 fn is_worth_a_line(held: &Held, args: &HoldersArgs) -> bool {
@@ -128,6 +129,7 @@ fn is_worth_a_line(held: &Held, args: &HoldersArgs) -> bool {
 fn what(held: &Held) -> String {
     let class = held.class.rsplit('.').next().unwrap_or(&held.class);
     match () {
+        () if !held.text.is_empty() => format!("{class} {}", printable(&held.text)),
         () if held.alike > 1 => format!("{} × {class}", grouped(held.alike)),
         () if held.entries > 1 => format!("{class} with {}", counted(held.entries, "reference")),
         () => class.to_owned(),
