@@ -95,13 +95,16 @@ class _Walk:
         own = self._own(objects)
         listed = set(map(id, kinds))
         for thing, outside in reach.holding(objects, kinds, self.arrays, roots | own):
-            if id(thing) != id(objects) and id(thing) not in own:
-                self._add(thing, outside - (id(thing) in listed))
+            if id(thing) != id(objects):
+                place = self._add(thing, outside - (id(thing) in listed))
+                if id(thing) in own:
+                    self.roots[place] = place, "module", _OWN, "", 0
+                    self.outside[place] = 0
         del objects
         self._add_modules(modules)
         self._add_classes(classes)
         self._add_frames()
-        self._add_references(roots)
+        self._add_references(roots | own)
         self._explain_the_rest()
         return self._as_json()
 
@@ -124,7 +127,7 @@ class _Walk:
         return tensors + [kind for kind in classes.values() if self._is_node(kind)]
 
     def _own(self, objects: list[Any]) -> set[int]:
-        """Identities of objects of ours: they hold nothing of the program."""
+        """Identities of objects of ours. Almost nothing leads to them in the program, and they lead to nothing of it."""
         classes = {id(kind): kind for kind in map(type, objects)}
         own = {identity for identity, kind in classes.items() if _is_own(attributes.namespace(kind).get("__module__"))}
         return {id(thing) for thing in objects if id(type(thing)) in own}
