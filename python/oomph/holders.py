@@ -42,7 +42,7 @@ def _as_allocated(graph: dict[str, Any]) -> dict[str, Any]:
 
         sizes = {
             (segment["device"], block["address"]): block["size"]
-            for segment in memory_snapshot()
+            for segment in memory_snapshot()  # type: ignore[no-untyped-call]
             for block in segment["blocks"]
             if block["state"] == "active_allocated"
         }

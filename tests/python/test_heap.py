@@ -356,13 +356,14 @@ def test_odd_objects_are_survived():
         type("OddList", (list,), everything)(),
         type("OddDict", (dict,), {**everything, "items": mean, "keys": mean})(),
         object.__new__(type.__call__(odd_class, "Odd", (), {})),
+        type("LikeANode", (), {"next_functions": property(mean)})(),
     ]
-    for thing in (odd[0], odd[3]):
+    for thing in (odd[0], odd[3], odd[4]):
         object.__setattr__(thing, "kept", tensor())
     list.append(odd[1], tensor())
     dict.__setitem__(odd[2], "key", tensor())
     here, graph = "test_odd_objects_are_survived", Graph()
-    for at, name in enumerate(("attribute:kept", "item:0", "item:'key'", "attribute:kept")):
+    for at, name in enumerate(("attribute:kept", "item:0", "item:'key'", "attribute:kept", "attribute:kept")):
         assert graph.bytes_at(here, "local:odd", f"item:{at}", name) == {SIZE}
 
 

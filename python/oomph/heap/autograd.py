@@ -4,6 +4,7 @@ tensor that one is a view of."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import GetSetDescriptorType
 from typing import Any
 
 import torch
@@ -15,8 +16,9 @@ Reference = tuple[str, Any]
 
 
 def is_node(kind: type) -> bool:
-    """Whether it is a class of nodes of the graph that `backward()` runs through."""
-    return any("next_functions" in attributes.namespace(base) for base in attributes.mro(kind))
+    """Whether it is a class of nodes of the graph that `backward()` runs through: written in C++, or based on such a class."""
+    found = (attributes.namespace(base).get("next_functions") for base in attributes.mro(kind))
+    return any(type(each) is GetSetDescriptorType for each in found)
 
 
 def of_tensor(tensor: torch.Tensor, shares_memory: bool) -> Iterator[Reference]:
@@ -69,7 +71,8 @@ def saved_by(node: Any) -> Iterator[tuple[str, Any]]:
             except Exception:
                 continue  # freed by a backward pass
             for raw in found if isinstance(found, (tuple, list)) else [found]:
-                yield "saved_tensors" if name == "_raw_saved_tensors" else name.removeprefix("_raw"), raw
+                if type(raw) is torch._C._autograd.SavedTensor:
+                    yield "saved_tensors" if name == "_raw_saved_tensors" else name.removeprefix("_raw"), raw
 
 
 def is_kept_with(function: Any, other: Any) -> bool:

@@ -411,7 +411,8 @@ def _named(module: Any, path: str) -> Any:
     """The class that a module has under a dotted name."""
     if not issubclass(type(module), ModuleType):
         return None
-    namespace, found = _namespace(module), None
+    namespace: Any = _namespace(module)
+    found: Any = None
     for name in path.split("."):
         found = namespace.get(name)
         if not issubclass(type(found), type):
