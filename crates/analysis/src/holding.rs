@@ -12,8 +12,12 @@ use rustc_hash::FxHashMap;
 use snapshot::{Bytes, DeviceKind, History};
 use std::sync::{Arc, OnceLock};
 
+/// What the first holder does not hold is told as well, if it is more than this share.
+const REST: f64 = 0.1;
 /// The share of a finding's bytes that has to be seen in the references before anybody is named.
 const SEEN: f64 = 0.2;
+
+const CYCLE: &str = "reference cycle ";
 
 /// Who keeps the memory of a finding.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +42,8 @@ pub struct Held {
     pub bytes: Bytes,
     /// What would be free on this device without it.
     pub retained: Bytes,
+    /// What it does not hold, and who does.
+    pub rest: Vec<(Bytes, String)>,
     /// Where its code may be found.
     pub store: Store,
     /// Who keeps it, as a sentence without a full stop.
@@ -142,8 +148,14 @@ impl Device<'_> {
             return None;
         }
         let holdings = joined.holdings();
-        let holder = holdings.holder(&wanted)?;
-        let mut held = held(holdings, &holder, self.is_cpu());
+        let mut holders = holdings.holders(&wanted, REST).into_iter().map(|of| held(holdings, &of, self.is_cpu()));
+        let mut held = holders.next()?;
+        held.rest = holders.map(|other| (other.bytes, other.by)).collect();
+        let others: Vec<String> =
+            held.rest.iter().map(|(bytes, by)| format!("{bytes} by `{}`", by.trim_start_matches(CYCLE))).collect();
+        if !others.is_empty() {
+            held.sentence += &format!("; of the rest, {}", listed(&others));
+        }
         if joined.dump.dumped == "growing" {
             held.sentence += " (of what there was when this was looked at, before the end)";
         }
@@ -181,6 +193,7 @@ pub fn held(holdings: &Holdings, holder: &Holder, is_cpu: bool) -> Held {
         alike: holder.alike as u64,
         bytes: Bytes(holder.bytes),
         retained: retained.sum(),
+        rest: Vec::new(),
         store: store(holdings, holder),
         sentence: String::new(),
         advice: String::new(),
@@ -200,7 +213,7 @@ fn name_cycle(holdings: &Holdings, holder: &Holder, held: &mut Held) {
     let leads_through = |cycle: &Cycle| cycle.members.iter().any(|member| nodes.contains(member));
     let Some(cycle) = cycles.iter().find(|cycle| cycle.is_garbage && leads_through(cycle)) else { return };
     held.holder = printable(&holdings.shape(&cycle.around)).into_owned();
-    held.by = format!("reference cycle {}", held.holder);
+    held.by = format!("{CYCLE}{}", held.holder);
     held.alike = cycle.count as u64;
     let names = cycle.around.iter().map(|&position| holdings.heap.name(position));
     held.store.names =

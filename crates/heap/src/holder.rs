@@ -4,7 +4,7 @@ use crate::graph::{Device, Link, Root};
 use crate::holdings::Holdings;
 use crate::paths::Path;
 use crate::words;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Of all that is asked about, what has to hang on an object for it to be the holder.
 const MOST: f64 = 0.5;
@@ -29,8 +29,10 @@ pub struct Holder {
     pub example: Path,
     /// How it came to keep it.
     pub habit: Habit,
-    /// Bytes of what was asked about that hang on it.
+    /// Bytes of what was asked about that it holds, with all that are alike.
     pub bytes: u64,
+    /// The nodes that these are the bytes of.
+    pub held: Vec<u32>,
     /// What would be free without it, on each device.
     pub retained: Vec<(Device, u64)>,
     /// Its references that lead to what was asked about.
@@ -72,6 +74,13 @@ pub enum Habit {
     Outside,
 }
 
+/// A holder, before anything is said about it.
+struct Found {
+    node: u32,
+    alike: usize,
+    held: Vec<u32>,
+}
+
 impl Habit {
     /// Its word in the JSON.
     pub fn name(self) -> &'static str {
@@ -111,17 +120,17 @@ impl Holdings {
                 weights[parent as usize] += weights[node as usize];
             }
         }
-        let (node, alike) = match self.descend(total, &weights) {
-            Some(node) => (node, 1),
-            None => self.most_alike(wanted).or_else(|| Some((self.on_the_way(total, wanted)?, 1)))?,
+        let Found { node, alike, held } = match self.descend(total, &weights) {
+            Some(node) => {
+                let hangs_on_it = self.hanging_on(node);
+                let held = wanted.iter().map(|(each, _)| *each).filter(|&each| hangs_on_it[each as usize]);
+                Found { node, alike: 1, held: held.collect() }
+            }
+            None => self.most_alike(wanted).or_else(|| self.on_the_way(total, wanted))?,
         };
-        let bytes = weights[node as usize];
-        let hangs_on_it = self.hanging_on(node);
-        let mut of_it: Vec<(u32, u64)> =
-            wanted.iter().copied().filter(|(each, _)| hangs_on_it[*each as usize]).collect();
-        if of_it.is_empty() {
-            of_it = wanted.to_vec();
-        }
+        let is_held: HashSet<u32> = held.iter().copied().collect();
+        let of_it: Vec<(u32, u64)> = wanted.iter().copied().filter(|(each, _)| is_held.contains(each)).collect();
+        let bytes = of_it.iter().map(|(_, bytes)| bytes).sum();
         let example = self.example(node, &of_it)?;
         let path = self.path(node);
         let is_wanted = |to: u32| weights[to as usize] > 0 || own[to as usize] > 0;
@@ -140,7 +149,27 @@ impl Holdings {
             example,
             node,
             bytes,
+            held,
         })
+    }
+
+    /// Who keeps these nodes, part after part: what the first does not hold is asked about again, as long as it is more than
+    /// this share of all.
+    pub fn holders(&self, wanted: &[(u32, u64)], least_share: f64) -> Vec<Holder> {
+        let total: u64 = wanted.iter().map(|(_, bytes)| bytes).sum();
+        let mut rest = wanted.to_vec();
+        let mut holders = Vec::new();
+        while rest.iter().map(|(_, bytes)| *bytes).sum::<u64>() as f64 > least_share * total as f64 {
+            let Some(holder) = self.holder(&rest) else { break };
+            let held: HashSet<u32> = holder.held.iter().copied().collect();
+            let before = rest.len();
+            rest.retain(|(node, _)| !held.contains(node));
+            holders.push(holder);
+            if rest.len() == before {
+                break;
+            }
+        }
+        holders
     }
 
     /// Down the dominator tree, to the last place where the program keeps things.
@@ -189,31 +218,35 @@ impl Holdings {
     }
 
     /// Many alike that hold most of it together: cycles that wait for the collector, objects that C code holds.
-    fn most_alike(&self, wanted: &[(u32, u64)]) -> Option<(u32, usize)> {
+    fn most_alike(&self, wanted: &[(u32, u64)]) -> Option<Found> {
         let total: u64 = wanted.iter().map(|(_, bytes)| bytes).sum();
-        let mut groups: HashMap<String, (u64, Vec<u32>)> = HashMap::new();
+        let mut groups: HashMap<String, (u64, Vec<u32>, Vec<u32>)> = HashMap::new();
         for &(node, bytes) in wanted {
             let (root, kind) = &self.roots[self.path(node).root];
             if matches!(kind, Root::Garbage | Root::Outside) {
-                let group = groups.entry(format!("{kind:?} {}", self.heap.class(*root))).or_default();
-                group.0 += bytes;
-                group.1.push(*root);
+                let (sum, roots, held) =
+                    groups.entry(format!("{kind:?} {}", self.heap.class(*root))).or_default();
+                *sum += bytes;
+                roots.push(*root);
+                held.push(node);
             }
         }
-        let (bytes, mut members) =
-            groups.into_values().max_by_key(|(bytes, members)| (*bytes, members.clone()))?;
-        members.sort_unstable();
-        members.dedup();
-        (bytes as f64 >= MOST * total as f64).then(|| (members[0], members.len()))
+        let (bytes, mut roots, held) = groups.into_values().max_by(|a, b| (a.0, &b.1).cmp(&(b.0, &a.1)))?;
+        roots.sort_unstable();
+        roots.dedup();
+        (bytes as f64 >= MOST * total as f64).then(|| Found { node: roots[0], alike: roots.len(), held })
     }
 
     /// Where nothing alone keeps it alive: the last place that nearly all of the shortest ways lead through, or the first
     /// that most do.
-    fn on_the_way(&self, total: u64, wanted: &[(u32, u64)]) -> Option<u32> {
+    fn on_the_way(&self, total: u64, wanted: &[(u32, u64)]) -> Option<Found> {
+        let ways: Vec<(u32, u64, Vec<u32>)> = wanted
+            .iter()
+            .map(|&(node, bytes)| (node, bytes, self.path(node).nodes(&self.heap, &self.roots)))
+            .collect();
         let mut weights: HashMap<u32, (u64, usize)> = HashMap::new();
-        for &(node, bytes) in wanted {
-            let nodes = self.path(node).nodes(&self.heap, &self.roots);
-            let places = nodes.iter().take_while(|&&each| !self.is_kept_thing(each)).enumerate();
+        for (_, bytes, way) in &ways {
+            let places = way.iter().take_while(|&&each| !self.is_kept_thing(each)).enumerate();
             for (depth, &place) in places.filter(|(_, place)| !self.is_root(**place)) {
                 weights.entry(place).or_insert((0, depth)).0 += bytes;
             }
@@ -225,10 +258,12 @@ impl Holdings {
         let last = having(NEARLY_ALL).max_by_key(|(node, (_, depth))| (*depth, **node));
         let first = || having(MOST).min_by_key(|(node, (_, depth))| (*depth, **node));
         let first_tensor = || {
-            let (node, _) = wanted.iter().max_by_key(|(_, bytes)| *bytes)?;
-            self.path(*node).nodes(&self.heap, &self.roots).into_iter().find(|&each| self.is_kept_thing(each))
+            let (_, _, way) = ways.iter().max_by_key(|(_, bytes, _)| *bytes)?;
+            way.iter().copied().find(|&each| self.is_kept_thing(each))
         };
-        last.or_else(first).map(|(&place, _)| self.owner(place)).or_else(first_tensor)
+        let node = last.or_else(first).map(|(&place, _)| self.owner(place)).or_else(first_tensor)?;
+        let held = ways.iter().filter(|(_, _, way)| way.contains(&node)).map(|(each, ..)| *each).collect();
+        Some(Found { node, alike: 1, held })
     }
 
     /// Which objects would go with one.

@@ -154,7 +154,7 @@ fn cycles_that_nothing_refers_to_are_counted_together() {
         )
     };
     let lines = format!("module __main__: dict:main \n {}{}{}", one(1), one(2), one(3));
-    check(&lines, "Cycle <Node, garbage> × 3 by <Node, garbage>.tensor: 10 of 30, 10 free");
+    check(&lines, "Cycle <Node, garbage> × 3 by <Node, garbage>.tensor: 30 of 30, 10 free");
     let holdings = holdings(&lines);
     let cycles = holdings.cycles();
     let found: Vec<_> =

@@ -7,17 +7,17 @@ in C++, is added. Objects that lead to no tensor are left out. The program stand
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, FunctionType, MethodType, ModuleType
+from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
 
 from . import arrays, attributes, autograd, node_hooks, reach, saved, storages
+from . import roots as roots_of
 from .frames import on_stack, stack, variables
 from .references import Name, References, type_name
 
@@ -87,7 +87,7 @@ class _Walk:
 
     def graph(self) -> dict[str, Any]:
         objects = gc.get_objects()
-        modules, classes, ours = list(_modules()), list(_classes(objects)), _ours(objects)
+        modules, classes, ours = list(roots_of.modules()), list(roots_of.classes(objects)), roots_of.ours(objects)
         roots = {id(thing) for _, thing in [*modules, *classes]} | ours
         roots |= {id(module) for module in list(sys.modules.values())} | {id(sys.modules)}
         self._add_unlisted(objects, modules)
@@ -151,7 +151,7 @@ class _Walk:
         for name, namespace in modules:
             place = self.places.get(id(namespace))
             if place is not None:
-                self._add_root(place, "module", name, _file_of(name, namespace))
+                self._add_root(place, "module", name, roots_of.file_of(name, namespace))
                 self.references.add_namespace(namespace)
 
     def _add_classes(self, classes: list[tuple[str, type]]) -> None:
@@ -159,7 +159,7 @@ class _Walk:
             place = self.places.get(id(kind))
             if place is not None:
                 module = attributes.namespace(kind)["__module__"]
-                self._add_root(place, "class", name, _file_of(module, _namespace(sys.modules[module])))
+                self._add_root(place, "class", name, roots_of.file_of(module, roots_of.namespace_of(sys.modules[module])))
 
     def _add_root(self, place: int, kind: str, name: str = "", file: str = "", line: int = 0) -> None:
         self.roots[place] = place, kind, name, file, line
@@ -324,7 +324,7 @@ class _Walk:
                 for node, name in [self.saved[identity] for identity in identities if identity in self.saved]:
                     self._refer(node, ("attribute", f"{name}._base"), at)
                     self._explain(at)
-            elif kind is FunctionType and _is_of_ours(thing.__globals__):
+            elif kind is FunctionType and roots_of.is_of_ours(thing.__globals__):
                 self.outside[at] = 0
             elif kind is FunctionType or kind is MethodType:
                 # The hook that packs is kept with the one that unpacks.
@@ -356,7 +356,7 @@ class _Walk:
         return {
             "version": 1,
             "types": ["storage" if kind is storages.Storage else type_name(kind) for kind in kinds.values()],
-            "files": _files(kinds.values()),
+            "files": roots_of.files(kinds.values()),
             "nodes": numbers,
             "texts": [[at, text] for at, thing in enumerate(self.nodes) if (text := _text(thing))],
             "names": list(self.known_names),
@@ -368,95 +368,12 @@ class _Walk:
         }
 
 
-_PACKAGES = {"oomph", "oomph_child", __name__.partition(".")[0]}
-"""Ours: the wheel, and what `oomph run` puts into a process."""
 _RECORD_API = f"{__name__.partition('.')[0]}.recording.api"
 """Functions that it decorates are called from there."""
 
 
 def _is_ours(frame: FrameType) -> bool:
-    return _is_of_ours(frame.f_globals) and dict.get(frame.f_globals, "__name__") != _RECORD_API
-
-
-def _is_of_ours(namespace: dict[str, Any]) -> bool:
-    """Whether it is that of a module of ours."""
-    name = dict.get(namespace, "__name__")
-    return type(name) is str and name.partition(".")[0] in _PACKAGES
-
-
-def _ours(objects: list[Any]) -> set[int]:
-    """The recorder's own objects. It has put functions into torch that lead to them, and they hold nothing of the program's."""
-    kinds = {id(kind) for kind in {id(kind): kind for kind in map(type, objects)}.values() if _is_our_class(kind)}
-    return {id(thing) for thing in objects if id(type(thing)) in kinds}
-
-
-def _is_our_class(kind: type) -> bool:
-    return type_name(kind).partition(".")[0] in _PACKAGES
-
-
-def _classes(objects: list[Any]) -> Iterator[tuple[str, type]]:
-    """Classes that their modules have under their names. Every instance refers to its class: if that held a tensor, all of
-    them would lead to it."""
-    kinds = {id(kind): kind for kind in map(type, objects)}
-    metaclasses = {identity for identity, kind in kinds.items() if issubclass(kind, type)}
-    for kind in objects:
-        if id(type(kind)) in metaclasses:
-            module = attributes.namespace(kind).get("__module__")
-            path = type.__dict__["__qualname__"].__get__(kind)
-            if type(module) is str and _named(sys.modules.get(module), path) is kind:
-                yield f"{module}.{path}", kind
-
-
-def _named(module: Any, path: str) -> Any:
-    """The class that a module has under a dotted name."""
-    if not issubclass(type(module), ModuleType):
-        return None
-    namespace: Any = _namespace(module)
-    found: Any = None
-    for name in path.split("."):
-        found = namespace.get(name)
-        if not issubclass(type(found), type):
-            return None
-        namespace = attributes.namespace(found)
-    return found
-
-
-def _namespace(module: Any) -> dict[str, Any]:
-    getter: Any = vars(ModuleType)["__dict__"]
-    found: dict[str, Any] | None = getter.__get__(module)
-    return found if found is not None else {}
-
-
-def _file_of(name: str, namespace: dict[str, Any]) -> str:
-    file = namespace.get("__file__")
-    if type(file) is str:
-        return file
-    # Python takes it away from a script that has come to its end.
-    script = sys.argv[0] if name == "__main__" and sys.argv else ""
-    return os.path.abspath(script) if script.endswith(".py") else ""
-
-
-def _modules() -> Iterator[tuple[str, dict[str, Any]]]:
-    seen: set[int] = set()
-    for name, module in [("__main__", sys.modules.get("__main__")), *list(sys.modules.items())]:
-        if issubclass(type(module), ModuleType):
-            namespace = _namespace(module)
-            if id(namespace) not in seen:
-                seen.add(id(namespace))
-                yield name, namespace
-
-
-def _files(kinds: Iterable[type]) -> dict[str, str]:
-    """Of the modules that define these classes."""
-    files = {}
-    for kind in kinds:
-        name = attributes.namespace(kind).get("__module__")
-        module = sys.modules.get(name) if type(name) is str else None
-        if issubclass(type(module), ModuleType):
-            file = _file_of(name, _namespace(module))
-            if file:
-                files[name] = file
-    return files
+    return roots_of.is_of_ours(frame.f_globals) and dict.get(frame.f_globals, "__name__") != _RECORD_API
 
 
 def _frames() -> list[tuple[int, FrameType]]:

@@ -27,6 +27,9 @@ pub(super) struct HolderReport {
     retained: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stored_at: Option<Value>,
+    /// What it does not hold, and who does.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rest: Vec<Value>,
 }
 
 impl HolderReport {
@@ -44,6 +47,7 @@ impl HolderReport {
             bytes: held.bytes.0,
             retained: held.retained.0,
             stored_at,
+            rest: held.rest.iter().map(|(bytes, by)| json!({"held_by": by, "bytes": bytes.0})).collect(),
         }
     }
 }

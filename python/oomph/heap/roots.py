@@ -1,0 +1,96 @@
+"""What is there anyway, and leads to everything else: the variables of modules, and classes that they have under their names."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+from typing import Any
+
+from . import attributes
+from .references import type_name
+
+_PACKAGES = {"oomph", "oomph_child", __name__.partition(".")[0]}
+"""Ours: the wheel, and what `oomph run` puts into a process."""
+
+
+def is_of_ours(namespace: dict[str, Any]) -> bool:
+    """Whether it is that of a module of ours."""
+    name = dict.get(namespace, "__name__")
+    return type(name) is str and name.partition(".")[0] in _PACKAGES
+
+
+def ours(objects: list[Any]) -> set[int]:
+    """The recorder's own objects. It has put functions into torch that lead to them, and they hold nothing of the program's."""
+    kinds = {id(kind) for kind in {id(kind): kind for kind in map(type, objects)}.values() if _is_our_class(kind)}
+    return {id(thing) for thing in objects if id(type(thing)) in kinds}
+
+
+def _is_our_class(kind: type) -> bool:
+    return type_name(kind).partition(".")[0] in _PACKAGES
+
+
+def classes(objects: list[Any]) -> Iterator[tuple[str, type]]:
+    """Classes that their modules have under their names. Every instance refers to its class: if that held a tensor, all of
+    them would lead to it."""
+    kinds = {id(kind): kind for kind in map(type, objects)}
+    metaclasses = {identity for identity, kind in kinds.items() if issubclass(kind, type)}
+    for kind in objects:
+        if id(type(kind)) in metaclasses:
+            module = attributes.namespace(kind).get("__module__")
+            path = type.__dict__["__qualname__"].__get__(kind)
+            if type(module) is str and _named(sys.modules.get(module), path) is kind:
+                yield f"{module}.{path}", kind
+
+
+def _named(module: Any, path: str) -> Any:
+    """The class that a module has under a dotted name."""
+    if not issubclass(type(module), ModuleType):
+        return None
+    namespace: Any = namespace_of(module)
+    found: Any = None
+    for name in path.split("."):
+        found = namespace.get(name)
+        if not issubclass(type(found), type):
+            return None
+        namespace = attributes.namespace(found)
+    return found
+
+
+def namespace_of(module: Any) -> dict[str, Any]:
+    getter: Any = vars(ModuleType)["__dict__"]
+    found: dict[str, Any] | None = getter.__get__(module)
+    return found if found is not None else {}
+
+
+def file_of(name: str, namespace: dict[str, Any]) -> str:
+    file = namespace.get("__file__")
+    if type(file) is str:
+        return file
+    # Python takes it away from a script that has come to its end.
+    script = sys.argv[0] if name == "__main__" and sys.argv else ""
+    return os.path.abspath(script) if script.endswith(".py") else ""
+
+
+def modules() -> Iterator[tuple[str, dict[str, Any]]]:
+    seen: set[int] = set()
+    for name, module in [("__main__", sys.modules.get("__main__")), *list(sys.modules.items())]:
+        if issubclass(type(module), ModuleType):
+            namespace = namespace_of(module)
+            if id(namespace) not in seen:
+                seen.add(id(namespace))
+                yield name, namespace
+
+
+def files(kinds: Iterable[type]) -> dict[str, str]:
+    """Of the modules that define these classes."""
+    files = {}
+    for kind in kinds:
+        name = attributes.namespace(kind).get("__module__")
+        module = sys.modules.get(name) if type(name) is str else None
+        if issubclass(type(module), ModuleType):
+            file = file_of(name, namespace_of(module))
+            if file:
+                files[name] = file
+    return files
