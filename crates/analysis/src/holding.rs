@@ -148,11 +148,15 @@ impl Device<'_> {
             return None;
         }
         let holdings = joined.holdings();
-        let mut holders = holdings.holders(&wanted, REST).into_iter().map(|of| held(holdings, &of, self.is_cpu()));
+        let mut holders =
+            holdings.holders(&wanted, REST).into_iter().map(|of| held(holdings, &of, self.is_cpu()));
         let mut held = holders.next()?;
         held.rest = holders.map(|other| (other.bytes, other.by)).collect();
-        let others: Vec<String> =
-            held.rest.iter().map(|(bytes, by)| format!("{bytes} by `{}`", by.trim_start_matches(CYCLE))).collect();
+        let others: Vec<String> = held
+            .rest
+            .iter()
+            .map(|(bytes, by)| format!("{bytes} by `{}`", by.trim_start_matches(CYCLE)))
+            .collect();
         if !others.is_empty() {
             held.sentence += &format!("; of the rest, {}", listed(&others));
         }

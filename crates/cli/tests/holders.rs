@@ -24,7 +24,9 @@ fn every_leak_of_the_report_has_its_holder() {
     let held: Vec<(&str, &str)> = findings
         .iter()
         .filter(|finding| finding["kind"] == "leak")
-        .map(|finding| (finding["held_by"].as_str().unwrap_or(""), finding["holder"]["habit"].as_str().unwrap_or("")))
+        .map(|finding| {
+            (finding["held_by"].as_str().unwrap_or(""), finding["holder"]["habit"].as_str().unwrap_or(""))
+        })
         .collect();
     let expected = [
         ("__main__.trainer.meter.store['val'][…].grad_fn…_saved_mat1", "container"),
@@ -53,7 +55,8 @@ fn who_holds_most_comes_first_and_all_is_told() {
     }
     let cuda = input["held"].as_array().expect("devices").iter().find(|held| held["device"] == "cuda:0");
     let sum: u64 = holders.iter().map(|holder| holder["bytes"].as_u64().expect("bytes")).sum();
-    let total: u64 = input["held"].as_array().expect("devices").iter().filter_map(|held| held["bytes"].as_u64()).sum();
+    let total: u64 =
+        input["held"].as_array().expect("devices").iter().filter_map(|held| held["bytes"].as_u64()).sum();
     assert!(cuda.is_some() && sum <= total && total - sum < 1024, "{sum} of {total}");
 }
 
@@ -74,13 +77,21 @@ fn what_a_line_allocates_has_a_holder_of_its_own() {
     assert!(of("grid").starts_with("__main__.grid cache[…]"), "{}", of("grid"));
     let output = oomph(&["holders", "--of", "nowhere.py:1", RECORDING]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no block that was alive then comes from there"));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("no block that was alive then comes from there")
+    );
 }
 
 #[test]
 fn the_tree_leads_from_variables_to_tensors() {
     let tree = text(&["holders", "--tree", RECORDING]);
-    for expected in ["__main__  dict", ".trainer  __main__.Trainer", ".store  dict", "18 × torch.Tensor", "18 × __main__.Node"] {
+    for expected in [
+        "__main__  dict",
+        ".trainer  __main__.Trainer",
+        ".store  dict",
+        "18 × torch.Tensor",
+        "18 × __main__.Node",
+    ] {
         assert!(tree.contains(expected), "{expected} in\n{tree}");
     }
     let paths = text(&["holders", "--path", "--top", "3", RECORDING]);
@@ -97,7 +108,10 @@ fn what_grew_is_told_place_by_place() {
     };
     let store = of("__main__.trainer.meter.store['val'][…]");
     assert!(store["after"]["storages"].as_u64() > store["before"]["storages"].as_u64(), "{changes:#}");
-    assert!(of("__main__.failures[…].__traceback__.tb_next.tb_frame local scaled")["after"]["bytes"].is_u64(), "{changes:#}");
+    assert!(
+        of("__main__.failures[…].__traceback__.tb_next.tb_frame local scaled")["after"]["bytes"].is_u64(),
+        "{changes:#}"
+    );
 }
 
 #[test]
@@ -112,7 +126,10 @@ fn a_recording_without_references_says_how_to_get_them() {
     let output = oomph(&["holders", "fixtures/recordings/gpu"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2));
-    assert!(said.contains("has no references of objects") && said.contains("oomph run -o run train.py"), "{said}");
+    assert!(
+        said.contains("has no references of objects") && said.contains("oomph run -o run train.py"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -129,5 +146,8 @@ fn a_broken_file_of_references_is_named_and_the_report_goes_on() {
     let output = oomph(&["report", folder.to_str().expect("a path")]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("rank0.heap` cannot be read") && said.contains("who holds memory is not known"), "{said}");
+    assert!(
+        said.contains("rank0.heap` cannot be read") && said.contains("who holds memory is not known"),
+        "{said}"
+    );
 }

@@ -129,7 +129,8 @@ impl Holdings {
             None => self.most_alike(wanted).or_else(|| self.on_the_way(total, wanted))?,
         };
         let is_held: HashSet<u32> = held.iter().copied().collect();
-        let of_it: Vec<(u32, u64)> = wanted.iter().copied().filter(|(each, _)| is_held.contains(each)).collect();
+        let of_it: Vec<(u32, u64)> =
+            wanted.iter().copied().filter(|(each, _)| is_held.contains(each)).collect();
         let bytes = of_it.iter().map(|(_, bytes)| bytes).sum();
         let example = self.example(node, &of_it)?;
         let path = self.path(node);

@@ -21,23 +21,25 @@ def is_of_ours(namespace: dict[str, Any]) -> bool:
     return type(name) is str and name.partition(".")[0] in _PACKAGES
 
 
-def ours(objects: list[Any]) -> set[int]:
-    """The recorder's own objects. It has put functions into torch that lead to them, and they hold nothing of the program's."""
-    kinds = {id(kind) for kind in {id(kind): kind for kind in map(type, objects)}.values() if _is_our_class(kind)}
-    return {id(thing) for thing in objects if id(type(thing)) in kinds}
+class Sorted:
+    """The classes of all objects, and the objects among them that are classes themselves, or ours."""
 
+    def __init__(self, objects: list[Any]) -> None:
+        self.kinds = {id(kind): kind for kind in map(type, objects)}
+        metaclasses = {identity for identity, kind in self.kinds.items() if issubclass(kind, type)}
+        own = {identity for identity, kind in self.kinds.items() if type_name(kind).partition(".")[0] in _PACKAGES}
+        # One look at each of a million objects is what takes time.
+        wanted = metaclasses | own
+        chosen = [thing for thing in objects if id(type(thing)) in wanted]
+        self.ours = {id(thing) for thing in chosen if id(type(thing)) in own}
+        """Identities of the recorder's own objects. It has put functions into torch that lead to them, and they hold nothing
+        of the program's."""
+        self._classes = [thing for thing in chosen if id(type(thing)) in metaclasses]
 
-def _is_our_class(kind: type) -> bool:
-    return type_name(kind).partition(".")[0] in _PACKAGES
-
-
-def classes(objects: list[Any]) -> Iterator[tuple[str, type]]:
-    """Classes that their modules have under their names. Every instance refers to its class: if that held a tensor, all of
-    them would lead to it."""
-    kinds = {id(kind): kind for kind in map(type, objects)}
-    metaclasses = {identity for identity, kind in kinds.items() if issubclass(kind, type)}
-    for kind in objects:
-        if id(type(kind)) in metaclasses:
+    def classes(self) -> Iterator[tuple[str, type]]:
+        """Those that their modules have under their names. Every instance refers to its class: if that held a tensor, all of
+        them would lead to it."""
+        for kind in self._classes:
             module = attributes.namespace(kind).get("__module__")
             path = type.__dict__["__qualname__"].__get__(kind)
             if type(module) is str and _named(sys.modules.get(module), path) is kind:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType, FunctionType, MethodType
 from typing import Any
@@ -87,11 +87,13 @@ class _Walk:
 
     def graph(self) -> dict[str, Any]:
         objects = gc.get_objects()
-        modules, classes, ours = list(roots_of.modules()), list(roots_of.classes(objects)), roots_of.ours(objects)
+        by_class = roots_of.Sorted(objects)
+        modules, classes, ours = list(roots_of.modules()), list(by_class.classes()), by_class.ours
         roots = {id(thing) for _, thing in [*modules, *classes]} | ours
         roots |= {id(module) for module in list(sys.modules.values())} | {id(sys.modules)}
         self._add_unlisted(objects, modules)
-        kinds = self._kinds(objects)
+        kinds = self._kinds(by_class.kinds.values())
+        del by_class
         listed = set(map(id, kinds))
         for thing, outside in reach.holding(objects, kinds, self.arrays, roots):
             if id(thing) != id(objects):
@@ -118,11 +120,10 @@ class _Walk:
             untracked = [value for value in values if id(type(value)) in kinds and not gc.is_tracked(value)]
             objects += {id(thing): thing for thing in untracked}.values()
 
-    def _kinds(self, objects: list[Any]) -> list[type]:
-        """Classes of objects that hold memory of tensors themselves."""
+    def _kinds(self, classes: Iterable[type]) -> list[type]:
+        """Those of objects that hold memory of tensors themselves."""
         tensors = attributes.with_subclasses(torch.Tensor) + attributes.with_subclasses(torch._C.StorageBase)
-        classes = {id(kind): kind for kind in map(type, objects)}
-        return tensors + [kind for kind in classes.values() if self._is_node(kind)]
+        return tensors + [kind for kind in classes if self._is_node(kind)]
 
     def _is_node(self, kind: type) -> bool:
         found = self.is_node.get(id(kind))

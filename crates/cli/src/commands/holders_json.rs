@@ -88,8 +88,9 @@ pub(super) fn input(view: &View<'_>, args: &HoldersArgs) -> Value {
         report["holders"] = view
             .holders
             .iter()
-            .map(|(_, held)| {
+            .map(|(bytes, held)| {
                 let mut report = json!(HolderReport::new(held, view.site.as_ref()));
+                report["bytes"] = bytes.0.into();
                 report["held_by"] = held.by.clone().into();
                 report["fix"] = held.advice.clone().into();
                 report
