@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     import torch
 
 
-def holders(tensor: torch.Tensor | None = None, *, top: int | None = None) -> Holders:
+_ALL: Any = object()
+
+
+def holders(tensor: torch.Tensor = _ALL, *, top: int | None = None) -> Holders:
     """Who keeps a tensor's memory alive: every way to it. Without one, who holds how much in this process.
 
     `print()` shows it; `.held_by` are the ways, as text.
@@ -23,14 +26,21 @@ def holders(tensor: torch.Tensor | None = None, *, top: int | None = None) -> Ho
     """
     options = [] if top is None else [f"--top={top}"]
     wanted = None
-    if tensor is not None:
-        found = list(storages.of_tensor(tensor))
+    if tensor is not _ALL:
+        from torch import Tensor
+        from torch._C import DisableTorchFunction
+
+        if not issubclass(type(tensor), Tensor):
+            raise TypeError(f"expected a tensor, found {type(tensor).__name__}")
+        # A class of tensors may answer with code of its own.
+        with DisableTorchFunction():
+            found = list(storages.of_tensor(tensor))
         if not found:
             raise ValueError("this tensor has no memory: it is on the meta device, or of a kind without a storage")
         storage = max(found, key=lambda each: each.bytes)
         wanted = storage.device, storage.device_index, storage.address
     # Code below may leave a frame in a cycle, with the frames around it: that shall not hold the tensor.
-    tensor = None
+    tensor = _ALL
     graph = json.dumps(_as_allocated(walk()))
     return Holders(lambda options: _native.holders(graph, wanted, options), options)
 

@@ -286,3 +286,11 @@ def test_who_held_what_when_an_allocation_failed(run):
     graph = recorded.heap()
     assert graph["dumped"] == "oom"
     assert "kept" in names_of(graph, "main (")
+
+
+def test_a_module_of_the_programs_own_that_has_our_name_is_not_imported(run, predict):
+    predict.write("print('imported')", "oomph.py")
+    recorded = run("import torch\nkept = [torch.ones(1000, device='cuda')]\ntorch.nn.Linear(2, 2)(torch.ones(2))\n")
+    assert recorded.done.returncode == 0, recorded.done.stderr
+    assert "imported" not in recorded.done.stdout + recorded.done.stderr
+    assert "kept" in {text for _, text in recorded.heap()["names"]}

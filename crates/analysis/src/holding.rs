@@ -14,9 +14,13 @@ use std::sync::{Arc, OnceLock};
 
 /// What the first holder does not hold is told as well, if it is more than this share.
 const REST: f64 = 0.1;
+/// What is less than this share of all is told to be a part.
+const ALL: f64 = 0.9;
 /// The share of a finding's bytes that has to be seen in the references before anybody is named.
 const SEEN: f64 = 0.2;
 
+/// Variables that are told where several keep something together.
+const TOGETHER: usize = 6;
 const CYCLE: &str = "reference cycle ";
 
 /// Who keeps the memory of a finding.
@@ -32,6 +36,8 @@ pub struct Held {
     pub class: String,
     /// What else is known of it: a tensor's type and shape.
     pub text: String,
+    /// Whether what it keeps is a small part of a tensor, whose memory is all kept.
+    pub is_small_view: bool,
     /// How it came to keep them.
     pub habit: Habit,
     /// Its references that lead to such blocks.
@@ -42,6 +48,8 @@ pub struct Held {
     pub bytes: Bytes,
     /// What would be free on this device without it.
     pub retained: Bytes,
+    /// Variables that keep it only together, where no object keeps most of it alone: it is free when all of them are gone.
+    pub together: Vec<String>,
     /// What it does not hold, and who does.
     pub rest: Vec<(Bytes, String)>,
     /// Where its code may be found.
@@ -148,8 +156,14 @@ impl Device<'_> {
             return None;
         }
         let holdings = joined.holdings();
-        let mut holders =
-            holdings.holders(&wanted, REST).into_iter().map(|of| held(holdings, &of, self.is_cpu()));
+        let holders = holdings.holders(&wanted, REST);
+        let mut holders = holders.iter().map(|of| {
+            // What a program leaves behind when it fails is not what it did wrong.
+            match of.habit {
+                Habit::LastError => before_error(holdings, of, self.is_cpu()),
+                _ => held(holdings, of, self.is_cpu()),
+            }
+        });
         let mut held = holders.next()?;
         held.rest = holders.map(|other| (other.bytes, other.by)).collect();
         let others: Vec<String> = held
@@ -160,8 +174,13 @@ impl Device<'_> {
         if !others.is_empty() {
             held.sentence += &format!("; of the rest, {}", listed(&others));
         }
-        if joined.dump.dumped == "growing" {
-            held.sentence += " (of what there was when this was looked at, before the end)";
+        let seen = Bytes(bytes(&wanted));
+        if (seen.0 as f64) < ALL * total.0 as f64 {
+            held.sentence += &format!(
+                "; of {total} only {seen} was there when this was looked at{}: the rest came later or was held by what is gone, \
+                 such as a variable of a function that had returned",
+                if joined.dump.dumped == "growing" { ", while memory grew" } else { "" }
+            );
         }
         Some(held)
     }
@@ -180,6 +199,31 @@ pub fn is_own(root: &Root) -> bool {
 
 /// A holder in words.
 pub fn held(holdings: &Holdings, holder: &Holder, is_cpu: bool) -> Held {
+    held_as(holdings, holder, holder.habit, is_cpu)
+}
+
+/// A holder as it was when the program failed: of the traceback, the function that ran is what counts.
+fn before_error(holdings: &Holdings, holder: &Holder, is_cpu: bool) -> Held {
+    let mut held = held_as(holdings, holder, holdings.habit_before_error(holder), is_cpu);
+    let (full, short) = (held.holder.clone(), from_innermost_frame(holdings, &holder.path));
+    held.by = held.by.replacen(&full, &short, 1);
+    held.sentence = held.sentence.replace(&full, &short);
+    held.advice = held.advice.replace(&full, &short);
+    held.holder = short;
+    held
+}
+
+/// `frame step (train.py:40) local kept`
+fn from_innermost_frame(holdings: &Holdings, path: &Path) -> String {
+    let nodes = path.nodes(&holdings.heap, &holdings.roots);
+    let innermost = nodes.iter().rposition(|&node| holdings.heap.class(node) == "frame").unwrap_or(0);
+    let frame = Root::Frame { thread: String::new(), file: String::new(), line: 0 };
+    let rest = Path { root: 0, edges: path.edges[innermost..].to_vec() };
+    let text = heap::words::path(&holdings.heap, &[(nodes[innermost], frame)], &rest, |_| false);
+    printable(&text).into_owned()
+}
+
+fn held_as(holdings: &Holdings, holder: &Holder, habit: Habit, is_cpu: bool) -> Held {
     let heap = &holdings.heap;
     let kind = if is_cpu { "cpu" } else { "cuda" };
     let retained =
@@ -192,7 +236,9 @@ pub fn held(holdings: &Holdings, holder: &Holder, is_cpu: bool) -> Held {
         also: holder.also.iter().map(written).collect(),
         class: printable(heap.class(holder.node)).into_owned(),
         text: if holdings.is_tensor(holder.node) { heap.text(holder.node).to_owned() } else { String::new() },
-        habit: holder.habit,
+        is_small_view: is_small_view(holdings, holder),
+        habit,
+        together: together(holdings, holder),
         entries: holder.entries as u64,
         alike: holder.alike as u64,
         bytes: Bytes(holder.bytes),
@@ -202,12 +248,57 @@ pub fn held(holdings: &Holdings, holder: &Holder, is_cpu: bool) -> Held {
         sentence: String::new(),
         advice: String::new(),
     };
-    if holder.habit == Habit::Cycle {
+    if habit == Habit::Cycle {
         name_cycle(holdings, holder, &mut held);
     }
     held.sentence = sentence(&held, holder.keeps_history);
     held.advice = advice(&held, holder.keeps_history, is_cpu);
     held
+}
+
+/// Whether the tensor at the end of the way is much smaller than its memory.
+fn is_small_view(holdings: &Holdings, holder: &Holder) -> bool {
+    let nodes = holder.example.nodes(&holdings.heap, &holdings.roots);
+    let [.., tensor, storage] = nodes[..] else { return false };
+    let memory = holdings.heap.storage(storage).map_or(0, |storage| storage.bytes);
+    bytes_of(holdings.heap.text(tensor)).is_some_and(|bytes| bytes.saturating_mul(4) < memory)
+}
+
+/// The bytes of a tensor that is described as `float32 (64, 128)`.
+fn bytes_of(text: &str) -> Option<u64> {
+    let (dtype, shape) = text.split_once(" (")?;
+    let digits: String = dtype
+        .chars()
+        .skip_while(|letter| !letter.is_ascii_digit())
+        .take_while(char::is_ascii_digit)
+        .collect();
+    let bits: u64 = if dtype == "bool" { 8 } else { digits.parse().ok()? };
+    let sizes = shape.trim_end_matches([')', ',']).split(", ").filter(|size| !size.is_empty());
+    let count = sizes
+        .map(|size| size.trim_end_matches(',').parse::<u64>().ok())
+        .try_fold(1u64, |all, size| all.checked_mul(size?))?;
+    Some(count.saturating_mul(bits) / 8)
+}
+
+/// The variables that lead to what a holder holds, if it does not hang on it.
+fn together(holdings: &Holdings, holder: &Holder) -> Vec<String> {
+    let retained: u64 = holder.retained.iter().map(|(_, bytes)| bytes).sum();
+    if holder.alike > 1 || 2 * retained >= holder.bytes {
+        return Vec::new();
+    }
+    let Some(&storage) = holder.example.nodes(&holdings.heap, &holdings.roots).last() else {
+        return Vec::new();
+    };
+    let ways = holdings.ways(storage, TOGETHER);
+    // The variable is what can be let go, not the way from it.
+    let mut names: Vec<String> = ways
+        .iter()
+        .map(|way| heap::words::path(&holdings.heap, &holdings.roots, &way.until(1), |_| false))
+        .map(|name| printable(&name).into_owned())
+        .collect();
+    let mut seen = std::collections::HashSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    names
 }
 
 /// A cycle has no way to it: it is named by its links.
@@ -270,6 +361,13 @@ fn sentence(held: &Held, keeps_history: bool) -> String {
     let also: Vec<String> = held.also.iter().map(|way| format!("`{way}`")).collect();
     let also =
         if also.is_empty() { String::new() } else { format!("; the same object is also {}", listed(&also)) };
+    if held.together.len() > 1 {
+        let names: Vec<String> = held.together.iter().map(|name| format!("`{name}`")).collect();
+        return format!(
+            "{} keep it together: it is free when all of them are gone or detached",
+            listed(&names)
+        );
+    }
     format!("{}{also}", who(held, keeps_history))
 }
 
@@ -289,6 +387,11 @@ fn who(held: &Held, keeps_history: bool) -> String {
             "no Python object is known to hold it: C code refers to {}",
             if *alike > 1 { format!("{} objects of class {class}", alike) } else { format!("`{holder}`") }
         ),
+        Habit::Chain if held.together.len() > 1 => {
+            "`.detach()` the one of them that is carried from step to step (a hidden state, a running total) before the next step: \
+             with its graph it keeps what every step before has saved; `retain_graph=True` is then not needed"
+                .to_owned()
+        }
         Habit::Chain => format!(
             "`{holder}` keeps it: its history reaches back through the steps; {retained} would be free without it"
         ),
@@ -304,17 +407,29 @@ fn who(held: &Held, keeps_history: bool) -> String {
 fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
     let Held { holder, by, .. } = held;
     let name = held.store.names.first().map_or(holder.as_str(), String::as_str);
+    let bound = match held.class.as_str() {
+        "list" | "collections.deque" => "bound it (`deque(maxlen=…)`) or empty it",
+        _ => "let old entries go, or empty it",
+    };
     let (copies, or_copies) =
         if is_cpu { ("", "") } else { (", `.cpu()` for large ones", ", or store `.cpu()` copies") };
     match held.habit {
         Habit::Container if keeps_history => format!(
-            "store numbers or tensors without their graphs in `{holder}`: `.item()`, or `.detach()`{copies}; and bound it \
-             (`deque(maxlen=…)`) or empty it when it has been used"
+            "store numbers or tensors without their graphs in `{holder}`: `.item()`, or `.detach()`{copies}; and {bound} when it \
+             has been used"
+        ),
+        Habit::Container if held.is_small_view => format!(
+            "store `.clone()` of what goes into `{holder}`: it is a small view, and keeps all of the memory that it is a view of; \
+             `.detach()` does not help"
         ),
         Habit::Container => format!(
-            "bound `{holder}` (`deque(maxlen=…)`) or empty it when it has been used{or_copies}; `.detach()` does not help: the \
-             tensors themselves are stored"
+            "`{holder}`: {bound} when it has been used{or_copies}; `.detach()` does not help: the tensors themselves are stored"
         ),
+        Habit::Chain if held.together.len() > 1 => {
+            "`.detach()` the one of them that is carried from step to step (a hidden state, a running total) before the next step: \
+             with its graph it keeps what every step before has saved; `retain_graph=True` is then not needed"
+                .to_owned()
+        }
         Habit::Chain => format!(
             "`.detach()` what goes into `{name}`, or keep `.item()`: with its graph it keeps what every step before it has saved; \
              `retain_graph=True` is then not needed"
@@ -354,7 +469,7 @@ fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
             "give the logger numbers or text instead of tensors (`.item()`): `{holder}` keeps what it is given"
         ),
         Habit::Generator => format!(
-            "run the generator to its end or `close()` it: it keeps the variables that it stopped with (`{by}`)"
+            "run it to its end, `close()` the generator or cancel the task: it keeps the variables that it stopped with (`{by}`)"
         ),
         Habit::Variable => format!("set `{holder}` to `None`, or `del` it, once it is done with"),
         Habit::Outside => {
@@ -362,5 +477,18 @@ fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
              extension"
                 .to_owned()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes_of;
+
+    #[test]
+    fn a_tensors_size_is_in_its_description() {
+        let sizes =
+            ["float32 (64, 128)", "bfloat16 (8,)", "bool (3, 3)", "int64 ()", "float32", "quint8 (x)"]
+                .map(bytes_of);
+        assert_eq!(sizes, [Some(32768), Some(16), Some(9), Some(8), None, None]);
     }
 }

@@ -7,6 +7,9 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+/// No storage is larger; sums of what a file claims stay sums.
+const LARGEST: u64 = 1 << 44;
+
 #[derive(Deserialize)]
 struct File {
     version: u64,
@@ -46,7 +49,7 @@ pub(crate) fn read(text: &str) -> Result<HeapDump, String> {
         node,
         device: Device { kind, index },
         address,
-        bytes,
+        bytes: bytes.min(LARGEST),
     });
     let roots = file.roots.into_iter().filter_map(|(node, kind, name, file, line)| match kind.as_str() {
         "module" | "class" => Some((node, Root::Module { name, file })),
@@ -103,6 +106,17 @@ mod tests {
         assert_eq!((dump.heap.len(), dump.heap.edges.len(), dump.heap.storages.len()), (3, 1, 1));
         assert_eq!(dump.heap.roots.len(), 2);
         assert_eq!(dump.heap.class(2), "dict", "a class that is not there is the first");
+    }
+
+    #[test]
+    fn sums_of_what_a_file_claims_do_not_overflow() {
+        let dump = read(
+            r#"{"version": 1, "types": ["storage"], "nodes": [0, 0], "names": [], "edges": [[], [], []],
+                "storages": [[0, "cuda", 0, 1, 18446744073709551615], [1, "cuda", 0, 2, 18446744073709551615]], "roots": []}"#,
+        )
+        .expect("readable");
+        let holdings = heap::Holdings::new(&dump.heap, |_| true, |storage| storage.bytes);
+        assert_eq!(holdings.top(3).iter().map(|held| held.bytes).sum::<u64>(), 2 * LARGEST);
     }
 
     #[test]

@@ -32,7 +32,11 @@ pub(crate) struct Run {
 impl Run {
     /// What is to be known about a snapshot that was not written at the end of its program.
     pub(crate) fn remark(&self) -> Option<String> {
-        let steps = self.steps.map(|steps| format!(" after {}", counted(steps, "step"))).unwrap_or_default();
+        let steps = self
+            .steps
+            .filter(|&steps| steps > 0)
+            .map(|steps| format!(" after {}", counted(steps, "step")))
+            .unwrap_or_default();
         let exception = self.exception.as_deref().and_then(|text| text.lines().next());
         // A failed allocation is a finding of its own, in better words.
         let exception = exception.filter(|text| !text.contains("out of memory"));

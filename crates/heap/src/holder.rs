@@ -178,7 +178,10 @@ impl Holdings {
         let (mut at, mut holder): (Option<u32>, Option<u32>) = (None, None);
         let mut is_in_history = false;
         loop {
-            let best = self.dominated(at).iter().copied().max_by_key(|&node| weights[node as usize])?;
+            let Some(best) = self.dominated(at).iter().copied().max_by_key(|&node| weights[node as usize])
+            else {
+                break;
+            };
             // A module or a running function is no answer, whatever share of it is elsewhere.
             let enough = match at {
                 Some(node) if !self.is_root(node) => NEARLY_ALL * weights[node as usize] as f64,
@@ -298,7 +301,9 @@ impl Holdings {
             let mut way = self.path(self.source(position));
             // Not those that lead through the object itself, nor what the recorder does.
             let is_round = way.nodes(heap, &self.roots).contains(&node);
-            if !is_round && self.roots[way.root].1 != Root::Recorder {
+            // A value on the stack of a function is on its way, not kept.
+            let is_in_passing = heap.name(position).link == Link::Part;
+            if !is_round && !is_in_passing && self.roots[way.root].1 != Root::Recorder {
                 way.edges.push(position);
                 ways.push(way);
             }
@@ -315,14 +320,31 @@ impl Holdings {
         nodes[from..].iter().any(|&node| self.is_history(node))
     }
 
+    /// How a holder came to keep something, if the error that ended the program is not asked about: its traceback has the
+    /// functions that ran then.
+    pub fn habit_before_error(&self, holder: &Holder) -> Habit {
+        let nodes = holder.example.nodes(&self.heap, &self.roots);
+        let innermost = nodes.iter().rposition(|&node| self.heap.class(node) == "frame").unwrap_or(0);
+        let rest = Path { root: holder.example.root, edges: holder.example.edges[innermost..].to_vec() };
+        self.habit_of(
+            holder.node,
+            &nodes[innermost..],
+            &rest,
+            &Root::Frame { thread: String::new(), file: String::new(), line: 0 },
+        )
+    }
+
     fn habit(&self, holder: u32, example: &Path) -> Habit {
         let nodes = example.nodes(&self.heap, &self.roots);
-        let root = &self.roots[example.root].1;
+        self.habit_of(holder, &nodes, example, &self.roots[example.root].1)
+    }
+
+    fn habit_of(&self, holder: u32, nodes: &[u32], example: &Path, root: &Root) -> Habit {
         // What happens inside a tensor's history says nothing about where the tensor is kept, but for a `ctx`.
         let kept = nodes.iter().position(|&node| self.is_history(node)).unwrap_or(nodes.len() - 1);
         let names: Vec<(Link, &str, u32)> = example.edges[..kept]
             .iter()
-            .zip(&nodes)
+            .zip(nodes)
             .map(|(&position, &from)| {
                 (self.heap.name(position).link, self.heap.name(position).text.as_str(), from)
             })
@@ -358,7 +380,7 @@ impl Holdings {
             () if has(&|(_, _, from)| is_suspended(self.heap.class(*from))) => Habit::Generator,
             () if has(&|(link, ..)| *link == Link::Closure) => Habit::Closure,
             () if *root == Root::Outside => Habit::Outside,
-            () if self.is_tensor(holder) && self.is_through_history(holder, example) => Habit::Chain,
+            () if self.is_tensor(holder) && nodes.iter().any(|&node| self.is_history(node)) => Habit::Chain,
             () if is_container(class) => Habit::Container,
             () => Habit::Variable,
         }

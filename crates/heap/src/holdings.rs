@@ -102,26 +102,53 @@ impl Holdings {
         self.paths.to(node)
     }
 
-    /// The ways to a storage by each reference to a tensor that has it, shortest first; at most so many.
-    pub fn ways(&self, storage: u32, most: usize) -> Vec<Path> {
+    /// A way to a node from each variable that leads to it, the shortest first: it is free when all of these are gone. Of
+    /// what is garbage or held by C code, from where that begins.
+    pub fn ways(&self, node: u32, most: usize) -> Vec<Path> {
         let heap = &self.heap;
-        let mut ways = Vec::new();
-        for node in 0..heap.len() as u32 {
-            for position in heap.edges.positions(node) {
-                let to = heap.edges.targets()[position];
-                // What is inside a tensor is said by who holds the tensor.
-                let is_inside = self.is_tensor[node as usize] && to == storage;
-                let has_it = self.is_tensor[to as usize] && heap.edges.of(to).contains(&storage);
-                let leads_there = has_it || to == storage && !is_inside;
-                if leads_there && !self.is_of_recorder(node) {
-                    let mut path = self.path(node);
-                    path.edges.push(position);
-                    ways.push(path);
+        let reversed = heap.edges.reversed();
+        // For each node that leads there the edge to follow, found from the end.
+        let mut next: Vec<u32> = vec![u32::MAX; heap.len()];
+        let mut seen = vec![false; heap.len()];
+        seen[node as usize] = true;
+        let mut waiting = std::collections::VecDeque::from([node]);
+        let mut starts: Vec<(u32, usize)> = Vec::new();
+        while let Some(at) = waiting.pop_front() {
+            for (place, &source) in reversed.positions(at).zip(reversed.of(at)) {
+                let position = reversed.order()[place];
+                if self.is_root(source) {
+                    starts.push((source, position as usize));
+                } else if !std::mem::replace(&mut seen[source as usize], true) {
+                    next[source as usize] = position;
+                    waiting.push_back(source);
                 }
             }
         }
+        let mut ways: Vec<Path> = Vec::new();
+        for (place, (root, kind)) in self.roots.iter().enumerate() {
+            let begins: Vec<Option<usize>> = match kind {
+                Root::Recorder => continue,
+                Root::Outside | Root::Garbage if seen[*root as usize] => vec![None],
+                Root::Outside | Root::Garbage => continue,
+                _ => {
+                    starts.iter().filter(|(start, _)| start == root).map(|(_, first)| Some(*first)).collect()
+                }
+            };
+            for first in begins {
+                let mut edges: Vec<usize> = first.into_iter().collect();
+                let mut at = first.map_or(*root, |first| heap.edges.targets()[first]);
+                while at != node {
+                    edges.push(next[at as usize] as usize);
+                    at = heap.edges.targets()[next[at as usize] as usize];
+                }
+                ways.push(Path { root: place, edges });
+            }
+        }
         let is_named = |path: &Path| !matches!(self.roots[path.root].1, Root::Outside | Root::Garbage);
-        ways.sort_by_key(|path| (!is_named(path), path.edges.len(), path.edges.clone()));
+        // A value on the stack of a function is one of its variables' in most cases, on its way.
+        let is_in_passing =
+            |path: &Path| path.edges.first().is_some_and(|&edge| heap.name(edge).link == Link::Part);
+        ways.sort_by_key(|path| (!is_named(path), is_in_passing(path), path.edges.len(), path.edges.clone()));
         ways.truncate(most);
         ways
     }

@@ -4,12 +4,24 @@ use crate::graph::{Heap, Link, Root};
 use crate::paths::Path;
 use std::fmt::Write;
 
+/// Of a longer path, so much of its beginning and its end.
+const LONGEST: usize = 64;
+const BEGINNING: usize = 24;
+const END: usize = 8;
+
 /// A path as it would be written in Python, as far as that goes. `is_any` says of an edge that its item stands for many.
 pub fn path(heap: &Heap, roots: &[(u32, Root)], path: &Path, is_any: impl Fn(usize) -> bool) -> String {
     let (node, root) = &roots[path.root];
     let mut text = start(heap, *node, root);
     let mut is_in_graph = false;
-    for &position in &path.edges {
+    let shown = path.edges.len();
+    for (step, &position) in path.edges.iter().enumerate() {
+        if shown > LONGEST && (BEGINNING..shown - END).contains(&step) {
+            if step == BEGINNING {
+                text.push('…');
+            }
+            continue;
+        }
         let name = heap.name(position);
         let is_next = name.link == Link::Attribute && name.text.starts_with("next_functions[");
         if is_next && is_in_graph {

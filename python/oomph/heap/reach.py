@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
+import os
 import sys
 from typing import Any
 
@@ -67,8 +69,13 @@ def in_python(objects: list[Any], kinds: list[type], array_kinds: list[type], ro
 
 
 def native() -> Any:
-    """`oomph._native` of the wheel, if it is the one that this code belongs to."""
+    """`oomph._native` of the wheel, if the program's Python has it. It is looked for as a file first: to import a module of the
+    program's own that is called `oomph` would run it."""
     try:
+        spec = importlib.util.find_spec("oomph")
+        folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+        if not any(os.path.exists(os.path.join(folder, "_native.abi3.so")) for folder in folders):
+            return None
         found = importlib.import_module("oomph._native")
     except Exception:
         return None

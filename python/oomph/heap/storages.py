@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import attributes
+from . import attributes, sparse
 from .memory import WORD, byte, offset_of, word
 
 
@@ -27,7 +27,7 @@ class Storage(NamedTuple):
 def of_tensor(tensor: torch.Tensor) -> Iterator[Storage]:
     """None for one without memory of its own, several for a sparse one."""
     try:
-        for part in _parts(tensor):
+        for part in [tensor] if has_own_dispatch(type(tensor)) else sparse.parts(tensor) or [tensor]:
             if torch._C._has_storage(part):
                 storage = _of_part(part, torch._C._storage_id(part))  # type: ignore[attr-defined]
                 if storage is not None:
@@ -72,18 +72,6 @@ def _of_part(part: torch.Tensor, identity: int) -> Storage | None:
         return None
     whole = part.untyped_storage()
     return Storage(identity, part.device.type, part.device.index or 0, whole.data_ptr(), whole.nbytes())
-
-
-def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    if has_own_dispatch(type(tensor)):
-        return [tensor]
-    if tensor.layout == torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return [tensor]
 
 
 _NO_INDEX = 255

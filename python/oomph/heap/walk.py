@@ -21,6 +21,8 @@ from . import roots as roots_of
 from .frames import on_stack, stack, variables
 from .references import Name, References, type_name
 
+_MOST_OBJECTS = 20_000_000
+"""In the process; a walk through so many takes ten seconds."""
 _MOST_NODES = 3_000_000
 _SECONDS_WITHOUT_OTHER_THREADS = 1.0
 """Not longer: a thread that runs when the walk begins would make the walk wait as long."""
@@ -87,6 +89,8 @@ class _Walk:
 
     def graph(self) -> dict[str, Any]:
         objects = gc.get_objects()
+        if len(objects) > _MOST_OBJECTS:
+            raise TooMany(f"the process has more than {_MOST_OBJECTS:,} objects")
         by_class = roots_of.Sorted(objects)
         modules, classes, ours = list(roots_of.modules()), list(by_class.classes()), by_class.ours
         roots = {id(thing) for _, thing in [*modules, *classes]} | ours

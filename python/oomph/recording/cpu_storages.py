@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..heap import sparse
 from .cpu_blocks import Block, Blocks
 
 
@@ -55,7 +56,8 @@ class Storages:
                 try:
                     storage = value.untyped_storage()
                 except Exception:
-                    self.meet(_parts(value))
+                    # Others without a storage (lazy ones, for example) are opaque.
+                    self.meet([] if torch.nn.parameter.is_lazy(value) else sparse.parts(value))
                     continue
                 watched = known.get(id(storage))
                 # Most are known and as they were: without a further call, for the time that every operator waits.
@@ -134,16 +136,3 @@ class Storages:
     def _died(self, watched: Watched, now: Any = time.time_ns) -> None:
         # Only this: it runs at any moment of any thread, even inside of the methods above.
         self._dead.append((watched, now() // 1000, self.mark))
-
-
-def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors that a sparse one consists of. Other tensors without a storage (lazy ones, for example) are opaque."""
-    if torch.nn.parameter.is_lazy(tensor):
-        return []
-    if tensor.layout == torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return []

@@ -27,6 +27,9 @@ pub(super) struct HolderReport {
     retained: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stored_at: Option<Value>,
+    /// Variables that keep it only together.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    together: Vec<String>,
     /// What it does not hold, and who does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rest: Vec<Value>,
@@ -47,6 +50,7 @@ impl HolderReport {
             bytes: held.bytes.0,
             retained: held.retained.0,
             stored_at,
+            together: held.together.clone(),
             rest: held.rest.iter().map(|(bytes, by)| json!({"held_by": by, "bytes": bytes.0})).collect(),
         }
     }

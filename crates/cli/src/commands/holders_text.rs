@@ -94,6 +94,9 @@ fn holders(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyh
         let path = terminal.paint(Style::Bold, &held.holder);
         writeln!(terminal.out(), "   {:>9}  {share:>5}  {path}   {}", bytes.to_string(), what(held))?;
         let indent = " ".repeat(21);
+        if let Some(shared) = shared(held, *bytes) {
+            paragraph(&indent, &indent, &shared, Some(Style::Dim), terminal)?;
+        }
         if args.path || args.of.is_some() {
             writeln!(terminal.out(), "{indent}{}", held.by)?;
         }
@@ -114,6 +117,22 @@ fn holders(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyh
         }
     }
     Ok(())
+}
+
+/// Where the bytes would not be free without it: who else holds them.
+fn shared(held: &Held, bytes: Bytes) -> Option<String> {
+    let names = |ways: &[String]| ways.iter().map(|way| format!("`{way}`")).collect::<Vec<_>>().join(", ");
+    if held.together.len() > 1 {
+        return Some(format!("together with others: free when all are gone: {}", names(&held.together)));
+    }
+    if !held.also.is_empty() {
+        return Some(format!("the same object is also {}", names(&held.also)));
+    }
+    let is_part =
+        held.alike == 1 && held.retained.0.saturating_mul(2) < bytes.0 && held.retained > Bytes::ZERO;
+    is_part.then(|| {
+        format!("only {} would be free without it: the rest is held elsewhere as well", held.retained)
+    })
 }
 
 /// What a program holds on purpose needs no advice.
