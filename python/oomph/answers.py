@@ -252,7 +252,7 @@ class Holders(Answer):
 
     @property
     def holder(self) -> Json | None:
-        """What would have to go for the memory to be free: `path`, `class`, `habit`, `retained`, …"""
+        """A description of what would have to go for the memory to be free: `path`, `class`, `habit`, `retained`, …"""
         if "holder" in self.json:
             holder: Json | None = self.json["holder"]
             return holder

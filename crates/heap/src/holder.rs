@@ -177,11 +177,7 @@ impl Holdings {
     fn descend(&self, total: u64, weights: &[u64]) -> Option<u32> {
         let (mut at, mut holder): (Option<u32>, Option<u32>) = (None, None);
         let mut is_in_history = false;
-        loop {
-            let Some(best) = self.dominated(at).iter().copied().max_by_key(|&node| weights[node as usize])
-            else {
-                break;
-            };
+        while let Some(best) = self.dominated(at).iter().copied().max_by_key(|&node| weights[node as usize]) {
             // A module or a running function is no answer, whatever share of it is elsewhere.
             let enough = match at {
                 Some(node) if !self.is_root(node) => NEARLY_ALL * weights[node as usize] as f64,
