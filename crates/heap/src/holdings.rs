@@ -114,8 +114,13 @@ impl Holdings {
         let mut waiting = std::collections::VecDeque::from([node]);
         let mut starts: Vec<(u32, usize)> = Vec::new();
         while let Some(at) = waiting.pop_front() {
-            for (place, &source) in reversed.positions(at).zip(reversed.of(at)) {
-                let position = reversed.order()[place];
+            let mut sources: Vec<(u32, u32)> = reversed
+                .positions(at)
+                .map(|place| (reversed.order()[place], reversed.targets()[place]))
+                .collect();
+            // Of two references of one object, that which has a name.
+            sources.sort_by_key(|&(position, _)| heap.name(position as usize).link == Link::Part);
+            for (position, source) in sources {
                 if self.is_root(source) {
                     starts.push((source, position as usize));
                 } else if !std::mem::replace(&mut seen[source as usize], true) {
