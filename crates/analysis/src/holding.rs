@@ -2,13 +2,14 @@
 //!
 //! A block and a storage are one where the block was alive at the storage's address when the references were written down.
 
+use crate::advice::{advice, sentence};
 use crate::device::Device;
 use crate::order::Order;
 use crate::recording::{Counted, HeapDump, Recording};
 use crate::site::is_user_file;
-use crate::words::{counted, listed, printable};
-use heap::{Cycle, Habit, Heap, Holder, Holdings, Link, Path, Root, Storage};
-use rustc_hash::FxHashMap;
+use crate::words::{listed, printable};
+use heap::{Called, Cycle, Habit, Heap, Holder, Holdings, Link, Path, Root, Storage};
+use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, DeviceKind, History};
 use std::sync::{Arc, OnceLock};
 
@@ -159,10 +160,11 @@ impl Device<'_> {
         let holders = holdings.holders(&wanted, REST);
         let mut holders = holders.iter().map(|of| {
             // What a program leaves behind when it fails is not what it did wrong.
-            match of.habit {
-                Habit::LastError => before_error(holdings, of, self.is_cpu()),
-                _ => held(holdings, of, self.is_cpu()),
-            }
+            let called = match of.habit {
+                Habit::LastError => holdings.called_before_error(of),
+                _ => holdings.called(of),
+            };
+            in_words(holdings, of, called, self.is_cpu())
         });
         let mut held = holders.next()?;
         held.rest = holders.map(|other| (other.bytes, other.by)).collect();
@@ -199,45 +201,22 @@ pub fn is_own(root: &Root) -> bool {
 
 /// A holder in words.
 pub fn held(holdings: &Holdings, holder: &Holder, is_cpu: bool) -> Held {
-    held_as(holdings, holder, holder.habit, is_cpu)
+    in_words(holdings, holder, holdings.called(holder), is_cpu)
 }
 
-/// A holder as it was when the program failed: of the traceback, the function that ran is what counts.
-fn before_error(holdings: &Holdings, holder: &Holder, is_cpu: bool) -> Held {
-    let mut held = held_as(holdings, holder, holdings.habit_before_error(holder), is_cpu);
-    let (full, short) = (held.holder.clone(), from_innermost_frame(holdings, &holder.path));
-    held.by = held.by.replacen(&full, &short, 1);
-    held.sentence = held.sentence.replace(&full, &short);
-    held.advice = held.advice.replace(&full, &short);
-    held.holder = short;
-    held
-}
-
-/// `frame step (train.py:40) local kept`
-fn from_innermost_frame(holdings: &Holdings, path: &Path) -> String {
-    let nodes = path.nodes(&holdings.heap, &holdings.roots);
-    let innermost = nodes.iter().rposition(|&node| holdings.heap.class(node) == "frame").unwrap_or(0);
-    let frame = Root::Frame { thread: String::new(), file: String::new(), line: 0 };
-    let rest = Path { root: 0, edges: path.edges[innermost..].to_vec() };
-    let text = heap::words::path(&holdings.heap, &[(nodes[innermost], frame)], &rest, |_| false);
-    printable(&text).into_owned()
-}
-
-fn held_as(holdings: &Holdings, holder: &Holder, habit: Habit, is_cpu: bool) -> Held {
+fn in_words(holdings: &Holdings, holder: &Holder, called: Called, is_cpu: bool) -> Held {
     let heap = &holdings.heap;
     let kind = if is_cpu { "cpu" } else { "cuda" };
     let retained =
         holder.retained.iter().filter(|(device, _)| device.kind == kind).map(|(_, bytes)| Bytes(*bytes));
-    let written =
-        |path: &Path| printable(&heap::words::path(heap, &holdings.roots, path, |_| false)).into_owned();
     let mut held = Held {
-        by: printable(&holdings.held_by(holder)).into_owned(),
-        holder: written(&holder.path),
-        also: holder.also.iter().map(written).collect(),
+        by: printable(&called.held_by).into_owned(),
+        holder: printable(&called.path).into_owned(),
+        also: holder.also.iter().map(|way| written(holdings, way)).collect(),
         class: printable(heap.class(holder.node)).into_owned(),
         text: if holdings.is_tensor(holder.node) { heap.text(holder.node).to_owned() } else { String::new() },
         is_small_view: is_small_view(holdings, holder),
-        habit,
+        habit: called.habit,
         together: together(holdings, holder),
         entries: holder.entries as u64,
         alike: holder.alike as u64,
@@ -248,12 +227,22 @@ fn held_as(holdings: &Holdings, holder: &Holder, habit: Habit, is_cpu: bool) -> 
         sentence: String::new(),
         advice: String::new(),
     };
-    if habit == Habit::Cycle {
+    if held.habit == Habit::Cycle {
         name_cycle(holdings, holder, &mut held);
     }
     held.sentence = sentence(&held, holder.keeps_history);
     held.advice = advice(&held, holder.keeps_history, is_cpu);
     held
+}
+
+fn written(holdings: &Holdings, path: &Path) -> String {
+    printable(&heap::words::path(&holdings.heap, &holdings.roots, path, |_| false)).into_owned()
+}
+
+/// In their order, each once.
+fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = FxHashSet::default();
+    texts.filter(|text| seen.insert(text.clone())).collect()
 }
 
 /// Whether the tensor at the end of the way is much smaller than its memory.
@@ -291,14 +280,7 @@ fn together(holdings: &Holdings, holder: &Holder) -> Vec<String> {
     };
     let ways = holdings.ways(storage, TOGETHER);
     // The variable is what can be let go, not the way from it.
-    let mut names: Vec<String> = ways
-        .iter()
-        .map(|way| heap::words::path(&holdings.heap, &holdings.roots, &way.until(1), |_| false))
-        .map(|name| printable(&name).into_owned())
-        .collect();
-    let mut seen = std::collections::HashSet::new();
-    names.retain(|name| seen.insert(name.clone()));
-    names
+    distinct(ways.iter().map(|way| written(holdings, &way.until(1))))
 }
 
 /// A cycle has no way to it: it is named by its links.
@@ -323,17 +305,13 @@ fn store(holdings: &Holdings, holder: &Holder) -> Store {
     let edges = &holder.path.edges;
     let named = |link: Link| matches!(link, Link::Attribute | Link::Local | Link::Closure);
     let last = edges.iter().rev().map(|&position| heap.name(position)).find(|name| named(name.link));
-    let mut files: Vec<String> = Vec::new();
-    match &holdings.roots[holder.path.root].1 {
-        Root::Module { file, .. } | Root::Frame { file, .. } => files.push(file.clone()),
-        Root::Recorder | Root::Outside | Root::Garbage => {}
-    }
+    let of_root = match &holdings.roots[holder.path.root].1 {
+        Root::Module { file, .. } | Root::Frame { file, .. } => Some(file.clone()),
+        Root::Recorder | Root::Outside | Root::Garbage => None,
+    };
     let nodes = holder.example.nodes(heap, &holdings.roots);
-    let modules = nodes.iter().filter_map(|&node| file_of(heap, node));
-    files.extend(modules);
-    files.retain(|file| is_user_file(file));
-    let mut seen = std::collections::HashSet::new();
-    files.retain(|file| seen.insert(file.clone()));
+    let files = of_root.into_iter().chain(nodes.iter().filter_map(|&node| file_of(heap, node)));
+    let files = distinct(files.filter(|file| is_user_file(file)));
     Store { names: last.map(|name| name.text.clone()).into_iter().collect(), files }
 }
 
@@ -355,129 +333,6 @@ fn file_of(heap: &Heap, node: u32) -> Option<String> {
         module = before;
     }
     None
-}
-
-fn sentence(held: &Held, keeps_history: bool) -> String {
-    let also: Vec<String> = held.also.iter().map(|way| format!("`{way}`")).collect();
-    let also =
-        if also.is_empty() { String::new() } else { format!("; the same object is also {}", listed(&also)) };
-    if held.together.len() > 1 {
-        let names: Vec<String> = held.together.iter().map(|name| format!("`{name}`")).collect();
-        return format!(
-            "{} keep it together: it is free when all of them are gone or detached",
-            listed(&names)
-        );
-    }
-    format!("{}{also}", who(held, keeps_history))
-}
-
-fn who(held: &Held, keeps_history: bool) -> String {
-    let Held { holder, class, retained, alike, entries, .. } = held;
-    let class = class.rsplit('.').next().unwrap_or(class);
-    let what = if keeps_history { " with the graphs that made them" } else { "" };
-    match held.habit {
-        Habit::Cycle if *alike > 1 => format!(
-            "{} keep {retained} that nothing else refers to: `{holder}`; only the garbage collector frees them",
-            counted(*alike, "reference cycle")
-        ),
-        Habit::Cycle => format!(
-            "a reference cycle keeps {retained} that nothing else refers to: `{holder}`; only the garbage collector frees it"
-        ),
-        Habit::Outside => format!(
-            "no Python object is known to hold it: C code refers to {}",
-            if *alike > 1 { format!("{} objects of class {class}", alike) } else { format!("`{holder}`") }
-        ),
-        Habit::Chain if held.together.len() > 1 => {
-            "`.detach()` the one of them that is carried from step to step (a hidden state, a running total) before the next step: \
-             with its graph it keeps what every step before has saved; `retain_graph=True` is then not needed"
-                .to_owned()
-        }
-        Habit::Chain => format!(
-            "`{holder}` keeps it: its history reaches back through the steps; {retained} would be free without it"
-        ),
-        _ if *entries > 1 => format!(
-            "`{holder}` keeps it: a {class} with {} to tensors{what}; {retained} would be free without it",
-            counted(*entries, "reference")
-        ),
-        _ => format!("`{holder}` keeps it (`{}`); {retained} would be free without it", held.by),
-    }
-}
-
-/// What to change, by what keeps it.
-fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
-    let Held { holder, by, .. } = held;
-    let name = held.store.names.first().map_or(holder.as_str(), String::as_str);
-    let bound = match held.class.as_str() {
-        "list" | "collections.deque" => "bound it (`deque(maxlen=…)`) or empty it",
-        _ => "let old entries go, or empty it",
-    };
-    let (copies, or_copies) =
-        if is_cpu { ("", "") } else { (", `.cpu()` for large ones", ", or store `.cpu()` copies") };
-    match held.habit {
-        Habit::Container if keeps_history => format!(
-            "store numbers or tensors without their graphs in `{holder}`: `.item()`, or `.detach()`{copies}; and {bound} when it \
-             has been used"
-        ),
-        Habit::Container if held.is_small_view => format!(
-            "store `.clone()` of what goes into `{holder}`: it is a small view, and keeps all of the memory that it is a view of; \
-             `.detach()` does not help"
-        ),
-        Habit::Container => format!(
-            "`{holder}`: {bound} when it has been used{or_copies}; `.detach()` does not help: the tensors themselves are stored"
-        ),
-        Habit::Chain if held.together.len() > 1 => {
-            "`.detach()` the one of them that is carried from step to step (a hidden state, a running total) before the next step: \
-             with its graph it keeps what every step before has saved; `retain_graph=True` is then not needed"
-                .to_owned()
-        }
-        Habit::Chain => format!(
-            "`.detach()` what goes into `{name}`, or keep `.item()`: with its graph it keeps what every step before it has saved; \
-             `retain_graph=True` is then not needed"
-        ),
-        Habit::Cycle => format!(
-            "break the cycle: make one of its links a `weakref.ref`, or set it to `None` when it is done with (`{holder}`); until \
-             then `gc.collect()` frees it"
-        ),
-        Habit::Exception => format!(
-            "store `str(e)`, or `e.with_traceback(None)`: an exception keeps its traceback, that the frames, and those their \
-             variables (`{by}`)"
-        ),
-        Habit::LastError => format!(
-            "`{holder}` keeps the frames of the last error at the prompt, with their variables: `del sys.last_traceback, \
-             sys.last_value` (and `sys.last_exc`), or restart"
-        ),
-        Habit::Notebook => format!(
-            "the notebook keeps what it has shown (`{holder}`): end such a line with `;`, or `%reset -f out`; at Python's own \
-             prompt `_ = None`"
-        ),
-        Habit::Cache => format!(
-            "`functools.lru_cache` keeps every result, and its arguments (`{holder}`): give it a small `maxsize`, call \
-             `cache_clear()`, or do not cache what has tensors; on a method it also keeps every `self`"
-        ),
-        Habit::Hook => format!(
-            "the hook keeps what it is given (`{by}`): overwrite instead of appending, clear it after use, or `remove()` the \
-             handle"
-        ),
-        Habit::Closure => format!(
-            "a function keeps it as a variable from around it (`{by}`): drop the function, or give it what it needs as an argument"
-        ),
-        Habit::Context => format!(
-            "use `ctx.save_for_backward()` instead of an attribute of `ctx` (`{by}`): `backward()` frees what was saved, \
-             attributes stay, and one that is the output makes a cycle"
-        ),
-        Habit::Logger => format!(
-            "give the logger numbers or text instead of tensors (`.item()`): `{holder}` keeps what it is given"
-        ),
-        Habit::Generator => format!(
-            "run it to its end, `close()` the generator or cancel the task: it keeps the variables that it stopped with (`{by}`)"
-        ),
-        Habit::Variable => format!("set `{holder}` to `None`, or `del` it, once it is done with"),
-        Habit::Outside => {
-            "look for what hands tensors to C++ code: a hook of a graph node, a communication buffer, an \
-             extension"
-                .to_owned()
-        }
-    }
 }
 
 #[cfg(test)]

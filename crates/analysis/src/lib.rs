@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod alarm;
 mod backward;
 mod categories;

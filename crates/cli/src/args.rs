@@ -216,6 +216,13 @@ pub(crate) struct HoldersArgs {
     pub(crate) json: bool,
 }
 
+impl HoldersArgs {
+    /// Whether who holds most is shown, and nothing else in its place.
+    pub(crate) fn shows_holders(&self) -> bool {
+        !self.tree && !self.path && !self.cycles && self.since.is_none()
+    }
+}
+
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -4,7 +4,8 @@ use crate::components::components;
 use crate::dominators::dominators;
 use crate::edges::Edges;
 use crate::graph::{Device, Link};
-use crate::holdings::Holdings;
+use crate::holdings::{Holdings, add};
+use crate::words;
 use std::collections::{HashMap, VecDeque};
 
 /// Cycles of one shape.
@@ -31,7 +32,11 @@ impl Cycle {
 
 impl Holdings {
     /// The cycles that keep memory, those that keep most first.
-    pub fn cycles(&self) -> Vec<Cycle> {
+    pub fn cycles(&self) -> &[Cycle] {
+        self.cycles.get_or_init(|| self.find_cycles())
+    }
+
+    fn find_cycles(&self) -> Vec<Cycle> {
         let heap = &self.heap;
         // Every object refers to its class, and a class to itself: that is no circle that anybody made.
         let is_class = self.classes();
@@ -54,12 +59,8 @@ impl Holdings {
         let retained = self.retained_by_component(&found.of, found.count);
         let mut groups: HashMap<String, Cycle> = HashMap::new();
         for (of, nodes) in members {
-            let held = self
-                .devices
-                .iter()
-                .zip(&retained)
-                .map(|(device, bytes)| (device.clone(), bytes[of as usize]));
-            let held: Vec<(Device, u64)> = held.filter(|(_, bytes)| *bytes > 0).collect();
+            let held = self.devices.iter().zip(&retained).map(|(device, bytes)| (device, bytes[of as usize]));
+            let held: Vec<(&Device, u64)> = held.filter(|(_, bytes)| *bytes > 0).collect();
             if held.is_empty() {
                 continue;
             }
@@ -77,10 +78,7 @@ impl Holdings {
             group.around = around.min(std::mem::take(&mut group.around));
             group.members.extend(nodes);
             for (device, bytes) in held {
-                match group.retained.iter_mut().find(|(of, _)| *of == device) {
-                    Some((_, sum)) => *sum = sum.saturating_add(bytes),
-                    None => group.retained.push((device, bytes)),
-                }
+                add(&mut group.retained, device, bytes);
             }
         }
         let mut cycles: Vec<Cycle> = groups.into_values().collect();
@@ -177,10 +175,9 @@ impl Holdings {
             }
             let short = class.rsplit('.').next().unwrap_or(class);
             steps.push(match name.link {
-                Link::Attribute => format!("{short}.{}", name.text),
-                Link::Item => format!("{short}[…]"),
-                Link::Local => format!("{short} local {}", name.text),
-                Link::Closure => format!("{short} closure {}", name.text),
+                Link::Attribute | Link::Item | Link::Local | Link::Closure => {
+                    format!("{short}{}", words::step(name, true))
+                }
                 _ => short.to_owned(),
             });
             class = "";

@@ -194,9 +194,4 @@ impl Heap {
     pub fn storage(&self, node: u32) -> Option<&Storage> {
         self.storage_of.get(&node).map(|&at| &self.storages[at as usize])
     }
-
-    /// Whether it is a tensor, or another object with memory of its own.
-    pub fn is_tensor(&self, node: u32) -> bool {
-        self.references(node).any(|(name, to)| name.link == Link::Inside && self.storage_of.contains_key(&to))
-    }
 }

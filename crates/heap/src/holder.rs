@@ -1,9 +1,9 @@
 //! Who keeps some memory: the one object whose going would free most of it, and the way to it.
 
 use crate::graph::{Device, Link, Root};
+use crate::habit::Habit;
 use crate::holdings::Holdings;
 use crate::paths::Path;
-use crate::words;
 use std::collections::{HashMap, HashSet};
 
 /// Of all that is asked about, what has to hang on an object for it to be the holder.
@@ -41,66 +41,11 @@ pub struct Holder {
     pub keeps_history: bool,
 }
 
-/// The ways in which programs keep memory by mistake.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Habit {
-    /// A list, dictionary, set or queue that grows.
-    Container,
-    /// A tensor whose graph reaches back through the steps.
-    Chain,
-    /// Objects that refer to each other, which only the collector frees.
-    Cycle,
-    /// An exception, with the frames of its traceback.
-    Exception,
-    /// `sys.last_traceback` and its neighbours.
-    LastError,
-    /// What a notebook keeps of its outputs.
-    Notebook,
-    /// `functools.lru_cache`.
-    Cache,
-    /// A hook of a module or tensor.
-    Hook,
-    /// A variable that a function has taken from around it.
-    Closure,
-    /// An attribute of the `ctx` of a `torch.autograd.Function`.
-    Context,
-    /// A logger.
-    Logger,
-    /// A generator that has not come to its end.
-    Generator,
-    /// A variable or an attribute.
-    Variable,
-    /// C code; no Python object is known to hold it.
-    Outside,
-}
-
 /// A holder, before anything is said about it.
 struct Found {
     node: u32,
     alike: usize,
     held: Vec<u32>,
-}
-
-impl Habit {
-    /// Its word in the JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Habit::Container => "container",
-            Habit::Chain => "chain",
-            Habit::Cycle => "cycle",
-            Habit::Exception => "exception",
-            Habit::LastError => "last_error",
-            Habit::Notebook => "notebook",
-            Habit::Cache => "cache",
-            Habit::Hook => "hook",
-            Habit::Closure => "closure",
-            Habit::Context => "context",
-            Habit::Logger => "logger",
-            Habit::Generator => "generator",
-            Habit::Variable => "variable",
-            Habit::Outside => "outside",
-        }
-    }
 }
 
 impl Holdings {
@@ -114,7 +59,6 @@ impl Holdings {
         for &(node, bytes) in wanted {
             weights[node as usize] += bytes;
         }
-        let own = weights.clone();
         for &node in self.dominators.order().iter().rev() {
             if let Some(parent) = self.dominator(node) {
                 weights[parent as usize] += weights[node as usize];
@@ -134,12 +78,11 @@ impl Holdings {
         let bytes = of_it.iter().map(|(_, bytes)| bytes).sum();
         let example = self.example(node, &of_it)?;
         let path = self.path(node);
-        let is_wanted = |to: u32| weights[to as usize] > 0 || own[to as usize] > 0;
         Some(Holder {
             also: self.other_ways(node, &path),
             alike,
-            habit: self.habit(node, &example),
-            entries: self.heap.edges.of(node).iter().filter(|&&to| is_wanted(to)).count(),
+            habit: self.habit(node, &self.roots, &example),
+            entries: self.heap.edges.of(node).iter().filter(|&&to| weights[to as usize] > 0).count(),
             keeps_history: self.is_through_history(node, &example),
             retained: self
                 .retained(node)
@@ -315,107 +258,4 @@ impl Holdings {
         let from = nodes.iter().position(|&node| node == holder).unwrap_or(0);
         nodes[from..].iter().any(|&node| self.is_history(node))
     }
-
-    /// How a holder came to keep something, if the error that ended the program is not asked about: its traceback has the
-    /// functions that ran then.
-    pub fn habit_before_error(&self, holder: &Holder) -> Habit {
-        let nodes = holder.example.nodes(&self.heap, &self.roots);
-        let innermost = nodes.iter().rposition(|&node| self.heap.class(node) == "frame").unwrap_or(0);
-        let rest = Path { root: holder.example.root, edges: holder.example.edges[innermost..].to_vec() };
-        self.habit_of(
-            holder.node,
-            &nodes[innermost..],
-            &rest,
-            &Root::Frame { thread: String::new(), file: String::new(), line: 0 },
-        )
-    }
-
-    fn habit(&self, holder: u32, example: &Path) -> Habit {
-        let nodes = example.nodes(&self.heap, &self.roots);
-        self.habit_of(holder, &nodes, example, &self.roots[example.root].1)
-    }
-
-    fn habit_of(&self, holder: u32, nodes: &[u32], example: &Path, root: &Root) -> Habit {
-        // What happens inside a tensor's history says nothing about where the tensor is kept, but for a `ctx`.
-        let kept = nodes.iter().position(|&node| self.is_history(node)).unwrap_or(nodes.len() - 1);
-        let names: Vec<(Link, &str, u32)> = example.edges[..kept]
-            .iter()
-            .zip(nodes)
-            .map(|(&position, &from)| {
-                (self.heap.name(position).link, self.heap.name(position).text.as_str(), from)
-            })
-            .collect();
-        let has = |test: &dyn Fn(&(Link, &str, u32)) -> bool| names.iter().any(test);
-        let is_error = has(&|(_, text, _)| matches!(*text, "__traceback__" | "tb_frame" | "tb_next"));
-        let first = names.iter().find(|(link, ..)| *link == Link::Attribute).map_or("", |(_, text, _)| text);
-        let module = match root {
-            Root::Module { name, .. } => name.as_str(),
-            _ => "",
-        };
-        let class = self.heap.class(holder);
-        let through_context =
-            |at: usize| self.is_history(nodes[at]) && self.heap.name(example.edges[at]).link == Link::Inside;
-        match () {
-            () if (0..example.edges.len()).any(through_context) => Habit::Context,
-            () if *root == Root::Garbage => Habit::Cycle,
-            () if module == "sys" && first.starts_with("last_") => Habit::LastError,
-            () if is_error => Habit::Exception,
-            () if is_of_notebook(module, first) => Habit::Notebook,
-            () if has(&|(link, _, from)| {
-                *link == Link::Cached || self.heap.class(*from) == "functools._lru_cache_wrapper"
-            }) =>
-            {
-                Habit::Cache
-            }
-            () if has(&|(_, text, _)| text.ends_with("_hooks") && text.starts_with('_')) => Habit::Hook,
-            () if module == "logging"
-                || nodes[..=kept].iter().any(|&node| is_logger(self.heap.class(node))) =>
-            {
-                Habit::Logger
-            }
-            () if has(&|(_, _, from)| is_suspended(self.heap.class(*from))) => Habit::Generator,
-            () if has(&|(link, ..)| *link == Link::Closure) => Habit::Closure,
-            () if *root == Root::Outside => Habit::Outside,
-            () if self.is_tensor(holder) && nodes.iter().any(|&node| self.is_history(node)) => Habit::Chain,
-            () if is_container(class) => Habit::Container,
-            () => Habit::Variable,
-        }
-    }
-
-    /// `__main__.history[19].grad_fn…_saved_self`; where the holder has many entries alike, `history[…]`.
-    pub fn held_by(&self, holder: &Holder) -> String {
-        let nodes = holder.example.nodes(&self.heap, &self.roots);
-        let at = nodes.iter().position(|&node| node == holder.node);
-        let entry = at.filter(|_| holder.entries > 1).and_then(|at| holder.example.edges.get(at));
-        words::path(&self.heap, &self.roots, &holder.example, |position| entry == Some(&position))
-    }
-}
-
-/// What IPython, and Python's own prompt, keep of what was shown.
-fn is_of_notebook(module: &str, first: &str) -> bool {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    match module {
-        "__main__" => {
-            matches!(first, "_" | "__" | "___" | "Out" | "_oh")
-                || first.strip_prefix('_').is_some_and(is_number)
-        }
-        "builtins" => first == "_",
-        _ => false,
-    }
-}
-
-fn is_logger(class: &str) -> bool {
-    let name = class.rsplit('.').next().unwrap_or(class);
-    class.starts_with("logging.") || name.ends_with("Logger") || name.ends_with("LogRecord")
-}
-
-fn is_suspended(class: &str) -> bool {
-    matches!(class, "generator" | "coroutine" | "async_generator")
-}
-
-fn is_container(class: &str) -> bool {
-    let name = class.rsplit('.').next().unwrap_or(class);
-    matches!(name, "list" | "dict" | "set" | "deque" | "OrderedDict" | "defaultdict")
-        || name.ends_with("List")
-        || name.ends_with("Dict")
 }

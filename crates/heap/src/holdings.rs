@@ -1,12 +1,13 @@
 //! What hangs on what: the dominator tree of a heap, with the bytes that would be free if an object went.
 
 use crate::components::{Components, components};
+use crate::cycles::Cycle;
 use crate::dominators::{Dominators, Parent, dominators};
 use crate::edges::Edges;
 use crate::graph::{Device, Heap, Link, Root, Storage};
 use crate::paths::{Path, Paths};
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A heap with the answers to what is asked of it most.
 pub struct Holdings {
@@ -29,6 +30,7 @@ pub struct Holdings {
     is_garbage: Vec<bool>,
     /// Modules and running functions.
     named: HashSet<u32>,
+    pub(crate) cycles: OnceLock<Vec<Cycle>>,
 }
 
 impl Holdings {
@@ -68,6 +70,7 @@ impl Holdings {
             is_history,
             is_tensor,
             named,
+            cycles: OnceLock::new(),
             roots,
             heap: Arc::clone(heap),
         }
@@ -230,4 +233,12 @@ fn garbage(heap: &Heap, roots: &[(u32, Root)], components: &Components) -> Garba
         }
     }
     Garbage { is_garbage, starts }
+}
+
+/// Adds to the bytes of a device.
+pub(crate) fn add(sums: &mut Vec<(Device, u64)>, device: &Device, bytes: u64) {
+    match sums.iter_mut().find(|(of, _)| of == device) {
+        Some((_, sum)) => *sum = sum.saturating_add(bytes),
+        None => sums.push((device.clone(), bytes)),
+    }
 }

@@ -15,8 +15,6 @@ pub struct Held {
     pub holder: Holder,
     /// Its bytes, on all devices.
     pub bytes: u64,
-    /// Its storages.
-    pub storages: usize,
 }
 
 type Storages = Vec<(u32, u64)>;
@@ -51,7 +49,7 @@ impl Holdings {
             let parts = self.parts(&nodes, bytes);
             if parts.is_empty() {
                 let holder = self.holder(&storages);
-                found.extend(holder.map(|holder| Held { holder, bytes, storages: storages.len() }));
+                found.extend(holder.map(|holder| Held { holder, bytes }));
             } else {
                 parts.into_iter().for_each(|part| add(&mut waiting, part));
             }

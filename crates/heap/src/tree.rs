@@ -1,7 +1,7 @@
 //! The dominator tree for people: names instead of numbers, alike together, and no deeper than there is something to say.
 
 use crate::graph::{Device, Link, Name, Root};
-use crate::holdings::Holdings;
+use crate::holdings::{Holdings, add};
 use crate::words;
 
 /// How much of the tree is wanted.
@@ -158,22 +158,9 @@ impl Holdings {
     fn step(&self, position: usize, is_any: bool) -> String {
         let name = self.heap.name(position);
         match name.link {
-            Link::Attribute => format!(".{}", name.text),
-            Link::Item if is_any => "[…]".to_owned(),
-            Link::Item => format!("[{}]", name.text),
-            Link::Local => format!("local {}", name.text),
-            Link::Closure => format!("closure {}", name.text),
-            Link::Element => "{…}".to_owned(),
             Link::Key => "key".to_owned(),
-            Link::Cached => "cache".to_owned(),
             Link::Inside | Link::Part => "→".to_owned(),
+            _ => words::step(name, is_any).trim_start().to_owned(),
         }
-    }
-}
-
-fn add(sums: &mut Vec<(Device, u64)>, device: &Device, bytes: u64) {
-    match sums.iter_mut().find(|(of, _)| of == device) {
-        Some((_, sum)) => *sum = sum.saturating_add(bytes),
-        None => sums.push((device.clone(), bytes)),
     }
 }

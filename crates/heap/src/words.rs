@@ -1,8 +1,7 @@
 //! Paths as text: `__main__.history[19].grad_fn…_saved_self`.
 
-use crate::graph::{Heap, Link, Root};
+use crate::graph::{Heap, Link, Name, Root};
 use crate::paths::Path;
-use std::fmt::Write;
 
 /// Of a longer path, so much of its beginning and its end.
 const LONGEST: usize = 64;
@@ -15,9 +14,9 @@ pub fn path(heap: &Heap, roots: &[(u32, Root)], path: &Path, is_any: impl Fn(usi
     let mut text = start(heap, *node, root);
     let mut is_in_graph = false;
     let shown = path.edges.len();
-    for (step, &position) in path.edges.iter().enumerate() {
-        if shown > LONGEST && (BEGINNING..shown - END).contains(&step) {
-            if step == BEGINNING {
+    for (place, &position) in path.edges.iter().enumerate() {
+        if shown > LONGEST && (BEGINNING..shown - END).contains(&place) {
+            if place == BEGINNING {
                 text.push('…');
             }
             continue;
@@ -32,23 +31,31 @@ pub fn path(heap: &Heap, roots: &[(u32, Root)], path: &Path, is_any: impl Fn(usi
             is_in_graph = true;
             continue;
         }
-        let dot = if is_in_graph { "" } else { "." };
-        is_in_graph = false;
-        // Writing to a text cannot fail.
-        let _ = match name.link {
-            Link::Attribute => write!(text, "{dot}{}", name.text),
-            Link::Item if is_any(position) => write!(text, "[…]"),
-            Link::Item => write!(text, "[{}]", name.text),
-            Link::Local => write!(text, " local {}", name.text),
-            Link::Closure => write!(text, " closure {}", name.text),
-            Link::Element => write!(text, "{{…}}"),
-            Link::Key => write!(text, " key {}", name.text),
-            Link::Cached => write!(text, " cache"),
-            Link::Inside => Ok(()),
-            Link::Part => write!(text, " → {}", heap.class(heap.edges.targets()[position])),
+        let step = match name.link {
+            Link::Part => format!(" → {}", heap.class(heap.edges.targets()[position])),
+            _ => step(name, is_any(position)),
         };
+        // Behind nodes of a graph that are left out there is no dot.
+        text.push_str(if is_in_graph { step.strip_prefix('.').unwrap_or(&step) } else { &step });
+        is_in_graph = false;
     }
     text
+}
+
+/// How one step is written behind another. `is_any`: it stands for many.
+pub(crate) fn step(name: &Name, is_any: bool) -> String {
+    let text = &name.text;
+    match name.link {
+        Link::Attribute => format!(".{text}"),
+        Link::Item if is_any => "[…]".to_owned(),
+        Link::Item => format!("[{text}]"),
+        Link::Local => format!(" local {text}"),
+        Link::Closure => format!(" closure {text}"),
+        Link::Element => "{…}".to_owned(),
+        Link::Key => format!(" key {text}"),
+        Link::Cached => " cache".to_owned(),
+        Link::Inside | Link::Part => String::new(),
+    }
 }
 
 /// The root itself.

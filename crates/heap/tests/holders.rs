@@ -73,12 +73,13 @@ fn check(lines: &str, expected: &str) {
     let wanted: Vec<(u32, u64)> =
         holdings.heap.storages.iter().map(|storage| (storage.node, storage.bytes)).collect();
     let holder = holdings.holder(&wanted).expect("a holder");
-    let path = words::path(&holdings.heap, &holdings.roots, &holder.path, |_| false);
+    let called = holdings.called(&holder);
     let found = format!(
-        "{:?} {path} × {} by {}: {} of {}, {} free",
-        holder.habit,
+        "{:?} {} × {} by {}: {} of {}, {} free",
+        called.habit,
+        called.path,
         holder.alike,
-        holdings.held_by(&holder),
+        called.held_by,
         holder.bytes,
         wanted.iter().map(|(_, bytes)| bytes).sum::<u64>(),
         holdings.retained_bytes(holder.node),

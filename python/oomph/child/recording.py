@@ -32,8 +32,7 @@ class Child:
         self.library = library
         self.ending = Ending(settings.steps)
         # A run that ends where its steps repeat themselves is a prediction: who holds what is not asked, and would take time.
-        has_heap = settings.holders and settings.steps is not None
-        options = Options(settings.output, is_fresh=True, has_heap=has_heap)
+        options = Options(settings.output, is_fresh=True, has_heap=settings.steps is not None)
         self.recorder = Recorder(options, chosen, after_step=self._after_step, more=self._more)
 
     def _after_step(self, rows: list[dict[str, int]]) -> None:

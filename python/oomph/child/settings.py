@@ -19,8 +19,6 @@ class Settings:
     """Which memory to record: `cuda`, `cpu`, or `auto`, the first where there is a GPU."""
     max_events: int | None = None
     """Bound on the history, if not the usual one."""
-    holders: bool = True
-    """Whether to write who holds the tensors."""
     steps: int | None = None
     """Stop after so many steps; 0: run to the end; None: when memory per step repeats itself."""
     techniques: list[str] = field(default_factory=list)

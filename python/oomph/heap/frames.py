@@ -1,4 +1,4 @@
-"""Local variables of a frame, without keeping them alive.
+"""Functions that run, and their local variables, without keeping these alive.
 
 Asking for `f_locals` makes a copy that stays with the frame until Python 3.12, and gives what a cell holds in the place of the
 cell. So they are read where they lie; the place is found and tried on a frame of our own.
@@ -50,7 +50,31 @@ def _names(code: CodeType) -> list[str]:
     return list(dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)))
 
 
-def stack(frame: FrameType | None) -> list[FrameType]:
+def running() -> list[tuple[int, FrameType]]:
+    """Of every thread, but not those of the walk."""
+    found = []
+    for thread, innermost in sys._current_frames().items():
+        for frame in _stack(innermost):
+            if dict.get(frame.f_globals, "__package__") != __package__:
+                found.append((thread, frame))
+    # One of them is that of this function: a frame that refers to itself would stay.
+    innermost = frame = None  # type: ignore[assignment]
+    return found
+
+
+def handled(found: Any) -> BaseException | None:
+    """The exception itself, where Python gives more (before 3.12)."""
+    value = found[1] if type(found) is tuple else found
+    return value if issubclass(type(value), BaseException) else None
+
+
+def catches(frame: FrameType, exception: Any) -> bool:
+    """A traceback begins where the exception was caught."""
+    trace = BaseException.__dict__["__traceback__"].__get__(exception)
+    return trace is not None and trace.tb_frame is frame
+
+
+def _stack(frame: FrameType | None) -> list[FrameType]:
     """From the innermost frame outwards."""
     found = []
     while frame is not None:

@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 
-from . import arrays, attributes, autograd, node_hooks, reach, saved, storages
+from . import arrays, attributes, autograd, frames, node_hooks, reach, saved, storages
 from . import roots as roots_of
-from .frames import on_stack, stack, variables
 from .references import Name, References, type_name
 
 _MOST_OBJECTS = 20_000_000
@@ -114,7 +113,7 @@ class _Walk:
 
     def _add_unlisted(self, objects: list[Any], modules: list[tuple[str, dict[str, Any]]]) -> None:
         """Where to begin to look for what the collector does not tell of: arrays, and what there was before `gc.freeze()`."""
-        values = [value for _, frame in _frames() for _, value in variables(frame)]
+        values = [value for _, frame in frames.running() for _, value in frames.variables(frame)]
         if gc.get_freeze_count():
             known = set(map(id, objects))
             candidates = [*(namespace for _, namespace in modules), *filter(gc.is_tracked, values)]
@@ -172,12 +171,12 @@ class _Walk:
 
     def _add_frames(self) -> None:
         """Functions that run now. The collector knows nothing of them since Python 3.11."""
-        exceptions = {thread: _handled(found) for thread, found in sys._current_exceptions().items()}
+        exceptions = {thread: frames.handled(found) for thread, found in sys._current_exceptions().items()}
         in_use: list[tuple[int, Name, Any]] = []
-        for thread, frame in _frames():
-            found = [(("local", name), value) for name, value in variables(frame) if id(value) in self.places]
+        for thread, frame in frames.running():
+            found = [(("local", name), value) for name, value in frames.variables(frame) if id(value) in self.places]
             handled = exceptions.get(thread)
-            if id(handled) in self.places and _catches(frame, handled):
+            if id(handled) in self.places and frames.catches(frame, handled):
                 found.append((("part", "the exception that is being handled"), handled))
             if id(frame) in self.places:
                 self._add_frame(frame, thread)
@@ -338,8 +337,8 @@ class _Walk:
                         for node in dict.fromkeys(nodes):
                             self._refer(node, ("part", "a hook that packs"), at)
                         self.outside[at] = 0
-        for thread, frame in _frames():
-            for identity in on_stack(frame):
+        for thread, frame in frames.running():
+            for identity in frames.on_stack(frame):
                 target = self.places.get(identity)
                 if target is not None and self.outside[target] > 0:
                     self.outside[target] -= 1
@@ -379,30 +378,6 @@ _RECORD_API = f"{__name__.partition('.')[0]}.recording.api"
 
 def _is_ours(frame: FrameType) -> bool:
     return roots_of.is_of_ours(frame.f_globals) and dict.get(frame.f_globals, "__name__") != _RECORD_API
-
-
-def _frames() -> list[tuple[int, FrameType]]:
-    """Of every thread, but not those of the walk."""
-    found = []
-    for thread, innermost in sys._current_frames().items():
-        for frame in stack(innermost):
-            if dict.get(frame.f_globals, "__package__") != __package__:
-                found.append((thread, frame))
-    # One of them is that of this function: a frame that refers to itself would stay.
-    innermost = frame = None  # type: ignore[assignment]
-    return found
-
-
-def _handled(found: Any) -> BaseException | None:
-    """The exception itself, where Python gives more (before 3.12)."""
-    value = found[1] if type(found) is tuple else found
-    return value if issubclass(type(value), BaseException) else None
-
-
-def _catches(frame: FrameType, handled: Any) -> bool:
-    """A traceback begins where the exception was caught."""
-    trace = BaseException.__dict__["__traceback__"].__get__(handled)
-    return trace is not None and trace.tb_frame is frame
 
 
 def _text(thing: Any) -> str:

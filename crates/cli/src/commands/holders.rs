@@ -7,7 +7,7 @@ use crate::heap_file;
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
 use analysis::{Device, HeapDump, Held, Place};
-use heap::{Branch, Change, Cycle, Holdings, Limits};
+use heap::{Branch, Change, Holdings, Limits};
 use serde_json::json;
 use snapshot::Bytes;
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result
     for (place, file) in inputs::expand(&args.inputs)?.iter().enumerate() {
         let recorded = Recorded::open(file)?;
         let devices = recorded.devices();
-        let view = recorded.view(&devices, args, before.as_ref())?;
+        let view = recorded.view(&devices, before.as_ref()).ask(args)?;
         if args.json {
             reports.push(holders_json::input(&view, args));
         } else {
@@ -55,12 +55,15 @@ pub(crate) fn of_process(
     terminal: &mut Terminal,
 ) -> anyhow::Result<Status> {
     let recorded = Recorded { name: "this process".to_owned(), input: None, dump: Arc::new(dump) };
-    let view = recorded.view(&[], args, None)?;
+    let view = recorded.view(&[], None);
     let report = match wanted {
-        None if args.json => holders_json::input(&view, args),
         None => {
-            holders_text::print(&view, args, terminal)?;
-            return Ok(0);
+            let view = view.ask(args)?;
+            if !args.json {
+                holders_text::print(&view, args, terminal)?;
+                return Ok(0);
+            }
+            holders_json::input(&view, args)
         }
         Some(wanted) => {
             let tensor = view.tensor(wanted, args.top)?;
@@ -137,28 +140,17 @@ impl Recorded {
         self.input.as_ref().map(Input::devices).unwrap_or_default()
     }
 
-    fn view<'a>(
-        &'a self,
-        devices: &'a [Device<'a>],
-        args: &HoldersArgs,
-        before: Option<&Holdings>,
-    ) -> anyhow::Result<View<'a>> {
+    fn view<'a>(&'a self, devices: &'a [Device<'a>], before: Option<&Holdings>) -> View<'a> {
         let holdings = holdings(&self.dump, devices);
-        let mut view = View {
+        View {
             name: &self.name,
             dump: &self.dump,
             devices,
-            cycles: holdings.cycles(),
             changes: before.map(|before| heap::changes(before, &holdings)),
             holdings,
             holders: Vec::new(),
             site: None,
-        };
-        match &args.of {
-            Some(site) => view.ask_of(site)?,
-            None => view.ask_all(args.top),
         }
-        Ok(view)
     }
 }
 
@@ -174,7 +166,6 @@ pub(super) struct View<'a> {
     pub(super) dump: &'a HeapDump,
     devices: &'a [Device<'a>],
     pub(super) holdings: Holdings,
-    pub(super) cycles: Vec<Cycle>,
     pub(super) changes: Option<Vec<Change>>,
     /// Bytes, and who holds them.
     pub(super) holders: Vec<(Bytes, Held)>,
@@ -183,6 +174,16 @@ pub(super) struct View<'a> {
 }
 
 impl View<'_> {
+    /// With the holders that are to be shown.
+    fn ask(mut self, args: &HoldersArgs) -> anyhow::Result<Self> {
+        match &args.of {
+            Some(site) => self.ask_of(site)?,
+            None if args.shows_holders() => self.ask_all(args.top),
+            None => {}
+        }
+        Ok(self)
+    }
+
     fn ask_all(&mut self, most: usize) {
         let is_cpu = !self.holdings.devices.iter().any(|device| device.kind != "cpu");
         let top = self.holdings.top(most);

@@ -87,7 +87,7 @@ pub(super) fn input(view: &View<'_>, args: &HoldersArgs) -> Value {
             .collect();
         return report;
     }
-    report["cycles"] = view.cycles.iter().map(|each| cycle(view, each)).collect();
+    report["cycles"] = view.holdings.cycles().iter().map(|each| cycle(view, each)).collect();
     if !args.cycles {
         report["holders"] = view
             .holders

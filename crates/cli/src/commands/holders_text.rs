@@ -22,7 +22,7 @@ pub(super) fn print(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal
         () if args.cycles => cycles(view, terminal)?,
         () => {
             holders(view, args, terminal)?;
-            if args.of.is_none() && !view.cycles.is_empty() {
+            if args.of.is_none() && !view.holdings.cycles().is_empty() {
                 cycles(view, terminal)?;
             }
         }
@@ -156,11 +156,11 @@ fn what(held: &Held) -> String {
 }
 
 fn cycles(view: &View<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
-    if view.cycles.is_empty() {
+    if view.holdings.cycles().is_empty() {
         return Ok(writeln!(terminal.out(), " no reference cycle holds memory of tensors")?);
     }
     writeln!(terminal.out(), "\n reference cycles that hold memory")?;
-    for cycle in &view.cycles {
+    for cycle in view.holdings.cycles() {
         one_cycle(view, cycle, terminal)?;
     }
     Ok(())
