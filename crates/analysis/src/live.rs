@@ -5,6 +5,7 @@ use crate::device::Device;
 use crate::explain::Outline;
 use crate::modules::{Common, ModuleId, Phase};
 use crate::site::Site;
+use crate::words::{grouped, place, printable, shortened};
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, Life, StackId};
 
@@ -128,16 +129,7 @@ impl Outline<'_> {
             if !life.is_allocated_at(position) {
                 continue;
             }
-            let origin = match by {
-                Key::Site => Origin::Site(self.site_of(life)),
-                Key::Category => Origin::Category(self.categories.of(row)),
-                Key::Stack => Origin::Stack(life.stack),
-                Key::Size => Origin::Size(life.size),
-                Key::Module { .. } => {
-                    let layer = |module| if by_layer { device.modules.layer(module) } else { module };
-                    Origin::Module(self.module_of(row).map(layer))
-                }
-            };
+            let origin = self.origin_of(row, by, by_layer);
             let (group, common) =
                 groups.entry(origin).or_insert_with(|| (Group::new(origin), Common::default()));
             if !device.modules.is_empty() {
@@ -160,6 +152,21 @@ impl Outline<'_> {
             count: groups.iter().map(|group| group.count).sum(),
             groups,
             by_layer,
+        }
+    }
+
+    /// What a row of `lives` has in common with others; with `by_layer`, modules count with the numbered layer that they lie in.
+    pub fn origin_of(&self, row: usize, by: Key, by_layer: bool) -> Origin {
+        let (device, life) = (self.device, &self.device.history.lives[row]);
+        match by {
+            Key::Site => Origin::Site(self.site_of(life)),
+            Key::Category => Origin::Category(self.categories.of(row)),
+            Key::Stack => Origin::Stack(life.stack),
+            Key::Size => Origin::Size(life.size),
+            Key::Module { .. } => {
+                let layer = |module| if by_layer { device.modules.layer(module) } else { module };
+                Origin::Module(self.module_of(row).map(layer))
+            }
         }
     }
 
@@ -188,6 +195,33 @@ impl Outline<'_> {
 }
 
 impl Device<'_> {
+    /// What to call an origin: a place, and what else there is to say of it.
+    pub fn words_for(&self, origin: Origin) -> (String, String) {
+        let snapshot = self.snapshot;
+        let named = |frame, what: &str| {
+            let function = printable(snapshot.strings.get(snapshot.stacks.frame(frame).function));
+            (place(snapshot, frame), format!("{}{what}", shortened(&function, 40)))
+        };
+        let alone = |text: &str| (text.to_owned(), String::new());
+        match origin {
+            Origin::Site(Site::User(frame)) => named(frame, ""),
+            Origin::Site(Site::Library(frame)) => named(frame, " (library)"),
+            Origin::Site(Site::Backward(frame)) => named(frame, ", inside backward()"),
+            Origin::Site(Site::BackwardOf(frame)) => named(frame, ", its backward pass"),
+            Origin::Site(Site::Native) => alone("(C++ only)"),
+            Origin::Site(Site::Before) => alone("(from before the history begins)"),
+            Origin::Site(Site::Unknown) => alone("(no stack: backward() or C++)"),
+            Origin::Stack(stack) => match self.sites.of(stack) {
+                Site::Before | Site::Unknown => alone("(no stack)"),
+                site => self.words_for(Origin::Site(site)),
+            },
+            Origin::Module(Some(module)) => alone(&printable(self.modules.path(module))),
+            Origin::Module(None) => alone("outside of modules"),
+            Origin::Category(category) => alone(category.name()),
+            Origin::Size(size) => (format!("{size} blocks"), format!("{} bytes each", grouped(size.0))),
+        }
+    }
+
     /// Where the request of an event comes from, as far as its own stack and the calls around it tell.
     pub fn site_of_event(&self, event: usize) -> Site {
         let site = self.sites.of(self.snapshot.events.stack(self.history.rows.start + event));

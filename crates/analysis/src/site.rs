@@ -68,7 +68,7 @@ impl Sites {
     }
 
     /// Whether a frame is neither the user's Python nor a library's.
-    pub(crate) fn is_native(&self, frame: FrameId) -> bool {
+    pub fn is_native(&self, frame: FrameId) -> bool {
         self.code[frame.0 as usize] == Code::Native
     }
 

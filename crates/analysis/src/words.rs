@@ -46,6 +46,14 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// The beginning of a text that is too long for its place.
+pub fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
 /// The share of `part` in `whole`, between 0 and 1 where they are what they say.
 pub fn share(part: Bytes, whole: Bytes) -> f64 {
     part.0 as f64 / whole.0.max(1) as f64

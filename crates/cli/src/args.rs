@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Diff(DiffArgs),
     /// Who keeps tensors alive: variables, reference cycles, and what would be free without each
     Holders(HoldersArgs),
+    /// See it: a page in the browser with timeline, memory map, flame graph and findings, at any size
+    View(ViewArgs),
     /// The events, blocks, segments, frames and stacks as tables for other tools
     Export(ExportArgs),
     /// A completion script for your shell
@@ -226,6 +228,37 @@ impl HoldersArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
+  oomph view snapshot.pickle                   opens the browser; Ctrl-C ends it
+  oomph view --no-open --port 8765 run/        prints the address only
+  oomph view before.pickle after.pickle        two runs, to compare
+  oomph view ranks/                            the ranks of one job
+  oomph view --html page.html a.pickle         one file to send to somebody: no server, no network
+
+Over SSH the address is reached through a tunnel; the line for it is printed.")]
+pub(crate) struct ViewArgs {
+    #[arg(required = true, value_name = "INPUT", help = INPUT_HELP)]
+    pub(crate) inputs: Vec<PathBuf>,
+
+    /// Write one page with the data inside instead of serving it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["port", "no_open"])]
+    pub(crate) html: Option<PathBuf>,
+
+    /// The most that the page may take; finer detail is left out until it fits
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "16MiB", requires = "html")]
+    pub(crate) max_size: u64,
+
+    /// Port to listen on; otherwise any that is free
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    pub(crate) port: u16,
+
+    /// Do not open a browser
+    #[arg(long)]
+    pub(crate) no_open: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
   oomph diff before.pickle after.pickle        did the change help, and where
   oomph diff monday/ tuesday/                  two folders with the same ranks
   oomph diff --json a.pickle b.pickle | jq .pairs[0].findings")]
@@ -319,6 +352,31 @@ pub(crate) struct SimulateArgs {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+impl SimulateArgs {
+    /// One what-if about a run that is already there.
+    pub(crate) fn what_if(conf: Option<String>, gpu: Option<u64>, fraction: Option<f64>) -> SimulateArgs {
+        SimulateArgs {
+            inputs: Vec::new(),
+            conf,
+            gpu,
+            outside: OUTSIDE,
+            fraction,
+            limit: None,
+            search: false,
+            smallest_gpu: false,
+            verify: false,
+            output: None,
+            torch: None,
+            recorded_conf: None,
+            device: None,
+            json: true,
+        }
+    }
+}
+
+/// What a process takes beside PyTorch's memory, unless it is said.
+const OUTSIDE: u64 = 700 << 20;
 
 /// `24GiB`, `80GB`, `512M`, or bytes.
 fn size(text: &str) -> Result<u64, String> {

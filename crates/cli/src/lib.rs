@@ -60,6 +60,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status
         Command::Check(args) => commands::check::run(args, host, &mut terminal),
         Command::Diff(args) => commands::diff::run(args, &mut terminal),
         Command::Holders(args) => commands::holders::run(args, &mut terminal),
+        Command::View(args) => commands::view::run(args, &mut terminal),
         Command::Export(args) => commands::export::run(args, &mut terminal),
         Command::Completions(args) => commands::generate::completions(args, &mut terminal),
         Command::Man(args) => commands::generate::man(args, &mut terminal),

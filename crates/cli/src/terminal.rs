@@ -224,6 +224,11 @@ impl Failure {
         self.cause.as_deref()
     }
 
+    /// What to do about it.
+    pub(crate) fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     /// A file that could not be read as a snapshot.
     pub(crate) fn reading(name: &str, error: &snapshot::Error) -> Failure {
         Failure {

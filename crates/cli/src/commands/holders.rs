@@ -6,7 +6,7 @@ use crate::args::HoldersArgs;
 use crate::heap_file;
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
-use analysis::{Device, HeapDump, Held, Place};
+use analysis::{Device, HeapDump, Held, Place, Recording};
 use heap::{Branch, Change, Holdings, Limits};
 use serde_json::json;
 use snapshot::Bytes;
@@ -119,13 +119,7 @@ impl Recorded {
             return Ok(Recorded { name, input: None, dump: Arc::new(dump) });
         }
         let input = inputs::load(file)?;
-        let bytes =
-            |dump: &Arc<HeapDump>| -> u64 { dump.heap.storages.iter().map(|storage| storage.bytes).sum() };
-        // The last one, unless the program had let go of most by then: its functions had returned.
-        let last = input.recording.heaps.first();
-        let fullest = input.recording.heaps.iter().max_by_key(|dump| bytes(dump));
-        let dump = last.filter(|last| fullest.is_some_and(|most| 2 * bytes(last) >= bytes(most))).or(fullest);
-        let Some(dump) = dump.cloned() else {
+        let Some(dump) = telling(&input.recording).cloned() else {
             return Err(Failure::new(
                 format!("`{}` has no references of objects", input.name),
                 Some("there is no `rank0.heap` beside it".to_owned()),
@@ -141,18 +135,35 @@ impl Recorded {
     }
 
     fn view<'a>(&'a self, devices: &'a [Device<'a>], before: Option<&Holdings>) -> View<'a> {
-        let holdings = holdings(&self.dump, devices);
-        View {
-            name: &self.name,
-            dump: &self.dump,
-            devices,
-            changes: before.map(|before| heap::changes(before, &holdings)),
-            holdings,
-            holders: Vec::new(),
-            site: None,
-        }
+        let mut view = View::new(&self.name, &self.dump, devices);
+        view.changes = before.map(|before| heap::changes(before, &view.holdings));
+        view
     }
 }
+
+/// The references that tell most: the last ones, unless the program had let go of most by then: its functions had returned.
+fn telling(recording: &Recording) -> Option<&Arc<HeapDump>> {
+    let bytes =
+        |dump: &Arc<HeapDump>| -> u64 { dump.heap.storages.iter().map(|storage| storage.bytes).sum() };
+    let last = recording.heaps.first();
+    let fullest = recording.heaps.iter().max_by_key(|dump| bytes(dump));
+    last.filter(|last| fullest.is_some_and(|most| 2 * bytes(last) >= bytes(most))).or(fullest)
+}
+
+/// The tree and the cycles of a recording, for the page; `None` if it has no references.
+pub(super) fn for_page(
+    name: &str,
+    recording: &Recording,
+    devices: &[Device<'_>],
+) -> Option<serde_json::Value> {
+    let view = View::new(name, telling(recording)?, devices);
+    let limits = Limits { depth: PAGE_DEPTH, most: PAGE_WIDTH, least: 1 };
+    Some(holders_json::page(&view, &view.holdings.tree(limits)))
+}
+
+/// Levels of the tree on the page, and branches of each.
+const PAGE_DEPTH: usize = 16;
+const PAGE_WIDTH: usize = 32;
 
 fn holdings(dump: &HeapDump, devices: &[Device<'_>]) -> Holdings {
     let sizes: HashMap<u32, Bytes> = devices.iter().flat_map(|device| device.holders.sizes(dump)).collect();
@@ -173,7 +184,12 @@ pub(super) struct View<'a> {
     pub(super) site: Option<Place>,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    fn new(name: &'a str, dump: &'a HeapDump, devices: &'a [Device<'a>]) -> View<'a> {
+        let holdings = holdings(dump, devices);
+        View { name, dump, devices, holdings, changes: None, holders: Vec::new(), site: None }
+    }
+
     /// With the holders that are to be shown.
     fn ask(mut self, args: &HoldersArgs) -> anyhow::Result<Self> {
         match &args.of {

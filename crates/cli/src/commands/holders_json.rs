@@ -104,6 +104,17 @@ pub(super) fn input(view: &View<'_>, args: &HoldersArgs) -> Value {
     report
 }
 
+/// The tree and the cycles, for the page of `oomph view`.
+pub(super) fn page(view: &View<'_>, tree: &Branch) -> Value {
+    json!({
+        "name": view.name,
+        "dumped": view.dump.dumped,
+        "tree": branch(tree),
+        "cycles": view.holdings.cycles().iter().map(|each| cycle(view, each)).collect::<Vec<_>>(),
+        "caveats": view.caveats(),
+    })
+}
+
 /// One tensor.
 pub(super) fn tensor(tensor: &Tensor) -> Value {
     json!({

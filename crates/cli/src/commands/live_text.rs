@@ -3,7 +3,7 @@
 use super::findings_text;
 use crate::args::{By, ReportArgs};
 use crate::terminal::{Style, Terminal};
-use analysis::words::{counted, grouped, percent, place, printable, share};
+use analysis::words::{counted, grouped, percent, printable, share, shortened};
 use analysis::{Category, Device, Group, Live, Moment, Origin, Outline, Rest, Site};
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::io::Write;
@@ -124,34 +124,20 @@ fn frame_line(snapshot: &Snapshot, frame: FrameId) -> String {
 
 /// What to call a group: a place and a function.
 fn name(device: &Device<'_>, group: &Group, parts: usize) -> (String, String) {
-    let snapshot = device.snapshot;
-    let module =
-        group.module.map(|module| format!(" · {}", shortened(&printable(device.modules.path(module)), 40)));
-    let module = module.unwrap_or_default();
+    let (line, mut what) = device.words_for(group.origin);
     match group.origin {
-        Origin::Site(Site::User(frame)) => {
-            (place(snapshot, frame), format!("{}{module}", function(snapshot, frame)))
+        Origin::Site(Site::Unknown | Site::Before) => return (without_stack(group), what),
+        Origin::Module(_) => what = split(group, parts),
+        Origin::Site(Site::User(_) | Site::Backward(_) | Site::BackwardOf(_)) => {
+            what.extend(
+                group
+                    .module
+                    .map(|module| format!(" · {}", shortened(&printable(device.modules.path(module)), 40))),
+            );
         }
-        Origin::Site(Site::Library(frame)) => {
-            (place(snapshot, frame), format!("{} (library)", function(snapshot, frame)))
-        }
-        Origin::Site(Site::Backward(frame)) => {
-            (place(snapshot, frame), format!("{}, inside backward(){module}", function(snapshot, frame)))
-        }
-        Origin::Site(Site::BackwardOf(frame)) => {
-            (place(snapshot, frame), format!("{}, its backward pass{module}", function(snapshot, frame)))
-        }
-        Origin::Module(Some(module)) => {
-            (printable(device.modules.path(module)).into_owned(), split(group, parts))
-        }
-        Origin::Module(None) => ("outside of modules".to_owned(), split(group, parts)),
-        Origin::Category(category) => (category.name().to_owned(), String::new()),
-        Origin::Site(Site::Native) => ("(C++ only)".to_owned(), String::new()),
-        Origin::Site(Site::Unknown | Site::Before) | Origin::Stack(_) => {
-            (without_stack(group), String::new())
-        }
-        Origin::Size(size) => (format!("{size} blocks"), format!("{} bytes each", grouped(size.0))),
+        _ => {}
     }
+    (line, what)
 }
 
 /// Uses of a module's memory that are told apart.
@@ -176,16 +162,4 @@ fn without_stack(group: &Group) -> String {
     } else {
         "(no stack: backward() or C++)".to_owned()
     }
-}
-
-fn function(snapshot: &Snapshot, frame: FrameId) -> String {
-    shortened(&printable(snapshot.strings.get(snapshot.stacks.frame(frame).function)), 40)
-}
-
-pub(super) fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    let start: String = text.chars().take(most - 1).collect();
-    format!("{start}…")
 }

@@ -24,3 +24,4 @@ mod simulate_json;
 mod simulate_text;
 mod summary;
 pub(crate) mod vary;
+pub(crate) mod view;

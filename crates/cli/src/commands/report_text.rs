@@ -1,6 +1,5 @@
 //! The first screen of `oomph report`, for people.
 
-use super::live_text::shortened;
 use super::ranks::signed;
 use super::report::Answer;
 use super::{findings_text, live_text};
@@ -8,7 +7,7 @@ use crate::args::{By, ReportArgs};
 use crate::inputs::Input;
 use crate::recording::Run;
 use crate::terminal::{Style, Terminal};
-use analysis::words::{counted, grouped, printable, share};
+use analysis::words::{counted, grouped, printable, share, shortened};
 use analysis::{Category, Change, Device, Kind, Outline};
 use snapshot::Bytes;
 use std::io::Write;

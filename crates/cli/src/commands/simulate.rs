@@ -47,23 +47,42 @@ pub(crate) fn replay(
     terminal: &mut Terminal,
 ) -> anyhow::Result<Status> {
     let device = chosen(devices, args, &input.name)?;
+    let recorded = follow(&input.name, device, args)?;
+    let scene = Scene::new(&input.name, device, &recorded, args);
+    if args.search { search(&scene, terminal) } else { what_if(&scene, terminal) }
+}
+
+/// The run of a device, followed by the model.
+fn follow<'a>(name: &str, device: &'a Device<'a>, args: &SimulateArgs) -> anyhow::Result<Recorded<'a>> {
     if device.is_cpu() {
         return Err(Failure::new(
-            format!("`{}` is about the memory of a CPU", input.name),
+            format!("`{name}` is about the memory of a CPU"),
             Some("what is simulated is PyTorch's allocator for GPUs".to_owned()),
             Some("`oomph report` explains it; `oomph predict` runs a program on a pretended GPU"),
         )
         .into());
     }
-    let recorded = recorded(&input.snapshot, &device.history, args)?;
-    let conditions = recorded.conditions();
-    let scene = Scene { input, device, recorded: &recorded, args, conditions };
-    if args.search { search(&scene, terminal) } else { what_if(&scene, terminal) }
+    recorded(device.snapshot, &device.history, args)
+}
+
+/// One what-if as the page asks for it: what `--json` prints, and the replayed run.
+pub(super) fn replayed(
+    name: &str,
+    device: &Device<'_>,
+    args: &SimulateArgs,
+    terminal: &Terminal,
+) -> anyhow::Result<(serde_json::Value, Snapshot)> {
+    let recorded = follow(name, device, args)?;
+    let scene = Scene::new(name, device, &recorded, args);
+    let trial = asked(&scene, terminal)?;
+    let run = recorded.replayed(&trial.what, &trial.conf);
+    Ok((simulate_json::trial(&scene, &trial), run))
 }
 
 /// One recorded run and what is asked about it.
 pub(super) struct Scene<'a> {
-    pub(super) input: &'a Input,
+    /// What the input is called.
+    pub(super) name: &'a str,
     pub(super) device: &'a Device<'a>,
     pub(super) recorded: &'a Recorded<'a>,
     pub(super) args: &'a SimulateArgs,
@@ -92,7 +111,16 @@ impl Trial {
     }
 }
 
-impl Scene<'_> {
+impl<'a> Scene<'a> {
+    fn new(
+        name: &'a str,
+        device: &'a Device<'a>,
+        recorded: &'a Recorded<'a>,
+        args: &'a SimulateArgs,
+    ) -> Scene<'a> {
+        Scene { name, device, recorded, args, conditions: recorded.conditions() }
+    }
+
     /// A card of some size, or the conditions of the recorded run, under some settings.
     fn what(&self, conf: &Conf, total: Option<u64>) -> WhatIf {
         let conf = conf.clone();
@@ -120,7 +148,7 @@ impl Scene<'_> {
 
     /// The settings string of the recorded run.
     pub(super) fn recorded_conf(&self) -> &str {
-        given_conf(self.args).unwrap_or(&self.input.snapshot.settings.conf)
+        given_conf(self.args).unwrap_or(&self.device.snapshot.settings.conf)
     }
 }
 
@@ -193,14 +221,19 @@ fn chosen<'a>(devices: &'a [Device<'a>], args: &SimulateArgs, name: &str) -> any
     })
 }
 
-fn what_if(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<Status> {
+/// The run under the settings that were asked for, or its own.
+fn asked(scene: &Scene<'_>, terminal: &Terminal) -> anyhow::Result<Trial> {
     let conf = match &scene.args.conf {
         Some(text) => parse(text, scene.recorded.release, terminal)?,
         None => scene.recorded.conf.clone(),
     };
     check_fraction(scene, &conf)?;
     let text = scene.args.conf.as_deref().unwrap_or(scene.recorded_conf());
-    let trial = scene.try_out(text, &conf);
+    Ok(scene.try_out(text, &conf))
+}
+
+fn what_if(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    let trial = asked(scene, terminal)?;
     if let Some(path) = &scene.args.output {
         write_run(scene, &trial, path)?;
     }

@@ -29,7 +29,7 @@ pub(super) fn trial(scene: &Scene<'_>, trial: &Trial) -> Value {
     let room = [what.available, what.limit].into_iter().flatten().min();
     json!({
         "version": VERSION,
-        "file": scene.input.name,
+        "file": scene.name,
         "device": scene.device.history.device,
         "settings": trial.conf,
         "export": export(&trial.conf),
@@ -186,7 +186,7 @@ fn lifetime(scene: &Scene<'_>, event: usize) -> Option<usize> {
 pub(super) fn search(scene: &Scene<'_>, trials: &[Trial]) -> Value {
     json!({
         "version": VERSION,
-        "file": scene.input.name,
+        "file": scene.name,
         "device": scene.device.history.device,
         "recorded": recorded(scene),
         "best": trials.first().filter(|best| best.fits()).map(|best| {

@@ -7,7 +7,7 @@ use crate::inputs::Input;
 use crate::terminal::{Style, Terminal};
 use allocator::{Oom, Recorded};
 use analysis::words::{counted, grouped, percent, printable, share};
-use snapshot::{Bytes, History};
+use snapshot::{Bytes, History, Snapshot};
 use std::io::Write;
 
 /// A gain below this is not worth a change of settings.
@@ -15,7 +15,7 @@ const WORTH_IT: f64 = 0.02;
 
 /// One what-if: does it fit, and how does it compare with the recorded run.
 pub(super) fn what_if(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal) -> anyhow::Result<()> {
-    header(scene.input, &scene.device.history, terminal)?;
+    header(scene.name, scene.device.snapshot, &scene.device.history, terminal)?;
     followed(scene, terminal)?;
     writeln!(terminal.out())?;
     match &trial.outcome.oom {
@@ -35,22 +35,22 @@ pub(super) fn what_if(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal)
     }
     notes(&caveats(scene, trial), terminal)?;
     if scene.args.conf.is_none() {
-        let next = format!(" next: oomph simulate --search {}", scene.input.name);
+        let next = format!(" next: oomph simulate --search {}", scene.name);
         let next = terminal.paint(Style::Dim, &next);
         writeln!(terminal.out(), "\n{next}")?;
     }
     Ok(())
 }
 
-fn header(input: &Input, history: &History, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let name = terminal.paint(Style::Bold, &input.name);
+fn header(name: &str, snapshot: &Snapshot, history: &History, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let name = terminal.paint(Style::Bold, name);
     let completeness = if history.complete { "complete" } else { "truncated" };
     let events = counted(history.len() as u64, "event");
     writeln!(
         terminal.out(),
         "{name} · GPU {} · {} · {events}, {completeness}",
         history.device,
-        input.snapshot.torch
+        snapshot.torch
     )?;
     Ok(())
 }
@@ -219,7 +219,7 @@ fn notes(caveats: &[String], terminal: &mut Terminal) -> anyhow::Result<()> {
 
 /// The settings that were tried, the best first, and the line to copy.
 pub(super) fn search(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Terminal) -> anyhow::Result<()> {
-    header(scene.input, &scene.device.history, terminal)?;
+    header(scene.name, scene.device.snapshot, &scene.device.history, terminal)?;
     followed(scene, terminal)?;
     advice(scene, trials, terminal)?;
     let recorded = scene.device.history.reserved_peak.bytes;
@@ -321,7 +321,7 @@ pub(super) fn verification(
     let verification = recorded.verification();
     let events = grouped(verification.events as u64);
     if is_alone {
-        header(input, history, terminal)?;
+        header(&input.name, &input.snapshot, history, terminal)?;
     }
     let name = if is_alone { String::new() } else { format!("{} · GPU {}: ", input.name, history.device) };
     let Some(difference) = verification.difference else {

@@ -1,0 +1,136 @@
+//! `oomph view`: the page in the browser, from this machine's own server or as one file.
+
+use super::findings_json::finding_report;
+use super::{holders, simulate};
+use crate::Status;
+use crate::args::{SimulateArgs, ViewArgs};
+use crate::inputs::{self, Input};
+use crate::terminal::{Failure, Progress, Terminal};
+use analysis::{Device, Finding};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use viewer::{Commands, Problem, Replayed, Server, Token, Viewer, WhatIf};
+
+pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    // A port that is taken is said before minutes of reading.
+    let server = args.html.is_none().then(|| listen(args.port)).transpose()?;
+    let mut inputs = Vec::new();
+    for file in inputs::expand(&args.inputs)? {
+        let Input { name, snapshot, recording, .. } = inputs::load(&file)?;
+        inputs.push(viewer::Input { name, snapshot, recording });
+    }
+    let viewer = Viewer::new(inputs, &Answers);
+    match (&args.html, server) {
+        (Some(path), _) => write(&viewer, path, args.max_size, terminal)?,
+        (None, Some(server)) => {
+            announce(&server, args, terminal)?;
+            viewer.serve(&server);
+        }
+        (None, None) => {}
+    }
+    Ok(0)
+}
+
+fn listen(port: u16) -> anyhow::Result<Server> {
+    let bound = Token::random().and_then(|token| Server::bind(port, token));
+    bound.map_err(|error| {
+        Failure::new(
+            format!("port {port} of this machine cannot be listened on"),
+            Some(error.to_string()),
+            Some("choose another with `--port`, or leave it out"),
+        )
+        .refused(error.kind())
+        .into()
+    })
+}
+
+/// Says where the page is, and opens it where there is a browser.
+fn announce(server: &Server, args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let url = server.url();
+    writeln!(terminal.out(), "{url}")?;
+    terminal.flush()?;
+    let is_remote = ["SSH_CONNECTION", "SSH_TTY"].iter().any(|name| std::env::var_os(name).is_some());
+    if is_remote {
+        let (port, host) = (server.port(), host().unwrap_or_else(|| "THIS-MACHINE".to_owned()));
+        terminal.say(&format!(
+            "this is a remote session: on your own machine run\n  ssh -N -L {port}:127.0.0.1:{port} {host}\nand open the address there"
+        ));
+    } else if args.no_open || !open(&url) {
+        terminal.say("open this address in a browser on this machine");
+    }
+    terminal.say("Ctrl-C ends it");
+    Ok(())
+}
+
+/// What the user would type behind `ssh`: their name and the address that they came to.
+fn host() -> Option<String> {
+    // Client address and port, then our own.
+    let connection = std::env::var("SSH_CONNECTION").ok()?;
+    let address = connection.split_whitespace().nth(2)?.to_owned();
+    Some(match std::env::var("USER") {
+        Ok(user) => format!("{user}@{address}"),
+        Err(_) => address,
+    })
+}
+
+/// Opens a browser, if this machine seems to have a screen; says whether it could.
+fn open(url: &str) -> bool {
+    let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let has_screen = cfg!(target_os = "macos")
+        || ["DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"]
+            .iter()
+            .any(|name| std::env::var_os(name).is_some());
+    let quiet = |command: &mut Command| {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok()
+    };
+    has_screen && quiet(Command::new(opener).arg(url))
+}
+
+fn write(viewer: &Viewer<'_>, path: &Path, most: u64, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let fail = |error: io::Error| {
+        Failure::new(
+            format!("`{}` cannot be written", path.display()),
+            Some(error.to_string()),
+            Some("choose another place with `--html`"),
+        )
+        .refused(error.kind())
+    };
+    let progress = Progress::new("drawing", 1);
+    let exported = viewer.export(most);
+    drop(progress);
+    std::fs::write(path, &exported.page).map_err(fail)?;
+    let size = snapshot::Bytes(exported.page.len() as u64);
+    terminal.say(&format!("`{}`: {size}, to be opened in any browser, without a server", path.display()));
+    for note in &exported.notes {
+        terminal.say(&format!("note: {note}"));
+    }
+    Ok(())
+}
+
+/// What the page shows of other commands.
+struct Answers;
+
+impl Commands for Answers {
+    fn findings(&self, device: &Device<'_>, findings: &[Finding]) -> Vec<Value> {
+        findings.iter().map(|finding| json!(finding_report(device, finding))).collect()
+    }
+
+    fn what_if(&self, device: &Device<'_>, question: &WhatIf) -> Result<Replayed, Problem> {
+        let WhatIf { conf, gpu, fraction } = question.clone();
+        let args = SimulateArgs::what_if(conf, gpu, fraction);
+        let terminal = Terminal::in_memory();
+        let replayed = simulate::replayed("this run", device, &args, &terminal);
+        let (answer, snapshot) = replayed.map_err(|error| {
+            let failure = Failure::from(error);
+            let cause = failure.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
+            Problem { what: format!("{failure}{cause}"), hint: failure.hint().map(str::to_owned) }
+        })?;
+        Ok(Replayed { answer, notes: terminal.kept().1, snapshot })
+    }
+
+    fn holders(&self, input: &viewer::Input, devices: &[Device<'_>]) -> Option<Value> {
+        holders::for_page(&input.name, &input.recording, devices)
+    }
+}

@@ -1,0 +1,57 @@
+//! From a piece of the x axis to the positions that each column of the picture covers.
+
+use crate::view::View;
+use std::ops::Range;
+
+/// Columns of a tile. They overlap: a tile begins at every multiple of [`STRIDE`], so that any screen fits into one.
+pub(crate) const TILE: usize = 4096;
+pub(crate) const STRIDE: usize = 1024;
+
+/// What the x axis counts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Axis {
+    Event,
+    Time,
+}
+
+/// A tile of the x axis.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Window {
+    pub(crate) axis: Axis,
+    /// A column is 2^level events or microseconds wide.
+    pub(crate) level: u32,
+    pub(crate) tile: usize,
+}
+
+impl Window {
+    /// The number of its first column, counted from the beginning of the run.
+    pub(crate) fn first(&self) -> usize {
+        self.tile.saturating_mul(STRIDE)
+    }
+
+    /// How many columns the whole run has at this level.
+    pub(crate) fn columns_of(&self, view: &View<'_>) -> usize {
+        let width = match self.axis {
+            Axis::Event => view.history().len() as u64,
+            Axis::Time => view.duration_us(),
+        };
+        (width >> self.level.min(63)) as usize + 1
+    }
+
+    /// The positions of each column. On a time axis a column begins with the state that it finds.
+    pub(crate) fn columns(&self, view: &View<'_>) -> Vec<Range<usize>> {
+        let end = self.columns_of(view).min(self.first().saturating_add(TILE));
+        let positions = view.history().len() + 1;
+        let level = self.level.min(63);
+        let begins = |column: usize| match self.axis {
+            Axis::Event => (column << level).min(positions),
+            Axis::Time => 1 + view.events_before_us((column as u64) << level),
+        };
+        (self.first()..end)
+            .map(|column| match self.axis {
+                Axis::Event => begins(column)..begins(column + 1),
+                Axis::Time => begins(column) - 1..begins(column + 1).min(positions),
+            })
+            .collect()
+    }
+}

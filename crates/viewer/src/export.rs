@@ -1,0 +1,216 @@
+//! One HTML file with the answers inside: the same page, which finds what it asks for in itself.
+//!
+//! Every answer is asked for just as the page would, most important first, until the file is full. What does not fit is
+//! finer detail: the page then shows what it has, and says so.
+
+use crate::Viewer;
+use crate::columns::Axis;
+use crate::columns::{STRIDE, TILE, Window};
+use crate::overview;
+use crate::server::PAGE;
+use crate::view::View;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use serde_json::json;
+use std::io::Write;
+
+/// Moments of each run that can be looked into.
+const MOMENTS: usize = 48;
+/// Groups that have their details inside.
+const GROUPS: u32 = 48;
+/// Blocks that have their details inside.
+const BLOCKS: usize = 400;
+/// Rows of the largest allocations, in pages as the page asks for them.
+const ROWS: usize = 1_000;
+const PAGE_ROWS: usize = 200;
+/// Pixels from the top of a picture to its bottom, more or less.
+const SCREEN: u64 = 600;
+
+/// A page with its data.
+pub struct Exported {
+    /// The HTML.
+    pub page: String,
+    /// What is not in it.
+    pub notes: Vec<String>,
+}
+
+/// The answers so far.
+struct Answers<'v, 'c> {
+    viewer: &'v Viewer<'c>,
+    text: String,
+    most: usize,
+    left_out: usize,
+}
+
+impl Answers<'_, '_> {
+    /// Adds an answer if there is room for it; says whether it is there.
+    fn add(&mut self, question: &str) -> bool {
+        let Ok(answer) = self.viewer.answer(question) else { return false };
+        self.put(question, &answer.bytes())
+    }
+
+    fn put(&mut self, question: &str, answer: &[u8]) -> bool {
+        let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
+        let packed = match packed.write_all(answer).and_then(|()| packed.finish()) {
+            Ok(packed) => packed,
+            Err(_) => return false,
+        };
+        let path = format!("api/{question}").replace('&', "&amp;");
+        let tag = format!(
+            "<script type=\"text/plain\" data-path=\"{path}\">{}</script>\n",
+            STANDARD.encode(packed)
+        );
+        if self.text.len() + tag.len() > self.most {
+            self.left_out += 1;
+            return false;
+        }
+        self.text.push_str(&tag);
+        true
+    }
+}
+
+impl Viewer<'_> {
+    /// The page with the answers to what it will ask, at most `most` bytes of it. The page itself and the overview are always
+    /// there.
+    pub fn export(&self, most: u64) -> Exported {
+        let most = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(PAGE.len());
+        let inputs = self.inputs();
+        let views: Vec<View<'_>> = inputs.iter().flat_map(|shown| shown.views()).collect();
+        let mut answers = Answers { viewer: self, text: String::new(), most, left_out: 0 };
+        let moments: Vec<Vec<usize>> = views.iter().map(moments).collect();
+        self.first(&mut answers, &views, inputs.len());
+        let mut finest: Vec<Option<u32>> = vec![None; views.len()];
+        for step in 0..64 {
+            let mut is_all = true;
+            for (place, view) in views.iter().enumerate() {
+                is_all &= !pictures(&mut answers, view, step, &mut finest[place]);
+                if step == 0 {
+                    looks(&mut answers, view, &moments[place]);
+                }
+            }
+            if is_all {
+                break;
+            }
+        }
+        let mut overview = self.overview();
+        overview["exported"] = json!({"moments": moments, "finest": finest});
+        answers.most = usize::MAX;
+        answers.put("overview", overview.to_string().as_bytes());
+        let notes = match answers.left_out {
+            0 => Vec::new(),
+            left_out => vec![format!(
+                "{left_out} answers of finer detail did not fit: `--max-size` makes room, and `oomph view` without `--html` has all"
+            )],
+        };
+        Exported { page: PAGE.replacen("<!-- data -->", &answers.text, 1), notes }
+    }
+
+    /// What the page asks for at once.
+    fn first(&self, answers: &mut Answers<'_, '_>, views: &[View<'_>], inputs: usize) {
+        for view in views {
+            answers.add(&format!("findings?run={}", view.id));
+        }
+        if views.len() > 1 {
+            answers.add("ranks");
+        }
+        for input in 0..inputs {
+            answers.add(&format!("holders?input={input}"));
+        }
+    }
+}
+
+/// Tiles that are `step` levels finer than the whole run in one. Says whether there are any, and notes how fine they are.
+fn pictures(answers: &mut Answers<'_, '_>, view: &View<'_>, step: u32, finest: &mut Option<u32>) -> bool {
+    let (run, space) = (view.id, view.space().length);
+    let groupings = overview::groupings(view);
+    let (smallest, cell) = (unseen(view.history().allocated_peak.bytes.0), unseen(space));
+    let mut is_any = false;
+    for (axis, x) in [(Axis::Event, "event"), (Axis::Time, "time")] {
+        if axis == Axis::Time && view.duration_us() == 0 {
+            continue;
+        }
+        let coarsest =
+            (0..64).find(|&level| Window { axis, level, tile: 0 }.columns_of(view) <= TILE).unwrap_or(0);
+        let Some(level) = coarsest.checked_sub(step) else { continue };
+        is_any = true;
+        let columns = Window { axis, level, tile: 0 }.columns_of(view);
+        // Every second one: they overlap enough for a screen.
+        for tile in (0..columns.div_ceil(STRIDE))
+            .step_by(2)
+            .filter(|&tile| tile == 0 || tile * STRIDE + TILE / 2 < columns)
+        {
+            let mut is_whole = true;
+            for by in &groupings {
+                is_whole &= answers.add(&format!(
+                    "timeline?by={by}&level={level}&run={run}&smallest={smallest}&tile={tile}&x={x}"
+                ));
+            }
+            is_whole &= answers.add(&format!(
+                "map?high={space}&level={level}&low=0&run={run}&smallest={cell}&tile={tile}&x={x}"
+            ));
+            if is_whole && axis == Axis::Event {
+                *finest = Some(level);
+            }
+        }
+    }
+    is_any
+}
+
+/// What cannot be seen on a screen that shows this many bytes from top to bottom: its power of two.
+fn unseen(bytes: u64) -> u32 {
+    (bytes / SCREEN).max(1).ilog2()
+}
+
+/// The moments that a user is likely to look into: the highest, the last, failures, what findings point at, steps.
+fn moments(view: &View<'_>) -> Vec<usize> {
+    let (history, course) = (view.history(), &view.outline.course);
+    let mut moments = vec![history.allocated_peak.position, history.len()];
+    moments.extend(course.ooms.iter().rev().take(8).map(|&event| event + 1));
+    moments.extend(view.findings.iter().map(|finding| overview::focus(view, finding).1));
+    let room = MOMENTS.saturating_sub(moments.len());
+    let steps = &course.steps;
+    let stride = steps.len().div_ceil(room.max(2) / 2).max(1);
+    moments.extend(steps.iter().step_by(stride).map(|step| step.position));
+    moments.sort_unstable();
+    moments.dedup();
+    let even = MOMENTS.saturating_sub(moments.len());
+    moments.extend((0..even).map(|place| place * history.len() / even.max(1)));
+    moments.sort_unstable();
+    moments.dedup();
+    moments
+}
+
+/// What can be looked into at some moments, and of which blocks and groups there are details.
+fn looks(answers: &mut Answers<'_, '_>, view: &View<'_>, moments: &[usize]) {
+    let run = view.id;
+    let best = overview::first_moment(view);
+    let mut order: Vec<usize> = moments.to_vec();
+    order.sort_by_key(|&moment| moment != best);
+    for at in order {
+        answers.add(&format!("flame?at={at}&run={run}"));
+        answers.add(&format!("layout?at={at}&run={run}"));
+        answers
+            .add(&format!("table?at={at}&desc=true&limit={PAGE_ROWS}&of=sites&offset=0&run={run}&sort=now"));
+        answers.add(&format!(
+            "table?at={at}&desc=true&limit={PAGE_ROWS}&of=segments&offset=0&run={run}&sort=size"
+        ));
+        answers.add(&format!(
+            "table?at={at}&desc=true&limit={PAGE_ROWS}&of=allocations&offset=0&run={run}&sort=size"
+        ));
+    }
+    for offset in (0..ROWS.min(view.history().lives.len().max(1))).step_by(PAGE_ROWS) {
+        answers.add(&format!(
+            "table?desc=true&limit={PAGE_ROWS}&of=allocations&offset={offset}&run={run}&sort=size"
+        ));
+    }
+    for id in 0..GROUPS {
+        answers.add(&format!("group?at={best}&by=site&id={id}&run={run}"));
+    }
+    let mut rows: Vec<u32> = view.allocated_at(best);
+    rows.sort_by_key(|&row| std::cmp::Reverse(view.history().lives[row as usize].size));
+    for row in rows.into_iter().take(BLOCKS) {
+        answers.add(&format!("block?row={row}&run={run}"));
+    }
+}

@@ -1,0 +1,140 @@
+//! The inputs with what was found in them, kept together with the tables that they refer to.
+
+use crate::view::{Kept, View};
+use analysis::{Device, Finding, Outline, Recording};
+use self_cell::self_cell;
+use snapshot::Snapshot;
+use std::sync::Arc;
+
+/// What is to be shown: a snapshot, and what a recorder noted beside it.
+pub struct Input {
+    /// Its name.
+    pub name: String,
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// The notes.
+    pub recording: Recording,
+}
+
+type Devices<'a> = Vec<Device<'a>>;
+
+self_cell!(
+    struct Loaded {
+        owner: Input,
+        #[covariant]
+        dependent: Devices,
+    }
+);
+
+/// One device with everything that is said about it.
+struct Explained<'a> {
+    outline: Outline<'a>,
+    findings: Vec<Finding>,
+}
+
+type Answers<'a> = Vec<Explained<'a>>;
+
+self_cell!(
+    struct Told {
+        owner: Loaded,
+        #[covariant]
+        dependent: Answers,
+    }
+);
+
+/// An input, read and explained.
+pub(crate) struct Shown {
+    told: Told,
+    kept: Vec<Kept>,
+    is_what_if: bool,
+    /// The number of its first device among all that are shown.
+    first: usize,
+    /// Its own number.
+    number: usize,
+}
+
+impl Shown {
+    fn new(input: Input, is_what_if: bool, first: usize, number: usize) -> Shown {
+        let loaded =
+            Loaded::new(input, |input| analysis::recorded_devices(&input.snapshot, &input.recording));
+        let told = Told::new(loaded, |loaded| {
+            let explained = |device| {
+                let outline = Outline::new(device);
+                let findings = analysis::findings(&outline);
+                Explained { outline, findings }
+            };
+            loaded.borrow_dependent().iter().map(explained).collect()
+        });
+        let kept = told.borrow_dependent().iter().map(|_| Kept::default()).collect();
+        Shown { told, kept, is_what_if, first, number }
+    }
+
+    pub(crate) fn input(&self) -> &Input {
+        self.told.borrow_owner().borrow_owner()
+    }
+
+    pub(crate) fn devices(&self) -> &[Device<'_>] {
+        self.told.borrow_owner().borrow_dependent()
+    }
+
+    pub(crate) fn views(&self) -> impl Iterator<Item = View<'_>> {
+        self.told.borrow_dependent().iter().zip(&self.kept).enumerate().map(|(place, (explained, kept))| {
+            View {
+                id: self.first + place,
+                input: self.number,
+                name: &self.input().name,
+                is_what_if: self.is_what_if,
+                outline: &explained.outline,
+                findings: &explained.findings,
+                kept,
+            }
+        })
+    }
+
+    pub(crate) fn view(&self, id: usize) -> Option<View<'_>> {
+        self.views().find(|view| view.id == id)
+    }
+}
+
+/// All that is shown, in order.
+pub(crate) struct Runs {
+    shown: Vec<Arc<Shown>>,
+    /// The number of the next device.
+    next: usize,
+    inputs: usize,
+}
+
+/// What-ifs that are kept; the oldest goes first.
+const WHAT_IFS: usize = 4;
+
+impl Runs {
+    pub(crate) fn new(inputs: Vec<Input>) -> Runs {
+        let mut runs = Runs { shown: Vec::new(), next: 0, inputs: inputs.len() };
+        for input in inputs {
+            runs.add(input, false);
+        }
+        runs
+    }
+
+    pub(crate) fn add(&mut self, input: Input, is_what_if: bool) -> Arc<Shown> {
+        let what_ifs = self.shown.iter().filter(|shown| shown.is_what_if).count();
+        if is_what_if && what_ifs >= WHAT_IFS {
+            self.shown.remove(self.inputs);
+        }
+        let number = self.shown.last().map_or(0, |last| last.number + 1);
+        let shown = Arc::new(Shown::new(input, is_what_if, self.next, number));
+        self.next += shown.kept.len();
+        self.shown.push(shown.clone());
+        shown
+    }
+
+    /// The inputs, without what-ifs.
+    pub(crate) fn inputs(&self) -> Vec<Arc<Shown>> {
+        self.shown[..self.inputs].to_vec()
+    }
+
+    /// The input or what-if that a device belongs to.
+    pub(crate) fn with(&self, id: usize) -> Option<Arc<Shown>> {
+        self.shown.iter().find(|shown| (shown.first..shown.first + shown.kept.len()).contains(&id)).cloned()
+    }
+}

@@ -1,0 +1,164 @@
+// What is selected: one block with its life, or a group with what it holds at the moment.
+
+import { useAnswer } from "./answers";
+import { atEvent } from "./axis";
+import { colorOf, shownTheme } from "./colors";
+import { showLife, showMoment } from "./focus";
+import { bytes, count, counted, duration, percent } from "./format";
+import { Answered, Facts } from "./parts";
+import type { Block, GroupAt, Run } from "./protocol";
+import { CategoryShares } from "./shares";
+import { Stack } from "./stack";
+import { by, moment, selection } from "./store";
+
+export function Details({ run }: { run: Run }) {
+  const chosen = selection.value;
+  return (
+    <section class={chosen ? "details" : "details unselected"} aria-label="Details">
+      <div class="title">
+        <h2>Details</h2>
+        {chosen && (
+          <button type="button" class="quiet" onClick={() => (selection.value = null)}>
+            Clear
+          </button>
+        )}
+      </div>
+      {!chosen && <p class="dim">Click a band, a block or a finding to see what it is.</p>}
+      {chosen?.kind === "block" && <BlockDetails key="block" run={run} row={chosen.row} />}
+      {chosen?.kind === "group" && <GroupDetails key="group" run={run} by={chosen.by} id={chosen.id} />}
+    </section>
+  );
+}
+
+function BlockDetails({ run, row }: { run: Run; row: number }) {
+  const answer = useAnswer<Block>("block", { run: run.id, row });
+  return <Answered answer={answer}>{(block) => <OneBlock block={block} run={run} />}</Answered>;
+}
+
+function OneBlock({ block, run }: { block: Block; run: Run }) {
+  const { segment } = block;
+  const waste = block.size - block.requested;
+  return (
+    <>
+      <p class="headline">
+        <b>{bytes(block.size)}</b> {block.category} block
+        {block.tensor && (
+          <>
+            {" "}
+            <code>{block.tensor}</code>
+          </>
+        )}
+      </p>
+      <p class="actions">
+        <button type="button" onClick={() => void showLife(run, block.row)}>
+          Show its life
+        </button>
+        <button
+          type="button"
+          onClick={() => {
+            by.value = "site";
+            selection.value = { kind: "group", by: "site", id: block.group };
+          }}
+        >
+          All from this site
+        </button>
+      </p>
+      <Facts
+        of={[
+          ["requested", waste > 0 ? `${bytes(block.requested)}, ${bytes(waste)} are rounding` : bytes(block.requested)],
+          ["born", <End key="born" run={run} event={block.born} us={block.bornUs} step={block.bornStep} never="before the history" after={1} />],
+          ["freed", <End key="freed" run={run} event={block.freed} us={block.freedUs} step={block.freedStep} never="never" after={0} />],
+          isPending(block) && ["reusable", `only from event ${count(block.completed!)}: another stream still used it`],
+          ["lived", block.lived],
+          block.module !== null && ["module", <code key="module">{block.module}</code>],
+          ["site", <code key="site">{block.site}</code>],
+          ["address", <code key="address">{block.addr}</code>],
+          segment && ["segment", segmentWords(segment)],
+        ]}
+      />
+      <h3>Stack, innermost first</h3>
+      <Stack frames={block.stack} />
+    </>
+  );
+}
+
+/** A free that had to wait; otherwise the event that completes it follows at once. */
+function isPending({ freed, completed }: Block): boolean {
+  return freed !== null && completed !== null && completed > freed + 1;
+}
+
+function segmentWords({ size, addr, stream, pool, small, expandable }: NonNullable<Block["segment"]>): string {
+  const kind = expandable ? "expandable" : small ? "small blocks" : "large blocks";
+  return `${bytes(size)} at ${addr}, ${kind}, pool ${pool}, stream ${stream}`;
+}
+
+/** One end of a life: event, time and step; a click goes there. */
+function End(props: { run: Run; event: number | null; us: number | null; step: number | null; never: string; after: number }) {
+  const { run, event, us, step } = props;
+  if (event === null) return <>{props.never}</>;
+  const words = [
+    `event ${count(event)}`,
+    us !== null && run.endUs > run.beginUs && duration(us),
+    step !== null && `step ${count(step + 1)}`,
+  ];
+  return (
+    <button type="button" class="link" title="Go there" onClick={() => showMoment(run, event + props.after)}>
+      {words.filter(Boolean).join(", ")}
+    </button>
+  );
+}
+
+function GroupDetails(props: { run: Run; by: GroupAt["by"]; id: number }) {
+  const answer = useAnswer<GroupAt>("group", { run: props.run.id, by: props.by, id: props.id, at: moment.value });
+  return <Answered answer={answer}>{(group) => <OneGroup of={group} run={props.run} at={answer.at!} />}</Answered>;
+}
+
+function OneGroup({ of, run, at }: { of: GroupAt; run: Run; at: number }) {
+  const { group, highest } = of;
+  return (
+    <>
+      <p class="headline">
+        <i class="swatch" style={{ background: colorOf(of.by, group.id, group.label, shownTheme.value).css }} />
+        <code>
+          <b>{group.label}</b> {group.detail}
+        </code>
+      </p>
+      {group.code && (
+        <pre class="code">
+          <code>{group.code.trim()}</code>
+        </pre>
+      )}
+      <Facts
+        of={[
+          [at === moment.value ? "now" : atEvent(at), `${bytes(of.bytes)} in ${counted(of.count, "block")}`],
+          [
+            "highest",
+            <button key="highest" type="button" class="link" title="Go there" onClick={() => showMoment(run, highest.position)}>
+              {bytes(highest.bytes)}, {atEvent(highest.position)}
+            </button>,
+          ],
+          ["in all", `${counted(of.made, "block")} of this ${of.by} in the whole run`],
+        ]}
+      />
+      {of.by !== "category" && <CategoryShares of={of.categories} />}
+      <Stacks of={of} />
+    </>
+  );
+}
+
+function Stacks({ of }: { of: GroupAt }) {
+  if (!of.stacks.length) return <p class="dim">Nothing of it is live at this moment.</p>;
+  return (
+    <>
+      <h3>Largest stacks at this moment</h3>
+      {of.stacks.map((stack, number) => (
+        <details key={number} class="one-stack" open={number === 0}>
+          <summary>
+            {bytes(stack.bytes)} <span class="dim">({percent(stack.bytes, of.bytes)})</span> in {counted(stack.count, "block")}
+          </summary>
+          <Stack frames={stack.frames} />
+        </details>
+      ))}
+    </>
+  );
+}

@@ -1,0 +1,146 @@
+// Who holds the memory, by stack: as a flame graph that hangs from its root, or as a tree map. At the moment, over the brushed
+// stretch, or as a difference.
+
+import { signal } from "@preact/signals";
+import { useState } from "preact/hooks";
+import { useAnswer } from "./answers";
+import type { Hovered } from "./boxes";
+import { bytes, change, percent } from "./format";
+import { bytesOfMatches, follow, type Trail } from "./frames";
+import { Crumbs, FrameTip } from "./frametip";
+import { Icicle } from "./icicle";
+import { kept } from "./kept";
+import { runName } from "./names";
+import { Answered, Choice, SearchField } from "./parts";
+import type { FlameAnswer, Query, Run } from "./protocol";
+import { base, interval, moment, other, search } from "./store";
+import { TreeMap } from "./treemap";
+
+const shape = kept<"flame" | "tree">("flame", "flame");
+const zoom = signal<Trail>([]);
+
+function question(run: Run): Query {
+  const compared = base.value ? { base_run: base.value.run, base_at: base.value.at } : {};
+  const stretch = interval.value;
+  return stretch ? { run: run.id, from: stretch.from, to: stretch.to, ...compared } : { run: run.id, at: moment.value, ...compared };
+}
+
+export function FlamePanel({ run }: { run: Run }) {
+  const answer = useAnswer<FlameAnswer>("flame", question(run));
+  return (
+    <div class="flame-panel">
+      <div class="toolbar">
+        <Choice
+          label="Shape"
+          value={shape.value}
+          options={[
+            ["flame", "Flame graph"],
+            ["tree", "Tree map"],
+          ]}
+          onChoose={(value) => (shape.value = value)}
+        />
+        <Said answer={answer.value} />
+        <Compare run={run} />
+        <SearchField value={search.value} hint="Highlight function or file" onSearch={(text) => (search.value = text)} />
+      </div>
+      <Difference answer={answer.value} />
+      <Answered answer={answer}>{(value) => <Picture answer={value} />}</Answered>
+    </div>
+  );
+}
+
+/** What is shown, in words. */
+function Said({ answer }: { answer: FlameAnswer | null }) {
+  if (!answer) return <p class="said" />;
+  const { root, what } = answer;
+  const found = search.value ? bytesOfMatches(root, search.value) : null;
+  return (
+    <p class="said">
+      <b>{bytes(root.bytes)}</b> {interval.value ? "held," : "allocated"} {what}
+      {found !== null && (
+        <span class="dim">
+          {" "}
+          · matches hold {bytes(found)} ({percent(found, root.bytes)})
+        </span>
+      )}
+    </p>
+  );
+}
+
+/** What it is compared with, in words and colours. */
+function Difference({ answer }: { answer: FlameAnswer | null }) {
+  if (!answer || answer.against === null) return null;
+  const { root, against } = answer;
+  return (
+    <p class="difference">
+      <span>
+        against <b>{bytes(root.base)}</b> {against}: <b>{change(root.bytes - root.base)}</b>
+      </span>
+      <i class="less" /> − less than then
+      <i class="more" /> + more than then
+    </p>
+  );
+}
+
+function Compare({ run }: { run: Run }) {
+  const second = other.value;
+  return (
+    <div class="compare" role="group" aria-label="Compare">
+      <button
+        type="button"
+        title="Then move the moment: what is shown is the difference"
+        onClick={() => (base.value = { run: run.id, at: moment.value })}
+      >
+        Pin this moment
+      </button>
+      {second && (
+        <button
+          type="button"
+          title={`Difference to ${runName(second)} after as many events`}
+          onClick={() => (base.value = { run: second.id, at: Math.min(moment.value, second.events) })}
+        >
+          Against the other, here
+        </button>
+      )}
+      {second && (
+        <button
+          type="button"
+          title={`Difference to the peak of ${runName(second)}`}
+          onClick={() => (base.value = { run: second.id, at: second.peak.position })}
+        >
+          Against its peak
+        </button>
+      )}
+      {base.value && (
+        <button type="button" onClick={() => (base.value = null)}>
+          No comparison
+        </button>
+      )}
+    </div>
+  );
+}
+
+function Picture({ answer }: { answer: FlameAnswer }) {
+  const [hovered, setHovered] = useState<Hovered | null>(null);
+  const { root } = answer;
+  const compared = answer.against !== null;
+  if (!root.bytes && !root.base) return <p class="empty">Nothing is allocated {answer.what}.</p>;
+  const Shape = shape.value === "flame" ? Icicle : TreeMap;
+  return (
+    <>
+      <Crumbs way={follow(root, zoom.value)} trail={zoom.value} onZoom={(trail) => (zoom.value = trail)} />
+      <Shape
+        root={root}
+        trail={zoom.value}
+        compared={compared}
+        search={search.value}
+        onHover={setHovered}
+        onZoom={(trail) => {
+          zoom.value = trail;
+          setHovered(null);
+        }}
+      />
+      {hovered && <FrameTip at={hovered} root={root} compared={compared} />}
+    </>
+  );
+}

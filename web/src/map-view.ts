@@ -1,0 +1,129 @@
+// The memory map without its DOM: addresses over the shared x axis.
+
+import { signal } from "@preact/signals";
+import { atEvent, isWhole, panned, zoomed } from "./axis";
+import { shownTheme } from "./colors";
+import { selectedBlock } from "./emphasis";
+import { bytes } from "./format";
+import type { Drag, Point } from "./gestures";
+import { moveAlong } from "./hands";
+import { drawByteAxis, drawInterval, drawMoment, drawPointer, drawXAxis, horizontalLine, yPixel, type Context } from "./marks";
+import { Picture } from "./picture";
+import type { By, Layout } from "./protocol";
+import type { Hit, Viewport } from "./raster";
+import { addresses, interval, moment, selection, shown, xAxis } from "./store";
+import type { Ink } from "./surface";
+import { arrivals, smallestFor } from "./tiles";
+
+/** Segments that are lower are not told apart, in pixels. */
+const SEGMENT_LINE_PIXELS = 10;
+const SEGMENT_NAME_PIXELS = 22;
+const LEAST_ADDRESSES = 4096;
+/** Finer than pixels, so that few of them have to stand for several blocks. */
+const CELLS_PER_PIXEL = 4;
+
+export class MapView extends Picture {
+  /** The segments at the chosen moment. */
+  readonly layout = signal<Layout | null>(null);
+
+  by(): By {
+    return "block";
+  }
+
+  range(): { low: number; high: number } {
+    return addresses.value ?? { low: 0, high: Math.max(1, this.run.space) };
+  }
+
+  readonly describe = () => [
+    this.viewport(),
+    xAxis.value,
+    moment.value,
+    interval.value,
+    selection.value,
+    selectedBlock.value,
+    this.pointer.value,
+    this.layout.value,
+    shownTheme.value,
+    arrivals.value,
+  ];
+
+  readonly paint = () => {
+    const { width, height } = this.surface.size.value;
+    if (width < 1 || height < 1) return;
+    const { low, high } = this.range();
+    const smallest = smallestFor((high - low) / height / CELLS_PER_PIXEL);
+    const tile = this.look({ kind: "map", run: this.run, x: xAxis.value, span: shown.value, width, smallest, low, high });
+    this.followPointer(tile);
+    this.drawBands(tile, true);
+    this.surface.drawMarks(shownTheme.value, (context, _, ink) => {
+      const view = this.viewport();
+      drawByteAxis(context, view, ink);
+      drawXAxis(context, view, xAxis.value, ink);
+      if (this.layout.value) drawSegments(context, this.layout.value, view, ink);
+      const stretch = interval.value;
+      const ends = stretch && [this.pixelOf(stretch.from), this.pixelOf(stretch.to)];
+      if (ends && ends[0] != null && ends[1] != null) drawInterval(context, view, ends[0], ends[1], ink);
+      const pointer = this.pointer.value;
+      if (pointer) drawPointer(context, view, pointer.x, ink);
+      const at = this.pixelOf(Math.min(moment.value, this.run.events));
+      if (at !== null) drawMoment(context, view, at, atEvent(moment.value), ink);
+    });
+  };
+
+  private showAddresses(stretch: { from: number; to: number }): void {
+    const whole = { from: 0, to: this.run.space };
+    addresses.value = isWhole(stretch, whole) ? null : { low: stretch.from, high: stretch.to };
+  }
+
+  readonly zoomAddresses = (at: Point, factor: number) => {
+    const { low, high } = this.range();
+    const under = low + ((this.surface.size.value.height - at.y) / this.surface.size.value.height) * (high - low);
+    this.showAddresses(zoomed({ from: low, to: high }, under, factor, { from: 0, to: this.run.space }, LEAST_ADDRESSES));
+  };
+
+  /** Moves along both axes. */
+  readonly drag = (): Drag => {
+    const along = moveAlong(this);
+    return {
+      move: (to, from) => {
+        along.move(to, from);
+        const { low, high } = this.range();
+        const perPixel = (high - low) / this.surface.size.value.height;
+        this.showAddresses(panned({ from: low, to: high }, (to.y - from.y) * perPixel, { from: 0, to: this.run.space }));
+      },
+    };
+  };
+
+  /** Shows the addresses of what was hit, with as much around it. */
+  readonly zoomTo = (hit: Hit) => {
+    const { tile } = this.seen.value;
+    if (!tile || hit.run === null) return;
+    let offset = tile.low;
+    for (let run = tile.start[hit.column]!; run < hit.run; run++) offset += tile.size[run]!;
+    const margin = Math.max(hit.bytes, LEAST_ADDRESSES / 2);
+    this.showAddresses({ from: Math.max(0, offset - margin), to: Math.min(this.run.space, offset + hit.bytes + margin) });
+  };
+}
+
+/** Where segments begin at the chosen moment. */
+function drawSegments(context: Context, { segments }: Layout, view: Viewport, ink: Ink): void {
+  context.lineWidth = 1;
+  context.textAlign = "left";
+  for (const { offset, size } of segments) {
+    const [top, bottom] = [yPixel(view, offset + size), yPixel(view, offset)];
+    if (bottom < 0 || top > view.height || bottom - top < SEGMENT_LINE_PIXELS) continue;
+    context.strokeStyle = ink.text;
+    context.globalAlpha = 0.4;
+    for (const edge of [top, bottom]) if (edge > 0 && edge < view.height) horizontalLine(context, edge, 0, view.width);
+    context.globalAlpha = 1;
+    if (Math.min(bottom, view.height) - Math.max(0, top) < SEGMENT_NAME_PIXELS) continue;
+    const words = `segment, ${bytes(size)}`;
+    const y = Math.max(0, top) + 10;
+    context.fillStyle = ink.panel;
+    context.globalAlpha = 0.75;
+    context.fillRect(3, y - 7, context.measureText(words).width + 6, 14);
+    context.globalAlpha = 1;
+    context.fillStyle = ink.text;
+    context.fillText(words, 6, y);
+  }
+}

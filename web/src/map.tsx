@@ -1,0 +1,68 @@
+// Addresses over time: what sits where, and where the holes are.
+
+import { useSignal } from "@preact/signals";
+import { freeCss, shownTheme, usageCss } from "./colors";
+import { bytes } from "./format";
+import { handsOf } from "./hands";
+import { useLayout } from "./layout-now";
+import { MapView } from "./map-view";
+import { Plot } from "./plot";
+import type { Run } from "./protocol";
+import { addresses } from "./store";
+import { PictureTip } from "./tooltip";
+
+function handsFor(view: MapView) {
+  const hands = handsOf(view, view.zoomAddresses, view.drag);
+  return {
+    ...hands,
+    doubleClick: (at: Parameters<typeof hands.doubleClick>[0]) => {
+      const hit = view.hitAt(at);
+      hands.doubleClick(at);
+      if (hit) view.zoomTo(hit);
+    },
+  };
+}
+
+export function MemoryMap({ run }: { run: Run }) {
+  const view = useSignal<MapView | null>(null);
+  const layout = useLayout(run).value;
+  if (view.value) view.value.layout.value = layout;
+  if (run.space === 0) {
+    return <p class="empty">No segments are known: this snapshot was taken without them, or PyTorch's allocator never asked for memory.</p>;
+  }
+  const label = `Memory map of ${run.name}: ${bytes(run.space)} of addresses that were reserved at some time, over the events of the run.`;
+  return (
+    <section class="memory-map" aria-label="Memory map">
+      <div class="map-tools">
+        <MapKey />
+        <button type="button" disabled={addresses.value === null} title="Show all addresses" onClick={() => (addresses.value = null)}>
+          All addresses
+        </button>
+      </div>
+      <Plot key={run.id} make={(surface) => (view.value = new MapView(run, surface))} hands={handsFor} label={label}>
+        {(picture) => <PictureTip of={picture} />}
+      </Plot>
+    </section>
+  );
+}
+
+/** What the tones mean; the colours are those of the lines of code. */
+function MapKey() {
+  const theme = shownTheme.value;
+  const entries = [
+    ["in use", "linear-gradient(90deg, rgb(0 114 178) 50%, rgb(230 159 0) 50%)"],
+    ["several small", usageCss(theme)],
+    ["free", freeCss(theme)],
+    ["not reserved", "var(--panel)"],
+  ] as const;
+  return (
+    <ul class="map-key">
+      {entries.map(([words, background]) => (
+        <li key={words}>
+          <i class="swatch" style={{ background }} />
+          {words}
+        </li>
+      ))}
+    </ul>
+  );
+}

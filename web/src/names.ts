@@ -1,0 +1,26 @@
+// What runs are called where there are several: their files, without the folders that all of them share.
+
+import { fileName } from "./format";
+import type { Run } from "./protocol";
+import { overview, runs } from "./store";
+
+function sharedFolder(paths: string[]): number {
+  const [first = "", ...others] = paths;
+  let length = first.length - fileName(first).length;
+  while (length > 0 && !others.every((path) => path.startsWith(first.slice(0, length)))) {
+    length -= fileName(first.slice(0, length - 1)).length + 1;
+  }
+  return Math.max(0, length);
+}
+
+/** A file among those that are open. */
+export function shortName(path: string): string {
+  const all = new Set(overview.value?.runs.map((run) => run.name));
+  return all.size > 1 && all.has(path) ? path.slice(sharedFolder([...all])) : fileName(path);
+}
+
+export function runName(run: Run): string {
+  if (run.whatIf) return run.name;
+  const devices = runs.value.filter((each) => each.input === run.input).length;
+  return devices > 1 ? `${shortName(run.name)} · ${run.device}` : shortName(run.name);
+}

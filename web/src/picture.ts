@@ -1,0 +1,113 @@
+// What the timeline and the memory map have in common: tiles as bands of pixels over the shared x axis.
+
+import { signal } from "@preact/signals";
+import { shownTheme } from "./colors";
+import { focusIn } from "./emphasis";
+import type { Point } from "./gestures";
+import { xPixel } from "./marks";
+import { paintsFor } from "./paints";
+import type { By, Run } from "./protocol";
+import { columnAt, columnOf, hit, raster, type Hit, type Prepared, type Viewport } from "./raster";
+import { moment, shown, xAxis } from "./store";
+import type { Surface } from "./surface";
+import { Lens, type Seen, type Sight } from "./tiles";
+
+/** What is under the pointer. */
+export interface Hovered {
+  hit: Hit;
+  tile: Prepared;
+  at: Point;
+}
+
+const NOTHING: Seen = { tile: null, isLoading: true, isCoarse: false, problem: null };
+/** A pointer takes the moment's line from this near. */
+const GRAB_PIXELS = 6;
+
+export abstract class Picture {
+  /** In CSS pixels of the plot. */
+  readonly pointer = signal<Point | null>(null);
+  readonly hovered = signal<Hovered | null>(null);
+  readonly seen = signal<Seen>(NOTHING);
+  private readonly lens = new Lens();
+  private drawn: unknown[] = [];
+
+  constructor(
+    readonly run: Run,
+    readonly surface: Surface,
+  ) {}
+
+  /** How the runs are grouped; single blocks are `block`. */
+  abstract by(): By;
+
+  /** Bytes at the lower and at the upper edge. */
+  abstract range(): { low: number; high: number };
+
+  /** In CSS pixels, or in those of the bands. */
+  viewport(density = 1): Viewport {
+    const { width, height } = this.surface.size.value;
+    return { ...shown.value, ...this.range(), width: Math.round(width * density), height: Math.round(height * density) };
+  }
+
+  /** The tile to draw now. */
+  protected look(sight: Sight): Prepared | null {
+    const seen = this.lens.look(sight);
+    const before = this.seen.peek();
+    const isSame = (Object.keys(seen) as (keyof Seen)[]).every((key) => seen[key] === before[key]);
+    if (!isSame) this.seen.value = seen;
+    return seen.tile;
+  }
+
+  /** Draws the bands, unless they are as they were. */
+  protected drawBands(tile: Prepared | null, shadesUsage: boolean): void {
+    const view = this.viewport(this.surface.density);
+    // What was drawn before stands until there is something else to draw.
+    if (!tile) return;
+    const by = this.by();
+    const paints = paintsFor(tile, this.run, by, shownTheme.peek(), shadesUsage);
+    const focus = focusIn(tile, this.run, by, this.hovered.peek()?.hit.id ?? null);
+    const now = [tile, paints, ...Object.values(view), ...Object.values(focus)];
+    if (now.every((value, place) => value === this.drawn[place])) return;
+    this.drawn = now;
+    this.surface.drawBands((pixels) => raster(pixels, tile, view, paints, focus));
+  }
+
+  /** Finds out what is under the pointer. */
+  protected followPointer(tile: Prepared | null): void {
+    const at = this.pointer.peek();
+    const found = at && tile && hit(tile, this.viewport(), Math.floor(at.x), at.y);
+    this.hovered.value = at && tile && found ? { hit: found, tile, at } : null;
+  }
+
+  hitAt(at: Point): Hit | null {
+    const { tile } = this.seen.peek();
+    return tile && hit(tile, this.viewport(), Math.floor(at.x), at.y);
+  }
+
+  /** The place on the x axis of a pixel. */
+  xAt(pixel: number): number {
+    const { from, to } = shown.value;
+    return from + (pixel / this.surface.size.value.width) * (to - from);
+  }
+
+  /** The moment that a pixel shows. */
+  positionAt(pixel: number): number | null {
+    const { tile } = this.seen.peek();
+    const view = this.viewport();
+    const column = tile ? columnAt(tile, view, Math.max(0, Math.min(view.width - 1, Math.floor(pixel)))) : -1;
+    return tile && column >= 0 ? tile.position[column]! : null;
+  }
+
+  /** The pixel of a position; null where the tile does not have it. */
+  pixelOf(position: number): number | null {
+    const view = this.viewport();
+    if (xAxis.value === "event") return xPixel(view, position + 0.5);
+    const { tile } = this.seen.peek();
+    const column = tile ? columnOf(tile, position) : -1;
+    return tile && column >= 0 ? xPixel(view, (tile.first + column + 0.5) * 2 ** tile.level) : null;
+  }
+
+  isOnMoment({ x }: Point): boolean {
+    const pixel = this.pixelOf(moment.value);
+    return pixel !== null && Math.abs(pixel - x) <= GRAB_PIXELS;
+  }
+}

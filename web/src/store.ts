@@ -1,0 +1,159 @@
+// What the user looks at. Every view reads it and writes it; the address of the page holds it, so that a link shows the same.
+
+import { batch, computed, effect, signal } from "@preact/signals";
+import type { By, Overview, Run, XAxis } from "./protocol";
+
+export type Tab = "map" | "flame" | "table" | "whatif" | "holders" | "ranks";
+
+export type Selection = { kind: "group"; by: By; id: number } | { kind: "block"; row: number };
+
+/** A stretch of the x axis: positions, or microseconds since the first event. */
+export interface Span {
+  from: number;
+  to: number;
+}
+
+export const overview = signal<Overview | null>(null);
+/** What-ifs that were replayed since the page was opened. */
+export const replayed = signal<Run[]>([]);
+export const runs = computed(() => [...(overview.value?.runs ?? []), ...replayed.value]);
+
+export const runId = signal(0);
+/** A second run to compare with, shown below the first on the same axes. */
+export const otherId = signal<number | null>(null);
+export const by = signal<By>("site");
+export const xAxis = signal<XAxis>("event");
+/** What part of the x axis is shown; null is all of it. */
+export const span = signal<Span | null>(null);
+/** Bytes at the top of the timeline; null follows what is shown. */
+export const ceiling = signal<number | null>(null);
+/** The moment that the map's section, the flame graph and the details are about. */
+export const moment = signal(0);
+/** A brushed stretch of positions; flame graph and table are then about it. */
+export const interval = signal<Span | null>(null);
+/** The moment that the flame graph is compared with: a run and a position. */
+export const base = signal<{ run: number; at: number } | null>(null);
+export const selection = signal<Selection | null>(null);
+export const tab = signal<Tab>("map");
+/** The part of the address space that the map shows, in offsets; null is all of it. */
+export const addresses = signal<{ low: number; high: number } | null>(null);
+export const search = signal("");
+export const theme = signal<"light" | "dark" | "auto">("auto");
+
+export const run = computed<Run | null>(() => runs.value.find((each) => each.id === runId.value) ?? runs.value[0] ?? null);
+export const other = computed<Run | null>(() => runs.value.find((each) => each.id === otherId.value) ?? null);
+
+/** The whole x axis of a run. */
+export function extent(of: Run, x: XAxis): Span {
+  return x === "event" ? { from: 0, to: of.events + 1 } : { from: 0, to: Math.max(1, of.endUs - of.beginUs) };
+}
+
+/** The stretch that is shown. */
+export const shown = computed<Span>(() => {
+  if (span.value) return span.value;
+  if (!run.value) return { from: 0, to: 1 };
+  const whole = extent(run.value, xAxis.value);
+  const second = other.value && extent(other.value, xAxis.value);
+  return second ? { from: 0, to: Math.max(whole.to, second.to) } : whole;
+});
+
+/** Where people look first: the failed allocation, or the peak. */
+export function firstMoment(of: Run): number {
+  return of.ooms.at(-1)?.position ?? of.peak.position;
+}
+
+/** Shows another run from its own beginning. */
+export function chooseRun(id: number): void {
+  batch(() => {
+    runId.value = id;
+    span.value = null;
+    ceiling.value = null;
+    interval.value = null;
+    base.value = null;
+    selection.value = null;
+    addresses.value = null;
+    const now = runs.value.find((each) => each.id === id);
+    if (now) moment.value = firstMoment(now);
+    if (now && !now.groupings.includes(by.value)) by.value = now.groupings[0] ?? "site";
+  });
+}
+
+const TABS: Tab[] = ["map", "flame", "table", "whatif", "holders", "ranks"];
+const BYS: By[] = ["site", "category", "module", "stack", "size", "block"];
+
+function numbers(text: string | null, count: number): number[] | null {
+  const parts = (text ?? "").split("-").map(Number);
+  return text && parts.length === count && parts.every((part) => Number.isFinite(part) && part >= 0) ? parts : null;
+}
+
+/** Takes what the address says, as far as it makes sense for these runs. */
+export function readAddress(): void {
+  const query = new URLSearchParams(location.hash.slice(1));
+  batch(() => {
+    const wanted = Number(query.get("run") ?? "0");
+    chooseRun(runs.value.some((each) => each.id === wanted) ? wanted : (runs.value[0]?.id ?? 0));
+    const now = run.value;
+    if (!now) return;
+    const second = numbers(query.get("other"), 1);
+    otherId.value = second && runs.value.some((each) => each.id === second[0]) ? second[0]! : null;
+    const key = query.get("by") as By | null;
+    if (key && BYS.includes(key) && now.groupings.includes(key)) by.value = key;
+    xAxis.value = query.get("x") === "time" && now.endUs > now.beginUs ? "time" : "event";
+    const stretch = numbers(query.get("span"), 2);
+    span.value = stretch && stretch[1]! > stretch[0]! ? { from: stretch[0]!, to: stretch[1]! } : null;
+    const at = numbers(query.get("at"), 1);
+    if (at) moment.value = Math.min(at[0]!, now.events);
+    const brushed = numbers(query.get("interval"), 2);
+    interval.value = brushed && brushed[1]! > brushed[0]! ? { from: brushed[0]!, to: Math.min(brushed[1]!, now.events) } : null;
+    const compared = numbers(query.get("base"), 2);
+    base.value = compared && runs.value.some((each) => each.id === compared[0]) ? { run: compared[0]!, at: compared[1]! } : null;
+    const block = numbers(query.get("block"), 1);
+    const group = query.get("group")?.split(":");
+    if (block) selection.value = { kind: "block", row: block[0]! };
+    else if (group && BYS.includes(group[0] as By)) selection.value = { kind: "group", by: group[0] as By, id: Number(group[1]) };
+    const low = numbers(query.get("addresses"), 2);
+    addresses.value = low && low[1]! > low[0]! ? { low: low[0]!, high: low[1]! } : null;
+    const top = numbers(query.get("ceiling"), 1);
+    ceiling.value = top && top[0]! > 0 ? top[0]! : null;
+    const panel = query.get("tab") as Tab | null;
+    if (panel && TABS.includes(panel)) tab.value = panel;
+    search.value = query.get("search") ?? "";
+  });
+}
+
+/** The address for what is shown now; parts that are as they were at the beginning are left out. */
+export function address(): string {
+  const query = new URLSearchParams();
+  const now = run.value;
+  if (runId.value !== (runs.value[0]?.id ?? 0)) query.set("run", String(runId.value));
+  if (otherId.value !== null) query.set("other", String(otherId.value));
+  if (by.value !== "site") query.set("by", by.value);
+  if (xAxis.value !== "event") query.set("x", xAxis.value);
+  const stretch = span.value;
+  if (stretch) query.set("span", `${round(stretch.from)}-${round(stretch.to)}`);
+  if (ceiling.value !== null) query.set("ceiling", String(Math.round(ceiling.value)));
+  if (now && moment.value !== firstMoment(now)) query.set("at", String(moment.value));
+  if (interval.value) query.set("interval", `${interval.value.from}-${interval.value.to}`);
+  if (base.value) query.set("base", `${base.value.run}-${base.value.at}`);
+  const chosen = selection.value;
+  if (chosen?.kind === "block") query.set("block", String(chosen.row));
+  if (chosen?.kind === "group") query.set("group", `${chosen.by}:${chosen.id}`);
+  if (addresses.value) query.set("addresses", `${Math.round(addresses.value.low)}-${Math.round(addresses.value.high)}`);
+  if (tab.value !== "map") query.set("tab", tab.value);
+  if (search.value) query.set("search", search.value);
+  const text = query.toString();
+  return text ? `#${text}` : location.pathname + location.search;
+}
+
+const round = (x: number) => Math.round(x * 100) / 100;
+
+/** Keeps the address up with what is shown, a moment after it has come to rest. */
+export function followAddress(): void {
+  let timer = 0;
+  effect(() => {
+    const text = address();
+    clearTimeout(timer);
+    timer = window.setTimeout(() => history.replaceState(null, "", text), 150);
+  });
+  window.addEventListener("hashchange", readAddress);
+}

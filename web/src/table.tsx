@@ -1,0 +1,129 @@
+// Allocations, sites and segments as rows: sorted and searched by the program, a page at a time.
+
+import { signal } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
+import { showAddresses, showLife } from "./focus";
+import { count } from "./format";
+import { Grid } from "./grid";
+import { MOST_ROWS, useRows, type Row } from "./pages";
+import { Choice, Loading, Problem, SearchField } from "./parts";
+import type { Query, Run, Table, TableOf } from "./protocol";
+import { by, interval, moment, search, selection, tab } from "./store";
+
+type When = "moment" | "interval" | "all";
+
+const of = signal<TableOf>("allocations");
+const when = signal<When>("moment");
+const sort = signal<{ key: string; descending: boolean } | null>(null);
+
+/** What a table is sorted by before anybody chose. */
+const FIRST_SORT: Record<TableOf, string> = { allocations: "size", sites: "now", segments: "size" };
+
+function question(run: Run, text: string): Query {
+  const order = sort.value ?? { key: FIRST_SORT[of.value], descending: true };
+  const stretch = interval.value;
+  const time = of.value !== "allocations" || when.value === "moment" ? { at: moment.value } : {};
+  const during = of.value === "allocations" && when.value === "interval" && stretch ? { from: stretch.from, to: stretch.to } : {};
+  return { run: run.id, of: of.value, sort: order.key, desc: order.descending, search: text, ...time, ...during };
+}
+
+/** Text that has come to rest. */
+function useSettled(text: string): string {
+  const [settled, setSettled] = useState(text);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(text), 200);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return settled;
+}
+
+export function TablePanel({ run }: { run: Run }) {
+  const query = question(run, useSettled(search.value));
+  const rows = useRows(query);
+  const columns = rows.table?.columns ?? [];
+  return (
+    <div class="table-panel">
+      <div class="toolbar">
+        <Choice
+          label="Rows"
+          value={of.value}
+          options={[
+            ["allocations", "Allocations"],
+            ["sites", "Sites"],
+            ["segments", "Segments"],
+          ]}
+          onChoose={(value) => {
+            of.value = value;
+            sort.value = null;
+          }}
+        />
+        {of.value === "allocations" && <Whens />}
+        <Counted table={rows.table} />
+        <SearchField
+          value={search.value}
+          hint={of.value === "segments" ? "Search kind, pool or address" : "Search file, function or use"}
+          onSearch={(text) => (search.value = text)}
+        />
+      </div>
+      {rows.problem && <Problem of={rows.problem} />}
+      {!rows.problem && !rows.table && <Loading />}
+      {!rows.problem && rows.table && (
+        <Grid
+          key={JSON.stringify([run.id, of.value, when.value, query.sort, query.desc, query.search])}
+          rows={rows}
+          order={{ key: String(query.sort), descending: query.desc === true }}
+          isChosen={(row) => isChosen(row)}
+          onSort={(key) => (sort.value = { key, descending: query.sort === key ? !query.desc : isNumber(columns, key) })}
+          onChoose={(row) => choose(row, columns)}
+          onOpen={(row) => open(run, row, columns)}
+        />
+      )}
+    </div>
+  );
+}
+
+function Whens() {
+  const options: [When, string][] = [["moment", "Live at the moment"]];
+  if (interval.value) options.push(["interval", "In the brushed stretch"]);
+  options.push(["all", "All"]);
+  const value = when.value === "interval" && !interval.value ? "moment" : when.value;
+  return <Choice label="When" value={value} options={options} onChoose={(chosen) => (when.value = chosen)} />;
+}
+
+function Counted({ table }: { table: Table | null }) {
+  if (!table) return <p class="said" />;
+  const { total, of: whole } = table;
+  return (
+    <p class="said">
+      {total === whole ? count(total) : `${count(total)} of ${count(whole)}`}
+      {total > MOST_ROWS && `; the first ${count(MOST_ROWS)} can be scrolled to: sort the other way or search for the rest`}
+    </p>
+  );
+}
+
+const isNumber = (columns: Table["columns"], key: string) => columns.find((column) => column.key === key)?.kind !== "text";
+
+function isChosen(row: Row): boolean {
+  const chosen = selection.value;
+  if (of.value === "allocations") return chosen?.kind === "block" && chosen.row === row[0];
+  return of.value === "sites" && chosen?.kind === "group" && chosen.by === "site" && chosen.id === row[0];
+}
+
+function choose(row: Row, columns: Table["columns"]): void {
+  const id = Number(row[0]);
+  if (of.value === "allocations") selection.value = { kind: "block", row: id };
+  else if (of.value === "sites") {
+    by.value = "site";
+    selection.value = { kind: "group", by: "site", id };
+  } else {
+    const size = Number(row[1 + columns.findIndex((column) => column.key === "size")]);
+    showAddresses(id, id + size);
+  }
+}
+
+/** A block's life on the timeline, a site in the flame graph, a segment in the map. */
+function open(run: Run, row: Row, columns: Table["columns"]): void {
+  choose(row, columns);
+  if (of.value === "allocations") void showLife(run, Number(row[0]));
+  else if (of.value === "segments") tab.value = "map";
+}

@@ -1,0 +1,62 @@
+// Memory over time, as bands.
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { bytes, count, counted } from "./format";
+import type { Point } from "./gestures";
+import { handsOf, moveAlong } from "./hands";
+import { runName } from "./names";
+import { Legend } from "./legend";
+import { Minimap } from "./minimap";
+import { isChosen } from "./paints";
+import { Plot } from "./plot";
+import { answerProbes } from "./probe";
+import type { Run } from "./protocol";
+import { ceiling, other, run as chosen } from "./store";
+import { listenForTimelineKeys } from "./timeline-keys";
+import { TimelineTools } from "./timeline-tools";
+import { TimelineView, topOfScale } from "./timeline-view";
+import { PictureTip } from "./tooltip";
+
+const LOWEST_CEILING = 4096;
+const HIGHEST_CEILING = 2 ** 50;
+
+function zoomBytes(_: Point, factor: number): void {
+  ceiling.value = Math.min(HIGHEST_CEILING, Math.max(LOWEST_CEILING, topOfScale() * factor));
+}
+
+const handsFor = (view: TimelineView) => handsOf(view, zoomBytes, () => moveAlong(view));
+
+function sentence(run: Run): string {
+  const failures = run.ooms.length ? ` It ran out of memory ${counted(run.ooms.length, "time")}.` : "";
+  return `Allocated memory of ${run.name} over ${counted(run.events, "event")}, at most ${bytes(run.peak.bytes)}, at event ${count(Math.max(0, run.peak.position - 1))}.${failures}`;
+}
+
+export function Timeline({ run }: { run: Run }) {
+  const isMain = isChosen(run);
+  const isLast = !other.value || !isMain;
+  const view = useSignal<TimelineView | null>(null);
+  useEffect(() => (isMain ? listenForTimelineKeys() : undefined), [isMain]);
+  const make = (surface: ConstructorParameters<typeof TimelineView>[1]) => {
+    const made = new TimelineView(run, surface);
+    view.value = made;
+    if (isMain) answerProbes(made);
+    return made;
+  };
+  return (
+    <section class="timeline" aria-label={`Timeline of ${run.name}`}>
+      {isMain && <TimelineTools run={run} />}
+      {other.value && <p class="timeline-name">{runName(run)}</p>}
+      <div class="timeline-body">
+        <div class="timeline-pictures">
+          <Plot key={run.id} make={make} hands={handsFor} label={sentence(run)}>
+            {(picture) => <PictureTip of={picture} />}
+          </Plot>
+          {isLast && chosen.value && <Minimap key={chosen.value.id} run={chosen.value} />}
+        </div>
+        {view.value && <Legend key={run.id} of={view.value} />}
+      </div>
+      {run.events === 0 && <p class="plot-note">This snapshot has no history: only its final state is known.</p>}
+    </section>
+  );
+}

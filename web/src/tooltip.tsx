@@ -1,0 +1,132 @@
+// What is under the pointer, in words.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { answerTo } from "./answers";
+import { atEvent, stepAt } from "./axis";
+import { mergedCss, shownTheme } from "./colors";
+import { bytes, count, counted, percent, place } from "./format";
+import { groupColor, groupingOf } from "./paints";
+import type { Hovered, Picture } from "./picture";
+import { FREE, GAP, MERGED, type Block, type Run } from "./protocol";
+import type { Hit, Prepared } from "./raster";
+import { xAxis } from "./store";
+
+/** A pointer that rests this long wants to know more. */
+const REST_MS = 60;
+const FRAMES = 4;
+
+export function PictureTip({ of }: { of: Picture }) {
+  const hovered = of.hovered.value;
+  return hovered && <Tip of={of} hovered={hovered} />;
+}
+
+function Tip({ of, hovered: { hit, tile, at } }: { of: Picture; hovered: Hovered }) {
+  const { x, y } = of.surface.onPage(at);
+  // On the side of the pointer where there is room.
+  const style = {
+    ...(x > innerWidth / 2 ? { right: `${innerWidth - x + 16}px` } : { left: `${x + 16}px` }),
+    ...(y > innerHeight / 2 ? { bottom: `${innerHeight - y + 12}px` } : { top: `${y + 12}px` }),
+  };
+  const isBlock = of.by() === "block" && hit.id < GAP;
+  return (
+    <div class="tip picture-tip" style={style}>
+      <What of={of} hit={hit} tile={tile} />
+      {isBlock && <BlockWords key={hit.id} run={of.run} row={hit.id} />}
+      <When run={of.run} hit={hit} tile={tile} />
+    </div>
+  );
+}
+
+function What({ of, hit, tile }: { of: Picture; hit: Hit; tile: Prepared }) {
+  const theme = shownTheme.value;
+  const share = ` · ${percent(hit.bytes, hit.total)} of what is allocated`;
+  if (hit.run === null && hit.height < hit.reserved) return <Heading>Reserved, not allocated: {bytes(hit.reserved - hit.total)}</Heading>;
+  if (hit.run === null || hit.id === GAP) return <Heading>Not reserved at this moment</Heading>;
+  if (hit.id === FREE) return <Heading>Reserved and free: {bytes(hit.bytes)}</Heading>;
+  if (hit.id === MERGED) {
+    const things = of.by() === "block" ? "block" : "group";
+    return (
+      <>
+        <Heading swatch={mergedCss(theme)}>{counted(hit.pieces, things)}, too small to draw one by one</Heading>
+        <p>{tile.used ? `${bytes(hit.used)} in use of ${bytes(hit.bytes)}` : bytes(hit.bytes) + share}</p>
+      </>
+    );
+  }
+  const group = tile.groups.get(hit.group);
+  if (!group) return null;
+  return (
+    <>
+      <Heading swatch={groupColor(of.run, groupingOf(of.by()), group, theme).css}>{group.label}</Heading>
+      {group.detail && <p class="dim">{group.detail}</p>}
+      {group.code && <code>{group.code}</code>}
+      {of.by() !== "block" && <p>{bytes(hit.bytes) + share}</p>}
+    </>
+  );
+}
+
+function Heading({ swatch, children }: { swatch?: string; children: ComponentChildren }) {
+  return (
+    <p class="tip-heading">
+      {swatch && <i class="swatch" style={{ background: swatch }} />}
+      <b>{children}</b>
+    </p>
+  );
+}
+
+/** The moment that the column shows. */
+function When({ run, hit, tile }: { run: Run; hit: Hit; tile: Prepared }) {
+  const length = 2 ** tile.level;
+  const first = (tile.first + hit.column) * length;
+  const last = Math.min(first + length - 1, run.events);
+  const step = stepAt(run, hit.position);
+  const lowest = tile.lowest[hit.column]!;
+  const stretch =
+    xAxis.value === "event" && last > first ? `highest of events ${count(Math.max(0, first - 1))}–${count(last - 1)}, at ` : "";
+  return (
+    <p class="dim tip-when">
+      {stretch + atEvent(hit.position)}
+      {step !== null && ` · step ${count(step)}`}
+      <br />
+      {!tile.used && `${bytes(hit.total)} allocated${lowest < hit.total ? ` (in between down to ${bytes(lowest)})` : ""} · `}
+      {bytes(hit.reserved)} reserved
+    </p>
+  );
+}
+
+function BlockWords({ run, row }: { run: Run; row: number }) {
+  const [block, setBlock] = useState<Block | null>(null);
+  useEffect(() => {
+    let isHere = true;
+    const timer = setTimeout(() => {
+      answerTo<Block>("block", { run: run.id, row }).then(
+        (found) => isHere && setBlock(found),
+        // The tip says what the picture knows; a click shows the reason in the details.
+        () => {},
+      );
+    }, REST_MS);
+    return () => {
+      isHere = false;
+      clearTimeout(timer);
+    };
+  }, []);
+  if (!block) return <p class="dim">…</p>;
+  const own = block.stack.filter((frame) => frame.user);
+  const frames = (own.length ? own : block.stack).slice(0, FRAMES);
+  return (
+    <>
+      <p>
+        {bytes(block.size)}
+        {block.tensor ? ` · ${block.tensor}` : ` · ${block.category}`}
+      </p>
+      <p>lived {block.lived}</p>
+      <ol class="tip-stack">
+        {frames.map((frame, depth) => (
+          <li key={depth}>
+            {frame.function} <span class="dim">{place(frame)}</span>
+          </li>
+        ))}
+      </ol>
+    </>
+  );
+}
