@@ -63,7 +63,7 @@ export function useAnswer<T>(name: string, wish: Query | null): Answer<T> {
 
   async function answerWanted(): Promise<void> {
     busy.current = true;
-    for (let last = ""; wanted.current && wanted.current.key !== last; ) {
+    for (let last = ""; wanted.current && wanted.current.key !== last;) {
       const now = wanted.current;
       last = now.key;
       try {

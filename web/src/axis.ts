@@ -1,6 +1,6 @@
 // Axes: where their marks lie, what they say, and how a stretch is moved and scaled. Pure arithmetic.
 
-import { count } from "./format";
+import { bytes, count } from "./format";
 import type { Run, XAxis } from "./protocol";
 import type { Span } from "./store";
 
@@ -30,17 +30,25 @@ const TIME_UNITS: [...Unit, least: number][] = [
   ["ms", 1e3, 1e2],
 ];
 
+/** Marks this many steps from 0 are told by how far they are from the first. */
+const FAR = 4000;
+
 /** Marks at multiples of a power of two, all in one unit. */
 export function byteTicks(low: number, high: number, most: number): Tick[] {
   const step = 2 ** Math.max(0, Math.ceil(Math.log2((high - low) / Math.max(1, most))));
   const [unit, scale] = BYTE_UNITS.find(([, scale]) => scale <= step * 4 && scale <= high) ?? (["B", 1] as const);
-  return multiples(step, low, high).map((at) => ({ at, label: at === 0 ? "0" : `${count2(at / scale)} ${unit}` }));
+  const all = multiples(step, low, high);
+  const first = high / step > FAR ? all[0]! : 0;
+  return all.map((at) => {
+    if (at === first) return { at, label: first === 0 ? "0" : bytes(first) };
+    return { at, label: `${first > 0 ? "+" : ""}${count2((at - first) / scale)} ${unit}` };
+  });
 }
 
-/** Events are the borders between positions: number e lies at e + 1. */
+/** Events are the borders between positions: number e lies at e + 1. The end of the axis is not one. */
 export function eventTicks({ from, to }: Span, most: number): Tick[] {
   const step = Math.max(1, roundStep((to - from) / Math.max(1, most)));
-  return multiples(step, Math.max(0, from - 1), to - 1).map((event) => ({ at: event + 1, label: count(event) }));
+  return multiples(step, Math.max(0, from - 1), to - 1.5).map((event) => ({ at: event + 1, label: count(event) }));
 }
 
 /** Time since the first event. */
@@ -115,4 +123,9 @@ export function stepAt(run: Run, position: number): number | null {
 /** A moment in words, as the report says it. */
 export function atEvent(position: number): string {
   return position === 0 ? "before the first event" : `event ${count(position - 1)}`;
+}
+
+/** The same, of a run that may have no history. */
+export function momentName(run: Run, position: number): string {
+  return run.events === 0 ? "final state" : atEvent(position);
 }

@@ -35,7 +35,7 @@ const HUES = {
 const PALETTE: Rgb[] = [
   ...Object.values(HUES),
   ...Object.values(HUES).map((hue) => mixed(hue, BLACK, 0.4)),
-  ...Object.values(HUES).map((hue) => mixed(hue, WHITE, 0.5)),
+  ...Object.values(HUES).map((hue) => mixed(hue, WHITE, 0.6)),
 ];
 
 const CATEGORIES: Record<string, Rgb> = {

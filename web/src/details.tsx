@@ -66,8 +66,22 @@ function OneBlock({ block, run }: { block: Block; run: Run }) {
       <Facts
         of={[
           ["requested", waste > 0 ? `${bytes(block.requested)}, ${bytes(waste)} are rounding` : bytes(block.requested)],
-          ["born", <End key="born" run={run} event={block.born} us={block.bornUs} step={block.bornStep} never="before the history" after={1} />],
-          ["freed", <End key="freed" run={run} event={block.freed} us={block.freedUs} step={block.freedStep} never="never" after={0} />],
+          [
+            "born",
+            <End
+              key="born"
+              run={run}
+              event={block.born}
+              us={block.bornUs}
+              step={block.bornStep}
+              never="before the history"
+              after={1}
+            />,
+          ],
+          [
+            "freed",
+            <End key="freed" run={run} event={block.freed} us={block.freedUs} step={block.freedStep} never="never" after={0} />,
+          ],
           isPending(block) && ["reusable", `only from event ${count(block.completed!)}: another stream still used it`],
           ["lived", block.lived],
           block.module !== null && ["module", <code key="module">{block.module}</code>],

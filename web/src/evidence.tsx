@@ -1,7 +1,7 @@
 // The evidence of a finding: what `oomph report --json` has, of whatever shape, for people.
 
 import type { ComponentChildren } from "preact";
-import { bytes, count, duration, place } from "./format";
+import { bytes, count, counted, duration, place } from "./format";
 import { Facts } from "./parts";
 import type { Frame } from "./protocol";
 import { Sparkline } from "./sparkline";
@@ -10,7 +10,8 @@ import { Stack } from "./stack";
 type Site = { file: string; line: number; function: string };
 type Dictionary = Record<string, unknown>;
 
-const isDictionary = (value: unknown): value is Dictionary => typeof value === "object" && value !== null && !Array.isArray(value);
+const isDictionary = (value: unknown): value is Dictionary =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
 const isSite = (value: unknown): value is Site => isDictionary(value) && typeof value.file === "string" && "line" in value;
 
 /** Keys whose numbers are counts, however large. */
@@ -27,7 +28,9 @@ function figure(key: string, value: number): string {
 const named = (key: string) => key.replaceAll("_", " ");
 
 export function Evidence({ of }: { of: Dictionary }) {
-  return <Facts of={Object.entries(of).map(([key, value]) => [named(key), <Value key={key} name={key} of={value} />] as const)} />;
+  return (
+    <Facts of={Object.entries(of).map(([key, value]) => [named(key), <Value key={key} name={key} of={value} />] as const)} />
+  );
 }
 
 function Value({ name, of }: { name: string; of: unknown }): ComponentChildren {
@@ -56,8 +59,8 @@ function Course({ name, of }: { name: string; of: number[] }) {
   if (of.length < 4 || !/bytes/.test(name)) return <>{of.map((each) => figure(name, each)).join(", ")}</>;
   return (
     <>
-      <Sparkline values={of} highest={Math.max(...of)} label={`${named(name)} over ${of.length} steps`} /> {figure(name, of[0]!)} →{" "}
-      {figure(name, of.at(-1)!)}
+      <Sparkline values={of} highest={Math.max(...of)} label={`${named(name)} over ${of.length} steps`} /> {figure(name, of[0]!)}{" "}
+      → {figure(name, of.at(-1)!)}
     </>
   );
 }
@@ -67,12 +70,18 @@ function Row({ of }: { of: Dictionary }) {
   const { site, ...rest } = of;
   const words = Object.entries(rest)
     .filter(([, value]) => value !== false && value !== null && typeof value !== "object")
-    .map(([key, value]) => (key === "bytes" ? bytes(value as number) : `${named(key)} ${typeof value === "number" ? figure(key, value) : String(value)}`));
+    .map(([key, value]) => fact(key, value));
   return (
     <>
       {isSite(site) && <Place of={site} />} <span class="dim">{words.join(", ")}</span>
     </>
   );
+}
+
+function fact(key: string, value: unknown): string {
+  if (typeof value !== "number") return key === "category" ? String(value) : `${named(key)} ${String(value)}`;
+  if (key === "bytes") return bytes(value);
+  return key === "count" ? counted(value, "block") : `${named(key)} ${figure(key, value)}`;
 }
 
 function Place({ of }: { of: Site }) {

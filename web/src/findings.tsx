@@ -18,9 +18,11 @@ export function Findings({ run }: { run: Run }) {
           <>
             <h2>{findings.length ? counted(findings.length, "finding") : "Findings"}</h2>
             {findings.map((finding, number) => (
-              <Card key={number} finding={finding} run={run} />
+              <Card key={number} finding={finding} />
             ))}
-            {!findings.length && <p class="all-well">✓ Nothing is wrong here: no leak, no failed allocation, no waste worth a change.</p>}
+            {!findings.length && (
+              <p class="all-well">✓ Nothing is wrong here: no leak, no failed allocation, no waste worth a change.</p>
+            )}
             {!findings.length && <Categories of={categories} reason={categoriesReason} />}
           </>
         )}
@@ -36,7 +38,7 @@ const KINDS: Record<string, string> = {
   outside: "outside PyTorch",
 };
 
-function Card({ finding, run }: { finding: Finding; run: Run }) {
+function Card({ finding }: { finding: Finding }) {
   const amounts = [
     bytes(finding.bytes),
     finding.bytes_per_step ? `${bytes(finding.bytes_per_step)} a step` : "",
@@ -49,7 +51,7 @@ function Card({ finding, run }: { finding: Finding; run: Run }) {
         <b>{KINDS[finding.kind] ?? finding.kind}</b>
         <span>{finding.severity}</span>
       </p>
-      <button type="button" class="summary" title="Show the evidence in every view" onClick={() => showFinding(run, finding)}>
+      <button type="button" class="summary" title="Show the evidence in every view" onClick={() => showFinding(finding)}>
         <Words text={finding.summary} />
       </button>
       {finding.site && (

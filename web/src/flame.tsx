@@ -22,7 +22,9 @@ const zoom = signal<Trail>([]);
 function question(run: Run): Query {
   const compared = base.value ? { base_run: base.value.run, base_at: base.value.at } : {};
   const stretch = interval.value;
-  return stretch ? { run: run.id, from: stretch.from, to: stretch.to, ...compared } : { run: run.id, at: moment.value, ...compared };
+  return stretch
+    ? { run: run.id, from: stretch.from, to: stretch.to, ...compared }
+    : { run: run.id, at: moment.value, ...compared };
 }
 
 export function FlamePanel({ run }: { run: Run }) {
@@ -40,8 +42,8 @@ export function FlamePanel({ run }: { run: Run }) {
           onChoose={(value) => (shape.value = value)}
         />
         <Said answer={answer.value} />
-        <Compare run={run} />
         <SearchField value={search.value} hint="Highlight function or file" onSearch={(text) => (search.value = text)} />
+        <Compare run={run} />
       </div>
       <Difference answer={answer.value} />
       <Answered answer={answer}>{(value) => <Picture answer={value} />}</Answered>
@@ -76,8 +78,8 @@ function Difference({ answer }: { answer: FlameAnswer | null }) {
       <span>
         against <b>{bytes(root.base)}</b> {against}: <b>{change(root.bytes - root.base)}</b>
       </span>
-      <i class="less" /> − less than then
-      <i class="more" /> + more than then
+      <i class="swatch is-less" /> − less than then
+      <i class="swatch is-more" /> + more than then
     </p>
   );
 }
@@ -99,7 +101,7 @@ function Compare({ run }: { run: Run }) {
           title={`Difference to ${runName(second)} after as many events`}
           onClick={() => (base.value = { run: second.id, at: Math.min(moment.value, second.events) })}
         >
-          Against the other, here
+          Other run, here
         </button>
       )}
       {second && (
@@ -108,12 +110,12 @@ function Compare({ run }: { run: Run }) {
           title={`Difference to the peak of ${runName(second)}`}
           onClick={() => (base.value = { run: second.id, at: second.peak.position })}
         >
-          Against its peak
+          Other run's peak
         </button>
       )}
       {base.value && (
         <button type="button" onClick={() => (base.value = null)}>
-          No comparison
+          Clear
         </button>
       )}
     </div>

@@ -17,7 +17,7 @@ export function paint(box: Box, compared: boolean): string {
     const larger = Math.max(bytes, base);
     const share = larger > 0 ? (bytes - base) / larger : 0;
     if (Math.abs(share) < 0.005) return mix("library", 14);
-    return mix(share > 0 ? "more" : "less", 15 + 50 * Math.abs(share));
+    return mix(share > 0 ? "more" : "less", 14 + 44 * Math.abs(share));
   }
   if (!node.user && !node.file) return mix("library", 20);
   const file = hash(node.file || node.name);
@@ -39,7 +39,8 @@ export function nameOf(box: Box): string {
 
 /** The function first; the file and line where the name does not have them. */
 export function frameName(node: Flame): string {
-  const at = node.file && !node.name.includes(fileName(node.file)) ? ` ${fileName(node.file)}${node.line ? `:${node.line}` : ""}` : "";
+  const at =
+    node.file && !node.name.includes(fileName(node.file)) ? ` ${fileName(node.file)}${node.line ? `:${node.line}` : ""}` : "";
   return `${node.name}${at}`;
 }
 

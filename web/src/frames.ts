@@ -141,7 +141,7 @@ function squarify(sizes: number[], within: Rectangle): Rectangle[] {
   const scale = total > 0 ? (within.width * within.height) / total : 0;
   const placed: Rectangle[] = [];
   let { x, y, width, height } = within;
-  for (let first = 0; first < sizes.length; ) {
+  for (let first = 0; first < sizes.length;) {
     const side = Math.min(width, height);
     let end = first;
     let area = 0;
@@ -158,9 +158,7 @@ function squarify(sizes: number[], within: Rectangle): Rectangle[] {
       const length = thickness > 0 ? (sizes[number]! * scale) / thickness : 0;
       const upright = width >= height;
       placed.push(
-        upright
-          ? { x, y: y + along, width: thickness, height: length }
-          : { x: x + along, y, width: length, height: thickness },
+        upright ? { x, y: y + along, width: thickness, height: length } : { x: x + along, y, width: length, height: thickness },
       );
       along += length;
     }

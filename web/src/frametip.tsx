@@ -41,7 +41,13 @@ export function Crumbs({ way, trail, onZoom }: { way: Flame[]; trail: Trail; onZ
   return (
     <nav class="crumbs" aria-label="Zoomed into">
       {way.map((node, depth) => (
-        <button key={depth} type="button" class="link" disabled={depth === way.length - 1} onClick={() => onZoom(trail.slice(0, depth))}>
+        <button
+          key={depth}
+          type="button"
+          class="link"
+          disabled={depth === way.length - 1}
+          onClick={() => onZoom(trail.slice(0, depth))}
+        >
           {depth === 0 ? "All" : node.name}
         </button>
       ))}

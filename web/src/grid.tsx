@@ -49,7 +49,14 @@ export function Grid(props: {
   };
   const onKeyDown = (event: KeyboardEvent) => {
     const page = Math.max(1, Math.floor(height / HEIGHT) - 2);
-    const steps: Record<string, number> = { ArrowUp: -1, ArrowDown: 1, PageUp: -page, PageDown: page, Home: -length, End: length };
+    const steps: Record<string, number> = {
+      ArrowUp: -1,
+      ArrowDown: 1,
+      PageUp: -page,
+      PageDown: page,
+      Home: -length,
+      End: length,
+    };
     const step = steps[event.key];
     const row = cursor >= 0 ? rows.row(cursor) : null;
     if (step !== undefined) go(cursor + step);
@@ -108,11 +115,7 @@ function Heading(props: { column: Column; order: { key: string; descending: bool
   const { column, order } = props;
   const sorted = order.key === column.key;
   return (
-    <div
-      class={column.kind}
-      role="columnheader"
-      aria-sort={sorted ? (order.descending ? "descending" : "ascending") : "none"}
-    >
+    <div class={column.kind} role="columnheader" aria-sort={sorted ? (order.descending ? "descending" : "ascending") : "none"}>
       <button type="button" class="quiet" onClick={() => props.onSort(column.key)}>
         {column.label}
         {sorted && <span aria-hidden="true"> {order.descending ? "↓" : "↑"}</span>}
@@ -122,7 +125,8 @@ function Heading(props: { column: Column; order: { key: string; descending: bool
 }
 
 function Value({ column, value }: { column: Column; value: Row[number] | undefined }) {
-  const words = value === undefined ? "…" : value === null ? "–" : typeof value === "number" ? FIGURES[column.kind](value) : value;
+  const words =
+    value === undefined ? "…" : value === null ? "–" : typeof value === "number" ? FIGURES[column.kind](value) : value;
   return (
     <div class={column.kind} role="gridcell" title={column.kind === "text" ? words : undefined}>
       {words}

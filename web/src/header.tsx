@@ -41,7 +41,13 @@ export function Header({ run, side }: { run: Run; side: Signal<boolean> }) {
       >
         {isDark() ? "☀" : "☾"}
       </button>
-      <button type="button" class="quiet icon" aria-label="Help" title="Keys and mouse (?)" onClick={() => (helpIsOpen.value = true)}>
+      <button
+        type="button"
+        class="quiet icon"
+        aria-label="Help"
+        title="Keys and mouse (?)"
+        onClick={() => (helpIsOpen.value = true)}
+      >
         ?
       </button>
     </header>

@@ -21,9 +21,9 @@ function HowToRecord() {
     <div class="empty">
       <p>This input does not say which Python objects keep its tensors alive.</p>
       <p>
-        Record the program with <code>oomph run train.py</code>, or around a part of it with <code>with oomph.record():</code>. The object
-        graph is written at the end and at an out-of-memory error, and then stands here as a tree of variables with the memory that each
-        retains.
+        Record the program with <code>oomph run train.py</code>, or around a part of it with <code>with oomph.record():</code>.
+        The object graph is written at the end and at an out-of-memory error, and then stands here as a tree of variables with the
+        memory that each retains.
       </p>
     </div>
   );
@@ -36,8 +36,8 @@ function Recorded({ run }: { run: Run }) {
       {(holders) => (
         <div class="holders">
           <p class="dim">
-            What would be free without each object{holders.dumped && `, as it was at ${holders.dumped}`}. Open a line to see through what
-            it holds memory.
+            What would be free without each object{holders.dumped && `, as it was at ${holders.dumped}`}. Open a line to see
+            through what it holds memory.
           </p>
           {holders.caveats.map((caveat) => (
             <p key={caveat} class="caveat">

@@ -14,7 +14,9 @@ function focusSearch(): void {
 }
 
 function isField(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && (target.isContentEditable || target.matches("input:not([type=radio]), select, textarea"));
+  return (
+    target instanceof HTMLElement && (target.isContentEditable || target.matches("input:not([type=radio]), select, textarea"))
+  );
 }
 
 export function listenForKeys(): void {

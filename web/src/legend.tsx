@@ -1,6 +1,6 @@
 // The groups of the timeline with their colours and what they hold at the chosen moment.
 
-import { atEvent, stepAt } from "./axis";
+import { momentName, stepAt } from "./axis";
 import { mergedCss, shownTheme } from "./colors";
 import { bytes, count } from "./format";
 import { useMomentColumn, type MomentColumn } from "./moment-column";
@@ -56,7 +56,7 @@ function Heading({ of, at: { tile, column } }: { of: TimelineView; at: MomentCol
     <p class="bands-legend-heading">
       <b>{bytes(tile.total[column]!)}</b> allocated
       <span class="dim">
-        {atEvent(position)}
+        {momentName(of.run, position)}
         {step !== null && ` · step ${count(step)}`}
       </span>
     </p>
@@ -79,6 +79,8 @@ function Row({ of, group, held }: { of: TimelineView; group: Group; held: number
         aria-pressed={isSelected}
         title={[group.label, group.detail].filter(Boolean).join(" · ")}
         onClick={choose}
+        onPointerEnter={() => (of.pointed.value = group.id)}
+        onPointerLeave={() => (of.pointed.value = null)}
       >
         <i class="swatch" style={{ background: groupColor(of.run, by, group, shownTheme.value).css }} />
         <Label text={group.label} />

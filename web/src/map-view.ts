@@ -1,7 +1,7 @@
 // The memory map without its DOM: addresses over the shared x axis.
 
 import { signal } from "@preact/signals";
-import { atEvent, isWhole, panned, zoomed } from "./axis";
+import { momentName, isWhole, panned, zoomed } from "./axis";
 import { shownTheme } from "./colors";
 import { selectedBlock } from "./emphasis";
 import { bytes } from "./format";
@@ -20,7 +20,7 @@ const SEGMENT_LINE_PIXELS = 10;
 const SEGMENT_NAME_PIXELS = 22;
 const LEAST_ADDRESSES = 4096;
 /** Finer than pixels, so that few of them have to stand for several blocks. */
-const CELLS_PER_PIXEL = 4;
+const CELLS_PER_PIXEL = 2;
 
 export class MapView extends Picture {
   /** The segments at the chosen moment. */
@@ -66,7 +66,7 @@ export class MapView extends Picture {
       const pointer = this.pointer.value;
       if (pointer) drawPointer(context, view, pointer.x, ink);
       const at = this.pixelOf(Math.min(moment.value, this.run.events));
-      if (at !== null) drawMoment(context, view, at, atEvent(moment.value), ink);
+      if (at !== null) drawMoment(context, view, at, momentName(this.run, moment.value), ink);
     });
   };
 

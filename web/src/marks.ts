@@ -15,6 +15,8 @@ export function yPixel(view: Viewport, bytes: number): number {
   return view.height - ((bytes - view.low) / (view.high - view.low)) * view.height;
 }
 
+const LABEL_GAP = 12;
+
 /** Lines of one pixel are sharp between whole coordinates. */
 const sharp = (at: number) => Math.round(at - 0.5) + 0.5;
 
@@ -53,13 +55,17 @@ export function drawXAxis(context: Context, view: Viewport, axis: XAxis, ink: In
   context.fillStyle = ink.dim;
   context.textAlign = "right";
   context.fillText(axis === "event" ? "event" : "time", -8, view.height + 13);
+  context.textAlign = "center";
+  let free = 0;
   for (const { at, label } of xTicks(axis, view, view.width / 110)) {
     const x = xPixel(view, at);
     if (x < 0 || x > view.width) continue;
     verticalLine(context, x, view.height, view.height + 4);
     const half = context.measureText(label).width / 2;
-    context.textAlign = "center";
-    context.fillText(label, Math.max(half, Math.min(view.width + MARGIN.right - half, x)), view.height + 13);
+    const middle = Math.max(half, Math.min(view.width + MARGIN.right - half, x));
+    if (middle - half < free) continue;
+    context.fillText(label, middle, view.height + 13);
+    free = middle + half + LABEL_GAP;
   }
 }
 

@@ -1,7 +1,7 @@
 // The column of a tile that shows exactly the chosen moment.
 
 import { useEffect, useState } from "preact/hooks";
-import type { By } from "./protocol";
+import { MERGED, type By } from "./protocol";
 import { columnOf, type Prepared } from "./raster";
 import { moment } from "./store";
 import { finestAt } from "./tiles";
@@ -16,28 +16,39 @@ export interface MomentColumn {
 /** A moment that stands this long is asked for. */
 const REST_MS = 120;
 
-/** The drawn tile has it where the moment was chosen by pointing at it; otherwise the finest tile is asked for. */
+function drawnColumn(view: TimelineView, at: number): MomentColumn | null {
+  const { tile } = view.seen.value;
+  const column = tile ? columnOf(tile, at) : -1;
+  return tile && column >= 0 && tile.position[column] === at ? { tile, column, by: view.by() } : null;
+}
+
+function hasMerged({ tile, column }: MomentColumn): boolean {
+  return tile.id.subarray(tile.start[column]!, tile.end[column]!).includes(MERGED);
+}
+
+/** The drawn tile has it where the moment was chosen by pointing at it. Otherwise, or where groups are merged in it, the finest
+ * tile is asked for. */
 export function useMomentColumn(view: TimelineView): MomentColumn | null {
-  const [asked, setAsked] = useState<MomentColumn | null>(null);
+  const [asked, setAsked] = useState<(MomentColumn & { at: number }) | null>(null);
   const at = Math.min(moment.value, view.run.events);
   const by = view.by();
-  const drawn = view.seen.value.tile;
-  const column = drawn ? columnOf(drawn, at) : -1;
-  const isDrawn = drawn !== null && column >= 0 && drawn.position[column] === at;
+  const drawn = drawnColumn(view, at);
+  const isEnough = drawn !== null && (by === "block" || !hasMerged(drawn));
 
   useEffect(() => {
-    if (isDrawn) return;
+    if (isEnough) return;
     let isHere = true;
     const timer = setTimeout(async () => {
-      const tile = await finestAt(view.run, by, at, view.smallest());
-      if (tile && isHere) setAsked({ tile, column: Math.floor(at / 2 ** tile.level) - tile.first, by });
+      const tile = await finestAt(view.run, by, at, by === "block" ? view.smallest() : 0);
+      if (tile && isHere) setAsked({ tile, column: Math.floor(at / 2 ** tile.level) - tile.first, by, at });
     }, REST_MS);
     return () => {
       isHere = false;
       clearTimeout(timer);
     };
-  }, [isDrawn, at, by]);
+  }, [isEnough, at, by]);
 
-  if (isDrawn) return { tile: drawn, column, by };
+  const isAnswered = asked?.by === by && asked.at === at;
+  if (isEnough || (drawn && !isAnswered)) return drawn;
   return asked?.by === by ? asked : null;
 }

@@ -64,8 +64,8 @@ function Fails({ of, oom, gpu }: { of: Answer; oom: NonNullable<Answer["oom"]>; 
         </>
       )}
       , with {bytes(oom.allocated)} allocated and {bytes(oom.reserved)} reserved
-      {of.limit !== null && ` of ${bytes(of.limit)}`}; the largest free piece is {bytes(oom.largest_free)}: {CAUSES[oom.cause] ?? oom.cause}.
-      {of.smallest_gpu != null && ` A card of ${bytes(of.smallest_gpu)} would do.`}
+      {of.limit !== null && ` of ${bytes(of.limit)}`}; the largest free piece is {bytes(oom.largest_free)}:{" "}
+      {CAUSES[oom.cause] ?? oom.cause}.{of.smallest_gpu != null && ` A card of ${bytes(of.smallest_gpu)} would do.`}
     </p>
   );
 }

@@ -14,6 +14,8 @@ export type Row = Table["rows"][number];
 export interface Rows {
   /** Columns and sums; of the question before while a new one is on its way. */
   table: Table | null;
+  /** The moment that was asked about; an exported page does not have all. */
+  at: number | null;
   problem: Failed | null;
   loading: boolean;
   /** Null while it is on its way. */
@@ -56,6 +58,7 @@ export function useRows(wish: Query): Rows {
   const current = known.key === key;
   return {
     table: known.table,
+    at: query.at === undefined ? null : Number(query.at),
     problem: current ? known.problem : null,
     loading: !current,
     row: (number) => known.pages.get(Math.floor(number / PAGE))?.[number % PAGE] ?? null,

@@ -51,12 +51,7 @@ export function Choice<T extends string>(props: {
     <div class="choice" role="radiogroup" aria-label={props.label}>
       {props.options.map(([value, words]) => (
         <label key={value} class={value === props.value ? "chosen" : ""}>
-          <input
-            type="radio"
-            name={props.label}
-            checked={value === props.value}
-            onChange={() => props.onChoose(value)}
-          />
+          <input type="radio" name={props.label} checked={value === props.value} onChange={() => props.onChoose(value)} />
           {words}
         </label>
       ))}

@@ -27,6 +27,8 @@ export abstract class Picture {
   /** In CSS pixels of the plot. */
   readonly pointer = signal<Point | null>(null);
   readonly hovered = signal<Hovered | null>(null);
+  /** The group that is pointed at elsewhere, as in the legend. */
+  readonly pointed = signal<number | null>(null);
   readonly seen = signal<Seen>(NOTHING);
   private readonly lens = new Lens();
   private drawn: unknown[] = [];
@@ -64,7 +66,7 @@ export abstract class Picture {
     if (!tile) return;
     const by = this.by();
     const paints = paintsFor(tile, this.run, by, shownTheme.peek(), shadesUsage);
-    const focus = focusIn(tile, this.run, by, this.hovered.peek()?.hit.id ?? null);
+    const focus = focusIn(tile, this.run, by, this.hovered.peek()?.hit.id ?? this.pointed.peek());
     const now = [tile, paints, ...Object.values(view), ...Object.values(focus)];
     if (now.every((value, place) => value === this.drawn[place])) return;
     this.drawn = now;

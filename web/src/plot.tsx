@@ -52,7 +52,9 @@ function Status({ of }: { of: Picture }) {
   if (problem) {
     return (
       <div class="plot-words">
-        <Problem of={problem} />
+        <div class="plot-problem">
+          <Problem of={problem} />
+        </div>
       </div>
     );
   }

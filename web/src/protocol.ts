@@ -28,7 +28,7 @@ export interface Overview {
     finest: (number | null)[]; // of each run: the finest level of events that is there throughout
   };
   /** How runs relate: ranks of one job, or runs to compare. */
-  relation: "one" | "ranks";
+  relation: "one" | "ranks" | "compared";
 }
 
 /** One device of one input, or a replayed what-if. */

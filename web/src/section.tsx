@@ -2,7 +2,7 @@
 
 import { useSignal, type Signal } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { atEvent } from "./axis";
+import { momentName } from "./axis";
 import { showAddresses } from "./focus";
 import { bytes, counted, percent } from "./format";
 import { useLayout } from "./layout-now";
@@ -60,7 +60,7 @@ function Summary({ run, layout }: { run: Run; layout: Layout }) {
   const { position, allocated, reserved, segments } = layout;
   return (
     <p class="section-summary">
-      <b>{counted(segments.length, "segment")}</b> at {atEvent(position)}: {bytes(reserved)} reserved, {percent(allocated, reserved)} in use
+      <b>{counted(segments.length, "segment")}</b> · {momentName(run, position)} · {bytes(reserved)} reserved, {percent(allocated, reserved)} in use
       {position !== Math.min(moment.value, run.events) && <span class="dim"> (the nearest moment in this page)</span>}
     </p>
   );

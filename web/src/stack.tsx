@@ -27,7 +27,11 @@ export function Stack({ frames }: { frames: Frame[] }) {
     <div class="stack">
       <ol>
         {runsOf(frames).map((run, number) =>
-          run.length > 2 ? <Folded key={number} frames={run} /> : run.map((frame, place) => <Line key={`${number}.${place}`} frame={frame} />),
+          run.length > 2 ? (
+            <Folded key={number} frames={run} />
+          ) : (
+            run.map((frame, place) => <Line key={`${number}.${place}`} frame={frame} />)
+          ),
         )}
       </ol>
       <Copy text={asText(frames)} label="Copy stack" />

@@ -62,6 +62,11 @@ export function firstMoment(of: Run): number {
   return of.ooms.at(-1)?.position ?? of.peak.position;
 }
 
+/** The second of two runs that were given to be compared. */
+function usualOther(): number | null {
+  return overview.value?.relation === "compared" ? (runs.value[1]?.id ?? null) : null;
+}
+
 /** Shows another run from its own beginning. */
 export function chooseRun(id: number): void {
   batch(() => {
@@ -95,7 +100,8 @@ export function readAddress(): void {
     const now = run.value;
     if (!now) return;
     const second = numbers(query.get("other"), 1);
-    otherId.value = second && runs.value.some((each) => each.id === second[0]) ? second[0]! : null;
+    const isThere = second && runs.value.some((each) => each.id === second[0]);
+    otherId.value = isThere ? second[0]! : query.has("other") ? null : usualOther();
     const key = query.get("by") as By | null;
     if (key && BYS.includes(key) && now.groupings.includes(key)) by.value = key;
     xAxis.value = query.get("x") === "time" && now.endUs > now.beginUs ? "time" : "event";
@@ -126,7 +132,7 @@ export function address(): string {
   const query = new URLSearchParams();
   const now = run.value;
   if (runId.value !== (runs.value[0]?.id ?? 0)) query.set("run", String(runId.value));
-  if (otherId.value !== null) query.set("other", String(otherId.value));
+  if (otherId.value !== usualOther()) query.set("other", String(otherId.value ?? "none"));
   if (by.value !== "site") query.set("by", by.value);
   if (xAxis.value !== "event") query.set("x", xAxis.value);
   const stretch = span.value;

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 
 /** Room around the plot, in CSS pixels: axes, names of marks. All pictures with the same x axis share it. */
-export const MARGIN = { left: 64, right: 8, top: 20, bottom: 22 };
+export const MARGIN = { left: 76, right: 8, top: 20, bottom: 22 };
 
 export interface Size {
   width: number;

@@ -2,6 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
+import { atEvent } from "./axis";
 import { showAddresses, showLife } from "./focus";
 import { count } from "./format";
 import { Grid } from "./grid";
@@ -58,7 +59,7 @@ export function TablePanel({ run }: { run: Run }) {
           }}
         />
         {of.value === "allocations" && <Whens />}
-        <Counted table={rows.table} />
+        <Counted table={rows.table} at={rows.at} />
         <SearchField
           value={search.value}
           hint={of.value === "segments" ? "Search kind, pool or address" : "Search file, function or use"}
@@ -72,7 +73,7 @@ export function TablePanel({ run }: { run: Run }) {
           key={JSON.stringify([run.id, of.value, when.value, query.sort, query.desc, query.search])}
           rows={rows}
           order={{ key: String(query.sort), descending: query.desc === true }}
-          isChosen={(row) => isChosen(row)}
+          isChosen={isChosen}
           onSort={(key) => (sort.value = { key, descending: query.sort === key ? !query.desc : isNumber(columns, key) })}
           onChoose={(row) => choose(row, columns)}
           onOpen={(row) => open(run, row, columns)}
@@ -90,12 +91,13 @@ function Whens() {
   return <Choice label="When" value={value} options={options} onChoose={(chosen) => (when.value = chosen)} />;
 }
 
-function Counted({ table }: { table: Table | null }) {
+function Counted({ table, at }: { table: Table | null; at: number | null }) {
   if (!table) return <p class="said" />;
   const { total, of: whole } = table;
   return (
     <p class="said">
       {total === whole ? count(total) : `${count(total)} of ${count(whole)}`}
+      {at !== null && at !== moment.value && `, ${atEvent(at)}`}
       {total > MOST_ROWS && `; the first ${count(MOST_ROWS)} can be scrolled to: sort the other way or search for the rest`}
     </p>
   );

@@ -50,6 +50,8 @@ const CACHE_BYTES = 64 * 2 ** 20;
 /** A tile that begins anywhere in its first quarter still has this many columns. */
 const MOST_COLUMNS = TILE - STRIDE;
 const RETRY_MS = 3000;
+/** So many powers of two the smallest runs of an exported tile may be too large before it is said. */
+const UNNOTICED = 2;
 
 const cache = new Map<string, Kept>();
 let cachedBytes = 0;
@@ -204,7 +206,7 @@ export class Lens {
     return {
       tile: shown?.prepared ?? null,
       isLoading: !isThere && !failure,
-      isCoarse: isExported && place.level > ideal.level,
+      isCoarse: isExported && (place.level > ideal.level || place.smallest > ideal.smallest + UNNOTICED),
       problem: isThere ? null : (failure?.problem ?? null),
     };
   }

@@ -1,7 +1,7 @@
 // The timeline without its DOM: what it shows, and how that is drawn.
 
 import { signal } from "@preact/signals";
-import { atEvent, roundTop } from "./axis";
+import { momentName, roundTop } from "./axis";
 import { shownTheme } from "./colors";
 import { selectedBlock } from "./emphasis";
 import { drawByteAxis, drawInterval, drawMoment, drawPointer, drawXAxis } from "./marks";
@@ -61,6 +61,7 @@ export class TimelineView extends Picture {
     selection.value,
     selectedBlock.value,
     this.pointer.value,
+    this.pointed.value,
     ruler.value,
     shownTheme.value,
     arrivals.value,
@@ -95,7 +96,7 @@ export class TimelineView extends Picture {
       const pointer = this.pointer.value;
       if (pointer) drawPointer(context, view, pointer.x, ink);
       const at = this.pixelOf(moment.value);
-      if (at !== null) drawMoment(context, view, at, atEvent(moment.value), ink);
+      if (at !== null) drawMoment(context, view, at, momentName(this.run, moment.value), ink);
       const ends = ruler.value;
       if (ends?.run === this.run.id) drawRuler(context, this.run, xAxis.value, tile, view, ends, ink);
     });

@@ -50,13 +50,17 @@ export function Timeline({ run }: { run: Run }) {
       <div class="timeline-body">
         <div class="timeline-pictures">
           <Plot key={run.id} make={make} hands={handsFor} label={sentence(run)}>
-            {(picture) => <PictureTip of={picture} />}
+            {(picture) => (
+              <>
+                {run.events === 0 && <p class="plot-note">This snapshot has no history: only its final state is known.</p>}
+                <PictureTip of={picture} />
+              </>
+            )}
           </Plot>
           {isLast && chosen.value && <Minimap key={chosen.value.id} run={chosen.value} />}
         </div>
         {view.value && <Legend key={run.id} of={view.value} />}
       </div>
-      {run.events === 0 && <p class="plot-note">This snapshot has no history: only its final state is known.</p>}
     </section>
   );
 }

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { answerTo } from "./answers";
-import { atEvent, stepAt } from "./axis";
+import { momentName, stepAt } from "./axis";
 import { mergedCss, shownTheme } from "./colors";
 import { bytes, count, counted, percent, place } from "./format";
 import { groupColor, groupingOf } from "./paints";
@@ -85,7 +85,7 @@ function When({ run, hit, tile }: { run: Run; hit: Hit; tile: Prepared }) {
     xAxis.value === "event" && last > first ? `highest of events ${count(Math.max(0, first - 1))}–${count(last - 1)}, at ` : "";
   return (
     <p class="dim tip-when">
-      {stretch + atEvent(hit.position)}
+      {stretch + momentName(run, hit.position)}
       {step !== null && ` · step ${count(step)}`}
       <br />
       {!tile.used && `${bytes(hit.total)} allocated${lowest < hit.total ? ` (in between down to ${bytes(lowest)})` : ""} · `}

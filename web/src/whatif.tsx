@@ -55,8 +55,8 @@ export function WhatIfPanel({ run }: { run: Run }) {
       <div class="answer" aria-live="polite">
         {!trial && (
           <p class="empty">
-            Would the run fit on another card, or under other settings? The requests of this recording are replayed through a model of
-            PyTorch's allocator, event by event.
+            Would the run fit on another card, or under other settings? The requests of this recording are replayed through a
+            model of PyTorch's allocator, event by event.
           </p>
         )}
         {trial && !trial.result && <Loading what={`Replaying ${count(run.events)} events`} />}
@@ -112,38 +112,43 @@ function Form({ run, busy }: { run: Run; busy: boolean }) {
       }}
     >
       <fieldset>
-        <legend>Card</legend>
+        <legend>Card, in GiB</legend>
         <div class="presets">
-          {["", ...CARDS.map((size) => `${size} GiB`)].map((size) => (
-            <button key={size} type="button" aria-pressed={gpu === size} onClick={() => setGpu(size)}>
-              {size || "as recorded"}
+          <button type="button" aria-pressed={gpu === ""} onClick={() => setGpu("")}>
+            as recorded
+          </button>
+          {CARDS.map((size) => (
+            <button key={size} type="button" aria-pressed={gpu === `${size} GiB`} onClick={() => setGpu(`${size} GiB`)}>
+              {size}
             </button>
           ))}
         </div>
-        <label>
-          <span>another size</span>
-          <input
-            type="text"
-            placeholder="20 GiB"
-            value={gpu}
-            aria-invalid={isUnclear}
-            onInput={(event) => setGpu(event.currentTarget.value)}
-          />
-        </label>
+        <div class="pair">
+          <label>
+            <span>another size</span>
+            <input
+              type="text"
+              placeholder="20 GiB"
+              value={gpu}
+              aria-invalid={isUnclear}
+              onInput={(event) => setGpu(event.currentTarget.value)}
+            />
+          </label>
+          <label title="What `set_per_process_memory_fraction` would allow">
+            <span>share of it</span>
+            <input
+              type="number"
+              min="0.05"
+              max="1"
+              step="0.05"
+              placeholder="1"
+              disabled={!gpu}
+              value={fraction}
+              onInput={(event) => setFraction(event.currentTarget.value)}
+            />
+          </label>
+        </div>
         {isUnclear && <p class="caveat">A size is a number with a unit: 20 GiB.</p>}
-        <label>
-          <span>share of it for this process</span>
-          <input
-            type="number"
-            min="0.05"
-            max="1"
-            step="0.05"
-            placeholder="1"
-            disabled={!gpu}
-            value={fraction}
-            onInput={(event) => setFraction(event.currentTarget.value)}
-          />
-        </label>
       </fieldset>
       <fieldset>
         <legend>Settings of the allocator</legend>
@@ -157,7 +162,7 @@ function Form({ run, busy }: { run: Run; busy: boolean }) {
         </label>
         <label>
           <code>max_split_size_mb</code>
-          <input type="number" min="21" step="1" placeholder="no limit" {...field("max_split_size_mb")} />
+          <input type="number" min="1" step="1" placeholder="no limit" {...field("max_split_size_mb")} />
         </label>
         <label>
           <code>roundup_power2_divisions</code>

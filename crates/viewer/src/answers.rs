@@ -7,7 +7,7 @@ use crate::query::Query;
 use crate::runs::{Input, Shown};
 use crate::table::Page;
 use crate::view::View;
-use crate::{Problem, Viewer, WhatIf, details, layout, map, overview, table, timeline};
+use crate::{Problem, Relation, Viewer, WhatIf, details, layout, map, overview, table, timeline};
 use analysis::Recording;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -148,7 +148,12 @@ impl Viewer<'_> {
     pub(crate) fn overview(&self) -> Value {
         let inputs = self.inputs();
         let runs: Vec<Value> = inputs.iter().flat_map(|shown| runs(shown)).collect();
-        let relation = if runs.len() > 1 { "ranks" } else { "one" };
+        // Several devices of one input worked at one job.
+        let relation = match self.relation {
+            _ if runs.len() < 2 => "one",
+            Relation::Compared if inputs.len() > 1 => "compared",
+            _ => "ranks",
+        };
         json!({"version": env!("CARGO_PKG_VERSION"), "runs": runs, "relation": relation})
     }
 

@@ -4,8 +4,7 @@
 //! finer detail: the page then shows what it has, and says so.
 
 use crate::Viewer;
-use crate::columns::Axis;
-use crate::columns::{STRIDE, TILE, Window};
+use crate::columns::{Axis, STRIDE, TILE, Window};
 use crate::overview;
 use crate::server::PAGE;
 use crate::view::View;
@@ -41,33 +40,31 @@ struct Answers<'v, 'c> {
     viewer: &'v Viewer<'c>,
     text: String,
     most: usize,
-    left_out: usize,
+    /// Whether something did not fit.
+    is_full: bool,
 }
 
 impl Answers<'_, '_> {
-    /// Adds an answer if there is room for it; says whether it is there.
-    fn add(&mut self, question: &str) -> bool {
-        let Ok(answer) = self.viewer.answer(question) else { return false };
-        self.put(question, &answer.bytes())
+    /// Adds an answer, if there is room for it.
+    fn add(&mut self, question: &str) {
+        if let Ok(answer) = self.viewer.answer(question) {
+            self.put(question, &answer.bytes());
+        }
     }
 
-    fn put(&mut self, question: &str, answer: &[u8]) -> bool {
-        let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
-        let packed = match packed.write_all(answer).and_then(|()| packed.finish()) {
-            Ok(packed) => packed,
-            Err(_) => return false,
-        };
+    fn put(&mut self, question: &str, answer: &[u8]) {
+        let mut packer = ZlibEncoder::new(Vec::new(), Compression::default());
+        let Ok(packed) = packer.write_all(answer).and_then(|()| packer.finish()) else { return };
         let path = format!("api/{question}").replace('&', "&amp;");
         let tag = format!(
             "<script type=\"text/plain\" data-path=\"{path}\">{}</script>\n",
             STANDARD.encode(packed)
         );
         if self.text.len() + tag.len() > self.most {
-            self.left_out += 1;
-            return false;
+            self.is_full = true;
+        } else {
+            self.text.push_str(&tag);
         }
-        self.text.push_str(&tag);
-        true
     }
 }
 
@@ -75,83 +72,68 @@ impl Viewer<'_> {
     /// The page with the answers to what it will ask, at most `most` bytes of it. The page itself and the overview are always
     /// there.
     pub fn export(&self, most: u64) -> Exported {
-        let most = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(PAGE.len());
         let inputs = self.inputs();
         let views: Vec<View<'_>> = inputs.iter().flat_map(|shown| shown.views()).collect();
-        let mut answers = Answers { viewer: self, text: String::new(), most, left_out: 0 };
         let moments: Vec<Vec<usize>> = views.iter().map(moments).collect();
-        self.first(&mut answers, &views, inputs.len());
-        let mut finest: Vec<Option<u32>> = vec![None; views.len()];
-        for step in 0..64 {
-            let mut is_all = true;
-            for (place, view) in views.iter().enumerate() {
-                is_all &= !pictures(&mut answers, view, step, &mut finest[place]);
-                if step == 0 {
-                    looks(&mut answers, view, &moments[place]);
-                }
-            }
-            if is_all {
-                break;
-            }
-        }
         let mut overview = self.overview();
-        overview["exported"] = json!({"moments": moments, "finest": finest});
-        answers.most = usize::MAX;
-        answers.put("overview", overview.to_string().as_bytes());
-        let notes = match answers.left_out {
-            0 => Vec::new(),
-            left_out => vec![format!(
-                "{left_out} answers of finer detail did not fit: `--max-size` makes room, and `oomph view` without `--html` has all"
-            )],
-        };
-        Exported { page: PAGE.replacen("<!-- data -->", &answers.text, 1), notes }
-    }
+        overview["exported"] = json!({ "moments": moments });
 
-    /// What the page asks for at once.
-    fn first(&self, answers: &mut Answers<'_, '_>, views: &[View<'_>], inputs: usize) {
-        for view in views {
+        let mut answers = Answers { viewer: self, text: String::new(), most: usize::MAX, is_full: false };
+        answers.put("overview", overview.to_string().as_bytes());
+        answers.most = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(PAGE.len());
+        for view in &views {
             answers.add(&format!("findings?run={}", view.id));
         }
         if views.len() > 1 {
             answers.add("ranks");
         }
-        for input in 0..inputs {
+        for input in 0..inputs.len() {
             answers.add(&format!("holders?input={input}"));
         }
+        for (view, moments) in views.iter().zip(&moments) {
+            pictures(&mut answers, view, 0);
+            looks(&mut answers, view, moments);
+        }
+        let mut finer = 1;
+        while !answers.is_full && views.iter().any(|view| pictures(&mut answers, view, finer)) {
+            finer += 1;
+        }
+        let note =
+            "not all detail fits: `--max-size` makes room, and `oomph view` without `--html` has all of it";
+        let notes = answers.is_full.then(|| note.to_owned()).into_iter().collect();
+        Exported { page: PAGE.replacen("<!-- data -->", &answers.text, 1), notes }
     }
 }
 
-/// Tiles that are `step` levels finer than the whole run in one. Says whether there are any, and notes how fine they are.
-fn pictures(answers: &mut Answers<'_, '_>, view: &View<'_>, step: u32, finest: &mut Option<u32>) -> bool {
+/// Tiles that are so many levels finer than the whole run in one; says whether there are any.
+fn pictures(answers: &mut Answers<'_, '_>, view: &View<'_>, finer: u32) -> bool {
     let (run, space) = (view.id, view.space().length);
-    let groupings = overview::groupings(view);
     let (smallest, cell) = (unseen(view.history().allocated_peak.bytes.0), unseen(space));
     let mut is_any = false;
     for (axis, x) in [(Axis::Event, "event"), (Axis::Time, "time")] {
-        if axis == Axis::Time && view.duration_us() == 0 {
+        let columns = |level| Window { axis, level, tile: 0 }.columns_of(view);
+        let coarsest = (0..64).find(|&level| columns(level) <= TILE).unwrap_or(0);
+        let Some(level) = coarsest.checked_sub(finer) else { continue };
+        // A time axis goes on to microseconds, in which nothing more happens.
+        if axis == Axis::Time
+            && (view.duration_us() == 0 || finer > 0 && columns(level) > 2 * view.history().len())
+        {
             continue;
         }
-        let coarsest =
-            (0..64).find(|&level| Window { axis, level, tile: 0 }.columns_of(view) <= TILE).unwrap_or(0);
-        let Some(level) = coarsest.checked_sub(step) else { continue };
         is_any = true;
-        let columns = Window { axis, level, tile: 0 }.columns_of(view);
-        // Every second one: they overlap enough for a screen.
-        for tile in (0..columns.div_ceil(STRIDE))
-            .step_by(2)
-            .filter(|&tile| tile == 0 || tile * STRIDE + TILE / 2 < columns)
-        {
-            let mut is_whole = true;
-            for by in &groupings {
-                is_whole &= answers.add(&format!(
+        // Every second tile: they overlap enough for a screen.
+        let last = columns(level).saturating_sub(TILE / 2).div_ceil(STRIDE);
+        for tile in (0..=last).step_by(2) {
+            for by in overview::groupings(view) {
+                answers.add(&format!(
                     "timeline?by={by}&level={level}&run={run}&smallest={smallest}&tile={tile}&x={x}"
                 ));
             }
-            is_whole &= answers.add(&format!(
+            answers.add(&format!(
                 "map?high={space}&level={level}&low=0&run={run}&smallest={cell}&tile={tile}&x={x}"
             ));
-            if is_whole && axis == Axis::Event {
-                *finest = Some(level);
+            if answers.is_full {
+                return true;
             }
         }
     }

@@ -70,7 +70,7 @@ pub(crate) fn flame(view: &View<'_>, when: &When, base: Option<(&View<'_>, &When
         "what": when.words(),
         "against": base.map(|(other, when)| match other.id == view.id {
             true => when.words(),
-            false => format!("{} {}", other.name, when.words()),
+            false => format!("{} {}", other.short_name(), when.words()),
         }),
     })
 }

@@ -82,17 +82,28 @@ impl Problem {
     }
 }
 
+/// How several inputs belong together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Relation {
+    /// The ranks of one job.
+    Ranks,
+    /// Runs to hold against each other.
+    Compared,
+}
+
 /// Everything that is shown.
 pub struct Viewer<'a> {
     commands: &'a dyn Commands,
+    relation: Relation,
     /// The inputs, then the what-ifs.
     runs: RwLock<runs::Runs>,
     cache: answers::Cache,
 }
 
 impl<'a> Viewer<'a> {
-    /// Prepares the inputs. Several are the ranks of one job, or runs to compare.
-    pub fn new(inputs: Vec<Input>, commands: &'a dyn Commands) -> Viewer<'a> {
-        Viewer { commands, runs: RwLock::new(runs::Runs::new(inputs)), cache: answers::Cache::default() }
+    /// Prepares the inputs.
+    pub fn new(inputs: Vec<Input>, relation: Relation, commands: &'a dyn Commands) -> Viewer<'a> {
+        let runs = RwLock::new(runs::Runs::new(inputs));
+        Viewer { commands, relation, runs, cache: answers::Cache::default() }
     }
 }

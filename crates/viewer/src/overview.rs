@@ -4,7 +4,7 @@ use crate::details::group_of_line;
 use crate::groups::{By, named_categories};
 use crate::view::View;
 use analysis::words::percent;
-use analysis::{Device, Finding, Kind, Portrait, Value as Evidence};
+use analysis::{Finding, Kind, Portrait, Value as Evidence};
 use serde_json::{Value, json};
 use snapshot::{Bytes, Peak};
 use std::ops::Range;
@@ -28,12 +28,11 @@ pub(crate) fn run(view: &View<'_>, has_holders: bool) -> Value {
         .collect();
     let bounds = &device.steps.bounds;
     let card = device.recording.card(history.device);
-    json!({
+    let mut run = json!({
         "id": view.id,
         "name": view.name,
         "input": view.input,
         "device": device.name(),
-        "card": card.map(|card| &card.name).filter(|name| !name.is_empty()),
         "torch": snapshot.torch.to_string(),
         "settings": snapshot.settings.conf,
         "whatIf": view.is_what_if,
@@ -46,7 +45,6 @@ pub(crate) fn run(view: &View<'_>, has_holders: bool) -> Value {
         "peak": peak(&history.allocated_peak),
         "reservedPeak": peak(&history.reserved_peak),
         "end": {"allocated": history.end.allocated.0, "reserved": history.end.reserved.0},
-        "limit": limit(device),
         "steps": {
             "source": device.steps.source.name(),
             "bounds": bounds,
@@ -57,19 +55,21 @@ pub(crate) fn run(view: &View<'_>, has_holders: bool) -> Value {
         "space": view.space().length,
         "hasHolders": has_holders,
         "caveats": history.caveats.iter().chain(&snapshot.caveats).collect::<Vec<_>>(),
-    })
+    });
+    if let Some(name) = card.map(|card| &card.name).filter(|name| !name.is_empty()) {
+        run["card"] = json!(name);
+    }
+    // The most that the process could have, where a recorder noted it.
+    if let Some(limit) = card.and_then(|card| card.limit.or(card.total)) {
+        run["limit"] = json!(limit.0);
+    }
+    run
 }
 
 /// What the timeline can be split by.
 pub(crate) fn groupings(view: &View<'_>) -> Vec<&'static str> {
     let is_known = |by: &By| *by != By::Module || !view.device().modules.is_empty();
     By::ALL.into_iter().filter(is_known).map(By::name).chain(["block"]).collect()
-}
-
-/// The most that the process could have, where a recorder noted it.
-fn limit(device: &Device<'_>) -> Option<u64> {
-    let card = device.recording.card(device.history.device)?;
-    card.limit.or(card.total).map(|bytes| bytes.0)
 }
 
 /// The report's findings, `told` as it tells them, each with where to look.

@@ -37,12 +37,14 @@ pub(crate) fn allocations(view: &View<'_>, when: Option<&When>, page: &Page) -> 
     let (history, sites) = (view.history(), view.groups(By::Site));
     let wanted = wanted_sites(view, &page.search);
     let category = |row: u32| view.outline.categories.of(row as usize).name();
+    let search = page.search.to_lowercase();
     let matches = |row: u32| {
         let Some(wanted) = &wanted else { return true };
+        let tensor = || view.device().tensor_of(row as usize);
         wanted[sites.of_life[row as usize] as usize]
-            || category(row).contains(&*page.search)
-            || hex(history.lives[row as usize].addr) == page.search
-            || view.device().tensor_of(row as usize).is_some_and(|tensor| tensor.name.contains(&*page.search))
+            || category(row).contains(&search)
+            || hex(history.lives[row as usize].addr) == search
+            || tensor().is_some_and(|tensor| tensor.name.to_lowercase().contains(&search))
     };
     let rows: Vec<u32> = match when {
         Some(When::At(position)) => view.allocated_at(*position),
@@ -165,10 +167,11 @@ pub(crate) fn segments_at(view: &View<'_>, position: usize, page: &Page) -> Valu
             (kind.to_owned(), whose, hex(segment.range.start))
         })
         .collect();
+    let search = page.search.to_lowercase();
     let mut rows: Vec<usize> = (0..of)
         .filter(|&row| {
             let (kind, whose, addr) = &described[row];
-            page.search.is_empty() || [kind, whose, addr].iter().any(|text| text.contains(&*page.search))
+            page.search.is_empty() || [kind, whose, addr].iter().any(|text| text.contains(&search))
         })
         .collect();
     let total = rows.len();

@@ -4,7 +4,7 @@ use crate::alive::allocated;
 use crate::columns::{Axis, Window};
 use crate::tile::{FREE, GAP};
 use crate::view::View;
-use crate::{Commands, Input, Problem, Replayed, Viewer, WhatIf};
+use crate::{Commands, Input, Problem, Relation, Replayed, Viewer, WhatIf};
 use analysis::{Device, Finding, Key, Recording};
 use serde_json::Value;
 use snapshot::{Bytes, Counters};
@@ -44,7 +44,11 @@ fn fixtures(folder: &str) -> Vec<PathBuf> {
 fn open(path: &Path) -> Option<Viewer<'static>> {
     let snapshot = snapshot::open(path).ok()?;
     let name = path.display().to_string();
-    Some(Viewer::new(vec![Input { name, snapshot, recording: Recording::default() }], &Nothing))
+    Some(Viewer::new(
+        vec![Input { name, snapshot, recording: Recording::default() }],
+        Relation::Ranks,
+        &Nothing,
+    ))
 }
 
 /// The numbers from 0 to `end` that are as good as any, always the same, with both ends.

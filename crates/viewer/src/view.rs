@@ -38,6 +38,11 @@ impl<'a> View<'a> {
         self.outline.device
     }
 
+    /// The name without folders.
+    pub(crate) fn short_name(&self) -> &'a str {
+        self.name.rsplit(['/', '\\']).next().unwrap_or(self.name)
+    }
+
     pub(crate) fn history(&self) -> &'a History {
         &self.outline.device.history
     }

@@ -9,19 +9,20 @@ use crate::terminal::{Failure, Progress, Terminal};
 use analysis::{Device, Finding};
 use serde_json::{Value, json};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use viewer::{Commands, Problem, Replayed, Server, Token, Viewer, WhatIf};
+use viewer::{Commands, Problem, Relation, Replayed, Server, Token, Viewer, WhatIf};
 
 pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
     // A port that is taken is said before minutes of reading.
     let server = args.html.is_none().then(|| listen(args.port)).transpose()?;
+    let files = inputs::expand(&args.inputs)?;
     let mut inputs = Vec::new();
-    for file in inputs::expand(&args.inputs)? {
-        let Input { name, snapshot, recording, .. } = inputs::load(&file)?;
+    for file in &files {
+        let Input { name, snapshot, recording, .. } = inputs::load(file)?;
         inputs.push(viewer::Input { name, snapshot, recording });
     }
-    let viewer = Viewer::new(inputs, &Answers);
+    let viewer = Viewer::new(inputs, relation(&files), &Answers);
     match (&args.html, server) {
         (Some(path), _) => write(&viewer, path, args.max_size, terminal)?,
         (None, Some(server)) => {
@@ -31,6 +32,18 @@ pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<St
         (None, None) => {}
     }
     Ok(0)
+}
+
+/// Files whose names differ in numbers only are ranks.
+fn relation(files: &[PathBuf]) -> Relation {
+    let plain = |path: &PathBuf| -> String {
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        name.chars().filter(|letter| !letter.is_ascii_digit()).collect()
+    };
+    // In folders of their own, files that are called alike are one rank of several jobs.
+    let is_one_folder = files.windows(2).all(|pair| pair[0].parent() == pair[1].parent());
+    let is_alike = files.windows(2).all(|pair| plain(&pair[0]) == plain(&pair[1]));
+    if is_one_folder && is_alike { Relation::Ranks } else { Relation::Compared }
 }
 
 fn listen(port: u16) -> anyhow::Result<Server> {

@@ -1,0 +1,376 @@
+#!/usr/bin/env python3
+"""Measure `oomph view` side by side with PyTorch's own page, in a real browser.
+
+Needs `pip install playwright` and a Chromium; writes bench/results/YYYY-MM-DD-view.md.
+
+PyTorch's page loads its code from the network. To run it without, --memoryviz names a folder with
+  MemoryViz.js   torch/utils/viz/MemoryViz.js of PyTorch's repository
+  modules/       what it imports from cdn.skypack.dev: d3@5.js, d3-axis@1.js, d3-scale@1.js, d3-zoom@1.js, d3-brush@1.js,
+                 ES modules that share one d3-selection; made in that folder with
+                     npm install d3@5 d3-axis@1 d3-scale@1 d3-zoom@1 d3-brush@1 esbuild
+                     mkdir entries
+                     for m in d3@5 d3-axis@1 d3-scale@1 d3-zoom@1 d3-brush@1; do
+                         echo "export * from '${m%@*}';" > entries/$m.js; done
+                     npx esbuild entries/*.js --bundle --splitting --format=esm --outdir=modules
+
+Exit code 1: on the largest file, oomph misses one of its promises (the list at the end of the report).
+Exit code 2: something did not run.
+"""
+
+import argparse
+import contextlib
+import datetime
+import itertools
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from importlib.metadata import version
+
+from playwright.sync_api import Error as BrowserError
+from playwright.sync_api import TimeoutError as BrowserTimeout
+from playwright.sync_api import sync_playwright
+from run import ROOT, TORCH, fail, field, first_line, get_memory_viz, machine, measure
+
+WINDOW = {"width": 1280, "height": 800}
+GESTURE_SECONDS = 5
+MOMENTS = 100
+# V8's, in characters; PyTorch's page has the snapshot as one string in base64
+LONGEST_STRING = 2**29 - 24
+
+OOMPH_PICTURE = """() => window.oomph?.settled() && performance.getEntriesByType("resource")
+    .some(({ name, responseStatus }) => name.includes("api/timeline") && responseStatus === 200)"""
+PEER_PICTURE = "() => document.querySelector('svg polygon') !== null"
+TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))"
+
+RECORD_FRAMES = """() => {
+    const times = (window.benchFrames = []);
+    let last = null;
+    const tick = (now) => {
+        if (last !== null) times.push(now - last);
+        last = now;
+        requestAnimationFrame(tick);
+    };
+    requestAnimationFrame(tick);
+}"""
+
+TILE_REQUESTS = """() => performance.getEntriesByType("resource")
+    .filter(({ name }) => /api\\/(timeline|map)\\?/.test(name)).map(({ startTime, duration }) => [startTime, duration])"""
+
+# d3 keeps what a shape stands for in __data__. The band's offsets have one entry more than its sizes, at the beginning.
+PEER_SHOWS = """() => {
+    const shapes = [...document.querySelector("svg").querySelectorAll("polygon")].map((shape) => shape.__data__);
+    const band = shapes.find(({ elem }) => elem === "summarized");
+    let [peak, summed, summedBand] = [{ total: 0, band: 0 }, 0, 0];
+    band.size.forEach((size, at) => {
+        const total = band.offsets[at + 1] + size;
+        const steps = (band.timesteps[at + 1] ?? band.timesteps[at] + 1) - band.timesteps[at];
+        if (total > peak.total) peak = { total, band: size };
+        summed += total * steps;
+        summedBand += size * steps;
+    });
+    const allocations = Number(document.querySelector("input[type=range]").max);
+    return { shapes: shapes.length - 1, allocations, peak, share: summedBand / summed };
+}"""
+
+ROWS = {
+    "made": "the page is written in",
+    "listening": "start of the process to listening",
+    "picture": "page opened to first picture",
+    "whole": "**first command to first picture**",
+    "frames": f"frames a second in {GESTURE_SECONDS} s of zoom and pan",
+    "median": "**time of a frame, median**",
+    "p95": "time of a frame, 95 %",
+    "longest": "time of a frame, longest",
+    "drawing": "drawing alone, median · 95 %",
+    "first_tiles": "slowest tile of the first picture",
+    "later_tiles": "**slowest tile after that**",
+    "heap": "**page: objects · buffers · DOM, after gc**",
+    "renderer": "page's process: resident · peak",
+    "server": "server: resident · peak",
+    "shapes": "**allocations that can be seen one by one**",
+    "merged": "drawn as one with others",
+}
+
+
+def seconds_of(value):
+    return f"{value:.2f} s"
+
+
+def milliseconds_of(value):
+    return f"{value:,.1f} ms" if value < 100 else f"{value:,.0f} ms"
+
+
+def megabytes(value):
+    return f"{value / 1e6:,.0f} MB"
+
+
+def percentile_95(values):
+    return sorted(values)[int(0.95 * len(values))]
+
+
+def resident(pid):
+    """Resident and peak resident bytes of a process."""
+    return tuple(int(field(f"/proc/{pid}/status", name).split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
+
+
+@contextlib.contextmanager
+def running_browser(chromium, path):
+    """A browser for one page, so that no page pays for the memory of another; and that page, still blank."""
+    browser = chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+    try:
+        # oomph's page forbids eval, which is how Playwright waits for something to become true
+        page = browser.new_page(viewport=WINDOW, bypass_csp=True)
+        page.add_init_script("performance.setResourceTimingBufferSize(100000)")
+        yield browser, page
+    finally:
+        browser.close()
+
+
+@contextlib.contextmanager
+def serving(oomph, file):
+    """A running server, its address, and how long it took to listen."""
+    begin = time.perf_counter()
+    command = [oomph, "view", "--no-open", file]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        url = server.stdout.readline().strip()
+        if not url:
+            fail(f"oomph view did not say where it listens, for {file}")
+        yield server, url, time.perf_counter() - begin
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait()
+
+
+def open_page(page, url, is_drawn, limit):
+    """Seconds until the first picture is on the screen."""
+    begin = time.perf_counter()
+    page.goto(url, wait_until="commit")
+    page.wait_for_function(is_drawn, timeout=limit * 1000)
+    page.evaluate(TWO_FRAMES)
+    return time.perf_counter() - begin
+
+
+def zoom_and_drag(mouse, x, y):
+    """Zooms in, drags and zooms out again. Each yield is one input that the page has taken."""
+    mouse.move(x, y)
+    for _ in range(25):
+        yield mouse.wheel(0, -120)
+    mouse.down()
+    for step in range(1, 21):
+        yield mouse.move(x - 10 * step, y)
+    mouse.up()
+    for _ in range(25):
+        yield mouse.wheel(0, 120)
+
+
+def frame_times(page, picture):
+    """Milliseconds of each frame while the picture is zoomed and dragged in several places."""
+    box = page.locator(picture).first.bounding_box()
+    page.evaluate(RECORD_FRAMES)
+    end = time.perf_counter() + GESTURE_SECONDS
+    for share in itertools.cycle((0.3, 0.8, 0.5)):
+        x, y = box["x"] + share * box["width"], box["y"] + box["height"] / 2
+        for _ in zoom_and_drag(page.mouse, x, y):
+            if time.perf_counter() >= end:
+                times = page.evaluate("() => window.benchFrames")
+                page.mouse.up()
+                return times
+
+
+def memory_rows(browser, page):
+    session = page.context.new_cdp_session(page)
+    session.send("HeapProfiler.collectGarbage")
+    usage = session.send("Runtime.getHeapUsage")
+    heap = [usage[part] for part in ("usedSize", "backingStorageSize", "embedderHeapUsedSize")]
+    processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
+    # The browser keeps empty renderers in reserve; the page's is the largest.
+    now, peak = max(resident(process["id"]) for process in processes if process["type"] == "renderer")
+    rows = {"heap": " · ".join(map(megabytes, heap)), "renderer": f"{megabytes(now)} · {megabytes(peak)}"}
+    return sum(heap), rows
+
+
+def frame_rows(times):
+    return {
+        "frames": f"{1000 * len(times) / sum(times):.1f}",
+        "median": milliseconds_of(statistics.median(times)),
+        "p95": milliseconds_of(percentile_95(times)),
+        "longest": milliseconds_of(max(times)),
+    }
+
+
+def ask(url, question):
+    with urllib.request.urlopen(f"{url}api/{question}") as answer:
+        return json.load(answer)
+
+
+def differing_moments(page, url, events):
+    """At how many random moments the bands do not add up to what the memory map says was allocated."""
+    positions = random.Random(8).sample(range(events + 1), min(MOMENTS, events + 1))
+    drawn = page.evaluate("async (all) => { const sums = []; for (const at of all) sums.push(await window.oomph.drawnAt(at)); return sums; }", positions)
+    allocated = [ask(url, f"layout?at={position}&run=0&smallest=40")["allocated"] for position in positions]
+    return sum(a != b for a, b in zip(drawn, allocated))
+
+
+def measure_oomph(chromium, args, file):
+    """The rows of oomph's column, and (passed, words) of each promise."""
+    starts = []
+    for is_last in [False] * (args.rounds - 1) + [True]:
+        with running_browser(chromium, args.browser) as (browser, page), serving(args.oomph, file) as served:
+            server, url, listening = served
+            starts.append((listening, open_page(page, url, OOMPH_PICTURE, args.limit)))
+            print(f"  oomph: {starts[-1][0]:.2f} s + {starts[-1][1]:.2f} s to first picture", file=sys.stderr)
+            if not is_last:
+                continue
+            opened = page.evaluate("() => { window.oomph.frames.length = 0; return performance.now(); }")
+            times = frame_times(page, ".timeline canvas.bands")
+            drawing = page.evaluate("() => window.oomph.frames")
+            page.wait_for_function("() => window.oomph.settled()", timeout=args.limit * 1000)
+            tiles = page.evaluate(TILE_REQUESTS)
+            heap, memory = memory_rows(browser, page)
+            now, peak = resident(server.pid)
+            run = ask(url, "overview")["runs"][0]
+            differing = differing_moments(page, url, run["events"])
+    size = os.path.getsize(file)
+    first, later = ([duration for start, duration in tiles if (start > opened) == after] for after in (False, True))
+    whole = statistics.median(map(sum, starts))
+    promises = [
+        (whole < 3, f"first picture {whole:.2f} s after the start (below 3 needed)"),
+        (statistics.median(times) <= 1000 / 30, f"{1000 / statistics.median(times):.0f} frames a second (at least 30 needed)"),
+        (max(later) < 100, f"slowest of {len(later)} tiles after the first picture: {max(later):.0f} ms (below 100 needed)"),
+        (heap < 300e6, f"page heap {megabytes(heap)}, buffers and DOM included (below 300 needed)"),
+        (peak <= size, f"server's peak {megabytes(peak)} (at most the file's size, {megabytes(size)})"),
+        (differing == 0, f"bands add up to what was allocated at {MOMENTS - differing} of {MOMENTS} random moments"),
+    ]
+    return {
+        "listening": seconds_of(statistics.median(listening for listening, _ in starts)),
+        "picture": seconds_of(statistics.median(picture for _, picture in starts)),
+        "whole": seconds_of(whole),
+        **frame_rows(times),
+        "drawing": f"{milliseconds_of(statistics.median(drawing))} · {milliseconds_of(percentile_95(drawing))}",
+        "first_tiles": f"{milliseconds_of(max(first))}, of {len(first)}",
+        "later_tiles": f"{milliseconds_of(max(later))}, of {len(later)}",
+        **memory,
+        "server": f"{megabytes(now)} · {megabytes(peak)} ({peak / size:.2f} × the file)",
+        "shapes": f"all {run['blocks']:,}",
+        "merged": "what is less than a pixel high, until zoomed in",
+    }, promises
+
+
+def serve_modules(page, folder):
+    """Answers what PyTorch's page asks of the network from local files."""
+
+    def answer(route):
+        name = route.request.url.rpartition("/")[2]
+        path = "MemoryViz.js" if name == "MemoryViz.js" else f"modules/{name.removesuffix('.js')}.js"
+        headers = {"Access-Control-Allow-Origin": "*"}
+        route.fulfill(path=os.path.join(folder, path), content_type="text/javascript", headers=headers)
+
+    page.route("https://**/*", answer)
+
+
+def measure_peer(chromium, args, file, memory_viz):
+    """The rows of the column of PyTorch's page."""
+    length = os.path.getsize(file) * 4 // 3
+    if length > LONGEST_STRING:
+        reason = f"one string of {length / 1e6:,.0f} million characters; the browser's longest has {LONGEST_STRING / 1e6:,.0f}"
+        return {"whole": f"not tried: the page would have {reason}"}
+    with tempfile.TemporaryDirectory() as folder, running_browser(chromium, args.browser) as (browser, page):
+        path = os.path.join(folder, "page.html")
+        making, _ = measure([sys.executable, memory_viz, "trace_plot", file, "-o", path])
+        rows = {"made": f"{seconds_of(making)}, {megabytes(os.path.getsize(path))}"}
+        serve_modules(page, args.memoryviz)
+        try:
+            opening = open_page(page, f"file://{path}", PEER_PICTURE, args.limit)
+        except BrowserTimeout:
+            return rows | {"picture": f"none after {args.limit} s"}
+        except BrowserError as error:
+            return rows | {"picture": error.message.splitlines()[0]}
+        print(f"  PyTorch: {making:.2f} s + {opening:.2f} s to first picture", file=sys.stderr)
+        shows = page.evaluate(PEER_SHOWS)
+        times = frame_times(page, "svg")
+        rows |= memory_rows(browser, page)[1]
+    peak = shows["peak"]
+    return rows | {
+        "picture": seconds_of(opening),
+        "whole": seconds_of(making + opening),
+        **frame_rows(times),
+        "shapes": f"the {shows['shapes']:,} largest of {shows['allocations']:,}",
+        "merged": f"{shows['allocations'] - shows['shapes']:,} allocations, at any zoom: {peak['band'] / peak['total']:.0%} of the"
+        f" memory at the peak, {shows['share']:.0%} on average",
+    }
+
+
+def table(file, columns):
+    contents = megabytes(os.path.getsize(file))
+    with contextlib.suppress(OSError), open(file + ".txt") as about:
+        contents = about.read().strip()
+    yield from (f"## {os.path.basename(file)}", "", f"{contents}.", "")
+    yield f"| | {' | '.join(columns)} |"
+    yield "|---|" + "--:|" * len(columns)
+    for key, words in ROWS.items():
+        if any(key in rows for rows in columns.values()):
+            yield f"| {words} | {' | '.join(rows.get(key, '–') for rows in columns.values())} |"
+    yield ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("files", nargs="+", metavar="FILE")
+    add("--oomph", default=os.path.join(ROOT, "target", "release", "oomph"))
+    add("--memoryviz", metavar="FOLDER", help="PyTorch's page; without it only oomph is measured")
+    add("--work", default=os.path.join(ROOT, "target", "bench"), help="where PyTorch's _memory_viz.py is kept")
+    add("--browser", default="/usr/bin/chromium")
+    add("--results", default=os.path.join(ROOT, "bench", "results"))
+    add("--rounds", type=int, default=3, help="starts of oomph; the table has the median")
+    add("--limit", type=int, default=300, help="seconds that a page may take to its first picture")
+    args = parser.parse_args()
+
+    memory_viz = get_memory_viz(args.work) if args.memoryviz else None
+    today = datetime.date.today().isoformat()
+    with_peer = f"{TORCH}'s `_memory_viz.py trace_plot`, MemoryViz.js and d3 from local files" if memory_viz else "left out: no --memoryviz"
+    report = [
+        f"# The viewer, {today}",
+        "",
+        f"- Machine: {machine()}",
+        f"- oomph: {first_line([args.oomph, '--version'])}",
+        f"- Browser: {first_line([args.browser, '--version'])}, headless, software rendering, {WINDOW['width']} × {WINDOW['height']}"
+        f" (Playwright {version('playwright')}); it runs before the clock starts",
+        f"- PyTorch's page: {with_peer}",
+        f"- oomph's start is the median of {args.rounds}. A first picture counts when it is on the screen. Frames are those of"
+        " requestAnimationFrame, while the wheel zooms and the mouse drags in three places of the timeline.",
+        "",
+    ]
+    promises = []
+    with sync_playwright() as session:
+        for file in sorted(args.files, key=os.path.getsize):
+            print(file, file=sys.stderr)
+            measure(["dd", f"if={file}", "of=/dev/null", "bs=1M"])  # warms the page cache
+            rows, promises = measure_oomph(session.chromium, args, file)
+            columns = {"oomph view": rows}
+            commands = [f"oomph view --no-open {os.path.basename(file)}"]
+            if memory_viz:
+                columns["PyTorch's page"] = measure_peer(session.chromium, args, file, memory_viz)
+                commands.append(f"python3 torch/cuda/_memory_viz.py trace_plot {os.path.basename(file)} -o page.html")
+            report += [*table(file, columns), "```sh", *commands, "```", ""]
+    report += ["## Checks, on the largest file", ""]
+    report += [f"- {'ok' if passed else 'FAILED'}: {words}" for passed, words in promises] + [""]
+    text = "\n".join(report)
+
+    os.makedirs(args.results, exist_ok=True)
+    with open(os.path.join(args.results, f"{today}-view.md"), "w", encoding="utf-8") as out:
+        out.write(text)
+    print(text)
+    return 0 if all(passed for passed, _ in promises) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
