@@ -4,13 +4,13 @@ VENV := target/venv
 PYTHON ?= python3
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
 
-.PHONY: demo test wheel lint fmt fuzz bench predictions nightly python-env
+.PHONY: demo test wheel page lint fmt fuzz bench predictions nightly python-env page-env browser
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --release --quiet --bin oomph
 	@target/release/oomph report fixtures/zoo/leak_infer_outputs.pickle.xz
 
-test: python-env ## every test; sets up what it needs
+test: python-env page-env browser ## every test; sets up what it needs
 	cargo build --workspace
 	cargo $(NEXTEST) --workspace
 	MATURIN_PEP517_ARGS="--profile dev" $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall .
@@ -18,6 +18,9 @@ test: python-env ## every test; sets up what it needs
 
 wheel: ## the wheel for this machine, in dist/
 	$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+page: page-env ## the page of `oomph view`, out of web/ into crates/viewer/assets
+	cd web && npx --no-install tsc --noEmit && node build.mjs
 
 lint: ## formatting and lints, as the gate checks them
 	cargo fmt --all --check
@@ -44,7 +47,16 @@ nightly: python-env ## the allocator model against PyTorch's real allocators of 
 
 python-env: $(VENV)/ready
 
+page-env: web/node_modules/ready
+
+browser: ## Chromium for the tests of the page
+	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium)
+
 $(VENV)/ready: tests/python/requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
+	touch $@
+
+web/node_modules/ready: web/package-lock.json
+	npm --prefix web ci --no-audit --no-fund --loglevel=error
 	touch $@

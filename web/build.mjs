@@ -3,7 +3,7 @@
 import { build } from "esbuild";
 import { readFile, writeFile } from "node:fs/promises";
 
-const target = new URL("../crates/viewer/assets/page.html", import.meta.url);
+const target = process.argv[2] ?? new URL("../crates/viewer/assets/page.html", import.meta.url).pathname;
 
 const bundle = async (entry) => {
   const result = await build({
@@ -31,4 +31,4 @@ const safe = script.replaceAll("</script", "<\\/script");
 // Functions, since `$&` in a replacement text has a meaning.
 const html = page.replace("/* style */", () => style).replace("/* script */", () => safe);
 await writeFile(target, html);
-console.log(`${target.pathname.split("/").slice(-3).join("/")}: ${(html.length / 1024).toFixed(0)} KiB`);
+console.log(`${target}: ${(html.length / 1024).toFixed(0)} KiB`);

@@ -29,12 +29,14 @@ export function Legend({ of }: { of: TimelineView }) {
   const groups = new Map([...drawn.groups, ...at.tile.groups]);
   const rows = [...groups.values()].sort((a, b) => (sums.get(b.id) ?? 0) - (sums.get(a.id) ?? 0) || a.id - b.id);
   const merged = sums.get(MERGED);
+  const labels = new Map<string, number>();
+  for (const { label } of rows) labels.set(label, (labels.get(label) ?? 0) + 1);
   return (
     <aside class="bands-legend" aria-label="Groups at the chosen moment">
       <Heading of={of} at={at} />
       <ul>
         {rows.slice(0, MOST_ROWS).map((group) => (
-          <Row key={group.id} of={of} group={group} held={sums.get(group.id) ?? 0} />
+          <Row key={group.id} of={of} group={group} held={sums.get(group.id) ?? 0} isOneOfSeveral={labels.get(group.label)! > 1} />
         ))}
         {merged !== undefined && (
           <li class="bands-legend-row" title="Each is less than a pixel high here; zoom in to see them">
@@ -63,7 +65,15 @@ function Heading({ of, at: { tile, column } }: { of: TimelineView; at: MomentCol
   );
 }
 
-function Row({ of, group, held }: { of: TimelineView; group: Group; held: number }) {
+interface RowProps {
+  of: TimelineView;
+  group: Group;
+  held: number;
+  /** Others have the same label: it takes the detail to tell them apart. */
+  isOneOfSeveral: boolean;
+}
+
+function Row({ of, group, held, isOneOfSeveral }: RowProps) {
   const by = groupingOf(of.by());
   const id = chosenNumber(of.run, by, group);
   const chosen = selection.value;
@@ -84,6 +94,7 @@ function Row({ of, group, held }: { of: TimelineView; group: Group; held: number
       >
         <i class="swatch" style={{ background: groupColor(of.run, by, group, shownTheme.value).css }} />
         <Label text={group.label} />
+        {isOneOfSeveral && <span class="dim detail">{group.detail}</span>}
         <span>{held > 0 ? bytes(held) : "–"}</span>
       </button>
     </li>

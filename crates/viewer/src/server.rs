@@ -3,16 +3,21 @@
 use crate::answers::Answer;
 use crate::{Problem, Viewer};
 use serde_json::json;
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::scope;
-use tiny_http::{Header, Method, Request, Response};
+use std::time::Duration;
 
 /// The page without data.
 pub(crate) const PAGE: &str = include_str!("../assets/page.html");
 
-/// Questions that are answered at the same time.
-const WORKERS: usize = 3;
+/// A browser opens six.
+const MOST_CONNECTIONS: usize = 64;
+/// How long a connection may say nothing.
+const IDLE: Duration = Duration::from_secs(120);
+/// Bytes of the longest request.
+const LONGEST: usize = 16 << 10;
 
 /// What only the reader of the printed address knows.
 #[derive(Clone, PartialEq, Eq)]
@@ -35,7 +40,7 @@ impl Token {
 
 /// A server that listens on this machine.
 pub struct Server {
-    listener: tiny_http::Server,
+    listener: TcpListener,
     port: u16,
     token: Token,
 }
@@ -43,13 +48,8 @@ pub struct Server {
 impl Server {
     /// Listens on a port of the loopback interface; 0 takes any that is free.
     pub fn bind(port: u16, token: Token) -> io::Result<Server> {
-        let listener =
-            tiny_http::Server::http(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).map_err(|error| {
-                error
-                    .downcast::<io::Error>()
-                    .map_or_else(|other| io::Error::other(other.to_string()), |error| *error)
-            })?;
-        let port = listener.server_addr().to_ip().map_or(port, |address| address.port());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        let port = listener.local_addr()?.port();
         Ok(Server { listener, port, token })
     }
 
@@ -67,56 +67,63 @@ impl Server {
 impl Viewer<'_> {
     /// Answers until the process ends.
     pub fn serve(&self, server: &Server) {
+        let open = AtomicUsize::new(0);
         scope(|scope| {
             // While the browser starts, the first picture is prepared.
             scope.spawn(|| self.prepare());
-            for _ in 0..WORKERS {
-                scope.spawn(|| {
-                    while let Ok(request) = server.listener.recv() {
-                        self.respond(server, request);
-                    }
-                });
+            for connection in server.listener.incoming().flatten() {
+                if open.fetch_add(1, Ordering::SeqCst) < MOST_CONNECTIONS {
+                    scope.spawn(|| {
+                        // A reader that has gone away is no trouble.
+                        let _ = self.converse(server, connection);
+                        open.fetch_sub(1, Ordering::SeqCst);
+                    });
+                } else {
+                    open.fetch_sub(1, Ordering::SeqCst);
+                }
             }
         });
     }
 
-    fn respond(&self, server: &Server, request: Request) {
-        let reply = self.reply(server, &request);
-        let mut response = Response::from_data(reply.body).with_status_code(reply.status);
-        for (name, value) in [
-            ("Content-Type", reply.kind),
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Referrer-Policy", "no-referrer"),
-            // The page brings all that it needs, and talks to nobody else.
-            (
-                "Content-Security-Policy",
-                "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-            ),
-        ] {
-            if let Ok(header) = Header::from_bytes(name, value) {
-                response.add_header(header);
+    /// Answers the requests of one connection, one after the other.
+    fn converse(&self, server: &Server, mut connection: TcpStream) -> io::Result<()> {
+        connection.set_nodelay(true)?;
+        connection.set_read_timeout(Some(IDLE))?;
+        let mut received = Vec::new();
+        loop {
+            let (reply, used, is_last) = match Asked::read(&received) {
+                Ok(None) if received.len() < LONGEST => {
+                    let mut part = [0; 4096];
+                    match connection.read(&mut part)? {
+                        0 => return Ok(()),
+                        count => received.extend_from_slice(&part[..count]),
+                    }
+                    continue;
+                }
+                Ok(Some(asked)) => (self.reply(server, &asked), asked.length, asked.is_last),
+                Ok(None) | Err(_) => (Reply::problem(400, &Problem::new("this is no request")), 0, true),
+            };
+            connection.write_all(&reply.bytes(is_last))?;
+            if is_last {
+                return Ok(());
             }
+            received.drain(..used);
         }
-        // A reader that has gone away is no trouble.
-        let _ = request.respond(response);
     }
 
-    fn reply(&self, server: &Server, request: &Request) -> Reply {
+    fn reply(&self, server: &Server, asked: &Asked) -> Reply {
         // A page of somebody else's whose name was made to point here would send its own name.
-        let host = request.headers().iter().find(|header| header.field.equiv("Host"));
-        let is_local = host.is_some_and(|host| is_loopback(host.value.as_str()));
-        if !is_local {
+        if !is_loopback(&asked.host) {
             return Reply::problem(403, &Problem::new("only this machine is answered"));
         }
-        let mut parts = request.url().splitn(3, '/').skip(1);
+        let mut parts = asked.path.splitn(3, '/').skip(1);
         if !parts.next().is_some_and(|token| server.token.is(token)) {
             return Reply::problem(
                 404,
                 &Problem::new("the address needs the secret that `oomph view` has printed"),
             );
         }
-        if !matches!(request.method(), Method::Get | Method::Head) {
+        if asked.method != "GET" {
             return Reply::problem(405, &Problem::new("there is nothing here to change"));
         }
         match parts.next().map(|rest| rest.strip_prefix("api/").ok_or(rest)) {
@@ -135,6 +142,40 @@ impl Viewer<'_> {
     }
 }
 
+/// What matters of a request.
+struct Asked {
+    method: String,
+    path: String,
+    host: String,
+    /// Bytes that it took.
+    length: usize,
+    /// Whether the connection ends with it.
+    is_last: bool,
+}
+
+impl Asked {
+    /// The first request in these bytes; `None` while it is not all there.
+    fn read(bytes: &[u8]) -> Result<Option<Asked>, httparse::Error> {
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut request = httparse::Request::new(&mut headers);
+        let httparse::Status::Complete(length) = request.parse(bytes)? else { return Ok(None) };
+        let header = |name: &str| {
+            let found = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+            found.map(|header| String::from_utf8_lossy(header.value).into_owned())
+        };
+        // What has a body is not answered, and its body not read.
+        let has_body = header("content-length").is_some() || header("transfer-encoding").is_some();
+        let wants_end = header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        Ok(Some(Asked {
+            method: request.method.unwrap_or_default().to_owned(),
+            path: request.path.unwrap_or_default().to_owned(),
+            host: header("host").unwrap_or_default(),
+            length,
+            is_last: has_body || wants_end || request.version == Some(0),
+        }))
+    }
+}
+
 struct Reply {
     status: u16,
     kind: &'static str,
@@ -146,7 +187,38 @@ impl Reply {
         let body = json!({"error": problem.what, "hint": problem.hint}).to_string().into_bytes();
         Reply { status, kind: "application/json", body }
     }
+
+    fn bytes(&self, is_last: bool) -> Vec<u8> {
+        let reason = match self.status {
+            200 => "OK",
+            400 => "Bad Request",
+            403 => "Forbidden",
+            405 => "Method Not Allowed",
+            _ => "Not Found",
+        };
+        let mut head = format!(
+            "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\n",
+            self.status,
+            self.kind,
+            self.body.len()
+        );
+        for line in HEADERS {
+            head.push_str(line);
+            head.push_str("\r\n");
+        }
+        head.push_str(if is_last { "Connection: close\r\n\r\n" } else { "\r\n" });
+        [head.as_bytes(), &self.body].concat()
+    }
 }
+
+/// The page brings all that it needs, and talks to nobody else.
+const HEADERS: [&str; 4] = [
+    "Cache-Control: no-store",
+    "X-Content-Type-Options: nosniff",
+    "Referrer-Policy: no-referrer",
+    "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
+     img-src data: blob:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+];
 
 /// Whether a `Host` header names this machine, at any port: a tunnel may listen on another one.
 fn is_loopback(host: &str) -> bool {

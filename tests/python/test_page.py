@@ -1,0 +1,366 @@
+"""The page of `oomph view`, in a real browser on real recordings."""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+
+import oomph
+import pytest
+from conftest import FIXTURES, OOMPH
+from playwright.sync_api import expect, sync_playwright
+from viewing import Look, launched, served
+
+ZOO = FIXTURES / "zoo"
+LEAK = ZOO / "leak_infer_outputs.pickle.xz"
+OOM = ZOO / "oom_too_big.pickle.xz"
+CLEAN = ZOO / "clean_resnet50_amp.pickle.xz"
+FRAGMENTED = ZOO / "frag_variable_length.pickle.xz"
+HOLDERS = FIXTURES / "recordings/holders"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        browser = launched(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def look(browser):
+    """A page of its own, in which nothing may go wrong."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    look = Look(context.new_page())
+    yield look
+    context.close()
+    assert look.errors == []
+
+
+@pytest.fixture(scope="module")
+def leak():
+    with served(LEAK) as url:
+        yield url
+
+
+def report(path, *options: str) -> dict:
+    done = subprocess.run([OOMPH, "report", "--json", *options, path], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["inputs"][0]["devices"][0]
+
+
+size = oomph._native.size
+
+
+def test_the_first_screen_answers_and_asks_nobody_else(look, leak):
+    look.open(leak)
+    said = report(LEAK)
+    finding = said["findings"][0]
+    card = look.page.get_by_label("Findings", exact=True)
+    expect(card).to_contain_text(finding["summary"])
+    expect(card).to_contain_text(f"leak_infer_outputs.py:{finding['site']['line']}")
+    expect(look.page.locator("header")).to_contain_text(size(said["allocated"]["peak"]))
+    expect(look.page.locator("header")).to_contain_text(size(said["reserved"]["peak"]))
+    assert all(url.startswith((leak, "data:")) for url in look.requests), look.requests
+
+
+@pytest.mark.parametrize("by", ["site", "category", "block"])
+@pytest.mark.parametrize("path", [LEAK, OOM, ZOO / "side_stream.pickle.xz"], ids=lambda path: path.name.split(".")[0])
+def test_what_is_drawn_at_any_instant_is_what_the_report_says(look, path, by):
+    """A thousand instants of three recordings, grouped in three ways."""
+    loaded = oomph.load(path)
+    events = loaded.report().devices[0].events
+    instants = random.Random(8).choices(range(events), k=334)
+    with served(path) as url:
+        look.open(f"{url}#by={by}")
+        drawn = look.page.evaluate(
+            "async (instants) => Promise.all(instants.map((instant) => window.oomph.drawnAt(instant + 1)))", instants
+        )
+    allocated = {at: report_at(loaded, at) for at in set(instants)}
+    assert drawn == [allocated[at] for at in instants]
+
+
+def report_at(loaded, event: int) -> int:
+    """Allocated bytes just after an event, as the report counts them."""
+    return loaded.report(at=event).json["inputs"][0]["devices"][0]["live"]["bytes"]
+
+
+def test_the_pixels_reach_as_high_as_the_numbers(look, leak):
+    """The picture itself, not what it is made from: how high the colours reach at the peak and where half of it is allocated."""
+    look.open(leak)
+    run = look.ask("overview")["runs"][0]
+    half = look.page.evaluate(
+        """async (events) => {
+            for (let at = 0; at < events; at += 10) if (await window.oomph.drawnAt(at) > 1.3e9) return at;
+        }""",
+        run["events"],
+    )
+    heights = look.page.evaluate(
+        """([positions, events]) => {
+            const canvas = document.querySelector("section.timeline .plot canvas.bands");
+            const {width, height} = canvas;
+            const pixels = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+            const isColourful = ([red, green, blue]) => Math.max(red, green, blue) - Math.min(red, green, blue) > 60;
+            return positions.map((position) => {
+                const x = Math.floor((position + 0.5) / (events + 1) * width) + 4;
+                let y = 0;
+                while (y < height && !isColourful(pixels.subarray(4 * (y * width + x)))) y++;
+                return height - y;
+            });
+        }""",
+        [[run["peak"]["position"], half], run["events"]],
+    )
+    drawn = look.page.evaluate("(at) => window.oomph.drawnAt(at)", half)
+    assert heights[1] / heights[0] == pytest.approx(drawn / run["peak"]["bytes"], abs=0.03), heights
+
+
+def test_hovering_names_what_is_there(look, leak):
+    look.open(leak)
+    look.page.mouse.move(*look.point(0.6, 0.5))
+    tip = look.page.locator(".picture-tip")
+    expect(tip).to_contain_text("leak_infer_outputs.py:9")
+    expect(tip).to_contain_text("predict")
+    expect(tip).to_contain_text(re.compile(r"\d+ .iB · \d+% of what is allocated"))
+    look.page.mouse.move(5, 5)
+    expect(tip).to_have_count(0)
+
+
+def test_zooming_in_comes_to_one_allocation(look):
+    with served(FRAGMENTED) as url:
+        look.open(f"{url}#by=block")
+        run = look.ask("overview")["runs"][0]
+        peak = run["peak"]["position"] / run["events"]
+        for _ in range(30):
+            look.page.mouse.move(*look.point(peak, 0.3))
+            look.page.mouse.wheel(0, -400)
+        look.settle()
+        begin, end = map(float, look.state()["span"].split("-"))
+        assert begin < run["peak"]["position"] < end < begin + 200, "the wheel zooms at the pointer"
+        look.page.mouse.click(*look.point(peak, 0.25))
+        row = int(look.state()["block"])
+        block = look.ask(f"block?row={row}&run=0")
+        details = look.page.get_by_label("Details", exact=True)
+        expect(details).to_contain_text(size(block["size"]))
+        expect(details).to_contain_text(block["category"])
+        expect(details).to_contain_text(block["addr"])
+        look.page.get_by_role("button", name="Show its life").click()
+        look.settle()
+        begin, end = map(float, look.state()["span"].split("-"))
+        assert begin <= block["born"] + 1 and end >= block["freed"]
+
+
+def test_a_finding_takes_every_view_to_its_evidence(look):
+    with served(FRAGMENTED) as url:
+        look.open(url)
+        spike = next(finding for finding in look.ask("findings?run=0")["findings"] if finding["kind"] == "spike")
+        focus = spike["focus"]
+        look.page.get_by_label("Findings", exact=True).get_by_text(spike["summary"]).click()
+        look.settle()
+        state = look.state()
+        assert state["group"] == f"site:{focus['group']}"
+        begin, end = map(float, state["span"].split("-"))
+        assert (round(begin), round(end)) == (focus["from"], focus["to"])
+        group = look.ask(f"group?at={focus['position']}&by=site&id={focus['group']}&run=0")
+        details = look.page.get_by_label("Details", exact=True)
+        expect(details).to_contain_text(group["group"]["label"])
+        expect(details).to_contain_text(size(group["bytes"]))
+        layout = look.ask(f"layout?at={focus['position']}&run=0")
+        section = look.page.get_by_label("Segments at the chosen moment")
+        expect(section).to_contain_text(f"event {focus['position'] - 1:,}")
+        expect(section).to_contain_text(f"{size(layout['reserved'])} reserved")
+
+
+def test_scrubbing_the_map_shows_the_segments_as_they_were(look, leak):
+    look.open(leak)
+    section = look.page.get_by_label("Segments at the chosen moment")
+    box = look.page.locator(".memory-map .plot canvas.bands").bounding_box()
+    run = look.ask("overview")["runs"][0]
+    at = run["peak"]["position"]
+    for target in [0.2, 0.9]:
+        middle = box["y"] + box["height"] / 2
+        look.page.mouse.move(box["x"] + box["width"] * (at + 0.5) / (run["events"] + 1), middle)
+        look.page.mouse.down()
+        look.page.mouse.move(box["x"] + box["width"] * target, middle, steps=8)
+        look.page.mouse.up()
+        look.settle()
+        at = int(look.state()["at"])
+        assert at == pytest.approx(target * run["events"], abs=run["events"] / 100)
+        layout = look.ask(f"layout?at={at}&run=0")
+        expect(section).to_contain_text(f"{len(layout['segments'])} segment")
+        expect(section).to_contain_text(f"event {at - 1:,}")
+        expect(section).to_contain_text(f"{size(layout['reserved'])} reserved")
+        assert layout["allocated"] == report(LEAK, "--at", str(at - 1))["live"]["bytes"]
+
+
+def test_keys_move_the_moment_and_the_picture(look, leak):
+    look.open(leak)
+    run = look.ask("overview")["runs"][0]
+    look.page.keyboard.press(".")
+    assert int(look.state()["at"]) == run["peak"]["position"] + 1
+    look.page.keyboard.press(",")
+    look.page.keyboard.press(",")
+    assert int(look.state()["at"]) == run["peak"]["position"] - 1
+    look.page.keyboard.press("p")
+    assert "at" not in look.state()
+    look.page.keyboard.press("+")
+    assert "span" in look.state()
+    look.page.keyboard.press("Home")
+    assert "span" not in look.state()
+    look.page.keyboard.press("?")
+    expect(look.page.get_by_label("Keys and mouse", exact=True)).to_be_visible()
+
+
+def test_an_address_shows_the_same_again(browser, look, leak):
+    look.open(f"{leak}#by=category&tab=table&span=500-900&at=700")
+    look.page.mouse.click(*look.point(0.5, 0.4))
+    address = look.page.url
+    state = look.state()
+    again = Look(look.page.context.new_page()).open(look.page.url)
+    assert again.state() == state and again.errors == [], address
+    expect(again.page.get_by_role("tab", name="Table")).to_have_attribute("aria-selected", "true")
+    expect(again.page.get_by_label("Details", exact=True)).to_contain_text(
+        look.page.get_by_label("Details", exact=True).locator(".headline").inner_text()
+    )
+
+
+def test_brushing_an_interval_is_what_the_flame_graph_is_about(look, leak):
+    look.open(f"{leak}#tab=flame")
+    look.page.keyboard.down("Shift")
+    look.page.mouse.move(*look.point(0.3, 0.5))
+    look.page.mouse.down()
+    look.page.mouse.move(*look.point(0.5, 0.5), steps=5)
+    look.page.mouse.up()
+    look.page.keyboard.up("Shift")
+    begin, end = map(int, look.state()["interval"].split("-"))
+    flame = look.ask(f"flame?from={begin}&run=0&to={end}")
+    expect(look.page.locator("#panel")).to_contain_text(size(round(flame["root"]["bytes"])))
+    expect(look.page.locator("#panel")).to_contain_text("predict")
+
+
+def test_two_inputs_are_compared(look):
+    with served(LEAK, CLEAN) as url:
+        look.open(url)
+        expect(look.page.locator("section.timeline")).to_have_count(2)
+        expect(look.page.locator("section.timeline").nth(1)).to_contain_text("clean_resnet50_amp")
+        look.page.get_by_role("tab", name="Flame graph").click()
+        look.settle()
+        look.page.get_by_role("button", name="Other run, here").click()
+        look.settle()
+        expect(look.page.locator("#panel")).to_contain_text(re.compile(r"[+−]\d"))
+        assert look.state()["base"].startswith("1-")
+
+
+def test_ranks_are_side_by_side(look, tmp_path):
+    for rank, name in enumerate(["clean_gpt2_hf", "no_zero_grad", "leak_loss_list"]):
+        shutil.copy(ZOO / f"{name}.pickle.xz", tmp_path / f"rank{rank}.pickle.xz")
+    with served(tmp_path) as url:
+        look.open(url)
+        look.page.get_by_role("tab", name="Ranks").click()
+        ranks = look.ask("ranks")
+        panel = look.page.locator("#panel")
+        for rank in ranks["ranks"]:
+            expect(panel).to_contain_text(size(rank["peak"]))
+        expect(panel).to_contain_text(ranks["skew"]["words"])
+        expect(panel.locator("svg.sparkline")).to_have_count(3)
+
+
+def test_a_what_if_is_shown_beside_the_recorded_run(look):
+    with served(FRAGMENTED) as url:
+        look.open(f"{url}#tab=whatif")
+        panel = look.page.locator("#panel")
+        panel.get_by_label("expandable_segments").select_option("True")
+        panel.get_by_role("button", name="Replay").click()
+        command = [OOMPH, "simulate", "--json", "--conf", "expandable_segments:True", FRAGMENTED]
+        said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        expect(panel).to_contain_text("It fits", timeout=60_000)
+        expect(panel).to_contain_text(size(said["peak_reserved"]))
+        panel.get_by_role("button", name="Show beside the recorded run").click()
+        look.settle()
+        expect(look.page.locator("section.timeline")).to_have_count(2)
+        expect(look.page.locator("section.timeline").nth(1)).to_contain_text("expandable_segments:True")
+
+
+def test_a_settings_string_that_makes_no_sense_is_refused_in_words(browser, leak):
+    look = Look(browser.new_page()).open(f"{leak}#tab=whatif")
+    panel = look.page.locator("#panel")
+    panel.get_by_placeholder("empty: as recorded").fill("max_split_size_mb:banana")
+    panel.get_by_role("button", name="Replay").click()
+    expect(panel.get_by_role("alert")).to_contain_text("max_split_size_mb")
+    look.page.close()
+
+
+def test_holders_are_the_dominator_tree(look):
+    with served(HOLDERS) as url:
+        look.open(f"{url}#tab=holders")
+        command = [OOMPH, "holders", "--tree", "--json", "--top", "32", "--depth", "16", HOLDERS]
+        said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["inputs"][0]
+        tree = look.page.get_by_role("treegrid", name="Dominator tree")
+        branch = said["tree"]["branches"][0]
+        expect(tree).to_contain_text(branch["name"])
+        expect(tree).to_contain_text(size(branch["retained"][0]["bytes"]))
+
+
+def test_the_table_finds_and_sorts(look, leak):
+    look.open(f"{leak}#tab=table")
+    panel = look.page.locator("#panel")
+    panel.get_by_text("Sites", exact=True).click()
+    expect(panel.get_by_role("row").nth(1)).to_contain_text("leak_infer_outputs.py:9")
+    panel.get_by_text("Allocations", exact=True).click()
+    panel.get_by_text("All", exact=True).click()
+    panel.get_by_role("searchbox").fill("py:5")
+    expect(panel.get_by_role("row").nth(1)).to_contain_text("leak_infer_outputs.py:5")
+    panel.get_by_role("columnheader", name=re.compile("allocated at")).click()
+    look.settle()
+    first = panel.get_by_role("row").nth(1)
+    first.click()
+    assert "block" in look.state()
+
+
+def test_an_exported_page_works_from_disk_without_a_network(browser, tmp_path):
+    page = tmp_path / "leak.html"
+    subprocess.run([OOMPH, "view", "--html", page, LEAK], check=True, capture_output=True)
+    context = browser.new_context(offline=True, viewport={"width": 1440, "height": 900})
+    look = Look(context.new_page()).open(page.as_uri())
+    expect(look.page.get_by_label("Findings", exact=True)).to_contain_text("171 MiB every step")
+    expect(look.page.get_by_label("Segments at the chosen moment")).to_contain_text("segments")
+    for tab, words in [("Flame graph", "predict"), ("Table", "leak_infer_outputs.py:9")]:
+        look.page.get_by_role("tab", name=tab).click()
+        expect(look.page.locator("#panel")).to_contain_text(words)
+    look.page.mouse.move(*look.point(0.6, 0.5))
+    expect(look.page.locator(".picture-tip")).to_contain_text("leak_infer_outputs.py:9")
+    for _ in range(6):
+        look.page.mouse.wheel(0, -300)
+    look.settle()
+    assert "span" in look.state()
+    # The sum at the peak, from the page alone.
+    peak = report(LEAK)["allocated"]
+    drawn = look.page.evaluate("(position) => window.oomph.drawnAt(position)", peak["peak_event"] + 1)
+    assert drawn == peak["peak"]
+    assert all(url.startswith(("file:", "data:", "blob:")) for url in look.requests), look.requests
+    assert look.errors == []
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width,height", [(1280, 800), (2560, 1440)])
+def test_nothing_is_cut_off_at_usual_sizes(browser, leak, width, height, scheme):
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    look = Look(context.new_page()).open(leak)
+    overflow = look.page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert overflow <= 0
+    for tab in ["Flame graph", "Table", "What if", "Holders", "Memory map"]:
+        look.page.get_by_role("tab", name=tab).click()
+        look.settle()
+    assert look.errors == []
+    context.close()
+
+
+@pytest.mark.parametrize("name", ["formats/segments-4.pickle.xz", "recordings/cpu", "recordings/oom", "formats/two-devices.pickle.xz"])
+def test_odd_inputs_have_a_page_too(look, name):
+    """No history, no allocator, a failed allocation, several devices."""
+    with served(FIXTURES / name) as url:
+        look.open(url)
+        expect(look.page.locator("header")).to_contain_text("peak")
+        for tab in ["Flame graph", "Table", "Memory map"]:
+            look.page.get_by_role("tab", name=tab).click()
+            look.settle()
