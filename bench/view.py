@@ -378,6 +378,7 @@ def main():
             commands = [f"oomph view --no-open {os.path.basename(file)}"]
             if memory_viz:
                 columns |= measure_peer(session.chromium, args, file, memory_viz)
+            if any("made" in rows for rows in columns.values()):
                 commands.append(f"python3 torch/cuda/_memory_viz.py trace_plot {os.path.basename(file)} -o page.html")
             report += [*table(file, columns), "```sh", *commands, "```", ""]
     report += ["## Checks, on the largest file", ""]

@@ -92,6 +92,7 @@ export interface Tile {
   siteOf: Map<number, number>;
   lowest: Float64Array; // least allocated bytes in the column
   reserved: Float64Array; // most reserved bytes in the column
+  elapsedUs: Float64Array; // from the first event to the moment that is shown
   position: Uint32Array; // of the moment that is shown
   /** Runs of column c, from the bottom: start[c] .. end[c]. */
   start: Uint32Array;
@@ -122,6 +123,7 @@ export function tile(bytes: ArrayBuffer): Tile {
   const ints = (count: number) => new Uint32Array(bytes, (at += 4 * count) - 4 * count, count);
   const lowest = floats(columns);
   const reserved = floats(columns);
+  const elapsedUs = floats(columns);
   const newSize = floats(entries);
   const newUsed = header.used ? floats(entries) : null;
   const position = ints(columns);
@@ -168,7 +170,7 @@ export function tile(bytes: ArrayBuffer): Tile {
   const groups = new Map(header.groups.map((group) => [group.id, group]));
   const siteOf = new Map<number, number>();
   rows.forEach((row, place) => siteOf.set(row, sites[place]!));
-  return { first: header.first, columns, groups, siteOf, lowest, reserved, position, start, end, size, id, pieces, used };
+  return { first: header.first, columns, groups, siteOf, lowest, reserved, elapsedUs, position, start, end, size, id, pieces, used };
 }
 
 /** One block: a birth and a death. */

@@ -152,7 +152,7 @@ export function drawRuler(
   const steps = [stepAt(run, low), stepAt(run, high)];
   const words = [
     `${count(high - low)} events`,
-    axis === "time" ? duration(Math.abs(ends.to - ends.from)) : "",
+    run.endUs > run.beginUs ? duration(axis === "time" ? Math.abs(ends.to - ends.from) : tile.elapsedUs[last]! - tile.elapsedUs[first]!) : "",
     steps[0] !== null && steps[1] !== null && steps[0] !== steps[1] ? `${count(steps[1]! - steps[0]!)} steps` : "",
     `${change(tile.total[last]! - tile.total[first]!)} allocated`,
   ];

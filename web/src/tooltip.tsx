@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { answerTo } from "./answers";
 import { momentName, stepAt } from "./axis";
 import { mergedCss, shownTheme } from "./colors";
-import { bytes, count, counted, percent, place } from "./format";
+import { bytes, count, counted, duration, percent, place } from "./format";
 import { groupColor, groupingOf } from "./paints";
 import type { Hovered, Picture } from "./picture";
 import { FREE, GAP, MERGED, type Block, type Run } from "./protocol";
@@ -87,6 +87,7 @@ function When({ run, hit, tile }: { run: Run; hit: Hit; tile: Prepared }) {
     <p class="dim tip-when">
       {stretch + momentName(run, hit.position)}
       {step !== null && ` · step ${count(step)}`}
+      {run.endUs > run.beginUs && ` · ${duration(tile.elapsedUs[hit.column]!)}`}
       <br />
       {!tile.used && `${bytes(hit.total)} allocated${lowest < hit.total ? ` (in between down to ${bytes(lowest)})` : ""} · `}
       {bytes(hit.reserved)} reserved

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 /// A snapshot and the name to show for it.
 pub(crate) struct Input {
     pub(crate) name: String,
+    /// Whether it can be read again under that name.
+    pub(crate) is_file: bool,
     pub(crate) snapshot: Snapshot,
     /// What a recorder noted beside it, if it is part of a recording.
     pub(crate) recording: Recording,
@@ -153,7 +155,7 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Input> {
         snapshot::read_sized(Progress::new(file, length, &name), length).map_err(fail)?
     };
     let (recording, run) = if is_stdin { Default::default() } else { recording::beside(path) };
-    Ok(Input { name, snapshot, recording, run })
+    Ok(Input { name, is_file: !is_stdin, snapshot, recording, run })
 }
 
 fn open(path: &Path) -> Result<(File, u64), snapshot::Error> {

@@ -72,6 +72,7 @@ struct Decoded {
     first: usize,
     lowest: Vec<u64>,
     reserved: Vec<u64>,
+    elapsed_us: Vec<u64>,
     position: Vec<usize>,
     /// Of each column: id, bytes, bytes in use.
     runs: Vec<Vec<(u32, u64, u64)>>,
@@ -90,7 +91,8 @@ fn decode(bytes: &[u8]) -> Decoded {
             .map(|chunk| f64::from_le_bytes(chunk.try_into().expect("eight bytes")) as u64)
             .collect()
     };
-    let (lowest, reserved, size) = (floats(columns), floats(columns), floats(entries));
+    let (lowest, reserved, elapsed_us) = (floats(columns), floats(columns), floats(columns));
+    let size = floats(entries);
     let used = if header["used"] == true { floats(entries) } else { size.clone() };
     let mut ints = |count: usize| -> Vec<u32> {
         let part = &bytes[at..at + 4 * count];
@@ -111,7 +113,7 @@ fn decode(bytes: &[u8]) -> Decoded {
         next = end;
     }
     let position = position.into_iter().map(|position| position as usize).collect();
-    Decoded { first: number("first"), lowest, reserved, position, runs }
+    Decoded { first: number("first"), lowest, reserved, elapsed_us, position, runs }
 }
 
 fn ask(viewer: &Viewer<'_>, question: &str) -> Vec<u8> {
@@ -189,6 +191,7 @@ fn a_column_shows_the_highest_moment_of_those_that_it_covers() {
                         view.name
                     );
                     assert_eq!(Some(&drawn.lowest[column]), here.iter().min());
+                    assert_eq!(drawn.elapsed_us[column], view.elapsed_us(first));
                     assert_eq!(Some(&drawn.reserved[column]), reserved[positions].iter().max());
                 }
             }

@@ -26,6 +26,8 @@ pub(crate) struct Run {
 pub(crate) struct Head {
     /// The moment that is shown.
     pub(crate) position: usize,
+    /// When that was, since the first event.
+    pub(crate) elapsed_us: u64,
     pub(crate) lowest: u64,
     pub(crate) reserved: u64,
 }
@@ -36,6 +38,7 @@ pub(crate) struct Tile {
     first: usize,
     lowest: Vec<f64>,
     reserved: Vec<f64>,
+    elapsed_us: Vec<f64>,
     position: Vec<u32>,
     keep: Vec<u32>,
     count: Vec<u32>,
@@ -61,6 +64,7 @@ impl Tile {
         let new = &new[..new.len() - tail];
         self.lowest.push(head.lowest as f64);
         self.reserved.push(head.reserved as f64);
+        self.elapsed_us.push(head.elapsed_us as f64);
         self.position.push(head.position as u32);
         self.keep.push(keep as u32);
         self.count.push(new.len() as u32);
@@ -81,6 +85,7 @@ impl Tile {
             let last = self.position.len() - 1;
             self.lowest.push(self.lowest[last]);
             self.reserved.push(self.reserved[last]);
+            self.elapsed_us.push(self.elapsed_us[last]);
             self.position.push(self.position[last]);
             self.keep.push(self.last.len() as u32);
             self.count.push(0);
@@ -115,7 +120,7 @@ impl Tile {
         bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(header.as_bytes());
         let used: &[f64] = if with_used { &self.used } else { &[] };
-        for column in [&self.lowest, &self.reserved, &self.size, used] {
+        for column in [&self.lowest, &self.reserved, &self.elapsed_us, &self.size, used] {
             bytes.extend(column.iter().flat_map(|value| value.to_le_bytes()));
         }
         for column in [&self.position, &self.keep, &self.count, &self.tail, &self.id, &self.pieces] {

@@ -96,7 +96,8 @@ pub(crate) fn for_each_moment(
 fn head(view: &View<'_>, positions: Range<usize>) -> Head {
     let extremes = view.curve().extremes(view.device(), positions.clone());
     let reserved = view.reserved().highest(positions);
-    Head { position: extremes.position, lowest: extremes.lowest, reserved }
+    let (position, lowest) = (extremes.position, extremes.lowest);
+    Head { position, elapsed_us: view.elapsed_us(position), lowest, reserved }
 }
 
 /// Puts one upon the other. Neighbours that are too small become one run.

@@ -218,11 +218,9 @@ fn next(
     let has_modules = answers.iter().any(|answer| !answer.outline.device.modules.is_empty());
     let other = match (args.by, args.at) {
         (By::Site, None) if has_modules => {
-            "--by module for the layers · --by stack for the call stacks · --at end for what is left · --json for every number"
+            "--by module for the layers · --by stack for the call stacks · --at end for what is left"
         }
-        (By::Site, None) => {
-            "--by stack for the call stacks · --at end for what is left · --json for every number"
-        }
+        (By::Site, None) => "--by stack for the call stacks · --at end for what is left",
         (By::Site, _) => "--by stack for the call stacks · --top 30 for more",
         (By::Category | By::Stack | By::Module | By::Size, _) => {
             "--by site for the lines · --top 30 for more"
@@ -232,11 +230,15 @@ fn next(
     let mut findings = answers.iter().flat_map(|answer| &answer.findings);
     let can_be_replayed =
         findings.any(|finding| matches!(finding.kind, Kind::Fragmentation | Kind::Oom | Kind::Churn));
-    let replay = match can_be_replayed {
-        true => format!("oomph simulate --search {} for other allocator settings · ", input.name),
-        false => String::new(),
-    };
-    findings_text::paragraph(" ", "   ", &format!("next: {replay}{other}"), Some(Style::Dim), terminal)
+    let mut commands = String::new();
+    if input.is_file {
+        commands.push_str(&format!("oomph view {} to see it · ", input.name));
+        if can_be_replayed {
+            commands
+                .push_str(&format!("oomph simulate --search {} for other allocator settings · ", input.name));
+        }
+    }
+    findings_text::paragraph(" ", "   ", &format!("next: {commands}{other}"), Some(Style::Dim), terminal)
 }
 
 #[cfg(test)]
