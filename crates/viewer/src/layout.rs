@@ -36,7 +36,8 @@ pub(crate) fn segments(view: &View<'_>, position: usize) -> Vec<Segment> {
     let mut ranges = Ranges::new(view.device(), view.segments());
     ranges.advance(position);
     let life = |row: &u32| &history.lives[*row as usize];
-    let mut rows = Alive::at(history, view.index(), position).rows;
+    let mut rows: Vec<u32> =
+        Alive::at(history, view.index(), position).blocks.iter().map(|block| block.row).collect();
     rows.sort_by_key(|row| life(row).addr);
     let mut rows = rows.into_iter().peekable();
     ranges

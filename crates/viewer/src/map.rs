@@ -1,11 +1,11 @@
 //! The memory map: addresses over time. Each column is the address space at its moment, at the resolution of a screen.
 
+use crate::changes::shifted;
 use crate::columns::Window;
 use crate::space::{Ranges, Space};
 use crate::tile::{FREE, GAP, MERGED, Run, Tile};
 use crate::timeline::{encode_blocks, for_each_moment};
 use crate::view::View;
-use snapshot::History;
 use std::ops::Range;
 
 /// Most cells of a column.
@@ -19,17 +19,15 @@ pub(crate) fn map(view: &View<'_>, window: Window, offsets: Range<u64>, smallest
     let mut tile = Tile::new(window.first());
     let mut picture = Picture::new(offsets, smallest);
     let mut ranges = Ranges::new(view.device(), view.segments());
-    let mut offsets_of: Vec<(u32, u64)> = Vec::new();
-    let mut is_new = true;
+    picture.reserve(&ranges, space);
     for_each_moment(view, window, SHARED, |alive, head, times| {
-        if ranges.advance(head.position) || is_new {
+        if ranges.advance(head.position) {
             picture.reserve(&ranges, space);
-            is_new = false;
         }
-        follow(history, space, &alive.rows, &mut offsets_of);
-        picture.clear();
-        for &(row, offset) in &offsets_of {
-            picture.paint(row, offset..offset.saturating_add(history.lives[row as usize].size.0));
+        for (block, is_new) in &alive.changes {
+            if let Some(offset) = space.offset(history.lives[block.row as usize].addr) {
+                picture.change(block.row, offset..offset.saturating_add(block.size), *is_new);
+            }
         }
         tile.push(head, picture.runs());
         tile.repeat(times - 1);
@@ -37,21 +35,7 @@ pub(crate) fn map(view: &View<'_>, window: Window, offsets: Range<u64>, smallest
     encode_blocks(view, tile, true)
 }
 
-/// Looks up the offsets of rows that were not there before. Both lists are ascending.
-fn follow(history: &History, space: &Space, rows: &[u32], known: &mut Vec<(u32, u64)>) {
-    let mut before = std::mem::take(known).into_iter().peekable();
-    known.reserve(rows.len());
-    for &row in rows {
-        while before.next_if(|&(old, _)| old < row).is_some() {}
-        let offset = match before.next_if(|&(old, _)| old == row) {
-            Some((_, offset)) => Some(offset),
-            None => space.offset(history.lives[row as usize].addr),
-        };
-        known.extend(offset.map(|offset| (row, offset)));
-    }
-}
-
-/// One column of the map in the making.
+/// One column of the map, changed into the next.
 struct Picture {
     low: u64,
     /// Bytes of a cell.
@@ -62,10 +46,12 @@ struct Picture {
     runs: Vec<Run>,
 }
 
-#[derive(Clone, Copy)]
+/// What lies in a cell.
+#[derive(Clone, Copy, Default)]
 struct Cell {
-    id: u32,
-    pieces: u32,
+    /// The rows of its blocks, exclusively or'ed: of one alone that is the row itself.
+    rows: u32,
+    blocks: u32,
     used: u64,
 }
 
@@ -77,7 +63,8 @@ impl Picture {
             cell *= 2;
         }
         let count = length.div_ceil(cell) as usize;
-        Picture { low: offsets.start, cell, ground: vec![GAP; count], cells: Vec::new(), runs: Vec::new() }
+        let cells = vec![Cell::default(); count];
+        Picture { low: offsets.start, cell, ground: vec![GAP; count], cells, runs: Vec::new() }
     }
 
     /// The cells that a range touches, and the range clipped to the picture.
@@ -101,38 +88,37 @@ impl Picture {
         }
     }
 
-    fn clear(&mut self) {
-        self.cells.clear();
-        self.cells.extend(self.ground.iter().map(|&id| Cell { id, pieces: 0, used: 0 }));
-    }
-
-    fn paint(&mut self, row: u32, range: Range<u64>) {
+    /// A block begins, or ends.
+    fn change(&mut self, row: u32, range: Range<u64>, is_new: bool) {
         let Some((cells, range)) = self.touched(&range) else { return };
         for place in cells {
             let start = self.low + place as u64 * self.cell;
             let here = range.end.min(start.saturating_add(self.cell)) - range.start.max(start);
             let cell = &mut self.cells[place];
-            cell.id = if cell.pieces == 0 { row } else { MERGED };
-            cell.pieces += 1;
-            cell.used = cell.used.saturating_add(here);
+            cell.rows ^= row;
+            cell.blocks = if is_new { cell.blocks + 1 } else { cell.blocks - 1 };
+            cell.used = shifted(cell.used, here, is_new);
         }
     }
 
     fn runs(&mut self) -> &[Run] {
         self.runs.clear();
-        for cell in &self.cells {
+        for (cell, &ground) in self.cells.iter().zip(&self.ground) {
+            let id = match cell.blocks {
+                0 => ground,
+                1 => cell.rows,
+                _ => MERGED,
+            };
             match self.runs.last_mut() {
-                Some(last) if last.id == cell.id => {
+                Some(last) if last.id == id => {
                     last.bytes = last.bytes.saturating_add(self.cell);
                     last.used = last.used.saturating_add(cell.used);
-                    last.pieces = if cell.id == MERGED { last.pieces + cell.pieces } else { last.pieces };
+                    // A block goes on; others come to those that are merged.
+                    last.pieces = if id == MERGED { last.pieces + cell.blocks } else { last.pieces };
                 }
-                _ => self.runs.push(Run {
-                    id: cell.id,
-                    bytes: self.cell,
-                    pieces: cell.pieces.max(1),
-                    used: cell.used,
-                }),
+                _ => {
+                    self.runs.push(Run { id, bytes: self.cell, pieces: cell.blocks.max(1), used: cell.used })
+                }
             }
         }
         &self.runs

@@ -308,7 +308,7 @@ fn pages_of_a_table_are_those_of_the_whole() {
 
 #[test]
 fn no_question_about_any_file_goes_wrong() {
-    for_each_view(&["bad", "formats", "torch", "field"], |viewer, view| {
+    for_each_view(&["bad", "formats", "torch"], |viewer, view| {
         let (run, end) = (view.id, view.history().len());
         let space = view.space().length;
         for at in [0, end / 2, end, usize::MAX] {

@@ -47,13 +47,11 @@ pub(crate) fn bands(view: &View<'_>, by: By, window: Window, smallest: u32) -> V
 
 /// Every block by itself, oldest at the bottom; neighbours below 2^smallest bytes are merged where they lie.
 pub(crate) fn blocks(view: &View<'_>, window: Window, smallest: u32) -> Vec<u8> {
-    let history = view.history();
     let mut tile = Tile::new(window.first());
     let mut runs = Vec::new();
     for_each_moment(view, window, 1, |alive, head, times| {
-        let held = alive.rows.iter().map(|&row| (row, &history.lives[row as usize]));
-        let held = held.filter(|(_, life)| life.is_allocated_at(head.position));
-        stack(held.map(|(row, life)| (row, life.size.0)), smallest, &mut runs);
+        let held = alive.blocks.iter().filter(|block| block.is_held_at(head.position));
+        stack(held.map(|block| (block.row, block.size)), smallest, &mut runs);
         tile.push(head, &runs);
         tile.repeat(times - 1);
     });
@@ -82,13 +80,14 @@ pub(crate) fn for_each_moment(
     let Some(first) = columns.first() else { return };
     let mut alive = Alive::at(view.history(), view.index(), first.start);
     let mut shared = shared;
-    while columns.len() / shared * alive.rows.len() > MOST_LOOKS && shared < columns.len() {
+    while columns.len() / shared * alive.blocks.len() > MOST_LOOKS && shared < columns.len() {
         shared *= 2;
     }
     for several in columns.chunks(shared) {
         let head = head(view, several[0].start..several[several.len() - 1].end);
         alive.advance(head.position);
         draw(&alive, head, several.len());
+        alive.changes.clear();
     }
 }
 
