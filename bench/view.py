@@ -220,7 +220,7 @@ def seen_alone(url, events):
         (length,) = struct.unpack_from("<I", answer)
         header = json.loads(answer[8 : 8 + length])
         columns, entries = header["columns"], header["entries"]
-        first = 8 + length + 8 * (2 * columns + entries) + 4 * 4 * columns
+        first = 8 + length + 8 * (3 * columns + entries) + 4 * 4 * columns
         seen.update(struct.unpack_from(f"<{entries}I", answer, first))
     return sum(block < NO_BLOCK for block in seen)
 

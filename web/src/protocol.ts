@@ -13,8 +13,7 @@ export const GAP = 0xfffffffd; // not reserved at that moment (memory map)
 export const NEVER = 0xffffffff;
 
 /** A tile has this many columns, and begins at a multiple of a quarter of it. */
-export const TILE = 4096;
-export const STRIDE = 1024;
+export const COLUMNS = { timeline: 4096, map: 2048 };
 
 export type By = "site" | "category" | "module" | "stack" | "size" | "block";
 export type XAxis = "event" | "time";

@@ -1,14 +1,16 @@
 // Tiles for what is to be seen: which one shows it best, a bounded store of those that came, and what to draw until it comes.
 
 import { signal } from "@preact/signals";
-import { path, STRIDE, TILE, tile as decode, type By, type Query, type Run, type XAxis } from "./protocol";
+import { COLUMNS, path, tile as decode, type By, type Query, type Run, type XAxis } from "./protocol";
 import { footprint, prepare, type Prepared } from "./raster";
 import { askBytes, Failed, isExported, stored } from "./source";
 import { extent, type Span } from "./store";
 
+type Kind = keyof typeof COLUMNS;
+
 /** What a view wants to show. */
 export interface Sight {
-  kind: "timeline" | "map";
+  kind: Kind;
   run: Run;
   /** Only of timelines. */
   by?: By;
@@ -47,8 +49,8 @@ interface Kept extends Place {
 }
 
 const CACHE_BYTES = 64 * 2 ** 20;
-/** A tile that begins anywhere in its first quarter still has this many columns. */
-const MOST_COLUMNS = TILE - STRIDE;
+/** A tile that begins anywhere in its first quarter still has this share of its columns. */
+const SURE = 3 / 4;
 const RETRY_MS = 3000;
 /** So many powers of two the smallest runs of an exported tile may be too large before it is said. */
 const UNNOTICED = 2;
@@ -66,8 +68,9 @@ export function isWaiting(): boolean {
 }
 
 /** The finest level whose columns are at least one pixel wide. */
-export function levelFor(span: Span, width: number): number {
-  return Math.max(0, Math.ceil(Math.log2((span.to - span.from) / Math.min(Math.max(1, width), MOST_COLUMNS - 1))));
+export function levelFor(kind: Kind, span: Span, width: number): number {
+  const most = SURE * COLUMNS[kind] - 1;
+  return Math.max(0, Math.ceil(Math.log2((span.to - span.from) / Math.min(Math.max(1, width), most))));
 }
 
 /** Runs that are less than a pixel high are merged. */
@@ -82,11 +85,12 @@ export function addressesFor(low: number, high: number, space: number): { low: n
 }
 
 /** The tile of a level that has the stretch nearest to its middle. */
-export function tileFor(level: number, span: Span): number {
+export function tileFor(kind: Kind, level: number, span: Span): number {
+  const stride = COLUMNS[kind] / 4;
   const first = Math.floor(span.from / 2 ** level);
   const last = Math.ceil(span.to / 2 ** level);
-  const centred = Math.round(((first + last) / 2 - TILE / 2) / STRIDE);
-  return Math.max(0, Math.ceil((last - TILE) / STRIDE), Math.min(centred, Math.floor(first / STRIDE)));
+  const centred = Math.round(((first + last - COLUMNS[kind]) / 2) / stride);
+  return Math.max(0, Math.ceil((last - COLUMNS[kind]) / stride), Math.min(centred, Math.floor(first / stride)));
 }
 
 /** The part of the sight's stretch that the run has. */
@@ -99,15 +103,15 @@ function visible({ run, x, span }: Sight): Span | null {
 
 function covers(place: Place, span: Span, sight: Sight): boolean {
   const unit = 2 ** place.level;
-  const first = place.tile * STRIDE;
-  const hasStretch = first * unit <= span.from && (first + TILE) * unit >= span.to;
+  const first = (place.tile * COLUMNS[sight.kind]) / 4;
+  const hasStretch = first * unit <= span.from && (first + COLUMNS[sight.kind]) * unit >= span.to;
   return hasStretch && place.low <= (sight.low ?? 0) && place.high >= (sight.high ?? 0);
 }
 
 function wantedPlace(sight: Sight, span: Span): Place {
-  const level = levelFor(sight.span, sight.width);
+  const level = levelFor(sight.kind, sight.span, sight.width);
   const addresses = sight.kind === "map" ? addressesFor(sight.low ?? 0, sight.high ?? 0, sight.run.space) : { low: 0, high: 0 };
-  return { level, tile: tileFor(level, span), smallest: sight.smallest, ...addresses };
+  return { level, tile: tileFor(sight.kind, level, span), smallest: sight.smallest, ...addresses };
 }
 
 /** How much worse than the wanted one another place looks. */

@@ -1,6 +1,6 @@
 //! A question of the page, answered.
 
-use crate::columns::{Axis, Window};
+use crate::columns::{Axis, MAP, TIMELINE, Window};
 use crate::flame::{When, flame};
 use crate::groups::By;
 use crate::query::Query;
@@ -219,7 +219,8 @@ fn view<'a>(shown: &'a Shown, query: &Query) -> Result<View<'a>, Problem> {
 
 fn tile(view: &View<'_>, is_map: bool, query: &Query) -> Result<Vec<u8>, Problem> {
     let axis = if query.text("x") == Some("time") { Axis::Time } else { Axis::Event };
-    let window = Window { axis, level: query.get("level")?, tile: query.get("tile")? };
+    let width = if is_map { MAP } else { TIMELINE };
+    let window = Window { axis, level: query.get("level")?, tile: query.get("tile")?, width };
     let smallest = query.get("smallest")?;
     if is_map {
         return Ok(map::map(view, window, query.get("low")?..query.get("high")?, smallest));

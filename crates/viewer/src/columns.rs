@@ -3,9 +3,10 @@
 use crate::view::View;
 use std::ops::Range;
 
-/// Columns of a tile. They overlap: a tile begins at every multiple of [`STRIDE`], so that any screen fits into one.
-pub(crate) const TILE: usize = 4096;
-pub(crate) const STRIDE: usize = 1024;
+/// Columns of a tile of the timeline.
+pub(crate) const TIMELINE: usize = 4096;
+/// Columns of a tile of the memory map, which has more to say of each.
+pub(crate) const MAP: usize = 2048;
 
 /// What the x axis counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -14,19 +15,21 @@ pub(crate) enum Axis {
     Time,
 }
 
-/// A tile of the x axis.
+/// A tile of the x axis. They overlap: one begins at every quarter, so that any screen fits into one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Window {
     pub(crate) axis: Axis,
     /// A column is 2^level events or microseconds wide.
     pub(crate) level: u32,
     pub(crate) tile: usize,
+    /// Its columns.
+    pub(crate) width: usize,
 }
 
 impl Window {
     /// The number of its first column, counted from the beginning of the run.
     pub(crate) fn first(&self) -> usize {
-        self.tile.saturating_mul(STRIDE)
+        self.tile.saturating_mul(self.width / 4)
     }
 
     /// How many columns the whole run has at this level.
@@ -40,7 +43,7 @@ impl Window {
 
     /// The positions of each column. On a time axis a column begins with the state that it finds.
     pub(crate) fn columns(&self, view: &View<'_>) -> Vec<Range<usize>> {
-        let end = self.columns_of(view).min(self.first().saturating_add(TILE));
+        let end = self.columns_of(view).min(self.first().saturating_add(self.width));
         let positions = view.history().len() + 1;
         let level = self.level.min(63);
         let begins = |column: usize| match self.axis {

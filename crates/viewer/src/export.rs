@@ -4,7 +4,7 @@
 //! finer detail: the page then shows what it has, and says so.
 
 use crate::Viewer;
-use crate::columns::{Axis, STRIDE, TILE, Window};
+use crate::columns::{Axis, MAP, TIMELINE, Window};
 use crate::overview;
 use crate::server::PAGE;
 use crate::view::View;
@@ -111,33 +111,43 @@ fn pictures(answers: &mut Answers<'_, '_>, view: &View<'_>, finer: u32) -> bool 
     let (smallest, cell) = (unseen(view.history().allocated_peak.bytes.0), unseen(space));
     let mut is_any = false;
     for (axis, x) in [(Axis::Event, "event"), (Axis::Time, "time")] {
-        let columns = |level| Window { axis, level, tile: 0 }.columns_of(view);
-        let coarsest = (0..64).find(|&level| columns(level) <= TILE).unwrap_or(0);
-        let Some(level) = coarsest.checked_sub(finer) else { continue };
-        // A time axis goes on to microseconds, in which nothing more happens.
-        if axis == Axis::Time
-            && (view.duration_us() == 0 || finer > 0 && columns(level) > 2 * view.history().len())
-        {
+        if axis == Axis::Time && view.duration_us() == 0 {
             continue;
         }
-        is_any = true;
-        // Every second tile: they overlap enough for a screen.
-        let last = columns(level).saturating_sub(TILE / 2).div_ceil(STRIDE);
-        for tile in (0..=last).step_by(2) {
+        for (level, tile) in tiles(view, axis, TIMELINE, finer) {
+            is_any = true;
             for by in overview::groupings(view) {
                 answers.add(&format!(
                     "timeline?by={by}&level={level}&run={run}&smallest={smallest}&tile={tile}&x={x}"
                 ));
             }
+        }
+        for (level, tile) in tiles(view, axis, MAP, finer) {
+            is_any = true;
             answers.add(&format!(
                 "map?high={space}&level={level}&low=0&run={run}&smallest={cell}&tile={tile}&x={x}"
             ));
-            if answers.is_full {
-                return true;
-            }
+        }
+        if answers.is_full {
+            return true;
         }
     }
     is_any
+}
+
+/// The level that is so much finer than that of the whole run in one tile, and every second tile of it: they overlap enough for
+/// a screen.
+fn tiles(view: &View<'_>, axis: Axis, width: usize, finer: u32) -> impl Iterator<Item = (u32, usize)> {
+    let columns = move |level| Window { axis, level, tile: 0, width }.columns_of(view);
+    let coarsest = (0..64).find(|&level| columns(level) <= width).unwrap_or(0);
+    // A time axis goes on to microseconds, in which nothing more happens.
+    let is_worth_it =
+        |level: &u32| finer == 0 || axis == Axis::Event || columns(*level) <= 2 * view.history().len();
+    let level = coarsest.checked_sub(finer).filter(is_worth_it);
+    level.into_iter().flat_map(move |level| {
+        let last = columns(level).saturating_sub(width / 2).div_ceil(width / 4);
+        (0..=last).step_by(2).map(move |tile| (level, tile))
+    })
 }
 
 /// What cannot be seen on a screen that shows this many bytes from top to bottom: its power of two.
