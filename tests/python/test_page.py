@@ -9,6 +9,7 @@ import subprocess
 import oomph
 import pytest
 from conftest import FIXTURES, OOMPH
+from oomph._native import size
 from playwright.sync_api import expect, sync_playwright
 from viewing import Look, launched, served
 
@@ -47,9 +48,6 @@ def leak():
 def report(path, *options: str) -> dict:
     done = subprocess.run([OOMPH, "report", "--json", *options, path], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)["inputs"][0]["devices"][0]
-
-
-size = oomph._native.size
 
 
 def test_the_first_screen_answers_and_asks_nobody_else(look, leak):

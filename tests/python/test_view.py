@@ -16,6 +16,7 @@ import urllib.request
 
 import pytest
 from conftest import FIXTURES, OOMPH, ROOT
+from oomph._native import size
 from viewing import served
 
 LEAK = FIXTURES / "zoo/leak_infer_outputs.pickle.xz"
@@ -163,3 +164,20 @@ def test_the_built_page_is_what_its_sources_say(tmp_path):
 
 def test_the_sources_of_the_page_have_no_type_errors():
     subprocess.run(["npx", "--no-install", "tsc", "--noEmit"], cwd=ROOT / "web", check=True)
+
+
+def test_the_page_writes_sizes_as_the_terminal_does(tmp_path):
+    """Also those that lie in the middle of two roundings: 84.25 MiB is 84.2 MiB in both."""
+    sizes = [whole << shift for shift in (0, 10, 20, 30) for whole in range(1, 2200)]
+    sizes += [(eighths << shift) // 8 for shift in (10, 20, 30) for eighths in range(1, 2200)]
+    (tmp_path / "sizes.json").write_text(json.dumps(sizes))
+    script = """
+        import { build } from "esbuild";
+        import { readFileSync } from "node:fs";
+        const { outputFiles } = await build({ entryPoints: ["src/format.ts"], format: "esm", write: false });
+        const { bytes } = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
+        console.log(JSON.stringify(JSON.parse(readFileSync(process.argv[1], "utf8")).map(bytes)));
+    """
+    command = ["node", "--input-type=module", "--eval", script, tmp_path / "sizes.json"]
+    done = subprocess.run(command, cwd=ROOT / "web", capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [size(each) for each in sizes]

@@ -12,7 +12,14 @@ export function bytes(value: number): string {
   const [unit, scale] = UNITS.find(([, scale]) => Math.abs(value) / scale >= 0.9995) ?? ["B", 1];
   const figure = Math.abs(value) / scale;
   const digits = scale === 1 || figure >= 99.95 ? 0 : figure >= 9.995 ? 1 : 2;
-  return `${value < 0 ? "−" : ""}${figure.toFixed(digits)} ${unit}`;
+  return `${value < 0 ? "−" : ""}${fixed(figure, digits)} ${unit}`;
+}
+
+/** As the terminal rounds: what lies just in the middle goes to the even digit. `toFixed` would take the larger. */
+function fixed(figure: number, digits: number): string {
+  const scaled = figure * 10 ** digits;
+  const isMiddle = scaled - Math.floor(scaled) === 0.5;
+  return isMiddle ? ((2 * Math.round(scaled / 2)) / 10 ** digits).toFixed(digits) : figure.toFixed(digits);
 }
 
 /** With the sign that a change has. */
