@@ -137,11 +137,6 @@ function OneGroup({ of, run, at }: { of: GroupAt; run: Run; at: number }) {
           <b>{group.label}</b> {group.detail}
         </code>
       </p>
-      {group.code && (
-        <pre class="code">
-          <code>{group.code.trim()}</code>
-        </pre>
-      )}
       <Facts
         of={[
           [at === moment.value ? "now" : atEvent(at), `${bytes(of.bytes)} in ${counted(of.count, "block")}`],

@@ -40,10 +40,12 @@ export function isShown({ focus }: Finding): boolean {
 
 /** The life of a block, with something of what was before and after. */
 export async function showLife(of: Run, row: number): Promise<void> {
-  const block = await answerTo<Block>("block", { run: of.id, row });
+  // If there is no answer, the details say why.
+  store.selection.value = { kind: "block", row };
+  const block = await answerTo<Block>("block", { run: of.id, row }).catch(() => null);
+  if (!block) return;
   const life = lifeOf(block, of);
   batch(() => {
-    store.selection.value = { kind: "block", row };
     if (store.moment.value < life.from || store.moment.value > life.to) store.moment.value = life.from;
     if (store.xAxis.value === "event") return showAround(life);
     const whole = store.extent(of, "time");

@@ -19,6 +19,7 @@ export function Icicle(props: ShapeProps) {
             key={number}
             type="button"
             data-box={number}
+            aria-label={`${nameOf(box)} ${amountOf(box, props.compared)}`}
             tabIndex={number === 0 ? 0 : -1}
             class={boxClass(box, box.node, props.search)}
             style={{

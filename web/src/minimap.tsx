@@ -52,7 +52,10 @@ class Strip {
   readonly hands: Hands = {
     hover: () => {},
     zoom: (at, factor) => zoom(factor, this.xAt(at)),
-    pan: (pixels) => pan(this.xAt({ x: pixels, y: 0 })),
+    pan: (pixels) => {
+      const { from, to, width } = this.viewport();
+      pan((pixels / width) * (to - from));
+    },
     grab: (at) => this.grab(at),
     click: (at) => pan(this.xAt(at) - (shown.value.from + shown.value.to) / 2),
     doubleClick: () => {},

@@ -78,7 +78,8 @@ function onAxis(axis: XAxis, at: number, of: Run): number {
   const steps = of.steps.bounds.map((bound, place) => [bound, of.steps.bounds_us[place]!] as const);
   const known = [...ends, ...steps, [of.peak.position, of.peak.timeUs] as const].sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   const [from, to] = axis === "time" ? [0, 1] : [1, 0];
-  const next = Math.max(1, known.findIndex((mark) => mark[from]! >= at));
+  const found = known.findIndex((mark) => mark[from]! >= at);
+  const next = found < 0 ? known.length - 1 : Math.max(1, found);
   const [low, high] = [known[next - 1]!, known[next]!];
   const share = high[from]! > low[from]! ? (at - low[from]!) / (high[from]! - low[from]!) : 0;
   return low[to]! + share * (high[to]! - low[to]!);

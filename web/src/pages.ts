@@ -5,7 +5,7 @@ import { answerable, answerTo, asFailed } from "./answers";
 import { path, type Query, type Table } from "./protocol";
 import type { Failed } from "./source";
 
-export const PAGE = 200;
+const PAGE = 200;
 /** Browsers cannot scroll over more pixels than these rows have. */
 export const MOST_ROWS = 400_000;
 
@@ -49,7 +49,12 @@ export function useRows(wish: Query): Rows {
         });
       },
       (error) => {
-        if (newest.current === key) setKnown((before) => ({ ...before, key, problem: asFailed(error) }));
+        if (newest.current !== key) return;
+        setKnown((before) => {
+          if (before.key !== key || !before.table) return { key, table: before.table, pages: new Map(), problem: asFailed(error) };
+          // The rows that came stay; those that an exported page lacks are empty.
+          return { ...before, pages: new Map(before.pages).set(page, []) };
+        });
       },
     );
   };

@@ -48,15 +48,17 @@ export function groupColor(run: Run, by: By, group: Group, theme: Theme): Color 
 /** Neighbouring blocks of one site: every other one is a little darker. */
 const shaded = (color: number) => ((color & 0xff000000) | ((color & 0xffffff) - ((color >>> 3) & 0x1f1f1f))) >>> 0;
 
-const made = new WeakMap<Prepared, { paints: Paints; theme: Theme; known: number }>();
+const made = new WeakMap<Prepared, { paints: Paints; theme: Theme; chosen: Run | null; known: number }>();
 
 /** The paints of a tile; `by` is how it is grouped, or `block` for single blocks. */
 export function paintsFor(tile: Prepared, run: Run, by: By, theme: Theme, shadesUsage = false): Paints {
   const grouping = groupingOf(by);
   if (isChosen(run)) for (const group of tile.groups.values()) numbersOf(run, grouping).set(nameOf(group), group.id);
-  const known = chosenRun.value ? numbersOf(chosenRun.value, grouping).size : 0;
+  const chosen = chosenRun.value;
+  const known = chosen ? numbersOf(chosen, grouping).size : 0;
   const before = made.get(tile);
-  if (before?.theme === theme && (isChosen(run) || before.known === known)) return before.paints;
+  const isSame = before?.theme === theme && before.chosen === chosen && (isChosen(run) || before.known === known);
+  if (before && isSame) return before.paints;
 
   const variants = by === "block" ? 2 : 1;
   let last = 0;
@@ -68,6 +70,6 @@ export function paintsFor(tile: Prepared, run: Run, by: By, theme: Theme, shades
     if (variants === 2) colors[group.id * variants + 1] = shaded(color);
   }
   const paints: Paints = { neutrals: NEUTRALS[theme], colors, variants, shadesUsage };
-  made.set(tile, { paints, theme, known });
+  made.set(tile, { paints, theme, chosen, known });
   return paints;
 }

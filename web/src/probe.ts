@@ -26,6 +26,7 @@ export function answerProbes(view: TimelineView): void {
       const tile = run.value && (await finestAt(run.value, by.value, position, view.smallest()));
       if (!tile) throw new Error("there is no picture of this position");
       const column = Math.floor(position / 2 ** tile.level) - tile.first;
+      if (tile.position[column] !== position) throw new Error("no column shows this position");
       return tile.size.subarray(tile.start[column]!, tile.end[column]!).reduce((sum, bytes) => sum + bytes, 0);
     },
   };

@@ -9,8 +9,6 @@
 export const MERGED = 0xffffffff; // several that are too small to be drawn one by one
 export const FREE = 0xfffffffe; // reserved and not in use (memory map)
 export const GAP = 0xfffffffd; // not reserved at that moment (memory map)
-/** In place of an event: never. */
-export const NEVER = 0xffffffff;
 
 /** A tile has this many columns, and begins at a multiple of a quarter of it. */
 export const COLUMNS = { timeline: 4096, map: 2048 };
@@ -24,7 +22,6 @@ export interface Overview {
   /** Set in an exported page: what it can answer. */
   exported?: {
     moments: number[][]; // of each run: the positions that can be looked into
-    finest: (number | null)[]; // of each run: the finest level of events that is there throughout
   };
   /** How runs relate: ranks of one job, or runs to compare. */
   relation: "one" | "ranks" | "compared";
@@ -71,11 +68,10 @@ export interface Group {
   id: number;
   label: string; // "train.py:20"
   detail: string; // function, or what else there is to say
-  code?: string; // the line itself, where the file is there
   blocks?: number;
 }
 
-/** One or two lines of a stack. */
+/** A line of a stack. */
 export interface Frame {
   file: string;
   line: number;
@@ -252,7 +248,7 @@ export interface Flame {
 /** The answer to `flame`. */
 export interface FlameAnswer {
   root: Flame;
-  what: string; // "at event 3,119" in words
+  what: string; // "after event 3,119"
   against: string | null;
 }
 
@@ -382,7 +378,7 @@ export function path(name: string, query: Query = {}): string {
 //   block     run row                           Block
 //   group     run by id at                      GroupAt
 //   layout    run at smallest                   Layout
-//   flame     run at | run from to; by; and to compare: base_run base_at | base_run base_from base_to   FlameAnswer
+//   flame     run at | run from to; and to compare: base_run base_at | base_run base_from base_to   FlameAnswer
 //   table     run of sort desc search offset limit; at | from to for allocations that were live then    Table
 //   findings  run                               Findings
 //   whatif    run conf gpu fraction             WhatIf

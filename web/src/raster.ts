@@ -122,6 +122,14 @@ export function columnOf(tile: Prepared, position: number): number {
   return low < tile.columns ? low : -1;
 }
 
+/** The columns around one that show the same moment. */
+export function columnsAlike({ columns, position }: Prepared, column: number): { first: number; last: number } {
+  let [first, last] = [column, column];
+  while (first > 0 && position[first - 1] === position[column]) first--;
+  while (last + 1 < columns && position[last + 1] === position[column]) last++;
+  return { first, last };
+}
+
 /** The columns around one in which a run with this id goes on. */
 export function stretchOf(tile: Prepared, column: number, id: number): { first: number; last: number } {
   const has = (at: number) => at >= 0 && at < tile.columns && tile.id.subarray(tile.start[at]!, tile.end[at]!).includes(id);

@@ -173,7 +173,10 @@ async function load(key: string, sight: Sight, place: Place): Promise<Kept | nul
     return kept;
   } catch (error) {
     const problem = error instanceof Failed ? error : new Failed("This picture cannot be read.", String(error));
+    failures.clear();
     failures.set(key, { problem, at: performance.now() });
+    // Who still wants it asks again.
+    setTimeout(() => arrivals.value++, RETRY_MS + 100);
     return null;
   } finally {
     underWay.delete(key);

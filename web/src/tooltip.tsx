@@ -9,7 +9,7 @@ import { bytes, count, counted, duration, percent, place } from "./format";
 import { groupColor, groupingOf } from "./paints";
 import type { Hovered, Picture } from "./picture";
 import { FREE, GAP, MERGED, type Block, type Run } from "./protocol";
-import type { Hit, Prepared } from "./raster";
+import { columnsAlike, type Hit, type Prepared } from "./raster";
 import { xAxis } from "./store";
 
 /** A pointer that rests this long wants to know more. */
@@ -59,7 +59,6 @@ function What({ of, hit, tile }: { of: Picture; hit: Hit; tile: Prepared }) {
     <>
       <Heading swatch={groupColor(of.run, groupingOf(of.by()), group, theme).css}>{group.label}</Heading>
       {group.detail && <p class="dim">{group.detail}</p>}
-      {group.code && <code>{group.code}</code>}
       {of.by() !== "block" && <p>{bytes(hit.bytes) + share}</p>}
     </>
   );
@@ -77,8 +76,9 @@ function Heading({ swatch, children }: { swatch?: string; children: ComponentChi
 /** The moment that the column shows. */
 function When({ run, hit, tile }: { run: Run; hit: Hit; tile: Prepared }) {
   const length = 2 ** tile.level;
-  const first = (tile.first + hit.column) * length;
-  const last = Math.min(first + length - 1, run.events);
+  const alike = columnsAlike(tile, hit.column);
+  const first = (tile.first + alike.first) * length;
+  const last = Math.min((tile.first + alike.last + 1) * length - 1, run.events);
   const step = stepAt(run, hit.position);
   const lowest = tile.lowest[hit.column]!;
   const stretch =

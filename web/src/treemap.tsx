@@ -17,6 +17,7 @@ export function TreeMap(props: ShapeProps) {
           key={number}
           type="button"
           data-box={number}
+          aria-label={`${nameOf(cell)} ${amountOf(cell, props.compared)}`}
           tabIndex={number === 0 ? 0 : -1}
           class={`${boxClass(cell, cell.label, props.search)} ${cell.leaf ? "leaf" : ""}`}
           style={{

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Tiles that were asked for lately.
+/// Tiles that were made lately.
 #[derive(Default)]
 pub(crate) struct Cache(Mutex<Tiles>);
 
@@ -53,6 +53,14 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
+    /// What it is, for a browser.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Answer::Json(_) => "application/json",
+            Answer::Tile(_) => "application/octet-stream",
+        }
+    }
+
     pub(crate) fn bytes(&self) -> Vec<u8> {
         match self {
             Answer::Json(value) => value.to_string().into_bytes(),
@@ -186,9 +194,10 @@ impl Viewer<'_> {
         let card = question.gpu.map(|gpu| format!(" on {}", snapshot::Bytes(gpu))).unwrap_or_default();
         let name = format!("what if: {settings}{card}");
         let input = Input { name, snapshot: replayed.snapshot, recording: Recording::default() };
-        let mut all = self.runs.write().unwrap_or_else(PoisonError::into_inner);
-        let added = all.add(input, true);
-        drop(all);
+        // Explaining it takes a while, in which other questions are answered.
+        let place = self.runs.write().unwrap_or_else(PoisonError::into_inner).place_for(&input);
+        let added = Arc::new(Shown::new(input, true, place));
+        self.runs.write().unwrap_or_else(PoisonError::into_inner).add(added.clone());
         Ok(json!({"answer": replayed.answer, "notes": replayed.notes, "run": runs(&added).next()}))
     }
 

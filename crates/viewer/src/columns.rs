@@ -32,6 +32,11 @@ impl Window {
         self.tile.saturating_mul(self.width / 4)
     }
 
+    /// Whether every event has a column of its own.
+    pub(crate) fn is_by_event(&self) -> bool {
+        self.axis == Axis::Event && self.level == 0
+    }
+
     /// How many columns the whole run has at this level.
     pub(crate) fn columns_of(&self, view: &View<'_>) -> usize {
         let width = match self.axis {

@@ -63,12 +63,12 @@ fn lived(view: &View<'_>, born: Option<usize>, freed: Option<usize>) -> String {
 }
 
 /// Microseconds as people read them.
-pub(crate) fn duration(us: u64) -> String {
+fn duration(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} µs"),
         1_000..1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
         1_000_000..60_000_000 => format!("{:.2} s", us as f64 / 1e6),
-        _ => format!("{} min {:.0} s", us / 60_000_000, (us % 60_000_000) as f64 / 1e6),
+        _ => format!("{} min {} s", us / 60_000_000, us % 60_000_000 / 1_000_000),
     }
 }
 

@@ -95,7 +95,12 @@ impl Viewer<'_> {
             looks(&mut answers, view, moments);
         }
         let mut finer = 1;
-        while !answers.is_full && views.iter().any(|view| pictures(&mut answers, view, finer)) {
+        let mut is_any = true;
+        while is_any && !answers.is_full {
+            is_any = false;
+            for view in &views {
+                is_any |= pictures(&mut answers, view, finer);
+            }
             finer += 1;
         }
         let note =
@@ -158,17 +163,14 @@ fn unseen(bytes: u64) -> u32 {
 /// The moments that a user is likely to look into: the highest, the last, failures, what findings point at, steps.
 fn moments(view: &View<'_>) -> Vec<usize> {
     let (history, course) = (view.history(), &view.outline.course);
-    let mut moments = vec![history.allocated_peak.position, history.len()];
-    moments.extend(course.ooms.iter().rev().take(8).map(|&event| event + 1));
+    let mut moments = vec![overview::first_moment(view), history.allocated_peak.position, history.len()];
     moments.extend(view.findings.iter().map(|finding| overview::focus(view, finding).1));
-    let room = MOMENTS.saturating_sub(moments.len());
-    let steps = &course.steps;
-    let stride = steps.len().div_ceil(room.max(2) / 2).max(1);
-    moments.extend(steps.iter().step_by(stride).map(|step| step.position));
-    moments.sort_unstable();
-    moments.dedup();
-    let even = MOMENTS.saturating_sub(moments.len());
-    moments.extend((0..even).map(|place| place * history.len() / even.max(1)));
+    moments.extend(course.ooms.iter().rev().map(|&event| event + 1));
+    moments.truncate(MOMENTS / 2);
+    let stride = course.steps.len().div_ceil(MOMENTS / 4).max(1);
+    moments.extend(course.steps.iter().step_by(stride).map(|step| step.position));
+    let even = MOMENTS - moments.len();
+    moments.extend((0..even).map(|place| place * history.len() / even));
     moments.sort_unstable();
     moments.dedup();
     moments

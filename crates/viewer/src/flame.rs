@@ -10,8 +10,10 @@ use std::ops::Range;
 
 /// Branches below this share of the whole are left out, by name but not by sum.
 const LEAST_SHARE: u64 = 2_000;
-/// Most branches in all.
+/// About how many branches there are at most.
 const MOST: usize = 4_000;
+/// Frames of a stack that are shown, from the outermost; only recursion goes deeper.
+const DEEPEST: usize = 200;
 
 /// What a tree is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,9 +31,9 @@ impl When {
             When::At(0) => "before the first event".to_owned(),
             When::At(position) => format!("after event {}", grouped(*position as u64 - 1)),
             When::Over(positions) => format!(
-                "mean of events {} to {}",
-                grouped(positions.start as u64),
-                grouped(positions.end.saturating_sub(1) as u64)
+                "mean from {} to after event {}",
+                When::At(positions.start).words(),
+                grouped(positions.end.saturating_sub(2) as u64)
             ),
         }
     }
@@ -92,13 +94,10 @@ fn weigh(view: &View<'_>, when: &When) -> FxHashMap<(u32, u32), (f64, u64)> {
         }
         When::Over(positions) => {
             let length = positions.len().max(1) as f64;
-            let begun = &history.lives[..history.first_born_from(positions.end)];
-            for (row, life) in begun.iter().enumerate() {
-                // It is there from the position after its birth up to that of its end.
-                let from = life.born().map_or(0, |born| born + 1).max(positions.start);
-                let to = life.freed().map_or(usize::MAX, |freed| freed + 1).min(positions.end);
-                if from < to && (life.born().is_some() || life.is_allocated_at(from)) {
-                    add(row, life.size.0 as f64 * (to - from) as f64 / length);
+            for (row, life) in history.lives.iter().enumerate() {
+                let there = life.allocated_within(positions.clone());
+                if !there.is_empty() {
+                    add(row, life.size.0 as f64 * there.len() as f64 / length);
                 }
             }
         }
@@ -137,7 +136,7 @@ impl Tree {
                 at = self.child(at, &name, "", 0, true);
                 self.count(at, bytes, count, is_base);
             }
-            for &id in frames.iter().rev() {
+            for &id in frames.iter().rev().take(DEEPEST) {
                 let frame = snapshot.stacks.frame(id);
                 let is_user = view.device().sites.is_user(id);
                 at = self.child(at, text(frame.function), text(frame.file), frame.line, is_user);

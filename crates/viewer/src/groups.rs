@@ -108,7 +108,7 @@ impl Groups {
         Groups { of_life, all }
     }
 
-    /// The number of the group that blocks of this line are in.
+    /// The first group whose origin is wanted.
     pub(crate) fn number_of(&self, wanted: impl Fn(Origin) -> bool) -> Option<u32> {
         self.all.iter().position(|group| wanted(group.origin)).map(|place| place as u32)
     }

@@ -114,23 +114,24 @@ pub(crate) fn layout(view: &View<'_>, position: usize, smallest: u32) -> Value {
 fn cells(view: &View<'_>, segment: &Segment, smallest: u64, named: &mut BTreeSet<u32>) -> Vec<i64> {
     let (history, groups) = (view.history(), view.groups(By::Site));
     let mut cells: Vec<i64> = Vec::with_capacity(5 * segment.rows.len());
+    let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     let mut add = |start: u64, bytes: u64, id: u32, group: i64| {
-        let is_small = bytes < smallest && id != FREE;
-        if let Some([.., last_bytes, last_id, pieces, last_group]) = cells.last_chunk_mut::<5>()
-            && is_small
-            && (*last_id == i64::from(MERGED)
-                || (*last_bytes as u64) < smallest && *last_id != i64::from(FREE))
+        let blocks = i64::from(id != FREE);
+        // What no screen shows becomes one with what lies beside it, free pieces too.
+        if let Some([.., last_bytes, last_id, last_blocks, last_group]) = cells.last_chunk_mut::<5>()
+            && bytes < smallest
+            && (*last_id == i64::from(MERGED) || *last_bytes < number(smallest))
         {
-            (*last_bytes, *last_id, *last_group) = (*last_bytes + bytes as i64, i64::from(MERGED), -1);
-            *pieces += 1;
+            *last_bytes = last_bytes.saturating_add(number(bytes));
+            *last_blocks += blocks;
+            (*last_id, *last_group) = (i64::from(MERGED), -1);
         } else {
-            cells.extend([start as i64, bytes as i64, i64::from(id), 1, group]);
+            cells.extend([number(start), number(bytes), i64::from(id), blocks, group]);
         }
     };
     let mut at = segment.range.start;
     for &row in &segment.rows {
         let life = &history.lives[row as usize];
-        // Free pieces that no screen shows count with the small blocks around them.
         if life.addr > at {
             add(at - segment.range.start, life.addr - at, FREE, -1);
         }

@@ -52,6 +52,8 @@ struct Cell {
     /// The rows of its blocks, exclusively or'ed: of one alone that is the row itself.
     rows: u32,
     blocks: u32,
+    /// Of these, the ones that begin in it.
+    begin: u32,
     used: u64,
 }
 
@@ -91,12 +93,20 @@ impl Picture {
     /// A block begins, or ends.
     fn change(&mut self, row: u32, range: Range<u64>, is_new: bool) {
         let Some((cells, range)) = self.touched(&range) else { return };
+        let first = cells.start;
         for place in cells {
             let start = self.low + place as u64 * self.cell;
             let here = range.end.min(start.saturating_add(self.cell)) - range.start.max(start);
             let cell = &mut self.cells[place];
             cell.rows ^= row;
-            cell.blocks = if is_new { cell.blocks + 1 } else { cell.blocks - 1 };
+            let begins = u32::from(place == first);
+            if is_new {
+                cell.blocks += 1;
+                cell.begin += begins;
+            } else {
+                cell.blocks -= 1;
+                cell.begin -= begins;
+            }
             cell.used = shifted(cell.used, here, is_new);
         }
     }
@@ -114,7 +124,8 @@ impl Picture {
                     last.bytes = last.bytes.saturating_add(self.cell);
                     last.used = last.used.saturating_add(cell.used);
                     // A block goes on; others come to those that are merged.
-                    last.pieces = if id == MERGED { last.pieces + cell.blocks } else { last.pieces };
+                    last.pieces =
+                        if id == MERGED { last.pieces.saturating_add(cell.begin) } else { last.pieces };
                 }
                 _ => {
                     self.runs.push(Run { id, bytes: self.cell, pieces: cell.blocks.max(1), used: cell.used })

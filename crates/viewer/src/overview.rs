@@ -107,7 +107,7 @@ pub(crate) fn focus(view: &View<'_>, finding: &Finding) -> (Range<usize>, usize)
         from..bound(step + steps_after).unwrap_or(history.len()) + 1
     };
     match finding.kind {
-        // Growth shows over all steps, and best at the end.
+        // Growth shows over all steps, and most at the peak.
         Kind::Leak => {
             let first = number("since_step").and_then(|step| steps.bounds.get(step)).copied().unwrap_or(0);
             let margin = (history.len() - first) / 20;
@@ -138,7 +138,6 @@ pub(crate) fn ranks(views: &[View<'_>]) -> Value {
             json!({
                 "run": view.id,
                 "name": portrait.name,
-                "device": portrait.device_name,
                 "peak": portrait.allocated.0.0,
                 "reserved": portrait.reserved.0.0,
                 "course": course(view),

@@ -47,14 +47,20 @@ pub(crate) struct Shown {
     told: Told,
     kept: Vec<Kept>,
     is_what_if: bool,
-    /// The number of its first device among all that are shown.
+    place: Place,
+}
+
+/// Where an input stands among all that are shown.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Place {
+    /// The number of its first device.
     first: usize,
     /// Its own number.
     number: usize,
 }
 
 impl Shown {
-    fn new(input: Input, is_what_if: bool, first: usize, number: usize) -> Shown {
+    pub(crate) fn new(input: Input, is_what_if: bool, place: Place) -> Shown {
         let loaded =
             Loaded::new(input, |input| analysis::recorded_devices(&input.snapshot, &input.recording));
         let told = Told::new(loaded, |loaded| {
@@ -66,7 +72,7 @@ impl Shown {
             loaded.borrow_dependent().iter().map(explained).collect()
         });
         let kept = told.borrow_dependent().iter().map(|_| Kept::default()).collect();
-        Shown { told, kept, is_what_if, first, number }
+        Shown { told, kept, is_what_if, place }
     }
 
     pub(crate) fn input(&self) -> &Input {
@@ -80,8 +86,8 @@ impl Shown {
     pub(crate) fn views(&self) -> impl Iterator<Item = View<'_>> {
         self.told.borrow_dependent().iter().zip(&self.kept).enumerate().map(|(place, (explained, kept))| {
             View {
-                id: self.first + place,
-                input: self.number,
+                id: self.place.first + place,
+                input: self.place.number,
                 name: &self.input().name,
                 is_what_if: self.is_what_if,
                 outline: &explained.outline,
@@ -99,8 +105,7 @@ impl Shown {
 /// All that is shown, in order.
 pub(crate) struct Runs {
     shown: Vec<Arc<Shown>>,
-    /// The number of the next device.
-    next: usize,
+    next: Place,
     inputs: usize,
 }
 
@@ -109,23 +114,27 @@ const WHAT_IFS: usize = 4;
 
 impl Runs {
     pub(crate) fn new(inputs: Vec<Input>) -> Runs {
-        let mut runs = Runs { shown: Vec::new(), next: 0, inputs: inputs.len() };
+        let mut runs = Runs { shown: Vec::new(), next: Place::default(), inputs: inputs.len() };
         for input in inputs {
-            runs.add(input, false);
+            let place = runs.place_for(&input);
+            runs.shown.push(Arc::new(Shown::new(input, false, place)));
         }
         runs
     }
 
-    pub(crate) fn add(&mut self, input: Input, is_what_if: bool) -> Arc<Shown> {
-        let what_ifs = self.shown.iter().filter(|shown| shown.is_what_if).count();
-        if is_what_if && what_ifs >= WHAT_IFS {
+    /// Numbers for a new input and its devices.
+    pub(crate) fn place_for(&mut self, input: &Input) -> Place {
+        let place = self.next;
+        self.next = Place { first: place.first + input.snapshot.devices().len(), number: place.number + 1 };
+        place
+    }
+
+    /// Shows a what-if.
+    pub(crate) fn add(&mut self, what_if: Arc<Shown>) {
+        if self.shown.len() - self.inputs >= WHAT_IFS {
             self.shown.remove(self.inputs);
         }
-        let number = self.shown.last().map_or(0, |last| last.number + 1);
-        let shown = Arc::new(Shown::new(input, is_what_if, self.next, number));
-        self.next += shown.kept.len();
-        self.shown.push(shown.clone());
-        shown
+        self.shown.push(what_if);
     }
 
     /// The inputs, without what-ifs.
@@ -135,6 +144,6 @@ impl Runs {
 
     /// The input or what-if that a device belongs to.
     pub(crate) fn with(&self, id: usize) -> Option<Arc<Shown>> {
-        self.shown.iter().find(|shown| (shown.first..shown.first + shown.kept.len()).contains(&id)).cloned()
+        self.shown.iter().find(|shown| shown.views().any(|view| view.id == id)).cloned()
     }
 }

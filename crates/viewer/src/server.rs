@@ -1,6 +1,5 @@
 //! The server: this machine only, a secret in the path, nothing but reading.
 
-use crate::answers::Answer;
 use crate::{Problem, Viewer};
 use serde_json::json;
 use std::io::{self, Read, Write};
@@ -14,7 +13,7 @@ pub(crate) const PAGE: &str = include_str!("../assets/page.html");
 
 /// A browser opens six.
 const MOST_CONNECTIONS: usize = 64;
-/// How long a connection may say nothing.
+/// How long a connection may say or take nothing.
 const IDLE: Duration = Duration::from_secs(120);
 /// Bytes of the longest request.
 const LONGEST: usize = 16 << 10;
@@ -89,6 +88,7 @@ impl Viewer<'_> {
     fn converse(&self, server: &Server, mut connection: TcpStream) -> io::Result<()> {
         connection.set_nodelay(true)?;
         connection.set_read_timeout(Some(IDLE))?;
+        connection.set_write_timeout(Some(IDLE))?;
         let mut received = Vec::new();
         loop {
             let (reply, used, is_last) = match Asked::read(&received) {
@@ -103,7 +103,8 @@ impl Viewer<'_> {
                 Ok(Some(asked)) => (self.reply(server, &asked), asked.length, asked.is_last),
                 Ok(None) | Err(_) => (Reply::problem(400, &Problem::new("this is no request")), 0, true),
             };
-            connection.write_all(&reply.bytes(is_last))?;
+            connection.write_all(reply.head(is_last).as_bytes())?;
+            connection.write_all(&reply.body)?;
             if is_last {
                 return Ok(());
             }
@@ -128,12 +129,7 @@ impl Viewer<'_> {
         }
         match parts.next().map(|rest| rest.strip_prefix("api/").ok_or(rest)) {
             Some(Ok(question)) => match self.answer(question) {
-                Ok(Answer::Json(value)) => {
-                    Reply { status: 200, kind: "application/json", body: value.to_string().into_bytes() }
-                }
-                Ok(Answer::Tile(bytes)) => {
-                    Reply { status: 200, kind: "application/octet-stream", body: bytes.to_vec() }
-                }
+                Ok(answer) => Reply { status: 200, kind: answer.kind(), body: answer.bytes() },
                 Err(problem) => Reply::problem(400, &problem),
             },
             Some(Err("")) => Reply { status: 200, kind: "text/html; charset=utf-8", body: PAGE.into() },
@@ -188,7 +184,7 @@ impl Reply {
         Reply { status, kind: "application/json", body }
     }
 
-    fn bytes(&self, is_last: bool) -> Vec<u8> {
+    fn head(&self, is_last: bool) -> String {
         let reason = match self.status {
             200 => "OK",
             400 => "Bad Request",
@@ -207,7 +203,7 @@ impl Reply {
             head.push_str("\r\n");
         }
         head.push_str(if is_last { "Connection: close\r\n\r\n" } else { "\r\n" });
-        [head.as_bytes(), &self.body].concat()
+        head
     }
 }
 

@@ -135,7 +135,8 @@ impl Space {
                 }
             }
         }
-        Space { spans, length }
+        // The page counts in doubles.
+        Space { spans, length: length.min(1 << 53) }
     }
 
     /// Where an address lies in the map; `None` where it was never reserved.
@@ -155,10 +156,13 @@ pub(crate) struct Reserved {
 impl Reserved {
     pub(crate) fn new(device: &Device<'_>, segments: &[SegmentEvent]) -> Reserved {
         let from_start = device.history.regions.iter().filter(|region| region.from_start);
-        let mut bytes: u64 = from_start.fold(0, |sum, region| sum.wrapping_add(region.size.0));
+        let mut bytes: u64 = from_start.fold(0, |sum, region| sum.saturating_add(region.size.0));
         let mut course = vec![(0, bytes)];
         for event in segments.iter().filter(|event| event.region.is_some()) {
-            bytes = crate::changes::shifted(bytes, event.bytes.0, event.reserves);
+            bytes = match event.reserves {
+                true => bytes.saturating_add(event.bytes.0),
+                false => bytes.saturating_sub(event.bytes.0),
+            };
             course.push((event.event + 1, bytes));
         }
         Reserved { course }

@@ -48,8 +48,9 @@ pub(crate) fn allocations(view: &View<'_>, when: Option<&When>, page: &Page) -> 
     };
     let rows: Vec<u32> = match when {
         Some(When::At(position)) => view.allocated_at(*position),
-        Some(When::Over(positions)) => (0..history.first_born_from(positions.end) as u32)
-            .filter(|&row| history.lives[row as usize].freed().is_none_or(|freed| freed >= positions.start))
+        Some(When::Over(positions)) => (0..history.lives.len())
+            .filter(|&row| !history.lives[row].allocated_within(positions.clone()).is_empty())
+            .map(|row| row as u32)
             .collect(),
         None => (0..history.lives.len() as u32).collect(),
     };
@@ -208,7 +209,7 @@ pub(crate) fn segments_at(view: &View<'_>, position: usize, page: &Page) -> Valu
     table(&COLUMNS, rows, total, of)
 }
 
-/// Which groups by site have the words in their name, function or stack; `None` if nothing is searched for.
+/// Which groups by site have the words in their name or function; `None` if nothing is searched for.
 fn wanted_sites(view: &View<'_>, search: &str) -> Option<Vec<bool>> {
     if search.is_empty() {
         return None;

@@ -9,10 +9,12 @@ use crate::view::View;
 use std::ops::Range;
 
 /// Blocks that are looked at for one tile of single blocks or of the memory map. Where more are in use at a time, several
-/// columns share a moment.
+/// columns share a moment: the highest of them all.
 const MOST_LOOKS: usize = 12 << 20;
+/// The same where every event has a column: the time of one that is there is not given to another without need.
+const MOST_LOOKS_AT_EVENTS: usize = 4 * MOST_LOOKS;
 
-/// The bands of a tile: one for each group, largest at the bottom; groups below 2^smallest bytes are merged at the top.
+/// The bands of a tile: one for each group, largest at the bottom. Neighbours below 2^smallest bytes are merged, at the top.
 pub(crate) fn bands(view: &View<'_>, by: By, window: Window, smallest: u32) -> Vec<u8> {
     let (history, groups) = (view.history(), view.groups(by));
     let mut tile = Tile::new(window.first());
@@ -80,7 +82,8 @@ pub(crate) fn for_each_moment(
     let Some(first) = columns.first() else { return };
     let mut alive = Alive::at(view.history(), view.index(), first.start);
     let mut shared = shared;
-    while columns.len() / shared * alive.blocks.len() > MOST_LOOKS && shared < columns.len() {
+    let most = if window.is_by_event() { MOST_LOOKS_AT_EVENTS } else { MOST_LOOKS };
+    while columns.len() / shared * alive.blocks.len() > most && shared < columns.len() {
         shared *= 2;
     }
     for several in columns.chunks(shared) {

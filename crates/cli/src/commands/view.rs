@@ -7,6 +7,7 @@ use crate::args::{SimulateArgs, ViewArgs};
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Progress, Terminal};
 use analysis::{Device, Finding};
+use anyhow::Context;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -47,8 +48,8 @@ fn relation(files: &[PathBuf]) -> Relation {
 }
 
 fn listen(port: u16) -> anyhow::Result<Server> {
-    let bound = Token::random().and_then(|token| Server::bind(port, token));
-    bound.map_err(|error| {
+    let token = Token::random().context("no secret for the address could be made")?;
+    Server::bind(port, token).map_err(|error| {
         Failure::new(
             format!("port {port} of this machine cannot be listened on"),
             Some(error.to_string()),

@@ -129,6 +129,17 @@ impl Life {
             && (self.freed == NONE || self.freed as usize >= position)
     }
 
+    /// The part of a stretch of positions at which the program holds it.
+    pub fn allocated_within(&self, positions: Range<usize>) -> Range<usize> {
+        let from = self.born().map_or(0, |born| born + 1).max(positions.start);
+        let until = match self.freed {
+            NONE => positions.end,
+            BEFORE => from,
+            event => (event as usize + 1).min(positions.end),
+        };
+        from..until.max(from)
+    }
+
     /// Whether its memory is in use once `position` events have happened: allocated, or freed and waiting for
     /// another stream.
     pub fn is_active_at(&self, position: usize) -> bool {
