@@ -205,8 +205,45 @@ def test_keys_move_the_moment_and_the_picture(look, leak):
     assert "span" in look.state()
     look.page.keyboard.press("Home")
     assert "span" not in look.state()
+    help_text = look.page.get_by_label("Keys and mouse", exact=True)
     look.page.keyboard.press("?")
-    expect(look.page.get_by_label("Keys and mouse", exact=True)).to_be_visible()
+    expect(help_text).to_be_visible()
+    look.page.keyboard.press("p")
+    look.page.keyboard.press("Escape")
+    expect(help_text).not_to_be_visible()
+
+
+def test_the_bytes_are_zoomed_where_the_pointer_is(look, leak):
+    look.open(leak)
+    look.page.mouse.move(*look.point(0.6, 0.75))
+    look.page.keyboard.down("Control")
+    for _ in range(6):
+        look.page.mouse.wheel(0, -300)
+    look.page.keyboard.up("Control")
+    look.settle()
+    low, high = map(int, look.state()["heights"].split("-"))
+    assert 1.5e9 < low < high < 2.9e9
+    look.page.keyboard.press("Home")
+    assert "heights" not in look.state()
+
+
+def test_back_goes_to_the_view_before(look, leak):
+    look.open(leak)
+    look.page.get_by_role("tab", name="Flame graph").click()
+    assert look.state()["tab"] == "flame"
+    look.page.get_by_role("tab", name="Table").click()
+    assert look.state()["tab"] == "table"
+    look.page.go_back()
+    expect(look.page.get_by_role("tab", name="Flame graph")).to_have_attribute("aria-selected", "true")
+
+
+@pytest.mark.parametrize("path", [CLEAN, FIXTURES / "formats/torch-cpp.pickle"], ids=["clean", "no loop"])
+def test_where_nothing_is_wrong_the_page_says_what_the_report_says(look, path):
+    done = subprocess.run([OOMPH, "report", path], capture_output=True, text=True, check=True)
+    words = re.search(r"✓ (nothing stands out:.*?)\n\n", done.stdout, re.DOTALL).group(1)
+    with served(path) as url:
+        look.open(url)
+        expect(look.page.get_by_label("Findings", exact=True)).to_contain_text(re.sub(r"\s+", " ", words))
 
 
 def test_an_address_shows_the_same_again(browser, look, leak):

@@ -14,14 +14,14 @@ export function Findings({ run }: { run: Run }) {
   return (
     <section class="findings" aria-label="Findings">
       <Answered answer={answer}>
-        {({ findings, categories, categoriesReason }) => (
+        {({ findings, clear, categories, categoriesReason }) => (
           <>
             <h2>{findings.length ? counted(findings.length, "finding") : "Findings"}</h2>
             {findings.map((finding, number) => (
               <Card key={number} finding={finding} />
             ))}
             {!findings.length && (
-              <p class="all-well">✓ Nothing is wrong here: no leak, no failed allocation, no waste worth a change.</p>
+              <p class="all-well">✓ {clear}</p>
             )}
             {!findings.length && <Categories of={categories} reason={categoriesReason} />}
           </>

@@ -13,6 +13,7 @@ import { kept } from "./kept";
 import { runName } from "./names";
 import { Answered, Choice, SearchField } from "./parts";
 import type { FlameAnswer, Query, Run } from "./protocol";
+import { isExported } from "./source";
 import { base, interval, moment, other, search } from "./store";
 import { TreeMap } from "./treemap";
 
@@ -41,7 +42,7 @@ export function FlamePanel({ run }: { run: Run }) {
           ]}
           onChoose={(value) => (shape.value = value)}
         />
-        <Said answer={answer.value} />
+        <Said answer={answer.value} at={answer.at} />
         <SearchField value={search.value} hint="Highlight function or file" onSearch={(text) => (search.value = text)} />
         <Compare run={run} />
       </div>
@@ -52,13 +53,14 @@ export function FlamePanel({ run }: { run: Run }) {
 }
 
 /** What is shown, in words. */
-function Said({ answer }: { answer: FlameAnswer | null }) {
+function Said({ answer, at }: { answer: FlameAnswer | null; at: number | null }) {
   if (!answer) return <p class="said" />;
   const { root, what } = answer;
   const found = search.value ? bytesOfMatches(root, search.value) : null;
   return (
     <p class="said">
       <b>{bytes(root.bytes)}</b> {interval.value ? "held," : "allocated"} {what}
+      {at !== null && at !== moment.value && isExported && <span class="dim"> (the nearest moment in this page)</span>}
       {found !== null && (
         <span class="dim">
           {" "}

@@ -22,7 +22,7 @@ export function showFinding({ focus }: Finding): void {
   batch(() => {
     store.xAxis.value = "event";
     show({ from: focus.from, to: Math.max(focus.to, focus.from + 1) });
-    store.ceiling.value = null;
+    store.heights.value = null;
     store.addresses.value = null;
     store.interval.value = null;
     store.by.value = "site";

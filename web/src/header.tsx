@@ -2,9 +2,9 @@
 
 import type { Signal } from "@preact/signals";
 import { showMoment } from "./focus";
-import { bytes, count, counted, fileName } from "./format";
+import { bytes, count, counted } from "./format";
 import { helpIsOpen } from "./keys";
-import { runName } from "./names";
+import { runName, shortName } from "./names";
 import { Words } from "./parts";
 import type { Run } from "./protocol";
 import { chooseRun, otherId, overview, runs } from "./store";
@@ -67,7 +67,7 @@ function Described({ run }: { run: Run }) {
   const words = parts.join(" · ");
   return (
     <p class="described" title={`${run.name} · ${words}`}>
-      {runs.value.length > 1 ? <RunChooser run={run} /> : <b>{fileName(run.name)}</b>}
+      {runs.value.length > 1 ? <RunChooser run={run} /> : <b>{shortName(run.name)}</b>}
       <span class="dim"> · {words}</span>
     </p>
   );

@@ -22,6 +22,7 @@ function isField(target: EventTarget | null): boolean {
 export function listenForKeys(): void {
   window.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return;
+    if (helpIsOpen.value && event.key !== "?") return;
     const numbered = tabsOf()[Number(event.key) - 1];
     if (numbered) tab.value = numbered.tab;
     else if (event.key === "/") focusSearch();

@@ -16,7 +16,10 @@ function sharedFolder(paths: string[]): number {
 /** A file among those that are open. */
 export function shortName(path: string): string {
   const all = new Set(overview.value?.runs.map((run) => run.name));
-  return all.size > 1 && all.has(path) ? path.slice(sharedFolder([...all])) : fileName(path);
+  if (all.size > 1 && all.has(path)) return path.slice(sharedFolder([...all]));
+  // A recording is called by its folder.
+  const [folder, file] = path.split(/[\\/]/).slice(-2);
+  return file?.startsWith("rank") ? `${folder}/${file}` : fileName(path);
 }
 
 export function runName(run: Run): string {

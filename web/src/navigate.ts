@@ -3,7 +3,7 @@
 import { batch, signal } from "@preact/signals";
 import { around, isWhole, panned, SHORTEST, zoomed } from "./axis";
 import type { Run, XAxis } from "./protocol";
-import { ceiling, extent, interval, moment, other, run, selection, shown, span, xAxis, type Span } from "./store";
+import { extent, heights, interval, moment, other, run, selection, shown, span, xAxis, type Span } from "./store";
 
 /** A drag measures instead of moving. */
 export const rulerIsOn = signal(false);
@@ -41,7 +41,7 @@ export function pan(by: number): void {
 export function showAll(): void {
   batch(() => {
     span.value = null;
-    ceiling.value = null;
+    heights.value = null;
   });
 }
 

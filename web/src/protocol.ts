@@ -284,6 +284,8 @@ export interface Finding {
 
 export interface Findings {
   findings: Finding[];
+  /** What was looked for and not found, as the report says it. */
+  clear: string;
   /** Bytes of each category at the peak. */
   categories: [string, number][];
   categoriesReason: string;
@@ -348,6 +350,7 @@ export interface Ranks {
     highest: number; // place in `ranks`
     comparedWith: number;
     words: string;
+    doubt: string | null; // why they may not be ranks at all
     sites: { label: string; before: number; after: number }[];
     categories: [string, number][];
   };

@@ -31,6 +31,7 @@ export function RanksPanel() {
               onChoose={(value) => (order.value = value)}
             />
             <p class="said">{skew ? <Words text={skew.words} /> : "No rank stands out."}</p>
+            {skew?.doubt && <p class="caveat">⚠ {skew.doubt}</p>}
           </div>
           <Multiples ranks={ranks} />
           {skew && <Skew of={skew} ranks={ranks} />}

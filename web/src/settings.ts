@@ -25,10 +25,13 @@ function partsOf(line: string): string[] {
     .filter(Boolean);
 }
 
-const SCALES: Record<string, number> = { "": 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30, t: 2 ** 40 };
+const POWERS = ["k", "m", "g", "t"];
 
-/** Bytes of `20GiB`, `20 gb` or `20g`; null of what is none. */
+/** Bytes of `20GiB` or `20g`, of `80GB` (decimal, as on the command line), or of `24`, which are GiB; null of what is none. */
 export function sizeIn(text: string): number | null {
-  const parts = /^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])i?)?b?\s*$/i.exec(text);
-  return parts ? Math.round(Number(parts[1]) * SCALES[(parts[2] ?? "").toLowerCase()]!) : null;
+  const parts = /^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(ib?|b)?)?\s*$/i.exec(text);
+  if (!parts || Number(parts[1]) === 0) return null;
+  const power = parts[2] ? POWERS.indexOf(parts[2].toLowerCase()) + 1 : 3;
+  const isDecimal = parts[3]?.toLowerCase() === "b";
+  return Math.round(Number(parts[1]) * (isDecimal ? 1000 : 1024) ** power);
 }

@@ -25,8 +25,8 @@ export const by = signal<By>("site");
 export const xAxis = signal<XAxis>("event");
 /** What part of the x axis is shown; null is all of it. */
 export const span = signal<Span | null>(null);
-/** Bytes at the top of the timeline; null follows what is shown. */
-export const ceiling = signal<number | null>(null);
+/** Bytes at the bottom and at the top of the timeline; null follows what is shown. */
+export const heights = signal<{ low: number; high: number } | null>(null);
 /** The moment that the map's section, the flame graph and the details are about. */
 export const moment = signal(0);
 /** A brushed stretch of positions; flame graph and table are then about it. */
@@ -72,7 +72,7 @@ export function chooseRun(id: number): void {
   batch(() => {
     runId.value = id;
     span.value = null;
-    ceiling.value = null;
+    heights.value = null;
     interval.value = null;
     base.value = null;
     selection.value = null;
@@ -120,8 +120,8 @@ export function readAddress(): void {
     else if (group && BYS.includes(group[0] as By) && /^\d+$/.test(group[1] ?? "")) selection.value = { kind: "group", by: group[0] as By, id: Number(group[1]) };
     const low = numbers(query.get("addresses"), 2);
     addresses.value = low && low[1]! > low[0]! ? { low: low[0]!, high: low[1]! } : null;
-    const top = numbers(query.get("ceiling"), 1);
-    ceiling.value = top && top[0]! > 0 ? top[0]! : null;
+    const bounds = numbers(query.get("heights"), 2);
+    heights.value = bounds && bounds[1]! > bounds[0]! ? { low: bounds[0]!, high: bounds[1]! } : null;
     const panel = query.get("tab") as Tab | null;
     tab.value = panel && TABS.includes(panel) ? panel : "map";
     search.value = query.get("search") ?? "";
@@ -138,7 +138,7 @@ export function address(): string {
   if (xAxis.value !== "event") query.set("x", xAxis.value);
   const stretch = span.value;
   if (stretch) query.set("span", `${round(stretch.from)}-${round(stretch.to)}`);
-  if (ceiling.value !== null) query.set("ceiling", String(Math.round(ceiling.value)));
+  if (heights.value) query.set("heights", `${Math.round(heights.value.low)}-${Math.round(heights.value.high)}`);
   if (now && moment.value !== firstMoment(now)) query.set("at", String(moment.value));
   if (interval.value) query.set("interval", `${interval.value.from}-${interval.value.to}`);
   if (base.value) query.set("base", `${base.value.run}-${base.value.at}`);
@@ -152,15 +152,29 @@ export function address(): string {
   return text ? `#${text}` : location.pathname + location.search;
 }
 
+/** The parts of an address that make it another place: not where exactly one looks. */
+function placeIn(text: string): string {
+  const query = new URLSearchParams(text.startsWith("#") ? text.slice(1) : "");
+  for (const part of ["span", "heights", "at", "addresses", "search", "interval"]) query.delete(part);
+  return query.toString();
+}
+
 const round = (x: number) => Math.round(x * 100) / 100;
 
 /** Keeps the address up with what is shown, a moment after it has come to rest. */
 export function followAddress(): void {
   let timer = 0;
+  let last = placeIn(address());
   effect(() => {
     const text = address();
     clearTimeout(timer);
-    timer = window.setTimeout(() => history.replaceState(null, "", text), 150);
+    const place = placeIn(text);
+    timer = window.setTimeout(() => {
+      // "Back" goes to the view before, not to every step of a zoom.
+      if (place === last) history.replaceState(null, "", text);
+      else if (location.hash !== text) history.pushState(null, "", text);
+      last = place;
+    }, 150);
   });
   window.addEventListener("hashchange", readAddress);
 }

@@ -1,6 +1,6 @@
 // Allocations, sites and segments as rows: sorted and searched by the program, a page at a time.
 
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { atEvent } from "./axis";
 import { showAddresses, showLife } from "./focus";
@@ -14,7 +14,12 @@ import { by, interval, moment, search, selection, tab } from "./store";
 type When = "moment" | "interval" | "all";
 
 const of = signal<TableOf>("allocations");
-const when = signal<When>("moment");
+/** What was chosen; until then a brushed stretch is what a table is about. */
+const chosenWhen = signal<When | null>(null);
+const when = computed<When>(() => {
+  const wanted = chosenWhen.value ?? (interval.value ? "interval" : "moment");
+  return wanted === "interval" && !interval.value ? "moment" : wanted;
+});
 const sort = signal<{ key: string; descending: boolean } | null>(null);
 
 /** What a table is sorted by before anybody chose. */
@@ -87,8 +92,7 @@ function Whens() {
   const options: [When, string][] = [["moment", "Live at the moment"]];
   if (interval.value) options.push(["interval", "In the brushed stretch"]);
   options.push(["all", "All"]);
-  const value = when.value === "interval" && !interval.value ? "moment" : when.value;
-  return <Choice label="When" value={value} options={options} onChoose={(chosen) => (when.value = chosen)} />;
+  return <Choice label="When" value={when.value} options={options} onChoose={(chosen) => (chosenWhen.value = chosen)} />;
 }
 
 function Counted({ table, at }: { table: Table | null; at: number | null }) {
@@ -97,7 +101,7 @@ function Counted({ table, at }: { table: Table | null; at: number | null }) {
   return (
     <p class="said">
       {total === whole ? count(total) : `${count(total)} of ${count(whole)}`}
-      {at !== null && at !== moment.value && `, ${atEvent(at)}`}
+      {at !== null && at !== moment.value && `, ${atEvent(at)} (the nearest moment in this page)`}
       {total > MOST_ROWS && `; the first ${count(MOST_ROWS)} can be scrolled to: sort the other way or search for the rest`}
     </p>
   );

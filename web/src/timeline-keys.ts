@@ -46,12 +46,14 @@ function isField(target: EventTarget | null): boolean {
 
 /** Lists, tabs and menus have uses of their own for arrows. */
 function leavesArrows(target: EventTarget | null): boolean {
-  return target === document.body || (target instanceof HTMLElement && target.closest(".plot, .timeline-tools") !== null);
+  return !(target instanceof HTMLElement && target.closest("[role=grid], [role=treegrid], [role=separator], [role=radiogroup], .icicle, .treemap, .tabs"));
 }
 
 export function listenForTimelineKeys(): () => void {
   const listen = (event: KeyboardEvent) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return;
+    // What is in front has the keys.
+    if (document.querySelector("dialog[open]")) return;
     const act = LETTERS[event.key] ?? (leavesArrows(event.target) ? ARROWS[event.key] : undefined);
     if (!act || !run.value) return;
     event.preventDefault();

@@ -1,7 +1,7 @@
 // What the timeline draws over its bands: reserved memory, the limit, steps, failures, the ruler.
 
 import { stepAt } from "./axis";
-import { bytes, change, count, duration } from "./format";
+import { bytes, change, count, counted, duration } from "./format";
 import { drawTag, horizontalLine, verticalLine, xPixel, yPixel, type Context } from "./marks";
 import type { Run, XAxis } from "./protocol";
 import { columnAt, type Prepared, type Viewport } from "./raster";
@@ -111,10 +111,14 @@ function nameEvery(least: number): number {
   return every < least ? 10 * nameEvery(least / 10) : every;
 }
 
+/** Pixels that the words of a failure take, more or less. */
+const ROOM_FOR_WORDS = 220;
+
 export function drawOoms(context: Context, run: Run, axis: XAxis, view: Viewport, ink: Ink): void {
   let free = -Infinity;
-  for (const { position, timeUs, requested } of run.ooms) {
-    const x = xPixel(view, axis === "event" ? position + 0.5 : timeUs);
+  const places = run.ooms.map(({ position, timeUs }) => xPixel(view, axis === "event" ? position + 0.5 : timeUs));
+  for (const [number, { requested }] of run.ooms.entries()) {
+    const x = places[number]!;
     if (x < 0 || x > view.width) continue;
     context.strokeStyle = ink.bad;
     context.lineWidth = 1.5;
@@ -125,7 +129,9 @@ export function drawOoms(context: Context, run: Run, axis: XAxis, view: Viewport
     context.lineTo(x + 5, 0);
     context.lineTo(x, 7);
     context.fill();
-    const words = `out of memory: ${bytes(requested)} asked for`;
+    // Those that have no room for words of their own are counted.
+    const near = places.filter((other, later) => later > number && other - x < ROOM_FOR_WORDS && other <= view.width).length;
+    const words = `out of memory: ${bytes(requested)} asked for${near ? `, and ${counted(near, "time")} more` : ""}`;
     const half = context.measureText(words).width / 2 + 6;
     const middle = Math.max(half, Math.min(view.width - half, x));
     if (middle - half < free) continue;

@@ -1,26 +1,29 @@
 // The timeline without its DOM: what it shows, and how that is drawn.
 
 import { signal } from "@preact/signals";
-import { momentName, roundTop } from "./axis";
+import { momentName, panned, roundTop, zoomed } from "./axis";
 import { shownTheme } from "./colors";
 import { selectedBlock } from "./emphasis";
+import type { Drag, Point } from "./gestures";
+import { moveAlong } from "./hands";
 import { drawByteAxis, drawInterval, drawMoment, drawPointer, drawXAxis } from "./marks";
 import { ruler } from "./navigate";
 import { Picture } from "./picture";
 import type { By } from "./protocol";
 import type { Prepared, Viewport } from "./raster";
-import { by, ceiling, interval, moment, other, run, selection, shown, xAxis, type Span } from "./store";
+import { by, heights, interval, moment, other, run, selection, shown, xAxis, type Span } from "./store";
 import { arrivals, smallestFor } from "./tiles";
 import { drawLimit, drawOoms, drawReserved, drawRuler, drawStepMarks } from "./timeline-marks";
 
 /** The highest bytes in what is shown, by run. Two runs have one scale. */
 const highest = signal<ReadonlyMap<number, number>>(new Map());
 
+/** Fewer cannot be told apart by anybody. */
+const LEAST_BYTES = 4096;
 /** The limit is shown from this near. */
 const NEAR_LIMIT = 1.3;
 
-export function topOfScale(): number {
-  if (ceiling.value !== null) return ceiling.value;
+function topOfScale(): number {
   const tops = [run.value, other.value].map((each) => {
     if (!each) return 0;
     const top = highest.value.get(each.id) ?? Math.max(each.reservedPeak.bytes, each.peak.bytes);
@@ -44,12 +47,39 @@ export class TimelineView extends Picture {
   }
 
   range(): { low: number; high: number } {
-    return { low: 0, high: topOfScale() };
+    return heights.value ?? { low: 0, high: topOfScale() };
   }
 
   smallest(): number {
-    return smallestFor(topOfScale() / Math.max(1, this.surface.size.value.height));
+    const { low, high } = this.range();
+    return smallestFor((high - low) / Math.max(1, this.surface.size.value.height));
   }
+
+  private showHeights({ from, to }: Span): void {
+    const isAll = from <= 0 && to >= topOfScale();
+    heights.value = isAll ? null : { low: from, high: to };
+  }
+
+  readonly zoomBytes = (at: Point, factor: number) => {
+    const { low, high } = this.range();
+    const { height } = this.surface.size.value;
+    const under = low + ((height - at.y) / height) * (high - low);
+    this.showHeights(zoomed({ from: low, to: high }, under, factor, { from: 0, to: Math.max(high, topOfScale()) }, LEAST_BYTES));
+  };
+
+  /** Moves along the x axis and, where not all of the bytes are shown, along them too. */
+  readonly drag = (): Drag => {
+    const along = moveAlong(this);
+    return {
+      move: (to, from) => {
+        along.move(to, from);
+        if (!heights.value) return;
+        const { low, high } = heights.value;
+        const by = ((to.y - from.y) * (high - low)) / this.surface.size.value.height;
+        this.showHeights(panned({ from: low, to: high }, by, { from: 0, to: Math.max(high, topOfScale()) }));
+      },
+    };
+  };
 
   /** Reads all that a frame depends on. */
   readonly describe = () => [
@@ -95,7 +125,7 @@ export class TimelineView extends Picture {
       drawOoms(context, this.run, xAxis.value, view, ink);
       const pointer = this.pointer.value;
       if (pointer) drawPointer(context, view, pointer.x, ink);
-      const at = this.pixelOf(moment.value);
+      const at = moment.value <= this.run.events ? this.pixelOf(moment.value) : null;
       if (at !== null) drawMoment(context, view, at, momentName(this.run, moment.value), ink);
       const ends = ruler.value;
       if (ends?.run === this.run.id) drawRuler(context, this.run, xAxis.value, tile, view, ends, ink);

@@ -3,8 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { bytes, count, counted } from "./format";
-import type { Point } from "./gestures";
-import { handsOf, moveAlong } from "./hands";
+import { handsOf } from "./hands";
 import { runName } from "./names";
 import { Legend } from "./legend";
 import { Minimap } from "./minimap";
@@ -12,20 +11,13 @@ import { isChosen } from "./paints";
 import { Plot } from "./plot";
 import { answerProbes } from "./probe";
 import type { Run } from "./protocol";
-import { ceiling, other, run as chosen } from "./store";
+import { other, run as chosen } from "./store";
 import { listenForTimelineKeys } from "./timeline-keys";
 import { TimelineTools } from "./timeline-tools";
-import { TimelineView, topOfScale } from "./timeline-view";
+import { TimelineView } from "./timeline-view";
 import { PictureTip } from "./tooltip";
 
-const LOWEST_CEILING = 4096;
-const HIGHEST_CEILING = 2 ** 50;
-
-function zoomBytes(_: Point, factor: number): void {
-  ceiling.value = Math.min(HIGHEST_CEILING, Math.max(LOWEST_CEILING, topOfScale() * factor));
-}
-
-const handsFor = (view: TimelineView) => handsOf(view, zoomBytes, () => moveAlong(view));
+const handsFor = (view: TimelineView) => handsOf(view, view.zoomBytes, view.drag);
 
 function sentence(run: Run): string {
   const failures = run.ooms.length ? ` It ran out of memory ${counted(run.ooms.length, "time")}.` : "";

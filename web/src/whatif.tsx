@@ -183,7 +183,7 @@ function Form({ run, busy }: { run: Run; busy: boolean }) {
           />
         </label>
       </fieldset>
-      <button type="submit" class="primary" disabled={busy}>
+      <button type="submit" class="primary" disabled={busy || isUnclear}>
         {busy ? "Replaying…" : "Replay"}
       </button>
     </form>

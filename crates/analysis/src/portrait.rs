@@ -5,7 +5,7 @@ use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity};
 use crate::live::{Key, Origin};
 use crate::site::Site;
-use crate::words::printable;
+use crate::words::{percent, printable, share};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::cmp::Ordering;
@@ -334,4 +334,46 @@ pub fn skew(ranks: &[Portrait]) -> Option<Skew> {
         changes: changes(&ranks[middle].holdings, &ranks[highest].holdings),
         categories,
     })
+}
+
+/// Below this share the ranks are as good as equal.
+const EVEN: f64 = 0.02;
+
+impl Skew {
+    /// What the highest has beyond the middle one, and its share in the highest.
+    fn extra(&self, ranks: &[Portrait]) -> (Bytes, f64) {
+        let (highest, middle) = (ranks[self.highest].allocated.0, ranks[self.middle].allocated.0);
+        let extra = highest.saturating_sub(middle);
+        (extra, share(extra, highest))
+    }
+
+    /// Whether the highest stands out.
+    pub fn is_uneven(&self, ranks: &[Portrait]) -> bool {
+        self.extra(ranks).1 >= EVEN
+    }
+
+    /// How the ranks lie, in a sentence.
+    pub fn words(&self, ranks: &[Portrait]) -> String {
+        let (highest, middle) = (ranks[self.highest].allocated.0, ranks[self.middle].allocated.0);
+        let (extra, part) = self.extra(ranks);
+        if part >= EVEN {
+            let (rank, part) = (self.highest, percent(part));
+            return format!("rank {rank} peaks at {highest}, of which {extra} ({part}) above the middle one");
+        }
+        let peaks = ranks.iter().map(|rank| rank.allocated.0).enumerate();
+        let (rank, lowest) = peaks.min_by_key(|&(_, peak)| peak).unwrap_or((0, middle));
+        if share(middle.saturating_sub(lowest), middle) > EVEN {
+            return format!("most peak at about {middle}, rank {rank} only at {lowest}");
+        }
+        format!("all peak at about {middle}")
+    }
+
+    /// Why they may not be ranks at all.
+    pub fn doubt(&self, ranks: &[Portrait]) -> Option<&'static str> {
+        let (highest, middle) = (&ranks[self.highest].holdings, &ranks[self.middle].holdings);
+        let is_shared =
+            |line: &Holding| line.place.is_some() && middle.iter().any(|other| other.place == line.place);
+        let doubt = "the highest and the middle one share no line of code: are these the ranks of one job?";
+        (!highest.iter().any(is_shared)).then_some(doubt)
+    }
 }

@@ -126,8 +126,8 @@ impl Viewer<'_> {
             }
             "table" => self.table(view, query),
             "findings" => {
-                let told = self.commands.findings(view.device(), view.findings);
-                Ok(overview::findings(view, told))
+                let (told, clear) = self.commands.findings(view.outline, view.findings);
+                Ok(overview::findings(view, told, &clear))
             }
             _ => Err(Problem::new(format!("nothing is known of `{name}`"))),
         }

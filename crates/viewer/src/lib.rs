@@ -31,15 +31,15 @@ pub use export::Exported;
 pub use runs::Input;
 pub use server::{Server, Token};
 
-use analysis::{Device, Finding};
+use analysis::{Device, Finding, Outline};
 use serde_json::Value;
 use snapshot::Snapshot;
 use std::sync::RwLock;
 
 /// What other commands know and the page shows.
 pub trait Commands: Sync {
-    /// Findings as `oomph report --json` has them.
-    fn findings(&self, device: &Device<'_>, findings: &[Finding]) -> Vec<Value>;
+    /// Findings as `oomph report --json` has them, and what the report says of what it did not find.
+    fn findings(&self, outline: &Outline<'_>, findings: &[Finding]) -> (Vec<Value>, String);
     /// The run under other settings or on another card.
     fn what_if(&self, device: &Device<'_>, question: &WhatIf) -> Result<Replayed, Problem>;
     /// Who holds what in an input, if its recording has that: the tree of `oomph holders`.

@@ -3,10 +3,9 @@
 use crate::details::group_of_line;
 use crate::groups::{By, named_categories};
 use crate::view::View;
-use analysis::words::percent;
 use analysis::{Finding, Kind, Portrait, Value as Evidence};
 use serde_json::{Value, json};
-use snapshot::{Bytes, Peak};
+use snapshot::Peak;
 use std::ops::Range;
 
 /// Points of a rank's small picture.
@@ -73,7 +72,7 @@ pub(crate) fn groupings(view: &View<'_>) -> Vec<&'static str> {
 }
 
 /// The report's findings, `told` as it tells them, each with where to look.
-pub(crate) fn findings(view: &View<'_>, told: Vec<Value>) -> Value {
+pub(crate) fn findings(view: &View<'_>, told: Vec<Value>, clear: &str) -> Value {
     let focused = view.findings.iter().zip(told).map(|(finding, mut told)| {
         let (window, position) = focus(view, finding);
         let group = finding.site.and_then(|frame| group_of_line(view, frame));
@@ -83,6 +82,7 @@ pub(crate) fn findings(view: &View<'_>, told: Vec<Value>) -> Value {
     let peak = view.history().allocated_peak.position;
     json!({
         "findings": focused.collect::<Vec<_>>(),
+        "clear": clear,
         "categories": named_categories(&view.outline.categories.at(view.history(), peak)),
         "categoriesReason": view.outline.categories.reason,
     })
@@ -146,7 +146,6 @@ pub(crate) fn ranks(views: &[View<'_>]) -> Value {
         })
         .collect();
     let skew = analysis::skew(&portraits).map(|skew| {
-        let (highest, middle) = (portraits[skew.highest].allocated.0, portraits[skew.middle].allocated.0);
         let sites: Vec<Value> = skew
             .changes
             .iter()
@@ -160,21 +159,13 @@ pub(crate) fn ranks(views: &[View<'_>]) -> Value {
         json!({
             "highest": skew.highest,
             "comparedWith": skew.middle,
-            "words": skew_words(skew.highest, highest, middle),
+            "words": skew.words(&portraits),
+            "doubt": skew.doubt(&portraits),
             "sites": sites,
             "categories": skew.categories.iter().map(|(of, by)| (of.name(), by)).collect::<Vec<_>>(),
         })
     });
     json!({"ranks": ranks, "skew": skew})
-}
-
-fn skew_words(rank: usize, highest: Bytes, middle: Bytes) -> String {
-    let extra = highest.saturating_sub(middle);
-    let share = extra.0 as f64 / highest.0.max(1) as f64;
-    if share < 0.02 {
-        return format!("all peak at about {middle}");
-    }
-    format!("rank {rank} peaks at {highest}, of which {extra} ({}) above the middle one", percent(share))
 }
 
 /// The highest points of equal stretches.

@@ -12,7 +12,9 @@ use std::time::Duration;
 pub(crate) const PAGE: &str = include_str!("../assets/page.html");
 
 /// A browser opens six.
-const MOST_CONNECTIONS: usize = 64;
+const MOST_CONNECTIONS: usize = 256;
+/// How long a new connection may take to say what it wants.
+const HURRY: Duration = Duration::from_secs(10);
 /// How long a connection may say or take nothing.
 const IDLE: Duration = Duration::from_secs(120);
 /// Bytes of the longest request.
@@ -87,7 +89,7 @@ impl Viewer<'_> {
     /// Answers the requests of one connection, one after the other.
     fn converse(&self, server: &Server, mut connection: TcpStream) -> io::Result<()> {
         connection.set_nodelay(true)?;
-        connection.set_read_timeout(Some(IDLE))?;
+        connection.set_read_timeout(Some(HURRY))?;
         connection.set_write_timeout(Some(IDLE))?;
         let mut received = Vec::new();
         loop {
@@ -108,6 +110,7 @@ impl Viewer<'_> {
             if is_last {
                 return Ok(());
             }
+            connection.set_read_timeout(Some(IDLE))?;
             received.drain(..used);
         }
     }
@@ -221,7 +224,7 @@ fn is_loopback(host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, port)| {
         if port.bytes().all(|letter| letter.is_ascii_digit()) { name } else { host }
     });
-    matches!(name, "127.0.0.1" | "localhost" | "[::1]")
+    ["127.0.0.1", "localhost", "[::1]"].iter().any(|own| name.eq_ignore_ascii_case(own))
 }
 
 #[cfg(test)]
@@ -234,6 +237,7 @@ mod tests {
             ("127.0.0.1:8080", true),
             ("localhost", true),
             ("localhost:1", true),
+            ("LOCALHOST:1", true),
             ("[::1]:80", true),
             ("evil.example", false),
             ("127.0.0.1.evil.example:80", false),

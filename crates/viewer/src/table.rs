@@ -7,6 +7,7 @@ use crate::layout::segments;
 use crate::view::View;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
+use snapshot::StackId;
 use std::cmp::Ordering;
 
 /// What part of a table is asked for.
@@ -38,10 +39,12 @@ pub(crate) fn allocations(view: &View<'_>, when: Option<&When>, page: &Page) -> 
     let wanted = wanted_sites(view, &page.search);
     let category = |row: u32| view.outline.categories.of(row as usize).name();
     let search = page.search.to_lowercase();
+    let stacks = stacks_with(view, &search);
     let matches = |row: u32| {
         let Some(wanted) = &wanted else { return true };
         let tensor = || view.device().tensor_of(row as usize);
         wanted[sites.of_life[row as usize] as usize]
+            || stacks[history.lives[row as usize].stack.0 as usize]
             || category(row).contains(&search)
             || hex(history.lives[row as usize].addr) == search
             || tensor().is_some_and(|tensor| tensor.name.to_lowercase().contains(&search))
@@ -221,6 +224,16 @@ fn wanted_sites(view: &View<'_>, search: &str) -> Option<Vec<bool>> {
         label.to_lowercase().contains(&search) || detail.to_lowercase().contains(&search)
     });
     Some(matching.collect())
+}
+
+/// Whether each stack has the words in a file or function.
+fn stacks_with(view: &View<'_>, search: &str) -> Vec<bool> {
+    let (stacks, strings) = (&view.snapshot().stacks, &view.snapshot().strings);
+    let has = |text| strings.get(text).to_lowercase().contains(search);
+    let frames: Vec<bool> =
+        stacks.all_frames().iter().map(|frame| has(frame.function) || has(frame.file)).collect();
+    let any = |stack| stacks.frames(StackId(stack)).iter().any(|frame| frames[frame.0 as usize]);
+    (0..stacks.len() as u32).map(any).collect()
 }
 
 /// The rows of a page. Only they are put into order; equal ones stay in the order of `otherwise`.

@@ -5,7 +5,7 @@ use crate::columns::{Axis, TIMELINE, Window};
 use crate::tile::{FREE, GAP};
 use crate::view::View;
 use crate::{Commands, Input, Problem, Relation, Replayed, Viewer, WhatIf};
-use analysis::{Device, Finding, Key, Recording};
+use analysis::{Device, Finding, Key, Outline, Recording};
 use serde_json::Value;
 use snapshot::{Bytes, Counters};
 use std::path::{Path, PathBuf};
@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 struct Nothing;
 
 impl Commands for Nothing {
-    fn findings(&self, _: &Device<'_>, findings: &[Finding]) -> Vec<Value> {
-        findings.iter().map(|finding| serde_json::json!({"summary": finding.summary})).collect()
+    fn findings(&self, _: &Outline<'_>, findings: &[Finding]) -> (Vec<Value>, String) {
+        let told = findings.iter().map(|finding| serde_json::json!({"summary": finding.summary}));
+        (told.collect(), String::new())
     }
 
     fn what_if(&self, _: &Device<'_>, _: &WhatIf) -> Result<Replayed, Problem> {

@@ -103,6 +103,14 @@ pub(super) fn nothing_else(
     findings: &[Finding],
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
+    let Some(text) = not_found(outline, findings) else { return Ok(()) };
+    let (first, style) = if findings.is_empty() { (" ✓ ", Some(Style::Green)) } else { (" ", None) };
+    writeln!(terminal.out())?;
+    paragraph(first, first.replace('✓', " ").as_str(), &text, style, terminal)
+}
+
+/// The same in words; `None` where all of it was found.
+pub(super) fn not_found(outline: &Outline<'_>, findings: &[Finding]) -> Option<String> {
     let missing = |kind: Kind| !findings.iter().any(|finding| finding.kind == kind);
     let mut parts = Vec::new();
     if missing(Kind::Leak) {
@@ -134,19 +142,8 @@ pub(super) fn nothing_else(
             parts.push(text.to_owned());
         }
     }
-    if parts.is_empty() {
-        return Ok(());
-    }
     let start = if findings.is_empty() { "nothing stands out" } else { "nothing else stands out" };
-    let (first, style) = if findings.is_empty() { (" ✓ ", Some(Style::Green)) } else { (" ", None) };
-    writeln!(terminal.out())?;
-    paragraph(
-        first,
-        first.replace('✓', " ").as_str(),
-        &format!("{start}: {}", parts.join(", ")),
-        style,
-        terminal,
-    )
+    (!parts.is_empty()).then(|| format!("{start}: {}", parts.join(", ")))
 }
 
 /// A paragraph within the width of the terminal.

@@ -3,53 +3,28 @@
 use super::findings_text::{headline, paragraph};
 use super::report_text::{bar, change_line};
 use crate::terminal::{Style, Terminal};
-use analysis::words::{counted, percent, printable};
+use analysis::words::{counted, printable};
 use analysis::{Kind, Portrait, Remark, Skew};
 use snapshot::Bytes;
 use std::io::Write;
 
 /// Lines that are named as the reason for the skew.
 const LINES: usize = 5;
-/// Below this the ranks are as good as equal.
-const EVEN: f64 = 0.02;
 
 /// Prints the report of all ranks.
 pub(super) fn print(ranks: &[Portrait], terminal: &mut Terminal) -> anyhow::Result<()> {
     let Some(skew) = analysis::skew(ranks) else {
         return Ok(writeln!(terminal.out(), "nothing was allocated and no event was recorded")?);
     };
-    let (highest, middle) = (&ranks[skew.highest], &ranks[skew.middle]);
-    let extra = highest.allocated.0.saturating_sub(middle.allocated.0);
-    let share = extra.0 as f64 / highest.allocated.0.0.max(1) as f64;
-    let lowest =
-        ranks.iter().enumerate().min_by_key(|(_, rank)| rank.allocated.0).map_or(0, |(rank, _)| rank);
-    let below = middle.allocated.0.saturating_sub(ranks[lowest].allocated.0);
-    let is_low = below.0 as f64 > EVEN * middle.allocated.0.0 as f64;
+    let highest = &ranks[skew.highest];
     let title = terminal.paint(Style::Bold, &counted(ranks.len() as u64, "rank"));
-    let verdict = match () {
-        () if share >= EVEN => format!(
-            "rank {} peaks at {}, of which {extra} ({}) above the middle one",
-            skew.highest,
-            highest.allocated.0,
-            percent(share)
-        ),
-        () if is_low => {
-            let (usual, low) = (middle.allocated.0, ranks[lowest].allocated.0);
-            format!("most peak at about {usual}, rank {lowest} only at {low}")
-        }
-        () => format!("all peak at about {}", middle.allocated.0),
-    };
+    let verdict = skew.words(ranks);
     writeln!(terminal.out(), "{title} · {verdict}\n")?;
     table(ranks, &skew, terminal)?;
-    let is_one_job = highest
-        .holdings
-        .iter()
-        .any(|line| line.place.is_some() && middle.holdings.iter().any(|other| other.place == line.place));
-    if !is_one_job {
-        let text = "the highest and the middle one share no line of code: are these the ranks of one job?";
+    if let Some(text) = skew.doubt(ranks) {
         writeln!(terminal.out())?;
         paragraph("   ", "   ", text, Some(Style::Yellow), terminal)?;
-    } else if share >= EVEN {
+    } else if skew.is_uneven(ranks) {
         reasons(&skew, terminal)?;
     }
     findings(ranks, terminal)?;

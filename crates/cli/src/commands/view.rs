@@ -1,12 +1,13 @@
 //! `oomph view`: the page in the browser, from this machine's own server or as one file.
 
 use super::findings_json::finding_report;
+use super::findings_text::not_found;
 use super::{holders, simulate};
 use crate::Status;
 use crate::args::{SimulateArgs, ViewArgs};
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Progress, Terminal};
-use analysis::{Device, Finding};
+use analysis::{Device, Finding, Outline};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -127,8 +128,9 @@ fn write(viewer: &Viewer<'_>, path: &Path, most: u64, terminal: &mut Terminal) -
 struct Answers;
 
 impl Commands for Answers {
-    fn findings(&self, device: &Device<'_>, findings: &[Finding]) -> Vec<Value> {
-        findings.iter().map(|finding| json!(finding_report(device, finding))).collect()
+    fn findings(&self, outline: &Outline<'_>, findings: &[Finding]) -> (Vec<Value>, String) {
+        let told = findings.iter().map(|finding| json!(finding_report(outline.device, finding)));
+        (told.collect(), not_found(outline, findings).unwrap_or_default())
     }
 
     fn what_if(&self, device: &Device<'_>, question: &WhatIf) -> Result<Replayed, Problem> {
