@@ -11,7 +11,7 @@ export const FREE = 0xfffffffe; // reserved and not in use (memory map)
 export const GAP = 0xfffffffd; // not reserved at that moment (memory map)
 
 /** A tile has this many columns, and begins at a multiple of a quarter of it. */
-export const COLUMNS = { timeline: 4096, map: 2048 };
+export const COLUMNS = { bands: 4096, blocks: 2048 };
 
 export type By = "site" | "category" | "module" | "stack" | "size" | "block";
 export type XAxis = "event" | "time";

@@ -6,11 +6,9 @@ import { footprint, prepare, type Prepared } from "./raster";
 import { askBytes, Failed, isExported, stored } from "./source";
 import { extent, type Span } from "./store";
 
-type Kind = keyof typeof COLUMNS;
-
 /** What a view wants to show. */
 export interface Sight {
-  kind: Kind;
+  kind: "timeline" | "map";
   run: Run;
   /** Only of timelines. */
   by?: By;
@@ -67,9 +65,14 @@ export function isWaiting(): boolean {
   return underWay.size > 0;
 }
 
+/** Tiles of single blocks have fewer columns. */
+function columnsOf({ kind, by }: Sight): number {
+  return kind === "map" || by === "block" ? COLUMNS.blocks : COLUMNS.bands;
+}
+
 /** The finest level whose columns are at least one pixel wide. */
-export function levelFor(kind: Kind, span: Span, width: number): number {
-  const most = SURE * COLUMNS[kind] - 1;
+function levelFor(columns: number, span: Span, width: number): number {
+  const most = SURE * columns - 1;
   return Math.max(0, Math.ceil(Math.log2((span.to - span.from) / Math.min(Math.max(1, width), most))));
 }
 
@@ -85,12 +88,12 @@ export function addressesFor(low: number, high: number, space: number): { low: n
 }
 
 /** The tile of a level that has the stretch nearest to its middle. */
-export function tileFor(kind: Kind, level: number, span: Span): number {
-  const stride = COLUMNS[kind] / 4;
+function tileFor(columns: number, level: number, span: Span): number {
+  const stride = columns / 4;
   const first = Math.floor(span.from / 2 ** level);
   const last = Math.ceil(span.to / 2 ** level);
-  const centred = Math.round(((first + last - COLUMNS[kind]) / 2) / stride);
-  return Math.max(0, Math.ceil((last - COLUMNS[kind]) / stride), Math.min(centred, Math.floor(first / stride)));
+  const centred = Math.round((first + last - columns) / 2 / stride);
+  return Math.max(0, Math.ceil((last - columns) / stride), Math.min(centred, Math.floor(first / stride)));
 }
 
 /** The part of the sight's stretch that the run has. */
@@ -103,15 +106,17 @@ function visible({ run, x, span }: Sight): Span | null {
 
 function covers(place: Place, span: Span, sight: Sight): boolean {
   const unit = 2 ** place.level;
-  const first = (place.tile * COLUMNS[sight.kind]) / 4;
-  const hasStretch = first * unit <= span.from && (first + COLUMNS[sight.kind]) * unit >= span.to;
+  const columns = columnsOf(sight);
+  const first = (place.tile * columns) / 4;
+  const hasStretch = first * unit <= span.from && (first + columns) * unit >= span.to;
   return hasStretch && place.low <= (sight.low ?? 0) && place.high >= (sight.high ?? 0);
 }
 
 function wantedPlace(sight: Sight, span: Span): Place {
-  const level = levelFor(sight.kind, sight.span, sight.width);
+  const columns = columnsOf(sight);
+  const level = levelFor(columns, sight.span, sight.width);
   const addresses = sight.kind === "map" ? addressesFor(sight.low ?? 0, sight.high ?? 0, sight.run.space) : { low: 0, high: 0 };
-  return { level, tile: tileFor(sight.kind, level, span), smallest: sight.smallest, ...addresses };
+  return { level, tile: tileFor(columns, level, span), smallest: sight.smallest, ...addresses };
 }
 
 /** How much worse than the wanted one another place looks. */

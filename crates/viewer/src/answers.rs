@@ -1,6 +1,6 @@
 //! A question of the page, answered.
 
-use crate::columns::{Axis, MAP, TIMELINE, Window};
+use crate::columns::{Axis, BANDS, BLOCKS, Window};
 use crate::flame::{When, flame};
 use crate::groups::By;
 use crate::query::Query;
@@ -228,7 +228,8 @@ fn view<'a>(shown: &'a Shown, query: &Query) -> Result<View<'a>, Problem> {
 
 fn tile(view: &View<'_>, is_map: bool, query: &Query) -> Result<Vec<u8>, Problem> {
     let axis = if query.text("x") == Some("time") { Axis::Time } else { Axis::Event };
-    let width = if is_map { MAP } else { TIMELINE };
+    let is_blocks = is_map || query.text("by") == Some("block");
+    let width = if is_blocks { BLOCKS } else { BANDS };
     let window = Window { axis, level: query.get("level")?, tile: query.get("tile")?, width };
     let smallest = query.get("smallest")?;
     if is_map {

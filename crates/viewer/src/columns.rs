@@ -3,10 +3,10 @@
 use crate::view::View;
 use std::ops::Range;
 
-/// Columns of a tile of the timeline.
-pub(crate) const TIMELINE: usize = 4096;
-/// Columns of a tile of the memory map, which has more to say of each.
-pub(crate) const MAP: usize = 2048;
+/// Columns of a tile of bands.
+pub(crate) const BANDS: usize = 4096;
+/// Columns of a tile of single blocks or of the memory map, which have more to say of each.
+pub(crate) const BLOCKS: usize = 2048;
 
 /// What the x axis counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -4,7 +4,7 @@
 //! finer detail: the page then shows what it has, and says so.
 
 use crate::Viewer;
-use crate::columns::{Axis, MAP, TIMELINE, Window};
+use crate::columns::{Axis, BANDS, BLOCKS, Window};
 use crate::overview;
 use crate::server::PAGE;
 use crate::view::View;
@@ -20,7 +20,7 @@ const MOMENTS: usize = 48;
 /// Groups that have their details inside.
 const GROUPS: u32 = 48;
 /// Blocks that have their details inside.
-const BLOCKS: usize = 400;
+const DETAILED: usize = 400;
 /// Rows of the largest allocations, in pages as the page asks for them.
 const ROWS: usize = 1_000;
 const PAGE_ROWS: usize = 200;
@@ -119,15 +119,16 @@ fn pictures(answers: &mut Answers<'_, '_>, view: &View<'_>, finer: u32) -> bool 
         if axis == Axis::Time && view.duration_us() == 0 {
             continue;
         }
-        for (level, tile) in tiles(view, axis, TIMELINE, finer) {
-            is_any = true;
-            for by in overview::groupings(view) {
+        for by in overview::groupings(view) {
+            let width = if by == "block" { BLOCKS } else { BANDS };
+            for (level, tile) in tiles(view, axis, width, finer) {
+                is_any = true;
                 answers.add(&format!(
                     "timeline?by={by}&level={level}&run={run}&smallest={smallest}&tile={tile}&x={x}"
                 ));
             }
         }
-        for (level, tile) in tiles(view, axis, MAP, finer) {
+        for (level, tile) in tiles(view, axis, BLOCKS, finer) {
             is_any = true;
             answers.add(&format!(
                 "map?high={space}&level={level}&low=0&run={run}&smallest={cell}&tile={tile}&x={x}"
@@ -204,7 +205,7 @@ fn looks(answers: &mut Answers<'_, '_>, view: &View<'_>, moments: &[usize]) {
     }
     let mut rows: Vec<u32> = view.allocated_at(best);
     rows.sort_by_key(|&row| std::cmp::Reverse(view.history().lives[row as usize].size));
-    for row in rows.into_iter().take(BLOCKS) {
+    for row in rows.into_iter().take(DETAILED) {
         answers.add(&format!("block?row={row}&run={run}"));
     }
 }

@@ -1,7 +1,7 @@
 //! What is drawn, held against the history itself: every fixture, positions all over it.
 
 use crate::alive::allocated;
-use crate::columns::{Axis, TIMELINE, Window};
+use crate::columns::{Axis, BANDS, Window};
 use crate::tile::{FREE, GAP};
 use crate::view::View;
 use crate::{Commands, Input, Problem, Relation, Replayed, Viewer, WhatIf};
@@ -173,7 +173,7 @@ fn a_column_shows_the_highest_moment_of_those_that_it_covers() {
         }
         for (axis, x) in [(Axis::Event, "event"), (Axis::Time, "time")] {
             for (level, tile) in [(0, 0), (0, 1), (1, 0), (5, 0), (7, 0), (12, 0)] {
-                let window = Window { axis, level, tile, width: TIMELINE };
+                let window = Window { axis, level, tile, width: BANDS };
                 let columns = window.columns(view);
                 let question = format!(
                     "timeline?run={}&by=category&level={level}&tile={tile}&smallest=0&x={x}",
