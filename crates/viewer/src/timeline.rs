@@ -11,7 +11,7 @@ use std::ops::Range;
 /// Blocks that are looked at for one tile of single blocks or of the memory map. Where more are in use at a time, several
 /// columns share a moment: the highest of them all.
 const MOST_LOOKS: usize = 12 << 20;
-/// The same where every event has a column: the time of one that is there is not given to another without need.
+/// The same where every event has a column of its own: sharing would hide blocks that live for one event.
 const MOST_LOOKS_AT_EVENTS: usize = 4 * MOST_LOOKS;
 
 /// The bands of a tile: one for each group, largest at the bottom. Neighbours below 2^smallest bytes are merged, at the top.
