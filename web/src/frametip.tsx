@@ -5,15 +5,12 @@ import { bytes, change, count, counted, percent } from "./format";
 import { restOf, type Trail } from "./frames";
 import { frameName } from "./framelook";
 import type { Flame } from "./protocol";
+import { besidePointer } from "./parts";
 
 export function FrameTip({ at, root, compared }: { at: Hovered; root: Flame; compared: boolean }) {
   const { node, rest } = at.box;
   const sides = rest ? restOf(node) : node;
-  // On the side of the pointer where there is room.
-  const style = {
-    ...(at.x > innerWidth / 2 ? { right: `${innerWidth - at.x + 14}px` } : { left: `${at.x + 14}px` }),
-    ...(at.y > innerHeight / 2 ? { bottom: `${innerHeight - at.y + 10}px` } : { top: `${at.y + 14}px` }),
-  };
+  const style = besidePointer(at);
   return (
     <div class="tip" style={style}>
       <b>{rest ? `in ${frameName(node)}` : node.name}</b>

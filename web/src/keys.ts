@@ -13,7 +13,8 @@ function focusSearch(): void {
   requestAnimationFrame(() => document.querySelector<HTMLInputElement>("[data-search]")?.focus());
 }
 
-function isField(target: EventTarget | null): boolean {
+/** Whether keys belong to what has the focus. */
+export function isField(target: EventTarget | null): boolean {
   return (
     target instanceof HTMLElement && (target.isContentEditable || target.matches("input:not([type=radio]), select, textarea"))
   );

@@ -1,24 +1,21 @@
 // The memory map without its DOM: addresses over the shared x axis.
 
 import { signal } from "@preact/signals";
-import { momentName, isWhole, panned, zoomed } from "./axis";
+import { isWhole, momentName } from "./axis";
 import { shownTheme } from "./colors";
 import { selectedBlock } from "./emphasis";
 import { bytes } from "./format";
-import type { Drag, Point } from "./gestures";
-import { moveAlong } from "./hands";
 import { drawByteAxis, drawInterval, drawMoment, drawPointer, drawXAxis, horizontalLine, yPixel, type Context } from "./marks";
-import { Picture } from "./picture";
+import { LEAST_BYTES, Picture } from "./picture";
 import type { By, Layout } from "./protocol";
 import type { Hit, Viewport } from "./raster";
-import { addresses, interval, moment, selection, shown, xAxis } from "./store";
+import { addresses, interval, moment, selection, shown, xAxis, type Span } from "./store";
 import type { Ink } from "./surface";
 import { arrivals, smallestFor } from "./tiles";
 
 /** Segments that are lower are not told apart, in pixels. */
 const SEGMENT_LINE_PIXELS = 10;
 const SEGMENT_NAME_PIXELS = 22;
-const LEAST_ADDRESSES = 4096;
 /** Finer than pixels, so that few of them have to stand for several blocks. */
 const CELLS_PER_PIXEL = 2;
 
@@ -70,29 +67,13 @@ export class MapView extends Picture {
     });
   };
 
-  private showAddresses(stretch: { from: number; to: number }): void {
-    const whole = { from: 0, to: this.run.space };
-    addresses.value = isWhole(stretch, whole) ? null : { low: stretch.from, high: stretch.to };
+  protected wholeRange(): Span {
+    return { from: 0, to: this.run.space };
   }
 
-  readonly zoomAddresses = (at: Point, factor: number) => {
-    const { low, high } = this.range();
-    const under = low + ((this.surface.size.value.height - at.y) / this.surface.size.value.height) * (high - low);
-    this.showAddresses(zoomed({ from: low, to: high }, under, factor, { from: 0, to: this.run.space }, LEAST_ADDRESSES));
-  };
-
-  /** Moves along both axes. */
-  readonly drag = (): Drag => {
-    const along = moveAlong(this);
-    return {
-      move: (to, from) => {
-        along.move(to, from);
-        const { low, high } = this.range();
-        const perPixel = (high - low) / this.surface.size.value.height;
-        this.showAddresses(panned({ from: low, to: high }, (to.y - from.y) * perPixel, { from: 0, to: this.run.space }));
-      },
-    };
-  };
+  protected showRange(stretch: Span): void {
+    addresses.value = isWhole(stretch, this.wholeRange()) ? null : { low: stretch.from, high: stretch.to };
+  }
 
   /** Shows the addresses of what was hit, with as much around it. */
   readonly zoomTo = (hit: Hit) => {
@@ -100,8 +81,8 @@ export class MapView extends Picture {
     if (!tile || hit.run === null) return;
     let offset = tile.low;
     for (let run = tile.start[hit.column]!; run < hit.run; run++) offset += tile.size[run]!;
-    const margin = Math.max(hit.bytes, LEAST_ADDRESSES / 2);
-    this.showAddresses({ from: Math.max(0, offset - margin), to: Math.min(this.run.space, offset + hit.bytes + margin) });
+    const margin = Math.max(hit.bytes, LEAST_BYTES / 2);
+    this.showRange({ from: Math.max(0, offset - margin), to: Math.min(this.run.space, offset + hit.bytes + margin) });
   };
 }
 

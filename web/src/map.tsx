@@ -12,7 +12,7 @@ import { addresses } from "./store";
 import { PictureTip } from "./tooltip";
 
 function handsFor(view: MapView) {
-  const hands = handsOf(view, view.zoomAddresses, view.drag);
+  const hands = handsOf(view, view.zoomBytes, view.drag);
   return {
     ...hands,
     doubleClick: (at: Parameters<typeof hands.doubleClick>[0]) => {

@@ -94,10 +94,8 @@ export function drawMoment(context: Context, view: Viewport, x: number, label: s
   if (label) drawTag(context, label, x, -10, view, ink.accent, ink.panel);
 }
 
-/** What lies outside of the brushed stretch steps back. */
-export function drawInterval(context: Context, view: Viewport, from: number, to: number, ink: Ink): void {
-  const left = Math.max(0, Math.min(view.width, from));
-  const right = Math.max(left + 1, Math.min(view.width, to));
+/** What lies outside of a stretch steps back; lines are then in the colour of its edges. */
+export function veilOutside(context: Context, view: Viewport, left: number, right: number, ink: Ink): void {
   context.fillStyle = ink.panel;
   context.globalAlpha = 0.6;
   context.fillRect(0, 0, left, view.height);
@@ -105,6 +103,13 @@ export function drawInterval(context: Context, view: Viewport, from: number, to:
   context.globalAlpha = 1;
   context.strokeStyle = ink.accent;
   context.lineWidth = 1;
+}
+
+/** The brushed stretch. */
+export function drawInterval(context: Context, view: Viewport, from: number, to: number, ink: Ink): void {
+  const left = Math.max(0, Math.min(view.width, from));
+  const right = Math.max(left + 1, Math.min(view.width, to));
+  veilOutside(context, view, left, right, ink);
   for (const edge of [from, to]) if (edge >= 0 && edge <= view.width) verticalLine(context, edge, 0, view.height);
 }
 

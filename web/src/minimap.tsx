@@ -5,11 +5,11 @@ import { SHORTEST } from "./axis";
 import { shownTheme } from "./colors";
 import { follow } from "./drawloop";
 import { attach, type Drag, type Hands, type Point } from "./gestures";
-import { verticalLine, xPixel, yPixel, type Context } from "./marks";
-import { pan, show, whole, zoom } from "./navigate";
+import { type Context, veilOutside, verticalLine, xPixel, yPixel } from "./marks";
+import { pan, show, zoom } from "./navigate";
 import type { Run } from "./protocol";
 import { columnAt, type Prepared, type Viewport } from "./raster";
-import { moment, shown, xAxis } from "./store";
+import { moment, shown, whole, xAxis } from "./store";
 import { MARGIN, Surface, type Ink } from "./surface";
 import { arrivals, Lens, type Sight } from "./tiles";
 
@@ -46,7 +46,7 @@ class Strip {
   };
 
   private viewport(): Viewport {
-    return { ...whole(), low: 0, high: Math.max(1, this.run.peak.bytes) * 1.05, ...this.surface.size.value };
+    return { ...whole.value, low: 0, high: Math.max(1, this.run.peak.bytes) * 1.05, ...this.surface.size.value };
   }
 
   readonly hands: Hands = {
@@ -101,13 +101,7 @@ function drawOutline(context: Context, tile: Prepared, view: Viewport, ink: Ink)
 function drawWindow(context: Context, view: Viewport, ink: Ink): void {
   const left = Math.max(0, xPixel(view, shown.value.from));
   const right = Math.max(left + 2, Math.min(view.width, xPixel(view, shown.value.to)));
-  context.fillStyle = ink.panel;
-  context.globalAlpha = 0.65;
-  context.fillRect(0, 0, left, view.height);
-  context.fillRect(right, 0, view.width - right, view.height);
-  context.globalAlpha = 1;
-  context.strokeStyle = ink.accent;
-  context.lineWidth = 1;
+  veilOutside(context, view, left, right, ink);
   context.strokeRect(left + 0.5, 0.5, right - left - 1, view.height - 1);
   context.fillStyle = ink.accent;
   for (const edge of [left, right - 3]) context.fillRect(edge, view.height / 2 - 6, 3, 12);

@@ -3,24 +3,16 @@
 import { batch, signal } from "@preact/signals";
 import { around, isWhole, panned, SHORTEST, zoomed } from "./axis";
 import type { Run, XAxis } from "./protocol";
-import { extent, heights, interval, moment, other, run, selection, shown, span, xAxis, type Span } from "./store";
+import { heights, interval, moment, selection, shown, type Span, span, whole, xAxis } from "./store";
 
 /** A drag measures instead of moving. */
 export const rulerIsOn = signal(false);
 /** What was measured last: a run, and two places of the x axis. */
 export const ruler = signal<({ run: number } & Span) | null>(null);
 
-/** All of the x axis, of both runs where two are shown. */
-export function whole(): Span {
-  const first = run.value;
-  if (!first) return { from: 0, to: 1 };
-  const length = extent(first, xAxis.value).to;
-  return { from: 0, to: other.value ? Math.max(length, extent(other.value, xAxis.value).to) : length };
-}
-
 /** No stretch is the whole one: it stays whole when another run is added. */
 export function show(stretch: Span): void {
-  span.value = isWhole(stretch, whole()) ? null : stretch;
+  span.value = isWhole(stretch, whole.value) ? null : stretch;
 }
 
 /** What stays in its place when there is no pointer: the moment where it can be seen, otherwise the middle. */
@@ -31,11 +23,11 @@ function anchor(): number {
 }
 
 export function zoom(factor: number, at = anchor()): void {
-  show(zoomed(shown.value, at, factor, whole(), SHORTEST[xAxis.value]));
+  show(zoomed(shown.value, at, factor, whole.value, SHORTEST[xAxis.value]));
 }
 
 export function pan(by: number): void {
-  show(panned(shown.value, by, whole()));
+  show(panned(shown.value, by, whole.value));
 }
 
 export function showAll(): void {
@@ -47,7 +39,7 @@ export function showAll(): void {
 
 /** Shows a stretch with something around it. */
 export function showAround(stretch: Span): void {
-  show(around(stretch, whole(), SHORTEST[xAxis.value]));
+  show(around(stretch, whole.value, SHORTEST[xAxis.value]));
 }
 
 /** Goes to a moment whose place on both axes is known, without zooming. */

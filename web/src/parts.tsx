@@ -10,6 +10,17 @@ export function Words({ text }: { text: string }) {
   return <>{text.split("`").map((part, place) => (place % 2 ? <code key={place}>{part}</code> : part))}</>;
 }
 
+/** From the pointer to a tip. */
+const TIP_PIXELS = 14;
+
+/** The place of a tip: on the side of the pointer where there is room. */
+export function besidePointer({ x, y }: { x: number; y: number }) {
+  return {
+    ...(x > innerWidth / 2 ? { right: `${innerWidth - x + TIP_PIXELS}px` } : { left: `${x + TIP_PIXELS}px` }),
+    ...(y > innerHeight / 2 ? { bottom: `${innerHeight - y + TIP_PIXELS}px` } : { top: `${y + TIP_PIXELS}px` }),
+  };
+}
+
 export function Problem({ of }: { of: Failed }) {
   return (
     <div class="problem" role="alert">

@@ -1,14 +1,16 @@
 // What the timeline and the memory map have in common: tiles as bands of pixels over the shared x axis.
 
 import { signal } from "@preact/signals";
+import { panned, zoomed } from "./axis";
 import { shownTheme } from "./colors";
 import { focusIn } from "./emphasis";
-import type { Point } from "./gestures";
+import type { Drag, Point } from "./gestures";
+import { moveAlong } from "./hands";
 import { xPixel } from "./marks";
 import { paintsFor } from "./paints";
 import type { By, Run } from "./protocol";
 import { columnAt, columnOf, hit, raster, type Hit, type Prepared, type Viewport } from "./raster";
-import { moment, shown, xAxis } from "./store";
+import { moment, shown, xAxis, type Span } from "./store";
 import type { Surface } from "./surface";
 import { Lens, type Seen, type Sight } from "./tiles";
 
@@ -20,6 +22,8 @@ export interface Hovered {
 }
 
 const NOTHING: Seen = { tile: null, isLoading: true, isCoarse: false, problem: null };
+/** Fewer cannot be told apart by anybody. */
+export const LEAST_BYTES = 4096;
 /** A pointer takes the moment's line from this near. */
 const GRAB_PIXELS = 6;
 
@@ -43,6 +47,32 @@ export abstract class Picture {
 
   /** Bytes at the lower and at the upper edge. */
   abstract range(): { low: number; high: number };
+
+  /** All bytes that there are to see. */
+  protected abstract wholeRange(): Span;
+
+  /** Shows a stretch of them. */
+  protected abstract showRange(stretch: Span): void;
+
+  readonly zoomBytes = (at: Point, factor: number) => {
+    const { low, high } = this.range();
+    const { height } = this.surface.size.value;
+    const under = low + ((height - at.y) / height) * (high - low);
+    this.showRange(zoomed({ from: low, to: high }, under, factor, this.wholeRange(), LEAST_BYTES));
+  };
+
+  /** Moves along both axes. */
+  readonly drag = (): Drag => {
+    const along = moveAlong(this);
+    return {
+      move: (to, from) => {
+        along.move(to, from);
+        const { low, high } = this.range();
+        const by = ((to.y - from.y) * (high - low)) / this.surface.size.value.height;
+        this.showRange(panned({ from: low, to: high }, by, this.wholeRange()));
+      },
+    };
+  };
 
   /** In CSS pixels, or in those of the bands. */
   viewport(density = 1): Viewport {

@@ -6,7 +6,7 @@ import { momentName } from "./axis";
 import { showAddresses } from "./focus";
 import { bytes, counted, percent } from "./format";
 import { useLayout } from "./layout-now";
-import { Answered } from "./parts";
+import { Answered, besidePointer } from "./parts";
 import { FREE, MERGED, type Group, type LaidSegment, type Layout, type Run } from "./protocol";
 import { SegmentBar, type Cell } from "./segment-bar";
 import { isPinned, listed, type Listed } from "./segments";
@@ -136,10 +136,7 @@ function SegmentWords({ of }: { of: LaidSegment }) {
 }
 
 function CellTip({ at: { cell, x, y }, groups }: { at: Hovered; groups: Map<number, Group> }) {
-  const style = {
-    ...(x > innerWidth / 2 ? { right: `${innerWidth - x + 14}px` } : { left: `${x + 14}px` }),
-    ...(y > innerHeight / 2 ? { bottom: `${innerHeight - y + 14}px` } : { top: `${y + 14}px` }),
-  };
+  const style = besidePointer({ x, y });
   const group = groups.get(cell.group);
   const words =
     cell.row === FREE ? "free" : cell.row === MERGED ? `${counted(cell.pieces, "block")}, too small to draw one by one` : (group?.label ?? "");

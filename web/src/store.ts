@@ -48,14 +48,16 @@ export function extent(of: Run, x: XAxis): Span {
   return x === "event" ? { from: 0, to: of.events + 1 } : { from: 0, to: Math.max(1, of.endUs - of.beginUs) };
 }
 
-/** The stretch that is shown. */
-export const shown = computed<Span>(() => {
-  if (span.value) return span.value;
+/** All of the x axis, of both runs where two are shown. */
+export const whole = computed<Span>(() => {
   if (!run.value) return { from: 0, to: 1 };
-  const whole = extent(run.value, xAxis.value);
+  const first = extent(run.value, xAxis.value);
   const second = other.value && extent(other.value, xAxis.value);
-  return second ? { from: 0, to: Math.max(whole.to, second.to) } : whole;
+  return second ? { from: 0, to: Math.max(first.to, second.to) } : first;
 });
+
+/** The stretch that is shown. */
+export const shown = computed<Span>(() => span.value ?? whole.value);
 
 /** Where people look first: the failed allocation, or the peak. */
 export function firstMoment(of: Run): number {

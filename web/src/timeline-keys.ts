@@ -1,5 +1,6 @@
 // The keys of the timeline. They work wherever the focus is, except in fields; arrows only where nothing else needs them.
 
+import { isField } from "./keys";
 import { goTo, letGo, pan, rulerIsOn, showAll, stepMoment, zoom } from "./navigate";
 import type { Run } from "./protocol";
 import { moment, run, shown } from "./store";
@@ -38,10 +39,6 @@ function goToNextStep({ steps }: Run): void {
   const found = steps.bounds.findIndex((bound) => bound > moment.value);
   const next = Math.max(0, found);
   if (steps.bounds.length) goTo(steps.bounds[next]!, steps.bounds_us[next]!);
-}
-
-function isField(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && (target.isContentEditable || target.matches("input:not([type=radio]), select, textarea"));
 }
 
 /** Lists, tabs and menus have uses of their own for arrows. */

@@ -1,11 +1,9 @@
 // The timeline without its DOM: what it shows, and how that is drawn.
 
 import { signal } from "@preact/signals";
-import { momentName, panned, roundTop, zoomed } from "./axis";
+import { momentName, roundTop } from "./axis";
 import { shownTheme } from "./colors";
 import { selectedBlock } from "./emphasis";
-import type { Drag, Point } from "./gestures";
-import { moveAlong } from "./hands";
 import { drawByteAxis, drawInterval, drawMoment, drawPointer, drawXAxis } from "./marks";
 import { ruler } from "./navigate";
 import { Picture } from "./picture";
@@ -18,8 +16,6 @@ import { drawLimit, drawOoms, drawReserved, drawRuler, drawStepMarks } from "./t
 /** The highest bytes in what is shown, by run. Two runs have one scale. */
 const highest = signal<ReadonlyMap<number, number>>(new Map());
 
-/** Fewer cannot be told apart by anybody. */
-const LEAST_BYTES = 4096;
 /** The limit is shown from this near. */
 const NEAR_LIMIT = 1.3;
 
@@ -55,31 +51,14 @@ export class TimelineView extends Picture {
     return smallestFor((high - low) / Math.max(1, this.surface.size.value.height));
   }
 
-  private showHeights({ from, to }: Span): void {
+  protected wholeRange(): Span {
+    return { from: 0, to: Math.max(this.range().high, topOfScale()) };
+  }
+
+  protected showRange({ from, to }: Span): void {
     const isAll = from <= 0 && to >= topOfScale();
     heights.value = isAll ? null : { low: from, high: to };
   }
-
-  readonly zoomBytes = (at: Point, factor: number) => {
-    const { low, high } = this.range();
-    const { height } = this.surface.size.value;
-    const under = low + ((height - at.y) / height) * (high - low);
-    this.showHeights(zoomed({ from: low, to: high }, under, factor, { from: 0, to: Math.max(high, topOfScale()) }, LEAST_BYTES));
-  };
-
-  /** Moves along the x axis and, where not all of the bytes are shown, along them too. */
-  readonly drag = (): Drag => {
-    const along = moveAlong(this);
-    return {
-      move: (to, from) => {
-        along.move(to, from);
-        if (!heights.value) return;
-        const { low, high } = heights.value;
-        const by = ((to.y - from.y) * (high - low)) / this.surface.size.value.height;
-        this.showHeights(panned({ from: low, to: high }, by, { from: 0, to: Math.max(high, topOfScale()) }));
-      },
-    };
-  };
 
   /** Reads all that a frame depends on. */
   readonly describe = () => [

@@ -11,6 +11,7 @@ import type { Hovered, Picture } from "./picture";
 import { FREE, GAP, MERGED, type Block, type Run } from "./protocol";
 import { columnsAlike, type Hit, type Prepared } from "./raster";
 import { xAxis } from "./store";
+import { besidePointer } from "./parts";
 
 /** A pointer that rests this long wants to know more. */
 const REST_MS = 60;
@@ -22,12 +23,7 @@ export function PictureTip({ of }: { of: Picture }) {
 }
 
 function Tip({ of, hovered: { hit, tile, at } }: { of: Picture; hovered: Hovered }) {
-  const { x, y } = of.surface.onPage(at);
-  // On the side of the pointer where there is room.
-  const style = {
-    ...(x > innerWidth / 2 ? { right: `${innerWidth - x + 16}px` } : { left: `${x + 16}px` }),
-    ...(y > innerHeight / 2 ? { bottom: `${innerHeight - y + 12}px` } : { top: `${y + 12}px` }),
-  };
+  const style = besidePointer(of.surface.onPage(at));
   const isBlock = of.by() === "block" && hit.id < GAP;
   return (
     <div class="tip picture-tip" style={style}>

@@ -107,6 +107,23 @@ impl<'a> Outline<'a> {
     }
 }
 
+/// One device with everything that is said about it.
+pub struct Answer<'a> {
+    /// What findings are made from.
+    pub outline: Outline<'a>,
+    /// The findings, most important first.
+    pub findings: Vec<Finding>,
+}
+
+impl<'a> Answer<'a> {
+    /// Explains a device.
+    pub fn new(device: &'a Device<'a>) -> Answer<'a> {
+        let outline = Outline::new(device);
+        let findings = findings(&outline);
+        Answer { outline, findings }
+    }
+}
+
 /// The findings, most important first.
 pub fn findings(outline: &Outline<'_>) -> Vec<Finding> {
     let leaks = leaks(outline);

@@ -44,7 +44,7 @@ pub use alarm::{Alarm, Growth};
 pub use categories::{ByCategory, Categories, Category};
 pub use course::{Course, High, SegmentEvent};
 pub use device::{Device, Moment, Pool, devices, recorded_devices};
-pub use explain::{Outline, findings};
+pub use explain::{Answer, Outline, findings};
 pub use finding::{Cause, Finding, Kind, Severity, Value};
 pub use holding::{Held, Holders, Store, held, is_own};
 pub use labels::LabelledTensors;

@@ -92,20 +92,18 @@ impl Groups {
             }
         });
 
-        let mut order: Vec<u32> = (0..all.len() as u32).collect();
-        let rank = |group: &Group| match group.origin {
+        let mut ranked: Vec<(usize, Group)> = all.into_iter().enumerate().collect();
+        ranked.sort_by_key(|(_, group)| match group.origin {
             // Categories have an order of their own, the same in every run.
             Origin::Category(category) => (Reverse(u64::MAX - category as u64), group.origin),
             origin => (Reverse(group.highest), origin),
-        };
-        order.sort_by_key(|&number| rank(&all[number as usize]));
-        let mut ranks = vec![0u32; all.len()];
-        for (place, &number) in order.iter().enumerate() {
-            ranks[number as usize] = place as u32;
+        });
+        let mut ranks = vec![0u32; ranked.len()];
+        for (place, &(number, _)) in ranked.iter().enumerate() {
+            ranks[number] = place as u32;
         }
         of_life.iter_mut().for_each(|number| *number = ranks[*number as usize]);
-        all.sort_by_key(rank);
-        Groups { of_life, all }
+        Groups { of_life, all: ranked.into_iter().map(|(_, group)| group).collect() }
     }
 
     /// The first group whose origin is wanted.

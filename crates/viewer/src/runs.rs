@@ -1,7 +1,7 @@
 //! The inputs with what was found in them, kept together with the tables that they refer to.
 
 use crate::view::{Kept, View};
-use analysis::{Device, Finding, Outline, Recording};
+use analysis::{Answer, Device, Recording};
 use self_cell::self_cell;
 use snapshot::Snapshot;
 use std::sync::Arc;
@@ -26,13 +26,7 @@ self_cell!(
     }
 );
 
-/// One device with everything that is said about it.
-struct Explained<'a> {
-    outline: Outline<'a>,
-    findings: Vec<Finding>,
-}
-
-type Answers<'a> = Vec<Explained<'a>>;
+type Answers<'a> = Vec<Answer<'a>>;
 
 self_cell!(
     struct Told {
@@ -63,14 +57,7 @@ impl Shown {
     pub(crate) fn new(input: Input, is_what_if: bool, place: Place) -> Shown {
         let loaded =
             Loaded::new(input, |input| analysis::recorded_devices(&input.snapshot, &input.recording));
-        let told = Told::new(loaded, |loaded| {
-            let explained = |device| {
-                let outline = Outline::new(device);
-                let findings = analysis::findings(&outline);
-                Explained { outline, findings }
-            };
-            loaded.borrow_dependent().iter().map(explained).collect()
-        });
+        let told = Told::new(loaded, |loaded| loaded.borrow_dependent().iter().map(Answer::new).collect());
         let kept = told.borrow_dependent().iter().map(|_| Kept::default()).collect();
         Shown { told, kept, is_what_if, place }
     }
@@ -84,16 +71,14 @@ impl Shown {
     }
 
     pub(crate) fn views(&self) -> impl Iterator<Item = View<'_>> {
-        self.told.borrow_dependent().iter().zip(&self.kept).enumerate().map(|(place, (explained, kept))| {
-            View {
-                id: self.place.first + place,
-                input: self.place.number,
-                name: &self.input().name,
-                is_what_if: self.is_what_if,
-                outline: &explained.outline,
-                findings: &explained.findings,
-                kept,
-            }
+        self.told.borrow_dependent().iter().zip(&self.kept).enumerate().map(|(place, (answer, kept))| View {
+            id: self.place.first + place,
+            input: self.place.number,
+            name: &self.input().name,
+            is_what_if: self.is_what_if,
+            outline: &answer.outline,
+            findings: &answer.findings,
+            kept,
         })
     }
 

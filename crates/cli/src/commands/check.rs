@@ -1,14 +1,13 @@
 //! `oomph check`: a budget for memory, kept or broken.
 
 use super::predict::shown;
-use super::report::Answer;
 use super::run;
 use crate::args::{CheckArgs, Limits};
 use crate::child::{Ended, Folder, Job};
 use crate::inputs;
 use crate::terminal::{Failure, Style, Terminal};
 use crate::{Host, Status};
-use analysis::{Kind, Place};
+use analysis::{Answer, Kind, Place};
 use clap::Parser;
 use serde::Serialize;
 use snapshot::Bytes;

@@ -2,7 +2,6 @@
 
 use super::predict::{Answer, Figures, Prediction};
 use super::predict_text::caveats;
-use super::report;
 use super::report_json::Document;
 use super::vary::Variant;
 use crate::args::ReportArgs;
@@ -100,7 +99,7 @@ pub(super) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Res
     let prediction = &answer.prediction;
     let recording = &prediction.recording;
     let devices = recording.devices();
-    let answers: Vec<report::Answer<'_>> = devices.iter().map(report::Answer::new).collect();
+    let answers: Vec<analysis::Answer<'_>> = devices.iter().map(analysis::Answer::new).collect();
     let mut document = Document::new();
     document.add(recording, &answers, &ReportArgs::for_a_run());
     let sureness = &prediction.sureness;

@@ -2,7 +2,6 @@
 
 use super::findings_text::{self, paragraph};
 use super::predict::{Answer, Figures, Prediction, card_remark};
-use super::report;
 use super::report_text;
 use super::vary::{Variant, Varied};
 use crate::args::ReportArgs;
@@ -19,7 +18,7 @@ pub(super) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Res
     let recording = &prediction.recording;
     let devices = recording.devices();
     if let Some(device) = devices.iter().find(|device| device.history.device == prediction.highest.device) {
-        let report::Answer { outline, findings } = report::Answer::new(device);
+        let analysis::Answer { outline, findings } = analysis::Answer::new(device);
         findings_text::print(&outline, &findings, terminal)?;
         report_text::what_fills(&outline, &ReportArgs::for_a_run(), terminal)?;
         findings_text::nothing_else(&outline, &findings, terminal)?;

@@ -5,7 +5,7 @@ use crate::Status;
 use crate::args::{By, ReportArgs};
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
-use analysis::{Device, Finding, Moment, Outline, Portrait, Severity};
+use analysis::{Answer, Device, Moment, Portrait, Severity};
 use std::path::PathBuf;
 
 pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
@@ -76,20 +76,6 @@ impl<'a> Report<'a> {
         }
         let fails = args.fail_on.is_some_and(|limit| worst >= Some(limit.into()));
         Ok(u8::from(fails))
-    }
-}
-
-/// One device with everything that is said about it.
-pub(super) struct Answer<'a> {
-    pub(super) outline: Outline<'a>,
-    pub(super) findings: Vec<Finding>,
-}
-
-impl<'a> Answer<'a> {
-    pub(super) fn new(device: &'a Device<'a>) -> Answer<'a> {
-        let outline = Outline::new(device);
-        let findings = analysis::findings(&outline);
-        Answer { outline, findings }
     }
 }
 

@@ -2,12 +2,13 @@
 
 use super::findings_json::{FindingReport, finding_report};
 use super::live_json::{LiveReport, live};
-use super::report::Answer;
 use crate::args::ReportArgs;
 use crate::inputs::Input;
 use crate::recording::Run;
 use crate::terminal::Terminal;
-use analysis::{ByCategory, Category, Change, Device, Label, LabelledTensors, Outline, Place, Portrait};
+use analysis::{
+    Answer, ByCategory, Category, Change, Device, Label, LabelledTensors, Outline, Place, Portrait,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use snapshot::{Counters, FrameId, Metric, PoolClass, Snapshot, StackId};

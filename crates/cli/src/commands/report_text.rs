@@ -1,14 +1,13 @@
 //! The first screen of `oomph report`, for people.
 
 use super::ranks::signed;
-use super::report::Answer;
 use super::{findings_text, live_text};
 use crate::args::{By, ReportArgs};
 use crate::inputs::Input;
 use crate::recording::Run;
 use crate::terminal::{Style, Terminal};
 use analysis::words::{counted, grouped, printable, share, shortened};
-use analysis::{Category, Change, Device, Kind, Outline};
+use analysis::{Answer, Category, Change, Device, Kind, Outline};
 use snapshot::Bytes;
 use std::io::Write;
 
