@@ -1,0 +1,263 @@
+//! What a file defines: imports, functions, classes, and what its names are used as.
+
+use crate::torch;
+use crate::tree::{Body, Class, Expr, ExprKind, Function, Literal, Range, Stmt, StmtKind, walk};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// A function of the file; 0 is the module itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct FunctionId(pub(crate) usize);
+
+impl FunctionId {
+    pub(crate) const MODULE: FunctionId = FunctionId(0);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct ClassId(pub(crate) usize);
+
+/// A parsed file with its names.
+pub(crate) struct File<'t, 'a> {
+    pub(crate) source: &'a str,
+    pub(crate) body: &'t Body<'a>,
+    pub(crate) functions: Vec<Defined<'t, 'a>>,
+    pub(crate) classes: Vec<DefinedClass<'t, 'a>>,
+    imports: FxHashMap<&'a str, &'t str>,
+    /// Names on which something is called that only modules have: `model` of `model.eval()`.
+    modules: FxHashSet<&'a str>,
+    /// `torch.set_grad_enabled(False)` for the whole file.
+    gradients_are_off: bool,
+    /// Every attribute and every keyword that is mentioned anywhere.
+    mentioned: FxHashSet<&'a str>,
+    functions_by_name: FxHashMap<&'a str, FunctionId>,
+    classes_by_name: FxHashMap<&'a str, ClassId>,
+}
+
+/// A function with where it stands.
+pub(crate) struct Defined<'t, 'a> {
+    /// `None` for the module.
+    pub(crate) function: Option<&'t Function<'a>>,
+    pub(crate) range: Range,
+    pub(crate) class: Option<ClassId>,
+    pub(crate) parent: FunctionId,
+}
+
+pub(crate) struct DefinedClass<'t, 'a> {
+    pub(crate) class: &'t Class<'a>,
+    pub(crate) kind: ClassKind,
+    methods: FxHashMap<&'a str, FunctionId>,
+}
+
+/// What a class is for, as its bases say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ClassKind {
+    /// `torch.nn.Module`
+    Module,
+    /// A `LightningModule`: validation, test and prediction steps run without gradients.
+    Lightning,
+    /// `torch.autograd.Function`
+    Function,
+    Dataset,
+    Plain,
+}
+
+impl ClassKind {
+    pub(crate) fn is_module(self) -> bool {
+        matches!(self, ClassKind::Module | ClassKind::Lightning)
+    }
+}
+
+impl<'t, 'a> File<'t, 'a> {
+    pub(crate) fn new(source: &'a str, body: &'t Body<'a>) -> File<'t, 'a> {
+        let whole = Range { start: 0, end: source.len() as u32 };
+        let module = Defined { function: None, range: whole, class: None, parent: FunctionId::MODULE };
+        let mut file = File {
+            source,
+            body,
+            functions: vec![module],
+            classes: Vec::new(),
+            imports: FxHashMap::default(),
+            modules: FxHashSet::default(),
+            gradients_are_off: false,
+            mentioned: FxHashSet::default(),
+            functions_by_name: FxHashMap::default(),
+            classes_by_name: FxHashMap::default(),
+        };
+        walk(body, &mut |stmt| file.note(stmt));
+        file.define(body, None, FunctionId::MODULE);
+        file.gradients_are_off = body.iter().any(|stmt| file.turns_gradients_off(stmt));
+        file
+    }
+
+    /// Imports, and what the expressions of a statement say of names.
+    fn note(&mut self, stmt: &'t Stmt<'a>) {
+        if let StmtKind::Import(imports) = &stmt.kind {
+            self.imports.extend(imports.iter().map(|import| (import.binds, import.path.as_str())));
+        }
+        for expr in stmt.expressions() {
+            expr.any(&mut |part| {
+                match &part.kind {
+                    ExprKind::Attribute(_, name) => drop(self.mentioned.insert(name)),
+                    ExprKind::Call(call) => {
+                        self.mentioned.extend(call.keywords.iter().filter_map(|keyword| keyword.name));
+                        if let Some((base, method)) = call.method()
+                            && torch::ONLY_MODULES_HAVE.contains(&method)
+                            && let Some(key) = key(self.source, base)
+                        {
+                            self.modules.insert(key);
+                        }
+                    }
+                    _ => {}
+                }
+                false
+            });
+        }
+    }
+
+    fn turns_gradients_off(&self, stmt: &Stmt<'a>) -> bool {
+        let StmtKind::Expr(expr) = &stmt.kind else { return false };
+        expr.as_call().is_some_and(|call| {
+            let is_off = call.args.first().is_some_and(|arg| arg.is(Literal::False));
+            is_off && self.path(&call.callee).is_some_and(|path| path.ends_with("set_grad_enabled"))
+        })
+    }
+
+    pub(crate) fn gradients_are_off(&self) -> bool {
+        self.gradients_are_off
+    }
+
+    fn define(&mut self, body: &'t [Stmt<'a>], class: Option<ClassId>, parent: FunctionId) {
+        for stmt in body {
+            match &stmt.kind {
+                StmtKind::Function(function) => {
+                    let id = FunctionId(self.functions.len());
+                    self.functions.push(Defined {
+                        function: Some(function),
+                        range: stmt.range,
+                        class,
+                        parent,
+                    });
+                    match class {
+                        Some(class) => drop(self.classes[class.0].methods.insert(function.name, id)),
+                        None => drop(self.functions_by_name.insert(function.name, id)),
+                    }
+                    self.define(&function.body, None, id);
+                }
+                StmtKind::Class(found) => {
+                    let id = ClassId(self.classes.len());
+                    let kind = self.kind_of(found);
+                    self.classes.push(DefinedClass { class: found, kind, methods: FxHashMap::default() });
+                    self.classes_by_name.insert(found.name, id);
+                    self.define(&found.body, Some(id), parent);
+                }
+                _ => stmt.bodies().into_iter().for_each(|inner| self.define(inner, class, parent)),
+            }
+        }
+    }
+
+    fn kind_of(&self, class: &Class<'a>) -> ClassKind {
+        let of_base = |base: &Expr<'a>| {
+            if let ExprKind::Name(name) = base.kind
+                && let Some(&local) = self.classes_by_name.get(name)
+            {
+                return Some(self.classes[local.0].kind);
+            }
+            let path = self.path(base)?;
+            torch::kind_of_base(&path)
+        };
+        class.bases.iter().find_map(of_base).unwrap_or(ClassKind::Plain)
+    }
+
+    /// `a`, `a.b`, `self.a.b` as it is written; nothing else has a key.
+    pub(crate) fn key(&self, expr: &Expr<'a>) -> Option<&'a str> {
+        key(self.source, expr)
+    }
+
+    pub(crate) fn text(&self, range: Range) -> &'a str {
+        self.source.get(range.bytes()).unwrap_or("")
+    }
+
+    /// What a name stands for by the imports: `F.mse_loss` → `torch.nn.functional.mse_loss`.
+    pub(crate) fn path(&self, expr: &Expr<'a>) -> Option<String> {
+        let written = self.key(expr)?;
+        let (first, rest) = written.split_once('.').unwrap_or((written, ""));
+        let path = self.imports.get(first)?;
+        Some(if rest.is_empty() { (*path).to_owned() } else { format!("{path}.{rest}") })
+    }
+
+    /// The name under which a module is imported: `torch`, `th`.
+    pub(crate) fn imported_as(&self, path: &str) -> Option<&'a str> {
+        let mut names: Vec<&'a str> =
+            self.imports.iter().filter(|(_, found)| **found == path).map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        names.first().copied()
+    }
+
+    pub(crate) fn imports_any(&self, prefix: &str) -> bool {
+        self.imports.values().any(|path| path.split('.').next() == Some(prefix))
+    }
+
+    /// Whether an attribute or keyword of this name is anywhere in the file.
+    pub(crate) fn mentions(&self, name: &str) -> bool {
+        self.mentioned.contains(name)
+    }
+
+    /// Whether a name is used as a module somewhere, or called as one usually is.
+    pub(crate) fn is_module_name(&self, key: &str) -> bool {
+        self.modules.contains(key) || torch::reads_as_module(key)
+    }
+
+    pub(crate) fn function_named(&self, name: &str) -> Option<FunctionId> {
+        self.functions_by_name.get(name).copied()
+    }
+
+    pub(crate) fn class_named(&self, name: &str) -> Option<ClassId> {
+        self.classes_by_name.get(name).copied()
+    }
+
+    pub(crate) fn method(&self, class: ClassId, name: &str) -> Option<FunctionId> {
+        self.classes[class.0].methods.get(name).copied()
+    }
+
+    pub(crate) fn methods(&self, class: ClassId) -> impl Iterator<Item = FunctionId> + '_ {
+        self.classes[class.0].methods.values().copied()
+    }
+
+    pub(crate) fn class_of(&self, function: FunctionId) -> Option<&DefinedClass<'t, 'a>> {
+        // A function inside a method has the method's `self`.
+        let mut at = function;
+        loop {
+            let defined = &self.functions[at.0];
+            if let Some(class) = defined.class {
+                return self.classes.get(class.0);
+            }
+            if at == FunctionId::MODULE {
+                return None;
+            }
+            at = defined.parent;
+        }
+    }
+
+    pub(crate) fn name_of(&self, function: FunctionId) -> &'a str {
+        self.functions[function.0].function.map_or("", |function| function.name)
+    }
+
+    pub(crate) fn body_of(&self, function: FunctionId) -> &'t [Stmt<'a>] {
+        self.functions[function.0].function.map_or(self.body, |function| &function.body)
+    }
+}
+
+fn key<'a>(source: &'a str, expr: &Expr<'a>) -> Option<&'a str> {
+    let mut at = expr;
+    loop {
+        match &at.kind {
+            ExprKind::Name(_) => return source.get(expr.range.bytes()),
+            ExprKind::Attribute(base, _) => at = base,
+            _ => return None,
+        }
+    }
+}
+
+/// Whether an expression is `True`.
+pub(crate) fn is_true(expr: &Expr<'_>) -> bool {
+    expr.is(Literal::True)
+}

@@ -1,0 +1,45 @@
+use super::unbounded_tensor_cache::cache_of;
+use crate::checked::Checked;
+use crate::rule::{Diagnostic, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM109",
+    name: "cached-method-keeps-self",
+    says: "A cached method keeps every instance of a module alive.",
+    severity: Severity::Medium,
+    why: "`functools.lru_cache` on a method is one cache for the class, and `self` is part of every key. A model that was called once
+stays in it with all its parameters, after `del model` and after `gc.collect()`.",
+    costs: "Every instance whose method was called, up to the size of the cache (128 by default): measured 256 KiB an instance, which no
+collection frees. One model for the whole program costs nothing.",
+    bad: "
+class Attention(nn.Module):
+    @lru_cache()
+    def grid(self, height, width):
+        return torch.ones(height, width)
+",
+    good: "
+class Attention(nn.Module):
+    @staticmethod
+    @lru_cache(maxsize=8)
+    def grid(height, width):
+        return torch.ones(height, width)
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    for defined in &checked.file.functions {
+        let (Some(function), Some(class)) = (defined.function, defined.class) else { continue };
+        let takes_self = function.parameters.first().is_some_and(|first| first.name == "self");
+        if !takes_self || !checked.file.classes[class.0].kind.is_module() {
+            continue;
+        }
+        if let Some((decorator, _)) = cache_of(checked, function) {
+            let message = "the cache belongs to the class and has `self` in its keys: every instance that it was called on stays alive with all its tensors".to_owned();
+            found.push(
+                RULE.at(Severity::Medium, decorator, message)
+                    .advise("cache a static method, keep the result on the instance, or `register_buffer` it"),
+            );
+        }
+    }
+}

@@ -1,0 +1,78 @@
+use crate::checked::Checked;
+use crate::facts::{CallFact, Facts};
+use crate::file::{ClassKind, FunctionId};
+use crate::rule::{Diagnostic, Rule, Severity};
+use crate::tree::ExprKind;
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM501",
+    name: "device-in-dataset",
+    says: "A dataset or collate function moves tensors to the GPU.",
+    severity: Severity::Medium,
+    why: "With `num_workers > 0` it runs in worker processes. Each that touches the GPU gets a CUDA context of its own, and holds the
+batches that it has fetched ahead there.",
+    costs: "A fixed amount for each worker: hundreds of MiB for a context (414 MiB in a reported message), and the batches in flight.",
+    bad: "
+class Images(Dataset):
+    def __getitem__(self, index):
+        return self.images[index].cuda()
+",
+    good: "
+class Images(Dataset):
+    def __getitem__(self, index):
+        return self.images[index]
+
+for x in DataLoader(images, num_workers=4, pin_memory=True):
+    x = x.cuda(non_blocking=True)
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    for (facts, call) in checked.calls() {
+        if runs_in_worker(checked, facts) && to_gpu(call) {
+            found.push(
+                RULE.at(Severity::Medium, call.expr.range, "this runs in the loader's workers: each gets a CUDA context of hundreds of MiB, and holds the batches that it has fetched ahead on the GPU".to_owned())
+                    .advise("return it on the host, and move the batch in the training loop (`pin_memory=True`, `non_blocking=True`)"),
+            );
+        }
+    }
+}
+
+/// `.cuda()`, `.to("cuda")`, `device="cuda"`
+fn to_gpu(call: &CallFact<'_, '_>) -> bool {
+    let is_cuda = |text: Option<&str>| text.is_some_and(|text| text.starts_with("cuda"));
+    let named = call.call.keyword("device").is_some_and(|keyword| is_cuda(keyword.value.text()));
+    match call.call.method() {
+        Some((_, "cuda")) => call.call.args.len() <= 1 && call.path.is_none(),
+        Some((_, "to")) => named || is_cuda(call.call.args.first().and_then(|arg| arg.text())),
+        _ => named,
+    }
+}
+
+/// A dataset's items and collate functions; not where the file shows that there are no workers.
+pub(super) fn runs_in_worker(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>) -> bool {
+    let name = checked.file.name_of(facts.id);
+    let in_dataset = checked.is_in(facts.id, ClassKind::Dataset) && matches!(name, "__getitem__" | "__getitems__" | "__iter__");
+    (in_dataset || is_collate(checked, facts.id, name)) && !shows_no_workers(checked)
+}
+
+fn is_collate(checked: &Checked<'_, '_, '_>, id: FunctionId, name: &str) -> bool {
+    id != FunctionId::MODULE
+        && checked.calls().any(|(_, call)| {
+            call.call.keyword("collate_fn").is_some_and(|keyword| match keyword.value.kind {
+                ExprKind::Name(given) | ExprKind::Attribute(_, given) => given == name,
+                _ => false,
+            })
+        })
+}
+
+/// Every `DataLoader` of the file has none, as is the default.
+fn shows_no_workers(checked: &Checked<'_, '_, '_>) -> bool {
+    let loaders: Vec<_> = checked.calls().filter(|(_, call)| call.path.as_deref().is_some_and(|path| path.ends_with("DataLoader"))).collect();
+    !loaders.is_empty()
+        && loaders.iter().all(|(_, call)| {
+            let workers = call.call.keyword("num_workers").map(|keyword| &keyword.value);
+            !call.call.hides_arguments() && workers.is_none_or(|workers| workers.is(crate::tree::Literal::Number("0")))
+        })
+}

@@ -1,0 +1,48 @@
+use crate::checked::Checked;
+use crate::facts::Value;
+use crate::rule::{Diagnostic, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM701",
+    name: "gradients-never-reset",
+    says: "The gradients are never reset: a bug in training, not a leak.",
+    severity: Severity::Low,
+    why: "Without `zero_grad()` each `backward()` adds to the gradients of all steps before. They are added in place, so memory does not
+grow; but each step is taken along the sum of all gradients so far.",
+    costs: "No memory (measured on an H200: flat). The training is wrong.",
+    bad: "
+for x, y in loader:
+    criterion(model(x), y).backward()
+    optimizer.step()
+",
+    good: "
+for x, y in loader:
+    criterion(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    // Whoever looks at gradients may reset them in a way of their own.
+    if ["zero_grad", "grad", "zero_gradients", "clear_gradients"].iter().any(|name| checked.file.mentions(name)) || checked.file.source.contains("zero_grad") {
+        return;
+    }
+    for facts in &checked.facts {
+        for backward in facts.backwards.iter().filter(|backward| backward.call.method().is_some_and(|(_, name)| name == "backward")) {
+            let Some(inner) = backward.at.in_loop else { continue };
+            let steps = facts.calls.iter().any(|call| {
+                let is_optimizer = call.receiver == Value::Optimizer
+                    || call.call.method().is_some_and(|(base, _)| checked.file.key(base).is_some_and(|key| key.to_ascii_lowercase().contains("opt")));
+                call.method_is("step") && call.at.in_loop == Some(inner) && is_optimizer
+            });
+            if steps {
+                found.push(
+                    RULE.at(Severity::Low, backward.range, "nothing in this file resets the gradients: each step is taken along the sum of all before. Memory does not grow; the training is wrong".to_owned())
+                        .advise("call `optimizer.zero_grad()` once a step"),
+                );
+            }
+        }
+    }
+}

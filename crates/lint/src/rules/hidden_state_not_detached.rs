@@ -1,0 +1,51 @@
+use crate::checked::Checked;
+use crate::facts::{Carry, Graph};
+use crate::rule::{Diagnostic, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM108",
+    name: "hidden-state-not-detached",
+    says: "A hidden state goes from step to step with its graph.",
+    severity: Severity::High,
+    why: "A state that is fed back has every step before it in its graph. With a plain `backward()` the second step raises \"Trying to
+backward through the graph a second time\"; with `retain_graph=True`, the usual wrong cure, it runs, and every step keeps the graphs of
+all before it and walks through them again. In generation with gradients on, nothing raises: each token adds its graph.",
+    costs: "All activations of a step, every step, and each `backward()` takes longer than the one before (measured: 1024 KiB a step).",
+    bad: "
+for x, y in loader:
+    out, hidden = model(x, hidden)
+    loss = criterion(out, y)
+    loss.backward(retain_graph=True)
+    optimizer.step()
+",
+    good: "
+for x, y in loader:
+    hidden = hidden.detach()
+    out, hidden = model(x, hidden)
+    loss = criterion(out, y)
+    loss.backward()
+    optimizer.step()
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    for facts in &checked.facts {
+        for state in facts.carried.iter().filter(|carried| carried.how == Carry::State) {
+            let Some(inner) = state.at.in_loop else { continue };
+            if facts.node(state.node).graph != Graph::Yes || !checked.records(facts, state.at) {
+                continue;
+            }
+            let retains = facts.backwards.iter().any(|backward| backward.at.in_loop == Some(inner) && backward.retains);
+            let message = if retains {
+                format!("`{}` carries the graph of every step into the next, and `retain_graph=True` keeps all of them: the activations of every step stay on the GPU, and each `backward()` is slower than the last", state.name)
+            } else if !facts.around(Some(inner)).any(|at| facts.has_backward(at)) && checked.evaluates(facts, state.node, state.at, "") && !checked.trains() {
+                format!("`{}` carries the graph of every step into the next: gradients are on, so the activations of every step stay on the GPU", state.name)
+            } else {
+                continue;
+            };
+            let advice = if retains { "detach it at the start of each step, and drop `retain_graph=True`" } else { "generate under `torch.no_grad()`" };
+            found.push(RULE.at(Severity::High, state.range, message).advise(advice).about(checked.computed(facts, state.node)));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+use crate::checked::Checked;
+use crate::rule::{Diagnostic, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM117",
+    name: "hook-registered-in-loop",
+    says: "A hook is registered again on every step.",
+    severity: Severity::Low,
+    why: "Each registration adds one more hook, and none is removed: step 1000 runs a thousand of them. Tensors pile up only if each
+hook keeps one of its own.",
+    costs: "Time on every forward pass, growing; host memory. GPU memory only if each hook keeps a tensor of its own (measured with one
+slot for each hook: no growth).",
+    bad: "
+for x, y in loader:
+    model.layer4.register_forward_hook(save)
+    criterion(model(x), y).backward()
+",
+    good: "
+handle = model.layer4.register_forward_hook(save)
+for x, y in loader:
+    criterion(model(x), y).backward()
+handle.remove()
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    for (facts, call) in checked.calls() {
+        let Some((_, name)) = call.call.method() else { continue };
+        if !matches!(name, "register_forward_hook" | "register_forward_pre_hook" | "register_full_backward_hook") || call.at.sometimes {
+            continue;
+        }
+        let Some(inner) = call.at.in_loop else { continue };
+        let of = &facts.loops[inner.0];
+        let removes = facts.calls.iter().any(|other| other.method_is("remove"));
+        if !removes && (of.over_batches || facts.has_backward(inner)) {
+            found.push(
+                RULE.at(Severity::Low, call.expr.range, "one more hook is registered on every step and none is removed: each step runs all of them".to_owned())
+                    .advise("register it once, before the loop, and `remove()` it behind"),
+            );
+        }
+    }
+}

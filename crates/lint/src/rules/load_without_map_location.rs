@@ -1,0 +1,87 @@
+use crate::checked::Checked;
+use crate::facts::{CallFact, Facts, Value};
+use crate::rule::{Diagnostic, Edit, Fix, Rule, Severity};
+use crate::tree::{Expr, Range};
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM503",
+    name: "load-without-map-location",
+    says: "`torch.load` puts a checkpoint's tensors back on the GPU that they were saved from.",
+    severity: Severity::Medium,
+    why: "Without `map_location` the weights are on the GPU twice until the checkpoint is gone: those of the model and those of the file
+(with the optimizer's state, which is twice as large for Adam). With several processes, all of them load onto the same GPU.",
+    costs: "One checkpoint, until the last variable that holds it is gone. In a distributed program: one for each process, on GPU 0.",
+    bad: "
+model = Net().cuda()
+model.load_state_dict(torch.load('model.pt'))
+",
+    good: "
+model = Net().cuda()
+model.load_state_dict(torch.load('model.pt', map_location='cpu'))
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    if !uses_gpu(checked) {
+        return;
+    }
+    for (facts, call) in checked.calls() {
+        // A call without arguments that can be seen may have one that maps.
+        if !call.is("torch.load") || call.call.hides_arguments() || call.call.argument("map_location", 1).is_some() || call.call.args.is_empty() {
+            continue;
+        }
+        let Some(use_) = use_of(checked, facts, call) else { continue };
+        let distributed = checked.file.source.contains("distributed") || checked.file.source.contains("local_rank");
+        let (severity, message) = match (distributed, use_) {
+            (true, _) => (Severity::Medium, "the tensors go back to the GPU that they were saved from: in every process of a distributed job the same one"),
+            (false, Use::Stays) => (Severity::Medium, "the checkpoint's tensors are on the GPU beside the model's own, for as long as its variable lives"),
+            (false, Use::Direct) => (Severity::Low, "while it loads, the checkpoint's tensors are on the GPU beside the model's own"),
+        };
+        found.push(
+            RULE.at(severity, call.expr.range, message.to_owned())
+                .advise("`map_location=\"cpu\"`: `load_state_dict` copies to where the parameters are")
+                .fix((use_ == Use::Direct).then(|| fix(checked, call.expr.range))),
+        );
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// `model.load_state_dict(torch.load(path))`
+    Direct,
+    /// `checkpoint = torch.load(path)`, which is there until the end.
+    Stays,
+}
+
+/// What becomes of the checkpoint: only those that are loaded into a model are of interest.
+fn use_of(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, load: &CallFact<'_, '_>) -> Option<Use> {
+    let loads: Vec<&CallFact<'_, '_>> = facts.calls.iter().filter(|call| call.method_is("load_state_dict")).collect();
+    let is_argument = |expr: &Expr<'_>| expr.range.contains(load.expr.range);
+    if loads.iter().any(|call| call.call.args.first().is_some_and(|arg| is_argument(arg))) {
+        return Some(Use::Direct);
+    }
+    let (name, _) = facts.emptied.iter().find(|(_, at)| {
+        let text = checked.file.text(*at);
+        at.contains(load.expr.range) && text.contains('=') && at.end == load.expr.range.end
+    })?;
+    let loaded = loads.iter().any(|call| matches!(call.args.first(), Some(Value::Checkpoint)) && call.call.args.first().is_some_and(|arg| arg.reads_key(checked.file.source, name)));
+    let deleted = facts.emptied.iter().any(|(other, at)| other == name && checked.file.text(*at).starts_with("del"));
+    // In a function of its own it is gone when that returns.
+    let is_short = facts.backwards.is_empty() && facts.id != crate::file::FunctionId::MODULE && facts.loops.is_empty();
+    (loaded && !deleted).then_some(if is_short { Use::Direct } else { Use::Stays })
+}
+
+/// A program for the CPU has nothing to lose.
+fn uses_gpu(checked: &Checked<'_, '_, '_>) -> bool {
+    checked.file.source.contains("cuda")
+}
+
+fn fix(checked: &Checked<'_, '_, '_>, call: Range) -> Fix {
+    let before_bracket = Range { start: call.end - 1, end: call.end - 1 };
+    // `torch.load(path, )` has its comma already.
+    let inside = checked.file.text(Range { start: call.start, end: call.end - 1 });
+    let comma = if inside.trim_end().ends_with(',') { " " } else { ", " };
+    let text = format!("{comma}map_location=\"cpu\"");
+    Fix { title: "load it on the host".to_owned(), edits: vec![Edit { range: before_bracket, text }] }
+}

@@ -1,0 +1,45 @@
+use super::loss_kept_in_list::store;
+use crate::checked::Checked;
+use crate::facts::{Graph, Value};
+use crate::rule::{Diagnostic, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM105",
+    name: "logits-kept-on-device",
+    says: "The logits of every batch are kept on the GPU, without gradients but whole.",
+    severity: Severity::Medium,
+    why: "Under `no_grad` a kept output is just itself, but logits of a language model are batch × sequence × vocabulary: for most metrics
+only the chosen token is needed.",
+    costs: "One output a batch, until the evaluation ends: 16 × 512 × 50257 in bfloat16 are 785 MiB a batch.",
+    bad: "
+with torch.no_grad():
+    for batch in loader:
+        all_logits.append(model(**batch).logits)
+",
+    good: "
+with torch.no_grad():
+    for batch in loader:
+        predictions.append(model(**batch).logits.argmax(-1).cpu())
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    for facts in &checked.facts {
+        for kept in &facts.kept {
+            let Value::Tensor(node) = kept.value else { continue };
+            let of = facts.node(node);
+            // Only what is written as logits: of other outputs nobody can tell whether they are large.
+            let is_logits = checked.file.text(kept.expr.range).ends_with("logits");
+            let is_language_model = ["CausalLM", "LMHead", "Seq2SeqLM", "MaskedLM"].iter().any(|name| checked.file.source.contains(name));
+            if of.graph == Graph::No && !of.on_host && is_logits && is_language_model && checked.grows(facts, kept) {
+                let message = format!("{} keeps the logits of every batch on the GPU, whole", store(kept));
+                found.push(
+                    RULE.at(Severity::Medium, kept.expr.range, message)
+                        .advise("keep what the metric needs (`.argmax(-1)`), and move it: `.cpu()`")
+                        .about(checked.computed(facts, node)),
+                );
+            }
+        }
+    }
+}

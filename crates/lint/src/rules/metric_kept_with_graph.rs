@@ -1,0 +1,72 @@
+use super::loss_kept_in_list::store;
+use crate::checked::{Checked, Fate, sums};
+use crate::facts::{Facts, NodeId};
+use crate::rule::{Diagnostic, Fix, Rule, Severity};
+use crate::tree::Range;
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM104",
+    name: "metric-kept-with-graph",
+    says: "A metric that is no part of the loss is kept with its own branch of the graph.",
+    severity: Severity::High,
+    why: "`loss.backward()` frees what it runs through. A second number from the same output (an error in other units, an auxiliary
+value) hangs off the forward pass on a branch of its own that no `backward()` reaches.",
+    costs: "What the operations of that branch have saved, every step: three outputs for a mean squared error, one for a softmax; all
+activations if the metric has its own forward pass (measured).",
+    bad: "
+for x, y in loader:
+    out = model(x)
+    loss = criterion(out, y)
+    error = (out - y).abs().mean()
+    loss.backward()
+    errors.append(error)
+",
+    good: "
+for x, y in loader:
+    out = model(x)
+    loss = criterion(out, y)
+    error = (out - y).abs().mean()
+    loss.backward()
+    errors.append(error.item())
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    for facts in &checked.facts {
+        for kept in &facts.kept {
+            let Some(node) = checked.node_of(facts, &kept.value) else { continue };
+            let grows = checked.grows(facts, kept) || kept.summed && kept.at.in_loop.is_some();
+            if grows && checked.fate_of_kept(facts, kept, node) == Fate::Branch {
+                let is_tensor = matches!(kept.value, crate::facts::Value::Tensor(_));
+                say(checked, facts, node, kept.expr.range, &store(kept), is_tensor.then(|| checked.detach(kept.expr)), found);
+            }
+        }
+        for sum in sums(facts) {
+            let is_root = facts.backwards.iter().any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, sum.node)));
+            let is_step = sum.at.in_loop.is_some_and(|at| checked.is_step_loop(facts, at));
+            if is_step && !is_root && checked.fate(facts, sum.node, None, sum.at) == Fate::Branch {
+                let fix = sum.added.map(|added| checked.detach(added));
+                say(checked, facts, sum.node, sum.range, &format!("`{}`", sum.name), fix, found);
+            }
+        }
+    }
+}
+
+fn say<'t, 'a>(
+    checked: &Checked<'_, 't, 'a>,
+    facts: &Facts<'t, 'a>,
+    node: NodeId,
+    range: Range,
+    store: &str,
+    fix: Option<Fix>,
+    found: &mut Vec<Diagnostic>,
+) {
+    let message = format!("{store} keeps a value that `backward()` does not run through: what its own operations saved stays on the GPU, every step");
+    found.push(
+        RULE.at(Severity::High, range, message)
+            .advise("keep `.item()` or `.detach()` of it, or compute it under `torch.no_grad()`")
+            .about(checked.computed(facts, node))
+            .fix(fix),
+    );
+}

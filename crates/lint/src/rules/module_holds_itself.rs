@@ -1,0 +1,67 @@
+use crate::checked::Checked;
+use crate::rule::{Diagnostic, Rule, Severity};
+use crate::tree::{ExprKind, StmtKind, walk};
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM118",
+    name: "module-holds-itself",
+    says: "A module keeps a method or lambda of its own, so `del model` does not free it.",
+    severity: Severity::Low,
+    why: "`self.f = self.method` (or a lambda that uses `self`) makes the module part of a reference cycle. When the last variable goes,
+nothing is freed until Python's collector runs, which counts objects and knows nothing of their gigabytes.",
+    costs: "Nothing while the model is in use. After `del model`, the whole model until the collector runs (measured: 256 KiB a model,
+freed by `gc.collect()`): an out-of-memory error in sweeps, folds and notebooks.",
+    bad: "
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pool = self.mean_pool
+
+    def mean_pool(self, x):
+        return x.mean(1)
+",
+    good: "
+class Net(nn.Module):
+    def pool(self, x):
+        return self.mean_pool(x)
+
+    def mean_pool(self, x):
+        return x.mean(1)
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    for (id, class) in checked.file.classes.iter().enumerate() {
+        if !class.kind.is_module() {
+            continue;
+        }
+        walk(&class.class.body, &mut |stmt| {
+            let StmtKind::Assign { targets, value } = &stmt.kind else { return };
+            let on_self = targets.iter().any(|target| checked.file.key(target).is_some_and(|key| key.starts_with("self.")));
+            let method = |key: &str| {
+                let name = key.strip_prefix("self.").filter(|name| !name.contains('.'));
+                name.is_some_and(|name| checked.file.method(crate::file::ClassId(id), name).is_some_and(|method| !is_static(checked, method)))
+            };
+            let holds = match &value.kind {
+                ExprKind::Attribute(..) => checked.file.key(value).is_some_and(method),
+                ExprKind::Lambda(lambda) => lambda.body.any(&mut |part| matches!(part.kind, ExprKind::Name("self"))),
+                _ => false,
+            };
+            if on_self && holds {
+                found.push(
+                    RULE.at(Severity::Low, value.range, "the module holds itself through this: after `del model` its memory stays until the collector runs".to_owned())
+                        .advise("choose in `forward`, keep the method's name, or call `gc.collect()` after `del model`"),
+                );
+            }
+        });
+    }
+}
+
+/// Properties and static methods have no `self` in them.
+fn is_static(checked: &Checked<'_, '_, '_>, method: crate::file::FunctionId) -> bool {
+    let decorators = checked.file.functions[method.0].function.map(|function| &function.decorators);
+    decorators.is_some_and(|decorators| {
+        decorators.iter().any(|decorator| matches!(checked.file.text(decorator.range), "staticmethod" | "property" | "classmethod" | "cached_property"))
+    })
+}

@@ -1,0 +1,63 @@
+use super::loss_kept_in_list::store;
+use crate::checked::{Checked, Fate};
+use crate::rule::{Diagnostic, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM102",
+    name: "outputs-kept-with-graph",
+    says: "Outputs of a model are kept while gradients are recorded.",
+    severity: Severity::High,
+    why: "With gradients on, an output holds every activation that `backward()` would need. `model.eval()` does not change that: it
+switches dropout and batch normalisation, not autograd. A list of such outputs is a list of whole forward passes.",
+    costs: "Without `backward()`: all saved activations of every batch (171 MiB a step for ResNet-18 at batch 8, measured on an H200).
+After `backward()`: the output itself, every step, and the graph's nodes in host memory.",
+    bad: "
+model.eval()
+for x in loader:
+    results.append(model(x))
+",
+    good: "
+model.eval()
+with torch.inference_mode():
+    for x in loader:
+        results.append(model(x).cpu())
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    for facts in &checked.facts {
+        for kept in facts.kept.iter().filter(|kept| !kept.summed) {
+            let Some(node) = checked.node_of(facts, &kept.value) else { continue };
+            if facts.node(node).scalar || !checked.grows(facts, kept) {
+                continue;
+            }
+            let fate = checked.fate_of_kept(facts, kept, node);
+            let (severity, message, advice) = match fate {
+                Fate::Freed if !facts.node(node).on_host => (
+                    Severity::Medium,
+                    format!("{} keeps this on the GPU on every step, with the graph's nodes in host memory (`backward()` frees the rest)", store(kept)),
+                    "keep `.detach().cpu()`, or only the numbers that you need",
+                ),
+                Fate::Retained => (
+                    Severity::High,
+                    format!("{} keeps this, and `retain_graph=True` keeps the graph behind it: all activations of every step stay on the GPU", store(kept)),
+                    "drop `retain_graph=True`, and keep `.detach().cpu()`",
+                ),
+                Fate::Kept if checked.evaluates(facts, node, kept.at, kept.store.name()) => (
+                    Severity::High,
+                    format!("{} keeps the graph behind every output: gradients are on and no `backward()` frees it, so all activations of every batch stay on the GPU", store(kept)),
+                    "run the loop under `torch.inference_mode()` (or `torch.no_grad()`), and keep `.cpu()` of what you need",
+                ),
+                _ => continue,
+            };
+            let is_tensor = matches!(kept.value, crate::facts::Value::Tensor(_));
+            found.push(
+                RULE.at(severity, kept.expr.range, message)
+                    .advise(advice)
+                    .about(checked.computed(facts, node))
+                    .fix(is_tensor.then(|| checked.detach(kept.expr))),
+            );
+        }
+    }
+}

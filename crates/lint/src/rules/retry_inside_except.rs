@@ -1,0 +1,85 @@
+use crate::checked::Checked;
+use crate::rule::{Diagnostic, Rule, Severity};
+use crate::tree::{Expr, ExprKind, Range, Stmt, StmtKind, walk};
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM113",
+    name: "retry-inside-except",
+    says: "After an out-of-memory error the work is tried again inside the `except` block.",
+    severity: Severity::Medium,
+    why: "Inside `except` the exception is still there, with the frames of the failed attempt and all their tensors. A smaller attempt
+has to fit beside the one that failed. Once the block is left, that memory is free.",
+    costs: "All local tensors of the failed attempt, while the second one runs (measured: held inside the block, free after it).",
+    bad: "
+try:
+    loss = model(batch)
+except torch.cuda.OutOfMemoryError:
+    torch.cuda.empty_cache()
+    loss = model(batch[:4])
+",
+    good: "
+failed = False
+try:
+    loss = model(batch)
+except torch.cuda.OutOfMemoryError:
+    failed = True
+if failed:
+    loss = model(batch[:4])
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    walk(checked.file.body, &mut |stmt| {
+        let StmtKind::Try { body, handlers, .. } = &stmt.kind else { return };
+        for handler in handlers {
+            let Some(catches) = &handler.catches else { continue };
+            if !is_out_of_memory(checked, catches) {
+                continue;
+            }
+            let tried: Vec<&str> = called(checked, body).into_iter().map(|(name, _)| name).collect();
+            let again = called(checked, &handler.body).into_iter().find(|(name, _)| tried.contains(name) && computes(checked, name));
+            if let Some((name, range)) = again {
+                let message = format!("`{name}` is tried again while the failed attempt is still in memory: inside `except` the exception holds its frames and their tensors");
+                found.push(RULE.at(Severity::Medium, range, message).advise("set a flag, leave the block, and try again behind it"));
+            }
+        }
+    });
+}
+
+/// Catches running out of memory and little else.
+fn is_out_of_memory(checked: &Checked<'_, '_, '_>, catches: &Expr<'_>) -> bool {
+    let items: Vec<&Expr<'_>> = match &catches.kind {
+        ExprKind::Sequence(_, items) => items.iter().collect(),
+        _ => vec![catches],
+    };
+    items.iter().any(|item| {
+        let name = checked.file.text(item.range);
+        name.ends_with("OutOfMemoryError") || name == "RuntimeError"
+    })
+}
+
+/// What the statements call, by how it is written.
+fn called<'a>(checked: &Checked<'_, '_, 'a>, body: &[Stmt<'a>]) -> Vec<(&'a str, Range)> {
+    let mut names = Vec::new();
+    walk(body, &mut |stmt| {
+        for expr in stmt.expressions() {
+            expr.any(&mut |part| {
+                if let Some(call) = part.as_call()
+                    && let Some(key) = checked.file.key(&call.callee)
+                {
+                    names.push((key, part.range));
+                }
+                false
+            });
+        }
+    });
+    names
+}
+
+/// A model, or a function of the file that runs one.
+fn computes(checked: &Checked<'_, '_, '_>, name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    checked.file.is_module_name(name)
+        || checked.facts.iter().any(|facts| checked.file.name_of(facts.id) == last && !facts.forwards.is_empty())
+}

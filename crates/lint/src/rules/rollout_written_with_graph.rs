@@ -1,0 +1,51 @@
+use crate::checked::Checked;
+use crate::facts::{Graph, Origin};
+use crate::rule::{Diagnostic, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM205",
+    name: "rollout-written-with-graph",
+    says: "A rollout writes outputs of a model into a tensor while gradients are on.",
+    severity: Severity::High,
+    why: "Writing into a slice of a tensor is an operation that autograd records: after `values[t] = critic(obs)` the tensor has the
+forward pass of step `t`, and of every step before it, behind it.",
+    costs: "The activations of every step of the rollout (measured: 128 KiB a step through a small net).",
+    bad: "
+for t in range(steps):
+    values[t] = critic(obs)
+    obs, reward, done, info = env.step(action)
+",
+    good: "
+for t in range(steps):
+    with torch.no_grad():
+        values[t] = critic(obs)
+    obs, reward, done, info = env.step(action)
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    for facts in &checked.facts {
+        for written in &facts.written {
+            let Some(inner) = written.at.in_loop else { continue };
+            let has_forward = facts.ancestors(written.value).iter().any(|at| facts.node(*at).origin == Origin::Forward);
+            if facts.node(written.value).graph != Graph::Yes || !has_forward || !checked.records(facts, written.at) {
+                continue;
+            }
+            // A loop that steps an environment collects experience; any other may be part of the model.
+            let range = facts.loops[inner.0].range;
+            let rolls_out = facts.calls.iter().any(|call| {
+                range.contains(call.expr.range)
+                    && call.call.method().is_some_and(|(base, name)| name == "step" && checked.file.text(base.range).to_ascii_lowercase().contains("env"))
+            });
+            if rolls_out && !facts.has_backward(inner) {
+                let _ = written.into;
+                found.push(
+                    RULE.at(Severity::High, written.range, "autograd records the write: the tensor holds the forward pass of every step of the rollout".to_owned())
+                        .advise("collect the rollout under `torch.no_grad()`")
+                        .about(checked.computed(facts, written.value)),
+                );
+            }
+        }
+    }
+}

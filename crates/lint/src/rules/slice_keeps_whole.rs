@@ -1,0 +1,44 @@
+use super::loss_kept_in_list::store;
+use crate::checked::Checked;
+use crate::facts::{Graph, Value};
+use crate::rule::{Diagnostic, Fix, Edit, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM106",
+    name: "slice-keeps-whole",
+    says: "A slice is kept, and with it the whole tensor that it is cut from.",
+    severity: Severity::Medium,
+    why: "Indexing with numbers and slices gives a view: it shares the memory of the tensor that it comes from, all of which stays as
+long as the view does. `hidden[:, 0]` keeps every token to hold one.",
+    costs: "The whole tensor instead of the slice, every step (measured: `out[0]` keeps 5 KiB of 5 KiB, `.clone()` of it 0.04).",
+    bad: "
+with torch.no_grad():
+    for batch in loader:
+        features.append(model(**batch).last_hidden_state[:, 0])
+",
+    good: "
+with torch.no_grad():
+    for batch in loader:
+        features.append(model(**batch).last_hidden_state[:, 0].clone())
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    for facts in &checked.facts {
+        for kept in &facts.kept {
+            let Value::Tensor(node) = kept.value else { continue };
+            let of = facts.node(node);
+            if of.part && of.graph == Graph::No && !of.on_host && checked.grows(facts, kept) {
+                let message = format!("{} keeps a view, and so the whole tensor that it is cut from, on every step", store(kept));
+                let edit = Edit { range: kept.expr.range.after(), text: ".clone()".to_owned() };
+                found.push(
+                    RULE.at(Severity::Medium, kept.expr.range, message)
+                        .advise("keep `.clone()` or `.cpu()` of it")
+                        .about(checked.computed(facts, node))
+                        .fix(Some(Fix { title: "keep a copy of the slice".to_owned(), edits: vec![edit] })),
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+use crate::checked::Checked;
+use crate::facts::Returned;
+use crate::rule::{Diagnostic, Rule, Severity};
+use crate::tree::{ExprKind, Function, Literal, Range, StmtKind, walk};
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM110",
+    name: "unbounded-tensor-cache",
+    says: "A cache without a limit holds tensors.",
+    severity: Severity::High,
+    why: "`functools.cache` and `lru_cache(maxsize=None)` forget nothing. A function that returns tensors and is called with sizes,
+steps or other values that keep changing leaves one tensor behind for each.",
+    costs: "One result for every new set of arguments (measured: 128 KiB a key). With a `maxsize` it is a fixed amount.",
+    bad: "
+@functools.cache
+def mask(length):
+    return torch.ones(length, length, device='cuda').tril()
+",
+    good: "
+@functools.lru_cache(maxsize=8)
+def mask(length):
+    return torch.ones(length, length, device='cuda').tril()
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    for (facts, defined) in checked.facts.iter().map(|facts| (facts, &checked.file.functions[facts.id.0])) {
+        let Some(function) = defined.function else { continue };
+        let Some((decorator, true)) = cache_of(checked, function) else { continue };
+        // Without arguments there is one result.
+        let has_arguments = function.parameters.iter().any(|parameter| !matches!(parameter.name, "self" | "cls"));
+        let returns_tensor = matches!(facts.returned, Returned::Tensor { .. });
+        if has_arguments && returns_tensor && on_device(checked, function) {
+            found.push(
+                RULE.at(Severity::High, decorator, "the cache has no limit and holds a tensor for every new set of arguments".to_owned())
+                    .advise("give it a `maxsize`, or keep the one that is needed"),
+            );
+        }
+    }
+}
+
+/// A cache around a function: where it is written, and whether it has no limit.
+pub(super) fn cache_of(checked: &Checked<'_, '_, '_>, function: &Function<'_>) -> Option<(Range, bool)> {
+    if function.decorators.iter().any(|decorator| checked.file.text(decorator.range) == "staticmethod") {
+        return None;
+    }
+    function.decorators.iter().find_map(|decorator| {
+        let call = decorator.as_call();
+        let path = checked.file.path(call.map_or(decorator, |call| &call.callee))?;
+        let unbounded = match path.as_str() {
+            "functools.cache" => true,
+            "functools.lru_cache" => call.is_some_and(|call| call.argument("maxsize", 0).is_some_and(|size| size.is(Literal::None))),
+            _ => return None,
+        };
+        Some((decorator.range, unbounded))
+    })
+}
+
+/// Whether a device is named in the function: else its tensors are most likely in host memory.
+fn on_device(checked: &Checked<'_, '_, '_>, function: &Function<'_>) -> bool {
+    let _ = checked;
+    let mut named = function.parameters.iter().any(|parameter| parameter.name.contains("device"));
+    walk(&function.body, &mut |stmt| {
+        if matches!(stmt.kind, StmtKind::Function(_) | StmtKind::Class(_)) {
+            return;
+        }
+        for expr in stmt.expressions() {
+            named |= expr.any(&mut |part| match &part.kind {
+                ExprKind::Call(call) => call.keyword("device").is_some() || call.method().is_some_and(|(_, name)| matches!(name, "cuda" | "to")),
+                _ => false,
+            });
+        }
+    });
+    named
+}

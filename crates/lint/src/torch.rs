@@ -1,0 +1,276 @@
+//! What is known of PyTorch and of the libraries around it, by name.
+
+use crate::file::ClassKind;
+
+/// Methods that tell a module from other objects.
+pub(crate) const ONLY_MODULES_HAVE: &[&str] =
+    &["parameters", "named_parameters", "eval", "train", "requires_grad_"];
+
+/// Variables that hold a model in nearly everybody's code.
+pub(crate) fn reads_as_module(key: &str) -> bool {
+    let name = key.rsplit('.').next().unwrap_or(key);
+    matches!(
+        name,
+        "model"
+            | "net"
+            | "network"
+            | "netG"
+            | "netD"
+            | "generator"
+            | "discriminator"
+            | "critic"
+            | "actor"
+            | "backbone"
+    ) || name.ends_with("_model")
+        || name.ends_with("_net")
+}
+
+/// Variables that hold a loss function.
+pub(crate) fn reads_as_loss_function(key: &str) -> bool {
+    let name = key.rsplit('.').next().unwrap_or(key).to_ascii_lowercase();
+    name.contains("criterion")
+        || matches!(name.as_str(), "loss_fn" | "loss_func" | "loss_function" | "loss_f" | "lossfn")
+        || name.ends_with("_loss")
+            && !name.starts_with("log")
+            && !name.starts_with("plot")
+            && !name.starts_with("print")
+        || name.starts_with("compute_") && name.ends_with("loss")
+}
+
+/// Variables and calls that give batches, one after another.
+pub(crate) fn reads_as_loader(key: &str) -> bool {
+    let name = key.rsplit('.').next().unwrap_or(key).to_ascii_lowercase();
+    ["loader", "batches", "dataset", "data_iter", "dataiter"].iter().any(|part| name.contains(part))
+        || name.ends_with("_dl")
+        || name.ends_with("_set") && (name.starts_with("test") || name.starts_with("val"))
+}
+
+/// A name says that what it has is for evaluation.
+pub(crate) fn reads_as_evaluation(key: &str) -> bool {
+    let words = key.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.into_iter().any(|word| {
+        let word = word.to_ascii_lowercase();
+        let word = word.trim_end_matches(|letter: char| letter.is_ascii_digit());
+        matches!(
+            word,
+            "val"
+                | "valid"
+                | "validate"
+                | "validation"
+                | "validating"
+                | "eval"
+                | "evaluate"
+                | "evaluation"
+                | "evaluator"
+                | "test"
+                | "testing"
+                | "dev"
+                | "infer"
+                | "inference"
+                | "predict"
+                | "prediction"
+                | "predictions"
+                | "valloader"
+                | "testloader"
+                | "validloader"
+                | "evalloader"
+        )
+    })
+}
+
+pub(crate) fn kind_of_base(path: &str) -> Option<ClassKind> {
+    let last = path.rsplit('.').next().unwrap_or(path);
+    Some(match last {
+        "LightningModule" => ClassKind::Lightning,
+        "Dataset" | "IterableDataset" | "MapDataset" => ClassKind::Dataset,
+        "Function" | "InplaceFunction" if path.starts_with("torch.autograd") => ClassKind::Function,
+        "Module"
+        | "ModuleList"
+        | "Sequential"
+        | "PreTrainedModel"
+        | "ModelMixin"
+        | "GradientCheckpointingLayer" => ClassKind::Module,
+        _ if path.starts_with("torch.nn.") => ClassKind::Module,
+        _ if path.starts_with("torchvision.datasets.") => ClassKind::Dataset,
+        _ if last.ends_with("PreTrainedModel") || last.ends_with("Module") => ClassKind::Module,
+        _ => return None,
+    })
+}
+
+/// What a call of an imported name makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Makes {
+    /// A module with parameters.
+    Model,
+    LossFunction,
+    Optimizer,
+    Loader,
+    /// What its first argument is.
+    Same,
+    /// A tensor without a graph.
+    Fresh,
+    /// A tensor computed from its arguments.
+    Derived,
+    /// One number as a tensor, computed from its arguments.
+    Loss,
+    /// Numbers, text, or tensors of integers: nothing that has a graph.
+    Plain,
+    Checkpoint,
+    Unknown,
+}
+
+pub(crate) fn makes(path: &str) -> Makes {
+    let last = path.rsplit('.').next().unwrap_or(path);
+    if let Some(name) = path.strip_prefix("torch.nn.functional.") {
+        return if name.contains("loss")
+            || matches!(name, "cross_entropy" | "binary_cross_entropy" | "kl_div")
+            || name == "binary_cross_entropy_with_logits"
+        {
+            Makes::Loss
+        } else if name == "one_hot" {
+            Makes::Plain
+        } else {
+            Makes::Derived
+        };
+    }
+    if let Some(name) = path.strip_prefix("torch.nn.") {
+        return match name {
+            _ if name.starts_with("utils.rnn") => Makes::Derived,
+            _ if name.starts_with("utils") || name.starts_with("init") => Makes::Unknown,
+            "DataParallel" | "parallel.DistributedDataParallel" => Makes::Model,
+            "Parameter" | "parameter.Parameter" => Makes::Fresh,
+            _ if last.ends_with("Loss") => Makes::LossFunction,
+            _ if last.starts_with(|letter: char| letter.is_ascii_uppercase()) => Makes::Model,
+            _ => Makes::Unknown,
+        };
+    }
+    if path.starts_with("torch.optim.lr_scheduler") || path.starts_with("torch.optim.swa_utils") {
+        return Makes::Unknown;
+    }
+    if path.starts_with("torch.optim.") && last.starts_with(|letter: char| letter.is_ascii_uppercase()) {
+        return Makes::Optimizer;
+    }
+    match path {
+        "torch.compile"
+        | "torch.jit.script"
+        | "copy.deepcopy"
+        | "copy.copy"
+        | "torch.jit.trace"
+        | "tqdm"
+        | "tqdm.tqdm"
+        | "tqdm.auto.tqdm"
+        | "tqdm.notebook.tqdm"
+        | "tqdm.trange"
+        | "rich.progress.track" => return Makes::Same,
+        "torch.hub.load" | "timm.create_model" | "torch.jit.load" => return Makes::Model,
+        "torch.load" => return Makes::Checkpoint,
+        _ if path.starts_with("torchvision.models.") => return Makes::Model,
+        _ if last == "DataLoader" => return Makes::Loader,
+        _ if last == "DistributedDataParallel" => return Makes::Model,
+        _ => {}
+    }
+    if path.starts_with("transformers.") {
+        let class = path.split('.').rev().nth(1).unwrap_or("");
+        let is_model = |name: &str| name.contains("Model") || name.contains("For");
+        return match last {
+            "from_pretrained" | "from_config" if is_model(class) => Makes::Model,
+            _ if is_model(last) && last.starts_with(|letter: char| letter.is_ascii_uppercase()) => {
+                Makes::Model
+            }
+            _ => Makes::Unknown,
+        };
+    }
+    let Some(name) = path.strip_prefix("torch.") else { return Makes::Unknown };
+    match name {
+        "tensor" | "as_tensor" | "zeros" | "ones" | "empty" | "full" | "rand" | "randn" | "randint"
+        | "arange" | "linspace" | "eye" | "zeros_like" | "ones_like" | "rand_like" | "randn_like"
+        | "empty_like" | "full_like" | "from_numpy" | "randperm" | "normal" | "bernoulli" | "FloatTensor"
+        | "cuda.FloatTensor" | "LongTensor" | "Tensor" => Makes::Fresh,
+        "argmax" | "argmin" | "argsort" | "eq" | "ne" | "gt" | "lt" | "ge" | "le" | "equal" | "allclose"
+        | "isnan" | "isinf" | "isfinite" | "any" | "all" | "numel" | "is_tensor" | "bincount" | "histc"
+        | "unique" | "nonzero" | "count_nonzero" | "device" | "no_grad" | "manual_seed" | "save"
+        | "Generator" | "floor" | "round" | "ceil" | "sign" => Makes::Plain,
+        _ if name.contains('.')
+            && !name.starts_with("linalg")
+            && !name.starts_with("special")
+            && !name.starts_with("fft") =>
+        {
+            Makes::Unknown
+        }
+        _ if name.starts_with(|letter: char| letter.is_ascii_lowercase()) => Makes::Derived,
+        _ => Makes::Unknown,
+    }
+}
+
+/// What a method of a tensor gives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gives {
+    /// A tensor of its own with the same graph.
+    Derived,
+    /// A tensor with the same graph that shares the memory.
+    View,
+    /// One number as a tensor.
+    Scalar,
+    /// The same memory without the graph.
+    Detached,
+    /// The same on the host, with the graph.
+    OnHost,
+    /// Nothing that has a graph: numbers, arrays, tensors of integers.
+    Plain,
+    Unknown,
+}
+
+pub(crate) fn gives(method: &str, has_arguments: bool) -> Gives {
+    match method {
+        "detach" | "detach_" => Gives::Detached,
+        "cpu" => Gives::OnHost,
+        "item" | "tolist" | "numpy" | "size" | "dim" | "numel" | "argmax" | "argmin" | "argsort" | "eq"
+        | "ne" | "gt" | "lt" | "ge" | "le" | "equal" | "long" | "int" | "bool" | "isnan" | "isfinite"
+        | "isinf" | "any" | "all" | "nonzero" | "get_device" | "is_contiguous" | "element_size"
+        | "data_ptr" | "stride" | "type" | "byte" | "eq_" | "round" | "sign" | "floor" | "ceil"
+        | "bincount" | "unique" | "storage" | "untyped_storage" | "nelement" | "ndimension" => Gives::Plain,
+        "mean" | "sum" | "norm" | "prod" | "std" | "var" | "max" | "min" | "median" if !has_arguments => {
+            Gives::Scalar
+        }
+        "view" | "reshape" | "squeeze" | "unsqueeze" | "transpose" | "permute" | "t" | "flatten"
+        | "expand" | "narrow" | "select" | "view_as" | "swapaxes" | "movedim" | "chunk" | "split"
+        | "unbind" | "expand_as" | "unflatten" | "to" | "cuda" | "float" | "double" | "half" | "bfloat16"
+        | "contiguous" => Gives::View,
+        "clone" | "mul" | "add" | "sub" | "div" | "mean" | "sum" | "norm" | "prod" | "std" | "var"
+        | "max" | "min" | "median" | "pow" | "abs" | "exp" | "log" | "sqrt" | "rsqrt" | "square" | "neg"
+        | "sigmoid" | "tanh" | "relu" | "softmax" | "log_softmax" | "clamp" | "gather" | "index_select"
+        | "masked_fill" | "masked_select" | "matmul" | "mm" | "bmm" | "dot" | "cumsum" | "logsumexp"
+        | "topk" | "sort" | "add_" | "mul_" | "div_" | "sub_" | "clamp_" | "repeat" | "requires_grad_"
+        | "type_as" | "cos" | "sin" | "log1p" | "expm1" | "lerp" | "flip" | "roll" | "scatter" => {
+            Gives::Derived
+        }
+        "log_prob" | "rsample" | "entropy" | "kl_divergence" => Gives::Derived,
+        _ => Gives::Unknown,
+    }
+}
+
+/// Attributes of a tensor, or of what a model gives back.
+pub(crate) fn attribute(name: &str) -> Gives {
+    match name {
+        "data" => Gives::Detached,
+        "shape" | "dtype" | "device" | "ndim" | "requires_grad" | "is_cuda" | "grad_fn" | "layout"
+        | "is_leaf" | "name" => Gives::Plain,
+        "T" | "mT" | "H" | "real" | "imag" => Gives::View,
+        "grad" => Gives::Unknown,
+        _ => Gives::Derived,
+    }
+}
+
+/// Whether a decorator or the manager of a `with` turns gradients off (or on); `None` if it is about something else.
+pub(crate) fn grad_mode(path: &str) -> Option<bool> {
+    match path {
+        "torch.no_grad"
+        | "torch.inference_mode"
+        | "torch.autograd.no_grad"
+        | "torch.autograd.inference_mode"
+        | "torch.autograd.grad_mode.no_grad"
+        | "torch.inference_mode.inference_mode" => Some(false),
+        "torch.enable_grad" | "torch.autograd.enable_grad" => Some(true),
+        _ => None,
+    }
+}

@@ -1,0 +1,289 @@
+//! Expressions, without calls.
+
+use super::Walk;
+use crate::facts::{Graph, Kept, Loop, NodeId, Store, Value};
+use crate::torch::{self, Gives};
+use crate::tree::{Expr, ExprKind, Literal, Produces, Range, Sequence};
+
+impl<'t, 'a> Walk<'_, 't, 'a> {
+    pub(super) fn eval(&mut self, expr: &'t Expr<'a>) -> Value<'a> {
+        match &expr.kind {
+            ExprKind::Name(name) => self.name(name),
+            ExprKind::Attribute(base, name) => self.attribute(expr, base, name),
+            ExprKind::Call(call) => self.call(expr, call),
+            ExprKind::Subscript(base, index) => self.subscript(expr, base, index),
+            ExprKind::Sequence(Sequence::Tuple, items) => {
+                Value::Tuple(items.iter().map(|item| self.eval(item)).collect())
+            }
+            ExprKind::Sequence(_, items) => {
+                let values: Vec<Value<'a>> = items.iter().map(|item| self.eval(item)).collect();
+                self.collection(values, expr.range)
+            }
+            ExprKind::Dict(items) => {
+                let mut values = Vec::new();
+                for (key, value) in items {
+                    key.iter().for_each(|key| drop(self.eval(key)));
+                    values.push(self.eval(value));
+                }
+                self.collection(values, expr.range)
+            }
+            ExprKind::Comprehension(_) => self.comprehension(expr),
+            ExprKind::Binary(_, sides) => {
+                let values = [self.eval(&sides[0]), self.eval(&sides[1])];
+                self.arithmetic(&values, expr.range)
+            }
+            ExprKind::Sign(of) => {
+                let value = self.eval(of);
+                self.arithmetic(std::slice::from_ref(&value), expr.range)
+            }
+            ExprKind::Conditional(parts) => {
+                self.eval(&parts[0]);
+                let (yes, no) = (self.eval(&parts[1]), self.eval(&parts[2]));
+                self.either(yes, no)
+            }
+            ExprKind::Either(items) => {
+                let mut values: Vec<Value<'a>> = items.iter().map(|item| self.eval(item)).collect();
+                let last = values.pop().unwrap_or(Value::Unknown);
+                values.into_iter().fold(last, |one, other| self.either(other, one))
+            }
+            ExprKind::Walrus(sides) => {
+                let value = self.eval(&sides[1]);
+                if let Some(key) = self.file.key(&sides[0]) {
+                    self.bind(key, value.clone());
+                }
+                value
+            }
+            ExprKind::Through(of) => self.eval(of),
+            ExprKind::Yield(of) => {
+                of.iter().for_each(|of| drop(self.eval(of)));
+                Value::Unknown
+            }
+            ExprKind::Not(of) => {
+                self.eval(of);
+                Value::Plain
+            }
+            ExprKind::Compare(items) | ExprKind::Format(items) => {
+                items.iter().for_each(|item| drop(self.eval(item)));
+                Value::Plain
+            }
+            ExprKind::Lambda(lambda) => {
+                lambda
+                    .parameters
+                    .iter()
+                    .filter_map(|of| of.default.as_ref())
+                    .for_each(|of| drop(self.eval(of)));
+                Value::Closure(self.captured(expr))
+            }
+            ExprKind::Literal(_) | ExprKind::Slice => Value::Plain,
+            ExprKind::Other => Value::Unknown,
+        }
+    }
+
+    /// The tensors that the code of a lambda holds on to.
+    pub(super) fn captured(&self, lambda: &Expr<'a>) -> Vec<NodeId> {
+        let mut found = Vec::new();
+        lambda.any(&mut |part| {
+            if let ExprKind::Name(name) = part.kind
+                && let Some(Value::Tensor(node)) = self.names.get(name)
+            {
+                found.push(*node);
+            }
+            false
+        });
+        found
+    }
+
+    fn collection(&mut self, values: Vec<Value<'a>>, range: Range) -> Value<'a> {
+        let id = self.container("", false, range);
+        let node = self.facts.containers[id.0].node;
+        let parts: Vec<NodeId> = values.iter().flat_map(|value| self.tensors(value)).collect();
+        let graph = parts.iter().map(|part| self.facts.node(*part).graph).max().unwrap_or(Graph::No);
+        self.facts.nodes[node.0].parents = parts;
+        self.facts.nodes[node.0].graph = graph;
+        Value::Container(id)
+    }
+
+    fn arithmetic(&mut self, values: &[Value<'a>], range: Range) -> Value<'a> {
+        let parts: Vec<NodeId> = values.iter().flat_map(|value| self.tensors(value)).collect();
+        if parts.is_empty() {
+            let plain = values.iter().all(|value| matches!(value, Value::Plain | Value::Counter));
+            return if plain { Value::Plain } else { Value::Unknown };
+        }
+        let scalar = parts.iter().all(|part| self.facts.node(*part).scalar);
+        let node = self.derive(parts, range);
+        self.facts.nodes[node.0].scalar = scalar;
+        Value::Tensor(node)
+    }
+
+    fn attribute(&mut self, expr: &'t Expr<'a>, base: &'t Expr<'a>, name: &'a str) -> Value<'a> {
+        // `self.model` as it was bound in this function, or as it is used.
+        if let Some(key) = self.file.key(expr) {
+            if let Some(value) = self.names.get(key) {
+                return value.clone();
+            }
+            if let Some(path) = self.file.path(expr) {
+                return Value::Path(path);
+            }
+        }
+        let value = self.eval(base);
+        if name == "grad" {
+            return Value::Gradient;
+        }
+        if let Value::Tensor(node) = value {
+            return self.part_of(node, torch::attribute(name), name, expr.range);
+        }
+        let Some(key) = self.file.key(expr) else { return Value::Unknown };
+        if self.file.is_module_name(key) {
+            return Value::Model;
+        }
+        if torch::reads_as_loss_function(key) && !key.ends_with("_loss") {
+            return Value::LossFunction;
+        }
+        if let Some(method) = key.strip_prefix("self.")
+            && let Some(class) = self.class_id()
+            && let Some(function) = self.file.method(class, method)
+        {
+            return Value::Function(function);
+        }
+        Value::Outer(key)
+    }
+
+    pub(super) fn class_id(&self) -> Option<crate::file::ClassId> {
+        let class = self.file.class_of(self.facts.id)?;
+        self.file.classes.iter().position(|other| std::ptr::eq(other, class)).map(crate::file::ClassId)
+    }
+
+    /// A method or attribute of a tensor.
+    pub(super) fn part_of(&mut self, node: NodeId, gives: Gives, name: &str, range: Range) -> Value<'a> {
+        let of = self.facts.node(node).clone();
+        let made = match gives {
+            Gives::Plain => return Value::Plain,
+            Gives::Unknown => return Value::Unknown,
+            Gives::Detached => {
+                let made = self.add(crate::facts::Origin::Detached, vec![node], Graph::No, range);
+                (self.facts.nodes[made.0].scalar, self.facts.nodes[made.0].part) = (of.scalar, of.part);
+                made
+            }
+            Gives::View | Gives::Derived | Gives::Scalar | Gives::OnHost => {
+                let made = self.derive(vec![node], range);
+                let keeps_size = !matches!(gives, Gives::Derived) || name == "clone" || of.scalar;
+                self.facts.nodes[made.0].scalar =
+                    gives == Gives::Scalar || keeps_size && of.scalar || name == "loss";
+                self.facts.nodes[made.0].part = gives == Gives::View && of.part;
+                self.facts.nodes[made.0].on_host = of.on_host || gives == Gives::OnHost;
+                made
+            }
+        };
+        Value::Tensor(made)
+    }
+
+    fn subscript(&mut self, expr: &'t Expr<'a>, base: &'t Expr<'a>, index: &'t Expr<'a>) -> Value<'a> {
+        let value = self.eval(base);
+        self.eval(index);
+        match &value {
+            Value::Tensor(node) => {
+                let node = *node;
+                let is_loss = index.text().is_some_and(|text| text.contains("loss"));
+                let made = self.derive(vec![node], expr.range);
+                // With several indices it is a tensor that is cut; one index may as well pick from a tuple.
+                let cuts = match &index.kind {
+                    ExprKind::Sequence(Sequence::Tuple, parts) => {
+                        parts.iter().all(|part| {
+                            matches!(part.kind, ExprKind::Slice | ExprKind::Literal(_) | ExprKind::Sign(_))
+                        }) && parts.iter().any(|part| {
+                            matches!(part.kind, ExprKind::Literal(Literal::Number(_)) | ExprKind::Sign(_))
+                        })
+                    }
+                    _ => false,
+                };
+                self.facts.nodes[made.0].part = cuts;
+                self.facts.nodes[made.0].scalar = is_loss;
+                Value::Tensor(made)
+            }
+            Value::Container(id) => {
+                let node = self.facts.containers[id.0].node;
+                if self.facts.node(node).parents.is_empty() {
+                    return Value::Unknown;
+                }
+                Value::Tensor(self.derive(vec![node], expr.range))
+            }
+            Value::Tuple(items) => match &index.kind {
+                ExprKind::Literal(Literal::Number(number)) => number
+                    .parse::<usize>()
+                    .ok()
+                    .and_then(|place| items.get(place).cloned())
+                    .unwrap_or(Value::Unknown),
+                _ => Value::Unknown,
+            },
+            Value::Checkpoint => Value::Checkpoint,
+            _ => Value::Unknown,
+        }
+    }
+
+    /// One of several that a value is taken apart into.
+    pub(super) fn element(&mut self, value: &Value<'a>, place: usize, of: usize, range: Range) -> Value<'a> {
+        match value {
+            Value::Tuple(items) if items.len() == of => items[place].clone(),
+            Value::Tensor(node) => {
+                let node = *node;
+                Value::Tensor(self.derive(vec![node], range))
+            }
+            Value::Container(id) => {
+                let node = self.facts.containers[id.0].node;
+                Value::Tensor(self.derive(vec![node], range))
+            }
+            _ => Value::Unknown,
+        }
+    }
+
+    /// A loop that puts everything into a list; a generator only hands it on.
+    fn comprehension(&mut self, expr: &'t Expr<'a>) -> Value<'a> {
+        let ExprKind::Comprehension(of) = &expr.kind else { return Value::Unknown };
+        let result = self.container("", false, expr.range);
+        let names = self.names.clone();
+        let outside = self.at;
+        for generator in &of.generators {
+            let source = self.iterated(&generator.iter);
+            let id = crate::facts::LoopId(self.facts.loops.len());
+            self.facts.loops.push(Loop {
+                parent: self.at.in_loop,
+                range: expr.range,
+                iter: Some(&generator.iter),
+                over_batches: source.batches,
+                counts: source.counts,
+                targets: Vec::new(),
+            });
+            self.at.in_loop = Some(id);
+            self.bind_target(&generator.target, &source, expr.range);
+            generator.conditions.iter().for_each(|condition| drop(self.eval(condition)));
+        }
+        let mut kept = Vec::new();
+        for element in &of.elements {
+            let value = self.eval(element);
+            kept.push((value, element));
+        }
+        let at = self.at;
+        self.at = outside;
+        self.names = names;
+        let node = self.facts.containers[result.0].node;
+        for (value, element) in kept {
+            let parts = self.tensors(&value);
+            let graph = parts.iter().map(|part| self.facts.node(*part).graph).max().unwrap_or(Graph::No);
+            self.facts.nodes[node.0].parents.extend(parts);
+            self.facts.nodes[node.0].graph = self.facts.nodes[node.0].graph.max(graph);
+            if of.kind == Produces::Collection {
+                let store = Store::Local { id: result, name: "" };
+                self.facts.kept.push(Kept {
+                    store,
+                    value,
+                    expr: element,
+                    range: element.range,
+                    at,
+                    through: None,
+                    summed: false,
+                });
+            }
+        }
+        Value::Container(result)
+    }
+}
