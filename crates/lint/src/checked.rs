@@ -86,7 +86,13 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             .into_iter()
             .filter(|at| facts.node(*at).origin == Origin::Forward && facts.node(*at).graph == Graph::Yes)
             .collect();
-        if roots().any(|(root, _)| forwards.iter().any(|forward| facts.comes_from(root, *forward))) {
+        let meets = |root: NodeId| forwards.iter().any(|forward| facts.comes_from(root, *forward));
+        // What one call gives back beside the loss is most likely a part of it.
+        let beside = |root: NodeId| facts.ancestors(node).iter().any(|at| facts.node(*at).range == facts.node(root).range);
+        if roots().any(|(root, _)| beside(root)) {
+            return Fate::Freed;
+        }
+        if roots().any(|(root, _)| meets(root)) {
             return Fate::Branch;
         }
         Fate::Kept
@@ -149,7 +155,7 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     }
 
     /// Whether a store is emptied or cut on the turns of this loop.
-    fn is_emptied(&self, facts: &Facts<'t, 'a>, name: &str, in_loop: Option<LoopId>) -> bool {
+    pub(crate) fn is_emptied(&self, facts: &Facts<'t, 'a>, name: &str, in_loop: Option<LoopId>) -> bool {
         let Some(in_loop) = in_loop else { return false };
         let range = facts.loops[in_loop.0].range;
         !name.is_empty() && facts.emptied.iter().any(|(emptied, at)| *emptied == name && range.contains(*at))
@@ -204,7 +210,17 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             || torch::reads_as_evaluation(store)
             || torch::reads_as_evaluation(self.file.name_of(facts.id))
             || self.is_in_evaluation_mode(facts, node)
-            || !self.trains() && over_batches
+            || !self.trains() && (over_batches || self.is_own_model(facts, node))
+    }
+
+    /// Whether the model was made in this function, or by the script itself: then nobody else can train it.
+    fn is_own_model(&self, facts: &Facts<'t, 'a>, node: NodeId) -> bool {
+        let ancestors = facts.ancestors(node);
+        let mut passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
+        passes.any(|(model, result, _)| {
+            let position = facts.node(*result).range.start;
+            facts.emptied.iter().any(|(name, at)| name == model && at.start < position && self.file.text(*at).contains('('))
+        })
     }
 
     fn reads_evaluation_loop(&self, facts: &Facts<'t, 'a>, at: At) -> bool {
@@ -237,12 +253,18 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             said.max_by_key(|(_, at, _)| *at).map(|(_, _, evaluates)| *evaluates)
         };
         last(facts, before).or_else(|| {
-            let module = self
-                .facts
-                .first()
-                .filter(|module| module.id == FunctionId::MODULE && facts.id != module.id)?;
             // In a file that also trains, a function may be called in either mode.
-            if self.trains() { None } else { last(module, u32::MAX) }
+            if self.trains() {
+                return None;
+            }
+            let is_attribute = model.starts_with("self.");
+            let same_class = |other: &&Facts<'t, 'a>| {
+                let class = |id: FunctionId| self.file.class_of(id).map(|class| class.class.name);
+                is_attribute && class(facts.id).is_some() && class(facts.id) == class(other.id)
+            };
+            let others = self.facts.iter().filter(|other| other.id != facts.id);
+            let others = others.filter(|other| same_class(other) || other.id == FunctionId::MODULE && !is_attribute);
+            others.filter_map(|other| last(other, u32::MAX)).next_back()
         })
     }
 

@@ -119,6 +119,7 @@ impl<'a> Lowering<'a> {
                 name: self.slice(&def.name),
                 parameters: self.parameters(&def.parameters, depth),
                 decorators: def.decorator_list.iter().map(|of| expr(&of.expression)).collect(),
+                returns: def.returns.as_ref().map(|of| expr(of)),
                 body: self.body(&def.body, depth),
                 starts: range(def.range()).before(),
             })),

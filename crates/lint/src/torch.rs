@@ -29,7 +29,7 @@ pub(crate) fn reads_as_module(key: &str) -> bool {
 pub(crate) fn reads_as_loss_function(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or(key).to_ascii_lowercase();
     name.contains("criterion")
-        || matches!(name.as_str(), "loss_fn" | "loss_func" | "loss_function" | "loss_f" | "lossfn")
+        || matches!(name.as_str(), "loss" | "loss_fn" | "loss_func" | "loss_function" | "loss_f" | "lossfn")
         || name.ends_with("_loss")
             && !name.starts_with("log")
             && !name.starts_with("plot")
@@ -247,6 +247,11 @@ pub(crate) fn gives(method: &str, has_arguments: bool) -> Gives {
         "log_prob" | "rsample" | "entropy" | "kl_divergence" => Gives::Derived,
         _ => Gives::Unknown,
     }
+}
+
+/// Gives values and indices, if it is told along which dimension.
+pub(crate) fn has_indices(name: &str) -> bool {
+    matches!(name, "max" | "min" | "median" | "mode" | "topk" | "sort" | "kthvalue" | "cummax" | "cummin")
 }
 
 /// Attributes of a tensor, or of what a model gives back.

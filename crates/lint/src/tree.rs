@@ -215,6 +215,7 @@ pub(crate) struct Function<'a> {
     pub(crate) name: &'a str,
     pub(crate) parameters: Vec<Parameter<'a>>,
     pub(crate) decorators: Vec<Expr<'a>>,
+    pub(crate) returns: Option<Expr<'a>>,
     pub(crate) body: Body<'a>,
     /// Where a decorator would be put in front.
     pub(crate) starts: Range,

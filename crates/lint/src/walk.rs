@@ -94,6 +94,8 @@ struct Walk<'w, 't, 'a> {
     at: At,
     returns: Vec<Returned>,
     names: FxHashMap<&'a str, Value<'a>>,
+    /// Names that `backward()` is called on somewhere in the function: whatever they are, they have a graph.
+    losses: Vec<&'a str>,
 }
 
 impl<'w, 't, 'a> Walk<'w, 't, 'a> {
@@ -119,7 +121,7 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
             mode,
         };
         let at = At { in_loop: None, mode, sometimes: false, now_and_then: false, in_handler: false };
-        Walk { known, file, facts, at, returns: Vec::new(), names: FxHashMap::default() }
+        Walk { known, file, facts, at, returns: Vec::new(), names: FxHashMap::default(), losses: losses(file, id) }
     }
 
     fn run(mut self) -> Facts<'t, 'a> {
@@ -152,7 +154,7 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
         if self.file.is_module_name(name) {
             return Value::Model;
         }
-        if torch::reads_as_loss_function(name) && !name.ends_with("_loss") {
+        if torch::reads_as_loss_function(name) && !name.ends_with("loss") {
             return Value::LossFunction;
         }
         if torch::reads_as_loader(name) {
@@ -243,6 +245,10 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
     }
 
     fn bind(&mut self, name: &'a str, value: Value<'a>) {
+        let value = match value {
+            Value::Unknown => self.by_use(name),
+            known => known,
+        };
         if self.facts.id == FunctionId::MODULE {
             self.known.globals.borrow_mut().insert(name, value.clone());
         }
@@ -255,9 +261,26 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
         self.names.insert(name, value);
     }
 
+    /// What a name must stand for, by what is done with it.
+    fn by_use(&mut self, name: &'a str) -> Value<'a> {
+        if self.losses.contains(&name) {
+            let graph = match self.at.mode {
+                Mode::On => Graph::Yes,
+                Mode::Off => Graph::No,
+                Mode::Unknown => Graph::Unknown,
+            };
+            let node = self.add(Origin::Forward, Vec::new(), graph, Range::default());
+            self.facts.nodes[node.0].scalar = true;
+            return Value::Tensor(node);
+        }
+        if self.file.is_module_name(name) { Value::Model } else { Value::Unknown }
+    }
+
     fn returned(&self) -> Returned {
-        let mut returns = self.returns.iter().filter(|returned| **returned != Returned::Plain);
+        // `return None` beside a tensor, or what is not known, does not make it something else.
+        let mut returns = self.returns.iter().filter(|returned| !matches!(returned, Returned::Plain | Returned::Unknown));
         match returns.next() {
+            None if self.returns.contains(&Returned::Unknown) => Returned::Unknown,
             None => Returned::Plain,
             Some(first) if returns.all(|other| other == first) => first.clone(),
             Some(_) => Returned::Unknown,
@@ -306,6 +329,26 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
         body(self);
         self.at = outside;
     }
+}
+
+/// The names that a function calls `backward()` on, or hands to somebody's `backward`.
+fn losses<'a>(file: &File<'_, 'a>, id: FunctionId) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    if !file.mentions("backward") && !file.mentions("manual_backward") {
+        return found;
+    }
+    crate::tree::walk(file.body_of(id), &mut |stmt| {
+        for expr in stmt.expressions() {
+            expr.any(&mut |part| {
+                let Some((call, (base, name))) = part.as_call().and_then(|call| Some((call, call.method()?))) else { return false };
+                if matches!(name, "backward" | "manual_backward") {
+                    found.extend(file.key(base).into_iter().chain(call.args.first().and_then(|arg| file.key(arg))));
+                }
+                false
+            });
+        }
+    });
+    found
 }
 
 /// A value of another function: its tensors and containers are known by name only.

@@ -1,5 +1,6 @@
 use super::unbounded_tensor_cache::cache_of;
 use crate::checked::Checked;
+use crate::facts::Returned;
 use crate::rule::{Diagnostic, Rule, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -28,10 +29,14 @@ class Attention(nn.Module):
 };
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
-    for defined in &checked.file.functions {
+    for facts in &checked.facts {
+        let defined = &checked.file.functions[facts.id.0];
         let (Some(function), Some(class)) = (defined.function, defined.class) else { continue };
         let takes_self = function.parameters.first().is_some_and(|first| first.name == "self");
-        if !takes_self || !checked.file.classes[class.0].kind.is_module() {
+        // A module holds tensors; any other class does if what it computes from itself is one.
+        let annotated = function.returns.as_ref().is_some_and(|of| checked.file.text(of.range).ends_with("Tensor"));
+        let holds = checked.file.classes[class.0].kind.is_module() || annotated || matches!(facts.returned, Returned::Tensor { .. });
+        if !takes_self || !holds {
             continue;
         }
         if let Some((decorator, _)) = cache_of(checked, function) {

@@ -2,7 +2,7 @@ use crate::checked::Checked;
 use crate::facts::{CallFact, Facts};
 use crate::file::{ClassKind, FunctionId};
 use crate::rule::{Diagnostic, Rule, Severity};
-use crate::tree::ExprKind;
+use crate::tree::{Expr, ExprKind};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM501",
@@ -30,7 +30,7 @@ for x in DataLoader(images, num_workers=4, pin_memory=True):
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for (facts, call) in checked.calls() {
-        if runs_in_worker(checked, facts) && to_gpu(call) {
+        if runs_in_worker(checked, facts) && to_gpu(checked, call) {
             found.push(
                 RULE.at(Severity::Medium, call.expr.range, "this runs in the loader's workers: each gets a CUDA context of hundreds of MiB, and holds the batches that it has fetched ahead on the GPU".to_owned())
                     .advise("return it on the host, and move the batch in the training loop (`pin_memory=True`, `non_blocking=True`)"),
@@ -39,14 +39,18 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// `.cuda()`, `.to("cuda")`, `device="cuda"`
-fn to_gpu(call: &CallFact<'_, '_>) -> bool {
-    let is_cuda = |text: Option<&str>| text.is_some_and(|text| text.starts_with("cuda"));
-    let named = call.call.keyword("device").is_some_and(|keyword| is_cuda(keyword.value.text()));
+/// `.cuda()`, `.to("cuda")`, `device="cuda"`, `.to(self.device)` in a file that knows of CUDA
+fn to_gpu(checked: &Checked<'_, '_, '_>, call: &CallFact<'_, '_>) -> bool {
+    let knows_cuda = checked.file.source.contains("cuda");
+    let is_gpu = |of: &Expr<'_>| match of.text() {
+        Some(text) => text.starts_with("cuda"),
+        None => knows_cuda && checked.file.key(of).is_some_and(|key| key.rsplit('.').next() == Some("device")),
+    };
+    let named = call.call.keyword("device").is_some_and(|keyword| is_gpu(&keyword.value));
     match call.call.method() {
         Some((_, "cuda")) => call.call.args.len() <= 1 && call.path.is_none(),
-        Some((_, "to")) => named || is_cuda(call.call.args.first().and_then(|arg| arg.text())),
-        _ => named,
+        Some((_, "to")) => named || call.call.args.first().is_some_and(is_gpu),
+        _ => named && call.path.as_deref().is_some_and(|path| path.starts_with("torch.")),
     }
 }
 

@@ -1,5 +1,5 @@
 use crate::checked::Checked;
-use crate::facts::{Facts, NodeId};
+use crate::facts::{Facts, Graph, NodeId, Returned};
 use crate::file::FunctionId;
 use crate::rule::{Diagnostic, Edit, Fix, Rule, Severity};
 use crate::torch;
@@ -50,21 +50,30 @@ fn loop_is_evaluation(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, node
     around.into_iter().any(|found| found.over_batches && found.iter.is_some_and(|iter| torch::reads_as_evaluation(checked.file.text(iter.range))))
 }
 
-/// Forward passes in a loop over batches, with gradients on, that nobody differentiates: the first of each loop.
+/// Forward passes with gradients on that nobody differentiates: the first of each loop over batches, and of each function
+/// that has put the model into evaluation mode before.
 pub(super) fn passes<'x, 't, 'a>(checked: &'x Checked<'_, 't, 'a>) -> Vec<(&'x Facts<'t, 'a>, &'a str, NodeId)> {
     let mut found = Vec::new();
     for facts in &checked.facts {
         let mut seen = Vec::new();
         for (model, node, at) in &facts.forwards {
-            let Some(batches) = facts.around(at.in_loop).find(|at| facts.loops[at.0].over_batches) else { continue };
-            let range = facts.loops[batches.0].range;
-            let differentiates = facts.backwards.iter().any(|backward| range.contains(backward.range)) || uses_gradients(checked, range);
+            let batches = facts.around(at.in_loop).find(|at| facts.loops[at.0].over_batches);
+            let position = facts.node(*node).range;
+            let evaluates = checked.last_mode(facts, model, position.start) == Some(true);
+            let part = match batches {
+                Some(batches) => facts.loops[batches.0].range,
+                // Behind `eval()`, to the end of the function.
+                None if evaluates && (facts.id != FunctionId::MODULE || at.in_loop.is_some()) || is_evaluation_step(checked, facts) => {
+                    crate::tree::Range { start: position.start, end: checked.file.functions[facts.id.0].range.end }
+                }
+                None => continue,
+            };
+            let differentiates = facts.backwards.iter().any(|backward| part.contains(backward.range)) || uses_gradients(checked, part);
             if model.is_empty() || differentiates || !checked.records(facts, *at) || seen.contains(&batches) {
                 continue;
             }
-            // Gradients of the inputs are asked for, or the result goes to something that differentiates.
             let is_root = facts.backwards.iter().any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, *node)));
-            if is_root || freezes(checked, model) {
+            if is_root || gives_back(facts, *node) || freezes(checked) || is_test(checked, facts) {
                 continue;
             }
             seen.push(batches);
@@ -74,15 +83,45 @@ pub(super) fn passes<'x, 't, 'a>(checked: &'x Checked<'_, 't, 'a>) -> Vec<(&'x F
     found
 }
 
+/// `_eval_step`, `validate`: named for evaluation, and nothing with a graph comes out.
+fn is_evaluation_step(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>) -> bool {
+    let name = checked.file.name_of(facts.id);
+    let is_named = ["eval", "valid"].iter().any(|word| name.split('_').any(|part| part.starts_with(word)));
+    is_named && facts.returned == Returned::Plain
+}
+
+/// A caller gets the result with its graph, and may differentiate it.
+fn gives_back(facts: &Facts<'_, '_>, node: NodeId) -> bool {
+    fn has_graph(returned: &Returned) -> bool {
+        match returned {
+            Returned::Tensor { graph, .. } => *graph != Graph::No,
+            Returned::Tuple(items) => items.iter().any(has_graph),
+            Returned::Unknown => true,
+            Returned::Plain | Returned::Model => false,
+        }
+    }
+    let in_loop = facts.loops.iter().any(|found| found.over_batches && found.range.contains(facts.node(node).range));
+    !in_loop && has_graph(&facts.returned)
+}
+
 /// What only makes sense with gradients on, in the text of a loop.
 fn uses_gradients(checked: &Checked<'_, '_, '_>, range: crate::tree::Range) -> bool {
+    const WORDS: &[&str] = &[
+        "backward", "autograd.grad", "requires_grad_(", "requires_grad = True", "requires_grad=True", ".grad", "optimizer", "optim.",
+        "attack", "enable_grad", ".step(", "jacobian", "vjp", "explain", "saliency",
+    ];
     let text = checked.file.text(range);
-    ["backward", "autograd", "requires_grad", ".grad", "optimizer", "optim.", "attack", "enable_grad", ".step(", "jacobian", "vjp", "explain", "saliency", "train_"].iter().any(|part| text.contains(part))
+    WORDS.iter().any(|part| text.contains(part))
+}
+
+/// A test of the code, not an evaluation of a model.
+fn is_test(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>) -> bool {
+    let text = checked.file.text(checked.file.functions[facts.id.0].range);
+    checked.file.name_of(facts.id).starts_with("test_") && text.contains("assert")
 }
 
 /// Parameters that need no gradients record nothing.
-fn freezes(checked: &Checked<'_, '_, '_>, model: &str) -> bool {
-    let _ = model;
+fn freezes(checked: &Checked<'_, '_, '_>) -> bool {
     checked.file.source.contains("requires_grad = False") || checked.file.source.contains("requires_grad_(False)")
 }
 

@@ -26,22 +26,21 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             continue;
         }
         let Some(flag) = call.call.keyword("set_to_none").filter(|keyword| keyword.value.is(Literal::False)) else { continue };
-        // A captured graph writes into the buffers that it was captured with.
-        if checked.file.source.contains("CUDAGraph") || checked.file.source.contains("cuda.graph(") {
+        // A captured graph writes into the buffers that it was captured with, and `p.grad += …` needs one to be there.
+        let needs_buffers = ["CUDAGraph", "cuda.graph("].iter().any(|word| checked.file.source.contains(word)) || checked.file.mentions("grad");
+        if needs_buffers {
             continue;
         }
         found.push(
             RULE.at(Severity::Medium, flag.range, "the gradients stay allocated through the next forward pass: the peak is higher by up to one model".to_owned())
                 .advise("drop the argument")
-                .fix(fix(checked, call.call.args.len() + call.call.keywords.len(), flag.range)),
+                .fix(fix(call.call.args.len() + call.call.keywords.len(), flag.range)),
         );
     }
 }
 
-/// The argument goes, unless somebody looks at gradients, which would then be `None`.
-fn fix(checked: &Checked<'_, '_, '_>, arguments: usize, flag: Range) -> Option<Fix> {
-    (arguments == 1 && !checked.file.mentions("grad")).then(|| Fix {
-        title: "let the gradients go".to_owned(),
-        edits: vec![Edit { range: flag, text: String::new() }],
-    })
+/// The argument goes, if it is the only one.
+fn fix(arguments: usize, flag: Range) -> Option<Fix> {
+    (arguments == 1)
+        .then(|| Fix { title: "let the gradients go".to_owned(), edits: vec![Edit { range: flag, text: String::new() }] })
 }

@@ -36,6 +36,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         let (severity, message) = match (distributed, use_) {
             (true, _) => (Severity::Medium, "the tensors go back to the GPU that they were saved from: in every process of a distributed job the same one"),
             (false, Use::Stays) => (Severity::Medium, "the checkpoint's tensors are on the GPU beside the model's own, for as long as its variable lives"),
+            (false, Use::Direct) if !is_on_gpu(checked, facts, call) => continue,
             (false, Use::Direct) => (Severity::Low, "while it loads, the checkpoint's tensors are on the GPU beside the model's own"),
         };
         found.push(
@@ -70,6 +71,23 @@ fn use_of(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, load: &CallFact<
     // In a function of its own it is gone when that returns.
     let is_short = facts.backwards.is_empty() && facts.id != crate::file::FunctionId::MODULE && facts.loops.is_empty();
     (loaded && !deleted).then_some(if is_short { Use::Direct } else { Use::Stays })
+}
+
+/// Whether the model that it is loaded into was moved to the GPU before: else there is one copy at a time.
+fn is_on_gpu(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, load: &CallFact<'_, '_>) -> bool {
+    let into = facts.calls.iter().find(|call| call.method_is("load_state_dict") && call.expr.range.start <= load.expr.range.start && call.expr.range.end >= load.expr.range.end);
+    let model = into.and_then(|call| checked.file.key(call.call.method()?.0)).map(|key| key.rsplit('.').next().unwrap_or(key));
+    let Some(model) = model else { return false };
+    checked.facts.iter().any(|of| {
+        of.calls.iter().any(|call| {
+            let moves = (call.method_is("cuda") || call.method_is("to")) && call.expr.range.start < load.expr.range.start;
+            let is_model = |key: &str| key.rsplit('.').next() == Some(model);
+            let base = call.call.method().and_then(|(base, _)| checked.file.key(base));
+            // `model.cuda()`, or `model = Net().cuda()`
+            let assigned = || of.emptied.iter().any(|(name, at)| is_model(name) && at.contains(call.expr.range) && at.end == call.expr.range.end);
+            moves && (base.is_some_and(is_model) || assigned())
+        })
+    })
 }
 
 /// A program for the CPU has nothing to lose.

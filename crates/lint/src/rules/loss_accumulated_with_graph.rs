@@ -32,7 +32,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 Some(inner) => facts.around(Some(inner)).any(|at| checked.is_step_loop(facts, at)),
                 None => checked.is_step_function(facts.id),
             };
-            if !is_step {
+            if !is_step || checked.is_emptied(facts, sum.name, sum.at.in_loop) {
                 continue;
             }
             let fix = sum.added.map(|added| checked.detach(added));

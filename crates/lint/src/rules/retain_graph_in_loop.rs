@@ -1,5 +1,5 @@
 use crate::checked::Checked;
-use crate::facts::{Carry, NodeId};
+use crate::facts::{Backward, Carry, Facts, Graph, NodeId};
 use crate::rule::{Diagnostic, Rule, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -32,8 +32,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let retains = backward.call.keyword("retain_graph").filter(|keyword| crate::file::is_true(&keyword.value));
             let (Some(flag), Some(inner)) = (retains, backward.at.in_loop) else { continue };
             let range = facts.loops[inner.0].range;
-            // A second pass, or gradients of gradients, need it; so does a graph that is older than this turn.
-            let others = facts.backwards.iter().filter(|other| range.contains(other.range)).count();
+            // A second pass through the same forward pass needs it, wherever it is; so does a graph that is older than this turn.
+            let needed = facts.backwards.iter().any(|other| other.range != backward.range && meets(facts, backward, other));
             let is_new = |node: &NodeId| {
                 let made = facts.node(*node).range;
                 range.contains(made) && innermost(facts, made) == Some(range)
@@ -41,7 +41,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let is_fresh = !backward.nodes.is_empty() && backward.nodes.iter().all(is_new);
             // A state that goes from step to step needs it too, and is reported for itself.
             let carries = facts.carried.iter().any(|carried| carried.how == Carry::State && carried.at.in_loop == Some(inner));
-            if others == 1 && is_fresh && !carries && !checked.file.source.contains("autograd.grad(") {
+            if !needed && is_fresh && !carries && !checked.file.source.contains("autograd.grad(") {
                 let message = "no second `backward()` needs the graph: it stays until the next step has built its own, so two are in memory at the peak".to_owned();
                 found.push(RULE.at(Severity::Medium, flag.range, message).advise("drop `retain_graph=True`; if `backward()` then fails, something keeps a graph from step to step: detach that"));
             }
@@ -49,7 +49,17 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
+/// Whether two passes may run through the same graph: what is not known may be the same.
+fn meets(facts: &Facts<'_, '_>, one: &Backward<'_, '_>, other: &Backward<'_, '_>) -> bool {
+    let forwards = |of: &Backward<'_, '_>| -> Vec<NodeId> {
+        let ancestors = of.nodes.iter().flat_map(|root| facts.ancestors(*root));
+        ancestors.filter(|at| facts.forwards.iter().any(|(_, result, _)| result == at) && facts.node(*at).graph == Graph::Yes).collect()
+    };
+    let (one, other) = (forwards(one), forwards(other));
+    one.is_empty() || other.is_empty() || one.iter().any(|at| other.contains(at))
+}
+
 /// The innermost loop around a place.
-fn innermost(facts: &crate::facts::Facts<'_, '_>, at: crate::tree::Range) -> Option<crate::tree::Range> {
+fn innermost(facts: &Facts<'_, '_>, at: crate::tree::Range) -> Option<crate::tree::Range> {
     facts.loops.iter().map(|found| found.range).filter(|range| range.contains(at)).min_by_key(|range| range.end - range.start)
 }

@@ -48,6 +48,10 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 return;
             }
             let is_output = returns(function, name);
+            // What is neither input nor output may stand on `ctx`: saving it would end second derivatives.
+            if !is_output && function.parameters.iter().all(|parameter| parameter.name != name) {
+                return;
+            }
             let (severity, message) = if is_output {
                 (Severity::Medium, format!("`{name}` is the output: on `ctx` it is part of a cycle, and the tensor of every step stays until the collector runs"))
             } else {

@@ -20,7 +20,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         let path = match &receiver {
             // A variable that happens to have the name of an import is the variable.
             Value::Tensor(_) | Value::Container(_) => None,
-            _ => self.file.path(&call.callee),
+            _ => self.path(&call.callee),
         };
         let fact = CallFact {
             expr,
@@ -51,6 +51,18 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         }
         let callee = self.eval(&call.callee);
         self.called(expr, call, &callee, &args, &all)
+    }
+
+    /// What is called by its import, unless a variable has taken the name since.
+    fn path(&self, callee: &Expr<'a>) -> Option<String> {
+        let key = self.file.key(callee)?;
+        let (first, rest) = key.split_once('.').unwrap_or((key, ""));
+        match self.names.get(first).cloned().or_else(|| self.outer(first)) {
+            None => self.file.path(callee),
+            Some(Value::Path(path)) if rest.is_empty() => Some(path),
+            Some(Value::Path(path)) => Some(format!("{path}.{rest}")),
+            Some(_) => None,
+        }
     }
 
     /// `loss.backward()`, `accelerator.backward(loss)`, `torch.autograd.backward(loss)`
@@ -109,7 +121,11 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             }
             Makes::Plain => Value::Plain,
             Makes::Derived if parts.is_empty() => Value::Unknown,
-            Makes::Derived => Value::Tensor(self.derive(parts, expr.range)),
+            Makes::Derived => {
+                let values = Value::Tensor(self.derive(parts, expr.range));
+                let name = path.rsplit('.').next().unwrap_or(path);
+                if torch::has_indices(name) && all.len() > 1 { Value::Tuple(vec![values, Value::Plain]) } else { values }
+            }
             Makes::Loss => {
                 let whole =
                     call.keyword("reduction").is_some_and(|keyword| keyword.value.text() == Some("none"));
@@ -211,6 +227,10 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 let gives = if to_host { torch::Gives::OnHost } else { torch::gives(method, has_arguments) };
                 if gives == torch::Gives::Unknown {
                     return None;
+                }
+                if torch::has_indices(method) && has_arguments {
+                    let values = self.part_of(*node, gives, method, expr.range);
+                    return Some(Value::Tuple(vec![values, Value::Plain]));
                 }
                 let mut value = self.part_of(*node, gives, method, expr.range);
                 // `a.add(b)` has both behind it.
@@ -347,6 +367,10 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         let parts: Vec<NodeId> = all.iter().flat_map(|value| self.tensors(value)).collect();
         match callee {
             Value::Model => self.forward(expr, &call.callee, all),
+            // `self(x)` in a module.
+            Value::Outer("self") if self.file.class_of(self.facts.id).is_some_and(|class| class.kind.is_module()) => {
+                self.forward(expr, &call.callee, all)
+            }
             Value::LossFunction => {
                 let node = self.derive(parts, expr.range);
                 self.facts.nodes[node.0].scalar = true;

@@ -136,7 +136,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         if self.file.is_module_name(key) {
             return Value::Model;
         }
-        if torch::reads_as_loss_function(key) && !key.ends_with("_loss") {
+        if torch::reads_as_loss_function(key) && !key.ends_with("loss") {
             return Value::LossFunction;
         }
         if let Some(method) = key.strip_prefix("self.")

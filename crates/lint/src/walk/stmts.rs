@@ -304,15 +304,17 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 && self.outlives_turn(key)
                 && operator == Operator::Add
             {
+                let mut sum = node;
+                if let Value::Container(id) = self.eval(base) {
+                    sum = self.facts.containers[id.0].node;
+                    let graph = self.facts.node(node).graph;
+                    let collected = &mut self.facts.nodes[sum.0];
+                    collected.parents.push(node);
+                    collected.graph = collected.graph.max(graph);
+                }
                 let at = self.at;
-                self.facts.carried.push(Carried {
-                    name: key,
-                    node,
-                    added: Some(value_expr),
-                    range,
-                    how: Carry::Sum,
-                    at,
-                });
+                let added = Some(value_expr);
+                self.facts.carried.push(Carried { name: key, node: sum, added, range, how: Carry::Sum, at });
             }
             return;
         }

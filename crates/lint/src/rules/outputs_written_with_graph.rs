@@ -1,11 +1,11 @@
 use crate::checked::Checked;
-use crate::facts::{Graph, Origin};
+use crate::facts::{Facts, Graph, NodeId, Origin};
 use crate::rule::{Diagnostic, Rule, Severity};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM205",
-    name: "rollout-written-with-graph",
-    says: "A rollout writes outputs of a model into a tensor while gradients are on.",
+    name: "outputs-written-with-graph",
+    says: "A rollout or an evaluation writes outputs of a model into a tensor while gradients are on.",
     severity: Severity::High,
     why: "Writing into a slice of a tensor is an operation that autograd records: after `values[t] = critic(obs)` the tensor has the
 forward pass of step `t`, and of every step before it, behind it.",
@@ -38,14 +38,19 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 range.contains(call.expr.range)
                     && call.call.method().is_some_and(|(base, name)| name == "step" && checked.file.text(base.range).to_ascii_lowercase().contains("env"))
             });
-            if rolls_out && !facts.has_backward(inner) {
-                let _ = written.into;
+            let evaluates = facts.loops[inner.0].over_batches && checked.evaluates(facts, written.value, written.at, "");
+            if (rolls_out || evaluates) && !facts.has_backward(inner) && !is_differentiated(facts, written.into) {
                 found.push(
-                    RULE.at(Severity::High, written.range, "autograd records the write: the tensor holds the forward pass of every step of the rollout".to_owned())
-                        .advise("collect the rollout under `torch.no_grad()`")
+                    RULE.at(Severity::High, written.range, "autograd records the write: the tensor holds the forward pass of every step".to_owned())
+                        .advise("run the loop under `torch.no_grad()`")
                         .about(checked.computed(facts, written.value)),
                 );
             }
         }
     }
+}
+
+/// Whether `backward()` runs through what was written: then the graph is wanted.
+fn is_differentiated(facts: &Facts<'_, '_>, into: NodeId) -> bool {
+    facts.backwards.iter().any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, into)))
 }
