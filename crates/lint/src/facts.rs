@@ -44,6 +44,8 @@ pub(crate) enum Value<'a> {
     Exception,
     /// A lambda or the like that holds these tensors.
     Closure(Vec<NodeId>),
+    /// An `AverageMeter`, of which everybody's copy sums up what `update` is given.
+    Meter,
     /// `range`, `enumerate(loader)`: something new on every turn.
     Counter,
     /// An attribute or a variable from outside of the function.

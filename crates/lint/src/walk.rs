@@ -378,6 +378,11 @@ fn mode_of(file: &File<'_, '_>, id: FunctionId) -> Mode {
             return Mode::Unknown;
         }
     }
+    // What Hugging Face's pipelines call, they call without gradients.
+    let in_pipeline = file.class_of(id).is_some_and(|class| class.class.bases.iter().any(|base| file.text(base.range).ends_with("Pipeline")));
+    if in_pipeline {
+        return Mode::Off;
+    }
     let in_lightning = file.class_of(id).is_some_and(|class| class.kind == ClassKind::Lightning);
     if in_lightning
         && ["validation", "test", "predict", "on_validation", "on_test"]

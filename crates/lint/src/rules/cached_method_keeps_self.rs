@@ -35,7 +35,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         let takes_self = function.parameters.first().is_some_and(|first| first.name == "self");
         // A module holds tensors; any other class does if what it computes from itself is one.
         let annotated = function.returns.as_ref().is_some_and(|of| checked.file.text(of.range).ends_with("Tensor"));
-        let holds = checked.file.classes[class.0].kind.is_module() || annotated || matches!(facts.returned, Returned::Tensor { .. });
+        let holds = checked.file.classes[class.0].kind.is_module() || annotated || matches!(&facts.returned, Returned::Tensor { parameters, .. } if parameters.is_empty());
         if !takes_self || !holds {
             continue;
         }

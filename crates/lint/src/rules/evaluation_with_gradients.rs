@@ -3,6 +3,7 @@ use crate::facts::{Facts, Graph, NodeId, Returned};
 use crate::file::FunctionId;
 use crate::rule::{Diagnostic, Edit, Fix, Rule, Severity};
 use crate::torch;
+use crate::tree::{StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM301",
@@ -73,7 +74,7 @@ pub(super) fn passes<'x, 't, 'a>(checked: &'x Checked<'_, 't, 'a>) -> Vec<(&'x F
                 continue;
             }
             let is_root = facts.backwards.iter().any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, *node)));
-            if is_root || gives_back(facts, *node) || freezes(checked) || is_test(checked, facts) {
+            if is_root || gives_back(facts, *node) || batches.is_none() && is_dropped(checked, facts, *node) || freezes(checked) || is_test(checked, facts) {
                 continue;
             }
             seen.push(batches);
@@ -88,6 +89,14 @@ fn is_evaluation_step(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>) -> b
     let name = checked.file.name_of(facts.id);
     let is_named = ["eval", "valid"].iter().any(|word| name.split('_').any(|part| part.starts_with(word)));
     is_named && facts.returned == Returned::Plain
+}
+
+/// `model(dummy)` as a statement: a trial run whose result nobody has.
+fn is_dropped(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, node: NodeId) -> bool {
+    let range = facts.node(node).range;
+    let mut dropped = false;
+    walk(checked.file.body_of(facts.id), &mut |stmt| dropped |= matches!(stmt.kind, StmtKind::Expr(_)) && stmt.range == range);
+    dropped
 }
 
 /// A caller gets the result with its graph, and may differentiate it.

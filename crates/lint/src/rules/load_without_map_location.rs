@@ -57,7 +57,7 @@ enum Use {
 
 /// What becomes of the checkpoint: only those that are loaded into a model are of interest.
 fn use_of(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, load: &CallFact<'_, '_>) -> Option<Use> {
-    let loads: Vec<&CallFact<'_, '_>> = facts.calls.iter().filter(|call| call.method_is("load_state_dict")).collect();
+    let loads: Vec<&CallFact<'_, '_>> = facts.calls.iter().filter(|call| call.method_is("load_state_dict") && !is_scheduler(checked, call)).collect();
     let is_argument = |expr: &Expr<'_>| expr.range.contains(load.expr.range);
     if loads.iter().any(|call| call.call.args.first().is_some_and(|arg| is_argument(arg))) {
         return Some(Use::Direct);
@@ -88,6 +88,12 @@ fn is_on_gpu(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, load: &CallFa
             moves && (base.is_some_and(is_model) || assigned())
         })
     })
+}
+
+/// The state of a scheduler or scaler is a handful of numbers.
+fn is_scheduler(checked: &Checked<'_, '_, '_>, call: &CallFact<'_, '_>) -> bool {
+    let receiver = call.call.method().map_or("", |(base, _)| checked.file.text(base.range)).to_ascii_lowercase();
+    receiver.contains("sched") || receiver.contains("scaler")
 }
 
 /// A program for the CPU has nothing to lose.

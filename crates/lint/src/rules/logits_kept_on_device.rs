@@ -32,7 +32,9 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             // Only what is written as logits: of other outputs nobody can tell whether they are large.
             let is_logits = checked.file.text(kept.expr.range).ends_with("logits");
             let is_language_model = ["CausalLM", "LMHead", "Seq2SeqLM", "MaskedLM"].iter().any(|name| checked.file.source.contains(name));
-            if of.graph == Graph::No && !of.on_host && is_logits && is_language_model && checked.grows(facts, kept) {
+            let over_batches = facts.around(kept.at.in_loop).any(|at| facts.loops[at.0].over_batches);
+            if over_batches
+                && of.graph == Graph::No && !of.on_host && is_logits && is_language_model && checked.grows(facts, kept) {
                 let message = format!("{} keeps the logits of every batch on the GPU, whole", store(kept));
                 found.push(
                     RULE.at(Severity::Medium, kept.expr.range, message)

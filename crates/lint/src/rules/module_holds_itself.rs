@@ -1,6 +1,6 @@
 use crate::checked::Checked;
 use crate::rule::{Diagnostic, Rule, Severity};
-use crate::tree::{ExprKind, StmtKind, walk};
+use crate::tree::{Class, ExprKind, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM118",
@@ -33,7 +33,9 @@ class Net(nn.Module):
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for (id, class) in checked.file.classes.iter().enumerate() {
-        if !class.kind.is_module() {
+        // A module without parameters of its own has nothing that would stay.
+        let holds_tensors = makes_tensors(checked, class.class);
+        if !class.kind.is_module() || !holds_tensors {
             continue;
         }
         walk(&class.class.body, &mut |stmt| {
@@ -64,4 +66,19 @@ fn is_static(checked: &Checked<'_, '_, '_>, method: crate::file::FunctionId) -> 
     decorators.is_some_and(|decorators| {
         decorators.iter().any(|decorator| matches!(checked.file.text(decorator.range), "staticmethod" | "property" | "classmethod" | "cached_property"))
     })
+}
+
+/// Whether its methods make parameters, buffers or layers.
+fn makes_tensors(checked: &Checked<'_, '_, '_>, class: &Class<'_>) -> bool {
+    let mut makes = false;
+    walk(&class.body, &mut |stmt| {
+        let value = match &stmt.kind {
+            StmtKind::Assign { value, .. } | StmtKind::Expr(value) => value,
+            _ => return,
+        };
+        let Some(call) = value.as_call() else { return };
+        let is_layer = checked.file.path(&call.callee).is_some_and(|path| path.starts_with("torch.nn."));
+        makes |= is_layer || call.method().is_some_and(|(_, name)| matches!(name, "register_buffer" | "register_parameter" | "add_module"));
+    });
+    makes
 }

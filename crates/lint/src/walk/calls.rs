@@ -142,6 +142,9 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     let bounded = call.argument("maxlen", 1).is_some() && path.ends_with("deque");
                     return Value::Container(self.container("", bounded, expr.range));
                 }
+                if path.ends_with("AverageMeter") {
+                    return Value::Meter;
+                }
                 if path == "functools.partial" {
                     return Value::Closure(parts);
                 }
@@ -256,6 +259,14 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     self.facts.evaluating.push((key, expr.range.start, evaluates));
                 }
                 self.method_of_model(expr, base, method, receiver, all)
+            }
+            Value::Meter if method == "update" => {
+                if let (Some(Value::Tensor(_)), Some(name)) = (args.first(), self.file.key(base)) {
+                    let (store, value) = (Store::Outside { name }, args[0].clone());
+                    let (expr, range, at) = (&call.args[0], expr.range, self.at);
+                    self.facts.kept.push(Kept { store, value, expr, range, at, through: None, summed: true });
+                }
+                Some(Value::Plain)
             }
             Value::Gradient => match method {
                 "clone" | "detach" | "data" => Some(Value::Gradient),
@@ -408,6 +419,10 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
 
     /// A forward pass.
     fn forward(&mut self, expr: &'t Expr<'a>, model: &'t Expr<'a>, all: &[Value<'a>]) -> Value<'a> {
+        // What is called without arguments is no model, whatever its name.
+        if all.is_empty() {
+            return Value::Unknown;
+        }
         let parts: Vec<NodeId> = all.iter().flat_map(|value| self.tensors(value)).collect();
         let graph = match self.at.mode {
             Mode::On => Graph::Yes,

@@ -205,6 +205,12 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 {
                     self.note_carry(key, node, value_expr, range);
                 }
+                if let Value::Tensor(node) = value
+                    && self.is_fed_back(key, node)
+                {
+                    let at = self.at;
+                    self.facts.carried.push(Carried { name: key, node, added: None, range, how: Carry::State, at });
+                }
                 if matches!(value, Value::Model) {
                     self.note_mode_of(key, value_expr);
                 }
@@ -261,6 +267,31 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         let added = self.added(key, value);
         let at = self.at;
         self.facts.carried.push(Carried { name: key, node, added, range, how, at });
+    }
+
+    /// `past = out.past_key_values`, where `out` was computed with the `past` of the turn before.
+    fn is_fed_back(&self, key: &'a str, node: NodeId) -> bool {
+        if self.at.in_loop.is_none() || !self.bound_before(key) {
+            return false;
+        }
+        let ancestors = self.facts.ancestors(node);
+        let passes = self.facts.forwards.iter().filter(|(_, result, at)| at.in_loop == self.at.in_loop && ancestors.contains(result));
+        let mut passes = passes.map(|(_, result, _)| self.facts.node(*result).range);
+        passes.any(|pass| {
+            let call = self.facts.calls.iter().find(|call| call.expr.range == pass);
+            call.is_some_and(|call| {
+                let given = call.call.args.iter().chain(call.call.keywords.iter().map(|keyword| &keyword.value));
+                given.into_iter().any(|arg| arg.reads_key(self.file.source, key))
+            })
+        })
+    }
+
+    /// Whether a variable has a value from before the loop: this assignment, which is noted already, does not count.
+    fn bound_before(&self, key: &str) -> bool {
+        let Some(inner) = self.at.in_loop else { return false };
+        let range = self.facts.loops[inner.0].range;
+        let bound: Vec<&Range> = self.facts.emptied.iter().filter(|(name, _)| *name == key).map(|(_, at)| at).collect();
+        bound.iter().any(|at| !range.contains(**at)) && bound.iter().filter(|at| range.contains(***at)).count() <= 1
     }
 
     /// Whether a name had its value before the turn began.
