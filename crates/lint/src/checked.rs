@@ -4,7 +4,7 @@ use crate::facts::{At, CallFact, Carried, Facts, Graph, Kept, LoopId, Mode, Node
 use crate::file::{ClassKind, File, FunctionId};
 use crate::rule::{Edit, Fix};
 use crate::torch;
-use crate::tree::{Expr, ExprKind, Range};
+use crate::tree::{Expr, ExprKind, Range, StmtKind, walk};
 
 pub(crate) struct Checked<'f, 't, 'a> {
     pub(crate) file: &'f File<'t, 'a>,
@@ -162,7 +162,7 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     }
 
     /// Whether an attribute or global is emptied anywhere but where it is made.
-    fn is_emptied_anywhere(&self, name: &str, here: &Facts<'t, 'a>, in_loop: Option<LoopId>) -> bool {
+    pub(crate) fn is_emptied_anywhere(&self, name: &str, here: &Facts<'t, 'a>, in_loop: Option<LoopId>) -> bool {
         let last = name.rsplit('.').next().unwrap_or(name);
         if self.is_emptied(here, name, in_loop) {
             return true;
@@ -172,6 +172,14 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
                 || matches!(self.file.name_of(facts.id), "__init__" | "setup" | "__post_init__");
             let same = |emptied: &str| emptied.rsplit('.').next() == Some(last);
             !makes && facts.emptied.iter().any(|(emptied, _)| same(emptied))
+        })
+    }
+
+    /// Whether the object's `__init__` makes this attribute an empty list or dictionary.
+    pub(crate) fn makes_list(&self, method: FunctionId, name: &str) -> bool {
+        self.facts.iter().any(|facts| {
+            self.is_init_of(facts.id, method)
+                && matches!(facts.names.get(name), Some(Value::Container(id)) if !facts.containers[id.0].bounded)
         })
     }
 
@@ -213,20 +221,46 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             || !self.trains() && (over_batches || self.is_own_model(facts, node))
     }
 
-    /// Whether the model was made in this function, or by the script itself: then nobody else can train it.
+    /// Whether the model was made in this function, by its object or by the script: then nobody else can train it.
     fn is_own_model(&self, facts: &Facts<'t, 'a>, node: NodeId) -> bool {
         let ancestors = facts.ancestors(node);
         let mut passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
         passes.any(|(model, result, _)| {
             let position = facts.node(*result).range.start;
-            facts.emptied.iter().any(|(name, at)| name == model && at.start < position && self.file.text(*at).contains('('))
+            let makes = |of: &Facts<'t, 'a>, before: u32| {
+                of.emptied.iter().any(|(name, at)| name == model && at.start < before && self.file.text(*at).contains('('))
+            };
+            let elsewhere = self.facts.iter().filter(|other| other.id == FunctionId::MODULE || self.is_init_of(other.id, facts.id));
+            makes(facts, position) || elsewhere.into_iter().any(|other| other.id != facts.id && makes(other, u32::MAX))
         })
+    }
+
+    /// Whether a function is the `__init__` of the class that a method belongs to.
+    fn is_init_of(&self, init: FunctionId, method: FunctionId) -> bool {
+        let class = |id: FunctionId| self.file.class_of(id).map(|class| class.class.name);
+        self.file.name_of(init) == "__init__" && class(method).is_some() && class(init) == class(method)
     }
 
     fn reads_evaluation_loop(&self, facts: &Facts<'t, 'a>, at: At) -> bool {
         let iters = facts.around(at.in_loop).filter_map(|at| facts.loops[at.0].iter);
         let innermost = iters.into_iter().next();
         innermost.is_some_and(|iter| torch::reads_as_evaluation(self.file.text(iter.range)))
+    }
+
+    /// Whether a list is filled in a training loop and nobody but this function has it: whatever `backward()` does not run
+    /// through here, it never will.
+    pub(crate) fn is_private(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> bool {
+        const PLAIN: &[&str] = &["len", "sum", "print", "min", "max", "enumerate", "zip", "float", "list", "sorted", "str"];
+        let Store::Local { name, .. } = kept.store else { return false };
+        let trains = facts.around(kept.at.in_loop).any(|at| facts.has_backward(at));
+        let given = |call: &CallFact<'t, 'a>| call.call.args.iter().any(|arg| self.file.key(arg) == Some(name));
+        let plain = |call: &CallFact<'t, 'a>| call.path.is_some() || PLAIN.contains(&self.file.text(call.call.callee.range));
+        let escapes = facts.calls.iter().any(|call| given(call) && !plain(call));
+        let mut returned = false;
+        walk(self.file.body_of(facts.id), &mut |stmt| {
+            returned |= matches!(&stmt.kind, StmtKind::Return(Some(value)) if value.reads_key(self.file.source, name));
+        });
+        trains && !escapes && !returned && !name.is_empty()
     }
 
     /// Whether anything in the file has to do with training.
@@ -273,6 +307,7 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
         match value {
             Value::Tensor(node) => Some(*node),
             Value::Container(id) => Some(facts.containers[id.0].node),
+            Value::Instance(_, nodes) => nodes.iter().copied().max_by_key(|node| facts.node(*node).graph),
             Value::Tuple(items) => items
                 .iter()
                 .filter_map(|item| self.node_of(facts, item))
@@ -292,6 +327,13 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             .collect();
         ranges.sort_unstable();
         ranges.dedup();
+        ranges
+    }
+
+    /// The same for what is put into a store, with the call that does it.
+    pub(crate) fn behind(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>, node: NodeId) -> Vec<Range> {
+        let mut ranges = self.computed(facts, node);
+        ranges.extend(kept.through.map(|_| kept.range));
         ranges
     }
 

@@ -26,7 +26,10 @@ pub(crate) enum Value<'a> {
     Container(ContainerId),
     Function(FunctionId),
     Class(ClassId),
-    Instance(ClassId),
+    /// An object of the file's own class, with the tensors that it was made with.
+    Instance(ClassId, Vec<NodeId>),
+    /// A generator of the file that holds tensors while it is suspended.
+    Generator(FunctionId),
     Model,
     LossFunction,
     Optimizer,
@@ -88,6 +91,8 @@ pub(crate) struct Node {
     /// Shares the memory of something larger.
     pub(crate) part: bool,
     pub(crate) on_host: bool,
+    /// On a GPU for sure: made there, moved there, or computed from such.
+    pub(crate) on_device: bool,
     /// `backward()` has run through it in a function that was called.
     pub(crate) freed: bool,
     pub(crate) range: Range,
@@ -180,10 +185,17 @@ pub(crate) struct Kept<'t, 'a> {
     /// The whole expression or statement that keeps it.
     pub(crate) range: Range,
     pub(crate) at: At,
-    /// The function that keeps it, if it is kept by a call: `meter.update(loss)`.
-    pub(crate) through: Option<FunctionId>,
+    /// The line of the function that keeps it, if it is kept by a call: `meter.update(loss)`.
+    pub(crate) through: Option<Range>,
     /// It is added to a sum there, not put into a list.
     pub(crate) summed: bool,
+}
+
+impl Kept<'_, '_> {
+    /// The line to speak about: the one that keeps it.
+    pub(crate) fn place(&self) -> Range {
+        self.through.unwrap_or(self.expr.range)
+    }
 }
 
 /// A variable that takes something of itself into the next turn: `total += loss`, `out, h = rnn(x, h)`.
@@ -226,7 +238,7 @@ pub(crate) struct Written {
 pub(crate) enum Returned {
     Unknown,
     Plain,
-    Tensor { graph: Graph, freed: bool, scalar: bool, parameters: Vec<usize> },
+    Tensor { graph: Graph, freed: bool, scalar: bool, on_device: bool, parameters: Vec<usize> },
     Tuple(Vec<Returned>),
     Model,
 }

@@ -244,8 +244,8 @@ pub(crate) fn gives(method: &str, has_arguments: bool) -> Gives {
         | "type_as" | "cos" | "sin" | "log1p" | "expm1" | "lerp" | "flip" | "roll" | "scatter" => {
             Gives::Derived
         }
-        "log_prob" | "rsample" | "entropy" | "kl_divergence" => Gives::Derived,
-        _ => Gives::Unknown,
+        "log_prob" | "rsample" | "entropy" | "kl_divergence" | "triu" | "tril" => Gives::Derived,
+        "sample" | "multinomial" | "bernoulli" | "sample_n" => Gives::Detached,_ => Gives::Unknown,
     }
 }
 

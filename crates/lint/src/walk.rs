@@ -8,7 +8,7 @@ mod exprs;
 mod stmts;
 
 use crate::facts::{
-    At, Container, ContainerId, Facts, Graph, Loop, LoopId, Mode, Node, NodeId, Origin, Returned, Value,
+    At, Container, ContainerId, Facts, Graph, Loop, LoopId, Mode, Node, NodeId, Origin, Returned, Store, Value,
 };
 use crate::file::{ClassKind, File, FunctionId};
 use crate::torch;
@@ -35,11 +35,19 @@ struct Known<'w, 't, 'a> {
     globals: RefCell<FxHashMap<&'a str, Value<'a>>>,
 }
 
+/// A parameter that a function keeps.
+struct Keeps {
+    parameter: usize,
+    summed: bool,
+    name: String,
+    place: Range,
+}
+
 /// What a caller has to know of a function.
 struct Summary {
     returned: Returned,
-    /// Parameters that are kept: which, whether in a sum, under which name.
-    keeps: Vec<(usize, bool, String)>,
+    /// Parameters that are kept.
+    keeps: Vec<Keeps>,
     /// Parameters that `backward()` is called on.
     backwards: Vec<usize>,
 }
@@ -67,15 +75,16 @@ impl<'t, 'a> Known<'_, 't, 'a> {
             |node: NodeId| facts.ancestors(node).into_iter().filter_map(parameter).collect::<Vec<_>>();
         let graph = |node: NodeId| facts.node(node).graph != Graph::No;
         let kept = facts.kept.iter().filter_map(|kept| match (&kept.store, &kept.value) {
-            (crate::facts::Store::Outside { name }, Value::Tensor(node)) if graph(*node) => {
-                Some((*node, kept.summed, *name))
+            (Store::Outside { name }, Value::Tensor(node)) if graph(*node) => {
+                Some((*node, kept.summed, *name, kept.place()))
             }
             _ => None,
         });
         let summed = facts.carried.iter().filter(|carried| carried.name.contains('.') && graph(carried.node));
-        let summed = summed.map(|carried| (carried.node, true, carried.name));
-        let keeps = kept.chain(summed).flat_map(|(node, summed, name)| {
-            sources(node).into_iter().map(move |place| (place, summed, name.to_owned()))
+        let summed = summed.map(|carried| (carried.node, true, carried.name, carried.range));
+        let keeps = kept.chain(summed).flat_map(|(node, summed, name, place)| {
+            let parameters = sources(node).into_iter();
+            parameters.map(move |parameter| Keeps { parameter, summed, name: name.to_owned(), place })
         });
         let backwards =
             facts.backwards.iter().flat_map(|backward| &backward.nodes).flat_map(|node| sources(*node));
@@ -168,8 +177,9 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
     fn add(&mut self, origin: Origin, parents: Vec<NodeId>, graph: Graph, range: Range) -> NodeId {
         let id = NodeId(self.facts.nodes.len());
         let on_host = parents.iter().any(|parent| self.facts.node(*parent).on_host);
+        let on_device = !on_host && parents.iter().any(|parent| self.facts.node(*parent).on_device);
         let freed = !parents.is_empty() && parents.iter().all(|parent| self.facts.node(*parent).freed);
-        let node = Node { origin, parents, graph, scalar: false, part: false, on_host, freed, range };
+        let node = Node { origin, parents, graph, scalar: false, part: false, on_host, on_device, freed, range };
         self.facts.nodes.push(node);
         id
     }
@@ -198,8 +208,7 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
             Value::Tensor(node) => vec![*node],
             Value::Container(id) => vec![self.facts.containers[id.0].node],
             Value::Tuple(items) => items.iter().flat_map(|item| self.tensors(item)).collect(),
-            Value::Closure(nodes) => nodes.clone(),
-            _ => Vec::new(),
+            Value::Closure(nodes) | Value::Instance(_, nodes) => nodes.clone(),_ => Vec::new(),
         }
     }
 
@@ -242,6 +251,44 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
             at = self.file.functions[at.0].parent;
         }
         self.known.globals.borrow().get(name).map(|value| from_outside(value, name))
+    }
+
+    /// What `__init__` has put into an attribute of the object.
+    fn made_by_init(&mut self, key: &'a str) -> Option<Value<'a>> {
+        if !key.starts_with("self.") || self.file.name_of(self.facts.id) == "__init__" {
+            return None;
+        }
+        let init = self.file.method(self.class_id()?, "__init__")?;
+        self.known.ask(init);
+        let (value, node) = {
+            let known = self.known.facts.borrow();
+            let facts = known.get(&init)?.as_ref()?;
+            let value = facts.names.get(key)?.clone();
+            let node = match value {
+                Value::Tensor(node) => Some(facts.node(node).clone()),
+                _ => None,
+            };
+            (value, node)
+        };
+        match (node, value) {
+            // A tensor of the object: what becomes of it elsewhere is not known here.
+            (Some(node), _) if node.origin == Origin::Fresh => {
+                let id = self.add(Origin::Fresh, Vec::new(), node.graph, node.range);
+                self.facts.nodes[id.0].on_device = node.on_device;
+                self.names.insert(key, Value::Tensor(id));
+                Some(Value::Tensor(id))
+            }
+            (
+                None,
+                value @ (Value::Model
+                | Value::LossFunction
+                | Value::Optimizer
+                | Value::Loader
+                | Value::Meter
+                | Value::Instance(..)),
+            ) => Some(from_outside(&value, key)),
+            _ => None,
+        }
     }
 
     fn bind(&mut self, name: &'a str, value: Value<'a>) {
@@ -309,12 +356,7 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
                     .backwards
                     .iter()
                     .any(|backward| !backward.retains && backward.nodes.iter().any(touched));
-                Returned::Tensor {
-                    graph: node.graph,
-                    freed: freed || node.freed,
-                    scalar: node.scalar,
-                    parameters,
-                }
+                Returned::Tensor { graph: node.graph, freed: freed || node.freed, scalar: node.scalar, on_device: node.on_device, parameters }
             }
             _ => Returned::Unknown,
         }
@@ -355,7 +397,7 @@ fn losses<'a>(file: &File<'_, 'a>, id: FunctionId) -> Vec<&'a str> {
 fn from_outside<'a>(value: &Value<'a>, name: &'a str) -> Value<'a> {
     match value {
         Value::Tensor(_) | Value::Container(_) | Value::Tuple(_) | Value::Closure(_) => Value::Outer(name),
-        other => other.clone(),
+        Value::Instance(class, _) => Value::Instance(*class, Vec::new()),other => other.clone(),
     }
 }
 

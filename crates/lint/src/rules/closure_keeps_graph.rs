@@ -33,9 +33,9 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             if checked.grows(facts, kept) && checked.records(facts, kept.at) {
                 let message = format!("{} keeps a callback that holds a tensor with its graph, on every step", store(kept));
                 found.push(
-                    RULE.at(Severity::High, kept.expr.range, message)
+                    RULE.at(Severity::High, kept.place(), message)
                         .advise("take the number out first (`.item()`), and let the callback hold that")
-                        .about(checked.computed(facts, *node)),
+                        .about(checked.behind(facts, kept, *node)),
                 );
             }
         }

@@ -1,6 +1,7 @@
 use crate::checked::Checked;
 use crate::facts::{Carry, Graph};
 use crate::rule::{Diagnostic, Rule, Severity};
+use crate::tree::Range;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM108",
@@ -36,7 +37,12 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             if facts.node(state.node).graph != Graph::Yes || !checked.records(facts, state.at) {
                 continue;
             }
-            let retains = facts.backwards.iter().any(|backward| backward.at.in_loop == Some(inner) && backward.retains);
+            let retains = facts.around(Some(inner)).any(|at| {
+                let range = facts.loops[at.0].range;
+                let again = |(name, place): &(&str, Range)| *name == state.name && *place != state.range && range.contains(*place);
+                let retains = facts.backwards.iter().any(|backward| backward.at.in_loop == Some(at) && backward.retains);
+                retains && !facts.emptied.iter().any(again)
+            });
             let message = if retains {
                 format!("`{}` carries the graph of every step into the next, and `retain_graph=True` keeps all of them: the activations of every step stay on the GPU, and each `backward()` is slower than the last", state.name)
             } else if !facts.around(Some(inner)).any(|at| facts.has_backward(at)) && checked.evaluates(facts, state.node, state.at, "") && !checked.trains() {

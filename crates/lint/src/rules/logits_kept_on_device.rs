@@ -33,13 +33,14 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let is_logits = checked.file.text(kept.expr.range).ends_with("logits");
             let is_language_model = ["CausalLM", "LMHead", "Seq2SeqLM", "MaskedLM"].iter().any(|name| checked.file.source.contains(name));
             let over_batches = facts.around(kept.at.in_loop).any(|at| facts.loops[at.0].over_batches);
-            if over_batches
+            let in_script = checked.file.class_of(facts.id).is_none();
+            if (over_batches || in_script)
                 && of.graph == Graph::No && !of.on_host && is_logits && is_language_model && checked.grows(facts, kept) {
                 let message = format!("{} keeps the logits of every batch on the GPU, whole", store(kept));
                 found.push(
-                    RULE.at(Severity::Medium, kept.expr.range, message)
+                    RULE.at(Severity::Medium, kept.place(), message)
                         .advise("keep what the metric needs (`.argmax(-1)`), and move it: `.cpu()`")
-                        .about(checked.computed(facts, node)),
+                        .about(checked.behind(facts, kept, node)),
                 );
             }
         }

@@ -36,7 +36,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let (severity, message) = match checked.fate_of_kept(facts, kept, node) {
                 Fate::Freed => (Severity::Low, after_backward(kept)),
                 Fate::Retained => (Severity::High, retained(kept)),
-                Fate::Kept if checked.evaluates(facts, node, kept.at, kept.store.name()) => (Severity::High, no_backward(kept)),
+                Fate::Kept if checked.is_private(facts, kept) || checked.evaluates(facts, node, kept.at, kept.store.name()) => (Severity::High, no_backward(kept)),
                 _ => continue,
             };
             let advice = match severity {
@@ -44,9 +44,9 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 _ => "keep `.detach()` (the GPU does not wait) or `.item()` (it does)",
             };
             found.push(
-                RULE.at(severity, kept.expr.range, message)
+                RULE.at(severity, kept.place(), message)
                     .advise(advice)
-                    .about(checked.computed(facts, node))
+                    .about(checked.behind(facts, kept, node))
                     .fix(Some(checked.detach(kept.expr))),
             );
         }

@@ -72,13 +72,14 @@ fn is_static(checked: &Checked<'_, '_, '_>, method: crate::file::FunctionId) -> 
 fn makes_tensors(checked: &Checked<'_, '_, '_>, class: &Class<'_>) -> bool {
     let mut makes = false;
     walk(&class.body, &mut |stmt| {
-        let value = match &stmt.kind {
-            StmtKind::Assign { value, .. } | StmtKind::Expr(value) => value,
-            _ => return,
-        };
-        let Some(call) = value.as_call() else { return };
-        let is_layer = checked.file.path(&call.callee).is_some_and(|path| path.starts_with("torch.nn."));
-        makes |= is_layer || call.method().is_some_and(|(_, name)| matches!(name, "register_buffer" | "register_parameter" | "add_module"));
+        makes |= stmt.expressions().into_iter().any(|expr| {
+            expr.any(&mut |part| {
+                let Some(call) = part.as_call() else { return false };
+                let is_layer = checked.file.path(&call.callee).is_some_and(|path| path.starts_with("torch.nn."));
+                let adds = |name: &str| matches!(name, "register_buffer" | "register_parameter" | "add_module");
+                is_layer || call.method().is_some_and(|(_, name)| adds(name))
+            })
+        });
     });
     makes
 }

@@ -42,9 +42,9 @@ def make():
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     let off = checked.calls().any(|(_, call)| call.is("gc.disable") || call.is("gc.freeze"));
     for (_, call) in checked.calls() {
-        let (Value::Instance(class), Some((_, name))) = (&call.receiver, call.call.method()) else { continue };
+        let (Value::Instance(class, _), Some((_, name))) = (&call.receiver, call.call.method()) else { continue };
         let Some(method) = checked.file.method(*class, name) else { continue };
-        let other = call.args.iter().any(|arg| matches!(arg, Value::Instance(_)));
+        let other = call.args.iter().any(|arg| matches!(arg, Value::Instance(..)));
         if other && links(checked, method) && holds_tensors(checked, *class) {
             let (severity, message) = if off {
                 (Severity::High, "the two hold each other from here on, and the collector is off: their tensors are never freed")

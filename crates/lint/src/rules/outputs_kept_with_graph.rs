@@ -44,7 +44,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                     format!("{} keeps this, and `retain_graph=True` keeps the graph behind it: all activations of every step stay on the GPU", store(kept)),
                     "drop `retain_graph=True`, and keep `.detach().cpu()`",
                 ),
-                Fate::Kept if checked.evaluates(facts, node, kept.at, kept.store.name()) => (
+                Fate::Kept if checked.is_private(facts, kept) || checked.evaluates(facts, node, kept.at, kept.store.name()) => (
                     Severity::High,
                     format!("{} keeps the graph behind every output: gradients are on and no `backward()` frees it, so all activations of every batch stay on the GPU", store(kept)),
                     "run the loop under `torch.inference_mode()` (or `torch.no_grad()`), and keep `.cpu()` of what you need",
@@ -53,9 +53,9 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             };
             let is_tensor = matches!(kept.value, crate::facts::Value::Tensor(_));
             found.push(
-                RULE.at(severity, kept.expr.range, message)
+                RULE.at(severity, kept.place(), message)
                     .advise(advice)
-                    .about(checked.computed(facts, node))
+                    .about(checked.behind(facts, kept, node))
                     .fix(is_tensor.then(|| checked.detach(kept.expr))),
             );
         }

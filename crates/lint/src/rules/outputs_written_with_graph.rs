@@ -38,7 +38,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 range.contains(call.expr.range)
                     && call.call.method().is_some_and(|(base, name)| name == "step" && checked.file.text(base.range).to_ascii_lowercase().contains("env"))
             });
-            let evaluates = facts.loops[inner.0].over_batches && checked.evaluates(facts, written.value, written.at, "");
+            let evaluates = checked.evaluates(facts, written.value, written.at, "");
             if (rolls_out || evaluates) && !facts.has_backward(inner) && !is_differentiated(facts, written.into) {
                 found.push(
                     RULE.at(Severity::High, written.range, "autograd records the write: the tensor holds the forward pass of every step".to_owned())

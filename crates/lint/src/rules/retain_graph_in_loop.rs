@@ -40,7 +40,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             };
             let is_fresh = !backward.nodes.is_empty() && backward.nodes.iter().all(is_new);
             // A state that goes from step to step needs it too, and is reported for itself.
-            let carries = facts.carried.iter().any(|carried| carried.how == Carry::State && carried.at.in_loop == Some(inner));
+            let carries = facts.carried.iter().any(|carried| carried.how == Carry::State && facts.is_inside(carried.at.in_loop, inner));
             if !needed && is_fresh && !carries && !checked.file.source.contains("autograd.grad(") {
                 let message = "no second `backward()` needs the graph: it stays until the next step has built its own, so two are in memory at the peak".to_owned();
                 found.push(RULE.at(Severity::Medium, flag.range, message).advise("drop `retain_graph=True`; if `backward()` then fails, something keeps a graph from step to step: detach that"));

@@ -33,9 +33,9 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 let message = format!("{} keeps a view, and so the whole tensor that it is cut from, on every step", store(kept));
                 let edit = Edit { range: kept.expr.range.after(), text: ".clone()".to_owned() };
                 found.push(
-                    RULE.at(Severity::Medium, kept.expr.range, message)
+                    RULE.at(Severity::Medium, kept.place(), message)
                         .advise("keep `.clone()` or `.cpu()` of it")
-                        .about(checked.computed(facts, node))
+                        .about(checked.behind(facts, kept, node))
                         .fix(Some(Fix { title: "keep a copy of the slice".to_owned(), edits: vec![edit] })),
                 );
             }

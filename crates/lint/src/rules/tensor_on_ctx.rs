@@ -44,10 +44,10 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let StmtKind::Assign { targets, value } = &stmt.kind else { return };
             let on_ctx = targets.iter().any(|target| matches!(&target.kind, ExprKind::Attribute(base, _) if matches!(base.kind, ExprKind::Name(name) if name == ctx)));
             let ExprKind::Name(name) = value.kind else { return };
-            if !on_ctx || !is_tensor(checked, facts, function, name) {
+            let is_output = returns(function, name);
+            if !on_ctx || !is_output && !is_tensor(checked, facts, function, name) {
                 return;
             }
-            let is_output = returns(function, name);
             // What is neither input nor output may stand on `ctx`: saving it would end second derivatives.
             if !is_output && function.parameters.iter().all(|parameter| parameter.name != name) {
                 return;

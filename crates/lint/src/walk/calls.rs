@@ -1,12 +1,12 @@
 //! Calls: of models, of PyTorch, of methods, of functions of the file.
 
-use super::Walk;
+use super::{Keeps, Walk};
 use crate::facts::{
     Backward, CallFact, Graph, Kept, LocalCall, Mode, NodeId, Origin, Returned, Store, Value,
 };
 use crate::file::{FunctionId, is_true};
 use crate::torch::{self, Makes};
-use crate::tree::{Call, Expr, ExprKind, Literal, Range};
+use crate::tree::{self, Call,Expr, ExprKind, Literal, Range};
 
 impl<'t, 'a> Walk<'_, 't, 'a> {
     pub(super) fn call(&mut self, expr: &'t Expr<'a>, call: &'t Call<'a>) -> Value<'a> {
@@ -112,12 +112,15 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 None => Value::Unknown,
             },
             Makes::Fresh => {
+                let device = call.keyword("device").is_some_and(|keyword| self.is_gpu(&keyword.value));
                 let graph = if call.keyword("requires_grad").is_some_and(|keyword| is_true(&keyword.value)) {
                     Graph::Unknown
                 } else {
                     Graph::No
                 };
-                Value::Tensor(self.add(Origin::Fresh, Vec::new(), graph, expr.range))
+                let node = self.add(Origin::Fresh, Vec::new(), graph, expr.range);
+                self.facts.nodes[node.0].on_device = device;
+                Value::Tensor(node)
             }
             Makes::Plain => Value::Plain,
             Makes::Derived if parts.is_empty() => Value::Unknown,
@@ -229,13 +232,21 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     method == "to" && call.argument("device", 0).is_some_and(|arg| arg.text() == Some("cpu"));
                 let gives = if to_host { torch::Gives::OnHost } else { torch::gives(method, has_arguments) };
                 if gives == torch::Gives::Unknown {
-                    return None;
+                    // Of an argument or a batch it may be a method of something else.
+                    let origin = self.facts.node(*node).origin;
+                    let is_tensor = matches!(origin, Origin::Fresh | Origin::Derived | Origin::Detached);
+                    return is_tensor.then(|| self.part_of(*node, torch::Gives::Derived, method, expr.range));
                 }
                 if torch::has_indices(method) && has_arguments {
                     let values = self.part_of(*node, gives, method, expr.range);
                     return Some(Value::Tuple(vec![values, Value::Plain]));
                 }
                 let mut value = self.part_of(*node, gives, method, expr.range);
+                if let (Value::Tensor(made), "to") = (&value, method)
+                    && call.argument("device", 0).is_some_and(|device| self.is_gpu(device))
+                {
+                    self.facts.nodes[made.0].on_device = true;
+                }
                 // `a.add(b)` has both behind it.
                 let others: Vec<NodeId> = all.iter().flat_map(|value| self.tensors(value)).collect();
                 if let Value::Tensor(made) = &mut value
@@ -288,7 +299,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 }
                 _ => Some(Value::Unknown),
             },
-            Value::Instance(class) => {
+            Value::Instance(class, _) => {
                 self.file.method(*class, method).map(|function| self.local(expr, call, function, 1, args))
             }
             Value::Outer("self") => {
@@ -396,7 +407,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 if self.file.classes[class.0].kind.is_module() {
                     Value::Model
                 } else {
-                    Value::Instance(*class)
+                    Value::Instance(*class, parts)
                 }
             }
             _ => {
@@ -430,8 +441,9 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             Mode::Unknown => Graph::Unknown,
         };
         let node = self.add(Origin::Forward, parts, graph, expr.range);
-        self.facts.nodes[node.0].on_host = false;
-        self.facts.nodes[node.0].freed = false;
+        let on_device = self.file.source.contains("cuda");
+        let made = &mut self.facts.nodes[node.0];
+        (made.on_host, made.freed, made.on_device) = (false, false, on_device);
         let name = self.file.key(model).unwrap_or("");
         self.facts.forwards.push((name, node, self.at));
         Value::Tensor(node)
@@ -447,14 +459,17 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         args: &[Value<'a>],
     ) -> Value<'a> {
         self.facts.local_calls.push(LocalCall { callee, mode: self.at.mode });
+        if self.yields_with_tensors(callee) {
+            return Value::Generator(callee);
+        }
         let Some(summary) = self.known.summary(callee) else { return Value::Unknown };
         let argument = |place: usize| -> Option<(usize, &Value<'a>)> {
             let place = place.checked_sub(skip)?;
             args.get(place).map(|value| (place, value))
         };
-        for (place, summed, name) in &summary.keeps {
+        for Keeps { parameter: place, summed, name, place: keeps_at } in &summary.keeps {
             let Some((place, value)) = argument(*place) else { continue };
-            if matches!(value, Value::Tensor(_)) {
+            if matches!(value, Value::Tensor(_) | Value::Closure(_) | Value::Instance(..)) {
                 // The name is the callee's: it is looked up in its text, which lives as long as the file.
                 let name = self.name_in(callee, name);
                 self.facts.kept.push(Kept {
@@ -463,8 +478,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     expr: &call.args[place],
                     range: expr.range,
                     at: self.at,
-                    through: Some(callee),
-                    summed: *summed,
+                    through: Some(*keeps_at),summed: *summed,
                 });
             }
         }
@@ -484,6 +498,37 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             });
         }
         self.from_callee(&summary.returned, &argument, expr.range)
+    }
+
+    /// Whether a function is a generator that has tensors in its variables.
+    fn yields_with_tensors(&self, callee: FunctionId) -> bool {
+        let mut yields = false;
+        tree::walk(self.file.body_of(callee), &mut |stmt| {
+            for expr in stmt.expressions() {
+                yields = yields || expr.any(&mut |part| matches!(part.kind, ExprKind::Yield(_)));
+            }
+        });
+        if !yields {
+            return false;
+        }
+        self.known.ask(callee);
+        let known = self.known.facts.borrow();
+        let facts = known.get(&callee).and_then(Option::as_ref);
+        facts.is_some_and(|facts| {
+            let on_device = |value: &Value<'a>| matches!(value, Value::Tensor(node) if facts.node(*node).on_device);
+            facts.names.values().any(on_device)
+        })
+    }
+
+    /// `"cuda"`, `"cuda:0"`, or a variable that is called a device in a file that knows of CUDA.
+    fn is_gpu(&self, device: &Expr<'a>) -> bool {
+        match device.text() {
+            Some(text) => text.starts_with("cuda"),
+            None => {
+                let named = self.file.key(device).is_some_and(|key| key.rsplit('.').next() == Some("device"));
+                named && self.file.source.contains("cuda")
+            }
+        }
     }
 
     fn name_in(&self, callee: FunctionId, name: &str) -> &'a str {
@@ -507,7 +552,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             Returned::Tuple(items) => {
                 Value::Tuple(items.iter().map(|item| self.from_callee(item, argument, range)).collect())
             }
-            Returned::Tensor { graph, freed, scalar, parameters } => {
+            Returned::Tensor { graph, freed, scalar, on_device, parameters } => {
                 let parents: Vec<NodeId> = parameters
                     .iter()
                     .filter_map(|place| argument(*place))
@@ -526,7 +571,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 };
                 let node = self.add(Origin::Forward, parents, own, range);
                 let made = &mut self.facts.nodes[node.0];
-                (made.freed, made.scalar) = (*freed, *scalar);
+                (made.freed, made.scalar, made.on_device) = (*freed, *scalar, made.on_device || *on_device);
                 Value::Tensor(node)
             }
         }

@@ -124,6 +124,9 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             if let Some(path) = self.file.path(expr) {
                 return Value::Path(path);
             }
+            if let Some(value) = self.made_by_init(key) {
+                return value;
+            }
         }
         let value = self.eval(base);
         if name == "grad" {
@@ -171,6 +174,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     gives == Gives::Scalar || keeps_size && of.scalar || name == "loss";
                 self.facts.nodes[made.0].part = gives == Gives::View && of.part;
                 self.facts.nodes[made.0].on_host = of.on_host || gives == Gives::OnHost;
+                self.facts.nodes[made.0].on_device = gives != Gives::OnHost && (of.on_device || name == "cuda");
                 made
             }
         };
@@ -179,7 +183,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
 
     fn subscript(&mut self, expr: &'t Expr<'a>, base: &'t Expr<'a>, index: &'t Expr<'a>) -> Value<'a> {
         let value = self.eval(base);
-        self.eval(index);
+        let at = self.eval(index);
         match &value {
             Value::Tensor(node) => {
                 let node = *node;
@@ -194,6 +198,8 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                             matches!(part.kind, ExprKind::Literal(Literal::Number(_)) | ExprKind::Sign(_))
                         })
                     }
+                    // An index that was computed: `batch[best]`.
+                    ExprKind::Name(_) => at == Value::Plain,
                     _ => false,
                 };
                 self.facts.nodes[made.0].part = cuts;
@@ -216,7 +222,8 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 _ => Value::Unknown,
             },
             Value::Checkpoint => Value::Checkpoint,
-            _ => Value::Unknown,
+            // `features[:11]` of a model is one.
+            Value::Model => Value::Model,_ => Value::Unknown,
         }
     }
 
@@ -266,6 +273,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         self.at = outside;
         self.names = names;
         let node = self.facts.containers[result.0].node;
+        let is_gradients = matches!(kept.last(), Some((Value::Gradient, _)));
         for (value, element) in kept {
             let parts = self.tensors(&value);
             let graph = parts.iter().map(|part| self.facts.node(*part).graph).max().unwrap_or(Graph::No);
@@ -284,6 +292,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 });
             }
         }
-        Value::Container(result)
+        // A list of gradients is as good as one.
+        if is_gradients { Value::Gradient } else { Value::Container(result) }
     }
 }

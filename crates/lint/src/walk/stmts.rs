@@ -153,6 +153,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             (Value::Tensor(a), Value::Tensor(b)) => {
                 let (first, second) = (self.facts.node(*a), self.facts.node(*b));
                 let graph = first.graph.min(second.graph);
+                let on_device = first.on_device && second.on_device;
                 let (scalar, on_host, part) = (
                     first.scalar || second.scalar,
                     first.on_host || second.on_host,
@@ -163,6 +164,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 let node = self.add(Origin::Choice, vec![*a, *b], graph, range);
                 let made = &mut self.facts.nodes[node.0];
                 (made.scalar, made.on_host, made.part, made.freed) = (scalar, on_host, part, freed);
+                made.on_device = on_device;
                 Value::Tensor(node)
             }
             (Value::Tensor(_), Value::Plain) => one,
@@ -416,7 +418,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             return;
         }
         let Some(key) = self.file.key(base) else { return };
-        if index.reads_key(self.file.source, key) || self.is_new_key(index) {
+        if index.reads_key(self.file.source, key) || self.is_new_key(index) || self.is_parameter(index) {
             let store = self.store(&into, key);
             self.keep(store, value, value_expr, range);
         } else if let Value::Container(id) = into {
@@ -425,6 +427,13 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             let parts = self.tensors(&value);
             self.facts.nodes[node.0].parents.extend(parts);
         }
+    }
+
+    /// Whether an expression is an argument of the function, as it was given.
+    fn is_parameter(&self, expr: &Expr<'a>) -> bool {
+        let ExprKind::Name(name) = expr.kind else { return false };
+        let Some(Value::Tensor(node)) = self.names.get(name) else { return false };
+        matches!(self.facts.node(*node).origin, Origin::Parameter(_))
     }
 
     /// Whether a key is another one on every turn.

