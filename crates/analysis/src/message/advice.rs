@@ -1,0 +1,248 @@
+//! What to do about a message, and what it cannot tell.
+
+use super::Message;
+use super::cause::{MessageCause, Reason};
+use super::kind::{Backend, MessageKind as Kind};
+use super::verdict::written;
+use crate::words::grouped;
+
+/// A command to run next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Step {
+    pub command: String,
+    pub why: &'static str,
+}
+
+/// What happened, for messages that say it by what they are.
+pub(super) fn summary(message: &Message) -> String {
+    let numbers = &message.numbers;
+    let requested =
+        numbers.requested.map_or_else(String::new, |requested| format!(" for {}", written(requested)));
+    match message.kind {
+        Kind::Mps => "the limit for MPS was reached; the message is cut off".to_owned(),
+        Kind::MpsBuffer => format!("one tensor{requested} is larger than Metal allows a buffer to be"),
+        Kind::Torch0 | Kind::CudaError => "the driver had no memory left; the message has no numbers".to_owned(),
+        Kind::Cublas => "cuBLAS could not start: usually the card is full and it finds no room for its workspace".to_owned(),
+        Kind::Cudnn => "cuDNN could not start: usually the card is full and it finds no room for its handle".to_owned(),
+        Kind::Nccl => format!("NCCL found no room{requested} for its buffers: it takes memory beside PyTorch's"),
+        Kind::OomKiller => {
+            let pid = numbers.others.first().map_or_else(String::new, |other| format!(" {}", other.pid));
+            let had = numbers.resident.map_or_else(String::new, |resident| format!(", which had {} of it", written(resident)));
+            format!("the machine ran out of memory, not the GPU: Linux killed process{pid}{had}")
+        }
+        Kind::Container => "the container ran out of memory, not the GPU: it was killed at its limit".to_owned(),
+        Kind::Slurm => "the job ran out of the machine's memory, not the GPU's: Slurm killed it at its limit".to_owned(),
+        Kind::Ray => "the machine ran out of memory, not the GPU: Ray killed the task".to_owned(),
+        Kind::Killed => "the process was killed from outside (SIGKILL): most often because the machine ran out of memory".to_owned(),
+        Kind::TorchCpu => format!("the machine had no memory{requested}: a tensor on the CPU, not on the GPU"),
+        Kind::Numpy => format!("the machine had no memory{requested}: a NumPy array, not a tensor on the GPU"),
+        Kind::BadAlloc => "the machine had no memory for C++ code of the program, not the GPU".to_owned(),
+        Kind::SharedMemory => "shared memory (/dev/shm) is full, not the GPU: workers of a DataLoader pass batches through it".to_owned(),
+        Kind::VllmStartup => {
+            let share = |bytes: Option<snapshot::Bytes>| bytes.map_or_else(|| "too little".to_owned(), written);
+            format!(
+                "vLLM found {} free of {} before it began and wanted {}",
+                share(numbers.free),
+                share(numbers.total),
+                numbers.requested.map_or_else(|| "more".to_owned(), written)
+            )
+        }
+        Kind::VllmCache => "vLLM's own limit: the model fills what gpu_memory_utilization allows, nothing is left for the KV cache".to_owned(),
+        Kind::VllmLength => match (numbers.more("max_model_len"), numbers.more("kv_cache_tokens"), numbers.requested, numbers.free) {
+            (Some(length), _, Some(needed), Some(free)) => format!(
+                "vLLM's own limit: one request of {} tokens needs {} of KV cache, and {} is left",
+                grouped(length),
+                written(needed),
+                written(free)
+            ),
+            (Some(length), Some(tokens), ..) => {
+                format!("vLLM's own limit: the KV cache holds {} tokens, one request may have {}", grouped(tokens), grouped(length))
+            }
+            _ => "vLLM's own limit: the KV cache is smaller than one request".to_owned(),
+        },
+        Kind::Jax => format!("JAX ran out of memory{requested}: XLA manages it, not PyTorch"),
+        Kind::TensorFlow => "TensorFlow ran out of memory: its own allocator manages it, not PyTorch's".to_owned(),
+        Kind::Triton => match (numbers.more("shared_memory_required"), numbers.more("shared_memory_limit")) {
+            (Some(required), Some(limit)) => format!(
+                "not the GPU's memory: a Triton kernel wants {} bytes of on-chip shared memory, this GPU has {}",
+                grouped(required),
+                grouped(limit)
+            ),
+            _ => "not the GPU's memory: a Triton kernel wants more on-chip shared memory than this GPU has".to_owned(),
+        },
+        Kind::Ggml => format!("llama.cpp found no room{requested}: it manages memory itself, not through PyTorch"),
+        Kind::Bitsandbytes => "bitsandbytes found no room: it takes memory beside PyTorch's allocator".to_owned(),
+        _ => format!("{} is out of memory", message.device_name()),
+    }
+}
+
+/// What to change.
+pub(super) fn fix(message: &Message, cause: MessageCause, reason: Reason) -> String {
+    let fix = match (message.kind, cause) {
+        (Kind::Mps, _) => {
+            "a smaller batch or model; PYTORCH_MPS_HIGH_WATERMARK_RATIO raises the limit, at the risk of a machine that swaps"
+        }
+        (Kind::MpsBuffer, _) => {
+            "split the tensor, or compute it in parts; attention over a long sequence is the usual one"
+        }
+        (Kind::TorchOverflow, _) => "print the shapes on the line that failed",
+        (Kind::Cublas | Kind::Cudnn, _) => {
+            "leave room for it: a smaller batch, or torch.cuda.empty_cache() once before the first use. If the card is not full, the versions of CUDA and torch do not fit, or an index is out of range"
+        }
+        (Kind::Torch0 | Kind::CudaError, _) => {
+            "look who has the card; if nobody has, the error may belong to an earlier kernel (CUDA_LAUNCH_BLOCKING=1 shows which) or to pinned host memory"
+        }
+        (Kind::Nccl, _) => {
+            "leave room for it: a smaller batch, or set_per_process_memory_fraction so that PyTorch does not cache everything"
+        }
+        (Kind::SharedMemory, _) => {
+            "docker run --shm-size=16g (or --ipc=host), fewer num_workers, or torch.multiprocessing.set_sharing_strategy('file_system')"
+        }
+        (Kind::Slurm, _) => {
+            "sbatch --mem=…, fewer DataLoader workers, or load the model on one rank at a time"
+        }
+        (Kind::Container, _) => "raise the container's memory limit, or load less at once",
+        (Kind::TorchCpu | Kind::Numpy, _) => {
+            "load less at once, or in a smaller type; a shape that is larger than you expect is the usual mistake"
+        }
+        (Kind::VllmStartup, _) => "end the other processes, or lower gpu_memory_utilization",
+        (Kind::VllmCache, _) => {
+            "raise gpu_memory_utilization, spread the model over more GPUs (tensor_parallel_size), or quantize it"
+        }
+        (Kind::VllmLength, _) => "lower max_model_len, or raise gpu_memory_utilization",
+        (Kind::Triton, _) => {
+            "smaller block sizes or num_stages for this kernel; a smaller batch does not help"
+        }
+        (Kind::Jax, _) => {
+            "XLA_PYTHON_CLIENT_PREALLOCATE=false if it shares the card with PyTorch; otherwise a smaller batch"
+        }
+        (Kind::TensorFlow, _) => {
+            "tf.config.experimental.set_memory_growth if it shares the card with PyTorch; otherwise a smaller batch"
+        }
+        (Kind::Ggml, _) => {
+            "fewer layers on the GPU (-ngl), a shorter context (-c), or a smaller quantization"
+        }
+        (_, MessageCause::HostMemory) => "load less at once, fewer DataLoader workers, or more memory",
+        (_, MessageCause::Fragmentation) => {
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets free pieces grow together; max_split_size_mb, which older messages name, can make it much worse"
+        }
+        (_, MessageCause::Limit) => {
+            "raise it: set_per_process_memory_fraction, or per_process_memory_fraction in PYTORCH_CUDA_ALLOC_CONF"
+        }
+        (_, MessageCause::OtherProcess) => {
+            "end the other process, or choose another card with CUDA_VISIBLE_DEVICES"
+        }
+        (_, MessageCause::Capacity) if reason == Reason::LargerThanDevice => {
+            "make this one tensor smaller: print the shapes on the line that failed"
+        }
+        (_, MessageCause::Capacity) => {
+            "make it need less: a smaller batch, activation checkpointing, a smaller type. empty_cache() creates no memory for PyTorch itself, and expandable_segments helps against fragmentation only"
+        }
+        _ => "record a run: the recording has what the message lacks",
+    };
+    let hip = message.backend == Backend::Hip;
+    if hip {
+        fix.replace("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+            .replace("CUDA_VISIBLE", "HIP_VISIBLE")
+    } else {
+        fix.to_owned()
+    }
+}
+
+/// What such a message cannot tell.
+pub(super) fn unknowns(message: &Message) -> Vec<String> {
+    let unknowns: &[&str] = match message.kind {
+        Kind::TorchOverflow | Kind::Triton | Kind::MpsBuffer => &[],
+        Kind::Killed => {
+            &["who killed it: a time limit, a preemption or a person sends the same signal; dmesg tells"]
+        }
+        Kind::OomKiller | Kind::Container | Kind::Slurm | Kind::Ray => {
+            &["which objects filled the memory, and whether it was a leak or a peak"]
+        }
+        Kind::TorchCpu | Kind::Numpy | Kind::BadAlloc => &["what else filled the memory of the machine"],
+        Kind::SharedMemory => &["how large /dev/shm is, and how much one batch takes"],
+        Kind::VllmStartup => &["which processes have the rest"],
+        Kind::Jax | Kind::TensorFlow | Kind::Ggml | Kind::Bitsandbytes => {
+            &["how full the card was, and who else had it"]
+        }
+        Kind::Torch0 | Kind::CudaError | Kind::Cublas | Kind::Cudnn | Kind::Nccl => {
+            &["how full the card was, and with what", "whether another process had it"]
+        }
+        Kind::VllmCache | Kind::VllmLength => &["how much the model itself takes"],
+        _ => &[
+            "which tensors fill it",
+            "whether it was a leak or a peak: memory that climbs step by step ends in the same message",
+            "the largest free piece",
+        ],
+    };
+    unknowns.iter().map(|&unknown| unknown.to_owned()).collect()
+}
+
+/// Commands that answer what the message cannot.
+pub(super) fn steps(message: &Message, cause: MessageCause) -> Vec<Step> {
+    let step = |command: &str, why| Step { command: command.to_owned(), why };
+    let record =
+        || step("oomph run train.py", "records until it fails, then names the lines that fill the memory");
+    let who = || match message.backend {
+        Backend::Hip => step("rocm-smi --showpids", "which processes have the card"),
+        Backend::Npu => step("npu-smi info", "which processes have the card"),
+        Backend::Xpu => step("xpu-smi ps", "which processes have the card"),
+        _ => step("nvidia-smi", "which processes have the card"),
+    };
+    match (message.kind, cause) {
+        (Kind::SharedMemory, _) => vec![step("df -h /dev/shm", "how large it is, and how full")],
+        (Kind::Killed, _) => vec![
+            step("dmesg -T | grep -i -A2 oom-kill", "whether it was the kernel, and what it killed"),
+            step("oomph explain dmesg.log", "the kernel's record in words"),
+        ],
+        (Kind::Slurm, _) => vec![step(
+            "sacct -j JOB --format=JobID,MaxRSS,ReqMem,State",
+            "what the job had and what it was allowed",
+        )],
+        (Kind::Container, _) => {
+            vec![step("docker stats --no-stream", "what the container has and what it is allowed")]
+        }
+        (Kind::OomKiller | Kind::Ray | Kind::BadAlloc | Kind::Numpy, _) => {
+            vec![step("free -g", "what the machine has")]
+        }
+        (Kind::TorchCpu, _) => vec![step(
+            "oomph run --cpu train.py",
+            "records tensors on the CPU, and names the lines that fill the memory",
+        )],
+        (Kind::VllmStartup | Kind::Ggml | Kind::Bitsandbytes | Kind::Jax | Kind::TensorFlow, _) => {
+            vec![who()]
+        }
+        (Kind::VllmCache | Kind::VllmLength, _) => vec![who()],
+        (Kind::Triton, _) => vec![step(
+            "TRITON_PRINT_AUTOTUNING=1 python train.py",
+            "which configuration of the kernel is tried",
+        )],
+        (Kind::Mps | Kind::MpsBuffer, _) => vec![step(
+            "oomph run --cpu train.py",
+            "the same tensors on the CPU: what fills the memory, and which line",
+        )],
+        (Kind::Torch0 | Kind::CudaError | Kind::Cublas | Kind::Cudnn | Kind::Nccl, _) => {
+            vec![who(), record()]
+        }
+        (_, MessageCause::OtherProcess) => vec![who(), record()],
+        (_, MessageCause::Fragmentation) => {
+            vec![
+                record(),
+                step(
+                    "oomph simulate --search oomph-recording",
+                    "which allocator settings would have avoided it",
+                ),
+            ]
+        }
+        (_, MessageCause::Capacity) => {
+            vec![
+                record(),
+                step(
+                    "oomph predict --gpu NAME --try amp,checkpoint,batch/2 train.py",
+                    "what each technique saves, without a GPU",
+                ),
+            ]
+        }
+        _ => vec![record()],
+    }
+}

@@ -1,0 +1,124 @@
+//! A log without what terminals, loggers and chats have put between the words of a message.
+
+use regex::Regex;
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+/// A line without colours and prefixes.
+pub(super) struct CleanLine<'a> {
+    pub(super) text: Cow<'a, str>,
+    /// The rank that its prefix names.
+    pub(super) rank: Option<u32>,
+}
+
+/// Takes colours and what stands before the text off a line.
+pub(super) fn clean(line: &str) -> CleanLine<'_> {
+    let text = without_escapes(line);
+    let prefix_end = PREFIXES.find(&text).map_or(0, |found| found.end());
+    let rank = if prefix_end == 0 { None } else { rank(&text[..prefix_end]) };
+    let text = match text {
+        Cow::Borrowed(text) => Cow::Borrowed(&text[prefix_end..]),
+        Cow::Owned(text) => Cow::Owned(text[prefix_end..].to_owned()),
+    };
+    CleanLine { text, rank }
+}
+
+/// Adds a clean line to a text that has no white space at all. `\n` in a line of JSON is white space too.
+pub(super) fn squeeze(line: &str, into: &mut String) {
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => match letters.peek() {
+                Some('n' | 'r' | 't') => drop(letters.next()),
+                Some('"' | '\'' | '\\' | '/') => {}
+                _ => into.push(letter),
+            },
+            // Backticks and asterisks are markdown's; a byte order mark and zero-width spaces come with pasted text.
+            '`' | '*' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{fffd}' => {}
+            letter if letter.is_whitespace() || letter.is_control() => {}
+            letter => into.push(letter),
+        }
+    }
+}
+
+/// What loggers put in front of a line, as often as they do.
+static PREFIXES: LazyLock<Regex> = LazyLock::new(|| {
+    let parts = [
+        r"\s+",
+        // Quotes of mails and issues, comments, markdown.
+        r"[>|#]+(?:\s|$)",
+        r"```\w*",
+        // Ranks: torchrun, its tee, mpirun, and workers that are called by their rank.
+        r"\[rank ?\d+\]:?",
+        r"(?i:rank) ?\d+ ?[:|]",
+        r"\[default\d+\]:",
+        r"\[\d+,\d+\]<\w+>:?",
+        r"\([\w.:<>@ -]*pid=\d+[^)\n]{0,80}\)",
+        // docker compose and kubectl: `vllm-1  | `.
+        r"[\w.-]+ +\| ",
+        // Times: ISO, clock, seconds since boot, `[Sun Mar 30 08:24:00 2025]`, syslog with its host and program.
+        r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]?",
+        r"\[?(?:\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?",
+        r"\[ *\d+\.\d+\]",
+        r"\[\w{3} \w{3} +\d+ \d\d:\d\d:\d\d(?: \d{4})?\]",
+        r"\w{3} +\d+ \d\d:\d\d:\d\d [\w.-]+ [\w./-]+(?:\[\d+\])?:",
+        // Levels, with the logger or the line of code that they come from.
+        r"\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|E|W|I)\]?(?::[\w.]+:|:| +\||\s)",
+        r"\[[\w./-]+\.(?:py|cc|cpp):\d+\]:?",
+        r"[\w./-]+\.(?:py|cc|cpp):\d+\]",
+    ];
+    Regex::new(&format!("^(?:{})+", parts.join("|"))).expect("the pattern is right")
+});
+
+fn rank(prefix: &str) -> Option<u32> {
+    static RANK: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?i:rank[ _]?|_TP|_DP|TP)(\d+)|\[default(\d+)\]|\[\d+,(\d+)\]<")
+            .expect("the pattern is right")
+    });
+    RANK.captures(prefix)?.iter().skip(1).flatten().next()?.as_str().parse().ok()
+}
+
+/// Without the sequences that steer a terminal, also where JSON has escaped them.
+fn without_escapes(line: &str) -> Cow<'_, str> {
+    static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033)(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]{0,200}\x07|[@-Z])")
+            .expect("the pattern is right")
+    });
+    if line.contains(['\x1b', '\\']) { ESCAPES.replace_all(line, "") } else { Cow::Borrowed(line) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, text: &str, rank: Option<u32>) {
+        let clean = clean(line);
+        assert_eq!((&*clean.text, clean.rank), (text, rank), "{line}");
+    }
+
+    #[test]
+    fn prefixes_of_loggers_and_launchers_are_taken_off() {
+        check("[rank3]: RuntimeError: x", "RuntimeError: x", Some(3));
+        check("[1,2]<stderr>:RuntimeError", "RuntimeError", Some(2));
+        check("[default5]:RuntimeError", "RuntimeError", Some(5));
+        check("(RayWorkerWrapper pid=123, ip=10.0.0.2) RuntimeError", "RuntimeError", None);
+        check("(Worker_TP1 pid=9) ERROR 09-03 11:03:37 [core.py:712] ValueError", "ValueError", Some(1));
+        check("2025-11-12T11:25:13.4961658Z ERROR: x", "x", None);
+        check("vllm-1  | ERROR 11-18 18:07:28 engine.py:366] ValueError", "ValueError", None);
+        check("> > # [rank0]: x", "x", Some(0));
+        check("[2059991.491542] Out of memory: Killed", "Out of memory: Killed", None);
+        check("Apr 25 19:05:01 node1 kernel: [ 7097.005193] Killed", "Killed", None);
+        check("\x1b[1;31mRuntimeError\x1b[0m: x", "RuntimeError: x", None);
+        check("23.69 GiB of which", "23.69 GiB of which", None);
+    }
+
+    #[test]
+    fn nothing_but_words_is_left() {
+        let mut text = String::new();
+        for line in [r#"{"m": "a\n\tb \"c\""}"#, "2.00 Gi", "B `free`"] {
+            squeeze(line, &mut text);
+        }
+        assert_eq!(text, r#"{"m":"ab"c""}2.00GiBfree"#);
+    }
+}
