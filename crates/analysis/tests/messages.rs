@@ -22,7 +22,7 @@ torch-1.4-other-process-k80 | torch-1.4 | cuda | 0 | other_process | requested=6
 torch-1.4-notebook | torch-1.4 | cuda | 0 | other_process | requested=20.00 MiB, total=7.93 GiB, allocated=2.81 GiB, free=25.38 MiB, reserved=3.06 GiB
 torch-1.10-full | torch-1.10 | cuda | 0 | capacity | requested=16.00 MiB, total=3.94 GiB, allocated=2.98 GiB, free=14.25 MiB, reserved=3.00 GiB
 torch-1.10-fragmented | torch-1.10 | cuda | 0 | fragmentation | requested=192.00 MiB, total=4.00 GiB, allocated=3.08 GiB, free=0 bytes, reserved=3.47 GiB
-torch-2.1-nearly-full | torch-2.1 | cuda | 0 | other_process | requested=32.00 MiB, total=4.00 GiB, free=41.56 MiB, this_process=3.44 GiB, allocated=2.58 GiB, reserved_unallocated=1.90 MiB
+torch-2.1-nearly-full | torch-2.1 | cuda | 0 | capacity | requested=32.00 MiB, total=4.00 GiB, free=41.56 MiB, this_process=3.44 GiB, allocated=2.58 GiB, reserved_unallocated=1.90 MiB
 torch-2.1-container | torch-2.1 | cuda | 0 | capacity | requested=496.00 MiB, total=14.75 GiB, free=235.06 MiB, allocated=14.06 GiB, reserved_unallocated=330.42 MiB, process 20398=14.52 GiB
 torch-2.1-no-process | torch-2.1 | cuda | 0 | fragmentation | requested=1.70 GiB, total=6.00 GiB, free=0 bytes, allocated=2.93 GiB, reserved_unallocated=2.30 GiB
 torch-2.2-full | torch-2.1 | cuda | 0 | capacity | requested=22.00 MiB, total=23.65 GiB, free=11.06 MiB, this_process=23.60 GiB, allocated=22.90 GiB, reserved_unallocated=194.87 MiB
@@ -31,6 +31,13 @@ torch-2.2-too-large | torch-2.1 | cuda | 0 | capacity | requested=22.78 GiB, tot
 torch-2.2-private-pools | torch-2.1 | cuda | 0 | capacity | requested=138.00 MiB, total=79.15 GiB, free=2.19 MiB, this_process=79.12 GiB, allocated=71.57 GiB, private_pools=39.77 MiB, reserved_unallocated=611.60 MiB
 torch-2.2-container-pools | torch-2.1 | cuda | 0 | capacity | requested=3.82 GiB, total=79.14 GiB, free=3.02 GiB, allocated=75.34 GiB, private_pools=58.00 MiB, reserved_unallocated=75.30 MiB, process 3620138=76.10 GiB
 torch-2.9-worker | torch-2.1 | cuda | 0 | capacity | requested=50.00 MiB, total=23.56 GiB, free=21.75 MiB, this_process=23.50 GiB, allocated=22.88 GiB, private_pools=24.00 MiB, reserved_unallocated=275.38 MiB
+torch-async | torch-async | cuda | 0 | capacity | requested=640.00 MiB, total=14.75 GiB, free=27.06 MiB, allocated=13.74 GiB
+torch-async-windows | torch-async | cuda | 0 | capacity | requested=512.00 KiB, total=15.99 GiB, free=0 bytes, allocated=15.16 GiB
+torch-1.10-more-than-the-card | torch-1.10 | cuda | 0 | capacity | requested=1.78 GiB, total=4.00 GiB, allocated=7.42 GiB, free=0 bytes, reserved=9.23 GiB
+torch-1.10-windows | torch-1.10 | cuda | 0 | capacity | requested=1.39 GiB, total=6.00 GiB, allocated=4.04 GiB, free=478.00 MiB, reserved=4.15 GiB
+torch-2.2-fraction | torch-2.1 | cuda | 0 | unknown | requested=98.00 MiB, total=4.00 GiB, free=2.86 GiB, allocated=254.49 MiB, reserved_unallocated=97.51 MiB
+xpu-block-limit | torch-1.4 | xpu | 0 | limit | requested=6.85 GiB, total=15.56 GiB, allocated=0 bytes, reserved=0 bytes, limit=4 GiB
+torch-cpu-old | torch-cpu | host |  | host_memory | requested=72 GiB
 hip-free-was-enough | torch-2.1 | hip | 0 | unknown | requested=432.00 MiB, total=15.92 GiB, free=7.12 GiB, allocated=8.08 GiB, reserved_unallocated=321.96 MiB
 hip-limit | torch-2.1 | hip | 0 | limit | requested=2.00 MiB, total=255.98 GiB, free=244.65 GiB, limit=1.05 GiB, allocated=1017.01 MiB, private_pools=17.00 MiB, reserved_unallocated=54.99 MiB
 hip-fragmented | torch-2.1 | hip | 0 | fragmentation | requested=6.64 GiB, total=19.92 GiB, free=6.22 GiB, allocated=5.34 GiB, reserved_unallocated=7.10 GiB

@@ -20,7 +20,7 @@ pub(super) fn summary(message: &Message) -> String {
         numbers.requested.map_or_else(String::new, |requested| format!(" for {}", written(requested)));
     match message.kind {
         Kind::Mps => "the limit for MPS was reached; the message is cut off".to_owned(),
-        Kind::MpsBuffer => format!("one tensor{requested} is larger than Metal allows a buffer to be"),
+        Kind::MpsBuffer => format!("Metal gives no single buffer{requested}: the tensor is larger than it allows"),
         Kind::Torch0 | Kind::CudaError => "the driver had no memory left; the message has no numbers".to_owned(),
         Kind::Cublas => "cuBLAS could not start: usually the card is full and it finds no room for its workspace".to_owned(),
         Kind::Cudnn => "cuDNN could not start: usually the card is full and it finds no room for its handle".to_owned(),
@@ -36,8 +36,9 @@ pub(super) fn summary(message: &Message) -> String {
         Kind::Killed => "the process was killed from outside (SIGKILL): most often because the machine ran out of memory".to_owned(),
         Kind::TorchCpu => format!("the machine had no memory{requested}: a tensor on the CPU, not on the GPU"),
         Kind::Numpy => format!("the machine had no memory{requested}: a NumPy array, not a tensor on the GPU"),
+        Kind::Python => "the machine had no memory for Python, not the GPU".to_owned(),
         Kind::BadAlloc => "the machine had no memory for C++ code of the program, not the GPU".to_owned(),
-        Kind::SharedMemory => "shared memory (/dev/shm) is full, not the GPU: workers of a DataLoader pass batches through it".to_owned(),
+        Kind::SharedMemory => "shared memory (/dev/shm) is full, not the GPU: DataLoader workers and NCCL pass data through it".to_owned(),
         Kind::VllmStartup => {
             let share = |bytes: Option<snapshot::Bytes>| bytes.map_or_else(|| "too little".to_owned(), written);
             format!(
@@ -60,8 +61,12 @@ pub(super) fn summary(message: &Message) -> String {
             }
             _ => "vLLM's own limit: the KV cache is smaller than one request".to_owned(),
         },
+        Kind::Sglang => "SGLang's own limit: the model fills what --mem-fraction-static allows, nothing is left for the KV cache".to_owned(),
+        Kind::Cupy => format!("CuPy found no room{requested}: it manages memory itself, not through PyTorch"),
+        Kind::OnnxRuntime => "ONNX Runtime found no room: it manages memory itself, not through PyTorch".to_owned(),
+        Kind::Paddle => format!("PaddlePaddle found no room{requested}: it manages memory itself, not through PyTorch"),
         Kind::Jax => format!("JAX ran out of memory{requested}: XLA manages it, not PyTorch"),
-        Kind::TensorFlow => "TensorFlow ran out of memory: its own allocator manages it, not PyTorch's".to_owned(),
+        Kind::TensorFlow => format!("TensorFlow ran out of memory{requested}: its own allocator manages it, not PyTorch's"),
         Kind::Triton => match (numbers.more("shared_memory_required"), numbers.more("shared_memory_limit")) {
             (Some(required), Some(limit)) => format!(
                 "not the GPU's memory: a Triton kernel wants {} bytes of on-chip shared memory, this GPU has {}",
@@ -110,6 +115,12 @@ pub(super) fn fix(message: &Message, cause: MessageCause, reason: Reason) -> Str
             "raise gpu_memory_utilization, spread the model over more GPUs (tensor_parallel_size), or quantize it"
         }
         (Kind::VllmLength, _) => "lower max_model_len, or raise gpu_memory_utilization",
+        (Kind::Sglang, _) => {
+            "raise --mem-fraction-static, spread the model over more GPUs (--tp), or quantize it"
+        }
+        (_, MessageCause::Limit) if message.backend == Backend::Xpu => {
+            "UR_L0_USE_RELAXED_ALLOCATION_LIMITS=1 allows larger blocks where the driver can; otherwise split the tensor"
+        }
         (Kind::Triton, _) => {
             "smaller block sizes or num_stages for this kernel; a smaller batch does not help"
         }
@@ -123,6 +134,11 @@ pub(super) fn fix(message: &Message, cause: MessageCause, reason: Reason) -> Str
             "fewer layers on the GPU (-ngl), a shorter context (-c), or a smaller quantization"
         }
         (_, MessageCause::HostMemory) => "load less at once, fewer DataLoader workers, or more memory",
+        (Kind::Torch10 | Kind::Torch14 | Kind::Torch110, MessageCause::Fragmentation)
+            if message.backend != Backend::Npu =>
+        {
+            "torch 2.1 or later with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which lets free pieces grow together; max_split_size_mb, which the message may name, can make it much worse"
+        }
         (_, MessageCause::Fragmentation) => {
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets free pieces grow together; max_split_size_mb, which older messages name, can make it much worse"
         }
@@ -140,17 +156,17 @@ pub(super) fn fix(message: &Message, cause: MessageCause, reason: Reason) -> Str
         }
         _ => "record a run: the recording has what the message lacks",
     };
-    let hip = message.backend == Backend::Hip;
-    if hip {
-        fix.replace("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
-            .replace("CUDA_VISIBLE", "HIP_VISIBLE")
-    } else {
-        fix.to_owned()
-    }
+    let (settings, visible) = match message.backend {
+        Backend::Hip => ("PYTORCH_HIP_ALLOC_CONF", "HIP_VISIBLE_DEVICES"),
+        Backend::Npu => ("PYTORCH_NPU_ALLOC_CONF", "ASCEND_RT_VISIBLE_DEVICES"),
+        Backend::Xpu => ("PYTORCH_ALLOC_CONF", "ZE_AFFINITY_MASK"),
+        _ => return fix.to_owned(),
+    };
+    fix.replace("PYTORCH_CUDA_ALLOC_CONF", settings).replace("CUDA_VISIBLE_DEVICES", visible)
 }
 
 /// What such a message cannot tell.
-pub(super) fn unknowns(message: &Message) -> Vec<String> {
+pub(super) fn unknowns(message: &Message, reason: Reason) -> Vec<String> {
     let unknowns: &[&str] = match message.kind {
         Kind::TorchOverflow | Kind::Triton | Kind::MpsBuffer => &[],
         Kind::Killed => {
@@ -159,16 +175,24 @@ pub(super) fn unknowns(message: &Message) -> Vec<String> {
         Kind::OomKiller | Kind::Container | Kind::Slurm | Kind::Ray => {
             &["which objects filled the memory, and whether it was a leak or a peak"]
         }
-        Kind::TorchCpu | Kind::Numpy | Kind::BadAlloc => &["what else filled the memory of the machine"],
+        Kind::TorchCpu | Kind::Numpy | Kind::Python | Kind::BadAlloc => {
+            &["what else filled the memory of the machine"]
+        }
         Kind::SharedMemory => &["how large /dev/shm is, and how much one batch takes"],
         Kind::VllmStartup => &["which processes have the rest"],
-        Kind::Jax | Kind::TensorFlow | Kind::Ggml | Kind::Bitsandbytes => {
-            &["how full the card was, and who else had it"]
-        }
+        Kind::Jax
+        | Kind::TensorFlow
+        | Kind::Ggml
+        | Kind::Bitsandbytes
+        | Kind::Cupy
+        | Kind::OnnxRuntime
+        | Kind::Paddle => &["how full the card was, and who else had it"],
         Kind::Torch0 | Kind::CudaError | Kind::Cublas | Kind::Cudnn | Kind::Nccl => {
             &["how full the card was, and with what", "whether another process had it"]
         }
-        Kind::VllmCache | Kind::VllmLength => &["how much the model itself takes"],
+        Kind::VllmCache | Kind::VllmLength | Kind::Sglang => &["how much the model itself takes"],
+        _ if reason == Reason::Listed => &["what the other processes are: it has only their numbers"],
+        _ if reason == Reason::Unexplained => &["who has it", "how much of it is this process's own context"],
         _ => &[
             "which tensors fill it",
             "whether it was a leak or a peak: memory that climbs step by step ends in the same message",
@@ -179,10 +203,25 @@ pub(super) fn unknowns(message: &Message) -> Vec<String> {
 }
 
 /// Commands that answer what the message cannot.
-pub(super) fn steps(message: &Message, cause: MessageCause) -> Vec<Step> {
+pub(super) fn steps(message: &Message, cause: MessageCause, reason: Reason) -> Vec<Step> {
     let step = |command: &str, why| Step { command: command.to_owned(), why };
-    let record =
-        || step("oomph run train.py", "records until it fails, then names the lines that fill the memory");
+    // The recorder knows CUDA's allocator, which ROCm's is too, and the CPU's.
+    let has_recorder = matches!(message.backend, Backend::Cuda | Backend::Hip);
+    let record = || match has_recorder {
+        true => {
+            step("oomph run train.py", "records until it fails, then names the lines that fill the memory")
+        }
+        false => step(
+            "oomph run --cpu train.py",
+            "the same tensors on the CPU: what fills the memory, and which line",
+        ),
+    };
+    let on_cpu = || {
+        step(
+            "oomph run --cpu train.py",
+            "records tensors on the CPU, and names the lines that fill the memory",
+        )
+    };
     let who = || match message.backend {
         Backend::Hip => step("rocm-smi --showpids", "which processes have the card"),
         Backend::Npu => step("npu-smi info", "which processes have the card"),
@@ -202,30 +241,42 @@ pub(super) fn steps(message: &Message, cause: MessageCause) -> Vec<Step> {
         (Kind::Container, _) => {
             vec![step("docker stats --no-stream", "what the container has and what it is allowed")]
         }
-        (Kind::OomKiller | Kind::Ray | Kind::BadAlloc | Kind::Numpy, _) => {
-            vec![step("free -g", "what the machine has")]
+        (Kind::OomKiller | Kind::Ray | Kind::BadAlloc | Kind::Numpy | Kind::Python, _) => {
+            vec![step("free -g", "what the machine has"), on_cpu()]
         }
-        (Kind::TorchCpu, _) => vec![step(
-            "oomph run --cpu train.py",
-            "records tensors on the CPU, and names the lines that fill the memory",
-        )],
-        (Kind::VllmStartup | Kind::Ggml | Kind::Bitsandbytes | Kind::Jax | Kind::TensorFlow, _) => {
+        (Kind::TorchCpu, _) => vec![on_cpu()],
+        (
+            Kind::VllmStartup
+            | Kind::Ggml
+            | Kind::Bitsandbytes
+            | Kind::Jax
+            | Kind::TensorFlow
+            | Kind::Cupy
+            | Kind::OnnxRuntime
+            | Kind::Paddle,
+            _,
+        ) => {
             vec![who()]
         }
-        (Kind::VllmCache | Kind::VllmLength, _) => vec![who()],
+        (Kind::VllmCache | Kind::VllmLength | Kind::Sglang, _) => vec![who()],
         (Kind::Triton, _) => vec![step(
             "TRITON_PRINT_AUTOTUNING=1 python train.py",
             "which configuration of the kernel is tried",
         )],
-        (Kind::Mps | Kind::MpsBuffer, _) => vec![step(
-            "oomph run --cpu train.py",
-            "the same tensors on the CPU: what fills the memory, and which line",
-        )],
+        (Kind::Mps | Kind::MpsBuffer, _) => vec![record()],
         (Kind::Torch0 | Kind::CudaError | Kind::Cublas | Kind::Cudnn | Kind::Nccl, _) => {
             vec![who(), record()]
         }
+        (_, MessageCause::OtherProcess) if reason == Reason::Listed => {
+            let pids: Vec<String> =
+                message.numbers.others.iter().map(|other| other.pid.to_string()).collect();
+            vec![
+                step(&format!("ps -fp {}", pids.join(",")), "what they are, outside of any container"),
+                who(),
+            ]
+        }
         (_, MessageCause::OtherProcess) => vec![who(), record()],
-        (_, MessageCause::Fragmentation) => {
+        (_, MessageCause::Fragmentation) if has_recorder => {
             vec![
                 record(),
                 step(
@@ -234,7 +285,7 @@ pub(super) fn steps(message: &Message, cause: MessageCause) -> Vec<Step> {
                 ),
             ]
         }
-        (_, MessageCause::Capacity) => {
+        (_, MessageCause::Capacity) if has_recorder => {
             vec![
                 record(),
                 step(

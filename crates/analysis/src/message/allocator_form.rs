@@ -4,6 +4,7 @@
 //! any. A field counts only if it follows the field before it at once, or after what a logger may have put in between.
 
 use super::kind::{Backend, MessageKind};
+use super::log::pattern;
 use super::numbers::{Numbers, OtherProcess, SIZE, known_size};
 use regex::{Captures, Regex};
 use snapshot::Bytes;
@@ -22,7 +23,7 @@ pub(super) struct Form {
 const GAP: usize = 160;
 
 /// What a message of an allocator begins with; also where the beginning is cut off.
-pub(super) const BEGINNINGS: &str = r"(?:CUDA|HIP|XPU|NPU|MLU|MUSA)outofmemory|Triedtoallocate\d|Triedtoallocatemorethan|\((?:GPU|NPU)\d*;\d|GPU\d*hasatotalcapac|Oftheallocatedmemory\d";
+pub(super) const BEGINNINGS: &str = r"(?:CUDA|HIP|XPU|NPU|MLU|MUSA)outofmemory|CurrentplatformcanNOTallocatememoryblock|Triedtoallocate\d|Triedtoallocatemorethan|\((?:GPU|NPU)\d*;\d|GPU\d*hasatotalcapac|Oftheallocatedmemory\d";
 
 /// Reads the message at the start of `text`; `None` if there is none.
 pub(super) fn read(text: &str) -> Option<Form> {
@@ -50,15 +51,14 @@ pub(super) fn read(text: &str) -> Option<Form> {
     Some(form.finish())
 }
 
-static NAME: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new("^(?<backend>CUDA|HIP|XPU|NPU|MLU|MUSA)outofmemory").expect("the pattern is right")
-});
+static NAME: LazyLock<Regex> = LazyLock::new(|| pattern("^(?<backend>CUDA|HIP|XPU|NPU|MLU|MUSA)outofmemory"));
 
 static FIELD: LazyLock<Regex> = LazyLock::new(|| {
     let fields = [
         r"(?<next>(?:CUDA|HIP|XPU|NPU|MLU|MUSA|backend)outofmemory)",
         r"(?<overflow>Triedtoallocatemorethan1EB)",
-        r"Triedtoallocate(?<requested>SIZE)",
+        r"[Tt]riedtoallocate(?<requested>SIZE)",
+        r"(?<block>memoryblockwithsizelargerthan)(?<limit_block>SIZE)",
         r"(?<word>GPU|NPU)(?<device>\d*);(?<total>SIZE)totalcapacity",
         r"GPU(?<device_of>\d*)hasatotalcapaci?tyof(?<total_of>SIZE)",
         r"(?:GPU|NPU)(?<device_alone>\d+)(?:;|hasa)",
@@ -78,11 +78,11 @@ static FIELD: LazyLock<Regex> = LazyLock::new(|| {
         r"(?<metal>on(?:private|shared)pool)",
         r"(?<hip>PYTORCH_HIP_ALLOC_CONF)",
     ];
-    Regex::new(&fields.join("|").replace("SIZE", SIZE)).expect("the pattern is right")
+    pattern(&fields.join("|").replace("SIZE", SIZE))
 });
 
 /// The groups that are sizes.
-const SIZES: [&str; 13] = [
+const SIZES: [&str; 14] = [
     "requested",
     "total",
     "total_of",
@@ -93,6 +93,7 @@ const SIZES: [&str; 13] = [
     "cached",
     "reserved",
     "limit",
+    "limit_block",
     "this_process",
     "pools",
     "unallocated",
@@ -107,7 +108,7 @@ impl Numbers {
             "free" | "free_of" => &mut self.free,
             "allocated" | "allocated_of" => &mut self.allocated,
             "reserved" => &mut self.reserved,
-            "limit" => &mut self.limit,
+            "limit" | "limit_block" => &mut self.limit,
             "this_process" => &mut self.this_process,
             "pools" => &mut self.private_pools,
             // Until 1.3 "cached" is what the allocator holds and does not use.
@@ -166,6 +167,9 @@ impl Reading {
         }
         if text("word") == Some("NPU") {
             self.backend = Backend::Npu;
+        }
+        if text("block").is_some() {
+            self.backend = Backend::Xpu;
         }
         if text("metal").is_some() {
             self.backend = Backend::Mps;

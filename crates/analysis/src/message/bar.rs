@@ -30,7 +30,7 @@ impl Part {
             Part::Cached => "cached by PyTorch",
             Part::Own => "other use of this process",
             Part::Others => "other processes",
-            Part::Untold => "in use, not told by whom",
+            Part::Untold => "not PyTorch's, owner not told",
             Part::Free => "free",
         }
     }
@@ -60,13 +60,16 @@ impl Message {
     fn device_parts(&self) -> Option<Vec<Share>> {
         let numbers = &self.numbers;
         let (total, free) = (numbers.total?, numbers.free?);
-        let tensors = numbers.allocated?;
+        // What vLLM finds when it begins is nobody's tensors.
+        let tensors = if self.kind == MessageKind::VllmStartup { Bytes::ZERO } else { numbers.allocated? };
         let cached = numbers.unallocated().unwrap_or_default();
         let (own, untold) = match numbers.own() {
             Some(own) => (own - tensors - cached, numbers.unexplained()?),
             None => (Bytes::ZERO, total - free - tensors - cached - numbers.of_others()),
         };
         let others = numbers.of_others();
+        let is_rounding = numbers.own().is_some() && untold.0 < total.0 / 200;
+        let untold = if is_rounding { Bytes::ZERO } else { untold };
         Some(vec![
             Share { part: Part::Tensors, bytes: tensors },
             Share { part: Part::Cached, bytes: cached },

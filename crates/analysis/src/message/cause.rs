@@ -95,11 +95,14 @@ fn of_kind(kind: MessageKind) -> MessageCause {
         Kind::OomKiller | Kind::Container | Kind::Slurm | Kind::Ray | Kind::Killed => {
             MessageCause::HostMemory
         }
-        Kind::TorchCpu | Kind::Numpy | Kind::BadAlloc | Kind::SharedMemory => MessageCause::HostMemory,
-        Kind::VllmCache | Kind::VllmLength | Kind::MpsBuffer => MessageCause::Limit,
+        Kind::TorchCpu | Kind::Numpy | Kind::Python | Kind::BadAlloc | Kind::SharedMemory => {
+            MessageCause::HostMemory
+        }
+        Kind::VllmCache | Kind::VllmLength | Kind::Sglang | Kind::MpsBuffer => MessageCause::Limit,
         Kind::Jax | Kind::TensorFlow | Kind::Triton | Kind::Ggml | Kind::Bitsandbytes => {
             MessageCause::NotPytorch
         }
+        Kind::Cupy | Kind::OnnxRuntime | Kind::Paddle => MessageCause::NotPytorch,
         _ => MessageCause::Unknown,
     }
 }
@@ -138,16 +141,20 @@ fn judge_numbers(numbers: &Numbers, backend: Backend) -> (MessageCause, Reason, 
     }
     let too_large =
         numbers.total.zip(numbers.allocated).is_some_and(|(total, allocated)| allocated + requested > total);
+    // Without the limit nothing would have been won: the device itself had no room.
+    let limit = (has_limit
+        && numbers.held().zip(numbers.limit).is_some_and(|(held, limit)| held + needed > limit))
+    .then_some(Limit);
     if too_large {
-        return (Capacity, Reason::TooLarge, None);
+        return (Capacity, Reason::TooLarge, limit);
     }
     match (fragmented, others(numbers, requested)) {
         (Some((reason, spare)), Some((_, bytes))) if spare >= bytes => {
             (Fragmentation, reason, Some(OtherProcess))
         }
-        (other, Some((reason, _))) => (OtherProcess, reason, other.map(|_| Fragmentation)),
+        (other, Some((reason, _))) => (OtherProcess, reason, other.map(|_| Fragmentation).or(limit)),
         (Some((reason, _)), None) => (Fragmentation, reason, None),
-        (None, None) if numbers.free.is_some() => (Capacity, Reason::Full, None),
+        (None, None) if numbers.free.is_some() => (Capacity, Reason::Full, limit),
         (None, None) => (Unknown, Reason::TooFewNumbers, None),
     }
 }
@@ -156,15 +163,15 @@ fn judge_numbers(numbers: &Numbers, backend: Backend) -> (MessageCause, Reason, 
 fn others(numbers: &Numbers, requested: Bytes) -> Option<(Reason, Bytes)> {
     let (total, free) = (numbers.total?, numbers.free?);
     let worth_naming = GIB.min(Bytes(total.0 / 20));
-    let decides = |bytes: Bytes| bytes >= worth_naming && free + bytes >= requested;
+    let decides = |bytes: Bytes, least: Bytes| bytes >= least && free + bytes >= requested;
     let listed = numbers.of_others();
-    if decides(listed) {
+    if decides(listed, worth_naming) {
         return Some((Reason::Listed, listed));
     }
     // Where the driver does not tell what this process has, its context is in there too.
     let context = if numbers.own().is_some() { ROUNDING } else { CONTEXT.max(Bytes(total.0 / 10)) };
     let unexplained = numbers.unexplained()? - context;
-    decides(unexplained).then_some((Reason::Unexplained, unexplained))
+    decides(unexplained, GIB.max(Bytes(total.0 / 20))).then_some((Reason::Unexplained, unexplained))
 }
 
 /// What PyTorch asks the driver for when it has no block for a request.

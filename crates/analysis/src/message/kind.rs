@@ -45,6 +45,8 @@ pub enum MessageKind {
     Torch110,
     /// `Of the allocated memory …`
     Torch21,
+    /// `Allocation on device 0 would exceed allowed memory`: the backend `cudaMallocAsync`.
+    TorchAsync,
     /// `CUDA out of memory` and no numbers, or too few to tell the release.
     TorchShort,
     /// `Tried to allocate more than 1EB memory.`
@@ -67,16 +69,22 @@ pub enum MessageKind {
     Killed,
     TorchCpu,
     Numpy,
+    /// `MemoryError`, or what the operating system says.
+    Python,
     BadAlloc,
     SharedMemory,
     VllmStartup,
     VllmCache,
     VllmLength,
+    Sglang,
     Jax,
     TensorFlow,
     Triton,
     Ggml,
     Bitsandbytes,
+    Cupy,
+    OnnxRuntime,
+    Paddle,
 }
 
 impl MessageKind {
@@ -88,6 +96,7 @@ impl MessageKind {
             MessageKind::Torch14 => "torch-1.4",
             MessageKind::Torch110 => "torch-1.10",
             MessageKind::Torch21 => "torch-2.1",
+            MessageKind::TorchAsync => "torch-async",
             MessageKind::TorchShort => "torch-short",
             MessageKind::TorchOverflow => "torch-overflow",
             MessageKind::Mps => "torch-mps",
@@ -103,22 +112,27 @@ impl MessageKind {
             MessageKind::Killed => "killed",
             MessageKind::TorchCpu => "torch-cpu",
             MessageKind::Numpy => "numpy",
+            MessageKind::Python => "python",
             MessageKind::BadAlloc => "bad-alloc",
             MessageKind::SharedMemory => "shared-memory",
             MessageKind::VllmStartup => "vllm-startup",
             MessageKind::VllmCache => "vllm-kv-cache",
             MessageKind::VllmLength => "vllm-max-model-len",
+            MessageKind::Sglang => "sglang",
             MessageKind::Jax => "jax",
             MessageKind::TensorFlow => "tensorflow",
             MessageKind::Triton => "triton-shared-memory",
             MessageKind::Ggml => "ggml",
             MessageKind::Bitsandbytes => "bitsandbytes",
+            MessageKind::Cupy => "cupy",
+            MessageKind::OnnxRuntime => "onnxruntime",
+            MessageKind::Paddle => "paddle",
         }
     }
 
     /// Whether PyTorch's caching allocator wrote it, with what it knows of the device.
     pub(super) fn is_allocators(self) -> bool {
-        use MessageKind::{Torch10, Torch14, Torch21, Torch110, TorchShort};
-        matches!(self, Torch10 | Torch14 | Torch110 | Torch21 | TorchShort)
+        use MessageKind::{Torch10, Torch14, Torch21, Torch110, TorchAsync, TorchShort};
+        matches!(self, Torch10 | Torch14 | Torch110 | Torch21 | TorchAsync | TorchShort)
     }
 }

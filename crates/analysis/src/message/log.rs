@@ -25,20 +25,38 @@ pub(super) fn clean(line: &str) -> CleanLine<'_> {
 
 /// Adds a clean line to a text that has no white space at all. `\n` in a line of JSON is white space too.
 pub(super) fn squeeze(line: &str, into: &mut String) {
-    let mut letters = line.chars().peekable();
-    while let Some(letter) = letters.next() {
+    let mut rest = line;
+    while !rest.is_empty() {
+        let plain = rest.bytes().position(|byte| !is_plain(byte)).unwrap_or(rest.len());
+        into.push_str(&rest[..plain]);
+        rest = &rest[plain..];
+        let mut letters = rest.chars();
+        let Some(letter) = letters.next() else { return };
+        rest = letters.as_str();
         match letter {
-            '\\' => match letters.peek() {
-                Some('n' | 'r' | 't') => drop(letters.next()),
-                Some('"' | '\'' | '\\' | '/') => {}
-                _ => into.push(letter),
-            },
-            // Backticks and asterisks are markdown's; a byte order mark and zero-width spaces come with pasted text.
-            '`' | '*' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{fffd}' => {}
+            '\\' if rest.starts_with(['n', 'r', 't']) => rest = &rest[1..],
+            '\\' if rest.starts_with(['"', '\'', '\\', '/']) => {}
+            // Backticks, asterisks and hashes are markdown's and comments'; a byte order mark and zero-width spaces come with pasted text.
+            '`' | '*' | '#' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{fffd}' => {}
             letter if letter.is_whitespace() || letter.is_control() => {}
             letter => into.push(letter),
         }
     }
+}
+
+/// Whether a byte is a letter that stays.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'`' | b'*' | b'#')
+}
+
+/// A pattern whose classes are ASCII's: what it is for is written by machines, and it is much faster.
+pub(super) fn pattern(text: &str) -> Regex {
+    let ascii = text
+        .replace(r"\w", "[A-Za-z0-9_]")
+        .replace(r"\d", "[0-9]")
+        .replace(r"\s", r"[ \t\r\n]")
+        .replace(r"\D", "[^0-9]");
+    Regex::new(&ascii).expect("the pattern is right")
 }
 
 /// What loggers put in front of a line, as often as they do.
@@ -50,7 +68,7 @@ static PREFIXES: LazyLock<Regex> = LazyLock::new(|| {
         r"```\w*",
         // Ranks: torchrun, its tee, mpirun, and workers that are called by their rank.
         r"\[rank ?\d+\]:?",
-        r"(?i:rank) ?\d+ ?[:|]",
+        r"[Rr](?:ank|ANK) ?\d+ ?[:|]",
         r"\[default\d+\]:",
         r"\[\d+,\d+\]<\w+>:?",
         r"\([\w.:<>@ -]*pid=\d+[^)\n]{0,80}\)",
@@ -67,24 +85,26 @@ static PREFIXES: LazyLock<Regex> = LazyLock::new(|| {
         r"\[[\w./-]+\.(?:py|cc|cpp):\d+\]:?",
         r"[\w./-]+\.(?:py|cc|cpp):\d+\]",
     ];
-    Regex::new(&format!("^(?:{})+", parts.join("|"))).expect("the pattern is right")
+    pattern(&format!("^(?:{})+", parts.join("|")))
 });
 
 fn rank(prefix: &str) -> Option<u32> {
-    static RANK: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"(?i:rank[ _]?|_TP|_DP|TP)(\d+)|\[default(\d+)\]|\[\d+,(\d+)\]<")
-            .expect("the pattern is right")
-    });
+    static RANK: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"(?:[Rr]ank|RANK|_TP|_DP|TP)[ _]?(\d+)|\[default(\d+)\]|\[\d+,(\d+)\]<"));
     RANK.captures(prefix)?.iter().skip(1).flatten().next()?.as_str().parse().ok()
 }
 
 /// Without the sequences that steer a terminal, also where JSON has escaped them.
 fn without_escapes(line: &str) -> Cow<'_, str> {
     static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033)(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]{0,200}\x07|[@-Z])")
-            .expect("the pattern is right")
+        pattern(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033)(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]{0,200}\x07|[@-Z])")
     });
-    if line.contains(['\x1b', '\\']) { ESCAPES.replace_all(line, "") } else { Cow::Borrowed(line) }
+    let bytes = line.as_bytes();
+    if bytes.contains(&b'\x1b') || bytes.contains(&b'\\') {
+        ESCAPES.replace_all(line, "")
+    } else {
+        Cow::Borrowed(line)
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! manage GPU memory themselves.
 
 use super::kind::{Backend, MessageKind};
+use super::log::pattern;
 use super::numbers::{Numbers, OtherProcess, SIZE, known_size};
 use regex::{Captures, Regex};
 use snapshot::Bytes;
@@ -24,8 +25,9 @@ const ROWS: &[Row] = &[
     (MessageKind::Mps, Backend::Mps, r"MPSbackendoutofmemory(?:\(MPSallocated:(?<allocated>SIZE)(?:,otherallocations:(?<other_allocations>SIZE)(?:,maxallowed:(?<limit>SIZE)(?:\)?\.?Triedtoallocate(?<requested>SIZE))?)?)?)?"),
     (MessageKind::MpsBuffer, Backend::Mps, r"Invalidbuffersize:(?<requested>SIZE)"),
 
+    (MessageKind::TorchAsync, Backend::Cuda, r"Allocationondevice(?<device>\d*)wouldexceedallowedmemory\.?(?:\(outofmemory\))?(?:Currentlyallocated:(?<allocated>SIZE))?(?:Requested:(?<requested>SIZE))?(?:Devicelimit:(?<total>SIZE))?(?:Free\(accordingtoCUDA\):(?<free>SIZE))?(?:PyTorchlimit\(setbyuser-suppliedmemoryfraction\):(?<limit>SIZE))?"),
     (MessageKind::Torch0, Backend::Cuda, r"cudaruntimeerr(?:or)?\(2\):outofmemory"),
-    (MessageKind::CudaError, Backend::Cuda, r"CUDA(?:driver|runtime)?error:outofmemory"),
+    (MessageKind::CudaError, Backend::Cuda, r"CUDA(?:driver|runtime)?error:outofmemory(?:Searchfor.?cudaErrorMemoryAllocation)?"),
     (MessageKind::CudaError, Backend::Hip, r"HIP(?:driver|runtime)?error:outofmemory"),
     (MessageKind::CudaError, Backend::Hip, r"hipErrorOutOfMemory"),
     (MessageKind::CudaError, Backend::Cuda, r"CUDA_ERROR_OUT_OF_MEMORY"),
@@ -39,6 +41,7 @@ const ROWS: &[Row] = &[
 
     (MessageKind::OomKiller, Backend::Host, r"[Oo]utofmemory:Kill(?:ed)?process(?<killed_pid>\d+)\([^)]{1,40}\)+[\w,-]{0,60}?total-vm:(?<virtual_kib>[\d,]+)kB,anon-rss:(?<resident_kib>[\d,]+)kB"),
     (MessageKind::OomKiller, Backend::Host, r"[Oo]utofmemory:Kill(?:ed)?process(?<killed_pid>\d+)"),
+    (MessageKind::OomKiller, Backend::Host, r"Killedprocess(?<killed_pid>\d+)\([^)]{1,40}\)+,?(?:UID\d+,)?total-vm:(?<virtual_kib>[\d,]+)kB,anon-rss:(?<resident_kib>[\d,]+)kB"),
     (MessageKind::OomKiller, Backend::Host, r"oom-kill:constraint="),
     (MessageKind::OomKiller, Backend::Host, r"invokedoom-killer"),
     (MessageKind::Slurm, Backend::Host, r"havebeenOOMKilled"),
@@ -53,8 +56,11 @@ const ROWS: &[Row] = &[
     (MessageKind::Killed, Backend::Host, r"killedbysignal:?Killed"),
 
     (MessageKind::TorchCpu, Backend::Host, r"DefaultCPUAllocator:(?:can'tallocatememory|notenoughmemory)(?::youtriedtoallocate(?<requested>\d+bytes))?"),
+    (MessageKind::TorchCpu, Backend::Host, r"Torch:notenoughmemory:youtriedtoallocate(?<requested>SIZE)"),
     (MessageKind::Numpy, Backend::Host, r"Unabletoallocate(?:(?<requested>SIZE)for)?anarraywithshape"),
     (MessageKind::Numpy, Backend::Host, r"Unabletoallocate(?:(?<requested>SIZE)for)?arraywithshape"),
+    (MessageKind::Python, Backend::Host, r"\[Errno12\]Cannotallocatememory"),
+    (MessageKind::Python, Backend::Host, r"\[WinError1455\]"),
     (MessageKind::BadAlloc, Backend::Host, r"std::bad_alloc"),
     (MessageKind::SharedMemory, Backend::Host, r"insufficientsharedmemory\(shm\)"),
     (MessageKind::SharedMemory, Backend::Host, r"outofsharedmemory"),
@@ -62,31 +68,41 @@ const ROWS: &[Row] = &[
     (MessageKind::SharedMemory, Backend::Host, r"unabletowritetofile</torch_"),
     (MessageKind::SharedMemory, Backend::Host, r"unabletommap(?<requested>\d+bytes)fromfile</torch_"),
 
+    (MessageKind::SharedMemory, Backend::Host, r"Errorwhilecreatingsharedmemorysegment"),
+
     (MessageKind::VllmStartup, Backend::Cuda, r"Freememoryondevice(?:cuda:(?<device>\d+))?\((?<free_gib>\d+(?:\.\d+)?)/(?<total_gib>\d+(?:\.\d+)?)GiB\)onstartupislessthandesiredGPUmemoryutilization(?:\([\d.]+,(?<requested>SIZE)\))?"),
     (MessageKind::VllmCache, Backend::Cuda, r"Noavailablememoryforthecacheblocks"),
     (MessageKind::VllmLength, Backend::Cuda, r"[Mm]axseqlen\((?<max_model_len>\d+)\)islargerthanthemaximumnumberoftokensthatcanbestoredinKVcache\((?<kv_cache_tokens>\d+)\)"),
     (MessageKind::VllmLength, Backend::Cuda, r"maxseqlen\((?<max_model_len>\d+)\),?\(?(?<requested>SIZE)KVcacheisneeded,whichislargerthantheavailableKVcachememory\((?<free>SIZE)\)(?:\.Basedontheavailablememory,theestimatedmaximummodellengthis(?<kv_cache_tokens>\d+)\.)?"),
 
+    (MessageKind::Sglang, Backend::Cuda, r"Notenoughmemory\.?Pleasetrytoincrease--mem-fraction-static"),
+
+    (MessageKind::Jax, Backend::Other, r"RESOURCE_EXHAUSTED:Failedtoallocaterequestfor(?<requested>SIZE)"),
     (MessageKind::Jax, Backend::Other, r"(?:RESOURCE_EXHAUSTED|Resourceexhausted):Outofmemory(?:whiletryingtoallocate|allocating)(?:(?<requested>\d+bytes|SIZE))?"),
     (MessageKind::TensorFlow, Backend::Other, r"OOMwhenallocatingtensorwithshape"),
+    (MessageKind::TensorFlow, Backend::Other, r"ranoutofmemorytryingtoallocate(?<requested>SIZE)"),
+    (MessageKind::TensorFlow, Backend::Other, r"failedtoallocate[\d.]+[KMG]?\((?<requested>\d+bytes)\)fromdevice:CUDA_ERROR_OUT_OF_MEMORY"),
     (MessageKind::Triton, Backend::Other, r"outofresource:sharedmemory(?:,Required:(?<shared_memory_required>\d+),Hardwarelimit(?:ation)?:(?<shared_memory_limit>\d+))?"),
     (MessageKind::Ggml, Backend::Other, r"allocating(?<requested>SIZE)ondevice(?<device>\d+):cudaMallocfailed:outofmemory"),
     (MessageKind::Ggml, Backend::Other, r"cudaMallocfailed:outofmemory"),
+    (MessageKind::Ggml, Backend::Other, r"ggml_vulkan:Devicememoryallocationofsize(?<requested_bytes>\d+)failed"),
+    (MessageKind::Cupy, Backend::Other, r"Outofmemoryallocating(?<requested_bytes>\d[\d,]*)bytes\(allocatedsofar:"),
+    (MessageKind::OnnxRuntime, Backend::Other, r"Failedtoallocatememoryforrequestedbufferofsize"),
+    (MessageKind::Paddle, Backend::Other, r"OutofmemoryerroronGPU(?<device>\d+)\.Cannotallocate(?<requested>SIZE)"),
     (MessageKind::Bitsandbytes, Backend::Other, r"Erroroutofmemoryatline\d+infile"),
 ];
 
 /// The forms as one pattern that finds where any of them begins.
 pub(super) fn beginnings() -> String {
-    let plain = |pattern: &str| UNNAMED.replace_all(&pattern.replace("SIZE", SIZE), "(?:").into_owned();
-    ROWS.iter().map(|(_, _, pattern)| format!("(?:{})", plain(pattern))).collect::<Vec<_>>().join("|")
+    let plain = |words: &str| UNNAMED.replace_all(&words.replace("SIZE", SIZE), "(?:").into_owned();
+    ROWS.iter().map(|(_, _, words)| format!("(?:{})", plain(words))).collect::<Vec<_>>().join("|")
 }
 
-static UNNAMED: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\(\?<\w+>").expect("the pattern is right"));
+static UNNAMED: LazyLock<Regex> = LazyLock::new(|| pattern(r"\(\?<\w+>"));
 
 static FORMS: LazyLock<Vec<(MessageKind, Backend, Regex)>> = LazyLock::new(|| {
-    let form = |&(kind, backend, pattern): &Row| {
-        let pattern = format!("^(?:{})", pattern.replace("SIZE", SIZE));
-        (kind, backend, Regex::new(&pattern).expect("the pattern is right"))
+    let form = |&(kind, backend, words): &Row| {
+        (kind, backend, pattern(&format!("^(?:{})", words.replace("SIZE", SIZE))))
     };
     ROWS.iter().map(form).collect()
 });
@@ -113,6 +129,8 @@ fn numbers(form: &Regex, found: &Captures<'_>) -> Numbers {
             "other_allocations" => numbers.other_allocations = bytes(),
             "limit" => numbers.limit = bytes(),
             "free" => numbers.free = bytes(),
+            "total" => numbers.total = bytes(),
+            "requested_bytes" => numbers.requested = plain().map(Bytes),
             "free_gib" => numbers.free = known_size(&format!("{text}GiB")),
             "total_gib" => numbers.total = known_size(&format!("{text}GiB")),
             "resident_kib" => numbers.resident = plain().map(|kib| Bytes(kib.saturating_mul(1024))),

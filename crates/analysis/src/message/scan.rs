@@ -1,6 +1,6 @@
 //! Reads a log piece by piece, whatever its length, in one pass and with little memory.
 
-use super::log::{clean, squeeze};
+use super::log::{clean, pattern, squeeze};
 use super::site::Frames;
 use super::{Backend, Message, MessageKind, Numbers, allocator_form, lookalikes};
 use regex::Regex;
@@ -73,24 +73,30 @@ impl MessageReader {
         if bytes.ends_with(b"\n") {
             self.line = line;
         }
+        let text = String::from_utf8_lossy(bytes);
         // A progress bar draws itself anew behind each carriage return.
-        for part in String::from_utf8_lossy(bytes).split(['\r', '\n']) {
-            let clean = clean(part);
-            if clean.text.is_empty() {
-                continue;
-            }
-            self.frames.look_at(line, clean.rank, &clean.text);
-            let code = clean.text.trim_start();
-            let is_code = code.starts_with("raise ") || code.starts_with("if ");
-            self.starts.push(Start { at: self.text.len(), line, rank: clean.rank, is_code });
-            if is_killed(code) {
-                self.add(MessageKind::Killed, Backend::Host, None, Numbers::default(), line, clean.rank);
-            }
-            squeeze(&clean.text, &mut self.text);
-        }
+        text.trim_end_matches(['\n', '\r']).split('\r').for_each(|part| self.take_part(part, line));
         if self.text.len() > CHUNK {
             self.look_through(self.text.len() - LONGEST);
         }
+    }
+
+    fn take_part(&mut self, part: &str, line: u64) {
+        let clean = clean(part);
+        if clean.text.is_empty() {
+            return;
+        }
+        self.frames.look_at(line, clean.rank, &clean.text);
+        let code = clean.text.trim_start();
+        let is_code = code.starts_with("raise ") || code.starts_with("if ");
+        self.starts.push(Start { at: self.text.len(), line, rank: clean.rank, is_code });
+        if is_killed(code) {
+            self.add(MessageKind::Killed, Backend::Host, None, Numbers::default(), line, clean.rank);
+        }
+        if code.trim_end() == "MemoryError" {
+            self.add(MessageKind::Python, Backend::Host, None, Numbers::default(), line, clean.rank);
+        }
+        squeeze(&clean.text, &mut self.text);
     }
 
     /// Looks for messages that begin before `end`, and forgets the text up to there.
@@ -172,14 +178,14 @@ impl MessageReader {
         let (kernel, host) = (
             self.found
                 .iter()
-                .any(|message| message.kind == MessageKind::OomKiller && !message.numbers.is_empty()),
+                .any(|message| message.kind == MessageKind::OomKiller && message.numbers.resident.is_some()),
             has(&[MessageKind::OomKiller, MessageKind::Container, MessageKind::Slurm, MessageKind::Ray]),
         );
         let whole =
             self.found.iter().any(|message| message.kind.is_allocators() && !message.numbers.is_empty());
         self.found.retain(|message| match message.kind {
             MessageKind::Killed => !host,
-            MessageKind::OomKiller => !(kernel && message.numbers.is_empty()),
+            MessageKind::OomKiller => !(kernel && message.numbers.resident.is_none()),
             MessageKind::TorchShort => !(whole && message.numbers.is_empty()),
             _ => true,
         });
@@ -189,7 +195,7 @@ impl MessageReader {
 
 static BEGINNING: LazyLock<Regex> = LazyLock::new(|| {
     let all = format!("{}|{}", allocator_form::BEGINNINGS, lookalikes::beginnings());
-    Regex::new(&all).expect("the pattern is right")
+    pattern(&all)
 });
 
 /// A line that says that a program was killed: a shell's, alone or with the number of the job and the command, or one that
@@ -197,8 +203,8 @@ static BEGINNING: LazyLock<Regex> = LazyLock::new(|| {
 fn is_killed(line: &str) -> bool {
     static KILLED: LazyLock<Regex> = LazyLock::new(|| {
         let shell = r"^(?:Killed(?:: 9)?\s*$|(?:[\w./-]+: )?(?:line \d+: )?\s*\d+ Killed\s|\[\d+\]\s*\+?\s*\d* ?[Kk]illed\s|zsh: killed\s)";
-        let code = r"(?i:exit ?code|exit status|return ?code|with code|status)[ :=]*(?:137|-9)(?:\D|$)";
-        Regex::new(&format!("{shell}|{code}")).expect("the pattern is right")
+        let code = r"(?i-u:exit ?code|exit status|return ?code|with code|status)[ :=]*(?:137|-9)(?:\D|$)";
+        pattern(&format!("{shell}|{code}"))
     });
     let may_be = line.contains("illed") || line.contains("137") || line.contains("-9");
     may_be && KILLED.is_match(line)

@@ -1,5 +1,6 @@
 //! The line of the user's own code in the traceback above a message.
 
+use super::log::pattern;
 use crate::is_user_file;
 use regex::Regex;
 use std::collections::VecDeque;
@@ -106,16 +107,14 @@ impl Frames {
 }
 
 /// `ValueError: …`, `torch.OutOfMemoryError: …`
-static EXCEPTION: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"^[\w.]*(?:Error|Exception|Warning)\b").expect("the pattern is right"));
+static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[\w.]*(?:Error|Exception|Warning)(?-u:\b)"));
 
 /// `File "train.py", line 20, in step`, and what IPython makes of it.
 fn frame(text: &str) -> Option<CodeLine> {
     static FRAME: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(
+        pattern(
             r#"^(?:File "(?<file>[^"]+)", line (?<line>\d+)(?:, in (?<function>.+))?|File (?<ifile>[^"\s]+\.py):(?<iline>\d+), in (?<ifunction>[\w.<>]+)|(?<cell>Cell In ?\[\d+\]), line (?<cline>\d+)(?:, in (?<cfunction>[\w.<>]+))?)"#,
         )
-        .expect("the pattern is right")
     });
     if !text.starts_with("File ") && !text.starts_with("Cell In") {
         return None;

@@ -35,9 +35,9 @@ impl Message {
             also,
             summary: if reason == Reason::Kind { advice::summary(self) } else { summary(self, reason) },
             details: details(self, reason, also),
-            unknowns: advice::unknowns(self),
+            unknowns: advice::unknowns(self, reason),
             fix: advice::fix(self, cause, reason),
-            steps: advice::steps(self, cause),
+            steps: advice::steps(self, cause, reason),
         }
     }
 
@@ -89,16 +89,17 @@ fn summary(message: &Message, reason: Reason) -> String {
         Reason::Unallocated | Reason::UnallocatedAndFree => {
             let spare = numbers.unallocated().unwrap_or_default();
             let part = share(spare, numbers.held().unwrap_or_default());
-            let asked = if numbers.requested.is_some() {
-                format!(", and found no room for {requested}")
-            } else {
-                String::new()
-            };
-            format!(
-                "may be fragmentation: PyTorch held {} that no tensor used, {} of what it had{asked}",
+            let held = format!(
+                "PyTorch held {} that no tensor used ({} of what it had)",
                 written(spare),
                 percent(part)
-            )
+            );
+            match numbers.requested {
+                Some(_) => {
+                    format!("{device} had no room for {requested}, though {held}: may be fragmentation")
+                }
+                None => format!("{held}: may be fragmentation"),
+            }
         }
         Reason::Listed => {
             let others = written(numbers.of_others());
@@ -114,6 +115,10 @@ fn summary(message: &Message, reason: Reason) -> String {
             "the limit for MPS was reached: {tensors} held by PyTorch and {} beside it, of {} allowed; {requested} more did not fit",
             written_or(numbers.other_allocations, "an unknown amount"),
             written_or(numbers.limit, "what is")
+        ),
+        Reason::Limit if message.backend == Backend::Xpu => format!(
+            "the driver gives no single block of more than {}; {requested} was asked for",
+            written_or(numbers.limit, "its limit")
         ),
         Reason::Limit => {
             let free =
@@ -175,6 +180,9 @@ fn details(message: &Message, reason: Reason, also: Option<MessageCause>) -> Vec
             written(pools)
         ));
     }
+    if numbers.total.zip(numbers.allocated).is_some_and(|(total, allocated)| allocated > total) {
+        details.push("the tensors are more than the card has: the driver had moved some into the machine's memory, as it does on Windows".to_owned());
+    }
     if numbers.total.zip(numbers.free).is_some_and(|(total, free)| free > total) {
         details.push("more is free than the device has: the driver's numbers contradict each other, as on chips that share the machine's memory".to_owned());
     }
@@ -185,6 +193,12 @@ fn details(message: &Message, reason: Reason, also: Option<MessageCause>) -> Vec
 fn who_has_it(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> Vec<String> {
     let mut details = Vec::new();
     let (spare, held) = (numbers.unallocated().unwrap_or_default(), numbers.held().unwrap_or_default());
+    if let (Some(MessageCause::Limit), Some(limit)) = (also, numbers.limit) {
+        details.push(format!(
+            "the {} that PyTorch was allowed would not have been enough either",
+            written(limit)
+        ));
+    }
     if also == Some(MessageCause::OtherProcess) {
         let others = numbers.of_others().max(numbers.unexplained().unwrap_or_default());
         details.push(format!("without the {} that others have it would have fit as well", written(others)));
@@ -200,6 +214,11 @@ fn who_has_it(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> 
             written(spare)
         ));
     }
+    if is_about_spare {
+        details.push(
+            "what other streams and private pools keep for themselves counts as unused, too".to_owned(),
+        );
+    }
     if reason == Reason::UnallocatedAndFree {
         details.push("only together with what was free would it have been enough".to_owned());
     }
@@ -207,13 +226,13 @@ fn who_has_it(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> 
         let beside = own - held;
         if share(beside, own) >= 0.1 && beside.0 >= 1 << 30 {
             details.push(format!(
-                "{} of this process is not PyTorch's: the CUDA context, NCCL, cuBLAS and other libraries",
+                "{} of this process is not PyTorch's: the context, NCCL, cuBLAS and other libraries",
                 written(beside)
             ));
         }
     }
     if reason == Reason::Unexplained && numbers.own().is_none() {
-        details.push("the CUDA context and libraries of this process are in that number too; they take 0.3 to 1.5 GiB, the message does not say how much".to_owned());
+        details.push("the context and libraries of this process are in that number too; they take 0.3 to 1.5 GiB, the message does not say how much".to_owned());
     }
     let unknown: Vec<String> = numbers
         .others
