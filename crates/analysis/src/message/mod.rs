@@ -14,6 +14,7 @@ mod lookalikes;
 mod numbers;
 mod scan;
 mod site;
+mod told;
 mod verdict;
 
 pub use advice::Step;

@@ -5,6 +5,7 @@ use super::advice::{self, Step};
 use super::cause::{MessageCause, Reason, judge, segment};
 use super::kind::{Backend, MessageKind};
 use super::numbers::Numbers;
+use super::told;
 use crate::words::{listed, percent, share};
 use snapshot::Bytes;
 
@@ -33,7 +34,7 @@ impl Message {
         Verdict {
             cause,
             also,
-            summary: if reason == Reason::Kind { advice::summary(self) } else { summary(self, reason) },
+            summary: if reason == Reason::Kind { told::summary(self) } else { summary(self, reason) },
             details: details(self, reason, also),
             unknowns: advice::unknowns(self, reason),
             fix: advice::fix(self, cause, reason),
@@ -140,7 +141,7 @@ fn summary(message: &Message, reason: Reason) -> String {
                 "{device} had no room for {requested}; the numbers that would show why are not in the message"
             )
         }
-        Reason::Kind => advice::summary(message),
+        Reason::Kind => told::summary(message),
     }
 }
 
