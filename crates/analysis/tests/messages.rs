@@ -313,6 +313,21 @@ fn ranks_are_told_apart_and_repeated_messages_are_counted() {
 }
 
 #[test]
+fn a_message_that_is_repeated_in_part_is_one() {
+    let text =
+        rows().into_iter().find(|row| row.name == "torch-2.2-private-pools").expect("it is there").text;
+    let whole = messages(text.as_bytes());
+    for length in [80, 150, 300, 400] {
+        for log in
+            [format!("{text}...\nERROR {}...\n", &text[..length]), format!("{} ...\n{text}", &text[..length])]
+        {
+            let found = messages(log.as_bytes());
+            assert_eq!((found.len(), &found[0].numbers), (1, &whole[0].numbers), "{log}");
+        }
+    }
+}
+
+#[test]
 fn a_long_log_is_read_as_a_short_one() {
     let text =
         rows().into_iter().find(|row| row.name == "torch-2.2-private-pools").expect("it is there").text;

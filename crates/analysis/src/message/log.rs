@@ -14,8 +14,10 @@ pub(super) struct CleanLine<'a> {
 /// Takes colours and what stands before the text off a line.
 pub(super) fn clean(line: &str) -> CleanLine<'_> {
     let text = without_escapes(line);
-    let prefix_end = PREFIXES.find(&text).map_or(0, |found| found.end());
-    let rank = if prefix_end == 0 { None } else { rank(&text[..prefix_end]) };
+    let task = task(&text);
+    let task_end = task.map_or(0, |(_, end)| end);
+    let prefix_end = task_end + PREFIXES.find(&text[task_end..]).map_or(0, |found| found.end());
+    let rank = rank(&text[task_end..prefix_end]).or(task.map(|(task, _)| task));
     let text = match text {
         Cow::Borrowed(text) => Cow::Borrowed(&text[prefix_end..]),
         Cow::Owned(text) => Cow::Owned(text[prefix_end..].to_owned()),
@@ -66,8 +68,8 @@ static PREFIXES: LazyLock<Regex> = LazyLock::new(|| {
         // Quotes of mails and issues, comments, markdown.
         r"[>|#]+(?:\s|$)",
         r"```\w*",
-        // Ranks: torchrun, its tee, mpirun, and workers that are called by their rank.
-        r"\[rank ?\d+\]:?",
+        // Ranks: torchrun (also behind the name of the node), its tee, mpirun, workers that are called by their rank.
+        r"(?:[\w.-]+: )?\[(?:[Rr]ank|RANK)[ :=]?\d+\]:?",
         r"[Rr](?:ank|ANK) ?\d+ ?[:|]",
         r"\[default\d+\]:",
         r"\[\d+,\d+\]<\w+>:?",
@@ -88,9 +90,18 @@ static PREFIXES: LazyLock<Regex> = LazyLock::new(|| {
     pattern(&format!("^(?:{})+", parts.join("|")))
 });
 
+/// The number that `srun --label` puts in front of a line. Behind a number in the middle of a message, where a line may be
+/// wrapped, no capital follows.
+fn task(line: &str) -> Option<(u32, usize)> {
+    let (number, rest) = line.split_at(line.get(..6.min(line.len()))?.find(": ")?);
+    let begins = |letter: char| letter.is_ascii_uppercase() || letter == '[' || letter == ' ';
+    let task = number.parse().ok()?;
+    (rest[2..].starts_with(begins) || rest[2..].starts_with("torch.")).then_some((task, number.len() + 2))
+}
+
 fn rank(prefix: &str) -> Option<u32> {
     static RANK: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"(?:[Rr]ank|RANK|_TP|_DP|TP)[ _]?(\d+)|\[default(\d+)\]|\[\d+,(\d+)\]<"));
+        LazyLock::new(|| pattern(r"(?:[Rr]ank|RANK|_TP|_DP|TP)[ _:=]?(\d+)|\[default(\d+)\]|\[\d+,(\d+)\]<"));
     RANK.captures(prefix)?.iter().skip(1).flatten().next()?.as_str().parse().ok()
 }
 
@@ -120,6 +131,8 @@ mod tests {
     #[test]
     fn prefixes_of_loggers_and_launchers_are_taken_off() {
         check("[rank3]: RuntimeError: x", "RuntimeError: x", Some(3));
+        check("worker-1: [rank9]: RuntimeError: x", "RuntimeError: x", Some(9));
+        check("12: RuntimeError: x", "RuntimeError: x", Some(12));
         check("[1,2]<stderr>:RuntimeError", "RuntimeError", Some(2));
         check("[default5]:RuntimeError", "RuntimeError", Some(5));
         check("(RayWorkerWrapper pid=123, ip=10.0.0.2) RuntimeError", "RuntimeError", None);

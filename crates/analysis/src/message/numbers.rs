@@ -83,6 +83,27 @@ impl Numbers {
         self.more.iter().find(|(known, _)| *known == name).map(|&(_, number)| number)
     }
 
+    /// Whether it is the same message, cut off.
+    pub(super) fn is_part_of(&self, whole: &Numbers) -> bool {
+        let fields = |numbers: &Numbers| {
+            [
+                numbers.requested,
+                numbers.total,
+                numbers.free,
+                numbers.allocated,
+                numbers.reserved,
+                numbers.reserved_unallocated,
+                numbers.private_pools,
+                numbers.limit,
+                numbers.this_process,
+            ]
+        };
+        let is_known = |(part, whole): (Option<Bytes>, Option<Bytes>)| part.is_none() || part == whole;
+        self != whole
+            && fields(self).into_iter().zip(fields(whole)).all(is_known)
+            && self.others.iter().all(|other| whole.others.contains(other))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         *self == Numbers::default()
     }

@@ -35,6 +35,8 @@ struct Start {
 const CHUNK: usize = 1 << 20;
 /// No message is longer, without its white space.
 const LONGEST: usize = 8 << 10;
+/// Messages between one and its repetition in part: those of the other ranks.
+const NEARBY: usize = 64;
 /// A line that is longer is read in parts.
 const LONGEST_LINE: usize = 1 << 20;
 
@@ -171,6 +173,19 @@ impl MessageReader {
         }
     }
 
+    /// Whether an allocator's message stands nearby in full. What repeats it is printed soon after or before.
+    fn is_cut_off(&self, place: usize) -> bool {
+        let message = &self.found[place];
+        let nearby = place.saturating_sub(NEARBY)..(place + NEARBY).min(self.found.len());
+        message.kind.is_allocators()
+            && self.found[nearby].iter().any(|whole| {
+                let same_rank = message.rank == whole.rank || message.rank.is_none() || whole.rank.is_none();
+                let same_device = message.device.is_none() || message.device == whole.device;
+                let same_kind = whole.kind.is_allocators() && message.backend == whole.backend;
+                same_rank && same_device && same_kind && message.numbers.is_part_of(&whole.numbers)
+            })
+    }
+
     /// Drops what only repeats another message with less in it: the shell's "Killed" below the kernel's own record, the line
     /// of an exception that a logger has shortened.
     fn drop_echoes(&mut self) {
@@ -181,12 +196,12 @@ impl MessageReader {
                 .any(|message| message.kind == MessageKind::OomKiller && message.numbers.resident.is_some()),
             has(&[MessageKind::OomKiller, MessageKind::Container, MessageKind::Slurm, MessageKind::Ray]),
         );
-        let whole =
-            self.found.iter().any(|message| message.kind.is_allocators() && !message.numbers.is_empty());
+        let is_cut_off: Vec<bool> = (0..self.found.len()).map(|place| self.is_cut_off(place)).collect();
+        let mut is_cut_off = is_cut_off.into_iter();
         self.found.retain(|message| match message.kind {
+            _ if is_cut_off.next() == Some(true) => false,
             MessageKind::Killed => !host,
             MessageKind::OomKiller => !(kernel && message.numbers.resident.is_none()),
-            MessageKind::TorchShort => !(whole && message.numbers.is_empty()),
             _ => true,
         });
         self.found.sort_by_key(Message::line);
