@@ -294,6 +294,19 @@ fn a_message_that_is_cut_off_anywhere_has_no_invented_number() {
 }
 
 #[test]
+fn half_a_number_is_none() {
+    for text in [
+        "CUDA out of memory. Tried to allocate 1 -  1.05 GiB allowed",
+        "CUDA out of memory. Tried to allocate 1.05",
+    ] {
+        assert!(
+            messages(text.as_bytes()).iter().all(|message| message.numbers == Numbers::default()),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn ranks_are_told_apart_and_repeated_messages_are_counted() {
     let text = rows().into_iter().find(|row| row.name == "torch-2.2-full").expect("it is there").text;
     let mut log = String::new();

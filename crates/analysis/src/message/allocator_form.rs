@@ -38,7 +38,10 @@ pub(super) fn read(text: &str) -> Option<Form> {
         if whole.start() > form.end + GAP || found.name("next").is_some() {
             break;
         }
-        if !form.take(&found) {
+        // A point in the middle of a number whose beginning is elsewhere is not the end of a sentence.
+        let is_torn = found.name("limit").is_some()
+            && text[..whole.start()].ends_with(|letter: char| letter.is_ascii_digit());
+        if !is_torn && !form.take(&found) {
             break;
         }
         form.end = whole.end();
