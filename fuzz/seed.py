@@ -53,7 +53,7 @@ def zipped(data: bytes, method: int) -> bytes:
 
 
 def main() -> None:
-    targets = {name: HERE / "corpus" / name for name in ("raw", "pickle", "json", "containers")}
+    targets = {name: HERE / "corpus" / name for name in ("raw", "pickle", "json", "containers", "message")}
     for folder in targets.values():
         folder.mkdir(parents=True, exist_ok=True)
     count = 0
@@ -71,6 +71,9 @@ def main() -> None:
             (targets["raw"] / f"{name}.xz").write_bytes(lzma.compress(data))
             (targets["raw"] / f"{name}.zip").write_bytes(zipped(data, zipfile.ZIP_DEFLATED))
             (targets["raw"] / f"{name}.stored").write_bytes(zipped(data, zipfile.ZIP_STORED))
+    for path in sorted(FIXTURES.glob("messages/*.txt")):
+        count += 1
+        (targets["message"] / path.stem).write_bytes(path.read_bytes())
     if count == 0:
         sys.exit("no fixtures found: nothing to start from")
     print(f"{count} seeds")

@@ -21,6 +21,7 @@ mod layout;
 mod leaks;
 mod live;
 mod loops;
+pub mod message;
 mod modules;
 mod nature;
 mod oom;

@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Hold a run's memory against a budget: the gate for CI, also without a GPU
     Check(CheckArgs),
+    /// What the out-of-memory messages of a log say: why it failed, and what to do next
+    Explain(ExplainArgs),
     /// What has changed from one run to another
     Diff(DiffArgs),
     /// Who keeps tensors alive: variables, reference cycles, and what would be free without each
@@ -254,6 +256,26 @@ pub(crate) struct ViewArgs {
     /// Do not open a browser
     #[arg(long)]
     pub(crate) no_open: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  oomph explain train.log                  a whole log, also of many ranks
+  oomph explain                            paste the message, then Ctrl-D
+  python train.py 2>&1 | oomph explain     a program's output
+  dmesg | oomph explain                    what Linux has killed
+  oomph explain --json train.log | jq .    for programs
+
+What each kind of message means: docs/explain.md.")]
+pub(crate) struct ExplainArgs {
+    /// A log, or a file with the message; `-` or nothing for standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

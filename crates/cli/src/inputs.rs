@@ -165,7 +165,7 @@ fn open(path: &Path) -> Result<(File, u64), snapshot::Error> {
 }
 
 /// Passes bytes on and, once that has taken a second, shows how far it is.
-struct Progress {
+pub(crate) struct Progress {
     file: File,
     length: u64,
     name: String,
@@ -175,7 +175,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(file: File, length: u64, name: &str) -> Progress {
+    pub(crate) fn new(file: File, length: u64, name: &str) -> Progress {
         Progress { file, length, name: name.to_owned(), begun: Instant::now(), read: 0, bar: None }
     }
 

@@ -58,6 +58,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status
         Command::Predict(args) => commands::predict::run(args, host, &mut terminal),
         Command::Run(args) => commands::run::run(args, host, &mut terminal),
         Command::Check(args) => commands::check::run(args, host, &mut terminal),
+        Command::Explain(args) => commands::explain::run(args, &mut terminal),
         Command::Diff(args) => commands::diff::run(args, &mut terminal),
         Command::Holders(args) => commands::holders::run(args, &mut terminal),
         Command::View(args) => commands::view::run(args, &mut terminal),

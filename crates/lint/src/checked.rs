@@ -178,7 +178,8 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     /// Whether the object's `__init__` makes this attribute an empty list or dictionary.
     pub(crate) fn makes_list(&self, method: FunctionId, name: &str) -> bool {
         self.facts.iter().any(|facts| {
-            self.is_init_of(facts.id, method)
+            let class = |id: FunctionId| self.file.class_of(id).map(|class| class.class.name);
+            self.file.name_of(facts.id) == "__init__" && class(facts.id) == class(method)
                 && matches!(facts.names.get(name), Some(Value::Container(id)) if !facts.containers[id.0].bounded)
         })
     }
@@ -194,13 +195,15 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
         of.counts && !inside_a_step
     }
 
-    /// Functions that are called once a step by somebody else.
+    /// Functions that are called once a step: by a loop of the file, or by a trainer.
     pub(crate) fn is_step_function(&self, id: FunctionId) -> bool {
         let name = self.file.name_of(id);
-        matches!(
-            name,
-            "training_step" | "train_step" | "training_step_end" | "on_train_batch_end" | "on_after_backward"
-        )
+        let by_name = matches!(name, "training_step" | "train_step" | "training_step_end" | "on_train_batch_end" | "on_after_backward");
+        by_name
+            || self.facts.iter().any(|facts| {
+                let mut calls = facts.local_calls.iter().filter(|call| call.callee == id);
+                calls.any(|call| call.in_loop.is_some_and(|at| self.is_step_loop(facts, at)))
+            })
     }
 
     /// Whether what was computed there is for evaluation: nobody is going to call `backward()` on it.
@@ -235,10 +238,11 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
         })
     }
 
-    /// Whether a function is the `__init__` of the class that a method belongs to.
+    /// Whether a function is the `__init__` of the class, no module itself, that a method belongs to.
     fn is_init_of(&self, init: FunctionId, method: FunctionId) -> bool {
         let class = |id: FunctionId| self.file.class_of(id).map(|class| class.class.name);
-        self.file.name_of(init) == "__init__" && class(method).is_some() && class(init) == class(method)
+        let runs = self.file.class_of(method).is_some_and(|class| class.kind.is_module());
+        !runs && self.file.name_of(init) == "__init__" && class(method).is_some() && class(init) == class(method)
     }
 
     fn reads_evaluation_loop(&self, facts: &Facts<'t, 'a>, at: At) -> bool {
@@ -252,7 +256,7 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     pub(crate) fn is_private(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> bool {
         const PLAIN: &[&str] = &["len", "sum", "print", "min", "max", "enumerate", "zip", "float", "list", "sorted", "str"];
         let Store::Local { name, .. } = kept.store else { return false };
-        let trains = facts.around(kept.at.in_loop).any(|at| facts.has_backward(at));
+        let trains = self.is_training(facts, kept.at);
         let given = |call: &CallFact<'t, 'a>| call.call.args.iter().any(|arg| self.file.key(arg) == Some(name));
         let plain = |call: &CallFact<'t, 'a>| call.path.is_some() || PLAIN.contains(&self.file.text(call.call.callee.range));
         let escapes = facts.calls.iter().any(|call| given(call) && !plain(call));
@@ -261,6 +265,12 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             returned |= matches!(&stmt.kind, StmtKind::Return(Some(value)) if value.reads_key(self.file.source, name));
         });
         trains && !escapes && !returned && !name.is_empty()
+    }
+
+    /// Whether something stands in a training loop, or in the function that does one step of it.
+    pub(crate) fn is_training(&self, facts: &Facts<'t, 'a>, at: At) -> bool {
+        facts.around(at.in_loop).any(|at| facts.has_backward(at))
+            || at.in_loop.is_none() && !facts.backwards.is_empty() && self.is_step_function(facts.id)
     }
 
     /// Whether anything in the file has to do with training.

@@ -144,7 +144,11 @@ impl<'t, 'a> File<'t, 'a> {
                 }
                 StmtKind::Class(found) => {
                     let id = ClassId(self.classes.len());
-                    let kind = self.kind_of(found);
+                    let kind = match self.kind_of(found) {
+                        // Of a class that derives from something and has a `forward`, nothing else is likely.
+                        ClassKind::Plain if !found.bases.is_empty() && has_forward(found) => ClassKind::Module,
+                        kind => kind,
+                    };
                     self.classes.push(DefinedClass { class: found, kind, methods: FxHashMap::default() });
                     self.classes_by_name.insert(found.name, id);
                     self.define(&found.body, Some(id), parent);
@@ -255,6 +259,10 @@ fn key<'a>(source: &'a str, expr: &Expr<'a>) -> Option<&'a str> {
             _ => return None,
         }
     }
+}
+
+fn has_forward(class: &Class<'_>) -> bool {
+    class.body.iter().any(|stmt| matches!(&stmt.kind, StmtKind::Function(function) if function.name == "forward"))
 }
 
 /// Whether an expression is `True`.

@@ -25,6 +25,11 @@ pub(crate) fn reads_as_module(key: &str) -> bool {
         || name.ends_with("_net")
 }
 
+/// Attributes of a model that are models themselves.
+pub(crate) fn names_submodule(name: &str) -> bool {
+    matches!(name, "features" | "encoder" | "decoder" | "backbone" | "module" | "classifier" | "head" | "fc" | "vision_model" | "text_model")
+}
+
 /// Variables that hold a loss function.
 pub(crate) fn reads_as_loss_function(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or(key).to_ascii_lowercase();
@@ -90,7 +95,7 @@ pub(crate) fn kind_of_base(path: &str) -> Option<ClassKind> {
         | "PreTrainedModel"
         | "ModelMixin"
         | "GradientCheckpointingLayer" => ClassKind::Module,
-        _ if path.starts_with("torch.nn.") => ClassKind::Module,
+        _ if path.starts_with("torch.nn.") || path.contains("modeling_") || last.ends_with("Model") => ClassKind::Module,
         _ if path.starts_with("torchvision.datasets.") => ClassKind::Dataset,
         _ if last.ends_with("PreTrainedModel") || last.ends_with("Module") => ClassKind::Module,
         _ => return None,

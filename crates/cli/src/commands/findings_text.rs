@@ -164,7 +164,7 @@ pub(super) fn paragraph(
 }
 
 /// A detail as a sentence of its own.
-fn sentence(text: &str) -> String {
+pub(super) fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let start: String = letters.next().map(|letter| letter.to_uppercase().collect()).unwrap_or_default();
     format!("{start}{}.", letters.as_str())

@@ -2,6 +2,9 @@
 
 pub(crate) mod check;
 pub(crate) mod diff;
+pub(crate) mod explain;
+mod explain_json;
+mod explain_text;
 pub(crate) mod export;
 mod findings_json;
 mod findings_text;

@@ -36,8 +36,9 @@ for step in range(1000):
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for facts in &checked.facts {
         for kept in facts.kept.iter().filter(|kept| !kept.summed) {
-            let trains = facts.around(kept.at.in_loop).any(|at| facts.has_backward(at));
-            if trains && is_on_device(checked, facts, kept) && checked.grows(facts, kept) && !is_collected(checked, facts, kept) {
+            let trains = checked.is_training(facts, kept.at);
+            let told = facts.kept.iter().any(|other| other.place() == kept.place() && has_graph(checked, facts, other));
+            if trains && !told && is_on_device(checked, facts, kept) && checked.grows(facts, kept) && !is_collected(checked, facts, kept) {
                 let message = format!("{} only grows: it keeps another tensor on the GPU on every step", store(kept));
                 found.push(
                     RULE.at(Severity::High, kept.place(), message)
@@ -47,6 +48,14 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             }
         }
     }
+}
+
+fn has_graph(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, kept: &Kept<'_, '_>) -> bool {
+    let nodes = match &kept.value {
+        Value::Tensor(node) => vec![*node],
+        _ => Vec::new(),
+    };
+    nodes.iter().any(|node| facts.node(*node).graph == Graph::Yes && checked.records(facts, kept.at))
 }
 
 /// A tensor without a graph (those with one are told about elsewhere), larger than a number, on the GPU for sure.

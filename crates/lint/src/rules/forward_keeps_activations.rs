@@ -1,7 +1,9 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
 use crate::facts::{Store, Value};
+use crate::file::FunctionId;
 use crate::rule::{Diagnostic, Rule, Severity};
+use crate::tree::{StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM120",
@@ -43,13 +45,22 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         for kept in facts.kept.iter().filter(|kept| kept.through.is_none()) {
             let (Store::Outside { name }, Value::Tensor(node)) = (&kept.store, &kept.value) else { continue };
             let is_own = name.starts_with("self.") && !checked.is_emptied_anywhere(name, facts, kept.at.in_loop);
-            // Somebody outside may well empty what has no underscore, but then it would be read and emptied by name.
             let text = checked.file.text(kept.expr.range);
             let is_small = facts.node(*node).scalar || facts.node(*node).on_host || text.contains(".item(") || text.contains(".shape") || text.contains(".mean(");
-            if is_own && !is_small && checked.makes_list(facts.id, name) {
+            if is_own && !is_small && !is_given_out(checked, facts.id, name) && checked.makes_list(facts.id, name) {
                 let message = format!("{} grows on every forward pass: the activations of every step stay on the GPU", store(kept));
                 found.push(RULE.at(Severity::High, kept.place(), message).advise("keep the last one only, or empty the list on each step"));
             }
         }
     }
+}
+
+/// Whether a method gives the list to whoever asks: a recorder, whose job it is.
+fn is_given_out(checked: &Checked<'_, '_, '_>, method: FunctionId, name: &str) -> bool {
+    let Some(class) = checked.file.class_of(method) else { return false };
+    let mut given = false;
+    walk(&class.class.body, &mut |stmt| {
+        given |= matches!(&stmt.kind, StmtKind::Return(Some(value)) if checked.file.key(value) == Some(name));
+    });
+    given
 }

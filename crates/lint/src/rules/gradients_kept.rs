@@ -32,7 +32,7 @@ for x, y in loader:
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for facts in &checked.facts {
         for kept in &facts.kept {
-            let steps = facts.around(kept.at.in_loop).any(|at| facts.has_backward(at));
+            let steps = checked.is_training(facts, kept.at);
             if steps && is_gradients(kept) && checked.grows(facts, kept) {
                 let message = format!("{} keeps the gradients of every step: one model's worth of GPU memory a step", store(kept));
                 found.push(RULE.at(Severity::High, kept.expr.range, message).advise("keep norms or other numbers, or `.cpu()` of what you need"));

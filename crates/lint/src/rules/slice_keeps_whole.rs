@@ -29,7 +29,9 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         for kept in &facts.kept {
             let Value::Tensor(node) = kept.value else { continue };
             let of = facts.node(node);
-            if of.part && of.graph == Graph::No && !of.on_host && checked.grows(facts, kept) {
+            let in_script = checked.file.class_of(facts.id).is_none();
+            let over_batches = facts.around(kept.at.in_loop).any(|at| facts.loops[at.0].over_batches);
+            if of.part && (in_script || over_batches) && of.graph == Graph::No && !of.on_host && checked.grows(facts, kept) {
                 let message = format!("{} keeps a view, and so the whole tensor that it is cut from, on every step", store(kept));
                 let edit = Edit { range: kept.expr.range.after(), text: ".clone()".to_owned() };
                 found.push(

@@ -4,7 +4,7 @@ use super::{Keeps, Walk};
 use crate::facts::{
     Backward, CallFact, Graph, Kept, LocalCall, Mode, NodeId, Origin, Returned, Store, Value,
 };
-use crate::file::{FunctionId, is_true};
+use crate::file::{ClassId, FunctionId, is_true};
 use crate::torch::{self, Makes};
 use crate::tree::{self, Call,Expr, ExprKind, Literal, Range};
 
@@ -269,7 +269,8 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                         method == "eval" || call.args.first().is_some_and(|arg| arg.is(Literal::False));
                     self.facts.evaluating.push((key, expr.range.start, evaluates));
                 }
-                self.method_of_model(expr, base, method, receiver, all)
+                let known = self.method_of_model(expr, base, method, receiver, all);
+                known.or_else(|| self.module_method(method).map(|function| self.local(expr, call, function, 1, args)))
             }
             Value::Meter if method == "update" => {
                 if let (Some(Value::Tensor(_)), Some(name)) = (args.first(), self.file.key(base)) {
@@ -310,6 +311,14 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         }
     }
 
+    /// The method of this name, if just one module of the file has it.
+    fn module_method(&self, name: &str) -> Option<FunctionId> {
+        let classes = self.file.classes.iter().enumerate().filter(|(_, class)| class.kind.is_module());
+        let mut found = classes.filter_map(|(id, _)| self.file.method(ClassId(id), name));
+        let first = found.next()?;
+        found.next().is_none().then_some(first)
+    }
+
     fn method_of_model(
         &mut self,
         expr: &'t Expr<'a>,
@@ -340,8 +349,8 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         receiver: &Value<'a>,
         args: &[Value<'a>],
     ) -> Option<Value<'a>> {
-        if !matches!(receiver, Value::Container(_) | Value::Outer(_) | Value::Unknown)
-            && !matches!(receiver, Value::Tensor(node) if matches!(self.facts.node(*node).origin, Origin::Parameter(_)))
+        // Nothing but containers has `append`.
+        if !method.starts_with("append") && !matches!(receiver, Value::Container(_) | Value::Outer(_) | Value::Unknown) && !matches!(receiver, Value::Tensor(node) if matches!(self.facts.node(*node).origin, Origin::Parameter(_)))
         {
             return None;
         }
@@ -458,7 +467,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         skip: usize,
         args: &[Value<'a>],
     ) -> Value<'a> {
-        self.facts.local_calls.push(LocalCall { callee, mode: self.at.mode });
+        self.facts.local_calls.push(LocalCall { callee, mode: self.at.mode, in_loop: self.at.in_loop });
         if self.yields_with_tensors(callee) {
             return Value::Generator(callee);
         }

@@ -135,6 +135,9 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         if let Value::Tensor(node) = value {
             return self.part_of(node, torch::attribute(name), name, expr.range);
         }
+        if value == Value::Model && torch::names_submodule(name) {
+            return Value::Model;
+        }
         let Some(key) = self.file.key(expr) else { return Value::Unknown };
         if self.file.is_module_name(key) {
             return Value::Model;

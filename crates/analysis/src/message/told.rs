@@ -1,0 +1,74 @@
+//! What happened, in words, for messages that say it by what they are.
+
+use super::Message;
+use super::kind::MessageKind as Kind;
+use super::verdict::written;
+use crate::words::grouped;
+
+/// What happened and why, in one sentence.
+pub(super) fn summary(message: &Message) -> String {
+    let numbers = &message.numbers;
+    let requested =
+        numbers.requested.map_or_else(String::new, |requested| format!(" for {}", written(requested)));
+    match message.kind {
+        Kind::Mps => "the limit for MPS was reached; the message is cut off".to_owned(),
+        Kind::MpsBuffer => format!("Metal gives no single buffer{requested}: the tensor is larger than it allows"),
+        Kind::Torch0 | Kind::CudaError => "the driver had no memory left; the message has no numbers".to_owned(),
+        Kind::Cublas => "cuBLAS could not start: usually the card is full and it finds no room for its workspace".to_owned(),
+        Kind::Cudnn => "cuDNN could not start: usually the card is full and it finds no room for its handle".to_owned(),
+        Kind::Nccl => format!("NCCL found no room{requested} for its buffers: it takes memory beside PyTorch's"),
+        Kind::OomKiller => {
+            let pid = numbers.others.first().map_or_else(String::new, |other| format!(" {}", other.pid));
+            let had = numbers.resident.map_or_else(String::new, |resident| format!(", which had {} of it", written(resident)));
+            format!("the machine ran out of memory, not the GPU: Linux killed process{pid}{had}")
+        }
+        Kind::Container => "the container ran out of memory, not the GPU: it was killed at its limit".to_owned(),
+        Kind::Slurm => "the job ran out of the machine's memory, not the GPU's: Slurm killed it at its limit".to_owned(),
+        Kind::Ray => "the machine ran out of memory, not the GPU: Ray killed the task".to_owned(),
+        Kind::Killed => "the process was killed from outside (SIGKILL): most often because the machine ran out of memory".to_owned(),
+        Kind::TorchCpu => format!("the machine had no memory{requested}: a tensor on the CPU, not on the GPU"),
+        Kind::Numpy => format!("the machine had no memory{requested}: a NumPy array, not a tensor on the GPU"),
+        Kind::Python => "the machine had no memory for Python, not the GPU".to_owned(),
+        Kind::BadAlloc => "the machine had no memory for C++ code of the program, not the GPU".to_owned(),
+        Kind::SharedMemory => "shared memory (/dev/shm) is full, not the GPU: DataLoader workers and NCCL pass data through it".to_owned(),
+        Kind::VllmStartup => {
+            let share = |bytes: Option<snapshot::Bytes>| bytes.map_or_else(|| "too little".to_owned(), written);
+            format!(
+                "vLLM found {} free of {} before it began and wanted {}",
+                share(numbers.free),
+                share(numbers.total),
+                numbers.requested.map_or_else(|| "more".to_owned(), written)
+            )
+        }
+        Kind::VllmCache => "vLLM's own limit: the model fills what gpu_memory_utilization allows, nothing is left for the KV cache".to_owned(),
+        Kind::VllmLength => match (numbers.more("max_model_len"), numbers.more("kv_cache_tokens"), numbers.requested, numbers.free) {
+            (Some(length), _, Some(needed), Some(free)) => format!(
+                "vLLM's own limit: one request of {} tokens needs {} of KV cache, and {} is left",
+                grouped(length),
+                written(needed),
+                written(free)
+            ),
+            (Some(length), Some(tokens), ..) => {
+                format!("vLLM's own limit: the KV cache holds {} tokens, one request may have {}", grouped(tokens), grouped(length))
+            }
+            _ => "vLLM's own limit: the KV cache is smaller than one request".to_owned(),
+        },
+        Kind::Sglang => "SGLang's own limit: the model fills what --mem-fraction-static allows, nothing is left for the KV cache".to_owned(),
+        Kind::Cupy => format!("CuPy found no room{requested}: it manages memory itself, not through PyTorch"),
+        Kind::OnnxRuntime => "ONNX Runtime found no room: it manages memory itself, not through PyTorch".to_owned(),
+        Kind::Paddle => format!("PaddlePaddle found no room{requested}: it manages memory itself, not through PyTorch"),
+        Kind::Jax => format!("JAX ran out of memory{requested}: XLA manages it, not PyTorch"),
+        Kind::TensorFlow => format!("TensorFlow ran out of memory{requested}: its own allocator manages it, not PyTorch's"),
+        Kind::Triton => match (numbers.more("shared_memory_required"), numbers.more("shared_memory_limit")) {
+            (Some(required), Some(limit)) => format!(
+                "not the GPU's memory: a Triton kernel wants {} bytes of on-chip shared memory, this GPU has {}",
+                grouped(required),
+                grouped(limit)
+            ),
+            _ => "not the GPU's memory: a Triton kernel wants more on-chip shared memory than this GPU has".to_owned(),
+        },
+        Kind::Ggml => format!("llama.cpp found no room{requested}: it manages memory itself, not through PyTorch"),
+        Kind::Bitsandbytes => "bitsandbytes found no room: it takes memory beside PyTorch's allocator".to_owned(),
+        _ => format!("{} is out of memory", message.device_name()),
+    }
+}

@@ -1,0 +1,390 @@
+//! Real messages, as they were posted and as terminals, loggers and chats tear them: what is read, and that nothing is invented.
+
+use analysis::message::{Message, Numbers, messages};
+use proptest::prelude::*;
+use snapshot::Bytes;
+use std::path::PathBuf;
+
+/// Each file of `fixtures/messages`: its form, backend, device, cause, and every number that it gives.
+const TABLE: &str = "
+torch-1.0-full | torch-1.0 | cuda | 0 | capacity | requested=1024.00 KiB, total=11.17 GiB, allocated=10.90 GiB, free=576.00 KiB, reserved_unallocated=30.96 MiB
+torch-1.0-small-card | torch-1.0 | cuda | 0 | capacity | requested=25.00 MiB, total=3.94 GiB, allocated=3.14 GiB, free=21.56 MiB, reserved_unallocated=634.00 KiB
+torch-1.0-fragmented | torch-1.0 | cuda | 0 | fragmentation | requested=1.72 GiB, total=10.76 GiB, allocated=4.01 GiB, free=356.00 MiB, reserved_unallocated=5.54 GiB
+torch-1.0-free-was-enough | torch-1.0 | cuda | 0 | unknown | requested=12.50 MiB, total=10.92 GiB, allocated=8.57 MiB, free=9.28 GiB, reserved_unallocated=4.68 MiB
+torch-1.0-larger-than-the-card | torch-1.0 | cuda | 0 | capacity | requested=16.00 GiB, total=11.93 GiB, allocated=4.00 GiB, free=7.33 GiB, reserved_unallocated=179.00 KiB
+torch-1.4-fragmented | torch-1.4 | cuda | 0 | fragmentation | requested=2.87 GiB, total=14.76 GiB, allocated=8.77 GiB, free=19.75 MiB, reserved=13.71 GiB
+torch-1.4-other-process | torch-1.4 | cuda | 0 | other_process | requested=36.00 MiB, total=10.76 GiB, allocated=996.23 MiB, free=8.81 MiB, reserved=1010.00 MiB
+torch-1.4-cut-in-front | torch-1.4 | cuda | 0 | capacity | requested=20.00 MiB, total=1.96 GiB, allocated=1.24 GiB, free=2.88 MiB, reserved=1.25 GiB
+torch-1.4-cut-behind | torch-1.4 | cuda | 0 | capacity | requested=92.00 MiB, total=1.96 GiB, allocated=1.46 GiB, free=16.38 MiB, reserved=1.51 GiB
+torch-1.4-second-gpu | torch-1.4 | cuda | 1 | capacity | requested=130.00 MiB, total=7.80 GiB, allocated=5.91 GiB, free=33.56 MiB, reserved=6.09 GiB
+torch-1.4-free-was-enough | torch-1.4 | cuda | 0 | unknown | requested=2.26 GiB, total=6.00 GiB, allocated=781.59 MiB, free=3.03 GiB, reserved=1.24 GiB
+torch-1.4-other-process-k80 | torch-1.4 | cuda | 0 | other_process | requested=60.00 MiB, total=11.17 GiB, allocated=505.96 MiB, free=12.50 MiB, reserved=530.00 MiB
+torch-1.4-notebook | torch-1.4 | cuda | 0 | other_process | requested=20.00 MiB, total=7.93 GiB, allocated=2.81 GiB, free=25.38 MiB, reserved=3.06 GiB
+torch-1.10-full | torch-1.10 | cuda | 0 | capacity | requested=16.00 MiB, total=3.94 GiB, allocated=2.98 GiB, free=14.25 MiB, reserved=3.00 GiB
+torch-1.10-fragmented | torch-1.10 | cuda | 0 | fragmentation | requested=192.00 MiB, total=4.00 GiB, allocated=3.08 GiB, free=0 bytes, reserved=3.47 GiB
+torch-2.1-nearly-full | torch-2.1 | cuda | 0 | capacity | requested=32.00 MiB, total=4.00 GiB, free=41.56 MiB, this_process=3.44 GiB, allocated=2.58 GiB, reserved_unallocated=1.90 MiB
+torch-2.1-container | torch-2.1 | cuda | 0 | capacity | requested=496.00 MiB, total=14.75 GiB, free=235.06 MiB, allocated=14.06 GiB, reserved_unallocated=330.42 MiB, process 20398=14.52 GiB
+torch-2.1-no-process | torch-2.1 | cuda | 0 | fragmentation | requested=1.70 GiB, total=6.00 GiB, free=0 bytes, allocated=2.93 GiB, reserved_unallocated=2.30 GiB
+torch-2.2-full | torch-2.1 | cuda | 0 | capacity | requested=22.00 MiB, total=23.65 GiB, free=11.06 MiB, this_process=23.60 GiB, allocated=22.90 GiB, reserved_unallocated=194.87 MiB
+torch-2.2-larger-than-the-card | torch-2.1 | cuda | 0 | capacity | requested=112.89 GiB, total=79.14 GiB, free=58.59 GiB, this_process=9.25 GiB, allocated=8.27 GiB, reserved_unallocated=500.38 MiB, process 4078482=11.29 GiB
+torch-2.2-too-large | torch-2.1 | cuda | 0 | capacity | requested=22.78 GiB, total=31.47 GiB, free=12.73 GiB, this_process=18.73 GiB, allocated=9.08 GiB, reserved_unallocated=9.35 GiB
+torch-2.2-private-pools | torch-2.1 | cuda | 0 | capacity | requested=138.00 MiB, total=79.15 GiB, free=2.19 MiB, this_process=79.12 GiB, allocated=71.57 GiB, private_pools=39.77 MiB, reserved_unallocated=611.60 MiB
+torch-2.2-container-pools | torch-2.1 | cuda | 0 | capacity | requested=3.82 GiB, total=79.14 GiB, free=3.02 GiB, allocated=75.34 GiB, private_pools=58.00 MiB, reserved_unallocated=75.30 MiB, process 3620138=76.10 GiB
+torch-2.9-worker | torch-2.1 | cuda | 0 | capacity | requested=50.00 MiB, total=23.56 GiB, free=21.75 MiB, this_process=23.50 GiB, allocated=22.88 GiB, private_pools=24.00 MiB, reserved_unallocated=275.38 MiB
+torch-async | torch-async | cuda | 0 | capacity | requested=640.00 MiB, total=14.75 GiB, free=27.06 MiB, allocated=13.74 GiB
+torch-async-windows | torch-async | cuda | 0 | capacity | requested=512.00 KiB, total=15.99 GiB, free=0 bytes, allocated=15.16 GiB
+torch-1.10-more-than-the-card | torch-1.10 | cuda | 0 | capacity | requested=1.78 GiB, total=4.00 GiB, allocated=7.42 GiB, free=0 bytes, reserved=9.23 GiB
+torch-1.10-windows | torch-1.10 | cuda | 0 | capacity | requested=1.39 GiB, total=6.00 GiB, allocated=4.04 GiB, free=478.00 MiB, reserved=4.15 GiB
+torch-2.2-fraction | torch-2.1 | cuda | 0 | unknown | requested=98.00 MiB, total=4.00 GiB, free=2.86 GiB, allocated=254.49 MiB, reserved_unallocated=97.51 MiB
+xpu-block-limit | torch-1.4 | xpu | 0 | limit | requested=6.85 GiB, total=15.56 GiB, allocated=0 bytes, reserved=0 bytes, limit=4 GiB
+torch-cpu-old | torch-cpu | host |  | host_memory | requested=72 GiB
+hip-free-was-enough | torch-2.1 | hip | 0 | unknown | requested=432.00 MiB, total=15.92 GiB, free=7.12 GiB, allocated=8.08 GiB, reserved_unallocated=321.96 MiB
+hip-limit | torch-2.1 | hip | 0 | limit | requested=2.00 MiB, total=255.98 GiB, free=244.65 GiB, limit=1.05 GiB, allocated=1017.01 MiB, private_pools=17.00 MiB, reserved_unallocated=54.99 MiB
+hip-fragmented | torch-2.1 | hip | 0 | fragmentation | requested=6.64 GiB, total=19.92 GiB, free=6.22 GiB, allocated=5.34 GiB, reserved_unallocated=7.10 GiB
+hip-contradiction | torch-2.1 | hip | 0 | capacity | requested=16.00 GiB, total=15.49 GiB, free=84.98 GiB, allocated=1.67 GiB, reserved_unallocated=8.08 GiB
+hip-full | torch-2.1 | hip | 0 | capacity | requested=1.88 GiB, total=23.98 GiB, free=1.70 GiB, allocated=21.65 GiB, reserved_unallocated=279.78 MiB
+mps-gib | torch-mps | mps |  | limit | allocated=9.57 GiB, other_allocations=17.35 GiB, limit=27.20 GiB, requested=292.50 MiB
+mps-gb | torch-mps | mps |  | limit | allocated=8.89 GiB, other_allocations=172.98 MiB, limit=9.07 GiB, requested=6.25 MiB
+xpu-ipex | torch-1.4 | xpu | 0 | unknown | requested=1.71 GiB, total=15.56 GiB, allocated=176.00 MiB, reserved=176.00 MiB
+xpu-free-was-enough | torch-2.1 | xpu | 0 | unknown | requested=4.66 GiB, total=5.65 GiB, free=5.65 GiB, allocated=195.50 KiB, reserved_unallocated=1.81 MiB
+npu-other-process | torch-1.10 | npu | 0 | other_process | requested=22.00 MiB, total=60.97 GiB, allocated=10.24 GiB, free=19.52 MiB, reserved=10.65 GiB
+npu-fragmented | torch-1.10 | npu | 3 | fragmentation | requested=5.03 GiB, total=60.96 GiB, allocated=49.47 GiB, free=1.32 GiB, reserved=57.55 GiB
+torch-0 | torch-0 | cuda |  | unknown | 
+cuda-error | cuda-error | cuda |  | unknown | 
+cublas | cublas | cuda |  | unknown | 
+cudnn | cudnn | cuda |  | unknown | 
+nccl | nccl | cuda |  | unknown | requested=6291456 bytes
+nccl-failure | nccl | cuda |  | unknown | 
+oom-killer | linux-oom-killer | host |  | host_memory | resident=12918388 KiB, process 698405=?
+slurm | slurm-oom | host |  | host_memory | 
+slurm-new | slurm-oom | host |  | host_memory | 
+killed | killed | host |  | host_memory | 
+killed-torchrun | killed | host |  | host_memory | 
+killed-137 | killed | host |  | host_memory | 
+killed-accelerate | killed | host |  | host_memory | 
+torch-cpu | torch-cpu | host |  | host_memory | requested=132426121216 bytes
+torch-cpu-windows | torch-cpu | host |  | host_memory | requested=1981808640 bytes
+torch-cpu-with-advice | torch-cpu | host |  | host_memory | requested=264896512 bytes
+numpy | numpy | host |  | host_memory | requested=58.0 GiB
+numpy-point | numpy | host |  | host_memory | requested=117 GiB
+shared-memory | shared-memory | host |  | host_memory | 
+shared-memory-full | shared-memory | host |  | host_memory | 
+shared-memory-open | shared-memory | host |  | host_memory | 
+vllm-startup | vllm-startup | cuda |  | other_process | free=31.44 GiB, total=47.38 GiB, requested=45.01 GiB
+vllm-startup-small | vllm-startup | cuda |  | limit | free=3.22 GiB, total=4.0 GiB, requested=3.6 GiB
+vllm-kv-cache | vllm-kv-cache | cuda |  | limit | 
+vllm-max-model-len | vllm-max-model-len | cuda |  | limit | max_model_len=4096, kv_cache_tokens=3664
+vllm-max-model-len-new | vllm-max-model-len | cuda |  | limit | max_model_len=221000, requested=10.12 GiB, free=5.59 GiB, kv_cache_tokens=122080
+jax | jax | other |  | not_pytorch | requested=7406166528 bytes
+jax-allocating | jax | other |  | not_pytorch | requested=20029400304 bytes
+tensorflow | tensorflow | other |  | not_pytorch | 
+triton | triton-shared-memory | other |  | not_pytorch | shared_memory_required=131072, shared_memory_limit=101376
+ggml | ggml | other | 1 | not_pytorch | requested=9866.00 MiB
+";
+
+struct Row {
+    name: &'static str,
+    text: String,
+    expected: String,
+}
+
+fn rows() -> Vec<Row> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/messages");
+    let row = |line: &'static str| {
+        let (name, expected) = line.split_once(" | ").expect("a name and what is expected");
+        let text = std::fs::read_to_string(folder.join(format!("{name}.txt"))).expect("the fixture is there");
+        Row { name, text, expected: expected.trim_end_matches(['|', ' ']).to_owned() }
+    };
+    TABLE.trim().lines().map(row).collect()
+}
+
+/// A message as a row of the table.
+fn row(message: &Message) -> String {
+    let device = message.device.map(|device| device.to_string()).unwrap_or_default();
+    let numbers: Vec<String> =
+        written(&message.numbers).into_iter().map(|(name, bytes)| format!("{name}={bytes}")).collect();
+    let row = [
+        message.kind.name(),
+        message.backend.name(),
+        &device,
+        message.verdict().cause.name(),
+        &numbers.join(", "),
+    ];
+    row.join(" | ").trim_end_matches(['|', ' ']).to_owned()
+}
+
+/// The same with sizes in bytes, as the table's are once they are computed.
+fn in_bytes(expected: &str) -> String {
+    let (front, numbers) =
+        expected.rsplit_once(" | ").filter(|(_, numbers)| numbers.contains('=')).unwrap_or((expected, ""));
+    let bytes = |size: &str| -> String {
+        let Some((number, unit)) = size.split_once(' ') else { return size.to_owned() };
+        let scale = match unit {
+            "GiB" => 1u64 << 30,
+            "MiB" => 1 << 20,
+            "KiB" => 1 << 10,
+            _ => return number.to_owned(),
+        };
+        ((number.parse::<f64>().expect("a number") * scale as f64).round() as u64).to_string()
+    };
+    let mut fields: Vec<String> = numbers
+        .split(", ")
+        .filter_map(|field| field.split_once('='))
+        .map(|(name, size)| format!("{name}={}", bytes(size)))
+        .collect();
+    fields.sort();
+    format!("{front} | {}", fields.join(", ")).trim_end_matches(['|', ' ']).to_owned()
+}
+
+/// Every number that is there, by name, sorted.
+fn written(numbers: &Numbers) -> Vec<(String, String)> {
+    let sizes: [(&str, Option<Bytes>); 11] = [
+        ("requested", numbers.requested),
+        ("total", numbers.total),
+        ("free", numbers.free),
+        ("allocated", numbers.allocated),
+        ("reserved", numbers.reserved),
+        ("reserved_unallocated", numbers.reserved_unallocated),
+        ("private_pools", numbers.private_pools),
+        ("limit", numbers.limit),
+        ("this_process", numbers.this_process),
+        ("other_allocations", numbers.other_allocations),
+        ("resident", numbers.resident),
+    ];
+    let mut all: Vec<(String, String)> = sizes
+        .iter()
+        .filter_map(|(name, size)| Some(((*name).to_owned(), size.as_ref()?.0.to_string())))
+        .collect();
+    all.extend(numbers.others.iter().map(|other| {
+        (format!("process {}", other.pid), other.bytes.map_or("?".to_owned(), |bytes| bytes.0.to_string()))
+    }));
+    all.extend(numbers.more.iter().map(|(name, number)| ((*name).to_owned(), number.to_string())));
+    all.sort();
+    all
+}
+
+#[test]
+fn every_message_is_read_to_the_last_number() {
+    let mut wrong = Vec::new();
+    for Row { name, text, expected } in rows() {
+        let found: Vec<String> = messages(text.as_bytes()).iter().map(row).collect();
+        if found != [in_bytes(&expected)] {
+            wrong.push(format!("{name}\n  expected {}\n  found    {found:#?}", in_bytes(&expected)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_fixture_is_in_the_table_with_its_source() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/messages");
+    let sources = std::fs::read_to_string(folder.join("README.md")).expect("the sources are there");
+    let names: Vec<&str> = rows().iter().map(|row| row.name).collect();
+    for file in std::fs::read_dir(&folder).expect("the folder is there") {
+        let file = file.expect("an entry").file_name().into_string().expect("a name");
+        let Some(name) = file.strip_suffix(".txt") else { continue };
+        assert!(names.contains(&name), "{name} is not in the table");
+        assert!(sources.contains(&format!("| `{file}` | https://")), "{name} has no source");
+    }
+    assert!(names.len() >= 30);
+}
+
+/// What terminals, loggers and chats do to a text.
+fn torn(text: &str) -> Vec<(String, Vec<u8>)> {
+    let letters: Vec<char> = text.trim_end().chars().collect();
+    let wrapped =
+        |width: usize| letters.chunks(width).map(|line| line.iter().collect::<String>()).collect::<Vec<_>>();
+    let words = || {
+        let mut lines = vec![String::new()];
+        for word in text.split_whitespace() {
+            let line = lines.last_mut().expect("a line");
+            if line.len() + word.len() > 60 && !line.is_empty() {
+                lines.push(word.to_owned());
+            } else {
+                if !line.is_empty() {
+                    line.push(' ');
+                }
+                line.push_str(word);
+            }
+        }
+        lines
+    };
+    let prefixed = |prefix: &str| text.lines().map(|line| format!("{prefix}{line}\n")).collect::<String>();
+    let mut all: Vec<(String, String)> = [7, 20, 37, 79, 80, 120]
+        .iter()
+        .map(|&width| (format!("wrapped at {width}"), wrapped(width).join("\n")))
+        .collect();
+    all.extend([
+        ("quoted and wrapped".to_owned(), words().iter().map(|line| format!("> {line}\n")).collect()),
+        ("wrapped by words, CRLF".to_owned(), words().join("\r\n")),
+        ("ranks".to_owned(), prefixed("[rank3]: ")),
+        ("mpirun".to_owned(), prefixed("[1,3]<stderr>:")),
+        ("times".to_owned(), prefixed("2025-11-12T11:25:13.4961658Z ERROR ")),
+        ("ray".to_owned(), prefixed("(RayWorkerWrapper pid=123, ip=10.0.0.1) ")),
+        ("colours".to_owned(), prefixed("\x1b[1;31m\x1b[0m")),
+        ("a progress bar in front".to_owned(), format!(" 12%|█▏  | 3/25 [00:01<00:09]\r{text}")),
+        ("JSON".to_owned(), format!("{{\"message\": {}}}", serde_json::Value::from(text))),
+        ("a markdown fence".to_owned(), format!("```text\n{text}```\n")),
+    ]);
+    let mut all: Vec<(String, Vec<u8>)> =
+        all.into_iter().map(|(how, text)| (how, text.into_bytes())).collect();
+    all.push((
+        "bytes that are no text".to_owned(),
+        [b"\xff\xfe\x80 log\n", text.as_bytes(), b"\n\xc3"].concat(),
+    ));
+    all
+}
+
+#[test]
+fn a_torn_message_is_the_same_message() {
+    let mut wrong = Vec::new();
+    for Row { name, text, expected } in rows() {
+        for (how, torn) in torn(&text) {
+            // What says that a process was killed is a line of its own, and only that.
+            let is_line = expected.starts_with("killed") && (how.contains("wrapped") || how == "JSON");
+            let found: Vec<String> = messages(&torn).iter().map(row).collect();
+            if found != [in_bytes(&expected)] && !is_line {
+                wrong.push(format!(
+                    "{name}, {how}\n  expected {}\n  found    {found:#?}",
+                    in_bytes(&expected)
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Whether each number of the answers stands in the text: its digits there, with the unit that makes it what it is.
+fn assert_not_invented(text: &str) {
+    let squeezed: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
+    let mut sizes = vec![];
+    let digits = |letter: char| letter.is_ascii_digit() || letter == '.';
+    for number in squeezed.split(|letter| !digits(letter)) {
+        let number = number.trim_matches('.');
+        for scale in [1u64, 1 << 10, 1 << 20, 1 << 30] {
+            let exact = number.parse::<u64>().ok().map(|number| number.saturating_mul(scale));
+            let rounded = || number.parse::<f64>().ok().map(|number| (number * scale as f64).round() as u64);
+            sizes.extend(exact.or_else(rounded));
+        }
+    }
+    for message in messages(text.as_bytes()) {
+        for (name, number) in written(&message.numbers) {
+            let is_there = number == "?" || sizes.contains(&number.parse().expect("a number"));
+            assert!(is_there, "{name}={number} is not in {text:?}");
+        }
+        for other in &message.numbers.others {
+            assert!(sizes.contains(&other.pid), "process {} is not in {text:?}", other.pid);
+        }
+        let verdict = message.verdict();
+        assert!(
+            !verdict.summary.is_empty() && !verdict.fix.is_empty() && !verdict.steps.is_empty(),
+            "{text:?}"
+        );
+    }
+}
+
+#[test]
+fn a_message_that_is_cut_off_anywhere_has_no_invented_number() {
+    for Row { text, .. } in rows() {
+        for at in (0..=text.len()).filter(|&at| text.is_char_boundary(at)) {
+            assert_not_invented(&text[..at]);
+            assert_not_invented(&text[at..]);
+        }
+    }
+}
+
+#[test]
+fn half_a_number_is_none() {
+    for text in [
+        "CUDA out of memory. Tried to allocate 1 -  1.05 GiB allowed",
+        "CUDA out of memory. Tried to allocate 1.05",
+    ] {
+        assert!(
+            messages(text.as_bytes()).iter().all(|message| message.numbers == Numbers::default()),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn ranks_are_told_apart_and_repeated_messages_are_counted() {
+    let text = rows().into_iter().find(|row| row.name == "torch-2.2-full").expect("it is there").text;
+    let mut log = String::new();
+    for rank in [0, 1, 1, 0] {
+        log += &format!(
+            "[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File \"/home/me/train.py\", line {}, in step\n",
+            20 + rank
+        );
+        log += &format!("[rank{rank}]:     loss = model(x)\n[rank{rank}]: {text}");
+    }
+    log += &text;
+    let found = messages(log.as_bytes());
+    let seen: Vec<_> =
+        found.iter().map(|message| (message.rank, message.count, message.lines.clone())).collect();
+    assert_eq!(seen, [(Some(0), 3, vec![4, 16, 17]), (Some(1), 2, vec![8, 12])]);
+    assert_eq!(found[1].site.as_ref().map(|site| site.short()), Some("train.py:21".to_owned()));
+}
+
+#[test]
+fn a_message_that_is_repeated_in_part_is_one() {
+    let text =
+        rows().into_iter().find(|row| row.name == "torch-2.2-private-pools").expect("it is there").text;
+    let whole = messages(text.as_bytes());
+    for length in [80, 150, 300, 400] {
+        for log in
+            [format!("{text}...\nERROR {}...\n", &text[..length]), format!("{} ...\n{text}", &text[..length])]
+        {
+            let found = messages(log.as_bytes());
+            assert_eq!((found.len(), &found[0].numbers), (1, &whole[0].numbers), "{log}");
+        }
+    }
+}
+
+#[test]
+fn a_long_log_is_read_as_a_short_one() {
+    let text =
+        rows().into_iter().find(|row| row.name == "torch-2.2-private-pools").expect("it is there").text;
+    let filler = "INFO step 12 loss 0.123 mem 10.2 GiB reserved, 3.1 GiB free, Process 12 has 3.00 GiB memory in use\n";
+    for lines in [0, 1, 10_000, 13_107, 40_000] {
+        let log = format!("{}{text}{}", filler.repeat(lines), filler.repeat(3));
+        let found = messages(log.as_bytes());
+        assert_eq!(found.iter().map(|message| message.line()).collect::<Vec<_>>(), [lines as u64 + 1]);
+        assert_eq!(found[0].numbers, messages(text.as_bytes())[0].numbers);
+    }
+}
+
+#[test]
+fn a_log_without_a_message_has_none() {
+    for text in [
+        "",
+        "\n\n",
+        "step 1 ok\n",
+        "catch (CUDA out of memory, retry)",
+        "if 'out of memory' in str(e):",
+        "killed time at the airport",
+    ] {
+        assert_eq!(messages(text.as_bytes()), [], "{text:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+        let _ = messages(&bytes);
+    }
+
+    #[test]
+    fn parts_of_messages_in_any_order_invent_nothing(parts in prop::collection::vec((0usize..64, 0usize..400, 0usize..400), 1..6)) {
+        let rows = rows();
+        let mut text = String::new();
+        for (row, start, length) in parts {
+            let letters = rows[row % rows.len()].text.chars();
+            // White space between two parts keeps their numbers apart for this test; the reader does not see it.
+            text.extend(letters.skip(start).take(length));
+            text.push_str(" - ");
+        }
+        assert_not_invented(&text);
+    }
+}
