@@ -2,7 +2,7 @@
 
 use crate::facts::{At, CallFact, Carried, Facts, Graph, Kept, LoopId, Mode, NodeId, Origin, Store, Value};
 use crate::file::{ClassKind, File, FunctionId};
-use crate::rule::{Edit, Fix};
+use crate::rule::{Edit, Fix, Severity};
 use crate::torch;
 use crate::tree::{Expr, ExprKind, Range, StmtKind, walk};
 
@@ -151,6 +151,14 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
                 let is_emptied = self.is_emptied_anywhere(name, facts, kept.at.in_loop);
                 is_step && !is_emptied && !name.is_empty()
             }
+        }
+    }
+
+    /// A list that is made anew for every epoch is a fixed amount in the end; any other grows as long as the program runs.
+    pub(crate) fn severity_of_growth(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> Severity {
+        match &kept.store {
+            Store::Local { id, .. } if facts.containers[id.0].made_in.is_some() => Severity::Medium,
+            _ => Severity::High,
         }
     }
 

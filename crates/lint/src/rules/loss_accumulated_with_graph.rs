@@ -36,12 +36,12 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 continue;
             }
             let fix = sum.added.map(|added| checked.detach(added));
-            judge(checked, facts, Sum { node: sum.node, name: sum.name, at: sum.at, range: sum.range, fix }, found);
+            judge(checked, facts, Sum { node: sum.node, name: sum.name, at: sum.at, range: sum.range, fix, elsewhere: false }, found);
         }
         for kept in facts.kept.iter().filter(|kept| kept.summed && kept.at.in_loop.is_some()) {
             if let Some(node) = checked.node_of(facts, &kept.value) {
                 let fix = Some(checked.detach(kept.expr));
-                judge(checked, facts, Sum { node, name: kept.store.name(), at: kept.at, range: kept.through.unwrap_or(kept.range), fix }, found);
+                judge(checked, facts, Sum { node, name: kept.store.name(), at: kept.at, range: kept.through.unwrap_or(kept.range), fix, elsewhere: true }, found);
             }
         }
     }
@@ -53,11 +53,14 @@ struct Sum<'s> {
     at: At,
     range: Range,
     fix: Option<Fix>,
+    /// In an object that is given the parts.
+    elsewhere: bool,
 }
 
 fn judge<'t, 'a>(checked: &Checked<'_, 't, 'a>, facts: &Facts<'t, 'a>, sum: Sum<'_>, found: &mut Vec<Diagnostic>) {
-    let Sum { node, name, at, range, fix } = sum;
-    let (severity, message, advice) = match fate(checked, facts, node, at) {
+    let fate = fate(checked, facts, &sum);
+    let Sum { node, name, at, range, fix, .. } = sum;
+    let (severity, message, advice) = match fate {
         Fate::Freed => (
             Severity::Low,
             format!("`{name}` has the graph nodes of every step behind it: host memory and time grow, GPU memory does not (`backward()` frees the activations)"),
@@ -79,7 +82,9 @@ fn judge<'t, 'a>(checked: &Checked<'_, 't, 'a>, facts: &Facts<'t, 'a>, sum: Sum<
 }
 
 /// A sum that `backward()` is called on is what it is for; else what counts is what becomes of its parts.
-fn fate<'t, 'a>(checked: &Checked<'_, 't, 'a>, facts: &Facts<'t, 'a>, sum: NodeId, at: At) -> Fate {
-    let is_root = facts.backwards.iter().any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, sum)));
-    if is_root { Fate::Consumed } else { checked.fate(facts, sum, None, at) }
+fn fate<'t, 'a>(checked: &Checked<'_, 't, 'a>, facts: &Facts<'t, 'a>, sum: &Sum<'_>) -> Fate {
+    let roots = || facts.backwards.iter().flat_map(|backward| &backward.nodes);
+    // What a callee sums up is known here by the part that it is given.
+    let is_root = !sum.elsewhere && roots().any(|root| facts.comes_from(*root, sum.node));
+    if is_root { Fate::Consumed } else { checked.fate(facts, sum.node, None, sum.at) }
 }

@@ -35,7 +35,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let fate = checked.fate_of_kept(facts, kept, node);
             let (severity, message, advice) = match fate {
                 Fate::Freed if !facts.node(node).on_host => (
-                    Severity::Medium,
+                    checked.severity_of_growth(facts, kept),
                     format!("{} keeps this on the GPU on every step, with the graph's nodes in host memory (`backward()` frees the rest)", store(kept)),
                     "keep `.detach().cpu()`, or only the numbers that you need",
                 ),

@@ -1,0 +1,298 @@
+//! What the rules tell apart: the same line with another cost, and code that looks like a mistake and is none.
+
+use lint::{RULES, Source, check};
+
+/// The findings of a program, one a line: line, severity, rule.
+fn findings(program: &str) -> Vec<String> {
+    let source = Source::python(program.as_bytes());
+    let found = check(&source, RULES).expect("Python");
+    found.iter().map(|one| format!("{} {} {}", source.place(one.range.start).line, one.severity.word(), one.rule.name)).collect()
+}
+
+/// A program is the imports, and what is given; the first line that is given is line 1.
+#[track_caller]
+fn judge(program: &str, expected: &[&str]) {
+    let program = format!("{}\n{IMPORTS}", program.trim_start_matches('\n'));
+    assert_eq!(findings(&program), expected, "{program}");
+}
+
+/// Python does not mind where a module is imported, and neither does the linter; lines count from the program's own.
+const IMPORTS: &str = "import torch, copy, functools, gc, random\nimport torch.nn as nn\nimport torch.nn.functional as F";
+
+const NOTHING: &[&str] = &[];
+
+#[test]
+fn what_a_kept_loss_costs_depends_on_backward() {
+    judge(
+        "
+for x, y in loader:
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    history.append(loss)
+",
+        &["4 low loss-kept-in-list"],
+    );
+    // Kept before `backward()` it is the same: the object is the same.
+    judge(
+        "
+for x, y in loader:
+    loss = F.mse_loss(model(x), y)
+    history.append(loss)
+    loss.backward()
+",
+        &["3 low loss-kept-in-list"],
+    );
+    judge(
+        "
+for x, y in loader:
+    loss = F.mse_loss(model(x), y)
+    history.append(loss)
+    loss.backward(retain_graph=True)
+",
+        &["3 high loss-kept-in-list", "4 medium retain-graph-in-loop"],
+    );
+    judge(
+        "
+model.eval()
+for x, y in val_loader:
+    loss = F.mse_loss(model(x), y)
+    history.append(loss)
+",
+        &["3 medium eval-mistaken-for-no-grad", "4 high loss-kept-in-list"],
+    );
+    for kept in ["loss.item()", "loss.detach()", "float(loss)", "loss.detach().cpu()", "loss.data"] {
+        judge(&format!("for x, y in loader:\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    history.append({kept})\n"), NOTHING);
+    }
+    for kept in ["loss.clone()", "loss * 2", "loss.cpu()", "loss.mean()"] {
+        judge(
+            &format!("for x, y in loader:\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    history.append({kept})\n"),
+            &["4 low loss-kept-in-list"],
+        );
+    }
+}
+
+#[test]
+fn the_same_key_keeps_one_and_a_new_key_keeps_all() {
+    let program = |key: &str| format!("for step, (x, y) in enumerate(loader):\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    cache[{key}] = loss\n");
+    judge(&program("'last'"), NOTHING);
+    judge(&program("name"), NOTHING);
+    judge(&program("step"), &["4 low loss-kept-in-list"]);
+    judge(&program("f'loss{step}'"), &["4 low loss-kept-in-list"]);
+}
+
+#[test]
+fn gradients_are_off_in_many_ways() {
+    let loop_ = "for x, y in val_loader:\n        total += F.mse_loss(model(x), y)\n";
+    judge(&format!("with torch.no_grad():\n    {loop_}"), NOTHING);
+    judge(&format!("with torch.inference_mode():\n    {loop_}"), NOTHING);
+    judge(&format!("with torch.set_grad_enabled(False):\n    {loop_}"), NOTHING);
+    judge(&format!("with torch.set_grad_enabled(phase == 'train'):\n    {loop_}"), NOTHING);
+    judge(&format!("@torch.no_grad()\ndef evaluate(total):\n    {loop_}"), NOTHING);
+    judge(&format!("@torch.inference_mode\ndef evaluate(total):\n    {loop_}"), NOTHING);
+    judge(&format!("torch.set_grad_enabled(False)\ndef evaluate(total):\n    {loop_}"), NOTHING);
+    // A function that only such callers have.
+    judge(&format!("def evaluate(total):\n    {loop_}\nwith torch.no_grad():\n    evaluate(0)\n"), NOTHING);
+    judge(
+        &format!("def evaluate(total):\n    {loop_}"),
+        &["3 high loss-accumulated-with-graph", "3 medium evaluation-with-gradients"],
+    );
+}
+
+#[test]
+fn a_sum_that_backward_is_called_on_is_what_it_is_for() {
+    judge(
+        "
+for x, y in loader:
+    total = 0
+    for head in heads:
+        total += F.mse_loss(model(x), y)
+    total.backward()
+",
+        NOTHING,
+    );
+    judge(
+        "
+losses = []
+for x, y in loader:
+    losses.append(F.mse_loss(model(x), y))
+torch.stack(losses).mean().backward()
+",
+        NOTHING,
+    );
+    judge(
+        "
+running = 0
+for x, y in loader:
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    running = 0.9 * running + 0.1 * loss
+",
+        &["5 low loss-accumulated-with-graph"],
+    );
+}
+
+#[test]
+fn code_that_looks_like_a_mistake_is_left_alone() {
+    // Policy gradients are kept for a later `backward()`.
+    judge(
+        "
+def select_action(state):
+    probs = policy(state)
+    m = torch.distributions.Categorical(probs)
+    action = m.sample()
+    policy.saved.append(m.log_prob(action))
+    return action.item()
+
+def finish():
+    losses = []
+    for log_prob, R in zip(policy.saved, returns):
+        losses.append(-log_prob * R)
+    loss = torch.cat(losses).sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    del policy.saved[:]
+",
+        NOTHING,
+    );
+    // A model that collects its time steps.
+    judge(
+        "
+class Decoder(nn.Module):
+    def forward(self, x, h):
+        outputs = []
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            outputs.append(self.out(h))
+        return torch.stack(outputs, 1)
+",
+        NOTHING,
+    );
+    // Two passes through one graph need it.
+    judge(
+        "
+for real in loader:
+    fake = netG(noise)
+    errD = criterion(netD(fake), zeros)
+    errD.backward(retain_graph=True)
+    errG = criterion(netD(fake), ones)
+    errG.backward()
+    optimizer.step(); optimizer.zero_grad()
+",
+        NOTHING,
+    );
+    // The last few, and the best one.
+    judge(
+        "
+from collections import deque
+recent = deque(maxlen=10)
+for x, y in loader:
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    recent.append(loss)
+    if loss < best:
+        best = loss
+        state = copy.deepcopy(model.state_dict())
+",
+        NOTHING,
+    );
+    // Accuracy is counted in integers.
+    judge(
+        "
+for x, y in loader:
+    out = model(x)
+    F.cross_entropy(out, y).backward()
+    correct += (out.argmax(1) == y).sum()
+    predictions.append(out.max(1)[1])
+",
+        NOTHING,
+    );
+    // Now and then is not on every step.
+    judge(
+        "
+for step, (x, y) in enumerate(loader):
+    F.mse_loss(model(x), y).backward()
+    if step % 100 == 0:
+        torch.cuda.empty_cache()
+",
+        NOTHING,
+    );
+}
+
+#[test]
+fn values_are_followed_through_functions_and_objects() {
+    judge(
+        "
+def step(x, y):
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    return loss
+for x, y in loader:
+    losses.append(step(x, y))
+",
+        &["6 low loss-kept-in-list"],
+    );
+    judge(
+        "
+def step(x, y):
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    return loss.item()
+for x, y in loader:
+    losses.append(step(x, y))
+",
+        NOTHING,
+    );
+    judge(
+        "
+class Meter:
+    def __init__(self):
+        self.sum = 0
+    def update(self, value):
+        self.sum += value
+meter = Meter()
+for x, y in loader:
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    meter.update(loss)
+",
+        &["5 low loss-accumulated-with-graph"],
+    );
+}
+
+#[test]
+fn a_hook_that_overwrites_by_name_keeps_one_set() {
+    judge("acts = {}\ndef hook(m, i, o):\n    acts['x'] = o.detach()\nmodel.layer.register_forward_hook(hook)\n", NOTHING);
+    judge("acts = []\ndef hook(m, i, o):\n    acts.append(o.detach())\nmodel.layer.register_forward_hook(hook)\n", &["3 high hook-keeps-activations"]);
+    judge("acts = []\ndef hook(m, i, o):\n    acts.append(o.mean().item())\nmodel.layer.register_forward_hook(hook)\n", NOTHING);
+    judge("acts = []\ndef hook(m, i, o):\n    acts.append(o)\nmodel.layer.register_forward_hook(hook)\nfor x in data:\n    model(x)\n    acts.clear()\n", NOTHING);
+    judge("acts = []\nmodel.layer.register_forward_hook(lambda m, i, o: acts.append(o))\n", &["2 high hook-keeps-activations"]);
+}
+
+#[test]
+fn comments_silence_a_line_or_a_rule() {
+    let program = |comment: &str| format!("for x, y in loader:\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    history.append(loss)  {comment}\n");
+    judge(&program("# oomph: ignore"), NOTHING);
+    judge(&program("# oomph: ignore[loss-kept-in-list]"), NOTHING);
+    judge(&program("# oomph: ignore[OOM101, OOM2]"), NOTHING);
+    judge(&program("# oomph: ignore[OOM2]"), &["4 low loss-kept-in-list"]);
+    judge(&program("# oomph:ignore is spelled otherwise"), NOTHING);
+    judge(&program("# nothing about it"), &["4 low loss-kept-in-list"]);
+}
+
+#[test]
+fn any_nesting_is_read() {
+    for deep in [
+        format!("import torch\nx = {}1{}\n", "(".repeat(100_000), ")".repeat(100_000)),
+        format!("import torch\nx = {}1\n", "-".repeat(100_000)),
+        format!("import torch\nx = {}1\n", "not ".repeat(50_000)),
+        format!("import torch\nx = {}1\n", "1 + ".repeat(50_000)),
+        format!("import torch\nx = {}1\n", "1 ** ".repeat(50_000)),
+        format!("import torch\nx = a{}\n", ".b".repeat(50_000)),
+        format!("import torch\nx = {}1\n", "lambda: ".repeat(50_000)),
+        format!("import torch\n{}pass\n", (0..200).map(|at| format!("{}if x:\n", " ".repeat(at))).collect::<String>() + &" ".repeat(200)),
+    ] {
+        // Either it is Python, or it says why not.
+        let _ = check(&Source::python(deep.as_bytes()), RULES);
+    }
+}
