@@ -68,7 +68,10 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
         if of.graph != Graph::Yes || !self.records(facts, at) {
             return Fate::Unknown;
         }
-        if of.freed {
+        // Lightning calls `backward()` on what a training step gives back.
+        let in_lightning =
+            self.is_in(facts.id, ClassKind::Lightning) && self.file.name_of(facts.id) == "training_step";
+        if of.freed || in_lightning {
             return Fate::Freed;
         }
         let through: Vec<_> = roots()
@@ -88,7 +91,9 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             .collect();
         let meets = |root: NodeId| forwards.iter().any(|forward| facts.comes_from(root, *forward));
         // What one call gives back beside the loss is most likely a part of it.
-        let beside = |root: NodeId| facts.ancestors(node).iter().any(|at| facts.node(*at).range == facts.node(root).range);
+        let beside = |root: NodeId| {
+            facts.ancestors(node).iter().any(|at| facts.node(*at).range == facts.node(root).range)
+        };
         if roots().any(|(root, _)| beside(root)) {
             return Fate::Freed;
         }
@@ -170,15 +175,25 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     }
 
     /// Whether an attribute or global is emptied anywhere but where it is made.
-    pub(crate) fn is_emptied_anywhere(&self, name: &str, here: &Facts<'t, 'a>, in_loop: Option<LoopId>) -> bool {
+    pub(crate) fn is_emptied_anywhere(
+        &self,
+        name: &str,
+        here: &Facts<'t, 'a>,
+        in_loop: Option<LoopId>,
+    ) -> bool {
         let last = name.rsplit('.').next().unwrap_or(name);
         if self.is_emptied(here, name, in_loop) {
             return true;
         }
+        let class = |id: FunctionId| self.file.class_of(id).map(|class| class.class.name);
         self.facts.iter().any(|facts| {
             let makes = facts.id == FunctionId::MODULE
                 || matches!(self.file.name_of(facts.id), "__init__" | "setup" | "__post_init__");
-            let same = |emptied: &str| emptied.rsplit('.').next() == Some(last);
+            // `self.x` of another class is something else; `model.x` may be this one.
+            let same = |emptied: &str| {
+                let of_self = emptied.starts_with("self.") && name.starts_with("self.");
+                emptied.rsplit('.').next() == Some(last) && (!of_self || class(facts.id) == class(here.id))
+            };
             !makes && facts.emptied.iter().any(|(emptied, _)| same(emptied))
         })
     }
@@ -200,13 +215,26 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
         }
         let inside_a_step =
             facts.around(of.parent).any(|at| facts.loops[at.0].over_batches || facts.has_backward(at));
-        of.counts && !inside_a_step
+        (of.counts || self.infers(facts, id)) && !inside_a_step
+    }
+
+    /// A loop of a program that trains nothing, which runs one model on one thing after another.
+    fn infers(&self, facts: &Facts<'t, 'a>, id: LoopId) -> bool {
+        let in_module = self.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
+        let targets = &facts.loops[id.0].targets;
+        // `for model in ensemble` is not that.
+        let runs =
+            facts.forwards.iter().any(|(model, _, at)| at.in_loop == Some(id) && !targets.contains(model));
+        runs && !in_module && !self.trains()
     }
 
     /// Functions that are called once a step: by a loop of the file, or by a trainer.
     pub(crate) fn is_step_function(&self, id: FunctionId) -> bool {
         let name = self.file.name_of(id);
-        let by_name = matches!(name, "training_step" | "train_step" | "training_step_end" | "on_train_batch_end" | "on_after_backward");
+        let by_name = matches!(
+            name,
+            "training_step" | "train_step" | "training_step_end" | "on_train_batch_end" | "on_after_backward"
+        );
         by_name
             || self.facts.iter().any(|facts| {
                 let mut calls = facts.local_calls.iter().filter(|call| call.callee == id);
@@ -239,10 +267,16 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
         passes.any(|(model, result, _)| {
             let position = facts.node(*result).range.start;
             let makes = |of: &Facts<'t, 'a>, before: u32| {
-                of.emptied.iter().any(|(name, at)| name == model && at.start < before && self.file.text(*at).contains('('))
+                of.emptied
+                    .iter()
+                    .any(|(name, at)| name == model && at.start < before && self.file.text(*at).contains('('))
             };
-            let elsewhere = self.facts.iter().filter(|other| other.id == FunctionId::MODULE || self.is_init_of(other.id, facts.id));
-            makes(facts, position) || elsewhere.into_iter().any(|other| other.id != facts.id && makes(other, u32::MAX))
+            let elsewhere = self
+                .facts
+                .iter()
+                .filter(|other| other.id == FunctionId::MODULE || self.is_init_of(other.id, facts.id));
+            makes(facts, position)
+                || elsewhere.into_iter().any(|other| other.id != facts.id && makes(other, u32::MAX))
         })
     }
 
@@ -250,7 +284,10 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     fn is_init_of(&self, init: FunctionId, method: FunctionId) -> bool {
         let class = |id: FunctionId| self.file.class_of(id).map(|class| class.class.name);
         let runs = self.file.class_of(method).is_some_and(|class| class.kind.is_module());
-        !runs && self.file.name_of(init) == "__init__" && class(method).is_some() && class(init) == class(method)
+        !runs
+            && self.file.name_of(init) == "__init__"
+            && class(method).is_some()
+            && class(init) == class(method)
     }
 
     fn reads_evaluation_loop(&self, facts: &Facts<'t, 'a>, at: At) -> bool {
@@ -262,11 +299,15 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     /// Whether a list is filled in a training loop and nobody but this function has it: whatever `backward()` does not run
     /// through here, it never will.
     pub(crate) fn is_private(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> bool {
-        const PLAIN: &[&str] = &["len", "sum", "print", "min", "max", "enumerate", "zip", "float", "list", "sorted", "str"];
+        const PLAIN: &[&str] =
+            &["len", "sum", "print", "min", "max", "enumerate", "zip", "float", "list", "sorted", "str"];
         let Store::Local { name, .. } = kept.store else { return false };
         let trains = self.is_training(facts, kept.at);
-        let given = |call: &CallFact<'t, 'a>| call.call.args.iter().any(|arg| self.file.key(arg) == Some(name));
-        let plain = |call: &CallFact<'t, 'a>| call.path.is_some() || PLAIN.contains(&self.file.text(call.call.callee.range));
+        let given =
+            |call: &CallFact<'t, 'a>| call.call.args.iter().any(|arg| self.file.key(arg) == Some(name));
+        let plain = |call: &CallFact<'t, 'a>| {
+            call.path.is_some() || PLAIN.contains(&self.file.text(call.call.callee.range))
+        };
         let escapes = facts.calls.iter().any(|call| given(call) && !plain(call));
         let mut returned = false;
         walk(self.file.body_of(facts.id), &mut |stmt| {
@@ -315,7 +356,8 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
                 is_attribute && class(facts.id).is_some() && class(facts.id) == class(other.id)
             };
             let others = self.facts.iter().filter(|other| other.id != facts.id);
-            let others = others.filter(|other| same_class(other) || other.id == FunctionId::MODULE && !is_attribute);
+            let others =
+                others.filter(|other| same_class(other) || other.id == FunctionId::MODULE && !is_attribute);
             others.filter_map(|other| last(other, u32::MAX)).next_back()
         })
     }
@@ -353,6 +395,11 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
         let mut ranges = self.computed(facts, node);
         ranges.extend(kept.through.map(|_| kept.range));
         ranges
+    }
+
+    /// `.detach()` behind what is kept, if that is a tensor and nothing that has tensors in it.
+    pub(crate) fn detach_kept(&self, kept: &Kept<'t, 'a>) -> Option<Fix> {
+        matches!(kept.value, Value::Tensor(_)).then(|| self.detach(kept.expr))
     }
 
     /// `.detach()` behind an expression.

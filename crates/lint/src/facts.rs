@@ -247,7 +247,8 @@ pub(crate) enum Returned {
 pub(crate) struct LocalCall {
     pub(crate) callee: FunctionId,
     pub(crate) mode: Mode,
-    pub(crate) in_loop: Option<LoopId>,}
+    pub(crate) in_loop: Option<LoopId>,
+}
 
 /// All of a function.
 pub(crate) struct Facts<'t, 'a> {

@@ -146,7 +146,9 @@ impl<'t, 'a> File<'t, 'a> {
                     let id = ClassId(self.classes.len());
                     let kind = match self.kind_of(found) {
                         // Of a class that derives from something and has a `forward`, nothing else is likely.
-                        ClassKind::Plain if !found.bases.is_empty() && has_forward(found) => ClassKind::Module,
+                        ClassKind::Plain if !found.bases.is_empty() && has_forward(found) => {
+                            ClassKind::Module
+                        }
                         kind => kind,
                     };
                     self.classes.push(DefinedClass { class: found, kind, methods: FxHashMap::default() });
@@ -196,10 +198,6 @@ impl<'t, 'a> File<'t, 'a> {
         names.first().copied()
     }
 
-    pub(crate) fn imports_any(&self, prefix: &str) -> bool {
-        self.imports.values().any(|path| path.split('.').next() == Some(prefix))
-    }
-
     /// Whether an attribute or keyword of this name is anywhere in the file.
     pub(crate) fn mentions(&self, name: &str) -> bool {
         self.mentioned.contains(name)
@@ -220,10 +218,6 @@ impl<'t, 'a> File<'t, 'a> {
 
     pub(crate) fn method(&self, class: ClassId, name: &str) -> Option<FunctionId> {
         self.classes[class.0].methods.get(name).copied()
-    }
-
-    pub(crate) fn methods(&self, class: ClassId) -> impl Iterator<Item = FunctionId> + '_ {
-        self.classes[class.0].methods.values().copied()
     }
 
     pub(crate) fn class_of(&self, function: FunctionId) -> Option<&DefinedClass<'t, 'a>> {
@@ -262,7 +256,10 @@ fn key<'a>(source: &'a str, expr: &Expr<'a>) -> Option<&'a str> {
 }
 
 fn has_forward(class: &Class<'_>) -> bool {
-    class.body.iter().any(|stmt| matches!(&stmt.kind, StmtKind::Function(function) if function.name == "forward"))
+    class
+        .body
+        .iter()
+        .any(|stmt| matches!(&stmt.kind, StmtKind::Function(function) if function.name == "forward"))
 }
 
 /// Whether an expression is `True`.

@@ -98,11 +98,6 @@ impl Source {
         self.text.get(self.lines[line] as usize..end).unwrap_or("").trim_end_matches('\r')
     }
 
-    /// Where the text of that line begins.
-    pub(crate) fn line_start(&self, position: u32) -> u32 {
-        self.lines[self.line_at(position)]
-    }
-
     pub(crate) fn slice(&self, range: Range) -> &str {
         self.text.get(range.bytes()).unwrap_or("")
     }

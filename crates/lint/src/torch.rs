@@ -21,13 +21,33 @@ pub(crate) fn reads_as_module(key: &str) -> bool {
             | "critic"
             | "actor"
             | "backbone"
+            | "rnn"
+            | "lstm"
+            | "gru"
+            | "encoder"
+            | "decoder"
+            | "transformer"
+            | "classifier"
+            | "policy"
     ) || name.ends_with("_model")
         || name.ends_with("_net")
 }
 
 /// Attributes of a model that are models themselves.
 pub(crate) fn names_submodule(name: &str) -> bool {
-    matches!(name, "features" | "encoder" | "decoder" | "backbone" | "module" | "classifier" | "head" | "fc" | "vision_model" | "text_model")
+    matches!(
+        name,
+        "features"
+            | "encoder"
+            | "decoder"
+            | "backbone"
+            | "module"
+            | "classifier"
+            | "head"
+            | "fc"
+            | "vision_model"
+            | "text_model"
+    )
 }
 
 /// Variables that hold a loss function.
@@ -45,8 +65,9 @@ pub(crate) fn reads_as_loss_function(key: &str) -> bool {
 /// Variables and calls that give batches, one after another.
 pub(crate) fn reads_as_loader(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or(key).to_ascii_lowercase();
-    ["loader", "batches", "dataset", "data_iter", "dataiter"].iter().any(|part| name.contains(part))
+    ["loader", "batches", "dataset", "dataiter", "iterator"].iter().any(|part| name.contains(part))
         || name.ends_with("_dl")
+        || name.ends_with("_iter")
         || name.ends_with("_set") && (name.starts_with("test") || name.starts_with("val"))
 }
 
@@ -75,6 +96,7 @@ pub(crate) fn reads_as_evaluation(key: &str) -> bool {
                 | "predict"
                 | "prediction"
                 | "predictions"
+                | "preds"
                 | "valloader"
                 | "testloader"
                 | "validloader"
@@ -95,7 +117,9 @@ pub(crate) fn kind_of_base(path: &str) -> Option<ClassKind> {
         | "PreTrainedModel"
         | "ModelMixin"
         | "GradientCheckpointingLayer" => ClassKind::Module,
-        _ if path.starts_with("torch.nn.") || path.contains("modeling_") || last.ends_with("Model") => ClassKind::Module,
+        _ if path.starts_with("torch.nn.") || path.contains("modeling_") || last.ends_with("Model") => {
+            ClassKind::Module
+        }
         _ if path.starts_with("torchvision.datasets.") => ClassKind::Dataset,
         _ if last.ends_with("PreTrainedModel") || last.ends_with("Module") => ClassKind::Module,
         _ => return None,
@@ -250,7 +274,8 @@ pub(crate) fn gives(method: &str, has_arguments: bool) -> Gives {
             Gives::Derived
         }
         "log_prob" | "rsample" | "entropy" | "kl_divergence" | "triu" | "tril" => Gives::Derived,
-        "sample" | "multinomial" | "bernoulli" | "sample_n" => Gives::Detached,_ => Gives::Unknown,
+        "sample" | "multinomial" | "bernoulli" | "sample_n" => Gives::Detached,
+        _ => Gives::Unknown,
     }
 }
 

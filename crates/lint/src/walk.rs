@@ -8,7 +8,8 @@ mod exprs;
 mod stmts;
 
 use crate::facts::{
-    At, Container, ContainerId, Facts, Graph, Loop, LoopId, Mode, Node, NodeId, Origin, Returned, Store, Value,
+    At, Container, ContainerId, Facts, Graph, Loop, LoopId, Mode, Node, NodeId, Origin, Returned, Store,
+    Value,
 };
 use crate::file::{ClassKind, File, FunctionId};
 use crate::torch;
@@ -130,7 +131,15 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
             mode,
         };
         let at = At { in_loop: None, mode, sometimes: false, now_and_then: false, in_handler: false };
-        Walk { known, file, facts, at, returns: Vec::new(), names: FxHashMap::default(), losses: losses(file, id) }
+        Walk {
+            known,
+            file,
+            facts,
+            at,
+            returns: Vec::new(),
+            names: FxHashMap::default(),
+            losses: losses(file, id),
+        }
     }
 
     fn run(mut self) -> Facts<'t, 'a> {
@@ -179,7 +188,8 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
         let on_host = parents.iter().any(|parent| self.facts.node(*parent).on_host);
         let on_device = !on_host && parents.iter().any(|parent| self.facts.node(*parent).on_device);
         let freed = !parents.is_empty() && parents.iter().all(|parent| self.facts.node(*parent).freed);
-        let node = Node { origin, parents, graph, scalar: false, part: false, on_host, on_device, freed, range };
+        let node =
+            Node { origin, parents, graph, scalar: false, part: false, on_host, on_device, freed, range };
         self.facts.nodes.push(node);
         id
     }
@@ -208,7 +218,8 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
             Value::Tensor(node) => vec![*node],
             Value::Container(id) => vec![self.facts.containers[id.0].node],
             Value::Tuple(items) => items.iter().flat_map(|item| self.tensors(item)).collect(),
-            Value::Closure(nodes) | Value::Instance(_, nodes) => nodes.clone(),_ => Vec::new(),
+            Value::Closure(nodes) | Value::Instance(_, nodes) => nodes.clone(),
+            _ => Vec::new(),
         }
     }
 
@@ -325,7 +336,8 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
 
     fn returned(&self) -> Returned {
         // `return None` beside a tensor, or what is not known, does not make it something else.
-        let mut returns = self.returns.iter().filter(|returned| !matches!(returned, Returned::Plain | Returned::Unknown));
+        let mut returns =
+            self.returns.iter().filter(|returned| !matches!(returned, Returned::Plain | Returned::Unknown));
         match returns.next() {
             None if self.returns.contains(&Returned::Unknown) => Returned::Unknown,
             None => Returned::Plain,
@@ -356,7 +368,13 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
                     .backwards
                     .iter()
                     .any(|backward| !backward.retains && backward.nodes.iter().any(touched));
-                Returned::Tensor { graph: node.graph, freed: freed || node.freed, scalar: node.scalar, on_device: node.on_device, parameters }
+                Returned::Tensor {
+                    graph: node.graph,
+                    freed: freed || node.freed,
+                    scalar: node.scalar,
+                    on_device: node.on_device,
+                    parameters,
+                }
             }
             _ => Returned::Unknown,
         }
@@ -382,9 +400,14 @@ fn losses<'a>(file: &File<'_, 'a>, id: FunctionId) -> Vec<&'a str> {
     crate::tree::walk(file.body_of(id), &mut |stmt| {
         for expr in stmt.expressions() {
             expr.any(&mut |part| {
-                let Some((call, (base, name))) = part.as_call().and_then(|call| Some((call, call.method()?))) else { return false };
+                let Some((call, (base, name))) = part.as_call().and_then(|call| Some((call, call.method()?)))
+                else {
+                    return false;
+                };
                 if matches!(name, "backward" | "manual_backward") {
-                    found.extend(file.key(base).into_iter().chain(call.args.first().and_then(|arg| file.key(arg))));
+                    // `accelerator.backward(loss)` says something of its argument, `loss.backward()` of what it is called on.
+                    let first = call.args.first().and_then(|arg| file.key(arg));
+                    found.extend(first.or_else(|| file.key(base)));
                 }
                 false
             });
@@ -397,7 +420,8 @@ fn losses<'a>(file: &File<'_, 'a>, id: FunctionId) -> Vec<&'a str> {
 fn from_outside<'a>(value: &Value<'a>, name: &'a str) -> Value<'a> {
     match value {
         Value::Tensor(_) | Value::Container(_) | Value::Tuple(_) | Value::Closure(_) => Value::Outer(name),
-        Value::Instance(class, _) => Value::Instance(*class, Vec::new()),other => other.clone(),
+        Value::Instance(class, _) => Value::Instance(*class, Vec::new()),
+        other => other.clone(),
     }
 }
 
@@ -421,7 +445,9 @@ fn mode_of(file: &File<'_, '_>, id: FunctionId) -> Mode {
         }
     }
     // What Hugging Face's pipelines call, they call without gradients.
-    let in_pipeline = file.class_of(id).is_some_and(|class| class.class.bases.iter().any(|base| file.text(base.range).ends_with("Pipeline")));
+    let in_pipeline = file.class_of(id).is_some_and(|class| {
+        class.class.bases.iter().any(|base| file.text(base.range).ends_with("Pipeline"))
+    });
     if in_pipeline {
         return Mode::Off;
     }

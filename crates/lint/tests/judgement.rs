@@ -6,7 +6,12 @@ use lint::{RULES, Source, check};
 fn findings(program: &str) -> Vec<String> {
     let source = Source::python(program.as_bytes());
     let found = check(&source, RULES).expect("Python");
-    found.iter().map(|one| format!("{} {} {}", source.place(one.range.start).line, one.severity.word(), one.rule.name)).collect()
+    found
+        .iter()
+        .map(|one| {
+            format!("{} {} {}", source.place(one.range.start).line, one.severity.word(), one.rule.name)
+        })
+        .collect()
 }
 
 /// A program is the imports, and what is given; the first line that is given is line 1.
@@ -17,7 +22,8 @@ fn judge(program: &str, expected: &[&str]) {
 }
 
 /// Python does not mind where a module is imported, and neither does the linter; lines count from the program's own.
-const IMPORTS: &str = "import torch, copy, functools, gc, random\nimport torch.nn as nn\nimport torch.nn.functional as F";
+const IMPORTS: &str =
+    "import torch, copy, functools, gc, random\nimport torch.nn as nn\nimport torch.nn.functional as F";
 
 const NOTHING: &[&str] = &[];
 
@@ -61,11 +67,18 @@ for x, y in val_loader:
         &["3 medium eval-mistaken-for-no-grad", "4 high loss-kept-in-list"],
     );
     for kept in ["loss.item()", "loss.detach()", "float(loss)", "loss.detach().cpu()", "loss.data"] {
-        judge(&format!("for x, y in loader:\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    history.append({kept})\n"), NOTHING);
+        judge(
+            &format!(
+                "for x, y in loader:\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    history.append({kept})\n"
+            ),
+            NOTHING,
+        );
     }
     for kept in ["loss.clone()", "loss * 2", "loss.cpu()", "loss.mean()"] {
         judge(
-            &format!("for x, y in loader:\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    history.append({kept})\n"),
+            &format!(
+                "for x, y in loader:\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    history.append({kept})\n"
+            ),
             &["4 low loss-kept-in-list"],
         );
     }
@@ -73,7 +86,11 @@ for x, y in val_loader:
 
 #[test]
 fn the_same_key_keeps_one_and_a_new_key_keeps_all() {
-    let program = |key: &str| format!("for step, (x, y) in enumerate(loader):\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    cache[{key}] = loss\n");
+    let program = |key: &str| {
+        format!(
+            "for step, (x, y) in enumerate(loader):\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    cache[{key}] = loss\n"
+        )
+    };
     judge(&program("'last'"), NOTHING);
     judge(&program("name"), NOTHING);
     judge(&program("step"), &["4 low loss-kept-in-list"]);
@@ -262,16 +279,35 @@ for x, y in loader:
 
 #[test]
 fn a_hook_that_overwrites_by_name_keeps_one_set() {
-    judge("acts = {}\ndef hook(m, i, o):\n    acts['x'] = o.detach()\nmodel.layer.register_forward_hook(hook)\n", NOTHING);
-    judge("acts = []\ndef hook(m, i, o):\n    acts.append(o.detach())\nmodel.layer.register_forward_hook(hook)\n", &["3 high hook-keeps-activations"]);
-    judge("acts = []\ndef hook(m, i, o):\n    acts.append(o.mean().item())\nmodel.layer.register_forward_hook(hook)\n", NOTHING);
-    judge("acts = []\ndef hook(m, i, o):\n    acts.append(o)\nmodel.layer.register_forward_hook(hook)\nfor x in data:\n    model(x)\n    acts.clear()\n", NOTHING);
-    judge("acts = []\nmodel.layer.register_forward_hook(lambda m, i, o: acts.append(o))\n", &["2 high hook-keeps-activations"]);
+    judge(
+        "acts = {}\ndef hook(m, i, o):\n    acts['x'] = o.detach()\nmodel.layer.register_forward_hook(hook)\n",
+        NOTHING,
+    );
+    judge(
+        "acts = []\ndef hook(m, i, o):\n    acts.append(o.detach())\nmodel.layer.register_forward_hook(hook)\n",
+        &["3 high hook-keeps-activations"],
+    );
+    judge(
+        "acts = []\ndef hook(m, i, o):\n    acts.append(o.mean().item())\nmodel.layer.register_forward_hook(hook)\n",
+        NOTHING,
+    );
+    judge(
+        "acts = []\ndef hook(m, i, o):\n    acts.append(o)\nmodel.layer.register_forward_hook(hook)\nfor x in data:\n    model(x)\n    acts.clear()\n",
+        NOTHING,
+    );
+    judge(
+        "acts = []\nmodel.layer.register_forward_hook(lambda m, i, o: acts.append(o))\n",
+        &["2 high hook-keeps-activations"],
+    );
 }
 
 #[test]
 fn comments_silence_a_line_or_a_rule() {
-    let program = |comment: &str| format!("for x, y in loader:\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    history.append(loss)  {comment}\n");
+    let program = |comment: &str| {
+        format!(
+            "for x, y in loader:\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    history.append(loss)  {comment}\n"
+        )
+    };
     judge(&program("# oomph: ignore"), NOTHING);
     judge(&program("# oomph: ignore[loss-kept-in-list]"), NOTHING);
     judge(&program("# oomph: ignore[OOM101, OOM2]"), NOTHING);
@@ -290,7 +326,10 @@ fn any_nesting_is_read() {
         format!("import torch\nx = {}1\n", "1 ** ".repeat(50_000)),
         format!("import torch\nx = a{}\n", ".b".repeat(50_000)),
         format!("import torch\nx = {}1\n", "lambda: ".repeat(50_000)),
-        format!("import torch\n{}pass\n", (0..200).map(|at| format!("{}if x:\n", " ".repeat(at))).collect::<String>() + &" ".repeat(200)),
+        format!(
+            "import torch\n{}pass\n",
+            (0..200).map(|at| format!("{}if x:\n", " ".repeat(at))).collect::<String>() + &" ".repeat(200)
+        ),
     ] {
         // Either it is Python, or it says why not.
         let _ = check(&Source::python(deep.as_bytes()), RULES);

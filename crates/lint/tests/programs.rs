@@ -6,7 +6,10 @@ use std::path::PathBuf;
 /// Not to be seen in the source: what is kept there looks like what it should be, or is known to a device only.
 const NOT_VISIBLE: &[(&str, &str)] = &[
     ("leak_noise_seq", "a copy of one weight, reached through five attributes of a library's model"),
-    ("leak_scalar_log", "detached numbers, 512 bytes each: what the linter itself advises where `.item()` would wait"),
+    (
+        "leak_scalar_log",
+        "detached numbers, 512 bytes each: what the linter itself advises where `.item()` would wait",
+    ),
     ("leak_server_requests", "objects of the caller's, which are given their tensors later"),
 ];
 
@@ -38,7 +41,8 @@ fn programs() -> Vec<Program> {
             let found = check(&source, RULES).expect("Python");
             let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
             let lines = source.text().lines().enumerate();
-            let marked = lines.filter(|(_, line)| line.contains("@leak-hold") || line.contains("@leak-alloc"));
+            let marked =
+                lines.filter(|(_, line)| line.contains("@leak-hold") || line.contains("@leak-alloc"));
             let marked = marked.map(|(at, _)| at + 1).collect();
             programs.push(Program { name, found, marked, source });
         }
@@ -51,7 +55,8 @@ fn programs() -> Vec<Program> {
 fn leaks_are_named_at_a_marked_line() {
     let mut missed = Vec::new();
     for program in programs().iter().filter(|program| !program.marked.is_empty()) {
-        let lines: Vec<usize> = program.found.iter().map(|one| program.source.place(one.range.start).line).collect();
+        let lines: Vec<usize> =
+            program.found.iter().map(|one| program.source.place(one.range.start).line).collect();
         if !lines.iter().any(|line| program.marked.contains(line)) {
             missed.push(program.name.clone());
         }
@@ -62,12 +67,15 @@ fn leaks_are_named_at_a_marked_line() {
 
 #[test]
 fn clean_programs_are_left_alone() {
-    let is_clean = |program: &&Program| program.name.starts_with("clean") || CLEAN_AND_WASTEFUL.iter().any(|(name, _)| program.name == *name);
+    let is_clean = |program: &&Program| {
+        program.name.starts_with("clean") || CLEAN_AND_WASTEFUL.iter().any(|(name, _)| program.name == *name)
+    };
     let mut said = Vec::new();
     for program in programs().iter().filter(is_clean) {
         said.extend(program.found.iter().map(|one| (program.name.clone(), one.rule.name)));
     }
     said.sort();
-    let expected: Vec<(String, &str)> = CLEAN_AND_WASTEFUL.iter().map(|(name, rule)| ((*name).to_owned(), *rule)).collect();
+    let expected: Vec<(String, &str)> =
+        CLEAN_AND_WASTEFUL.iter().map(|(name, rule)| ((*name).to_owned(), *rule)).collect();
     assert_eq!(said, expected);
 }

@@ -88,7 +88,7 @@ fn in_function(checked: &Checked<'_, '_, '_>, id: FunctionId, found: &mut Vec<Di
         // Arguments of the hook, or what is computed from them; numbers and shapes are none.
         let Some(node) = checked.node_of(facts, &kept.value) else { continue };
         let of = facts.node(node);
-        if of.on_host || is_emptied(checked, name, facts) || facts.ancestors(node).len() > 1 && is_reduced(checked, kept.expr) {
+        if of.on_host || is_emptied(checked, name) || facts.ancestors(node).len() > 1 && is_reduced(checked, kept.expr) {
             continue;
         }
         say(kept.expr.range, name, found);
@@ -101,7 +101,7 @@ fn in_lambda(checked: &Checked<'_, '_, '_>, body: &Expr<'_>, found: &mut Vec<Dia
     let Some((list, "append")) = call.method() else { return };
     let (Some(kept), ExprKind::Name(name)) = (call.args.first(), &list.kind) else { return };
     let is_host = checked.file.text(kept.range).contains(".cpu(") || is_reduced(checked, kept);
-    if !is_host && !checked.facts.iter().any(|facts| is_emptied(checked, name, facts)) {
+    if !is_host && !is_emptied(checked, name) {
         say(kept.range, name, found);
     }
 }
@@ -118,7 +118,7 @@ fn is_reduced(checked: &Checked<'_, '_, '_>, expr: &Expr<'_>) -> bool {
 }
 
 /// Whether the list is emptied or made anew somewhere: by its name, whatever it is an attribute of.
-fn is_emptied(checked: &Checked<'_, '_, '_>, name: &str, _from: &Facts<'_, '_>) -> bool {
+fn is_emptied(checked: &Checked<'_, '_, '_>, name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     let same = |key: &str| key.rsplit('.').next() == Some(last);
     let mut made = 0;

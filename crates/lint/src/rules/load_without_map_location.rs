@@ -59,7 +59,7 @@ enum Use {
 fn use_of(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, load: &CallFact<'_, '_>) -> Option<Use> {
     let loads: Vec<&CallFact<'_, '_>> = facts.calls.iter().filter(|call| call.method_is("load_state_dict") && !is_scheduler(checked, call)).collect();
     let is_argument = |expr: &Expr<'_>| expr.range.contains(load.expr.range);
-    if loads.iter().any(|call| call.call.args.first().is_some_and(|arg| is_argument(arg))) {
+    if loads.iter().any(|call| call.call.args.first().is_some_and(is_argument)) {
         return Some(Use::Direct);
     }
     let (name, _) = facts.emptied.iter().find(|(_, at)| {

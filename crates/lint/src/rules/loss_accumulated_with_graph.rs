@@ -40,7 +40,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         }
         for kept in facts.kept.iter().filter(|kept| kept.summed && kept.at.in_loop.is_some()) {
             if let Some(node) = checked.node_of(facts, &kept.value) {
-                let fix = Some(checked.detach(kept.expr));
+                let fix = checked.detach_kept(kept);
                 judge(checked, facts, Sum { node, name: kept.store.name(), at: kept.at, range: kept.through.unwrap_or(kept.range), fix, elsewhere: true }, found);
             }
         }

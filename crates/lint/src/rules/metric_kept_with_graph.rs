@@ -38,8 +38,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let Some(node) = checked.node_of(facts, &kept.value) else { continue };
             let grows = checked.grows(facts, kept) || kept.summed && kept.at.in_loop.is_some();
             if grows && checked.fate_of_kept(facts, kept, node) == Fate::Branch {
-                let is_tensor = matches!(kept.value, crate::facts::Value::Tensor(_));
-                say(checked, facts, node, kept.expr.range, &store(kept), is_tensor.then(|| checked.detach(kept.expr)), found);
+                say(checked, facts, node, kept.expr.range, &store(kept), checked.detach_kept(kept), found);
             }
         }
         for sum in sums(facts) {

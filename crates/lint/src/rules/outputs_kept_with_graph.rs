@@ -51,12 +51,11 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 ),
                 _ => continue,
             };
-            let is_tensor = matches!(kept.value, crate::facts::Value::Tensor(_));
             found.push(
                 RULE.at(severity, kept.place(), message)
                     .advise(advice)
                     .about(checked.behind(facts, kept, node))
-                    .fix(is_tensor.then(|| checked.detach(kept.expr))),
+                    .fix(checked.detach_kept(kept)),
             );
         }
     }

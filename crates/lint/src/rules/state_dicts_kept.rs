@@ -27,7 +27,7 @@ for epoch in range(100):
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for facts in &checked.facts {
-        for kept in facts.kept.iter().filter(|kept| kept.at.in_loop.is_some() && !kept.store.name().is_empty() && checked.grows(facts, kept)) {
+        for kept in facts.kept.iter().filter(|kept| kept.at.in_loop.is_some() && !kept.store.name().is_empty() && checked.severity_of_growth(facts, kept) == Severity::High && checked.grows(facts, kept)) {
             let (severity, message, advice) = match &kept.value {
                 Value::StateCopy => (
                     Severity::High,

@@ -31,7 +31,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         // Without arguments there is one result.
         let has_arguments = function.parameters.iter().any(|parameter| !matches!(parameter.name, "self" | "cls"));
         let returns_tensor = matches!(facts.returned, Returned::Tensor { .. });
-        if has_arguments && returns_tensor && on_device(checked, function) {
+        if has_arguments && returns_tensor && on_device(function) {
             found.push(
                 RULE.at(Severity::High, decorator, "the cache has no limit and holds a tensor for every new set of arguments".to_owned())
                     .advise("give it a `maxsize`, or keep the one that is needed"),
@@ -58,8 +58,7 @@ pub(super) fn cache_of(checked: &Checked<'_, '_, '_>, function: &Function<'_>) -
 }
 
 /// Whether a device is named in the function: else its tensors are most likely in host memory.
-fn on_device(checked: &Checked<'_, '_, '_>, function: &Function<'_>) -> bool {
-    let _ = checked;
+fn on_device(function: &Function<'_>) -> bool {
     let mut named = function.parameters.iter().any(|parameter| parameter.name.contains("device"));
     walk(&function.body, &mut |stmt| {
         if matches!(stmt.kind, StmtKind::Function(_) | StmtKind::Class(_)) {

@@ -1,5 +1,5 @@
 use crate::checked::Checked;
-use crate::facts::{Facts, Mode, Value};
+use crate::facts::{Facts, Mode};
 use crate::rule::{Diagnostic, Rule, Severity};
 use crate::tree::{Expr, ExprKind, Range, Stmt, StmtKind, walk};
 
@@ -55,7 +55,6 @@ fn in_loop(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, range: Range, t
             );
         }
     }
-    let _ = Value::Parameters;
 }
 
 /// `shadow[name] = d * shadow[name] + (1 - d) * param`

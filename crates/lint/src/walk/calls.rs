@@ -6,7 +6,7 @@ use crate::facts::{
 };
 use crate::file::{ClassId, FunctionId, is_true};
 use crate::torch::{self, Makes};
-use crate::tree::{self, Call,Expr, ExprKind, Literal, Range};
+use crate::tree::{self, Call, Expr, ExprKind, Literal, Range};
 
 impl<'t, 'a> Walk<'_, 't, 'a> {
     pub(super) fn call(&mut self, expr: &'t Expr<'a>, call: &'t Call<'a>) -> Value<'a> {
@@ -127,7 +127,11 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             Makes::Derived => {
                 let values = Value::Tensor(self.derive(parts, expr.range));
                 let name = path.rsplit('.').next().unwrap_or(path);
-                if torch::has_indices(name) && all.len() > 1 { Value::Tuple(vec![values, Value::Plain]) } else { values }
+                if torch::has_indices(name) && all.len() > 1 {
+                    Value::Tuple(vec![values, Value::Plain])
+                } else {
+                    values
+                }
             }
             Makes::Loss => {
                 let whole =
@@ -270,7 +274,9 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     self.facts.evaluating.push((key, expr.range.start, evaluates));
                 }
                 let known = self.method_of_model(expr, base, method, receiver, all);
-                known.or_else(|| self.module_method(method).map(|function| self.local(expr, call, function, 1, args)))
+                known.or_else(|| {
+                    self.module_method(method).map(|function| self.local(expr, call, function, 1, args))
+                })
             }
             Value::Meter if method == "update" => {
                 if let (Some(Value::Tensor(_)), Some(name)) = (args.first(), self.file.key(base)) {
@@ -350,7 +356,9 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         args: &[Value<'a>],
     ) -> Option<Value<'a>> {
         // Nothing but containers has `append`.
-        if !method.starts_with("append") && !matches!(receiver, Value::Container(_) | Value::Outer(_) | Value::Unknown) && !matches!(receiver, Value::Tensor(node) if matches!(self.facts.node(*node).origin, Origin::Parameter(_)))
+        if !method.starts_with("append")
+            && !matches!(receiver, Value::Container(_) | Value::Outer(_) | Value::Unknown)
+            && !matches!(receiver, Value::Tensor(node) if matches!(self.facts.node(*node).origin, Origin::Parameter(_)))
         {
             return None;
         }
@@ -359,7 +367,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             ExprKind::Call(inner) => {
                 inner.method().filter(|(_, name)| *name == "setdefault").map(|(owner, _)| owner)
             }
-            ExprKind::Subscript(owner, _) => Some(&**owner),
+            ExprKind::Subscript(..) => Some(unindexed(base)),
             _ => Some(base),
         };
         let key = owner.and_then(|owner| self.file.key(owner));
@@ -399,7 +407,9 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         match callee {
             Value::Model => self.forward(expr, &call.callee, all),
             // `self(x)` in a module.
-            Value::Outer("self") if self.file.class_of(self.facts.id).is_some_and(|class| class.kind.is_module()) => {
+            Value::Outer("self")
+                if self.file.class_of(self.facts.id).is_some_and(|class| class.kind.is_module()) =>
+            {
                 self.forward(expr, &call.callee, all)
             }
             Value::LossFunction => {
@@ -487,7 +497,8 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     expr: &call.args[place],
                     range: expr.range,
                     at: self.at,
-                    through: Some(*keeps_at),summed: *summed,
+                    through: Some(*keeps_at),
+                    summed: *summed,
                 });
             }
         }
@@ -506,7 +517,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 at: self.at,
             });
         }
-        self.from_callee(&summary.returned, &argument, expr.range)
+        self.given_back(&summary.returned, &argument, expr.range)
     }
 
     /// Whether a function is a generator that has tensors in its variables.
@@ -524,7 +535,8 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         let known = self.known.facts.borrow();
         let facts = known.get(&callee).and_then(Option::as_ref);
         facts.is_some_and(|facts| {
-            let on_device = |value: &Value<'a>| matches!(value, Value::Tensor(node) if facts.node(*node).on_device);
+            let on_device =
+                |value: &Value<'a>| matches!(value, Value::Tensor(node) if facts.node(*node).on_device);
             facts.names.values().any(on_device)
         })
     }
@@ -545,7 +557,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         text.find(name).map_or("", |at| &text[at..at + name.len()])
     }
 
-    fn from_callee<'v>(
+    fn given_back<'v>(
         &mut self,
         returned: &Returned,
         argument: &dyn Fn(usize) -> Option<(usize, &'v Value<'a>)>,
@@ -559,7 +571,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             Returned::Plain => Value::Plain,
             Returned::Model => Value::Model,
             Returned::Tuple(items) => {
-                Value::Tuple(items.iter().map(|item| self.from_callee(item, argument, range)).collect())
+                Value::Tuple(items.iter().map(|item| self.given_back(item, argument, range)).collect())
             }
             Returned::Tensor { graph, freed, scalar, on_device, parameters } => {
                 let parents: Vec<NodeId> = parameters
@@ -585,4 +597,13 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             }
         }
     }
+}
+
+/// `history` of `history[epoch]["loss"]`.
+fn unindexed<'t, 'a>(expr: &'t Expr<'a>) -> &'t Expr<'a> {
+    let mut at = expr;
+    while let ExprKind::Subscript(base, _) = &at.kind {
+        at = base;
+    }
+    at
 }

@@ -98,8 +98,9 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         let node = self.facts.containers[id.0].node;
         let parts: Vec<NodeId> = values.iter().flat_map(|value| self.tensors(value)).collect();
         let graph = parts.iter().map(|part| self.facts.node(*part).graph).max().unwrap_or(Graph::No);
-        self.facts.nodes[node.0].parents = parts;
-        self.facts.nodes[node.0].graph = graph;
+        let scalar = !parts.is_empty() && parts.iter().all(|part| self.facts.node(*part).scalar);
+        let collected = &mut self.facts.nodes[node.0];
+        (collected.parents, collected.graph, collected.scalar) = (parts, graph, scalar);
         Value::Container(id)
     }
 
@@ -177,7 +178,8 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     gives == Gives::Scalar || keeps_size && of.scalar || name == "loss";
                 self.facts.nodes[made.0].part = gives == Gives::View && of.part;
                 self.facts.nodes[made.0].on_host = of.on_host || gives == Gives::OnHost;
-                self.facts.nodes[made.0].on_device = gives != Gives::OnHost && (of.on_device || name == "cuda");
+                self.facts.nodes[made.0].on_device =
+                    gives != Gives::OnHost && (of.on_device || name == "cuda");
                 made
             }
         };
@@ -226,7 +228,8 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             },
             Value::Checkpoint => Value::Checkpoint,
             // `features[:11]` of a model is one.
-            Value::Model => Value::Model,_ => Value::Unknown,
+            Value::Model => Value::Model,
+            _ => Value::Unknown,
         }
     }
 
@@ -295,6 +298,9 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 });
             }
         }
+        let parts = &self.facts.nodes[node.0].parents;
+        let scalar = !parts.is_empty() && parts.iter().all(|part| self.facts.node(*part).scalar);
+        self.facts.nodes[node.0].scalar = scalar;
         // A list of gradients is as good as one.
         if is_gradients { Value::Gradient } else { Value::Container(result) }
     }

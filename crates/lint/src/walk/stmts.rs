@@ -211,7 +211,14 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     && self.is_fed_back(key, node)
                 {
                     let at = self.at;
-                    self.facts.carried.push(Carried { name: key, node, added: None, range, how: Carry::State, at });
+                    self.facts.carried.push(Carried {
+                        name: key,
+                        node,
+                        added: None,
+                        range,
+                        how: Carry::State,
+                        at,
+                    });
                 }
                 if matches!(value, Value::Model) {
                     self.note_mode_of(key, value_expr);
@@ -277,12 +284,17 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             return false;
         }
         let ancestors = self.facts.ancestors(node);
-        let passes = self.facts.forwards.iter().filter(|(_, result, at)| at.in_loop == self.at.in_loop && ancestors.contains(result));
+        let passes = self
+            .facts
+            .forwards
+            .iter()
+            .filter(|(_, result, at)| at.in_loop == self.at.in_loop && ancestors.contains(result));
         let mut passes = passes.map(|(_, result, _)| self.facts.node(*result).range);
         passes.any(|pass| {
             let call = self.facts.calls.iter().find(|call| call.expr.range == pass);
             call.is_some_and(|call| {
-                let given = call.call.args.iter().chain(call.call.keywords.iter().map(|keyword| &keyword.value));
+                let given =
+                    call.call.args.iter().chain(call.call.keywords.iter().map(|keyword| &keyword.value));
                 given.into_iter().any(|arg| arg.reads_key(self.file.source, key))
             })
         })
@@ -292,8 +304,10 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
     fn bound_before(&self, key: &str) -> bool {
         let Some(inner) = self.at.in_loop else { return false };
         let range = self.facts.loops[inner.0].range;
-        let bound: Vec<&Range> = self.facts.emptied.iter().filter(|(name, _)| *name == key).map(|(_, at)| at).collect();
-        bound.iter().any(|at| !range.contains(**at)) && bound.iter().filter(|at| range.contains(***at)).count() <= 1
+        let bound: Vec<&Range> =
+            self.facts.emptied.iter().filter(|(name, _)| *name == key).map(|(_, at)| at).collect();
+        bound.iter().any(|at| !range.contains(**at))
+            && bound.iter().filter(|at| range.contains(***at)).count() <= 1
     }
 
     /// Whether a name had its value before the turn began.
