@@ -12,6 +12,7 @@ mod export;
 mod heap_file;
 mod huge_pages;
 mod inputs;
+mod linted;
 mod own_options;
 mod parallel;
 mod recording;
