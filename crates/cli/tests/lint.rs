@@ -209,6 +209,7 @@ fn the_exit_code_tells() {
         (&["empty"], 2),
         (&["--select", "nonsense", "train.py"], 2),
         (&["--format", "xml", "train.py"], 2),
+        (&["--format", "sarif", "--statistics", "train.py"], 2),
     ] {
         let (code, _, err) = lint(&folder, arguments);
         assert_eq!(code, expected, "{arguments:?}: {err}");

@@ -10,7 +10,7 @@ const ROUNDS: usize = 16;
 #[derive(Debug)]
 pub struct Fixed {
     pub source: Source,
-    /// The findings that a fix has taken care of.
+    /// How many findings are gone.
     pub count: usize,
     /// The findings that are left.
     pub left: Vec<Diagnostic>,
@@ -40,7 +40,7 @@ pub fn fix(
         if left.len() >= fixed.left.len() {
             break;
         }
-        fixed = Fixed { source, count: fixed.count + count, left };
+        fixed = Fixed { source, count: fixed.count + fixed.left.len() - left.len(), left };
     }
     fixed
 }

@@ -22,6 +22,9 @@ use lint::{Diagnostic, Severity, Source};
 use settings::Settings;
 
 pub(crate) fn run(args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    if args.statistics && matches!(args.format, LintFormat::Sarif | LintFormat::Github) {
+        return Err(Failure::new("--statistics are text or JSON", None, None).into());
+    }
     let settings = Settings::new(args)?;
     let looked = files::look(args, &settings)?;
     for warning in &looked.warnings {

@@ -5,6 +5,7 @@ use super::settings::{Globs, Settings};
 use super::{File, Looked};
 use crate::args::LintArgs;
 use crate::terminal::Failure;
+use analysis::words::printable;
 use ignore::{DirEntry, Walk, WalkBuilder};
 use lint::Source;
 use std::collections::HashSet;
@@ -37,7 +38,7 @@ pub(super) fn look(args: &LintArgs, settings: &Settings) -> anyhow::Result<Looke
     }
     for path in &args.paths {
         if let Err(error) = std::fs::metadata(path) {
-            let what = format!("`{}` could not be read", path.display());
+            let what = format!("`{}` could not be read", printable(&path.to_string_lossy()));
             return Err(Failure::new(what, Some(error.to_string()), None).refused(error.kind()).into());
         }
     }
@@ -87,11 +88,12 @@ fn in_parallel(walk: Walk, settings: &Settings, mode: Mode) -> Looked {
     all
 }
 
-/// `oomph lint . train.py` comes by `train.py` twice.
+/// Whether this is a file to check; `oomph lint . train.py` comes by `train.py` twice.
 fn is_new(entry: &DirEntry, seen: &mut HashSet<PathBuf>) -> bool {
-    !entry.file_type().is_some_and(|kind| kind.is_dir())
-        && (entry.depth() == 0 || is_python(entry.path()) && !entry.path_is_symlink())
-        && seen.insert(shown(entry.path()).to_owned())
+    let Some(kind) = entry.file_type() else { return false };
+    let is_meant =
+        if entry.depth() == 0 { !kind.is_dir() } else { kind.is_file() && is_python(entry.path()) };
+    is_meant && seen.insert(shown(entry.path()).to_owned())
 }
 
 /// Without the `./` that the walk puts in front.
