@@ -6,8 +6,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::path::PathBuf;
 
+mod lint;
 mod programs;
 
+pub(crate) use lint::{LintArgs, LintFormat, MinSeverity, RuleArgs};
 pub(crate) use programs::{CheckArgs, Limits, PredictArgs, ProgramArgs, RunArgs};
 
 /// Why your PyTorch job ran out of GPU memory, and which line to change.
@@ -62,6 +64,10 @@ pub(crate) enum Command {
     Holders(HoldersArgs),
     /// See it: a page in the browser with timeline, memory map, flame graph and findings, at any size
     View(ViewArgs),
+    /// Find code that keeps or wastes GPU memory: static checks of Python files and notebooks
+    Lint(LintArgs),
+    /// The rules of `oomph lint`: why each matters, what it costs, how to write it instead
+    Rule(RuleArgs),
     /// The events, blocks, segments, frames and stacks as tables for other tools
     Export(ExportArgs),
     /// A completion script for your shell

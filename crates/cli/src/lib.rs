@@ -12,6 +12,7 @@ mod export;
 mod heap_file;
 mod huge_pages;
 mod inputs;
+mod linted;
 mod own_options;
 mod parallel;
 mod recording;
@@ -62,6 +63,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status
         Command::Diff(args) => commands::diff::run(args, &mut terminal),
         Command::Holders(args) => commands::holders::run(args, &mut terminal),
         Command::View(args) => commands::view::run(args, &mut terminal),
+        Command::Lint(args) => commands::lint::run(args, &mut terminal),
+        Command::Rule(args) => commands::rule::run(args, &mut terminal),
         Command::Export(args) => commands::export::run(args, &mut terminal),
         Command::Completions(args) => commands::generate::completions(args, &mut terminal),
         Command::Man(args) => commands::generate::man(args, &mut terminal),

@@ -110,6 +110,11 @@ impl Terminal {
         self.width
     }
 
+    /// Whether stdout shows colour.
+    pub(crate) fn shows_color(&self) -> bool {
+        self.color
+    }
+
     /// `text` in `style`, where stdout shows colour.
     pub(crate) fn paint(&self, style: Style, text: &str) -> String {
         paint(self.color, style, text)

@@ -7,6 +7,7 @@
 mod checked;
 mod facts;
 mod file;
+mod fix;
 mod rule;
 mod rules;
 mod source;
@@ -16,6 +17,7 @@ mod torch;
 mod tree;
 mod walk;
 
+pub use fix::{Fixed, fix};
 pub use rule::{Diagnostic, Edit, Fix, Rule, Severity};
 pub use rules::RULES;
 pub use source::{Place, Source};

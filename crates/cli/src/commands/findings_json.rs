@@ -2,6 +2,7 @@
 
 use super::holders_json::HolderReport;
 use super::report_json::{SiteReport, site_report, stack_report};
+use crate::linted::{Linted, Remark};
 use analysis::{Device, Finding, Place};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -33,10 +34,27 @@ pub(super) struct FindingReport {
     evidence: Map<String, Value>,
     fix: String,
     caveats: Vec<String>,
+    /// What `oomph lint` says of that line.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lint: Vec<RemarkReport>,
+}
+
+#[derive(Serialize)]
+struct RemarkReport {
+    code: &'static str,
+    name: &'static str,
+    line: usize,
+    message: String,
+}
+
+impl From<Remark> for RemarkReport {
+    fn from(Remark { line, found }: Remark) -> RemarkReport {
+        RemarkReport { code: found.rule.code, name: found.rule.name, line, message: found.message }
+    }
 }
 
 /// One finding.
-pub(super) fn finding_report(device: &Device<'_>, finding: &Finding) -> FindingReport {
+pub(super) fn finding_report(device: &Device<'_>, finding: &Finding, linted: &mut Linted) -> FindingReport {
     let snapshot = device.snapshot;
     FindingReport {
         kind: finding.kind.name(),
@@ -57,6 +75,7 @@ pub(super) fn finding_report(device: &Device<'_>, finding: &Finding) -> FindingR
         evidence: record(snapshot, &finding.evidence),
         fix: finding.fix.clone(),
         caveats: finding.caveats.clone(),
+        lint: linted.of(finding, snapshot).into_iter().map(RemarkReport::from).collect(),
     }
 }
 

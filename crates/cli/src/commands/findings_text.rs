@@ -1,5 +1,6 @@
 //! Findings for people: the answer, the line, the reasons, the fix.
 
+use crate::linted::{Linted, Remark};
 use crate::source;
 use crate::stores;
 use crate::terminal::{Style, Terminal};
@@ -18,12 +19,16 @@ pub(super) fn print(
 ) -> anyhow::Result<()> {
     // What hardly matters is a line, unless there is nothing else to say.
     let full = findings.iter().filter(|finding| finding.severity > Severity::Low).count().clamp(1, IN_FULL);
+    let mut linted = Linted::default();
     for (place, finding) in findings.iter().enumerate() {
         let line = finding.site.map(|frame| Place::of(outline.device.snapshot, frame));
         if place < full {
             writeln!(terminal.out())?;
             let module = finding.module.map(|module| outline.device.modules.path(module));
             in_full(finding, line.as_ref(), module, terminal)?;
+            for remark in linted.of(finding, outline.device.snapshot) {
+                remark_line(&remark, line.as_ref(), terminal)?;
+            }
         } else {
             if place == full {
                 writeln!(terminal.out())?;
@@ -65,6 +70,15 @@ fn in_full(
         paragraph("   ", "         ", &format!("note: {caveat}"), Some(Style::Dim), terminal)?;
     }
     Ok(())
+}
+
+/// `lint: infer.py:10 OOM102 outputs-kept-with-graph — keep them under `torch.no_grad()``
+fn remark_line(remark: &Remark, line: Option<&Place>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let Some(line) = line else { return Ok(()) };
+    let place = Place { line: remark.line as u32, ..line.clone() };
+    let rule = remark.found.rule;
+    let text = format!("lint: {} {} {} — {}", place.short(), rule.code, rule.name, remark.found.advice);
+    paragraph("   ", "         ", &printable(&text), Some(Style::Cyan), terminal)
 }
 
 /// ` ✗ LEAK  171 MiB every step, …`

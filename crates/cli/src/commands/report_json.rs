@@ -4,6 +4,7 @@ use super::findings_json::{FindingReport, finding_report};
 use super::live_json::{LiveReport, live};
 use crate::args::ReportArgs;
 use crate::inputs::Input;
+use crate::linted::Linted;
 use crate::recording::Run;
 use crate::terminal::Terminal;
 use analysis::{
@@ -269,6 +270,7 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
     let (outline, device) = (&answer.outline, answer.outline.device);
     let history = &device.history;
     let events = &device.snapshot.events;
+    let mut linted = Linted::default();
     DeviceReport {
         device: history.device,
         kind: if device.is_cpu() { "cpu" } else { "gpu" },
@@ -306,7 +308,11 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
         categories_reason: outline.categories.reason,
         categories_at_peak: by_category(&outline.categories.at(history, history.allocated_peak.position)),
         labels: labels(outline),
-        findings: answer.findings.iter().map(|finding| finding_report(device, finding)).collect(),
+        findings: answer
+            .findings
+            .iter()
+            .map(|finding| finding_report(device, finding, &mut linted))
+            .collect(),
         counters: CountersAt { peak: history.allocated_peak.counters.into(), end: history.end.into() },
         outside: device
             .recording

@@ -6,6 +6,7 @@ use super::{holders, simulate};
 use crate::Status;
 use crate::args::{SimulateArgs, ViewArgs};
 use crate::inputs::{self, Input};
+use crate::linted::Linted;
 use crate::terminal::{Failure, Progress, Terminal};
 use analysis::{Device, Finding, Outline};
 use anyhow::Context;
@@ -129,7 +130,8 @@ struct Answers;
 
 impl Commands for Answers {
     fn findings(&self, outline: &Outline<'_>, findings: &[Finding]) -> (Vec<Value>, String) {
-        let told = findings.iter().map(|finding| json!(finding_report(outline.device, finding)));
+        let mut linted = Linted::default();
+        let told = findings.iter().map(|finding| json!(finding_report(outline.device, finding, &mut linted)));
         (told.collect(), not_found(outline, findings).unwrap_or_default())
     }
 

@@ -1,0 +1,121 @@
+//! The arguments of `oomph lint` and `oomph rule`.
+
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  oomph lint                                   all Python and notebooks below this folder
+  oomph lint --diff train.py                   what --fix would change
+  oomph lint --select OOM1 --ignore loss-kept-in-list src/
+  oomph lint --min-severity high --format github .    for a CI job
+  cat train.py | oomph lint --stdin-filename train.py -
+
+A line is left out with `# oomph: ignore[rule]`, a file with `# oomph: ignore-file`. Rules: `oomph rule`. Settings:
+`[tool.oomph.lint]` in pyproject.toml, see docs/lint.md.
+Exit codes: 0 nothing found, 1 findings, 2 could not do it.")]
+pub(crate) struct LintArgs {
+    /// Python files, notebooks, and folders of them (what git ignores is left out); `-` for standard input
+    #[arg(value_name = "PATH", default_value = ".")]
+    pub(crate) paths: Vec<PathBuf>,
+
+    /// Only these rules: codes, beginnings of codes, or names
+    #[arg(long, value_name = "RULES", value_delimiter = ',')]
+    pub(crate) select: Option<Vec<String>>,
+
+    /// Not these rules
+    #[arg(long, value_name = "RULES", value_delimiter = ',')]
+    pub(crate) ignore: Option<Vec<String>>,
+
+    /// Only findings that are at least this severe
+    #[arg(long, value_enum, value_name = "SEVERITY")]
+    pub(crate) min_severity: Option<MinSeverity>,
+
+    /// Change the files where that does not change what they compute
+    #[arg(long)]
+    pub(crate) fix: bool,
+
+    /// Show what --fix would change, and change nothing
+    #[arg(long, conflicts_with_all = ["fix", "format", "json", "statistics"])]
+    pub(crate) diff: bool,
+
+    /// Format of the output
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LintFormat::Text)]
+    pub(crate) format: LintFormat,
+
+    /// Print JSON: the same as --format json
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) json: bool,
+
+    /// Exit with 0 even if something was found
+    #[arg(long)]
+    pub(crate) exit_zero: bool,
+
+    /// How often each rule was broken, instead of where
+    #[arg(long)]
+    pub(crate) statistics: bool,
+
+    /// What to call standard input
+    #[arg(long, value_name = "NAME")]
+    pub(crate) stdin_filename: Option<PathBuf>,
+}
+
+/// How findings are written.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LintFormat {
+    /// For people
+    Text,
+    /// A list of findings
+    Json,
+    /// SARIF 2.1.0, for code scanning
+    Sarif,
+    /// Annotations of GitHub Actions
+    Github,
+}
+
+/// How severe a finding of the linter has to be.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum MinSeverity {
+    /// Everything, also a scalar, host memory, or time
+    Low,
+    /// A higher peak, or a fixed amount
+    Medium,
+    /// Device memory on every step
+    High,
+}
+
+impl From<MinSeverity> for lint::Severity {
+    fn from(least: MinSeverity) -> lint::Severity {
+        match least {
+            MinSeverity::Low => lint::Severity::Low,
+            MinSeverity::Medium => lint::Severity::Medium,
+            MinSeverity::High => lint::Severity::High,
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  oomph rule                                   all rules
+  oomph rule OOM101                            why it matters, what it costs, how to write it instead
+  oomph rule --markdown --all > rules.md")]
+pub(crate) struct RuleArgs {
+    /// A rule's code or name; without one all are listed
+    #[arg(value_name = "RULE", conflicts_with = "all")]
+    pub(crate) rule: Option<String>,
+
+    /// The pages of all rules
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Print Markdown
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,123 @@
+//! `oomph lint`: code that keeps or wastes GPU memory.
+
+mod files;
+mod fixes;
+mod github;
+mod json;
+mod place;
+mod sarif;
+mod settings;
+mod statistics;
+mod text;
+
+pub(super) use json::write as write_json;
+pub(super) use settings::named;
+pub(super) use text::style;
+
+use crate::Status;
+use crate::args::{LintArgs, LintFormat};
+use crate::terminal::{Failure, Terminal};
+use analysis::words::printable;
+use lint::{Diagnostic, Severity, Source};
+use settings::Settings;
+
+pub(crate) fn run(args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    if args.statistics && matches!(args.format, LintFormat::Sarif | LintFormat::Github) {
+        return Err(Failure::new("--statistics are text or JSON", None, None).into());
+    }
+    let settings = Settings::new(args)?;
+    let looked = files::look(args, &settings)?;
+    for warning in &looked.warnings {
+        terminal.say(&format!("warning: {}", printable(warning)));
+    }
+    if looked.checked == 0 {
+        return Err(nothing_checked(args, looked.warnings.is_empty()).into());
+    }
+    let found = looked.files.iter().any(|file| !file.found.is_empty() || args.diff && file.fixed > 0);
+    print(args, &looked, terminal)?;
+    Ok(u8::from(found && !args.exit_zero))
+}
+
+fn print(args: &LintArgs, looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let format = if args.json { LintFormat::Json } else { args.format };
+    if args.diff {
+        return fixes::print_diff(looked, terminal);
+    }
+    // What comes from standard input goes to standard output; nothing may stand in between.
+    if let Some(source) = &looked.output {
+        std::io::Write::write_all(terminal.out(), source)?;
+        text::summary(looked, terminal);
+        return Ok(());
+    }
+    match format {
+        LintFormat::Text if args.statistics => statistics::print(looked, terminal)?,
+        LintFormat::Json if args.statistics => return statistics::print_json(looked, terminal),
+        LintFormat::Text => text::print(looked, terminal)?,
+        LintFormat::Json => return json::print(looked, terminal),
+        LintFormat::Sarif => return sarif::print(looked, terminal),
+        LintFormat::Github => return github::print(looked, terminal),
+    }
+    text::summary(looked, terminal);
+    Ok(())
+}
+
+/// What came of all files.
+#[derive(Default)]
+struct Looked {
+    /// How many files were checked.
+    checked: usize,
+    /// Those with something to say, by name.
+    files: Vec<File>,
+    /// What could not be checked, or not be fixed.
+    warnings: Vec<String>,
+    /// What standard input is after its fixes.
+    output: Option<Vec<u8>>,
+}
+
+impl Looked {
+    fn findings(&self) -> impl Iterator<Item = (&File, &Diagnostic)> {
+        self.files.iter().flat_map(|file| file.found.iter().map(move |found| (file, found)))
+    }
+
+    fn fixed(&self) -> usize {
+        self.files.iter().map(|file| file.fixed).sum()
+    }
+
+    fn count(&self, severity: Severity) -> usize {
+        self.findings().filter(|(_, found)| found.severity == severity).count()
+    }
+}
+
+/// A file with findings, or with fixed ones.
+struct File {
+    name: String,
+    source: Source,
+    /// By place.
+    found: Vec<Diagnostic>,
+    /// Findings that were fixed, or would be.
+    fixed: usize,
+    /// What the fixes change, with `--diff`.
+    diff: String,
+}
+
+impl File {
+    /// The fix of a finding, where this file can be fixed.
+    fn fix<'a>(&self, found: &'a Diagnostic) -> Option<&'a lint::Fix> {
+        found.fix.as_ref().filter(|_| !self.source.is_notebook())
+    }
+}
+
+fn nothing_checked(args: &LintArgs, is_empty: bool) -> Failure {
+    if !is_empty {
+        return Failure::new("nothing could be checked", None, None);
+    }
+    let paths: Vec<String> =
+        args.paths.iter().map(|path| format!("`{}`", printable(&path.to_string_lossy()))).collect();
+    Failure::new(
+        format!("no Python file and no notebook in {}", paths.join(", ")),
+        Some(
+            "files that git ignores, hidden folders, environments and build folders are left out".to_owned(),
+        ),
+        Some("a file or folder that is named itself is always checked"),
+    )
+}

@@ -1,0 +1,197 @@
+//! Finds the files, and checks them on all cores.
+
+use super::fixes::{self, Mode};
+use super::settings::{Globs, Settings};
+use super::{File, Looked};
+use crate::args::LintArgs;
+use crate::terminal::Failure;
+use analysis::words::printable;
+use ignore::{DirEntry, Walk, WalkBuilder};
+use lint::Source;
+use std::collections::HashSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Longest file that is checked: people write none that is longer.
+const MOST_BYTES: u64 = 8 << 20;
+
+/// For the deepest expressions that the parser takes.
+const STACK: usize = 16 << 20;
+
+/// Folders of code that is not the user's own.
+const NOT_OWN: [&str; 6] = ["venv", "node_modules", "__pycache__", "site-packages", "build", "dist"];
+
+/// Checks everything that the arguments name.
+pub(super) fn look(args: &LintArgs, settings: &Settings) -> anyhow::Result<Looked> {
+    let mode = Mode::new(args);
+    if args.paths.iter().any(|path| path.as_os_str() == "-") {
+        if args.paths.len() > 1 {
+            let what = "standard input is checked alone, without other paths";
+            return Err(Failure::new(what, None, None).into());
+        }
+        let name = args.stdin_filename.clone().unwrap_or_else(|| PathBuf::from("<stdin>"));
+        let mut looked = Looked::default();
+        let mut worker = Worker { settings, mode, bytes: Vec::new(), looked: &mut looked };
+        worker.check(&name, std::io::stdin().lock());
+        return Ok(looked);
+    }
+    for path in &args.paths {
+        if let Err(error) = std::fs::metadata(path) {
+            let what = format!("`{}` could not be read", printable(&path.to_string_lossy()));
+            return Err(Failure::new(what, Some(error.to_string()), None).refused(error.kind()).into());
+        }
+    }
+    Ok(in_parallel(walk(&args.paths, settings), settings, mode))
+}
+
+fn in_parallel(walk: Walk, settings: &Settings, mode: Mode) -> Looked {
+    let files = Mutex::new((walk, HashSet::new()));
+    let work = || {
+        let mut looked = Looked::default();
+        let mut worker = Worker { settings, mode, bytes: Vec::new(), looked: &mut looked };
+        loop {
+            // Whoever is free looks for the next file.
+            let entry = {
+                let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+                let (walk, seen) = &mut *files;
+                walk.find(|entry| entry.as_ref().map_or(true, |entry| is_new(entry, seen)))
+            };
+            match entry {
+                Some(Ok(entry)) => worker.entry(&entry),
+                Some(Err(error)) => worker.looked.warnings.push(error.to_string()),
+                None => return looked,
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut all = Looked::default();
+    std::thread::scope(|scope| {
+        let start = || std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+        let workers: Vec<_> = (0..threads).filter_map(|_| start().ok()).collect();
+        if workers.is_empty() {
+            all = work();
+        }
+        for worker in workers {
+            match worker.join() {
+                Ok(looked) => {
+                    all.checked += looked.checked;
+                    all.files.extend(looked.files);
+                    all.warnings.extend(looked.warnings);
+                }
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+    });
+    all.files.sort_by(|a, b| a.name.cmp(&b.name));
+    all.warnings.sort();
+    all
+}
+
+/// Whether this is a file to check; `oomph lint . train.py` comes by `train.py` twice.
+fn is_new(entry: &DirEntry, seen: &mut HashSet<PathBuf>) -> bool {
+    let Some(kind) = entry.file_type() else { return false };
+    let is_meant =
+        if entry.depth() == 0 { !kind.is_dir() } else { kind.is_file() && is_python(entry.path()) };
+    is_meant && seen.insert(shown(entry.path()).to_owned())
+}
+
+/// Without the `./` that the walk puts in front.
+fn shown(path: &Path) -> &Path {
+    path.strip_prefix(".").unwrap_or(path)
+}
+
+fn walk(paths: &[PathBuf], settings: &Settings) -> Walk {
+    let mut paths: Vec<&PathBuf> = paths.iter().collect();
+    paths.sort();
+    paths.dedup();
+    let (first, others) = paths.split_first().expect("there is a default");
+    let mut builder = WalkBuilder::new(first);
+    for path in others {
+        builder.add(path);
+    }
+    let exclude = settings.exclude.clone();
+    builder.hidden(false).require_git(false).filter_entry(move |entry| is_own(entry, exclude.as_ref()));
+    builder.build()
+}
+
+/// What is named is always looked at.
+fn is_own(entry: &DirEntry, exclude: Option<&Arc<Globs>>) -> bool {
+    if entry.depth() == 0 {
+        return true;
+    }
+    let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+    let name = entry.file_name().to_string_lossy();
+    if is_folder && (name.starts_with('.') || NOT_OWN.contains(&&*name)) {
+        return false;
+    }
+    (!is_folder && !is_python(entry.path())) || exclude.is_none_or(|globs| !globs.match_path(entry.path()))
+}
+
+fn is_python(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "py") || is_notebook(path)
+}
+
+fn is_notebook(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "ipynb")
+}
+
+/// One thread's share of the files.
+struct Worker<'a> {
+    settings: &'a Settings,
+    mode: Mode,
+    /// Used again for each file.
+    bytes: Vec<u8>,
+    looked: &'a mut Looked,
+}
+
+impl Worker<'_> {
+    fn entry(&mut self, entry: &DirEntry) {
+        let path = shown(entry.path());
+        match std::fs::File::open(path) {
+            Ok(file) => self.check(path, file),
+            Err(error) => self.warn(path, &format!("could not be read: {error}")),
+        }
+    }
+
+    fn check(&mut self, path: &Path, reader: impl Read) {
+        self.bytes.clear();
+        if let Err(error) = reader.take(MOST_BYTES + 1).read_to_end(&mut self.bytes) {
+            return self.warn(path, &format!("could not be read: {error}"));
+        }
+        if self.bytes.len() as u64 > MOST_BYTES {
+            return self.warn(path, "larger than 8 MiB, left out");
+        }
+        let source = if is_notebook(path) {
+            let Some(source) = Source::notebook(&self.bytes) else {
+                return self.warn(path, "not a notebook: it has no list of cells in JSON");
+            };
+            source
+        } else {
+            Source::python(&self.bytes)
+        };
+        let rules = self.settings.rules_for(path);
+        let mut found = match lint::check(&source, &rules) {
+            Ok(found) => found,
+            Err(error) => {
+                let place = super::place::short(source.place(error.range.start));
+                let text = format!("{}:{place}: not Python: {}", path.display(), error.message);
+                return self.looked.warnings.push(text);
+            }
+        };
+        self.looked.checked += 1;
+        found.retain(|found| found.severity >= self.settings.least);
+        if found.is_empty() && self.mode != Mode::Print {
+            return;
+        }
+        let file = File { name: path.display().to_string(), source, found, fixed: 0, diff: String::new() };
+        let file = fixes::fix(self.mode, path, &self.bytes, file, &rules, self.settings.least, self.looked);
+        if !file.found.is_empty() || file.fixed > 0 {
+            self.looked.files.push(file);
+        }
+    }
+
+    fn warn(&mut self, path: &Path, what: &str) {
+        self.looked.warnings.push(format!("{}: {what}", path.display()));
+    }
+}

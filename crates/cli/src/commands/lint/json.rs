@@ -1,0 +1,99 @@
+//! `--format json`: a list of findings.
+
+use super::{File, Looked};
+use crate::terminal::Terminal;
+use lint::{Diagnostic, Range};
+use serde::Serialize;
+use std::io::Write;
+
+#[derive(Serialize)]
+struct FindingReport<'a> {
+    code: &'a str,
+    name: &'a str,
+    severity: &'a str,
+    file: &'a str,
+    line: usize,
+    column: usize,
+    end_line: usize,
+    end_column: usize,
+    /// Of a notebook; the lines are then those of the cell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cell: Option<usize>,
+    message: &'a str,
+    advice: &'a str,
+    fix: Option<FixReport<'a>>,
+    related: Vec<RelatedReport>,
+}
+
+#[derive(Serialize)]
+struct FixReport<'a> {
+    title: &'a str,
+    edits: Vec<EditReport<'a>>,
+}
+
+#[derive(Serialize)]
+struct EditReport<'a> {
+    start_line: usize,
+    start_column: usize,
+    end_line: usize,
+    end_column: usize,
+    text: &'a str,
+}
+
+#[derive(Serialize)]
+struct RelatedReport {
+    line: usize,
+    column: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cell: Option<usize>,
+}
+
+pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let list: Vec<FindingReport<'_>> = looked.findings().map(|(file, found)| finding(file, found)).collect();
+    write(&list, terminal)
+}
+
+pub(in crate::commands) fn write(value: &impl Serialize, terminal: &mut Terminal) -> anyhow::Result<()> {
+    serde_json::to_writer_pretty(terminal.out(), value)?;
+    writeln!(terminal.out())?;
+    Ok(())
+}
+
+fn finding<'a>(file: &'a File, found: &'a Diagnostic) -> FindingReport<'a> {
+    let (start, end) = (file.source.place(found.range.start), file.source.place(found.range.end));
+    let fix = file.fix(found).map(|fix| FixReport {
+        title: &fix.title,
+        edits: fix.edits.iter().map(|edit| edit_report(file, edit)).collect(),
+    });
+    FindingReport {
+        code: found.rule.code,
+        name: found.rule.name,
+        severity: found.severity.word(),
+        file: &file.name,
+        line: start.line,
+        column: start.column,
+        end_line: end.line,
+        end_column: end.column,
+        cell: start.cell,
+        message: &found.message,
+        advice: &found.advice,
+        fix,
+        related: found.related.iter().map(|range| related(file, *range)).collect(),
+    }
+}
+
+fn edit_report<'a>(file: &File, edit: &'a lint::Edit) -> EditReport<'a> {
+    let (start, end) = (file.source.place(edit.range.start), file.source.place(edit.range.end));
+    EditReport {
+        start_line: start.line,
+        start_column: start.column,
+        end_line: end.line,
+        end_column: end.column,
+        text: &edit.text,
+    }
+}
+
+fn related(file: &File, range: Range) -> RelatedReport {
+    let place = file.source.place(range.start);
+    RelatedReport { line: place.line, column: place.column, cell: place.cell }
+}

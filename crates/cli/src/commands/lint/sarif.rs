@@ -1,0 +1,106 @@
+//! `--format sarif`: SARIF 2.1.0, as code scanning services take it.
+
+use super::{File, Looked, json};
+use crate::terminal::Terminal;
+use lint::{Diagnostic, RULES, Range, Rule, Severity};
+use serde_json::{Value, json};
+
+pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let results: Vec<Value> = looked.findings().map(|(file, found)| result(file, found)).collect();
+    let document = json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {"driver": {
+                "name": "oomph",
+                "version": env!("CARGO_PKG_VERSION"),
+                "rules": RULES.iter().map(|rule| described(rule)).collect::<Vec<_>>(),
+            }},
+            "columnKind": "unicodeCodePoints",
+            "results": results,
+        }],
+    });
+    json::write(&document, terminal)
+}
+
+fn described(rule: &Rule) -> Value {
+    json!({
+        "id": rule.code,
+        "name": rule.name,
+        "shortDescription": {"text": rule.says},
+        "fullDescription": {"text": rule.why},
+        "help": {"text": format!("{}\n\n{}", rule.why, rule.costs), "markdown": rule.page()},
+        "defaultConfiguration": {"level": level(rule.severity)},
+    })
+}
+
+fn level(severity: Severity) -> &'static str {
+    match severity {
+        Severity::High => "error",
+        Severity::Medium => "warning",
+        Severity::Low => "note",
+    }
+}
+
+fn result(file: &File, found: &Diagnostic) -> Value {
+    let artifact = json!({"uri": uri(&file.name)});
+    let mut location =
+        json!({"physicalLocation": {"artifactLocation": artifact, "region": region(file, found.range)}});
+    if let Some(cell) = file.source.place(found.range.start).cell {
+        location["logicalLocations"] = json!([{"name": format!("cell {cell}")}]);
+    }
+    let mut result = json!({
+        "ruleId": found.rule.code,
+        "ruleIndex": RULES.iter().position(|rule| *rule == found.rule),
+        "level": level(found.severity),
+        "message": {"text": format!("{}\n{}", found.message, found.advice).trim()},
+        "locations": [location],
+    });
+    if let Some(fix) = file.fix(found) {
+        let replacements = fix.edits.iter().map(
+            |edit| json!({"deletedRegion": region(file, edit.range), "insertedContent": {"text": edit.text}}),
+        );
+        let changes = json!([{
+            "artifactLocation": artifact,
+            "replacements": replacements.collect::<Vec<_>>(),
+        }]);
+        result["fixes"] = json!([{"description": {"text": fix.title}, "artifactChanges": changes}]);
+    }
+    result
+}
+
+fn region(file: &File, range: Range) -> Value {
+    let (start, end) = (file.source.place(range.start), file.source.place(range.end));
+    json!({
+        "startLine": start.line,
+        "startColumn": start.column,
+        "endLine": end.line,
+        "endColumn": end.column,
+    })
+}
+
+/// A path as a reference: relative ones stay so.
+fn uri(path: &str) -> String {
+    let path = path.replace('\\', "/");
+    let mut uri = if path.starts_with('/') { "file://".to_owned() } else { String::new() };
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+                uri.push(byte.into())
+            }
+            other => uri.push_str(&format!("%{other:02X}")),
+        }
+    }
+    uri
+}
+
+#[cfg(test)]
+mod tests {
+    use super::uri;
+
+    #[test]
+    fn paths_are_references() {
+        assert_eq!(uri("src/my model/é.py"), "src/my%20model/%C3%A9.py");
+        assert_eq!(uri("/src/a#b.py"), "file:///src/a%23b.py");
+    }
+}

@@ -1,0 +1,55 @@
+//! `--statistics`: how often each rule was broken.
+
+use super::text::style;
+use super::{Looked, json};
+use crate::terminal::Terminal;
+use lint::{RULES, Rule, Severity};
+use serde_json::{Value, json};
+use std::cmp::Reverse;
+use std::io::Write;
+
+struct Row {
+    rule: &'static Rule,
+    worst: Severity,
+    count: usize,
+    fixable: usize,
+}
+
+pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let rows = rows(looked);
+    let width = rows.first().map_or(0, |row| row.count.to_string().len());
+    for Row { rule, worst, count, fixable } in rows {
+        let severity = terminal.paint(style(worst), &format!("{:6}", worst.word()));
+        let fix = if fixable > 0 { format!("   ({fixable} with a fix)") } else { String::new() };
+        writeln!(terminal.out(), "{count:>width$}  {severity}  {} {}{fix}", rule.code, rule.name)?;
+    }
+    Ok(())
+}
+
+pub(super) fn print_json(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let rows = rows(looked).into_iter().map(|row| {
+        json!({
+            "code": row.rule.code, "name": row.rule.name, "severity": row.worst.word(),
+            "count": row.count, "fixable": row.fixable,
+        })
+    });
+    json::write(&rows.collect::<Vec<Value>>(), terminal)
+}
+
+/// The most frequent first.
+fn rows(looked: &Looked) -> Vec<Row> {
+    let mut rows: Vec<Row> = RULES
+        .iter()
+        .filter_map(|rule| {
+            let of_rule: Vec<_> = looked.findings().filter(|(_, found)| found.rule == *rule).collect();
+            Some(Row {
+                rule,
+                worst: of_rule.iter().map(|(_, found)| found.severity).max()?,
+                count: of_rule.len(),
+                fixable: of_rule.iter().filter(|(file, found)| file.fix(found).is_some()).count(),
+            })
+        })
+        .collect();
+    rows.sort_by_key(|row| Reverse(row.count));
+    rows
+}

@@ -1,0 +1,174 @@
+//! Every rule against its own examples, and against text that is no program.
+
+use lint::{Diagnostic, RULES, Rule, Source, check};
+use proptest::prelude::*;
+
+/// What the examples take for granted.
+const TAKEN: &str = "\
+import collections, copy, functools, gc, random
+import torch
+import torch.nn.functional as F
+from functools import lru_cache
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+from transformers import AutoModelForCausalLM
+
+steps, val_loss, hidden = 8, 0, None
+values = torch.zeros(steps, device='cuda')
+
+";
+
+fn source(example: &str) -> Source {
+    Source::python(format!("{TAKEN}{}\n", example.trim()).as_bytes())
+}
+
+fn found(rule: &'static Rule, source: &Source) -> Vec<Diagnostic> {
+    check(source, &[rule])
+        .unwrap_or_else(|error| panic!("{}: {}\n{}", rule.name, error.message, source.text()))
+}
+
+#[test]
+fn every_rule_speaks_of_its_bad_example_and_not_of_its_good_one() {
+    let mut wrong = Vec::new();
+    for rule in RULES {
+        if found(rule, &source(rule.bad)).is_empty() {
+            wrong.push(format!("{} {} says nothing of its bad example", rule.code, rule.name));
+        }
+        for diagnostic in found(rule, &source(rule.good)) {
+            wrong.push(format!(
+                "{} {} says of its good example: {}",
+                rule.code, rule.name, diagnostic.message
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_is_said_has_a_place_and_advice() {
+    for rule in RULES {
+        let source = source(rule.bad);
+        for diagnostic in found(rule, &source) {
+            assert!(!diagnostic.message.is_empty() && !diagnostic.advice.is_empty(), "{}", rule.name);
+            assert!(diagnostic.severity <= rule.severity, "{}: worse than the rule says", rule.name);
+            for range in [diagnostic.range].iter().chain(&diagnostic.related) {
+                let text = source.text().get(range.start as usize..range.end as usize);
+                assert!(text.is_some_and(|text| !text.is_empty()), "{}: {range:?}", rule.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fix_leaves_python_and_nothing_to_say_there() {
+    let mut fixes = 0;
+    for rule in RULES {
+        for diagnostic in found(rule, &source(rule.bad)) {
+            if diagnostic.fix.is_none() {
+                continue;
+            }
+            fixes += 1;
+            let before = source(rule.bad);
+            let line = before.line_of(diagnostic.range.start).to_owned();
+            let fixed = lint::fix(before, vec![diagnostic], &[rule], |_| true);
+            assert_eq!(fixed.count, 1, "{}: the fix was not taken", rule.name);
+            let after = fixed.source.text();
+            let left = found(rule, &fixed.source);
+            let is_left = |left: &Diagnostic| fixed.source.line_of(left.range.start) == line;
+            assert!(!left.iter().any(is_left), "{}: still said of `{line}`\n{after}", rule.name);
+        }
+    }
+    assert!(fixes >= 5, "{fixes} fixes");
+}
+
+#[test]
+fn all_fixes_of_all_rules_end() {
+    for rule in RULES {
+        let before = source(rule.bad);
+        let all = check(&before, RULES).expect("Python");
+        let fixed = lint::fix(before, all, RULES, |_| true);
+        let again = check(&fixed.source, RULES).expect("Python");
+        assert_eq!(again, fixed.left, "{}", rule.name);
+        let text = fixed.source.text().to_owned();
+        let twice = lint::fix(fixed.source, again, RULES, |_| true);
+        assert_eq!((twice.count, twice.source.text()), (0, &*text), "{}: fixed twice", rule.name);
+    }
+}
+
+#[test]
+fn rules_are_told_apart() {
+    for pair in RULES.windows(2) {
+        assert!(pair[0].code < pair[1].code, "{} and {}", pair[0].code, pair[1].code);
+    }
+    for rule in RULES {
+        let means: Vec<&str> =
+            RULES.iter().filter(|other| other.is_meant_by(rule.name)).map(|other| other.name).collect();
+        assert_eq!(means, [rule.name]);
+        assert!(rule.says.ends_with('.'), "{}: `says` is a sentence", rule.name);
+    }
+}
+
+fn example() -> impl Strategy<Value = String> {
+    (0..RULES.len(), any::<bool>()).prop_map(|(place, is_bad)| {
+        let rule = RULES[place];
+        format!("{TAKEN}{}", if is_bad { rule.bad } else { rule.good })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_text_is_too_much(text in "\\PC{0,200}") {
+        let _ = check(&Source::python(format!("import torch\n{text}").as_bytes()), RULES);
+    }
+
+    #[test]
+    fn no_bytes_are_too_much(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = check(&Source::python(&[b"import torch\n", &*bytes].concat()), RULES);
+        let _ = Source::notebook(&bytes);
+    }
+
+    /// Lines are left out, doubled, indented and exchanged; most of what comes out is still Python.
+    #[test]
+    fn no_changed_example_is_too_much(
+        text in example(),
+        other in example(),
+        changes in proptest::collection::vec((any::<proptest::sample::Index>(), 0..5u8), 0..6),
+    ) {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let others: Vec<&str> = other.lines().collect();
+        for (place, change) in changes {
+            if lines.is_empty() {
+                break;
+            }
+            let at = place.index(lines.len());
+            match change {
+                0 => drop(lines.remove(at)),
+                1 => lines.insert(at, lines[at].clone()),
+                2 => lines[at].insert_str(0, "    "),
+                3 => lines[at] = others[place.index(others.len())].to_owned(),
+                _ => lines[at] = lines[at].trim_start().to_owned(),
+            }
+        }
+        let source = Source::python(lines.join("\n").as_bytes());
+        if let Ok(found) = check(&source, RULES) {
+            lint::fix(source, found, RULES, |_| true);
+        }
+    }
+
+    #[test]
+    fn no_cut_example_is_too_much(
+        text in example(),
+        cut in any::<proptest::sample::Index>(),
+        put in "[()\\[\\]{}:,.='\"\\\\ \n\tλ]{0,3}",
+    ) {
+        let mut at = cut.index(text.len() + 1);
+        while !text.is_char_boundary(at) {
+            at -= 1;
+        }
+        let (start, end) = text.split_at(at);
+        let _ = check(&Source::python(start.as_bytes()), RULES);
+        let _ = check(&Source::python(format!("{start}{put}{end}").as_bytes()), RULES);
+    }
+}
