@@ -53,7 +53,7 @@ def zipped(data: bytes, method: int) -> bytes:
 
 
 def main() -> None:
-    targets = {name: HERE / "corpus" / name for name in ("raw", "pickle", "json", "containers", "message")}
+    targets = {name: HERE / "corpus" / name for name in ("raw", "pickle", "json", "containers", "message", "source")}
     for folder in targets.values():
         folder.mkdir(parents=True, exist_ok=True)
     count = 0
@@ -74,6 +74,9 @@ def main() -> None:
     for path in sorted(FIXTURES.glob("messages/*.txt")):
         count += 1
         (targets["message"] / path.stem).write_bytes(path.read_bytes())
+    for path in sorted(FIXTURES.glob("**/programs/*.py")):
+        count += 1
+        (targets["source"] / path.stem).write_bytes(path.read_bytes())
     if count == 0:
         sys.exit("no fixtures found: nothing to start from")
     print(f"{count} seeds")

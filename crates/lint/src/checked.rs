@@ -85,7 +85,7 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             };
         }
         let forwards: Vec<NodeId> = facts
-            .ancestors(node)
+            .in_graph(node)
             .into_iter()
             .filter(|at| facts.node(*at).origin == Origin::Forward && facts.node(*at).graph == Graph::Yes)
             .collect();

@@ -280,30 +280,30 @@ impl<'t, 'a> Facts<'t, 'a> {
         &self.nodes[id.0]
     }
 
-    /// Whether `of` was computed from `from`, or is it.
+    /// Whether the graph behind `of` has `from` in it, or `of` is it.
     pub(crate) fn comes_from(&self, of: NodeId, from: NodeId) -> bool {
-        // What is put into containers later has a higher number, so every node is looked at once at most.
-        let mut seen = vec![false; self.nodes.len()];
-        let mut open = vec![of];
-        while let Some(at) = open.pop() {
-            if at == from {
-                return true;
-            }
-            if !std::mem::replace(&mut seen[at.0], true) {
-                open.extend(&self.nodes[at.0].parents);
-            }
-        }
-        false
+        self.in_graph(of).contains(&from)
+    }
+
+    /// What `backward()` on this tensor runs through: what was detached on the way, or computed without gradients, ends it.
+    pub(crate) fn in_graph(&self, of: NodeId) -> Vec<NodeId> {
+        self.reach(of, |node| node.graph != Graph::No)
     }
 
     /// Everything that a tensor was computed from, with itself.
     pub(crate) fn ancestors(&self, of: NodeId) -> Vec<NodeId> {
+        self.reach(of, |_| true)
+    }
+
+    fn reach(&self, of: NodeId, goes_on: impl Fn(&Node) -> bool) -> Vec<NodeId> {
         let mut seen = vec![false; self.nodes.len()];
         let (mut open, mut found) = (vec![of], Vec::new());
         while let Some(at) = open.pop() {
             if !std::mem::replace(&mut seen[at.0], true) {
                 found.push(at);
-                open.extend(&self.nodes[at.0].parents);
+                if goes_on(self.node(at)) {
+                    open.extend(&self.node(at).parents);
+                }
             }
         }
         found

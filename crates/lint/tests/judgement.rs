@@ -335,3 +335,33 @@ fn any_nesting_is_read() {
         let _ = check(&Source::python(deep.as_bytes()), RULES);
     }
 }
+
+#[test]
+fn what_is_detached_is_no_part_of_the_graph() {
+    // The only pass through the discriminator's graph, which the generator's output was detached from.
+    judge(
+        "
+for real in loader:
+    fake = netG(noise)
+    errG = criterion(netD(fake), ones)
+    errG.backward()
+    errD = criterion(netD(fake.detach()), zeros)
+    errD.backward(retain_graph=True)
+    optimizer.step(); optimizer.zero_grad()
+",
+        &["6 medium retain-graph-in-loop"],
+    );
+    // `backward()` on what was computed from a detached copy frees nothing of the original.
+    judge(
+        "
+outs = []
+for x, y in loader:
+    out = model(x)
+    loss = F.mse_loss(head(out.detach()), y)
+    loss.backward()
+    outs.append(out)
+print(len(outs))
+",
+        &["6 high outputs-kept-with-graph"],
+    );
+}

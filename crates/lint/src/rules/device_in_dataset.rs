@@ -30,7 +30,8 @@ for x in DataLoader(images, num_workers=4, pin_memory=True):
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for (facts, call) in checked.calls() {
-        if runs_in_worker(checked, facts) && to_gpu(checked, call) {
+        // The cheap question first: a file has thousands of calls.
+        if to_gpu(checked, call) && runs_in_worker(checked, facts) {
             found.push(
                 RULE.at(Severity::Medium, call.expr.range, "this runs in the loader's workers: each gets a CUDA context of hundreds of MiB, and holds the batches that it has fetched ahead on the GPU".to_owned())
                     .advise("return it on the host, and move the batch in the training loop (`pin_memory=True`, `non_blocking=True`)"),

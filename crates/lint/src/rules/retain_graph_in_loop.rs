@@ -52,7 +52,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 /// Whether two passes may run through the same graph: what is not known may be the same.
 fn meets(facts: &Facts<'_, '_>, one: &Backward<'_, '_>, other: &Backward<'_, '_>) -> bool {
     let forwards = |of: &Backward<'_, '_>| -> Vec<NodeId> {
-        let ancestors = of.nodes.iter().flat_map(|root| facts.ancestors(*root));
+        let ancestors = of.nodes.iter().flat_map(|root| facts.in_graph(*root));
         ancestors.filter(|at| facts.forwards.iter().any(|(_, result, _)| result == at) && facts.node(*at).graph == Graph::Yes).collect()
     };
     let (one, other) = (forwards(one), forwards(other));

@@ -1,7 +1,7 @@
 use crate::checked::Checked;
 use crate::facts::Returned;
 use crate::rule::{Diagnostic, Rule, Severity};
-use crate::tree::{ExprKind, Function, Literal, Range, StmtKind, walk};
+use crate::tree::{ExprKind, Function, Literal, Parameter, Range, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM110",
@@ -28,8 +28,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for (facts, defined) in checked.facts.iter().map(|facts| (facts, &checked.file.functions[facts.id.0])) {
         let Some(function) = defined.function else { continue };
         let Some((decorator, true)) = cache_of(checked, function) else { continue };
-        // Without arguments there is one result.
-        let has_arguments = function.parameters.iter().any(|parameter| !matches!(parameter.name, "self" | "cls"));
+        let has_arguments = function.parameters.iter().any(|parameter| is_open(checked, parameter));
         let returns_tensor = matches!(facts.returned, Returned::Tensor { .. });
         if has_arguments && returns_tensor && on_device(function) {
             found.push(
@@ -38,6 +37,13 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             );
         }
     }
+}
+
+/// Whether an argument can have any number of values: devices, types, names and switches have a few.
+fn is_open(checked: &Checked<'_, '_, '_>, parameter: &Parameter<'_>) -> bool {
+    let annotation = parameter.annotation.as_ref().map_or("", |of| checked.file.text(of.range));
+    let has_few = ["str", "bool", "dtype", "device", "Literal"].iter().any(|kind| annotation.contains(kind));
+    !has_few && !matches!(parameter.name, "self" | "cls" | "device" | "dtype" | "name" | "key" | "mode")
 }
 
 /// A cache around a function: where it is written, and whether it has no limit.
