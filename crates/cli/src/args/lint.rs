@@ -12,8 +12,8 @@ Examples:
   oomph lint --min-severity high --format github .    for a CI job
   cat train.py | oomph lint --stdin-filename train.py -
 
-A line is left out with `# oomph: ignore[rule]`, a file with `# oomph: ignore-file`. Rules: `oomph rule`. Settings:
-`[tool.oomph.lint]` in pyproject.toml, see docs/lint.md.
+`# oomph: ignore[rule]` silences a line, `# oomph: ignore-file` a file. `oomph rule` lists the rules.
+Settings are in `[tool.oomph.lint]` of pyproject.toml: docs/lint.md.
 Exit codes: 0 nothing found, 1 findings, 2 could not do it.")]
 pub(crate) struct LintArgs {
     /// Python files, notebooks, and folders of them (what git ignores is left out); `-` for standard input

@@ -34,7 +34,8 @@ struct Table {
 
 impl Settings {
     pub(super) fn new(args: &LintArgs) -> anyhow::Result<Settings> {
-        let first = args.stdin_filename.as_ref().unwrap_or(&args.paths[0]);
+        let first = &args.paths[0];
+        let first = args.stdin_filename.as_ref().filter(|_| first.as_os_str() == "-").unwrap_or(first);
         let (file, table) = configured(first)?.unwrap_or_default();
         let (root, origin) = (file.parent().unwrap_or(Path::new("")), file.display().to_string());
         let (select, of_select) = match &args.select {
