@@ -24,6 +24,8 @@ pub(crate) struct File<'t, 'a> {
     imports: FxHashMap<&'a str, &'t str>,
     /// Names on which something is called that only modules have: `model` of `model.eval()`.
     modules: FxHashSet<&'a str>,
+    /// Whether CUDA is mentioned at all.
+    knows_cuda: bool,
     /// `torch.set_grad_enabled(False)` for the whole file.
     gradients_are_off: bool,
     /// Every attribute and every keyword that is mentioned anywhere.
@@ -77,6 +79,7 @@ impl<'t, 'a> File<'t, 'a> {
             classes: Vec::new(),
             imports: FxHashMap::default(),
             modules: FxHashSet::default(),
+            knows_cuda: memchr::memmem::find(source.as_bytes(), b"cuda").is_some(),
             gradients_are_off: false,
             mentioned: FxHashSet::default(),
             functions_by_name: FxHashMap::default(),
@@ -119,6 +122,10 @@ impl<'t, 'a> File<'t, 'a> {
             let is_off = call.args.first().is_some_and(|arg| arg.is(Literal::False));
             is_off && self.path(&call.callee).is_some_and(|path| path.ends_with("set_grad_enabled"))
         })
+    }
+
+    pub(crate) fn knows_cuda(&self) -> bool {
+        self.knows_cuda
     }
 
     pub(crate) fn gradients_are_off(&self) -> bool {

@@ -42,7 +42,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 
 /// `.cuda()`, `.to("cuda")`, `device="cuda"`, `.to(self.device)` in a file that knows of CUDA
 fn to_gpu(checked: &Checked<'_, '_, '_>, call: &CallFact<'_, '_>) -> bool {
-    let knows_cuda = checked.file.source.contains("cuda");
+    let knows_cuda = checked.file.knows_cuda();
     let is_gpu = |of: &Expr<'_>| match of.text() {
         Some(text) => text.starts_with("cuda"),
         None => knows_cuda && checked.file.key(of).is_some_and(|key| key.rsplit('.').next() == Some("device")),

@@ -98,7 +98,7 @@ fn is_scheduler(checked: &Checked<'_, '_, '_>, call: &CallFact<'_, '_>) -> bool 
 
 /// A program for the CPU has nothing to lose.
 fn uses_gpu(checked: &Checked<'_, '_, '_>) -> bool {
-    checked.file.source.contains("cuda")
+    checked.file.knows_cuda()
 }
 
 fn fix(checked: &Checked<'_, '_, '_>, call: Range) -> Fix {

@@ -460,7 +460,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             Mode::Unknown => Graph::Unknown,
         };
         let node = self.add(Origin::Forward, parts, graph, expr.range);
-        let on_device = self.file.source.contains("cuda");
+        let on_device = self.file.knows_cuda();
         let made = &mut self.facts.nodes[node.0];
         (made.on_host, made.freed, made.on_device) = (false, false, on_device);
         let name = self.file.key(model).unwrap_or("");
@@ -547,7 +547,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             Some(text) => text.starts_with("cuda"),
             None => {
                 let named = self.file.key(device).is_some_and(|key| key.rsplit('.').next() == Some("device"));
-                named && self.file.source.contains("cuda")
+                named && self.file.knows_cuda()
             }
         }
     }
