@@ -4,7 +4,12 @@
 //! Whatever is not understood is [`Value::Unknown`], of which no rule says anything.
 
 mod calls;
+mod carries;
 mod exprs;
+mod locals;
+mod loops;
+mod methods;
+mod modes;
 mod stmts;
 
 use crate::facts::{

@@ -1,12 +1,10 @@
 //! Calls: of models, of PyTorch, of methods, of functions of the file.
 
-use super::{Keeps, Walk};
-use crate::facts::{
-    Backward, CallFact, Graph, Kept, LocalCall, Mode, NodeId, Origin, Returned, Store, Value,
-};
-use crate::file::{ClassId, FunctionId, is_true};
+use super::Walk;
+use crate::facts::{Backward, CallFact, Graph, Mode, NodeId, Origin, Value};
+use crate::file::is_true;
 use crate::torch::{self, Makes};
-use crate::tree::{self, Call, Expr, ExprKind, Literal, Range};
+use crate::tree::{Call, Expr, ExprKind, Literal};
 
 impl<'t, 'a> Walk<'_, 't, 'a> {
     pub(super) fn call(&mut self, expr: &'t Expr<'a>, call: &'t Call<'a>) -> Value<'a> {
@@ -215,185 +213,6 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         })
     }
 
-    #[allow(clippy::too_many_arguments)] // the parts of one call
-    fn method(
-        &mut self,
-        expr: &'t Expr<'a>,
-        call: &'t Call<'a>,
-        base: &'t Expr<'a>,
-        method: &'a str,
-        receiver: &Value<'a>,
-        args: &[Value<'a>],
-        all: &[Value<'a>],
-    ) -> Option<Value<'a>> {
-        if let Some(value) = self.stores(expr, call, base, method, receiver, args) {
-            return Some(value);
-        }
-        match receiver {
-            Value::Tensor(node) => {
-                let has_arguments = !call.args.is_empty() || !call.keywords.is_empty();
-                let to_host =
-                    method == "to" && call.argument("device", 0).is_some_and(|arg| arg.text() == Some("cpu"));
-                let gives = if to_host { torch::Gives::OnHost } else { torch::gives(method, has_arguments) };
-                if gives == torch::Gives::Unknown {
-                    // Of an argument or a batch it may be a method of something else.
-                    let origin = self.facts.node(*node).origin;
-                    let is_tensor = matches!(origin, Origin::Fresh | Origin::Derived | Origin::Detached);
-                    return is_tensor.then(|| self.part_of(*node, torch::Gives::Derived, method, expr.range));
-                }
-                if torch::has_indices(method) && has_arguments {
-                    let values = self.part_of(*node, gives, method, expr.range);
-                    return Some(Value::Tuple(vec![values, Value::Plain]));
-                }
-                let mut value = self.part_of(*node, gives, method, expr.range);
-                if let (Value::Tensor(made), "to") = (&value, method)
-                    && call.argument("device", 0).is_some_and(|device| self.is_gpu(device))
-                {
-                    self.facts.nodes[made.0].on_device = true;
-                }
-                // `a.add(b)` has both behind it.
-                let others: Vec<NodeId> = all.iter().flat_map(|value| self.tensors(value)).collect();
-                if let Value::Tensor(made) = &mut value
-                    && gives == torch::Gives::Derived
-                {
-                    let graph =
-                        others.iter().map(|other| self.facts.node(*other).graph).max().unwrap_or(Graph::No);
-                    let node = &mut self.facts.nodes[made.0];
-                    node.parents.extend(others);
-                    node.graph = node.graph.max(graph);
-                }
-                Some(value)
-            }
-            Value::Model | Value::LossFunction => {
-                if matches!(method, "eval" | "train")
-                    && let Some(key) = self.file.key(base)
-                {
-                    // `model.train(False)` is `eval()`.
-                    let evaluates =
-                        method == "eval" || call.args.first().is_some_and(|arg| arg.is(Literal::False));
-                    self.facts.evaluating.push((key, expr.range.start, evaluates));
-                }
-                let known = self.method_of_model(expr, base, method, receiver, all);
-                known.or_else(|| {
-                    self.module_method(method).map(|function| self.local(expr, call, function, 1, args))
-                })
-            }
-            Value::Meter if method == "update" => {
-                if let (Some(Value::Tensor(_)), Some(name)) = (args.first(), self.file.key(base)) {
-                    let (store, value) = (Store::Outside { name }, args[0].clone());
-                    let (expr, range, at) = (&call.args[0], expr.range, self.at);
-                    self.facts.kept.push(Kept { store, value, expr, range, at, through: None, summed: true });
-                }
-                Some(Value::Plain)
-            }
-            Value::Gradient => match method {
-                "clone" | "detach" | "data" => Some(Value::Gradient),
-                _ => Some(Value::Plain),
-            },
-            Value::StateDict => match method {
-                "items" | "values" => Some(Value::StateDict),
-                _ => Some(Value::Unknown),
-            },
-            Value::StateCopy => Some(Value::Unknown),
-            Value::Container(id) => match method {
-                "items" | "values" | "copy" | "get" => {
-                    let node = self.facts.containers[id.0].node;
-                    Some(if self.facts.node(node).parents.is_empty() {
-                        Value::Unknown
-                    } else {
-                        Value::Tensor(self.derive(vec![node], expr.range))
-                    })
-                }
-                _ => Some(Value::Unknown),
-            },
-            Value::Instance(class, _) => {
-                self.file.method(*class, method).map(|function| self.local(expr, call, function, 1, args))
-            }
-            Value::Outer("self") => {
-                let class = self.class_id()?;
-                self.file.method(class, method).map(|function| self.local(expr, call, function, 1, args))
-            }
-            _ => None,
-        }
-    }
-
-    /// The method of this name, if just one module of the file has it.
-    fn module_method(&self, name: &str) -> Option<FunctionId> {
-        let classes = self.file.classes.iter().enumerate().filter(|(_, class)| class.kind.is_module());
-        let mut found = classes.filter_map(|(id, _)| self.file.method(ClassId(id), name));
-        let first = found.next()?;
-        found.next().is_none().then_some(first)
-    }
-
-    fn method_of_model(
-        &mut self,
-        expr: &'t Expr<'a>,
-        base: &'t Expr<'a>,
-        method: &str,
-        model: &Value<'a>,
-        all: &[Value<'a>],
-    ) -> Option<Value<'a>> {
-        Some(match method {
-            "to" | "cuda" | "eval" | "train" | "half" | "float" | "bfloat16" | "double" | "cpu"
-            | "requires_grad_" => model.clone(),
-            "parameters" | "named_parameters" => Value::Parameters,
-            "state_dict" => Value::StateDict,
-            "forward" | "__call__" => self.forward(expr, base, all),
-            // Hugging Face's generates without gradients.
-            "generate" => Value::Tensor(self.add(Origin::Forward, Vec::new(), Graph::No, expr.range)),
-            _ => return None,
-        })
-    }
-
-    /// Methods that put something into a container, or take it out.
-    fn stores(
-        &mut self,
-        expr: &'t Expr<'a>,
-        call: &'t Call<'a>,
-        base: &'t Expr<'a>,
-        method: &str,
-        receiver: &Value<'a>,
-        args: &[Value<'a>],
-    ) -> Option<Value<'a>> {
-        // Nothing but containers has `append`.
-        if !method.starts_with("append")
-            && !matches!(receiver, Value::Container(_) | Value::Outer(_) | Value::Unknown)
-            && !matches!(receiver, Value::Tensor(node) if matches!(self.facts.node(*node).origin, Origin::Parameter(_)))
-        {
-            return None;
-        }
-        // `d.setdefault(name, []).append(x)` and `d[name].append(x)` keep in `d`.
-        let owner = match &base.kind {
-            ExprKind::Call(inner) => {
-                inner.method().filter(|(_, name)| *name == "setdefault").map(|(owner, _)| owner)
-            }
-            ExprKind::Subscript(..) => Some(unindexed(base)),
-            _ => Some(base),
-        };
-        let key = owner.and_then(|owner| self.file.key(owner));
-        match method {
-            "append" | "appendleft" | "add" | "put" | "put_nowait" | "extend" | "insert" => {
-                let key = key?;
-                let place = usize::from(method == "insert");
-                let value = args.get(place)?.clone();
-                let outer = match owner {
-                    Some(owner) if !std::ptr::eq(owner, base) => self.eval(owner),
-                    _ => receiver.clone(),
-                };
-                let store = self.store(&outer, key);
-                self.keep(store, value, &call.args[place], expr.range);
-                Some(Value::Plain)
-            }
-            "clear" | "pop" | "popleft" | "popitem" | "remove" => {
-                if let Some(key) = key {
-                    self.facts.emptied.push((key, expr.range));
-                }
-                None
-            }
-            _ => None,
-        }
-    }
-
     /// What is called is known by its value.
     fn called(
         &mut self,
@@ -448,7 +267,12 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
     }
 
     /// A forward pass.
-    fn forward(&mut self, expr: &'t Expr<'a>, model: &'t Expr<'a>, all: &[Value<'a>]) -> Value<'a> {
+    pub(super) fn forward(
+        &mut self,
+        expr: &'t Expr<'a>,
+        model: &'t Expr<'a>,
+        all: &[Value<'a>],
+    ) -> Value<'a> {
         // What is called without arguments is no model, whatever its name.
         if all.is_empty() {
             return Value::Unknown;
@@ -468,81 +292,8 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         Value::Tensor(node)
     }
 
-    /// A function of the file.
-    fn local(
-        &mut self,
-        expr: &'t Expr<'a>,
-        call: &'t Call<'a>,
-        callee: FunctionId,
-        skip: usize,
-        args: &[Value<'a>],
-    ) -> Value<'a> {
-        self.facts.local_calls.push(LocalCall { callee, mode: self.at.mode, in_loop: self.at.in_loop });
-        if self.yields_with_tensors(callee) {
-            return Value::Generator(callee);
-        }
-        let Some(summary) = self.known.summary(callee) else { return Value::Unknown };
-        let argument = |place: usize| -> Option<(usize, &Value<'a>)> {
-            let place = place.checked_sub(skip)?;
-            args.get(place).map(|value| (place, value))
-        };
-        for Keeps { parameter: place, summed, name, place: keeps_at } in &summary.keeps {
-            let Some((place, value)) = argument(*place) else { continue };
-            if matches!(value, Value::Tensor(_) | Value::Closure(_) | Value::Instance(..)) {
-                // The name is the callee's: it is looked up in its text, which lives as long as the file.
-                let name = self.name_in(callee, name);
-                self.facts.kept.push(Kept {
-                    store: Store::Outside { name },
-                    value: value.clone(),
-                    expr: &call.args[place],
-                    range: expr.range,
-                    at: self.at,
-                    through: Some(*keeps_at),
-                    summed: *summed,
-                });
-            }
-        }
-        let roots: Vec<NodeId> = summary
-            .backwards
-            .iter()
-            .filter_map(|place| argument(*place))
-            .flat_map(|(_, value)| self.tensors(value))
-            .collect();
-        if !roots.is_empty() {
-            self.facts.backwards.push(Backward {
-                nodes: roots,
-                retains: false,
-                call,
-                range: expr.range,
-                at: self.at,
-            });
-        }
-        self.given_back(&summary.returned, &argument, expr.range)
-    }
-
-    /// Whether a function is a generator that has tensors in its variables.
-    fn yields_with_tensors(&self, callee: FunctionId) -> bool {
-        let mut yields = false;
-        tree::walk(self.file.body_of(callee), &mut |stmt| {
-            for expr in stmt.expressions() {
-                yields = yields || expr.any(&mut |part| matches!(part.kind, ExprKind::Yield(_)));
-            }
-        });
-        if !yields {
-            return false;
-        }
-        self.known.ask(callee);
-        let known = self.known.facts.borrow();
-        let facts = known.get(&callee).and_then(Option::as_ref);
-        facts.is_some_and(|facts| {
-            let on_device =
-                |value: &Value<'a>| matches!(value, Value::Tensor(node) if facts.node(*node).on_device);
-            facts.names.values().any(on_device)
-        })
-    }
-
     /// `"cuda"`, `"cuda:0"`, or a variable that is called a device in a file that knows of CUDA.
-    fn is_gpu(&self, device: &Expr<'a>) -> bool {
+    pub(super) fn is_gpu(&self, device: &Expr<'a>) -> bool {
         match device.text() {
             Some(text) => text.starts_with("cuda"),
             None => {
@@ -551,59 +302,4 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             }
         }
     }
-
-    fn name_in(&self, callee: FunctionId, name: &str) -> &'a str {
-        let text = self.file.text(self.file.functions[callee.0].range);
-        text.find(name).map_or("", |at| &text[at..at + name.len()])
-    }
-
-    fn given_back<'v>(
-        &mut self,
-        returned: &Returned,
-        argument: &dyn Fn(usize) -> Option<(usize, &'v Value<'a>)>,
-        range: Range,
-    ) -> Value<'a>
-    where
-        'a: 'v,
-    {
-        match returned {
-            Returned::Unknown => Value::Unknown,
-            Returned::Plain => Value::Plain,
-            Returned::Model => Value::Model,
-            Returned::Tuple(items) => {
-                Value::Tuple(items.iter().map(|item| self.given_back(item, argument, range)).collect())
-            }
-            Returned::Tensor { graph, freed, scalar, on_device, parameters } => {
-                let parents: Vec<NodeId> = parameters
-                    .iter()
-                    .filter_map(|place| argument(*place))
-                    .flat_map(|(_, value)| self.tensors(value))
-                    .collect();
-                let own = match (self.at.mode, graph) {
-                    (Mode::Off, _) => Graph::No,
-                    (Mode::Unknown, graph) => (*graph).min(Graph::Unknown),
-                    // Of an argument nothing is known in the callee; here it is.
-                    (Mode::On, Graph::Unknown) => parents
-                        .iter()
-                        .map(|parent| self.facts.node(*parent).graph)
-                        .max()
-                        .unwrap_or(Graph::Unknown),
-                    (Mode::On, graph) => *graph,
-                };
-                let node = self.add(Origin::Forward, parents, own, range);
-                let made = &mut self.facts.nodes[node.0];
-                (made.freed, made.scalar, made.on_device) = (*freed, *scalar, made.on_device || *on_device);
-                Value::Tensor(node)
-            }
-        }
-    }
-}
-
-/// `history` of `history[epoch]["loss"]`.
-fn unindexed<'t, 'a>(expr: &'t Expr<'a>) -> &'t Expr<'a> {
-    let mut at = expr;
-    while let ExprKind::Subscript(base, _) = &at.kind {
-        at = base;
-    }
-    at
 }

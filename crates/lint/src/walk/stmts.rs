@@ -1,11 +1,8 @@
 //! Statements.
 
-use super::{Walk, counts};
-use crate::facts::{
-    At, Carried, Carry, Graph, Kept, Loop, LoopId, Mode, NodeId, Origin, Store, Value, Written,
-};
-use crate::torch;
-use crate::tree::{Body, Expr, ExprKind, Handler, Literal, Operator, Range, Stmt, StmtKind};
+use super::Walk;
+use crate::facts::{At, Carried, Carry, Graph, Kept, Loop, Mode, Origin, Store, Value, Written};
+use crate::tree::{Body, Expr, ExprKind, Handler, Range, Stmt, StmtKind};
 use rustc_hash::FxHashMap;
 
 type Names<'a> = FxHashMap<&'a str, Value<'a>>;
@@ -122,16 +119,6 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         goes_on
     }
 
-    /// A condition that is true on some turns only, by counting.
-    fn counts_turns(&self, test: &Expr<'a>) -> bool {
-        let of_loops = |name: &str| {
-            let mut around = self.facts.around(self.at.in_loop);
-            around.any(|at| self.facts.loops[at.0].counts && self.facts.loops[at.0].targets.contains(&name))
-        };
-        test.any(&mut |part| matches!(part.kind, ExprKind::Binary(Operator::Modulo, _)))
-            || test.any(&mut |part| matches!(&part.kind, ExprKind::Compare(sides) if sides.iter().any(|side| counts(side, &of_loops))))
-    }
-
     fn either_names(&mut self, mut one: Names<'a>, other: Names<'a>) -> Names<'a> {
         for (name, value) in other {
             match one.get(name) {
@@ -242,172 +229,6 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         }
     }
 
-    fn note_carry(&mut self, key: &'a str, node: NodeId, value: &'t Expr<'a>, range: Range) {
-        let outlives = self.outlives_turn(key);
-        if !outlives {
-            return;
-        }
-        let through_model = value.as_call().is_some_and(|call| {
-            let is_model = self.is_model(&call.callee);
-            is_model
-                && call
-                    .args
-                    .iter()
-                    .chain(call.keywords.iter().map(|of| &of.value))
-                    .any(|arg| arg.reads_key(self.file.source, key))
-        });
-        let how = match &value.kind {
-            _ if through_model => Carry::State,
-            ExprKind::Binary(..) => Carry::Sum,
-            ExprKind::Call(call)
-                if self.file.path(&call.callee).is_some_and(|path| {
-                    matches!(path.as_str(), "torch.cat" | "torch.add" | "torch.stack")
-                }) =>
-            {
-                Carry::Sum
-            }
-            ExprKind::Call(call)
-                if call.method().is_some_and(|(_, method)| matches!(method, "add" | "add_")) =>
-            {
-                Carry::Sum
-            }
-            _ => return,
-        };
-        let added = self.added(key, value);
-        let at = self.at;
-        self.facts.carried.push(Carried { name: key, node, added, range, how, at });
-    }
-
-    /// `past = out.past_key_values`, where `out` was computed with the `past` of the turn before.
-    fn is_fed_back(&self, key: &'a str, node: NodeId) -> bool {
-        if self.at.in_loop.is_none() || !self.bound_before(key) {
-            return false;
-        }
-        let ancestors = self.facts.ancestors(node);
-        let passes = self
-            .facts
-            .forwards
-            .iter()
-            .filter(|(_, result, at)| at.in_loop == self.at.in_loop && ancestors.contains(result));
-        let mut passes = passes.map(|(_, result, _)| self.facts.node(*result).range);
-        passes.any(|pass| {
-            let call = self.facts.calls.iter().find(|call| call.expr.range == pass);
-            call.is_some_and(|call| {
-                let given =
-                    call.call.args.iter().chain(call.call.keywords.iter().map(|keyword| &keyword.value));
-                given.into_iter().any(|arg| arg.reads_key(self.file.source, key))
-            })
-        })
-    }
-
-    /// Whether a variable has a value from before the loop: this assignment, which is noted already, does not count.
-    fn bound_before(&self, key: &str) -> bool {
-        let Some(inner) = self.at.in_loop else { return false };
-        let range = self.facts.loops[inner.0].range;
-        let bound: Vec<&Range> =
-            self.facts.emptied.iter().filter(|(name, _)| *name == key).map(|(_, at)| at).collect();
-        bound.iter().any(|at| !range.contains(**at))
-            && bound.iter().filter(|at| range.contains(***at)).count() <= 1
-    }
-
-    /// Whether a name had its value before the turn began.
-    fn outlives_turn(&self, key: &'a str) -> bool {
-        if key.contains('.') {
-            return true;
-        }
-        match self.names.get(key) {
-            Some(Value::Outer(_)) => true,
-            Some(_) => self.bound_outside(key),
-            None => false,
-        }
-    }
-
-    /// Whether a variable was last bound outside of the loop that is being walked through.
-    fn bound_outside(&self, key: &'a str) -> bool {
-        let Some(inner) = self.at.in_loop else { return false };
-        let range = self.facts.loops[inner.0].range;
-        let last = self.facts.emptied.iter().rev().find(|(name, _)| *name == key);
-        last.is_none_or(|(_, at)| !range.contains(*at))
-    }
-
-    /// The part of `old * 0.9 + loss` that is not old.
-    fn added(&self, key: &str, value: &'t Expr<'a>) -> Option<&'t Expr<'a>> {
-        let ExprKind::Binary(_, sides) = &value.kind else { return None };
-        let reads = |side: &Expr<'a>| side.reads_key(self.file.source, key);
-        match (reads(&sides[0]), reads(&sides[1])) {
-            (true, false) => Some(&sides[1]),
-            (false, true) => Some(&sides[0]),
-            _ => None,
-        }
-    }
-
-    fn augment(&mut self, target: &'t Expr<'a>, operator: Operator, value_expr: &'t Expr<'a>, range: Range) {
-        let value = self.eval(value_expr);
-        if let ExprKind::Subscript(base, index) = &target.kind {
-            self.eval(index);
-            let Some(key) = self.file.key(base) else { return };
-            // `stats["loss"] += loss` is a sum; `feats[name] += [x]` is a list.
-            if let Value::Tensor(node) = value
-                && self.outlives_turn(key)
-                && operator == Operator::Add
-            {
-                let mut sum = node;
-                if let Value::Container(id) = self.eval(base) {
-                    sum = self.facts.containers[id.0].node;
-                    let graph = self.facts.node(node).graph;
-                    let collected = &mut self.facts.nodes[sum.0];
-                    collected.parents.push(node);
-                    collected.graph = collected.graph.max(graph);
-                }
-                let at = self.at;
-                let added = Some(value_expr);
-                self.facts.carried.push(Carried { name: key, node: sum, added, range, how: Carry::Sum, at });
-            }
-            return;
-        }
-        let Some(key) = self.file.key(target) else { return };
-        let old = self.eval(target);
-        match (&old, &value) {
-            // `losses += [loss]`
-            (Value::Container(_) | Value::Outer(_), Value::Container(id)) => {
-                let items = self.facts.containers[id.0].node;
-                let store = self.store(&old, key);
-                let inner = match &value_expr.kind {
-                    ExprKind::Sequence(_, parts) if parts.len() == 1 => &parts[0],
-                    _ => value_expr,
-                };
-                self.keep(store, Value::Tensor(items), inner, range);
-            }
-            (_, Value::Tensor(node)) => {
-                let mut parents = vec![*node];
-                parents.extend(self.tensors(&old));
-                let outlives = self.outlives_turn(key);
-                let sum = self.derive(parents, range);
-                let was = self.facts.node(*node);
-                let (scalar, on_host) = (was.scalar, was.on_host);
-                (self.facts.nodes[sum.0].scalar, self.facts.nodes[sum.0].on_host) = (scalar, on_host);
-                if outlives && self.facts.node(sum).graph != Graph::No && operator != Operator::Modulo {
-                    let at = self.at;
-                    self.facts.carried.push(Carried {
-                        name: key,
-                        node: sum,
-                        added: Some(value_expr),
-                        range,
-                        how: Carry::Sum,
-                        at,
-                    });
-                }
-                self.bind(key, Value::Tensor(sum));
-            }
-            (Value::Plain, Value::Plain) => {}
-            (Value::Tensor(node), _) => {
-                let same = self.derive(vec![*node], range);
-                self.bind(key, Value::Tensor(same));
-            }
-            _ => {}
-        }
-    }
-
     /// `d[k] = v`
     fn assign_item(
         &mut self,
@@ -450,20 +271,6 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         matches!(self.facts.node(*node).origin, Origin::Parameter(_))
     }
 
-    /// Whether a key is another one on every turn.
-    fn is_new_key(&self, index: &Expr<'a>) -> bool {
-        let is_new = |name: &str| {
-            let counted = self.facts.around(self.at.in_loop).any(|at| {
-                let around = &self.facts.loops[at.0];
-                around.counts && around.targets.contains(&name)
-            });
-            counted
-                || matches!(self.names.get(name), Some(Value::Tensor(node)) if self.facts.node(*node).origin == Origin::Batch)
-                || matches!(self.names.get(name), Some(Value::Counter))
-        };
-        counts(index, &is_new)
-    }
-
     fn delete(&mut self, target: &'t Expr<'a>, range: Range) {
         if let ExprKind::Subscript(base, _) = &target.kind
             && let Some(key) = self.file.key(base)
@@ -473,147 +280,6 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             self.facts.emptied.push((key, range));
             self.names.remove(key);
         }
-    }
-
-    fn for_loop(&mut self, target: &'t Expr<'a>, iter: &'t Expr<'a>, body: &'t [Stmt<'a>], range: Range) {
-        let source = self.iterated(iter);
-        let made = Loop {
-            parent: self.at.in_loop,
-            range,
-            iter: Some(iter),
-            over_batches: source.batches,
-            counts: source.counts,
-            targets: Vec::new(),
-        };
-        self.in_loop(made, |walk| {
-            walk.bind_target(target, &source, range);
-            walk.body(body);
-        });
-    }
-
-    /// Binds the variables of a loop or of a comprehension.
-    pub(super) fn bind_target(&mut self, target: &'t Expr<'a>, source: &Iterated, range: Range) {
-        let mut names = Vec::new();
-        target.any(&mut |part| {
-            if let ExprKind::Name(name) = part.kind {
-                names.push(name);
-            }
-            false
-        });
-        for (place, name) in names.iter().enumerate() {
-            let value = if source.counter_first && place == 0 {
-                Value::Counter
-            } else if !source.tensors.is_empty() {
-                Value::Tensor(self.derive(source.tensors.clone(), target.range))
-            } else if source.batches {
-                Value::Tensor(self.add(Origin::Batch, Vec::new(), Graph::No, target.range))
-            } else {
-                Value::Unknown
-            };
-            self.facts.emptied.push((name, target.range));
-            self.bind(name, value);
-        }
-        if let Some(LoopId(at)) = self.at.in_loop
-            && self.facts.loops[at].range == range
-        {
-            self.facts.loops[at].targets = names;
-        }
-    }
-
-    /// What a loop goes through.
-    pub(super) fn iterated(&mut self, iter: &'t Expr<'a>) -> Iterated {
-        let value = self.eval(iter);
-        let mut found =
-            Iterated { batches: false, counts: false, counter_first: false, tensors: self.tensors(&value) };
-        if let ExprKind::Sequence(..) = iter.kind {
-            found.tensors = self.tensors(&value);
-            return found;
-        }
-        let mut open = vec![iter];
-        while let Some(at) = open.pop() {
-            if let Some(key) = self.file.key(at) {
-                found.batches |=
-                    torch::reads_as_loader(key) || matches!(self.names.get(key), Some(Value::Loader));
-            }
-            let Some(call) = at.as_call() else { continue };
-            let name = match &call.callee.kind {
-                ExprKind::Name(name) | ExprKind::Attribute(_, name) => *name,
-                _ => continue,
-            };
-            match name {
-                "range" | "count" | "trange" => (found.counts, found.counter_first) = (true, true),
-                "enumerate" => {
-                    (found.counts, found.counter_first) = (true, true);
-                    open.extend(&call.args);
-                }
-                _ if name.ends_with("DataLoader") || name.ends_with("loader") => found.batches = true,
-                // `log_every(loader, 10)`, `tqdm(loader)`, `islice(loader, n)`
-                _ => open.extend(&call.args),
-            }
-        }
-        found.counts |= found.batches;
-        found
-    }
-
-    fn with(&mut self, items: &'t [(Expr<'a>, Option<Expr<'a>>)], body: &'t [Stmt<'a>]) {
-        let outside = self.at.mode;
-        for (manager, name) in items {
-            let value = self.eval(manager);
-            if let Some(mode) = self.mode_under(manager) {
-                self.at.mode = mode;
-            }
-            if let Some(name) = name.as_ref().and_then(|name| self.file.key(name)) {
-                // `with amp.scale_loss(loss, optimizer) as scaled`
-                let tensors = manager.as_call().map_or_else(Vec::new, |call| {
-                    let args: Vec<_> = call.args.iter().filter_map(|arg| self.file.key(arg)).collect();
-                    args.into_iter()
-                        .filter_map(|key| self.names.get(key).cloned())
-                        .flat_map(|of| self.tensors(&of))
-                        .collect()
-                });
-                let value = if tensors.is_empty() {
-                    value
-                } else {
-                    Value::Tensor(self.derive(tensors, manager.range))
-                };
-                self.bind(name, value);
-            }
-        }
-        self.body(body);
-        self.at.mode = outside;
-    }
-
-    /// What a `with` makes of gradients.
-    fn mode_under(&self, manager: &Expr<'a>) -> Option<Mode> {
-        let callee = manager.as_call().map_or(manager, |call| &call.callee);
-        if let Some(path) = self.file.path(callee) {
-            if let Some(on) = torch::grad_mode(&path) {
-                let has_arguments =
-                    manager.as_call().is_some_and(|call| !call.args.is_empty() || !call.keywords.is_empty());
-                return Some(if has_arguments {
-                    Mode::Unknown
-                } else if on {
-                    Mode::On
-                } else {
-                    Mode::Off
-                });
-            }
-            if path.ends_with("set_grad_enabled") {
-                let argument = manager.as_call().and_then(|call| call.argument("mode", 0))?;
-                return Some(match argument.kind {
-                    ExprKind::Literal(Literal::True) => Mode::On,
-                    ExprKind::Literal(Literal::False) => Mode::Off,
-                    _ => Mode::Unknown,
-                });
-            }
-        }
-        let written = self.file.text(manager.range).to_ascii_lowercase();
-        if written.contains("no_grad") || written.contains("inference_mode") {
-            // `no_grad() if evaluating else nullcontext()`, or a manager of the project's own
-            return Some(Mode::Unknown);
-        }
-        let is_generic = ["grad", "inference", "ctx", "context"].iter().any(|part| written.contains(part));
-        is_generic.then_some(Mode::Unknown)
     }
 
     fn handlers(&mut self, handlers: &'t [Handler<'a>], before: Names<'a>) {
@@ -653,15 +319,6 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         let at = self.at;
         self.facts.kept.push(Kept { store, value, expr, range, at, through: None, summed: false });
     }
-}
-
-/// What a loop goes through.
-pub(super) struct Iterated {
-    pub(super) batches: bool,
-    pub(super) counts: bool,
-    /// The first variable is a number that counts.
-    pub(super) counter_first: bool,
-    pub(super) tensors: Vec<NodeId>,
 }
 
 fn ends(body: &[Stmt<'_>]) -> bool {

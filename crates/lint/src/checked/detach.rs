@@ -1,0 +1,45 @@
+//! The fix that most rules have.
+
+use super::Checked;
+use crate::facts::{Kept, Value};
+use crate::rule::{Edit, Fix};
+use crate::tree::{Expr, ExprKind, Range};
+
+impl<'t, 'a> Checked<'_, 't, 'a> {
+    /// `.detach()` behind what is kept, if that is a tensor and nothing that has tensors in it.
+    pub(crate) fn detach_kept(&self, kept: &Kept<'t, 'a>) -> Option<Fix> {
+        matches!(kept.value, Value::Tensor(_)).then(|| self.detach(kept.expr))
+    }
+
+    /// `.detach()` behind an expression.
+    pub(crate) fn detach(&self, expr: &Expr<'a>) -> Fix {
+        let is_whole = matches!(
+            expr.kind,
+            ExprKind::Name(_) | ExprKind::Attribute(..) | ExprKind::Call(_) | ExprKind::Subscript(..)
+        );
+        let title = "detach it".to_owned();
+        let behind = |text: &str| Edit { range: expr.range.after(), text: text.to_owned() };
+        if is_whole || self.is_parenthesized(expr.range) {
+            let range = if is_whole {
+                expr.range.after()
+            } else {
+                Range { start: expr.range.end + 1, end: expr.range.end + 1 }
+            };
+            return Fix { title, edits: vec![Edit { range, text: ".detach()".to_owned() }] };
+        }
+        let open = Edit { range: expr.range.before(), text: "(".to_owned() };
+        Fix { title, edits: vec![open, behind(").detach()")] }
+    }
+
+    pub(super) fn is_parenthesized(&self, range: Range) -> bool {
+        let bytes = self.file.source.as_bytes();
+        let before = (range.start as usize).checked_sub(1).and_then(|at| bytes.get(at));
+        // The bracket of a call is not the expression's own.
+        let opens = before == Some(&b'(')
+            && !(range.start as usize)
+                .checked_sub(2)
+                .and_then(|at| bytes.get(at))
+                .is_some_and(|letter| letter.is_ascii_alphanumeric() || b"_)]".contains(letter));
+        opens && bytes.get(range.end as usize) == Some(&b')')
+    }
+}

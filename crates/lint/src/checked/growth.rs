@@ -1,0 +1,78 @@
+//! Whether what is kept piles up.
+
+use super::Checked;
+use crate::facts::{Facts, Kept, LoopId, Store, Value};
+use crate::file::FunctionId;
+use crate::rule::Severity;
+
+impl<'t, 'a> Checked<'_, 't, 'a> {
+    /// Whether what is put into the store stays there, turn after turn.
+    pub(crate) fn grows(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> bool {
+        let name = kept.store.name();
+        match &kept.store {
+            Store::Local { id, .. } => {
+                let container = &facts.containers[id.0];
+                let around: Vec<LoopId> =
+                    facts.around(kept.at.in_loop).take_while(|at| Some(*at) != container.made_in).collect();
+                !container.bounded
+                    && !self.is_emptied(facts, container.name, kept.at.in_loop)
+                    && !self.is_emptied(facts, name, kept.at.in_loop)
+                    && around.iter().any(|at| self.is_step_loop(facts, *at))
+            }
+            Store::Outside { .. } => {
+                let is_step = facts.around(kept.at.in_loop).any(|at| self.is_step_loop(facts, at))
+                    || kept.at.in_loop.is_none() && self.is_step_function(facts.id);
+                let is_emptied = self.is_emptied_anywhere(name, facts, kept.at.in_loop);
+                is_step && !is_emptied && !name.is_empty()
+            }
+        }
+    }
+
+    /// A list that is made anew for every epoch is a fixed amount in the end; any other grows as long as the program runs.
+    pub(crate) fn severity_of_growth(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> Severity {
+        match &kept.store {
+            Store::Local { id, .. } if facts.containers[id.0].made_in.is_some() => Severity::Medium,
+            _ => Severity::High,
+        }
+    }
+
+    /// Whether a store is emptied or cut on the turns of this loop.
+    pub(crate) fn is_emptied(&self, facts: &Facts<'t, 'a>, name: &str, in_loop: Option<LoopId>) -> bool {
+        let Some(in_loop) = in_loop else { return false };
+        let range = facts.loops[in_loop.0].range;
+        !name.is_empty() && facts.emptied.iter().any(|(emptied, at)| *emptied == name && range.contains(*at))
+    }
+
+    /// Whether an attribute or global is emptied anywhere but where it is made.
+    pub(crate) fn is_emptied_anywhere(
+        &self,
+        name: &str,
+        here: &Facts<'t, 'a>,
+        in_loop: Option<LoopId>,
+    ) -> bool {
+        let last = name.rsplit('.').next().unwrap_or(name);
+        if self.is_emptied(here, name, in_loop) {
+            return true;
+        }
+        let class = |id: FunctionId| self.file.class_of(id).map(|class| class.class.name);
+        self.facts.iter().any(|facts| {
+            let makes = facts.id == FunctionId::MODULE
+                || matches!(self.file.name_of(facts.id), "__init__" | "setup" | "__post_init__");
+            // `self.x` of another class is something else; `model.x` may be this one.
+            let same = |emptied: &str| {
+                let of_self = emptied.starts_with("self.") && name.starts_with("self.");
+                emptied.rsplit('.').next() == Some(last) && (!of_self || class(facts.id) == class(here.id))
+            };
+            !makes && facts.emptied.iter().any(|(emptied, _)| same(emptied))
+        })
+    }
+
+    /// Whether the object's `__init__` makes this attribute an empty list or dictionary.
+    pub(crate) fn makes_list(&self, method: FunctionId, name: &str) -> bool {
+        self.facts.iter().any(|facts| {
+            let class = |id: FunctionId| self.file.class_of(id).map(|class| class.class.name);
+            self.file.name_of(facts.id) == "__init__" && class(facts.id) == class(method)
+                && matches!(facts.names.get(name), Some(Value::Container(id)) if !facts.containers[id.0].bounded)
+        })
+    }
+}

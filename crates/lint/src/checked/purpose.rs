@@ -1,0 +1,164 @@
+//! What a loop or function is for: training, or evaluation, after which nobody calls `backward()`.
+
+use super::Checked;
+use crate::facts::{At, CallFact, Facts, Kept, LoopId, NodeId, Store};
+use crate::file::FunctionId;
+use crate::torch;
+use crate::tree::{StmtKind, walk};
+
+impl<'t, 'a> Checked<'_, 't, 'a> {
+    /// A loop whose turns are steps: over batches, with a `backward()`, or the outermost that counts and runs a model.
+    pub(crate) fn is_step_loop(&self, facts: &Facts<'t, 'a>, id: LoopId) -> bool {
+        let of = &facts.loops[id.0];
+        if of.over_batches || facts.has_backward(id) {
+            return true;
+        }
+        let inside_a_step =
+            facts.around(of.parent).any(|at| facts.loops[at.0].over_batches || facts.has_backward(at));
+        (of.counts || self.infers(facts, id)) && !inside_a_step
+    }
+
+    /// A loop of a program that trains nothing, which runs one model on one thing after another.
+    pub(super) fn infers(&self, facts: &Facts<'t, 'a>, id: LoopId) -> bool {
+        let in_module = self.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
+        let targets = &facts.loops[id.0].targets;
+        // `for model in ensemble` is not that.
+        let runs =
+            facts.forwards.iter().any(|(model, _, at)| at.in_loop == Some(id) && !targets.contains(model));
+        runs && !in_module && !self.trains()
+    }
+
+    /// Functions that are called once a step: by a loop of the file, or by a trainer.
+    pub(crate) fn is_step_function(&self, id: FunctionId) -> bool {
+        let name = self.file.name_of(id);
+        let by_name = matches!(
+            name,
+            "training_step" | "train_step" | "training_step_end" | "on_train_batch_end" | "on_after_backward"
+        );
+        by_name
+            || self.facts.iter().any(|facts| {
+                let mut calls = facts.local_calls.iter().filter(|call| call.callee == id);
+                calls.any(|call| call.in_loop.is_some_and(|at| self.is_step_loop(facts, at)))
+            })
+    }
+
+    /// Whether what was computed there is for evaluation: nobody is going to call `backward()` on it.
+    pub(crate) fn evaluates(&self, facts: &Facts<'t, 'a>, node: NodeId, at: At, store: &str) -> bool {
+        let in_module = self.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
+        let over_batches = facts.around(at.in_loop).any(|at| facts.loops[at.0].over_batches);
+        if in_module && !over_batches {
+            return false;
+        }
+        if facts.around(at.in_loop).any(|at| facts.has_backward(at)) && !self.reads_evaluation_loop(facts, at)
+        {
+            return false;
+        }
+        self.reads_evaluation_loop(facts, at)
+            || torch::reads_as_evaluation(store)
+            || torch::reads_as_evaluation(self.file.name_of(facts.id))
+            || self.is_in_evaluation_mode(facts, node)
+            || !self.trains() && (over_batches || self.is_own_model(facts, node))
+    }
+
+    /// Whether the model was made in this function, by its object or by the script: then nobody else can train it.
+    pub(super) fn is_own_model(&self, facts: &Facts<'t, 'a>, node: NodeId) -> bool {
+        let ancestors = facts.ancestors(node);
+        let mut passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
+        passes.any(|(model, result, _)| {
+            let position = facts.node(*result).range.start;
+            let makes = |of: &Facts<'t, 'a>, before: u32| {
+                of.emptied
+                    .iter()
+                    .any(|(name, at)| name == model && at.start < before && self.file.text(*at).contains('('))
+            };
+            let elsewhere = self
+                .facts
+                .iter()
+                .filter(|other| other.id == FunctionId::MODULE || self.is_init_of(other.id, facts.id));
+            makes(facts, position)
+                || elsewhere.into_iter().any(|other| other.id != facts.id && makes(other, u32::MAX))
+        })
+    }
+
+    /// Whether a function is the `__init__` of the class, no module itself, that a method belongs to.
+    pub(super) fn is_init_of(&self, init: FunctionId, method: FunctionId) -> bool {
+        let class = |id: FunctionId| self.file.class_of(id).map(|class| class.class.name);
+        let runs = self.file.class_of(method).is_some_and(|class| class.kind.is_module());
+        !runs
+            && self.file.name_of(init) == "__init__"
+            && class(method).is_some()
+            && class(init) == class(method)
+    }
+
+    pub(super) fn reads_evaluation_loop(&self, facts: &Facts<'t, 'a>, at: At) -> bool {
+        let iters = facts.around(at.in_loop).filter_map(|at| facts.loops[at.0].iter);
+        let innermost = iters.into_iter().next();
+        innermost.is_some_and(|iter| torch::reads_as_evaluation(self.file.text(iter.range)))
+    }
+
+    /// Whether a list is filled in a training loop and nobody but this function has it: whatever `backward()` does not run
+    /// through here, it never will.
+    pub(crate) fn is_private(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> bool {
+        const PLAIN: &[&str] =
+            &["len", "sum", "print", "min", "max", "enumerate", "zip", "float", "list", "sorted", "str"];
+        let Store::Local { name, .. } = kept.store else { return false };
+        let trains = self.is_training(facts, kept.at);
+        let given =
+            |call: &CallFact<'t, 'a>| call.call.args.iter().any(|arg| self.file.key(arg) == Some(name));
+        let plain = |call: &CallFact<'t, 'a>| {
+            call.path.is_some() || PLAIN.contains(&self.file.text(call.call.callee.range))
+        };
+        let escapes = facts.calls.iter().any(|call| given(call) && !plain(call));
+        let mut returned = false;
+        walk(self.file.body_of(facts.id), &mut |stmt| {
+            returned |= matches!(&stmt.kind, StmtKind::Return(Some(value)) if value.reads_key(self.file.source, name));
+        });
+        trains && !escapes && !returned && !name.is_empty()
+    }
+
+    /// Whether something stands in a training loop, or in the function that does one step of it.
+    pub(crate) fn is_training(&self, facts: &Facts<'t, 'a>, at: At) -> bool {
+        facts.around(at.in_loop).any(|at| facts.has_backward(at))
+            || at.in_loop.is_none() && !facts.backwards.is_empty() && self.is_step_function(facts.id)
+    }
+
+    /// Whether anything in the file has to do with training.
+    pub(crate) fn trains(&self) -> bool {
+        ["backward", "manual_backward", "fit", "zero_grad", "autograd", "training_step"]
+            .iter()
+            .any(|name| self.file.mentions(name))
+    }
+
+    /// Whether the last that was said of the model in front of it was `eval()`.
+    pub(super) fn is_in_evaluation_mode(&self, facts: &Facts<'t, 'a>, node: NodeId) -> bool {
+        let ancestors = facts.ancestors(node);
+        let passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
+        passes.into_iter().any(|(model, result, _)| {
+            let position = facts.node(*result).range.start;
+            self.last_mode(facts, model, position) == Some(true)
+        })
+    }
+
+    /// The mode that a model was put into last, in the function or else in the module.
+    pub(crate) fn last_mode(&self, facts: &Facts<'t, 'a>, model: &str, before: u32) -> Option<bool> {
+        let last = |of: &Facts<'t, 'a>, before: u32| {
+            let said = of.evaluating.iter().filter(|(name, at, _)| *name == model && *at < before);
+            said.max_by_key(|(_, at, _)| *at).map(|(_, _, evaluates)| *evaluates)
+        };
+        last(facts, before).or_else(|| {
+            // In a file that also trains, a function may be called in either mode.
+            if self.trains() {
+                return None;
+            }
+            let is_attribute = model.starts_with("self.");
+            let same_class = |other: &&Facts<'t, 'a>| {
+                let class = |id: FunctionId| self.file.class_of(id).map(|class| class.class.name);
+                is_attribute && class(facts.id).is_some() && class(facts.id) == class(other.id)
+            };
+            let others = self.facts.iter().filter(|other| other.id != facts.id);
+            let others =
+                others.filter(|other| same_class(other) || other.id == FunctionId::MODULE && !is_attribute);
+            others.filter_map(|other| last(other, u32::MAX)).next_back()
+        })
+    }
+}

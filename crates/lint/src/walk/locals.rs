@@ -1,0 +1,127 @@
+//! Calls of functions of the file itself, by what is known of them.
+
+use super::{Keeps, Walk};
+use crate::facts::{Backward, Graph, Kept, LocalCall, Mode, NodeId, Origin, Returned, Store, Value};
+use crate::file::FunctionId;
+use crate::tree::{self, Call, Expr, ExprKind, Range};
+
+impl<'t, 'a> Walk<'_, 't, 'a> {
+    /// A function of the file.
+    pub(super) fn local(
+        &mut self,
+        expr: &'t Expr<'a>,
+        call: &'t Call<'a>,
+        callee: FunctionId,
+        skip: usize,
+        args: &[Value<'a>],
+    ) -> Value<'a> {
+        self.facts.local_calls.push(LocalCall { callee, mode: self.at.mode, in_loop: self.at.in_loop });
+        if self.yields_with_tensors(callee) {
+            return Value::Generator(callee);
+        }
+        let Some(summary) = self.known.summary(callee) else { return Value::Unknown };
+        let argument = |place: usize| -> Option<(usize, &Value<'a>)> {
+            let place = place.checked_sub(skip)?;
+            args.get(place).map(|value| (place, value))
+        };
+        for Keeps { parameter: place, summed, name, place: keeps_at } in &summary.keeps {
+            let Some((place, value)) = argument(*place) else { continue };
+            if matches!(value, Value::Tensor(_) | Value::Closure(_) | Value::Instance(..)) {
+                // The name is the callee's: it is looked up in its text, which lives as long as the file.
+                let name = self.name_in(callee, name);
+                self.facts.kept.push(Kept {
+                    store: Store::Outside { name },
+                    value: value.clone(),
+                    expr: &call.args[place],
+                    range: expr.range,
+                    at: self.at,
+                    through: Some(*keeps_at),
+                    summed: *summed,
+                });
+            }
+        }
+        let roots: Vec<NodeId> = summary
+            .backwards
+            .iter()
+            .filter_map(|place| argument(*place))
+            .flat_map(|(_, value)| self.tensors(value))
+            .collect();
+        if !roots.is_empty() {
+            self.facts.backwards.push(Backward {
+                nodes: roots,
+                retains: false,
+                call,
+                range: expr.range,
+                at: self.at,
+            });
+        }
+        self.given_back(&summary.returned, &argument, expr.range)
+    }
+
+    /// Whether a function is a generator that has tensors in its variables.
+    pub(super) fn yields_with_tensors(&self, callee: FunctionId) -> bool {
+        let mut yields = false;
+        tree::walk(self.file.body_of(callee), &mut |stmt| {
+            for expr in stmt.expressions() {
+                yields = yields || expr.any(&mut |part| matches!(part.kind, ExprKind::Yield(_)));
+            }
+        });
+        if !yields {
+            return false;
+        }
+        self.known.ask(callee);
+        let known = self.known.facts.borrow();
+        let facts = known.get(&callee).and_then(Option::as_ref);
+        facts.is_some_and(|facts| {
+            let on_device =
+                |value: &Value<'a>| matches!(value, Value::Tensor(node) if facts.node(*node).on_device);
+            facts.names.values().any(on_device)
+        })
+    }
+
+    pub(super) fn name_in(&self, callee: FunctionId, name: &str) -> &'a str {
+        let text = self.file.text(self.file.functions[callee.0].range);
+        text.find(name).map_or("", |at| &text[at..at + name.len()])
+    }
+
+    pub(super) fn given_back<'v>(
+        &mut self,
+        returned: &Returned,
+        argument: &dyn Fn(usize) -> Option<(usize, &'v Value<'a>)>,
+        range: Range,
+    ) -> Value<'a>
+    where
+        'a: 'v,
+    {
+        match returned {
+            Returned::Unknown => Value::Unknown,
+            Returned::Plain => Value::Plain,
+            Returned::Model => Value::Model,
+            Returned::Tuple(items) => {
+                Value::Tuple(items.iter().map(|item| self.given_back(item, argument, range)).collect())
+            }
+            Returned::Tensor { graph, freed, scalar, on_device, parameters } => {
+                let parents: Vec<NodeId> = parameters
+                    .iter()
+                    .filter_map(|place| argument(*place))
+                    .flat_map(|(_, value)| self.tensors(value))
+                    .collect();
+                let own = match (self.at.mode, graph) {
+                    (Mode::Off, _) => Graph::No,
+                    (Mode::Unknown, graph) => (*graph).min(Graph::Unknown),
+                    // Of an argument nothing is known in the callee; here it is.
+                    (Mode::On, Graph::Unknown) => parents
+                        .iter()
+                        .map(|parent| self.facts.node(*parent).graph)
+                        .max()
+                        .unwrap_or(Graph::Unknown),
+                    (Mode::On, graph) => *graph,
+                };
+                let node = self.add(Origin::Forward, parents, own, range);
+                let made = &mut self.facts.nodes[node.0];
+                (made.freed, made.scalar, made.on_device) = (*freed, *scalar, made.on_device || *on_device);
+                Value::Tensor(node)
+            }
+        }
+    }
+}
