@@ -93,6 +93,8 @@ pub(crate) struct Node {
     pub(crate) on_host: bool,
     /// On a GPU for sure: made there, moved there, or computed from such.
     pub(crate) on_device: bool,
+    /// On some paths it is something else: a number, an array.
+    pub(crate) mixed: bool,
     /// `backward()` has run through it in a function that was called.
     pub(crate) freed: bool,
     pub(crate) range: Range,
@@ -225,6 +227,13 @@ pub(crate) struct Backward<'t, 'a> {
     pub(crate) at: At,
 }
 
+impl Backward<'_, '_> {
+    /// `torch.autograd.grad`, which stores nothing in the parameters.
+    pub(crate) fn is_grad(&self) -> bool {
+        self.call.method().is_none_or(|(_, name)| name == "grad")
+    }
+}
+
 /// `values[t] = critic(x)` into a tensor.
 pub(crate) struct Written {
     pub(crate) into: NodeId,
@@ -276,6 +285,15 @@ pub(crate) struct Facts<'t, 'a> {
 }
 
 impl<'t, 'a> Facts<'t, 'a> {
+    /// Keeps nothing that a rule could speak of.
+    pub(crate) fn forget(&mut self) {
+        self.kept.clear();
+        self.carried.clear();
+        self.written.clear();
+        self.forwards.clear();
+        self.backwards.clear();
+    }
+
     pub(crate) fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.0]
     }

@@ -87,7 +87,9 @@ impl<'t, 'a> File<'t, 'a> {
         };
         walk(body, &mut |stmt| file.note(stmt));
         file.define(body, None, FunctionId::MODULE);
-        file.gradients_are_off = body.iter().any(|stmt| file.turns_gradients_off(stmt));
+        let mut off = false;
+        walk(body, &mut |stmt| off |= file.turns_gradients_off(stmt));
+        file.gradients_are_off = off;
         file
     }
 

@@ -49,6 +49,11 @@ impl Source {
             if code.trim_start().starts_with("%%") {
                 continue;
             }
+            // A cell that is no Python (an exercise, a shell) must not hide the others.
+            let code = match crate::syntax::parse(&code, true) {
+                Ok(_) => code,
+                Err(_) => "\n".repeat(code.matches('\n').count()),
+            };
             cells.push((line, number + 1));
             line += code.matches('\n').count() + 1;
             text.push_str(&code);

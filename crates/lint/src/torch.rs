@@ -54,7 +54,10 @@ pub(crate) fn names_submodule(name: &str) -> bool {
 pub(crate) fn reads_as_loss_function(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or(key).to_ascii_lowercase();
     name.contains("criterion")
-        || matches!(name.as_str(), "loss" | "loss_fn" | "loss_func" | "loss_function" | "loss_f" | "lossfn")
+        || matches!(
+            name.as_str(),
+            "crit" | "loss" | "loss_fn" | "loss_func" | "loss_function" | "loss_f" | "lossfn"
+        )
         || name.ends_with("_loss")
             && !name.starts_with("log")
             && !name.starts_with("plot")
@@ -132,6 +135,8 @@ pub(crate) enum Makes {
     /// A module with parameters.
     Model,
     LossFunction,
+    /// A module without parameters: a function of its arguments.
+    Pure,
     Optimizer,
     Loader,
     /// What its first argument is.
@@ -146,6 +151,30 @@ pub(crate) enum Makes {
     Plain,
     Checkpoint,
     Unknown,
+}
+
+fn has_no_parameters(class: &str) -> bool {
+    matches!(
+        class,
+        "CosineSimilarity"
+            | "PairwiseDistance"
+            | "Softmax"
+            | "LogSoftmax"
+            | "ReLU"
+            | "GELU"
+            | "SiLU"
+            | "Sigmoid"
+            | "Tanh"
+            | "LeakyReLU"
+            | "ELU"
+            | "Dropout"
+            | "Flatten"
+            | "Identity"
+            | "Upsample"
+            | "Unfold"
+            | "Fold"
+            | "PixelShuffle"
+    ) || class.contains("Pool")
 }
 
 pub(crate) fn makes(path: &str) -> Makes {
@@ -168,6 +197,7 @@ pub(crate) fn makes(path: &str) -> Makes {
             _ if name.starts_with("utils") || name.starts_with("init") => Makes::Unknown,
             "DataParallel" | "parallel.DistributedDataParallel" => Makes::Model,
             "Parameter" | "parameter.Parameter" => Makes::Fresh,
+            _ if has_no_parameters(last) => Makes::Pure,
             _ if last.ends_with("Loss") => Makes::LossFunction,
             _ if last.starts_with(|letter: char| letter.is_ascii_uppercase()) => Makes::Model,
             _ => Makes::Unknown,

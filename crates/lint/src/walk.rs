@@ -22,6 +22,9 @@ use crate::tree::{Expr, ExprKind, Literal, Range};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 
+/// A function with more tensors is generated code: nobody wrote it, and nobody will read about it.
+const MOST_TENSORS: usize = 2_000;
+
 /// Every function of a file, walked through.
 pub(crate) fn walk<'t, 'a>(file: &File<'t, 'a>) -> Vec<Facts<'t, 'a>> {
     let known = Known { file, facts: RefCell::new(FxHashMap::default()), globals: RefCell::default() };
@@ -30,6 +33,7 @@ pub(crate) fn walk<'t, 'a>(file: &File<'t, 'a>) -> Vec<Facts<'t, 'a>> {
     }
     let mut facts: Vec<Facts<'t, 'a>> = known.facts.into_inner().into_values().flatten().collect();
     facts.sort_by_key(|facts| facts.id);
+    facts.iter_mut().filter(|facts| facts.nodes.len() > MOST_TENSORS).for_each(Facts::forget);
     facts
 }
 
@@ -92,8 +96,12 @@ impl<'t, 'a> Known<'_, 't, 'a> {
             let parameters = sources(node).into_iter();
             parameters.map(move |parameter| Keeps { parameter, summed, name: name.to_owned(), place })
         });
-        let backwards =
-            facts.backwards.iter().flat_map(|backward| &backward.nodes).flat_map(|node| sources(*node));
+        let backwards = facts
+            .backwards
+            .iter()
+            .filter(|backward| backward.at.in_loop.is_none())
+            .flat_map(|backward| &backward.nodes)
+            .flat_map(|node| sources(*node));
         Some(Summary {
             returned: facts.returned.clone(),
             keeps: keeps.collect(),
@@ -193,8 +201,18 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
         let on_host = parents.iter().any(|parent| self.facts.node(*parent).on_host);
         let on_device = !on_host && parents.iter().any(|parent| self.facts.node(*parent).on_device);
         let freed = !parents.is_empty() && parents.iter().all(|parent| self.facts.node(*parent).freed);
-        let node =
-            Node { origin, parents, graph, scalar: false, part: false, on_host, on_device, freed, range };
+        let node = Node {
+            origin,
+            parents,
+            graph,
+            scalar: false,
+            part: false,
+            mixed: false,
+            on_host,
+            on_device,
+            freed,
+            range,
+        };
         self.facts.nodes.push(node);
         id
     }

@@ -1,18 +1,29 @@
 //! The fix that most rules have.
 
 use super::Checked;
-use crate::facts::{Kept, Value};
+use crate::facts::{Facts, Kept, NodeId, Value};
 use crate::rule::{Edit, Fix};
 use crate::tree::{Expr, ExprKind, Range};
 
 impl<'t, 'a> Checked<'_, 't, 'a> {
     /// `.detach()` behind what is kept, if that is a tensor and nothing that has tensors in it.
-    pub(crate) fn detach_kept(&self, kept: &Kept<'t, 'a>) -> Option<Fix> {
-        matches!(kept.value, Value::Tensor(_)).then(|| self.detach(kept.expr))
+    pub(crate) fn detach_kept(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> Option<Fix> {
+        match kept.value {
+            Value::Tensor(node) => self.detach(facts, node, kept.expr),
+            _ => None,
+        }
     }
 
     /// `.detach()` behind an expression.
-    pub(crate) fn detach(&self, expr: &Expr<'a>) -> Fix {
+    pub(crate) fn detach(&self, facts: &Facts<'t, 'a>, node: NodeId, expr: &Expr<'a>) -> Option<Fix> {
+        // A number has no `detach()`.
+        if facts.ancestors(node).iter().any(|at| facts.node(*at).mixed) {
+            return None;
+        }
+        Some(self.detached(expr))
+    }
+
+    fn detached(&self, expr: &Expr<'a>) -> Fix {
         let is_whole = matches!(
             expr.kind,
             ExprKind::Name(_) | ExprKind::Attribute(..) | ExprKind::Call(_) | ExprKind::Subscript(..)

@@ -60,7 +60,8 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
                 || matches!(self.file.name_of(facts.id), "__init__" | "setup" | "__post_init__");
             // `self.x` of another class is something else; `model.x` may be this one.
             let same = |emptied: &str| {
-                let of_self = emptied.starts_with("self.") && name.starts_with("self.");
+                let is_own = |key: &str| key.strip_prefix("self.").is_some_and(|rest| !rest.contains('.'));
+                let of_self = is_own(emptied) && is_own(name);
                 emptied.rsplit('.').next() == Some(last) && (!of_self || class(facts.id) == class(here.id))
             };
             !makes && facts.emptied.iter().any(|(emptied, _)| same(emptied))

@@ -42,11 +42,18 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             })
     }
 
+    /// A test of the code, not an evaluation of a model.
+    pub(crate) fn is_test(&self, id: FunctionId) -> bool {
+        let text = self.file.text(self.file.functions[id.0].range);
+        let tests = ["import pytest", "import unittest"].iter().any(|word| self.file.source.contains(word));
+        self.file.name_of(id).starts_with("test") && (tests || text.contains("assert"))
+    }
+
     /// Whether what was computed there is for evaluation: nobody is going to call `backward()` on it.
     pub(crate) fn evaluates(&self, facts: &Facts<'t, 'a>, node: NodeId, at: At, store: &str) -> bool {
         let in_module = self.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
         let over_batches = facts.around(at.in_loop).any(|at| facts.loops[at.0].over_batches);
-        if in_module && !over_batches {
+        if in_module && !over_batches || self.is_test(facts.id) {
             return false;
         }
         if facts.around(at.in_loop).any(|at| facts.has_backward(at)) && !self.reads_evaluation_loop(facts, at)
@@ -54,10 +61,10 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             return false;
         }
         self.reads_evaluation_loop(facts, at)
-            || torch::reads_as_evaluation(store)
+            || torch::reads_as_evaluation(store) && !store.contains("pred")
             || torch::reads_as_evaluation(self.file.name_of(facts.id))
             || self.is_in_evaluation_mode(facts, node)
-            || !self.trains() && (over_batches || self.is_own_model(facts, node))
+            || !self.trains() && self.is_own_model(facts, node)
     }
 
     /// Whether the model was made in this function, by its object or by the script: then nobody else can train it.

@@ -1,6 +1,5 @@
 use super::unbounded_tensor_cache::cache_of;
 use crate::checked::Checked;
-use crate::facts::Returned;
 use crate::rule::{Diagnostic, Rule, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -35,12 +34,12 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         let takes_self = function.parameters.first().is_some_and(|first| first.name == "self");
         // A module holds tensors; any other class does if what it computes from itself is one.
         let annotated = function.returns.as_ref().is_some_and(|of| checked.file.text(of.range).ends_with("Tensor"));
-        let holds = checked.file.classes[class.0].kind.is_module() || annotated || matches!(&facts.returned, Returned::Tensor { parameters, .. } if parameters.is_empty());
+        let holds = checked.file.classes[class.0].kind.is_module() || annotated;
         if !takes_self || !holds {
             continue;
         }
         if let Some((decorator, _)) = cache_of(checked, function) {
-            let message = "the cache belongs to the class and has `self` in its keys: every instance that it was called on stays alive with all its tensors".to_owned();
+            let message = "the cache belongs to the class and has `self` in its keys: the instances that it was called on stay alive with all their tensors, as many as it has entries".to_owned();
             found.push(
                 RULE.at(Severity::Medium, decorator, message)
                     .advise("cache a static method, keep the result on the instance, or `register_buffer` it"),

@@ -25,7 +25,7 @@ for x, y in loader:
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for facts in &checked.facts {
-        for backward in &facts.backwards {
+        for backward in facts.backwards.iter().filter(|backward| !backward.is_grad()) {
             let Some(flag) = backward.call.keyword("create_graph").filter(|keyword| crate::file::is_true(&keyword.value)) else { continue };
             let message = "the gradients get a graph that leads back to their parameters: after `del model` neither is ever freed, and without a reset each step adds one model".to_owned();
             found.push(RULE.at(Severity::Medium, flag.range, message).advise("use `torch.autograd.grad(loss, parameters, create_graph=True)`; if `backward` it must be, set the gradients to `None` afterwards"));

@@ -74,7 +74,7 @@ pub(super) fn passes<'x, 't, 'a>(checked: &'x Checked<'_, 't, 'a>) -> Vec<(&'x F
                 continue;
             }
             let is_root = facts.backwards.iter().any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, *node)));
-            if is_root || gives_back(facts, *node) || batches.is_none() && is_dropped(checked, facts, *node) || freezes(checked) || is_test(checked, facts) {
+            if is_root || gives_back(facts, *node) || batches.is_none() && is_dropped(checked, facts, *node) || freezes(checked) || checked.is_test(facts.id) {
                 continue;
             }
             seen.push(batches);
@@ -117,16 +117,10 @@ fn gives_back(facts: &Facts<'_, '_>, node: NodeId) -> bool {
 fn uses_gradients(checked: &Checked<'_, '_, '_>, range: crate::tree::Range) -> bool {
     const WORDS: &[&str] = &[
         "backward", "autograd.grad", "requires_grad_(", "requires_grad = True", "requires_grad=True", ".grad", "optimizer", "optim.",
-        "attack", "enable_grad", ".step(", "jacobian", "vjp", "explain", "saliency",
+        "attack", "enable_grad", ".step(", "jacobian", "vjp", "explain", "saliency", "volatile=True",
     ];
     let text = checked.file.text(range);
     WORDS.iter().any(|part| text.contains(part))
-}
-
-/// A test of the code, not an evaluation of a model.
-fn is_test(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>) -> bool {
-    let text = checked.file.text(checked.file.functions[facts.id.0].range);
-    checked.file.name_of(facts.id).starts_with("test_") && text.contains("assert")
 }
 
 /// Parameters that need no gradients record nothing.

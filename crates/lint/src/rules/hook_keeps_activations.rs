@@ -140,5 +140,10 @@ fn is_emptied(checked: &Checked<'_, '_, '_>, name: &str) -> bool {
     });
     // A list that a function makes and gives back is new on every call of it.
     let local = !checked.file.functions.is_empty() && checked.facts.iter().any(|facts| facts.id != FunctionId::MODULE && facts.containers.iter().any(|container| container.name == name));
-    emptied || made > 1 || returned && local
+    // So is one of a function that takes its hooks away again.
+    let removes = checked.facts.iter().any(|facts| {
+        let makes = facts.id != FunctionId::MODULE && facts.containers.iter().any(|container| container.name == name);
+        makes && facts.calls.iter().any(|call| call.method_is("remove"))
+    });
+    emptied || made > 1 || returned && local || removes
 }

@@ -32,7 +32,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             continue;
         }
         let Some(use_) = use_of(checked, facts, call) else { continue };
-        let distributed = checked.file.source.contains("distributed") || checked.file.source.contains("local_rank");
+        let distributed = ["torch.distributed", "DistributedDataParallel", "local_rank"].iter().any(|word| checked.file.source.contains(word));
         let (severity, message) = match (distributed, use_) {
             (true, _) => (Severity::Medium, "the tensors go back to the GPU that they were saved from: in every process of a distributed job the same one"),
             (false, Use::Stays) => (Severity::Medium, "the checkpoint's tensors are on the GPU beside the model's own, for as long as its variable lives"),

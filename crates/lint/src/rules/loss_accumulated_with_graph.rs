@@ -35,12 +35,12 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             if !is_step || checked.is_emptied(facts, sum.name, sum.at.in_loop) {
                 continue;
             }
-            let fix = sum.added.map(|added| checked.detach(added));
+            let fix = sum.added.and_then(|added| checked.detach(facts, sum.node, added));
             judge(checked, facts, Sum { node: sum.node, name: sum.name, at: sum.at, range: sum.range, fix, elsewhere: false }, found);
         }
         for kept in facts.kept.iter().filter(|kept| kept.summed && kept.at.in_loop.is_some()) {
             if let Some(node) = checked.node_of(facts, &kept.value) {
-                let fix = checked.detach_kept(kept);
+                let fix = checked.detach_kept(facts, kept);
                 judge(checked, facts, Sum { node, name: kept.store.name(), at: kept.at, range: kept.through.unwrap_or(kept.range), fix, elsewhere: true }, found);
             }
         }

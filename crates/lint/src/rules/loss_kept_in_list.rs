@@ -47,7 +47,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 RULE.at(severity, kept.place(), message)
                     .advise(advice)
                     .about(checked.behind(facts, kept, node))
-                    .fix(checked.detach_kept(kept)),
+                    .fix(checked.detach_kept(facts, kept)),
             );
         }
     }

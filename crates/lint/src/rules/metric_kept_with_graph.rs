@@ -38,14 +38,14 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let Some(node) = checked.node_of(facts, &kept.value) else { continue };
             let grows = checked.grows(facts, kept) || kept.summed && kept.at.in_loop.is_some();
             if grows && checked.fate_of_kept(facts, kept, node) == Fate::Branch {
-                say(checked, facts, node, kept.expr.range, &store(kept), checked.detach_kept(kept), found);
+                say(checked, facts, node, kept.expr.range, &store(kept), checked.detach_kept(facts, kept), found);
             }
         }
         for sum in sums(facts) {
             let is_root = facts.backwards.iter().any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, sum.node)));
             let is_step = sum.at.in_loop.is_some_and(|at| checked.is_step_loop(facts, at));
             if is_step && !is_root && !checked.is_emptied(facts, sum.name, sum.at.in_loop) && checked.fate(facts, sum.node, None, sum.at) == Fate::Branch {
-                let fix = sum.added.map(|added| checked.detach(added));
+                let fix = sum.added.and_then(|added| checked.detach(facts, sum.node, added));
                 say(checked, facts, sum.node, sum.range, &format!("`{}`", sum.name), fix, found);
             }
         }

@@ -54,8 +54,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             found.push(
                 RULE.at(severity, kept.place(), message)
                     .advise(advice)
-                    .about(checked.behind(facts, kept, node))
-                    .fix(checked.detach_kept(kept)),
+                    .about(checked.behind(facts, kept, node)),
             );
         }
     }

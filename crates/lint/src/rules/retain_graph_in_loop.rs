@@ -28,7 +28,7 @@ for x, y in loader:
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for facts in &checked.facts {
-        for backward in &facts.backwards {
+        for backward in facts.backwards.iter().filter(|backward| !backward.is_grad()) {
             let retains = backward.call.keyword("retain_graph").filter(|keyword| crate::file::is_true(&keyword.value));
             let (Some(flag), Some(inner)) = (retains, backward.at.in_loop) else { continue };
             let range = facts.loops[inner.0].range;

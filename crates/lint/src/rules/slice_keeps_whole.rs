@@ -1,7 +1,7 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
-use crate::facts::{Graph, Value};
-use crate::rule::{Diagnostic, Fix, Edit, Rule, Severity};
+use crate::facts::{Facts, Graph, NodeId, Value};
+use crate::rule::{Diagnostic, Rule, Severity};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM106",
@@ -31,16 +31,25 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let of = facts.node(node);
             let in_script = checked.file.class_of(facts.id).is_none();
             let over_batches = facts.around(kept.at.in_loop).any(|at| facts.loops[at.0].over_batches);
-            if of.part && (in_script || over_batches) && of.graph == Graph::No && !of.on_host && checked.grows(facts, kept) {
+            // What is older than this turn would be there anyway.
+            let is_new = kept.at.in_loop.is_some_and(|at| facts.loops[at.0].range.contains(facts.node(whole(facts, node)).range));
+            if is_new && !kept.at.now_and_then && of.part && (in_script || over_batches) && of.graph == Graph::No && !of.on_host && checked.grows(facts, kept) {
                 let message = format!("{} keeps a view, and so the whole tensor that it is cut from, on every step", store(kept));
-                let edit = Edit { range: kept.expr.range.after(), text: ".clone()".to_owned() };
                 found.push(
                     RULE.at(Severity::Medium, kept.place(), message)
                         .advise("keep `.clone()` or `.cpu()` of it")
-                        .about(checked.behind(facts, kept, node))
-                        .fix(Some(Fix { title: "keep a copy of the slice".to_owned(), edits: vec![edit] })),
+                        .about(checked.behind(facts, kept, node)),
                 );
             }
         }
     }
+}
+
+/// The tensor that a view is cut from.
+fn whole(facts: &Facts<'_, '_>, view: NodeId) -> NodeId {
+    let mut at = view;
+    while let (true, Some(parent)) = (facts.node(at).part, facts.node(at).parents.first()) {
+        at = *parent;
+    }
+    at
 }

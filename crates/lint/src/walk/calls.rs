@@ -30,7 +30,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         };
         self.facts.calls.push(fact);
         let all: Vec<Value<'a>> = args.iter().chain(&keywords).cloned().collect();
-        if let Some(value) = self.backward(expr, call, &receiver, &all) {
+        if let Some(value) = self.backward(expr, call, path.as_deref(), &receiver, &all) {
             return value;
         }
         if let Some(path) = &path {
@@ -68,11 +68,14 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         &mut self,
         expr: &'t Expr<'a>,
         call: &'t Call<'a>,
+        path: Option<&str>,
         receiver: &Value<'a>,
         all: &[Value<'a>],
     ) -> Option<Value<'a>> {
-        let (_, name) = call.method()?;
-        if !matches!(name, "backward" | "manual_backward") {
+        let is_grad = path == Some("torch.autograd.grad");
+        let is_backward =
+            call.method().is_some_and(|(_, name)| matches!(name, "backward" | "manual_backward"));
+        if !is_grad && !is_backward {
             return None;
         }
         // Gradients that are given to `loss.backward(gradient)` are no roots.
@@ -83,7 +86,8 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         let retains = call.keyword("retain_graph").is_some_and(|keyword| !keyword.value.is(Literal::False))
             || call.keyword("create_graph").is_some_and(|keyword| is_true(&keyword.value));
         self.facts.backwards.push(Backward { nodes, retains, call, range: expr.range, at: self.at });
-        Some(Value::Plain)
+        // What `grad` gives back has a graph only where it is told to make one.
+        Some(if is_grad { Value::Unknown } else { Value::Plain })
     }
 
     fn imported(
@@ -101,6 +105,8 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         match torch::makes(path) {
             Makes::Model => Value::Model,
             Makes::LossFunction => Value::LossFunction,
+            // Called, it does what the function of its kind does.
+            Makes::Pure => Value::Path("torch.nn.functional.relu".to_owned()),
             Makes::Optimizer => Value::Optimizer,
             Makes::Loader => Value::Loader,
             Makes::Checkpoint => Value::Checkpoint,

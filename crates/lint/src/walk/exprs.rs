@@ -208,7 +208,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     _ => false,
                 };
                 self.facts.nodes[made.0].part = cuts;
-                self.facts.nodes[made.0].scalar = is_loss;
+                self.facts.nodes[made.0].scalar = is_loss || self.facts.node(node).scalar;
                 Value::Tensor(made)
             }
             Value::Container(id) => {

@@ -1,7 +1,7 @@
 //! Methods: of tensors, models and containers.
 
 use super::Walk;
-use crate::facts::{Graph, Kept, NodeId, Origin, Store, Value};
+use crate::facts::{Graph, Kept, LocalCall, NodeId, Origin, Store, Value};
 use crate::file::{ClassId, FunctionId};
 use crate::torch;
 use crate::tree::{Call, Expr, ExprKind, Literal};
@@ -105,7 +105,19 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 let class = self.class_id()?;
                 self.file.method(class, method).map(|function| self.local(expr, call, function, 1, args))
             }
-            _ => None,
+            _ => {
+                // Whose method it is cannot be told; what can is how those of this name are called.
+                let callees: Vec<FunctionId> = (0..self.file.classes.len())
+                    .filter_map(|id| self.file.method(ClassId(id), method))
+                    .collect();
+                let (mode, in_loop) = (self.at.mode, self.at.in_loop);
+                self.facts.local_calls.extend(callees.into_iter().map(|callee| LocalCall {
+                    callee,
+                    mode,
+                    in_loop,
+                }));
+                None
+            }
         }
     }
 

@@ -1,7 +1,9 @@
 //! Statements.
 
 use super::Walk;
-use crate::facts::{At, Carried, Carry, Graph, Kept, Loop, Mode, Origin, Store, Value, Written};
+use crate::facts::{
+    At, Carried, Carry, Graph, Kept, Loop, Mode, Node, NodeId, Origin, Store, Value, Written,
+};
 use crate::tree::{Body, Expr, ExprKind, Handler, Range, Stmt, StmtKind};
 use rustc_hash::FxHashMap;
 
@@ -154,14 +156,23 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 made.on_device = on_device;
                 Value::Tensor(node)
             }
-            (Value::Tensor(_), Value::Plain) => one,
-            (Value::Plain, Value::Tensor(_)) => other,
+            (Value::Tensor(node), Value::Plain) | (Value::Plain, Value::Tensor(node)) => {
+                Value::Tensor(self.or_plain(*node))
+            }
             // A container that is made anew in a branch is emptied there.
             (Value::Container(_), _) => one,
             (_, Value::Container(_)) => other,
             (Value::Unknown, _) | (_, Value::Plain | Value::Unknown) => one,
             _ => other,
         }
+    }
+
+    /// A tensor that is something else on another path.
+    fn or_plain(&mut self, node: NodeId) -> NodeId {
+        let of = self.facts.node(node).clone();
+        let made = self.add(Origin::Choice, vec![node], of.graph, of.range);
+        self.facts.nodes[made.0] = Node { origin: Origin::Choice, parents: vec![node], mixed: true, ..of };
+        made
     }
 
     fn assign(&mut self, targets: &'t [Expr<'a>], value_expr: &'t Expr<'a>, range: Range) {
