@@ -111,6 +111,9 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             Store::Local { id, .. } => Some(facts.containers[id.0].node),
             Store::Outside { .. } => None,
         };
+        if !self.is_new(facts, kept, node) {
+            return Fate::Unknown;
+        }
         match self.fate(facts, node, whole, kept.at) {
             // Somebody else may take it from there to `backward()`.
             Fate::Kept | Fate::Branch
@@ -120,6 +123,21 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             }
             fate => fate,
         }
+    }
+
+    /// Whether the forward pass behind a tensor is one of this turn: what is older is there once, however often it is kept.
+    fn is_new(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>, node: NodeId) -> bool {
+        let Some(at) = kept.at.in_loop else { return true };
+        let range = facts.loops[at.0].range;
+        let in_graph = facts.in_graph(node);
+        let mut forwards = in_graph
+            .iter()
+            .map(|at| facts.node(*at))
+            .filter(|node| node.origin == Origin::Forward)
+            .peekable();
+        // A loss that is known by its `backward()` alone has no place.
+        forwards.peek().is_none()
+            || forwards.any(|node| node.range == Range::default() || range.contains(node.range))
     }
 
     /// Whether a store outside of the function is used in a file that also calls `backward()`.

@@ -108,6 +108,12 @@ pub(crate) fn reads_as_evaluation(key: &str) -> bool {
     })
 }
 
+/// What a library offers for inference is mostly called without gradients by somebody else.
+pub(crate) fn reads_as_inference(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["infer", "predict", "preds"].iter().any(|word| name.contains(word))
+}
+
 pub(crate) fn kind_of_base(path: &str) -> Option<ClassKind> {
     let last = path.rsplit('.').next().unwrap_or(path);
     Some(match last {

@@ -17,7 +17,13 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
                 !container.bounded
                     && !self.is_emptied(facts, container.name, kept.at.in_loop)
                     && !self.is_emptied(facts, name, kept.at.in_loop)
-                    && around.iter().any(|at| self.is_step_loop(facts, *at))
+                    && around.iter().any(|at| {
+                        // A list that is made anew on every turn of another loop has to grow over batches.
+                        let counts = container.made_in.is_none()
+                            || facts.loops[at.0].over_batches
+                            || facts.has_backward(*at);
+                        counts && self.is_step_loop(facts, *at)
+                    })
             }
             Store::Outside { .. } => {
                 let is_step = facts.around(kept.at.in_loop).any(|at| self.is_step_loop(facts, at))
@@ -32,6 +38,12 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     pub(crate) fn severity_of_growth(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> Severity {
         match &kept.store {
             Store::Local { id, .. } if facts.containers[id.0].made_in.is_some() => Severity::Medium,
+            // So is one that goes with its function, after one pass over the batches.
+            Store::Local { .. }
+                if facts.id != FunctionId::MODULE && facts.around(kept.at.in_loop).count() == 1 =>
+            {
+                Severity::Medium
+            }
             _ => Severity::High,
         }
     }

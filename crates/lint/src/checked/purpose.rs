@@ -63,6 +63,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         self.reads_evaluation_loop(facts, at)
             || torch::reads_as_evaluation(store) && !store.contains("pred")
             || torch::reads_as_evaluation(self.file.name_of(facts.id))
+                && (over_batches || !torch::reads_as_inference(self.file.name_of(facts.id)))
             || self.is_in_evaluation_mode(facts, node)
             || !self.trains() && self.is_own_model(facts, node)
     }
@@ -76,7 +77,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             let makes = |of: &Facts<'t, 'a>, before: u32| {
                 of.emptied
                     .iter()
-                    .any(|(name, at)| name == model && at.start < before && self.file.text(*at).contains('('))
+                    .any(|(name, at)| name == model && at.start < before && makes_model(self.file.text(*at)))
             };
             let elsewhere = self
                 .facts
@@ -168,4 +169,18 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             others.filter_map(|other| last(other, u32::MAX)).next_back()
         })
     }
+}
+
+/// `Net(…)`, `AutoModel.from_pretrained(…)`, `timm.create_model(…)`; not `model.to(device)`.
+fn makes_model(assignment: &str) -> bool {
+    let by_name = ["from_pretrained(", "create_model(", "models.", "hub.load("]
+        .iter()
+        .any(|call| assignment.contains(call));
+    let mut calls = assignment.match_indices('(').map(|(at, _)| &assignment[..at]);
+    let is_class = |before: &str| {
+        let name =
+            before.rsplit(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap_or("");
+        name.starts_with(|letter: char| letter.is_ascii_uppercase())
+    };
+    by_name || calls.any(is_class)
 }

@@ -38,7 +38,10 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         for kept in facts.kept.iter().filter(|kept| !kept.summed) {
             let trains = checked.is_training(facts, kept.at);
             let told = facts.kept.iter().any(|other| other.place() == kept.place() && has_graph(checked, facts, other));
-            if trains && !told && is_on_device(checked, facts, kept) && checked.grows(facts, kept) && !is_collected(checked, facts, kept) {
+            // What is called so is a number, in all likelihood.
+            let text = checked.file.text(kept.expr.range).to_ascii_lowercase();
+            let is_number = matches!(kept.value, Value::Tensor(_)) && ["loss", "acc", "reward", "err", "norm", "score", "metric"].iter().any(|word| text.contains(word));
+            if trains && !is_number && !told && is_on_device(checked, facts, kept) && checked.grows(facts, kept) && !is_collected(checked, facts, kept) {
                 let message = format!("{} only grows: it keeps another tensor on the GPU on every step", store(kept));
                 found.push(
                     RULE.at(Severity::High, kept.place(), message)

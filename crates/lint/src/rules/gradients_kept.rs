@@ -1,6 +1,6 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
-use crate::facts::{Kept, Value};
+use crate::facts::{Facts, Kept, Value};
 use crate::rule::{Diagnostic, Rule, Severity};
 use crate::tree::ExprKind;
 
@@ -33,7 +33,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for facts in &checked.facts {
         for kept in &facts.kept {
             let steps = checked.is_training(facts, kept.at);
-            if steps && is_gradients(kept) && checked.grows(facts, kept) {
+            if steps && !checked.is_test(facts.id) && is_gradients(kept) && of_parameters(checked, facts, kept) && checked.grows(facts, kept) {
                 let message = format!("{} keeps the gradients of every step: one model's worth of GPU memory a step", store(kept));
                 found.push(RULE.at(Severity::High, kept.expr.range, message).advise("keep norms or other numbers, or `.cpu()` of what you need"));
             }
@@ -61,4 +61,12 @@ fn is_gradients(kept: &Kept<'_, '_>) -> bool {
             }
         }
     })
+}
+
+/// Gradients of parameters, all of them; the gradient of an input is what some methods are about.
+fn of_parameters<'t, 'a>(checked: &Checked<'_, 't, 'a>, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> bool {
+    let around = facts.around(kept.at.in_loop).filter_map(|at| facts.loops[at.0].iter);
+    let over = around.into_iter().any(|iter| checked.file.text(iter.range).contains("parameters("));
+    // `[p.grad for p in model.parameters()]`, here or a line before.
+    over || facts.loops.iter().any(|of| of.iter.is_some_and(|iter| checked.file.text(iter.range).contains("parameters(")))
 }

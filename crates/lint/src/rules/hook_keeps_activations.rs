@@ -34,6 +34,10 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         if !matches!(name, "register_forward_hook" | "register_forward_pre_hook") {
             continue;
         }
+        // Hooks that are taken away again in the same function are there for one pass.
+        if facts.id != FunctionId::MODULE && facts.calls.iter().any(|other| other.method_is("remove")) {
+            continue;
+        }
         let Some(hook) = call.call.args.first() else { continue };
         match hook_of(checked, facts, call, hook) {
             Some(Hook::Function(id)) => in_function(checked, id, found),
@@ -140,10 +144,5 @@ fn is_emptied(checked: &Checked<'_, '_, '_>, name: &str) -> bool {
     });
     // A list that a function makes and gives back is new on every call of it.
     let local = !checked.file.functions.is_empty() && checked.facts.iter().any(|facts| facts.id != FunctionId::MODULE && facts.containers.iter().any(|container| container.name == name));
-    // So is one of a function that takes its hooks away again.
-    let removes = checked.facts.iter().any(|facts| {
-        let makes = facts.id != FunctionId::MODULE && facts.containers.iter().any(|container| container.name == name);
-        makes && facts.calls.iter().any(|call| call.method_is("remove"))
-    });
-    emptied || made > 1 || returned && local || removes
+    emptied || made > 1 || returned && local
 }

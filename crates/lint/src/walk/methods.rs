@@ -21,6 +21,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         if let Some(value) = self.stores(expr, call, base, method, receiver, args) {
             return Some(value);
         }
+        self.note_callees(method, receiver);
         match receiver {
             Value::Tensor(node) => {
                 let has_arguments = !call.args.is_empty() || !call.keywords.is_empty();
@@ -105,19 +106,21 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 let class = self.class_id()?;
                 self.file.method(class, method).map(|function| self.local(expr, call, function, 1, args))
             }
-            _ => {
-                // Whose method it is cannot be told; what can is how those of this name are called.
-                let callees: Vec<FunctionId> = (0..self.file.classes.len())
-                    .filter_map(|id| self.file.method(ClassId(id), method))
-                    .collect();
-                let (mode, in_loop) = (self.at.mode, self.at.in_loop);
-                self.facts.local_calls.extend(callees.into_iter().map(|callee| LocalCall {
-                    callee,
-                    mode,
-                    in_loop,
-                }));
-                None
-            }
+            _ => None,
+        }
+    }
+
+    /// Whose method it is cannot be told of what is not known; what can is how those of this name are called.
+    fn note_callees(&mut self, method: &str, receiver: &Value<'a>) {
+        let is_unknown = match receiver {
+            Value::Tensor(node) => matches!(self.facts.node(*node).origin, Origin::Parameter(_)),
+            Value::Unknown | Value::Outer(_) => true,
+            _ => false,
+        };
+        if is_unknown {
+            let callees = (0..self.file.classes.len()).filter_map(|id| self.file.method(ClassId(id), method));
+            let (mode, in_loop) = (self.at.mode, self.at.in_loop);
+            self.facts.local_calls.extend(callees.map(|callee| LocalCall { callee, mode, in_loop }));
         }
     }
 

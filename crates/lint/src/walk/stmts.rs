@@ -159,6 +159,13 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             (Value::Tensor(node), Value::Plain) | (Value::Plain, Value::Tensor(node)) => {
                 Value::Tensor(self.or_plain(*node))
             }
+            // On the other path it may be an array, or anything.
+            (Value::Tensor(node), Value::Unknown) | (Value::Unknown, Value::Tensor(node)) => {
+                let made = self.or_plain(*node);
+                let graph = self.facts.node(made).graph;
+                self.facts.nodes[made.0].graph = graph.min(Graph::Unknown);
+                Value::Tensor(made)
+            }
             // A container that is made anew in a branch is emptied there.
             (Value::Container(_), _) => one,
             (_, Value::Container(_)) => other,
