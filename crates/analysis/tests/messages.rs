@@ -138,7 +138,7 @@ fn in_bytes(expected: &str) -> String {
 
 /// Every number that is there, by name, sorted.
 fn written(numbers: &Numbers) -> Vec<(String, String)> {
-    let sizes: [(&str, Option<Bytes>); 11] = [
+    let sizes: [(&str, Option<Bytes>); 12] = [
         ("requested", numbers.requested),
         ("total", numbers.total),
         ("free", numbers.free),
@@ -150,6 +150,7 @@ fn written(numbers: &Numbers) -> Vec<(String, String)> {
         ("this_process", numbers.this_process),
         ("other_allocations", numbers.other_allocations),
         ("resident", numbers.resident),
+        ("used", numbers.used),
     ];
     let mut all: Vec<(String, String)> = sizes
         .iter()
