@@ -19,7 +19,7 @@ const ROWS: &[Row] = &[
     (MessageKind::MpsBuffer, Backend::Mps, r"Invalidbuffersize:(?<requested>SIZE)"),
 
     (MessageKind::TorchAsync, Backend::Cuda, r"Allocationondevice(?<device>\d*)wouldexceedallowedmemory\.?(?:\(outofmemory\))?(?:Currentlyallocated:(?<allocated>SIZE))?(?:Requested:(?<requested>SIZE))?(?:Devicelimit:(?<total>SIZE))?(?:Free\(accordingtoCUDA\):(?<free>SIZE))?(?:PyTorchlimit\(setbyuser-suppliedmemoryfraction\):(?<limit>SIZE))?"),
-    (MessageKind::TorchShort, Backend::Cuda, r"OutOfMemoryError:Allocationondevice(?<device>\d*)"),
+    (MessageKind::TorchShort, Backend::Cuda, r"Allocationondevice\d*"),
     (MessageKind::Torch0, Backend::Cuda, r"THCudaCheckFAILfile=[^=]{1,300}?line=\d+error=2:outofmemory"),
     (MessageKind::Torch0, Backend::Cuda, r"cudaruntimeerr(?:or)?\(2\):outofmemory"),
     (MessageKind::CudaError, Backend::Cuda, r"CUDA(?:driver|runtime)?error:outofmemory(?:Searchfor.?cudaErrorMemoryAllocation)?"),
