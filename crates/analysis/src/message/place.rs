@@ -34,11 +34,11 @@ impl Place<'_> {
                 is_told && (self.ends_line || !self.after.starts_with(is_word))
             }
             Kind::BadAlloc => (is_told || self.before.ends_with("instanceof'")) && !goes_on,
-            Kind::CudaError => !is_quoted(self.before) && (!goes_on || self.after.starts_with("at")),
+            Kind::CudaError => !is_quoted(line) && (!goes_on || self.after.starts_with("at")),
             // Their words have the place in them.
             Kind::Nccl | Kind::SharedMemory | Kind::Container => true,
             Kind::Jax => is_told && (self.ends_line || !goes_on),
-            _ => !is_quoted(self.before),
+            _ => !is_quoted(line),
         }
     }
 }

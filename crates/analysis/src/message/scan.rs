@@ -165,7 +165,6 @@ impl MessageReader {
             let known = &mut self.found[known];
             known.count += 1;
             known.rank = known.rank.or(message.rank);
-            known.site = known.site.take().or(message.site);
             if known.lines.len() < Message::LINES && known.lines.last() != Some(&line) {
                 known.lines.push(line);
             }

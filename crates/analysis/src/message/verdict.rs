@@ -91,6 +91,9 @@ fn summary(message: &Message, reason: Reason) -> String {
         Reason::TooLarge => {
             format!("{device} is too small: {tensors} and {requested} more do not fit on {card}")
         }
+        Reason::Full if numbers.allocated.is_none() => {
+            format!("{device} is full: {requested} more did not fit on {card}")
+        }
         Reason::Full => {
             let beside = not_pytorchs(numbers).map_or_else(String::new, |beside| format!(" and {beside}"));
             format!("{device} is full: {tensors}{beside} on {card}; {requested} more did not fit")
