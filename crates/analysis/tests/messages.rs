@@ -138,7 +138,7 @@ fn in_bytes(expected: &str) -> String {
 
 /// Every number that is there, by name, sorted.
 fn written(numbers: &Numbers) -> Vec<(String, String)> {
-    let sizes: [(&str, Option<Bytes>); 11] = [
+    let sizes: [(&str, Option<Bytes>); 12] = [
         ("requested", numbers.requested),
         ("total", numbers.total),
         ("free", numbers.free),
@@ -150,6 +150,7 @@ fn written(numbers: &Numbers) -> Vec<(String, String)> {
         ("this_process", numbers.this_process),
         ("other_allocations", numbers.other_allocations),
         ("resident", numbers.resident),
+        ("used", numbers.used),
     ];
     let mut all: Vec<(String, String)> = sizes
         .iter()
@@ -364,6 +365,102 @@ fn a_log_without_a_message_has_none() {
         "killed time at the airport",
     ] {
         assert_eq!(messages(text.as_bytes()), [], "{text:?}");
+    }
+}
+
+/// Forms whose texts are short: what each is.
+#[test]
+fn short_forms_are_told_apart() {
+    let mut wrong = Vec::new();
+    for (text, expected) in [
+        ("torch.OutOfMemoryError: Allocation on device \n\nGot an OOM", "torch-short unknown"),
+        (
+            "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /envs/include/rmm/mr/device/cuda_memory_resource.hpp",
+            "rmm not_pytorch",
+        ),
+        (
+            "[7093.5] memory: usage 67108864kB, limit 67108864kB, failcnt 1234\n[7093.5] Memory cgroup out of memory: Killed process 63635 (python) total-vm:120832000kB, anon-rss:66060288kB, file-rss:8924kB",
+            "linux-cgroup-oom host_memory",
+        ),
+        (
+            "E tensorflow/stream_executor/cuda/cuda_driver.cc:893] failed to alloc 374391296 bytes on host: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+            "pinned-memory host_memory",
+        ),
+        (
+            "E tensorflow/stream_executor/cuda/cuda_blas.cc:226] failed to create cublas handle: CUBLAS_STATUS_ALLOC_FAILED",
+            "tensorflow not_pytorch",
+        ),
+        (
+            "(GPU 0; 15.75 GiB total capacity; 79.11 MiB already allocated; 3.62 MiB free; 86.00 MiB reserved in total by PyTorch)",
+            "torch-1.4 other_process",
+        ),
+        (
+            "RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at \"/work/c10/cuda/CUDACachingAllocator.cpp\":1154, please report a bug to PyTorch.",
+            "torch-mig unknown",
+        ),
+        (
+            "THCudaCheck FAIL file=/pytorch/aten/src/THC/generic/THCStorage.cu line=58 error=2 : out of memory",
+            "torch-0 unknown",
+        ),
+        (
+            "OSError: The paging file is too small for this operation to complete. (os error 1455)",
+            "windows-page-file host_memory",
+        ),
+        (
+            "RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
+            "cuda-error unknown",
+        ),
+        (
+            "ray.memory_monitor.RayOutOfMemoryError: More than 95% of the memory on node\nnode-1 is used (11.8 / 12.3 GB). The top 5",
+            "ray-oom host_memory",
+        ),
+        (
+            "2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed",
+            "ray-oom host_memory",
+        ),
+        ("Your session crashed after using all available RAM.", "colab-ram host_memory"),
+        ("The node was low on resource: memory.", "kubernetes-evicted host_memory"),
+        (
+            "ERROR: [TRT]: 2: [virtualMemoryBuffer.cpp::resizePhysical::160] Error Code 2: OutOfMemory (no further information)",
+            "tensorrt not_pytorch",
+        ),
+        ("Server error: Not enough memory to handle 256 prefill tokens. You need to decrease", "tgi limit"),
+        (
+            "MPSNDArray.mm:850: failed assertion [MPSNDArray initWithDevice:descriptor:] Error: total bytes of NDArray > 2**32'",
+            "torch-mps-buffer limit",
+        ),
+        (
+            "CUDA out of memory. Tried to allocate 2,50 GiB (GPU 0; 8,00 GiB total capacity; 6,64 GiB already allocated; 21,00 MiB free; 6,80 GiB reserved in total by PyTorch)",
+            "torch-1.4 capacity",
+        ),
+    ] {
+        let found: Vec<String> = messages(text.as_bytes())
+            .iter()
+            .map(|message| format!("{} {}", message.kind.name(), message.verdict().cause.name()))
+            .collect();
+        if found != [expected] {
+            wrong.push(format!("{text}\n  expected {expected}\n  found    {found:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let harmless = "W tensorflow/core/common_runtime/bfc_allocator.cc:239] Allocator (GPU_0_bfc) ran out of memory trying to allocate 120.70MiB with freed_by_count=0. The caller indicates that this is not a failure, but";
+    assert_eq!(messages(harmless.as_bytes()), []);
+}
+
+#[test]
+fn a_card_with_memory_left_is_not_called_full() {
+    for (text, part) in [
+        (
+            "CUDA out of memory. Tried to allocate 4.22 GiB. GPU 0 has a total capacity of 15.69 GiB of which 3.71 GiB is free. Including non-PyTorch memory, this process has 11.14 GiB memory in use. Of the allocated memory 10.14 GiB is allocated by PyTorch, and 771.43 MiB is reserved by PyTorch but unallocated.",
+            "3.71 GiB was free",
+        ),
+        (
+            "CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 0 has a total capacity of 95.07 GiB of which 298.69 MiB is free. Including non-PyTorch memory, this process has 94.77 GiB memory in use. Of the allocated memory 79.00 GiB is allocated by PyTorch, and 206.06 MiB is reserved by PyTorch but unallocated.",
+            "not PyTorch's, more than a context takes",
+        ),
+    ] {
+        let summary = messages(text.as_bytes())[0].verdict().summary;
+        assert!(summary.contains(part) && !summary.contains("full"), "{summary}");
     }
 }
 

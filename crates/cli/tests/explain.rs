@@ -25,7 +25,8 @@ fn a_full_card_is_told_with_its_bar() {
    █ tensors 22.90 GiB   ▒ cached by PyTorch 194.87 MiB
    ▚ other use of this process 521.93 MiB   · free 11.06 MiB
 
-   PyTorch held 194.87 MiB that no tensor used (1 %), more than the request, but not in one piece.
+   PyTorch held 194.87 MiB that no tensor used (1 %), more than the request, but not in a piece that
+   it could use (another stream's or pool's, or scattered: the message cannot tell).
    fix: make it need less: a smaller batch, activation checkpointing, a smaller type.
         empty_cache() creates no memory for PyTorch itself, and expandable_segments helps against
         fragmentation only
@@ -97,7 +98,8 @@ fn a_limit_is_not_the_end_of_the_card() {
    █ tensors 1017.01 MiB   ▒ cached by PyTorch 54.99 MiB
    ░ not PyTorch's, owner not told 10.28 GiB   · free 244.65 GiB
 
-   PyTorch held 54.99 MiB that no tensor used (5 %), more than the request, but not in one piece.
+   PyTorch held 54.99 MiB that no tensor used (5 %), more than the request, but not in a piece that
+   it could use (another stream's or pool's, or scattered: the message cannot tell).
    17.00 MiB of it is in private pools (CUDA graphs), which only their own graphs can use.
    fix: raise it: set_per_process_memory_fraction, or per_process_memory_fraction in
         PYTORCH_HIP_ALLOC_CONF

@@ -36,6 +36,27 @@ pub(super) fn fix(message: &Message, cause: MessageCause, reason: Reason) -> Str
         (Kind::Slurm, _) => {
             "sbatch --mem=…, fewer DataLoader workers, or load the model on one rank at a time"
         }
+        (Kind::Cgroup, _) => {
+            "raise the limit (docker run --memory, resources.limits.memory in Kubernetes, --mem in Slurm), fewer DataLoader workers, or load less at once"
+        }
+        (Kind::Evicted, _) => {
+            "ask for the memory that the pod needs (resources.requests.memory), or load less at once"
+        }
+        (Kind::Colab, _) => {
+            "a runtime with more RAM, or load less at once; the GPU has nothing to do with it"
+        }
+        (Kind::PageFile, _) => {
+            "enlarge the page file (System > Advanced > Performance > Virtual memory), or fewer num_workers: each worker loads torch's libraries anew"
+        }
+        (Kind::Pinned, _) => "fewer or smaller pinned buffers; pin_memory=False where the memory is short",
+        (Kind::MigAssert, _) => {
+            "treat it as any message that the GPU is out of memory: make it need less, or take a larger slice; torch 2.2 and later say the numbers"
+        }
+        (Kind::Rmm, _) => {
+            "a smaller pool or managed memory for RMM; if it shares the card with PyTorch, give PyTorch RMM's allocator"
+        }
+        (Kind::TensorRt, _) => "a smaller workspace or batch, or close what else has the card",
+        (Kind::Tgi, _) => "lower --max-batch-prefill-tokens, or spread the model over more GPUs",
         (Kind::Container, _) => "raise the container's memory limit, or load less at once",
         (Kind::TorchCpu | Kind::Numpy, _) => {
             "load less at once, or in a smaller type; a shape that is larger than you expect is the usual mistake"
@@ -64,6 +85,9 @@ pub(super) fn fix(message: &Message, cause: MessageCause, reason: Reason) -> Str
             "fewer layers on the GPU (-ngl), a shorter context (-c), or a smaller quantization"
         }
         (_, MessageCause::HostMemory) => "load less at once, fewer DataLoader workers, or more memory",
+        (_, MessageCause::Fragmentation) if message.is_on_windows() => {
+            "torch.cuda.empty_cache() before the large request, or PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.8; expandable_segments, which the message may name, does not work on Windows"
+        }
         (Kind::Torch10 | Kind::Torch14 | Kind::Torch110, MessageCause::Fragmentation)
             if message.backend != Backend::Npu =>
         {
@@ -75,8 +99,14 @@ pub(super) fn fix(message: &Message, cause: MessageCause, reason: Reason) -> Str
         (_, MessageCause::Limit) => {
             "raise it: set_per_process_memory_fraction, or per_process_memory_fraction in PYTORCH_CUDA_ALLOC_CONF"
         }
+        (_, MessageCause::OtherProcess) if message.numbers.are_ranks() => {
+            "give each rank its own card: torch.cuda.set_device(int(os.environ[\"LOCAL_RANK\"])) before the first use, and map_location where checkpoints are loaded"
+        }
         (_, MessageCause::OtherProcess) => {
             "end the other process, or choose another card with CUDA_VISIBLE_DEVICES"
+        }
+        (_, MessageCause::Capacity) if reason == Reason::Beside => {
+            "give the other library less: a server that reserves memory for itself (mem-fraction-static, gpu_memory_utilization), JAX or TensorFlow in the same process, NCCL's buffers"
         }
         (_, MessageCause::Capacity) if reason == Reason::LargerThanDevice => {
             "make this one tensor smaller: print the shapes on the line that failed"
@@ -102,16 +132,28 @@ pub(super) fn unknowns(message: &Message, reason: Reason) -> Vec<String> {
         Kind::Killed => {
             &["who killed it: a time limit, a preemption or a person sends the same signal; dmesg tells"]
         }
-        Kind::OomKiller | Kind::Container | Kind::Slurm | Kind::Ray => {
-            &["which objects filled the memory, and whether it was a leak or a peak"]
-        }
+        Kind::PageFile => &["how large the page file is, and who else has it"],
+        Kind::MigAssert => &["how full the slice was, and with what"],
+        Kind::TensorFlow => &[
+            "how full the card was, and who else had it",
+            "whether it failed: TensorFlow tries again with less before it gives up",
+        ],
+        Kind::OomKiller
+        | Kind::Cgroup
+        | Kind::Evicted
+        | Kind::Colab
+        | Kind::Pinned
+        | Kind::Container
+        | Kind::Slurm
+        | Kind::Ray => &["which objects filled the memory, and whether it was a leak or a peak"],
         Kind::TorchCpu | Kind::Numpy | Kind::Python | Kind::BadAlloc => {
             &["what else filled the memory of the machine"]
         }
         Kind::SharedMemory => &["how large /dev/shm is, and how much one batch takes"],
         Kind::VllmStartup => &["which processes have the rest"],
         Kind::Jax
-        | Kind::TensorFlow
+        | Kind::Rmm
+        | Kind::TensorRt
         | Kind::Ggml
         | Kind::Bitsandbytes
         | Kind::Cupy
@@ -120,7 +162,7 @@ pub(super) fn unknowns(message: &Message, reason: Reason) -> Vec<String> {
         Kind::Torch0 | Kind::CudaError | Kind::Cublas | Kind::Cudnn | Kind::Nccl => {
             &["how full the card was, and with what", "whether another process had it"]
         }
-        Kind::VllmCache | Kind::VllmLength | Kind::Sglang => &["how much the model itself takes"],
+        Kind::VllmCache | Kind::VllmLength | Kind::Sglang | Kind::Tgi => &["how much the model itself takes"],
         _ if reason == Reason::Listed => &["what the other processes are: it has only their numbers"],
         _ if reason == Reason::Unexplained => &["who has it", "how much of it is this process's own context"],
         _ => &[
@@ -168,10 +210,30 @@ pub(super) fn steps(message: &Message, cause: MessageCause, reason: Reason) -> V
             "sacct -j JOB --format=JobID,MaxRSS,ReqMem,State",
             "what the job had and what it was allowed",
         )],
+        (Kind::PageFile, _) => vec![step(
+            "systeminfo | findstr Virtual",
+            "how much memory Windows may promise, and how much it has",
+        )],
+        (Kind::Evicted, _) => {
+            vec![step("kubectl describe node NODE", "what the node has and what the pods have asked for")]
+        }
+        (Kind::Cgroup, _) => vec![
+            step("cat /sys/fs/cgroup/memory.max", "the limit, read inside of the container or job"),
+            on_cpu(),
+        ],
         (Kind::Container, _) => {
             vec![step("docker stats --no-stream", "what the container has and what it is allowed")]
         }
-        (Kind::OomKiller | Kind::Ray | Kind::BadAlloc | Kind::Numpy | Kind::Python, _) => {
+        (
+            Kind::OomKiller
+            | Kind::Colab
+            | Kind::Pinned
+            | Kind::Ray
+            | Kind::BadAlloc
+            | Kind::Numpy
+            | Kind::Python,
+            _,
+        ) => {
             vec![step("free -g", "what the machine has"), on_cpu()]
         }
         (Kind::TorchCpu, _) => vec![on_cpu()],
@@ -182,19 +244,21 @@ pub(super) fn steps(message: &Message, cause: MessageCause, reason: Reason) -> V
             | Kind::Jax
             | Kind::TensorFlow
             | Kind::Cupy
+            | Kind::Rmm
+            | Kind::TensorRt
             | Kind::OnnxRuntime
             | Kind::Paddle,
             _,
         ) => {
             vec![who()]
         }
-        (Kind::VllmCache | Kind::VllmLength | Kind::Sglang, _) => vec![who()],
+        (Kind::VllmCache | Kind::VllmLength | Kind::Sglang | Kind::Tgi, _) => vec![who()],
         (Kind::Triton, _) => vec![step(
             "TRITON_PRINT_AUTOTUNING=1 python train.py",
             "which configuration of the kernel is tried",
         )],
         (Kind::Mps | Kind::MpsBuffer, _) => vec![record()],
-        (Kind::Torch0 | Kind::CudaError | Kind::Cublas | Kind::Cudnn | Kind::Nccl, _) => {
+        (Kind::Torch0 | Kind::CudaError | Kind::MigAssert | Kind::Cublas | Kind::Cudnn | Kind::Nccl, _) => {
             vec![who(), record()]
         }
         (_, MessageCause::OtherProcess) if reason == Reason::Listed => {

@@ -16,6 +16,8 @@ pub(super) struct Form {
     pub(super) backend: Backend,
     pub(super) device: Option<u32>,
     pub(super) numbers: Numbers,
+    /// Whether it says itself that nothing failed.
+    pub(super) is_harmless: bool,
     pub(super) end: usize,
 }
 
@@ -46,10 +48,8 @@ pub(super) fn read(text: &str) -> Option<Form> {
         }
         form.end = whole.end();
     }
-    if form.numbers.is_empty() && !form.is_overflow {
-        let ends_there =
-            text[named_end..].chars().next().is_none_or(|letter| !letter.is_alphanumeric() && letter != ',');
-        return (named_end > 0 && ends_there).then(|| form.finish());
+    if form.numbers.is_empty() && !form.is_overflow && named_end == 0 {
+        return None;
     }
     Some(form.finish())
 }
@@ -213,6 +213,6 @@ impl Reading {
             () => MessageKind::TorchShort,
         };
         let Reading { backend, device, numbers, end, .. } = self;
-        Form { kind, backend, device, numbers, end }
+        Form { kind, backend, device, numbers, is_harmless: false, end }
     }
 }

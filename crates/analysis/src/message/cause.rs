@@ -40,6 +40,10 @@ impl MessageCause {
 pub(super) enum Reason {
     /// Nothing of the device is left.
     Full,
+    /// Something is left, but less than the request, or not in a piece for it.
+    Short,
+    /// What this process has beside PyTorch is more than a context.
+    Beside,
     /// The request and the tensors are more than the device has.
     TooLarge,
     /// The request alone is.
@@ -70,6 +74,8 @@ const FRAGMENTED_AT_ALL: f64 = 0.30;
 const LEFT: f64 = 0.02;
 /// What a CUDA context with its libraries may take of one process (measured: 0.3 to 1.5 GiB).
 const CONTEXT: Bytes = Bytes(3 << 29);
+/// More than this in a process is no context.
+const LIBRARIES: Bytes = Bytes(2 << 30);
 const GIB: Bytes = Bytes(1 << 30);
 const MIB: u64 = 1 << 20;
 
@@ -95,14 +101,21 @@ fn of_kind(kind: MessageKind) -> MessageCause {
         Kind::OomKiller | Kind::Container | Kind::Slurm | Kind::Ray | Kind::Killed => {
             MessageCause::HostMemory
         }
+        Kind::Cgroup | Kind::Evicted | Kind::Colab | Kind::PageFile | Kind::Pinned => {
+            MessageCause::HostMemory
+        }
         Kind::TorchCpu | Kind::Numpy | Kind::Python | Kind::BadAlloc | Kind::SharedMemory => {
             MessageCause::HostMemory
         }
-        Kind::VllmCache | Kind::VllmLength | Kind::Sglang | Kind::MpsBuffer => MessageCause::Limit,
+        Kind::VllmCache | Kind::VllmLength | Kind::Sglang | Kind::Tgi | Kind::MpsBuffer => {
+            MessageCause::Limit
+        }
         Kind::Jax | Kind::TensorFlow | Kind::Triton | Kind::Ggml | Kind::Bitsandbytes => {
             MessageCause::NotPytorch
         }
-        Kind::Cupy | Kind::OnnxRuntime | Kind::Paddle => MessageCause::NotPytorch,
+        Kind::Cupy | Kind::OnnxRuntime | Kind::Paddle | Kind::Rmm | Kind::TensorRt => {
+            MessageCause::NotPytorch
+        }
         _ => MessageCause::Unknown,
     }
 }
@@ -111,6 +124,11 @@ fn judge_numbers(numbers: &Numbers, backend: Backend) -> (MessageCause, Reason, 
     use MessageCause::{Capacity, Fragmentation, Limit, OtherProcess, Unknown};
     let spare = numbers.unallocated().zip(numbers.held()).map(|(spare, held)| (spare, share(spare, held)));
     let Some(requested) = numbers.requested else {
+        // Half of a card is more than any request has to tell.
+        let half = numbers.total.map_or(GIB, |total| Bytes(total.0 / 2));
+        if let Some((reason, _)) = others(numbers, half).filter(|(_, bytes)| *bytes >= half) {
+            return (OtherProcess, reason, None);
+        }
         let is_fragmented = spare.is_some_and(|(_, share)| share >= FRAGMENTED_AT_ALL);
         let cause = if is_fragmented {
             (Fragmentation, Reason::Unallocated)
@@ -154,6 +172,8 @@ fn judge_numbers(numbers: &Numbers, backend: Backend) -> (MessageCause, Reason, 
         }
         (other, Some((reason, _))) => (OtherProcess, reason, other.map(|_| Fragmentation).or(limit)),
         (Some((reason, _)), None) => (Fragmentation, reason, None),
+        (None, None) if beside(numbers, requested) => (Capacity, Reason::Beside, limit),
+        (None, None) if numbers.free.is_some_and(is_left) => (Capacity, Reason::Short, limit),
         (None, None) if numbers.free.is_some() => (Capacity, Reason::Full, limit),
         (None, None) => (Unknown, Reason::TooFewNumbers, None),
     }
@@ -172,6 +192,12 @@ fn others(numbers: &Numbers, requested: Bytes) -> Option<(Reason, Bytes)> {
     let context = if numbers.own().is_some() { ROUNDING } else { CONTEXT.max(Bytes(total.0 / 10)) };
     let unexplained = numbers.unexplained()? - context;
     decides(unexplained, GIB.max(Bytes(total.0 / 20))).then_some((Reason::Unexplained, unexplained))
+}
+
+/// Whether other libraries in this process have what the request lacks, and more than a context takes.
+fn beside(numbers: &Numbers, requested: Bytes) -> bool {
+    let beside = numbers.beside().unwrap_or_default();
+    beside > LIBRARIES && beside >= requested && numbers.free.is_some_and(|free| free + beside >= requested)
 }
 
 /// What PyTorch asks the driver for when it has no block for a request.

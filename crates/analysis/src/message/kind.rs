@@ -56,13 +56,20 @@ pub enum MessageKind {
     MpsBuffer,
     /// The runtime's own error, without numbers.
     CudaError,
+    /// PyTorch 2.1 fails to count what a part of a GPU (MIG) has, while it writes its message.
+    MigAssert,
     Cublas,
     Cudnn,
     Nccl,
     /// The kernel's record of what it has killed.
     OomKiller,
+    /// The same at the limit of a container or of a job.
+    Cgroup,
     /// Kubernetes and Docker.
     Container,
+    /// Kubernetes, for the sake of the node.
+    Evicted,
+    Colab,
     Slurm,
     Ray,
     /// A process that got SIGKILL from somebody.
@@ -71,12 +78,17 @@ pub enum MessageKind {
     Numpy,
     /// `MemoryError`, or what the operating system says.
     Python,
+    /// Windows has no room in its page file.
+    PageFile,
+    /// Memory of the machine that the GPU can reach.
+    Pinned,
     BadAlloc,
     SharedMemory,
     VllmStartup,
     VllmCache,
     VllmLength,
     Sglang,
+    Tgi,
     Jax,
     TensorFlow,
     Triton,
@@ -85,6 +97,9 @@ pub enum MessageKind {
     Cupy,
     OnnxRuntime,
     Paddle,
+    /// RAPIDS.
+    Rmm,
+    TensorRt,
 }
 
 impl MessageKind {
@@ -102,23 +117,30 @@ impl MessageKind {
             MessageKind::Mps => "torch-mps",
             MessageKind::MpsBuffer => "torch-mps-buffer",
             MessageKind::CudaError => "cuda-error",
+            MessageKind::MigAssert => "torch-mig",
             MessageKind::Cublas => "cublas",
             MessageKind::Cudnn => "cudnn",
             MessageKind::Nccl => "nccl",
             MessageKind::OomKiller => "linux-oom-killer",
+            MessageKind::Cgroup => "linux-cgroup-oom",
             MessageKind::Container => "container-oom",
+            MessageKind::Evicted => "kubernetes-evicted",
+            MessageKind::Colab => "colab-ram",
             MessageKind::Slurm => "slurm-oom",
             MessageKind::Ray => "ray-oom",
             MessageKind::Killed => "killed",
             MessageKind::TorchCpu => "torch-cpu",
             MessageKind::Numpy => "numpy",
             MessageKind::Python => "python",
+            MessageKind::PageFile => "windows-page-file",
+            MessageKind::Pinned => "pinned-memory",
             MessageKind::BadAlloc => "bad-alloc",
             MessageKind::SharedMemory => "shared-memory",
             MessageKind::VllmStartup => "vllm-startup",
             MessageKind::VllmCache => "vllm-kv-cache",
             MessageKind::VllmLength => "vllm-max-model-len",
             MessageKind::Sglang => "sglang",
+            MessageKind::Tgi => "tgi",
             MessageKind::Jax => "jax",
             MessageKind::TensorFlow => "tensorflow",
             MessageKind::Triton => "triton-shared-memory",
@@ -127,7 +149,14 @@ impl MessageKind {
             MessageKind::Cupy => "cupy",
             MessageKind::OnnxRuntime => "onnxruntime",
             MessageKind::Paddle => "paddle",
+            MessageKind::Rmm => "rmm",
+            MessageKind::TensorRt => "tensorrt",
         }
+    }
+
+    /// Whether Linux wrote it while it killed a process.
+    pub(super) fn is_kernels(self) -> bool {
+        matches!(self, MessageKind::OomKiller | MessageKind::Cgroup)
     }
 
     /// Whether PyTorch's caching allocator wrote it, with what it knows of the device.

@@ -25,6 +25,15 @@ pub(super) fn clean(line: &str) -> CleanLine<'_> {
     CleanLine { text, rank }
 }
 
+/// Stands for bytes that no log has between the words of a message.
+pub(super) const UNREADABLE: char = '\u{1}';
+
+/// Without the zeros that UTF-16 has beside each letter, as logs of PowerShell do.
+pub(super) fn narrow(line: &str) -> Cow<'_, str> {
+    let zeros = line.bytes().filter(|&byte| byte == 0).count();
+    if zeros > 0 && zeros * 5 >= line.len() * 2 { line.replace('\0', "").into() } else { line.into() }
+}
+
 /// Adds a clean line to a text that has no white space at all. `\n` in a line of JSON is white space too.
 pub(super) fn squeeze(line: &str, into: &mut String) {
     let mut rest = line;
@@ -40,7 +49,9 @@ pub(super) fn squeeze(line: &str, into: &mut String) {
             '\\' if rest.starts_with(['"', '\'', '\\', '/']) => {}
             // Backticks, asterisks and hashes are markdown's and comments'; a byte order mark and zero-width spaces come with pasted text.
             '`' | '*' | '#' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{fffd}' => {}
-            letter if letter.is_whitespace() || letter.is_control() => {}
+            letter if letter.is_whitespace() => {}
+            // Words with such bytes between them are a table of texts in a program.
+            letter if letter.is_control() => into.push(UNREADABLE),
             letter => into.push(letter),
         }
     }

@@ -12,6 +12,7 @@ mod kind;
 mod log;
 mod lookalikes;
 mod numbers;
+mod place;
 mod scan;
 mod site;
 mod told;

@@ -19,6 +19,8 @@ pub struct Numbers {
     pub other_allocations: Option<Bytes>,
     /// The memory of a process that was killed.
     pub resident: Option<Bytes>,
+    /// What was in use of `total` or of `limit`, where not PyTorch counts it.
+    pub used: Option<Bytes>,
     pub others: Vec<OtherProcess>,
     /// Numbers that are not sizes of memory, by name.
     pub more: Vec<(&'static str, u64)>,
@@ -60,6 +62,20 @@ impl Numbers {
     /// What this process has, as the driver counts.
     pub(super) fn own(&self) -> Option<Bytes> {
         self.this_process.or_else(|| self.itself()?.bytes)
+    }
+
+    /// What this process has that PyTorch does not count.
+    pub(super) fn beside(&self) -> Option<Bytes> {
+        Some(self.own()? - self.held()?)
+    }
+
+    /// Whether the processes in the list look like ranks of one job: at least three, of nearly the same size.
+    pub(super) fn are_ranks(&self) -> bool {
+        let itself = self.itself().map(|other| other.pid);
+        let others = || self.others.iter().filter(|other| Some(other.pid) != itself);
+        let sizes: Vec<u64> = others().filter_map(|other| Some(other.bytes?.0)).collect();
+        let (least, most) = (sizes.iter().min().copied(), sizes.iter().max().copied());
+        sizes.len() >= 3 && least.zip(most).is_some_and(|(least, most)| most - least <= most / 10)
     }
 
     /// What the other processes in the list have.
@@ -113,7 +129,7 @@ impl Numbers {
 pub(super) const ROUNDING: Bytes = Bytes(32 << 20);
 
 /// A size as a message writes it, without white space: `20.00MiB`, `512bytes`.
-pub(super) const SIZE: &str = r"\d+(?:\.\d*)?(?:bytes|[KMGTP]i?B)";
+pub(super) const SIZE: &str = r"\d+(?:\.\d*|,\d\d?)?(?:bytes|[KMGTP]i?B)";
 
 /// Reads what [`SIZE`] has matched. MB are MiB: who writes them in such messages, MPS foremost, divides by 1024.
 pub(super) fn size(text: &str) -> Option<Bytes> {
@@ -123,7 +139,7 @@ pub(super) fn size(text: &str) -> Option<Bytes> {
         "bytes" => 1.0,
         _ => 1024f64.powi("KMGTP".find(unit.get(..1)?)? as i32 + 1),
     };
-    let bytes = number.parse::<f64>().ok()? * scale;
+    let bytes = number.replace(',', ".").parse::<f64>().ok()? * scale;
     // Whole numbers of bytes are exact; a float would round the large ones.
     let exact = if unit == "bytes" { number.parse().ok() } else { None };
     Some(Bytes(exact.unwrap_or(bytes.round() as u64)))
@@ -150,6 +166,7 @@ mod tests {
             ("1024.00KiB", Some(1 << 20)),
             ("768.00MB", Some(768 << 20)),
             ("201.GiB", Some(201 << 30)),
+            ("2,50GiB", Some(5 << 29)),
             ("GiB", None),
         ] {
             assert_eq!(size(text).map(|bytes| bytes.0), bytes, "{text}");

@@ -1,6 +1,7 @@
 //! Reads a log piece by piece, whatever its length, in one pass and with little memory.
 
-use super::log::{clean, pattern, squeeze};
+use super::log::{clean, narrow, pattern, squeeze};
+use super::place::Place;
 use super::site::Frames;
 use super::{Backend, Message, MessageKind, Numbers, allocator_form, lookalikes};
 use regex::Regex;
@@ -76,6 +77,7 @@ impl MessageReader {
             self.line = line;
         }
         let text = String::from_utf8_lossy(bytes);
+        let text = narrow(&text);
         // A progress bar draws itself anew behind each carriage return.
         text.trim_end_matches(['\n', '\r']).split('\r').for_each(|part| self.take_part(part, line));
         if self.text.len() > CHUNK {
@@ -114,7 +116,7 @@ impl MessageReader {
             while !text.is_char_boundary(most) {
                 most += 1;
             }
-            at = found.start() + self.message_at(&text[found.start()..most], found.start());
+            at = found.start() + self.message_at(&text[..most], found.start());
             while !text.is_char_boundary(at) {
                 at += 1;
             }
@@ -126,25 +128,25 @@ impl MessageReader {
         self.text.push_str(&text[keep..]);
     }
 
-    /// Reads one message; how far to go on.
+    /// Reads the message at this place; how far to go on.
     fn message_at(&mut self, text: &str, at: usize) -> usize {
         let start = self.starts.partition_point(|start| start.at <= at).saturating_sub(1);
-        let (line, rank, is_code) =
-            self.starts.get(start).map_or((1, None, false), |start| (start.line, start.rank, start.is_code));
-        if let Some(form) = lookalikes::read(text) {
-            if !is_code {
-                self.add(form.kind, form.backend, form.device, form.numbers, line, rank);
-            }
-            return form.end;
+        let (line, rank, is_code, begins) = self
+            .starts
+            .get(start)
+            .map_or((1, None, false, 0), |start| (start.line, start.rank, start.is_code, start.at));
+        let (before, rest) = text.split_at(at);
+        let Some(form) = lookalikes::read(rest).or_else(|| allocator_form::read(rest)) else {
+            return rest.chars().next().map_or(1, char::len_utf8);
+        };
+        let end = at + form.end;
+        let ends_line = self.starts.binary_search_by_key(&end, |start| start.at).is_ok() || end >= text.len();
+        let place = Place { before, of_line: at - begins.min(at), after: &text[end..], ends_line };
+        let is_bare = form.numbers.is_empty() && form.device.is_none();
+        if !is_code && !form.is_harmless && (!is_bare || place.is_of_an_error(form.kind)) {
+            self.add(form.kind, form.backend, form.device, form.numbers, line, rank);
         }
-        match allocator_form::read(text) {
-            Some(form) if !is_code => {
-                self.add(form.kind, form.backend, form.device, form.numbers, line, rank);
-                form.end.max(1)
-            }
-            Some(form) => form.end.max(1),
-            None => text.chars().next().map_or(1, char::len_utf8),
-        }
+        form.end.max(1)
     }
 
     fn add(
@@ -163,7 +165,6 @@ impl MessageReader {
             let known = &mut self.found[known];
             known.count += 1;
             known.rank = known.rank.or(message.rank);
-            known.site = known.site.take().or(message.site);
             if known.lines.len() < Message::LINES && known.lines.last() != Some(&line) {
                 known.lines.push(line);
             }
@@ -186,22 +187,40 @@ impl MessageReader {
             })
     }
 
+    /// The kernel writes the limit of a container above the process that it kills there.
+    fn tell_limits(&mut self) {
+        let mut told = None;
+        for message in self.found.iter_mut().filter(|message| message.kind == MessageKind::Cgroup) {
+            if message.numbers.limit.is_some() {
+                told = Some((message.numbers.used, message.numbers.limit));
+            } else if let (Some((used, limit)), Some(_)) = (told, message.numbers.resident) {
+                (message.numbers.used, message.numbers.limit) = (used, limit);
+            }
+        }
+    }
+
     /// Drops what only repeats another message with less in it: the shell's "Killed" below the kernel's own record, the line
     /// of an exception that a logger has shortened.
     fn drop_echoes(&mut self) {
+        self.tell_limits();
         let has = |kinds: &[MessageKind]| self.found.iter().any(|message| kinds.contains(&message.kind));
         let (kernel, host) = (
-            self.found
-                .iter()
-                .any(|message| message.kind == MessageKind::OomKiller && message.numbers.resident.is_some()),
-            has(&[MessageKind::OomKiller, MessageKind::Container, MessageKind::Slurm, MessageKind::Ray]),
+            self.found.iter().any(|message| message.kind.is_kernels() && message.numbers.resident.is_some()),
+            has(&[
+                MessageKind::OomKiller,
+                MessageKind::Cgroup,
+                MessageKind::Container,
+                MessageKind::Evicted,
+                MessageKind::Slurm,
+                MessageKind::Ray,
+            ]),
         );
         let is_cut_off: Vec<bool> = (0..self.found.len()).map(|place| self.is_cut_off(place)).collect();
         let mut is_cut_off = is_cut_off.into_iter();
         self.found.retain(|message| match message.kind {
             _ if is_cut_off.next() == Some(true) => false,
             MessageKind::Killed => !host,
-            MessageKind::OomKiller => !(kernel && message.numbers.resident.is_none()),
+            kind if kind.is_kernels() => !(kernel && message.numbers.resident.is_none()),
             _ => true,
         });
         self.found.sort_by_key(Message::line);
@@ -218,9 +237,11 @@ static BEGINNING: LazyLock<Regex> = LazyLock::new(|| {
 fn is_killed(line: &str) -> bool {
     static KILLED: LazyLock<Regex> = LazyLock::new(|| {
         let shell = r"^(?:Killed(?:: 9)?\s*$|(?:[\w./-]+: )?(?:line \d+: )?\s*\d+ Killed\s|\[\d+\]\s*\+?\s*\d* ?[Kk]illed\s|zsh: killed\s)";
-        let code = r"(?i-u:exit ?code|exit status|return ?code|with code|status)[ :=]*(?:137|-9)(?:\D|$)";
+        let code = r"(?i-u:exit ?code|exit status|return ?code|with code|status)[ :=(]*(?:137|-9)(?:\s*$|[^\w\s]|\s+(?:[(\[-]|pid|on |at |after ))";
         pattern(&format!("{shell}|{code}"))
     });
+    static ADVICE: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"(?:^|\s)(?:[Ii]f|[Ww]hen|means|e\.g\.|usually)\s"));
     let may_be = line.contains("illed") || line.contains("137") || line.contains("-9");
-    may_be && KILLED.is_match(line)
+    may_be && !ADVICE.is_match(line) && KILLED.is_match(line)
 }

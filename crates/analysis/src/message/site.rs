@@ -35,6 +35,8 @@ struct Frame {
     rank: Option<u32>,
     /// `None` for the line that begins a traceback.
     code: Option<CodeLine>,
+    /// Whether its code is marked by an arrow, not just below.
+    is_drawn: bool,
 }
 
 /// More frames than the tracebacks of all ranks of a large job that fail at once.
@@ -58,21 +60,40 @@ impl Frames {
     }
 
     fn look_at_one(&mut self, log_line: u64, rank: Option<u32>, text: &str) {
-        let text = text.trim();
-        if text.starts_with("Traceback (most recent call last)") {
-            return self.push(Frame { log_line, rank, code: None });
+        // Rich draws a frame around its tracebacks.
+        let text = text.trim_matches(|letter: char| letter.is_whitespace() || "│╭╮╰╯─|".contains(letter));
+        if text.contains("Traceback (most recent call last)") {
+            return self.push(Frame { log_line, rank, code: None, is_drawn: false });
         }
         if let Some(code) = frame(text) {
-            return self.push(Frame { log_line, rank, code: Some(code) });
+            return self.push(Frame { log_line, rank, code: Some(code), is_drawn: false });
+        }
+        if let Some(code) = drawn(text) {
+            return self.push(Frame { log_line, rank, code: Some(code), is_drawn: true });
+        }
+        if let Some((number, code)) = marked(text) {
+            self.mark(rank, number, code);
+            return;
         }
         // The line below a frame is its code, unless it is already the message.
-        let Some(Frame { log_line: above, rank: of, code: Some(last) }) = self.seen.back_mut() else {
+        let Some(Frame { log_line: above, rank: of, code: Some(last), is_drawn }) = self.seen.back_mut()
+        else {
             return;
         };
-        let is_next = log_line - *above <= 1 && *of == rank && last.code.is_none();
+        let is_next = !*is_drawn && log_line - *above <= 1 && *of == rank && last.code.is_none();
         let is_code = !text.is_empty() && !text.starts_with(['^', '~']) && !EXCEPTION.is_match(text);
         if is_next && is_code {
             last.code = Some(text.chars().take(200).collect());
+        }
+    }
+
+    /// The line that an arrow marks is where the frame above stands.
+    fn mark(&mut self, rank: Option<u32>, number: u64, code: &str) {
+        let last = self.seen.back_mut().filter(|last| last.rank == rank);
+        let Some(last) = last.and_then(|frame| frame.code.as_mut()) else { return };
+        if last.line == 0 || last.line == number {
+            last.line = number;
+            last.code = Some(code.chars().take(200).collect());
         }
     }
 
@@ -97,7 +118,7 @@ impl Frames {
             if below - frame.log_line > near {
                 return None;
             }
-            if is_user_file(&code.file) {
+            if code.line > 0 && is_user_file(&code.file) {
                 return Some(code.clone());
             }
             below = frame.log_line;
@@ -108,6 +129,36 @@ impl Frames {
 
 /// `ValueError: …`, `torch.OutOfMemoryError: …`
 static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[\w.]*(?:Error|Exception|Warning)(?-u:\b)"));
+
+/// `----> 3 code` of IPython, `❱ 42 │   │   code` of rich: the number and the code.
+fn marked(text: &str) -> Option<(u64, &str)> {
+    static MARKED: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:-+>|❱)\s*(\d+)\s*[│|\s]*(.*)$"));
+    if !text.starts_with(['-', '❱']) {
+        return None;
+    }
+    let found = MARKED.captures(text)?;
+    Some((found[1].parse().ok()?, found.get(2)?.as_str().trim()))
+}
+
+/// `train.py:42 in main` of rich; `train.py in main(x)` and `<ipython-input-5-…> in <cell line: 3>()` of older IPython, whose
+/// line an arrow marks further down.
+fn drawn(text: &str) -> Option<CodeLine> {
+    static DRAWN: LazyLock<Regex> = LazyLock::new(|| {
+        pattern(
+            r"^\[?(?<file><ipython-input-[\w-]+>|[^\s:]*(?::[\\/][^\s:]*)?\.py)(?:\]\([^)\s]*\))?(?::(?<line>\d+))? in (?<function><?\w[\w.]*(?: line: \d+)?>?)(?:\(.*)?$",
+        )
+    });
+    if !text.contains(" in ") {
+        return None;
+    }
+    let found = DRAWN.captures(text)?;
+    let line = found.name("line").map_or(Some(0), |line| line.as_str().parse().ok())?;
+    let function = match &found["function"] {
+        name if name.starts_with("<cell") => "<module>",
+        name => name,
+    };
+    Some(CodeLine { file: found["file"].to_owned(), line, function: function.to_owned(), code: None })
+}
 
 /// `File "train.py", line 20, in step`, and what IPython makes of it.
 fn frame(text: &str) -> Option<CodeLine> {
@@ -161,6 +212,19 @@ torch.OutOfMemoryError: CUDA out of memory."#;
         assert_eq!(above(log).as_deref(), Some("train.py:20 main | out = model(batch)"));
         assert_eq!(above(&format!("{log}\n{}torch.OutOfMemoryError", "step 1\n".repeat(40))), None);
         assert_eq!(above("Traceback (most recent call last):\ntorch.OutOfMemoryError"), None);
+    }
+
+    #[test]
+    fn the_line_that_an_arrow_marks_is_found() {
+        let colab = "OutOfMemoryError   Traceback (most recent call last)\n<ipython-input-11-f4c8> in <cell line: 3>()\n      1 import torch\n----> 3 video = pipe(prompt)\n      4 \n/usr/lib/python3/dist-packages/torch/nn/modules/module.py in _call_impl(self, *input)\n   1516  else:\n-> 1518      return forward_call(*args)\nOutOfMemoryError";
+        assert_eq!(
+            above(colab).as_deref(),
+            Some("<ipython-input-11-f4c8>:3 <module> | video = pipe(prompt)")
+        );
+        let link = "[<ipython-input-11-f4c8>](https://localhost:8080/#) in <cell line: 0>()\n----> 1 video = pipe(prompt)\nOutOfMemoryError";
+        assert_eq!(above(link).as_deref(), Some("<ipython-input-11-f4c8>:1 <module> | video = pipe(prompt)"));
+        let rich = "╭──── Traceback (most recent call last) ────╮\n│ /home/me/proj/train.py:42 in main  │\n│   │\n│   41 │   for x in dl:  │\n│ ❱ 42 │   │   loss = model(x)   │\n│   43 │   │   loss.backward()  │\n╰────╯\nOutOfMemoryError";
+        assert_eq!(above(rich).as_deref(), Some("train.py:42 main | loss = model(x)"));
     }
 
     #[test]

@@ -22,9 +22,31 @@ pub(super) fn summary(message: &Message) -> String {
             let had = numbers.resident.map_or_else(String::new, |resident| format!(", which had {} of it", written(resident)));
             format!("the machine ran out of memory, not the GPU: Linux killed process{pid}{had}")
         }
+        Kind::Cgroup => {
+            let limit = numbers.limit.map_or_else(String::new, |limit| format!(" of {}", written(limit)));
+            let pid = numbers.others.first().map_or_else(String::new, |other| format!(" {}", other.pid));
+            let had = numbers.resident.map_or_else(String::new, |resident| format!(", which had {}", written(resident)));
+            format!("the container or job reached its memory limit{limit}, not the machine's end and not the GPU: Linux killed process{pid}{had}")
+        }
+        Kind::Evicted => "the node ran low on memory, not the GPU: Kubernetes evicted the pod".to_owned(),
+        Kind::Colab => "the notebook's machine ran out of memory, not the GPU".to_owned(),
+        Kind::PageFile => "Windows ran out of memory that it may promise, not the GPU: the page file is too small".to_owned(),
+        Kind::Pinned => format!("the machine had no pinned memory{requested}, which the GPU copies from and to: not the GPU's own"),
+        Kind::MigAssert => "the GPU ran out of memory, and PyTorch failed to say how much it has: it cannot count that of a part of a GPU (MIG)".to_owned(),
+        Kind::Rmm => "RMM (RAPIDS) found no room on the GPU: it manages memory itself, not through PyTorch".to_owned(),
+        Kind::TensorRt => format!("TensorRT found no room{requested} on the GPU: it manages memory itself, not through PyTorch"),
+        Kind::Tgi => match numbers.more("prefill_tokens") {
+            Some(tokens) => format!("TGI's own limit: there is no room for {} tokens of prefill beside the model", grouped(tokens)),
+            None => "TGI's own limit: there is no room for the prefill beside the model".to_owned(),
+        },
         Kind::Container => "the container ran out of memory, not the GPU: it was killed at its limit".to_owned(),
         Kind::Slurm => "the job ran out of the machine's memory, not the GPU's: Slurm killed it at its limit".to_owned(),
-        Kind::Ray => "the machine ran out of memory, not the GPU: Ray killed the task".to_owned(),
+        Kind::Ray => {
+            let used = numbers.used.zip(numbers.total);
+            let used = used.map_or_else(String::new, |(used, total)| format!(" ({} of {} in use)", written(used), written(total)));
+            let had = numbers.resident.map_or_else(String::new, |resident| format!(", which had {}", written(resident)));
+            format!("the machine ran out of memory, not the GPU{used}: Ray killed the task{had}")
+        }
         Kind::Killed => "the process was killed from outside (SIGKILL): most often because the machine ran out of memory".to_owned(),
         Kind::TorchCpu => format!("the machine had no memory{requested}: a tensor on the CPU, not on the GPU"),
         Kind::Numpy => format!("the machine had no memory{requested}: a NumPy array, not a tensor on the GPU"),
@@ -55,8 +77,10 @@ pub(super) fn summary(message: &Message) -> String {
         },
         Kind::Sglang => "SGLang's own limit: the model fills what --mem-fraction-static allows, nothing is left for the KV cache".to_owned(),
         Kind::Cupy => format!("CuPy found no room{requested}: it manages memory itself, not through PyTorch"),
-        Kind::OnnxRuntime => "ONNX Runtime found no room: it manages memory itself, not through PyTorch".to_owned(),
-        Kind::Paddle => format!("PaddlePaddle found no room{requested}: it manages memory itself, not through PyTorch"),
+        Kind::OnnxRuntime => format!("ONNX Runtime found no room{requested}: it manages memory itself, not through PyTorch"),
+        Kind::Paddle => format!("PaddlePaddle found no room{requested}{}: it manages memory itself, not through PyTorch",
+            numbers.free.map_or_else(String::new, |free| format!(" with {} free", written(free)))
+        ),
         Kind::Jax => format!("JAX ran out of memory{requested}: XLA manages it, not PyTorch"),
         Kind::TensorFlow => format!("TensorFlow ran out of memory{requested}: its own allocator manages it, not PyTorch's"),
         Kind::Triton => match (numbers.more("shared_memory_required"), numbers.more("shared_memory_limit")) {

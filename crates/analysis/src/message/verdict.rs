@@ -42,6 +42,11 @@ impl Message {
         }
     }
 
+    /// Whether the traceback above it has paths of Windows.
+    pub(super) fn is_on_windows(&self) -> bool {
+        self.site.as_ref().is_some_and(|site| site.file.get(1..3) == Some(":\\"))
+    }
+
     /// `GPU 0`, as the message calls it.
     pub fn device_name(&self) -> String {
         let word = self.backend.device_word();
@@ -68,7 +73,9 @@ fn written_or(bytes: Option<Bytes>, otherwise: &str) -> String {
 fn summary(message: &Message, reason: Reason) -> String {
     let (numbers, device) = (&message.numbers, message.device_name());
     let requested = written_or(numbers.requested, "the request");
-    let tensors = written_or(numbers.allocated, "tensors");
+    let tensors = numbers
+        .allocated
+        .map_or_else(|| "the tensors".to_owned(), |allocated| format!("{} of tensors", written(allocated)));
     let card =
         numbers.total.map_or_else(|| "the card".to_owned(), |total| format!("a {} card", written(total)));
     match reason {
@@ -82,11 +89,34 @@ fn summary(message: &Message, reason: Reason) -> String {
             )
         }
         Reason::TooLarge => {
-            format!("{device} is too small: {tensors} of tensors and {requested} more do not fit on {card}")
+            format!("{device} is too small: {tensors} and {requested} more do not fit on {card}")
+        }
+        Reason::Full if numbers.allocated.is_none() => {
+            format!("{device} is full: {requested} more did not fit on {card}")
         }
         Reason::Full => {
-            format!("{device} is full: {tensors} of tensors on {card}; {requested} more did not fit")
+            let beside = not_pytorchs(numbers).map_or_else(String::new, |beside| format!(" and {beside}"));
+            format!("{device} is full: {tensors}{beside} on {card}; {requested} more did not fit")
         }
+        Reason::Short => {
+            let (free, spare) = (numbers.free.unwrap_or_default(), numbers.unallocated().unwrap_or_default());
+            let left = match spare {
+                Bytes::ZERO => format!("{} was free", written(free)),
+                _ => format!("{} was free and {} was PyTorch's without use", written(free), written(spare)),
+            };
+            let is_enough = numbers.requested.is_some_and(|requested| free + spare >= requested);
+            let why = match is_enough {
+                true => "enough together, but not in one place",
+                false if spare > Bytes::ZERO => "too little even together",
+                false => "too little",
+            };
+            let beside = not_pytorchs(numbers).map_or_else(String::new, |beside| format!(" and {beside}"));
+            format!("{requested} did not fit on {device}: {left}, {why}; {tensors}{beside} are on {card}")
+        }
+        Reason::Beside => format!(
+            "{} of {device} is this process's but not PyTorch's, more than a context takes: without it {requested} more would have fit",
+            written_or(numbers.beside(), "much")
+        ),
         Reason::Unallocated | Reason::UnallocatedAndFree => {
             let spare = numbers.unallocated().unwrap_or_default();
             let part = share(spare, numbers.held().unwrap_or_default());
@@ -104,6 +134,15 @@ fn summary(message: &Message, reason: Reason) -> String {
         }
         Reason::Listed => {
             let others = written(numbers.of_others());
+            if numbers.requested.is_none() {
+                return format!("other processes have {others} of {device}");
+            }
+            if numbers.are_ranks() {
+                return format!(
+                    "{} other processes have {others} of {device}, each nearly the same: they look like ranks of this job that all use this one card; without them {requested} more would have fit",
+                    numbers.others.len() - usize::from(numbers.itself().is_some())
+                );
+            }
             format!("other processes have {others} of {device}; without them {requested} more would have fit")
         }
         Reason::Unexplained => {
@@ -113,7 +152,8 @@ fn summary(message: &Message, reason: Reason) -> String {
             )
         }
         Reason::Limit if message.backend == Backend::Mps => format!(
-            "the limit for MPS was reached: {tensors} held by PyTorch and {} beside it, of {} allowed; {requested} more did not fit",
+            "the limit for MPS was reached: {} held by PyTorch and {} beside it, of {} allowed; {requested} more did not fit",
+            written_or(numbers.allocated, "an unknown amount"),
             written_or(numbers.other_allocations, "an unknown amount"),
             written_or(numbers.limit, "what is")
         ),
@@ -211,7 +251,7 @@ fn who_has_it(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> 
     {
         let part = percent(share(spare, held));
         details.push(format!(
-            "PyTorch held {} that no tensor used ({part}), more than the request, but not in one piece",
+            "PyTorch held {} that no tensor used ({part}), more than the request, but not in a piece that it could use (another stream's or pool's, or scattered: the message cannot tell)",
             written(spare)
         ));
     }
@@ -223,9 +263,13 @@ fn who_has_it(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> 
     if reason == Reason::UnallocatedAndFree {
         details.push("only together with what was free would it have been enough".to_owned());
     }
-    if let Some(own) = numbers.own() {
-        let beside = own - held;
-        if share(beside, own) >= 0.1 && beside.0 >= 1 << 30 {
+    if let Some((own, beside)) = numbers.own().zip(numbers.beside()) {
+        if reason == Reason::Beside {
+            details.push(
+                "it can be a second framework in this process, a server that reserves memory for itself (SGLang, vLLM), NCCL, or CUDA graphs"
+                    .to_owned(),
+            );
+        } else if share(beside, own) >= 0.1 && beside.0 >= 1 << 30 {
             details.push(format!(
                 "{} of this process is not PyTorch's: the context, NCCL, cuBLAS and other libraries",
                 written(beside)
@@ -245,6 +289,13 @@ fn who_has_it(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> 
         details.push(format!("the driver did not know how much process {} has", listed(&unknown)));
     }
     details
+}
+
+/// `1.20 GiB that is not PyTorch's`, where that is more than a word's worth: a twentieth of the card.
+fn not_pytorchs(numbers: &Numbers) -> Option<String> {
+    let beside = numbers.total? - numbers.free? - numbers.held()?;
+    let is_worth_it = share(beside, numbers.total?) >= 0.05 && numbers.allocated.is_some();
+    is_worth_it.then(|| format!("{} that is not PyTorch's", written(beside)))
 }
 
 fn free_was_enough(message: &Message) -> String {

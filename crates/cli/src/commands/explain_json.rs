@@ -55,7 +55,7 @@ fn message(message: &Message) -> Value {
 }
 
 fn numbers(numbers: &Numbers) -> Map<String, Value> {
-    let sizes: [(&str, Option<Bytes>); 11] = [
+    let sizes: [(&str, Option<Bytes>); 12] = [
         ("requested", numbers.requested),
         ("total", numbers.total),
         ("free", numbers.free),
@@ -67,6 +67,7 @@ fn numbers(numbers: &Numbers) -> Map<String, Value> {
         ("this_process", numbers.this_process),
         ("other_allocations", numbers.other_allocations),
         ("resident", numbers.resident),
+        ("used", numbers.used),
     ];
     let mut given: Map<String, Value> =
         sizes.into_iter().filter_map(|(name, size)| Some((name.to_owned(), size?.0.into()))).collect();
