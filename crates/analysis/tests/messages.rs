@@ -485,3 +485,16 @@ proptest! {
         assert_not_invented(&text);
     }
 }
+
+#[test]
+fn more_messages_than_anybody_reads_are_counted() {
+    let mut reader = analysis::message::MessageReader::default();
+    for step in 0..5_000 {
+        let line = format!(
+            "skipped: CUDA out of memory. Tried to allocate {step}.00 MiB (GPU 0; 10.92 GiB total capacity; 10.12 GiB already allocated; 1.44 MiB free; 10.33 GiB reserved in total by PyTorch)\n"
+        );
+        reader.read(line.as_bytes());
+    }
+    let (messages, more) = reader.finish();
+    assert_eq!((messages.len(), more), (2_000, 3_000));
+}

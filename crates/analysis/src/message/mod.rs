@@ -68,5 +68,5 @@ impl Message {
 pub fn messages(log: &[u8]) -> Vec<Message> {
     let mut reader = MessageReader::default();
     reader.read(log);
-    reader.finish()
+    reader.finish().0
 }

@@ -22,6 +22,8 @@ pub struct MessageReader {
     found: Vec<Message>,
     /// The messages in `found` by kind and numbers, for those that are printed again.
     known: FxHashMap<String, Vec<usize>>,
+    /// Others, of which there were too many to keep.
+    more: u64,
 }
 
 struct Start {
@@ -38,6 +40,8 @@ const CHUNK: usize = 1 << 20;
 const LONGEST: usize = 8 << 10;
 /// Messages between one and its repetition in part: those of the other ranks.
 const NEARBY: usize = 64;
+/// Different messages that are kept; a job that skips a batch on every failure can print any number.
+const MOST: usize = 2_000;
 /// A line that is longer is read in parts.
 const LONGEST_LINE: usize = 1 << 20;
 
@@ -62,13 +66,13 @@ impl MessageReader {
         self.line + u64::from(!self.begun.is_empty())
     }
 
-    /// The messages of all that was read, in its order.
-    pub fn finish(mut self) -> Vec<Message> {
+    /// The messages of all that was read, in its order, and how many more there were than are kept.
+    pub fn finish(mut self) -> (Vec<Message>, u64) {
         let last = std::mem::take(&mut self.begun);
         self.take_line(&last);
         self.look_through(self.text.len());
         self.drop_echoes();
-        self.found
+        (self.found, self.more)
     }
 
     fn take_line(&mut self, bytes: &[u8]) {
@@ -160,17 +164,21 @@ impl MessageReader {
     ) {
         let site = self.frames.above(line, rank);
         let message = Message { kind, backend, device, rank, numbers, lines: vec![line], count: 1, site };
-        let alike = self.known.entry(format!("{kind:?} {device:?} {:?}", message.numbers)).or_default();
-        if let Some(&known) = alike.iter().find(|&&known| self.found[known].repeats(&message)) {
+        let key = format!("{kind:?} {device:?} {:?}", message.numbers);
+        let alike = self.known.get(&key).into_iter().flatten();
+        let known = alike.copied().find(|&known| self.found[known].repeats(&message));
+        if let Some(known) = known {
             let known = &mut self.found[known];
             known.count += 1;
             known.rank = known.rank.or(message.rank);
             if known.lines.len() < Message::LINES && known.lines.last() != Some(&line) {
                 known.lines.push(line);
             }
-        } else {
-            alike.push(self.found.len());
+        } else if self.found.len() < MOST {
+            self.known.entry(key).or_default().push(self.found.len());
             self.found.push(message);
+        } else {
+            self.more += 1;
         }
     }
 

@@ -16,6 +16,8 @@ pub(super) struct Explained {
     pub(super) name: String,
     pub(super) lines: u64,
     pub(super) messages: Vec<Message>,
+    /// Different ones that there were beside these.
+    pub(super) more: u64,
 }
 
 pub(crate) fn run(args: &ExplainArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
@@ -67,5 +69,7 @@ fn read(mut from: impl Read, name: String) -> io::Result<Explained> {
             Err(error) => return Err(error),
         }
     }
-    Ok(Explained { name, lines: reader.lines(), messages: reader.finish() })
+    let lines = reader.lines();
+    let (messages, more) = reader.finish();
+    Ok(Explained { name, lines, messages, more })
 }

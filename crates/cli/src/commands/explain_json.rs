@@ -10,7 +10,11 @@ use std::io::Write;
 
 pub(super) fn print(explained: &Explained, terminal: &mut Terminal) -> anyhow::Result<()> {
     let messages: Vec<Value> = explained.messages.iter().map(message).collect();
-    serde_json::to_writer_pretty(terminal.out(), &json!({ "version": 1, "messages": messages }))?;
+    let mut report = json!({ "version": 1, "messages": messages });
+    if explained.more > 0 {
+        report["more"] = json!(explained.more);
+    }
+    serde_json::to_writer_pretty(terminal.out(), &report)?;
     Ok(writeln!(terminal.out())?)
 }
 

@@ -23,7 +23,7 @@ pub(super) fn print(explained: &Explained, terminal: &mut Terminal) -> anyhow::R
         return paragraph(" ", " ", &nothing(explained), None, terminal);
     }
     let groups = groups(&explained.messages);
-    let messages = counted(explained.messages.len() as u64, "message");
+    let messages = counted(explained.messages.len() as u64 + explained.more, "message");
     let (name, lines) = (printable(&explained.name), counted(explained.lines, "line"));
     writeln!(terminal.out(), "{name} · {lines} · {messages}")?;
     for (verdict, group) in &groups {
