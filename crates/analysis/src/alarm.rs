@@ -1,4 +1,4 @@
-//! Says while a program still runs that its memory grows, from the counters that its recorder keeps.
+//! Says while a program still runs whether its memory grows, from the counters that its recorder keeps.
 //!
 //! The judgement is that of the report, [`trend`], on one series instead of one for each line of code: bytes allocated at the
 //! end of each step. It asks for more before it speaks: nobody should be called for a cache that fills.
@@ -8,11 +8,127 @@ use snapshot::Bytes;
 use std::collections::VecDeque;
 
 /// Steps that are not looked at: the first ones make gradients, optimizer state and workspaces.
-const WARM_UP: usize = 2;
+const WARM_UP: u64 = 2;
 /// Steps in a row that have to add to what is held.
 const RISES: usize = 6;
 /// Growth over the steps that were looked at; less fills no device.
-const LEAST: u64 = 1 << 20;
+const LEAST: i64 = 1 << 20;
+/// Older steps say nothing about whether memory grows now.
+const WINDOW: usize = 64;
+/// Steps after which growth also shows that does not come with every step.
+const LONG: usize = 32;
+/// Share of what was added that may be taken away again meanwhile: a leak beside a loop that is steady gives nothing back.
+const MOST_RETURNED: f64 = 0.05;
+
+/// How memory at the end of steps develops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    /// No step has ended yet.
+    NoSteps,
+    /// Too early to say; `steps` more are needed.
+    WarmingUp {
+        /// At least so many.
+        steps: usize,
+    },
+    /// Each step ends with what the one before had.
+    Flat,
+    /// It rises and falls.
+    Varies {
+        /// The least of the steps that were looked at.
+        least: Bytes,
+        /// The most.
+        most: Bytes,
+    },
+    /// It rises, and whether it goes on has to be seen.
+    Rising {
+        /// What a step adds.
+        bytes_per_step: Bytes,
+    },
+    /// It has grown, and has stayed where it is since.
+    Settled {
+        /// By so much.
+        grown: Bytes,
+    },
+    /// It grows step after step: a leak.
+    Growing {
+        /// What a step adds.
+        bytes_per_step: Bytes,
+    },
+}
+
+/// What was allocated at the end of each of the last steps.
+#[derive(Clone, Default, Debug)]
+pub struct Trail {
+    /// Steps so far, also those before the ones that are kept.
+    steps: u64,
+    allocated: VecDeque<i64>,
+}
+
+impl Trail {
+    /// The end of a step, by its number from 1. Who comes later than the program's beginning begins with a later one.
+    pub fn step(&mut self, number: u64, allocated: Bytes) {
+        self.steps = number;
+        if number <= WARM_UP {
+            return;
+        }
+        if self.allocated.len() == WINDOW {
+            self.allocated.pop_front();
+        }
+        self.allocated.push_back(i64::try_from(allocated.0).unwrap_or(i64::MAX));
+    }
+
+    /// The number of the last step.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// What the steps say so far.
+    pub fn pace(&self) -> Pace {
+        let Some((&base, &now)) = self.allocated.front().zip(self.allocated.back()) else {
+            return if self.steps == 0 { Pace::NoSteps } else { Pace::WarmingUp { steps: RISES + 1 } };
+        };
+        // Changes since the first of them, which itself is none.
+        let held: Vec<(usize, i64)> =
+            self.allocated.iter().map(|bytes| bytes.saturating_sub(base)).enumerate().skip(1).collect();
+        if held.len() < RISES {
+            return Pace::WarmingUp { steps: RISES - held.len() };
+        }
+        let (last, grown) = held[held.len() - 1];
+        let bytes_per_step = Bytes(grown.max(0) as u64 / last as u64);
+        let rises = held[held.len() - RISES..].windows(2).all(|pair| pair[1].1 > pair[0].1);
+        let (least, most) =
+            held.iter().fold((0, 0), |(least, most), &(_, bytes)| (bytes.min(least), bytes.max(most)));
+        match trend(&held, last) {
+            Some(Trend::Growing) if grown >= LEAST && (rises || goes_on(&held)) => {
+                Pace::Growing { bytes_per_step }
+            }
+            Some(Trend::Growing) if grown > 0 => Pace::Rising { bytes_per_step },
+            Some(Trend::Stopped) if grown >= LEAST => Pace::Settled { grown: Bytes(grown as u64) },
+            _ if most - least < LEAST => Pace::Flat,
+            // A rise that is new: fewer than the report counts as growth.
+            _ if now == base.saturating_add(most) && least == 0 && rises => Pace::Rising { bytes_per_step },
+            _ => Pace::Varies {
+                least: Bytes(base.saturating_add(least).max(0) as u64),
+                most: Bytes(base.saturating_add(most).max(0) as u64),
+            },
+        }
+    }
+}
+
+/// Whether a long series rises again and again, every few steps, and gives hardly anything back.
+fn goes_on(held: &[(usize, i64)]) -> bool {
+    let changes = held.windows(2).map(|pair| pair[1].1.saturating_sub(pair[0].1));
+    let (mut rises, mut added, mut returned) = (0, 0i64, 0i64);
+    for change in changes {
+        if change > 0 {
+            rises += 1;
+            added = added.saturating_add(change);
+        } else {
+            returned = returned.saturating_sub(change);
+        }
+    }
+    held.len() >= LONG && rises >= RISES && returned as f64 <= MOST_RETURNED * added as f64
+}
 
 /// Memory that grows step after step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,36 +152,21 @@ impl Growth {
 /// Hears what is allocated at the end of each step, and speaks once.
 #[derive(Default, Debug)]
 pub struct Alarm {
-    steps: usize,
-    /// Of the last [`WINDOW`] steps after the warm-up.
-    allocated: VecDeque<i64>,
+    trail: Trail,
     has_spoken: bool,
 }
-
-/// Older steps say nothing about whether memory grows now.
-const WINDOW: usize = 64;
 
 impl Alarm {
     /// The end of a step.
     pub fn step(&mut self, allocated: Bytes) -> Option<Growth> {
-        self.steps += 1;
-        if self.has_spoken || self.steps <= WARM_UP {
+        if self.has_spoken {
             return None;
         }
-        if self.allocated.len() == WINDOW {
-            self.allocated.pop_front();
-        }
-        self.allocated.push_back(i64::try_from(allocated.0).unwrap_or(i64::MAX));
-        let base = *self.allocated.front()?;
-        let changes = self.allocated.iter().map(|bytes| bytes.saturating_sub(base));
-        let held: Vec<(usize, i64)> = changes.enumerate().skip(1).collect();
-        let (last, grown) = *held.last()?;
-        let mut recent = held[held.len().saturating_sub(RISES)..].windows(2);
-        let rises = held.len() >= RISES && recent.all(|pair| pair[1].1 > pair[0].1);
-        let is_growth = rises && grown >= LEAST as i64 && trend(&held, last) == Some(Trend::Growing);
-        self.has_spoken = is_growth;
-        let bytes_per_step = Bytes(grown as u64 / last as u64);
-        is_growth.then_some(Growth { step: self.steps, bytes_per_step, allocated })
+        let step = self.trail.steps() + 1;
+        self.trail.step(step, allocated);
+        let Pace::Growing { bytes_per_step } = self.trail.pace() else { return None };
+        self.has_spoken = true;
+        Some(Growth { step: step as usize, bytes_per_step, allocated })
     }
 }
 
@@ -106,5 +207,44 @@ mod tests {
             (0..50).filter_map(|step| alarm.step(Bytes((500 + 8 * step) * MIB))).collect();
         assert_eq!(said.len(), 1);
         assert_eq!(said[0].bytes_per_step, Bytes(8 * MIB));
+    }
+
+    fn pace(series: impl IntoIterator<Item = u64>) -> Pace {
+        let mut trail = Trail::default();
+        for (step, mib) in series.into_iter().enumerate() {
+            trail.step(step as u64 + 1, Bytes(mib * MIB));
+        }
+        trail.pace()
+    }
+
+    #[test]
+    fn a_leak_every_few_steps_is_called_when_it_has_gone_on() {
+        assert_eq!(spoken((0..60).map(|step| 500 + 9 * (step / 3))), Some(35));
+        assert_eq!(spoken((0..60).map(|step| 500 + 9 * (step / 3) - 4 * (step % 3))), None, "it gives back");
+    }
+
+    #[test]
+    fn the_pace_is_said_as_far_as_it_is_known() {
+        assert_eq!(pace([]), Pace::NoSteps);
+        assert_eq!(pace([100, 300]), Pace::WarmingUp { steps: 7 });
+        assert_eq!(pace([100, 300, 300, 300]), Pace::WarmingUp { steps: 5 });
+        assert_eq!(pace([100, 300].into_iter().chain([300; 20])), Pace::Flat);
+        assert_eq!(
+            pace((0..30).map(|step| 500 + 8 * step)),
+            Pace::Growing { bytes_per_step: Bytes(8 * MIB) }
+        );
+        assert_eq!(pace((0..40).map(|step| 500 + step.min(12))), Pace::Settled { grown: Bytes(10 * MIB) });
+        let varies = Pace::Varies { least: Bytes(500 * MIB), most: Bytes(530 * MIB) };
+        assert_eq!(pace((0..60).map(|step| 500 + (step * 7919) % 31)), varies);
+        assert_eq!(pace((0..12).map(|step| 500 + step / 3)), Pace::Rising { bytes_per_step: Bytes(MIB / 3) });
+    }
+
+    #[test]
+    fn whoever_comes_later_judges_what_it_has_seen() {
+        let mut trail = Trail::default();
+        for step in 100..112 {
+            trail.step(step, Bytes((500 + 8 * step) * MIB));
+        }
+        assert_eq!(trail.pace(), Pace::Growing { bytes_per_step: Bytes(8 * MIB) });
     }
 }

@@ -41,7 +41,7 @@ mod steps;
 pub mod words;
 mod workspace;
 
-pub use alarm::{Alarm, Growth};
+pub use alarm::{Alarm, Growth, Pace, Trail};
 pub use categories::{ByCategory, Categories, Category};
 pub use course::{Course, High, SegmentEvent};
 pub use device::{Device, Moment, Pool, devices, recorded_devices};

@@ -61,6 +61,8 @@ pub(crate) struct Job {
     /// Whether a pretended run may write checkpoints.
     pub(crate) keep_files: bool,
     pub(crate) words: Words,
+    /// Whether others may watch the run.
+    pub(crate) is_live: bool,
 }
 
 /// Where the program's own output goes.
@@ -87,6 +89,7 @@ impl Job {
             techniques: Vec::new(),
             keep_files: false,
             words: Words::Talk,
+            is_live: false,
         }
     }
 }
@@ -101,6 +104,7 @@ struct Settings<'a> {
     steps: Option<u32>,
     techniques: &'a [String],
     unknown: u8,
+    is_live: bool,
     keep_files: bool,
 }
 
@@ -294,6 +298,7 @@ fn prepare(command: &mut Command, job: &Job, folder: &Folder, library: Option<&P
         steps: job.steps,
         techniques: &job.techniques,
         unknown: job.pretend.as_ref().map_or(0, |pretend| pretend.unknown),
+        is_live: job.is_live,
         keep_files: job.keep_files,
     };
     command.env("OOMPH_CHILD", serde_json::to_string(&settings)?);

@@ -32,7 +32,9 @@ class Child:
         self.library = library
         self.ending = Ending(settings.steps)
         # A run that ends where its steps repeat themselves is a prediction: who holds what is not asked, and would take time.
-        options = Options(settings.output, is_fresh=True, has_heap=settings.steps is not None)
+        options = Options(
+            settings.output, is_fresh=True, has_heap=settings.steps is not None, is_live=settings.is_live
+        )
         self.recorder = Recorder(options, chosen, after_step=self._after_step, more=self._more)
 
     def _after_step(self, rows: list[dict[str, int]]) -> None:

@@ -25,6 +25,8 @@ class Settings:
     """What to switch on from outside (techniques.py)."""
     unknown: int = 0
     """What the program gets that reads a value which nobody knows."""
+    is_live: bool = False
+    """Whether others may watch the run."""
     keep_files: bool = False
     """Whether the program may write checkpoints of pretended values."""
 

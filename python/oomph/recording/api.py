@@ -34,6 +34,7 @@ class Recording:
         modules: bool,
         holders: bool,
         own_steps: bool,
+        live: bool,
         device: str,
     ) -> None:
         if device not in DEVICES:
@@ -46,6 +47,7 @@ class Recording:
         self._modules = modules
         self._holders = holders
         self._own_steps = own_steps
+        self._live = live
         self._device = device
         self._recorder: Recorder | None = None
         self._is_guest = False
@@ -78,6 +80,7 @@ class Recording:
             has_labels=self._labels,
             has_heap=self._holders,
             has_own_steps=self._own_steps,
+            is_live=self._live,
         )
         chosen = history(self._device, self._max_events or MAX_EVENTS)
         return Recorder(options, chosen, alarm=_alarm())
@@ -137,13 +140,15 @@ def record(
     modules: bool = True,
     holders: bool = True,
     own_steps: bool = False,
+    live: bool = True,
     device: str = "auto",
 ) -> Recording:
     """Records CUDA memory, or CPU tensors where there is no GPU, to the folder `path`.
 
     `max_events` bounds the history that is kept (a million events unless given). `labels` names parameters, gradients,
     optimizer state, buffers and inputs; `modules` says which module made each block; `holders` writes who holds the tensors.
-    With `own_steps` only `step()` ends a step, also before its first call. `device` is `cuda`, `cpu` or `auto`.
+    With `own_steps` only `step()` ends a step, also before its first call. `live` lets `oomph watch` and `oomph exporter` of the
+    same user see the run. `device` is `cuda`, `cpu` or `auto`.
 
     Nothing of this raises into the program: what cannot be recorded or written is said once on standard error.
     """
@@ -154,6 +159,7 @@ def record(
         modules=modules,
         holders=holders,
         own_steps=own_steps,
+        live=live,
         device=device,
     )
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from .history import LiveStack
 from .stacks import Stack, Stacks
 
 EVENTS_OF_ALLOC = ("segment_alloc", "alloc")
@@ -103,6 +104,15 @@ class Blocks:
             "external_annotations": [],
             "oomph": {"device": "cpu"},
         }
+
+    def live_stacks(self) -> list[LiveStack]:
+        self.stacks.resolve()
+        found: dict[int, LiveStack] = {}
+        for block in self._at.values():
+            stack = found.setdefault(id(block.stack.frames), LiveStack(0, block.stack.frames))
+            stack.bytes += block.size
+            stack.count += 1
+        return list(found.values())
 
     def _append(self, change: Change) -> None:
         self._changes.append(change)

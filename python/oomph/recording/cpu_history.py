@@ -19,6 +19,7 @@ import torch
 from .alive import alive
 from .cpu_mode import CpuMode
 from .cpu_storages import Storages
+from .history import LiveStack
 from .talk import say, words
 
 
@@ -79,8 +80,13 @@ class CpuHistory:
             self._storages.bury()
             blocks = self._storages.blocks
             row = {"device": 0, "allocations": blocks.count, "allocated": blocks.allocated, "reserved": blocks.allocated}
-            row |= {"requested": blocks.allocated, "active": blocks.allocated, "inactive_split": 0, "retries": 0}
+            row |= {"peak": blocks.peak, "requested": blocks.allocated, "active": blocks.allocated, "inactive_split": 0, "retries": 0}
             return [row | {"ooms": 0, "device_allocs": blocks.count, "all_requested": blocks.requested}]
+
+    def live_stacks(self) -> list[LiveStack]:
+        with self._lock:
+            self._storages.bury()
+            return self._storages.blocks.live_stacks()
 
     def peak(self) -> int:
         """The most bytes that were alive at once since the start."""

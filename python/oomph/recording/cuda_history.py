@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from .history import LiveStack
 from .talk import say, words
 
 _COUNTERS = {
@@ -99,12 +101,29 @@ class CudaHistory:
             stats = torch._C._cuda_memoryStats(device)
             row = {"device": device, "allocations": _count(stats, "allocation", "allocated")}
             row.update({name: _count(stats, key, "current") for name, key in _COUNTERS.items()})
+            row["peak"] = _count(stats, "allocated_bytes", "peak")
             row["all_requested"] = _count(stats, "requested_bytes", "allocated")
             row["retries"] = int(stats.get("num_alloc_retries", 0))
             row["ooms"] = int(stats.get("num_ooms", 0))
             row["device_allocs"] = int(stats.get("num_device_alloc", 0))
             rows.append(row)
         return rows
+
+    def live_stacks(self) -> list[LiveStack] | None:
+        # Before torch 2.10 there is no snapshot without a copy of the whole history.
+        if not self.is_on or "include_traces" not in inspect.signature(torch.cuda.memory_snapshot).parameters:
+            return None
+        found: dict[tuple[int, int], LiveStack] = {}
+        for segment in torch.cuda.memory_snapshot(include_traces=False):
+            for block in segment["blocks"]:
+                if block["state"] != "active_allocated":
+                    continue
+                # Blocks of one stack share its frames.
+                frames = block.get("frames", [])
+                stack = found.setdefault((segment["device"], id(frames)), LiveStack(segment["device"], frames))
+                stack.bytes += block["size"]
+                stack.count += 1
+        return list(found.values())
 
     def devices(self) -> list[int]:
         """Those that PyTorch holds memory on: a machine may have eight, and each question costs microseconds."""

@@ -16,9 +16,8 @@ def meta(kind: str, began_us: int) -> dict[str, Any]:
     if kind == "cuda":
         for index in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(index)
-            fraction = _fraction(index)
-            limit = None if fraction >= 1.0 else int(fraction * properties.total_memory)
-            devices.append({"index": index, "name": properties.name, "total": properties.total_memory, "limit": limit})
+            card = {"index": index, "name": properties.name, "total": properties.total_memory}
+            devices.append({**card, "limit": limit(index)})
     variables = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
     settings = next((os.environ[name] for name in variables if name in os.environ), "")
     return {
@@ -26,18 +25,29 @@ def meta(kind: str, began_us: int) -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "python": platform.python_version(),
-        "command": [word.encode("utf-8", "replace").decode() for word in sys.orig_argv],
+        "command": command(),
         "started_us": began_us,
-        "world_size": int(os.environ.get("WORLD_SIZE") or "1"),
+        "world_size": world_size(),
         "settings": settings,
         "devices": devices,
     }
 
 
-def _fraction(device: int) -> float:
-    """The share of the device that the process may have; unknown before torch 2.6."""
+def command() -> list[str]:
+    """The command line, as the system has started it."""
+    return [word.encode("utf-8", "replace").decode() for word in sys.orig_argv]
+
+
+def world_size() -> int:
+    size = os.environ.get("WORLD_SIZE", "")
+    return int(size) if size.isdigit() else 1
+
+
+def limit(device: int) -> int | None:
+    """What the process may have of the device, if that is less than all; unknown before torch 2.6."""
     ask = getattr(torch.cuda, "get_per_process_memory_fraction", None)
-    return 1.0 if ask is None else float(ask(device))
+    fraction = 1.0 if ask is None else float(ask(device))
+    return None if fraction >= 1.0 else int(fraction * torch.cuda.get_device_properties(device).total_memory)
 
 
 def pinned() -> dict[str, int]:

@@ -74,6 +74,11 @@ class Files:
             file.write("".join(lines))
         self._has_steps = True
 
+    @property
+    def name(self) -> str | None:
+        """What the files begin with, once it is known."""
+        return None if self._number is None else f"rank{self._number}"
+
     def path(self, ending: str) -> str:
         if self._number is None:
             os.makedirs(self.folder, exist_ok=True)

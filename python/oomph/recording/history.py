@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 
 MAX_EVENTS = 1_000_000
 """Bound on the history that is kept, unless another is given."""
+
+
+@dataclass
+class LiveStack:
+    """What one stack has allocated and is still there. `frames` as `torch.cuda.memory._snapshot()` gives them."""
+
+    device: int
+    frames: list[dict[str, Any]]
+    bytes: int = 0
+    count: int = 0
 
 
 class History(Protocol):
@@ -37,3 +48,6 @@ class History(Protocol):
 
     def counters(self) -> list[dict[str, int]]:
         """The counters of each device, as they stand in `rankN.steps.jsonl`."""
+
+    def live_stacks(self) -> list[LiveStack] | None:
+        """What is alive now by the stack that allocated it, without the events; `None` where PyTorch cannot say."""

@@ -25,6 +25,7 @@ from .files import Files, launched_as, owner
 from .growth import Growth
 from .history import History
 from .labels import Labels
+from .live import Live
 from .names import Names
 from .nvml import Nvml
 from .pace import Pace
@@ -58,6 +59,8 @@ class Options:
     """Whether to write who holds the tensors."""
     has_own_steps: bool = False
     """Whether only the program's own word ends a step."""
+    is_live: bool = True
+    """Whether others may watch the run."""
 
 
 class Recorder:
@@ -84,6 +87,7 @@ class Recorder:
         self.labels = Labels(names, history.allocations, history.kind)
         self.places = Places(names, history.mark, history.marked, self.labels.entered, self.steps.after_outermost)
         self.count = 0
+        self._live = Live(self)
         self._pace = Pace()
         self._growth = Growth()
         self.exception: str | None = None
@@ -133,6 +137,7 @@ class Recorder:
         """In a process that the program has forked. One without a history yet begins its own; otherwise that of the parent
         stays the parent's."""
         self._lock = threading.RLock()
+        self._live.forked()
         if self.history.kind == "cuda" and not torch.cuda.is_initialized() and not self._has_ended:  # type: ignore[no-untyped-call]
             self._pid = os.getpid()
             self.files = Files(self.options.folder, is_fresh=self.options.is_fresh)
@@ -160,9 +165,9 @@ class Recorder:
         while self._undo:
             self._undo.pop()()
 
-    def dump(self, reason: str) -> None:
-        """Writes what there is so far."""
-        self._write(reason, "killed" if reason == "killed" else "running")
+    def dump(self, reason: str) -> bool:
+        """Writes what there is so far; whether that was done."""
+        return self._write(reason, "killed" if reason == "killed" else "running")
 
     def say_failure(self, error: BaseException) -> None:
         # A program that leaves by `sys.exit()` has not failed.
@@ -172,6 +177,7 @@ class Recorder:
     def end_now(self, ended: str) -> None:
         """Ends the program at the end of a step, as if it had come to its end."""
         self._write("stop", ended)
+        self._live.close()
         # Not by an exception: the program might catch it, or save a checkpoint on the way out.
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
@@ -187,6 +193,9 @@ class Recorder:
             self._undo.append(self.places.remove)
         if self.history.kind == "cuda":
             _watch_failures()
+        if self.options.is_live:
+            self._live.open()
+            self._undo.append(self._live.close)
 
     def _marked_by_program(self) -> None:
         self._is_marked = True
@@ -230,10 +239,12 @@ class Recorder:
     def _exit(self) -> None:
         if os.getpid() == self._pid:
             self._write("exit", "failed" if self.exception else "finished")
+            self._live.close()
 
     def _begin_anew(self) -> None:
         self.count = 0
         self._growth = Growth()
+        self._live.begin_anew()
         self.files.forget_steps()
 
     def _step_ended(self) -> None:
@@ -245,6 +256,7 @@ class Recorder:
             self._oom_is_last = False
             self.places.follows_backward = self._pace.is_new(rows)
             row: dict[str, Any] = {"step": self.count, "time_us": time.time_ns() // 1000}
+            self._live.step_ended(self.count, row["time_us"], rows)
             if self.history.kind == "cuda":
                 row.update(pinned())
                 self._ask_driver(rows)

@@ -148,6 +148,10 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "pretend")]
     pub(crate) cpu: bool,
 
+    /// Do not let `oomph watch` and `oomph exporter` see the run
+    #[arg(long)]
+    pub(crate) no_live: bool,
+
     /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,0 +1,347 @@
+//! What is known of one recorder: its last answer, its course so far, and what its steps say about growth.
+
+use crate::split::Split;
+use crate::wire::{Device, Frame, State, Step, StepDevice};
+use analysis::{Pace, Trail, is_user_file};
+use serde::Deserialize;
+use snapshot::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Steps and samples that are kept for the picture.
+const KEPT: usize = 2048;
+/// Looks at the live stacks that are kept.
+const LOOKS: usize = 8;
+/// Looks, each with more than the one before, that make a site one that grows.
+const FEWEST_LOOKS: usize = 3;
+
+/// One recorder, as far as it has answered.
+#[derive(Clone, Debug)]
+pub struct Followed {
+    /// Its last answer; the steps are [`Followed::points`].
+    pub state: State,
+    /// When it came.
+    pub heard: Instant,
+    /// How the process has ended, once it has.
+    pub ended: Option<Ended>,
+    points: VecDeque<Point>,
+    trails: BTreeMap<u32, Trail>,
+    sites: BTreeMap<Place, VecDeque<Look>>,
+    looked_at_step: u64,
+}
+
+/// How a process has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// It came to its end.
+    Finished,
+    /// An exception ended it; its first line.
+    Failed(String),
+    /// It is gone without a word: it was killed, or has crashed.
+    Gone,
+}
+
+/// Counters at one moment.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Point {
+    /// When.
+    pub time_us: i64,
+    /// The step that ended then, if one did.
+    pub step: Option<u64>,
+    devices: Vec<StepDevice>,
+}
+
+impl Point {
+    /// Allocated and reserved bytes of a device.
+    pub fn of(&self, device: u32) -> Option<(u64, u64)> {
+        let found = self.devices.iter().find(|row| row.device == device)?;
+        Some((found.allocated, found.reserved))
+    }
+}
+
+/// A line of code, on one device.
+type Place = (u32, Option<(String, u32, String)>);
+
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    step: u64,
+    bytes: u64,
+    count: u64,
+}
+
+/// What one line of code holds.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Site {
+    /// File, line and function; nothing where no Python was on the stack, as inside `backward()`.
+    pub place: Option<(String, u32, String)>,
+    /// What it holds.
+    pub bytes: Bytes,
+    /// In so many blocks.
+    pub count: u64,
+    /// What each step has added, if every look found more than the one before.
+    pub grows: Option<Bytes>,
+}
+
+impl Followed {
+    pub(crate) fn new(state: State) -> Followed {
+        let mut followed = Followed {
+            state: State::default(),
+            heard: Instant::now(),
+            ended: None,
+            points: VecDeque::new(),
+            trails: BTreeMap::new(),
+            sites: BTreeMap::new(),
+            looked_at_step: 0,
+        };
+        followed.absorb(state);
+        followed
+    }
+
+    /// A new answer, with the steps since the last one.
+    pub(crate) fn absorb(&mut self, mut state: State) {
+        if state.era != self.state.era {
+            self.trails.clear();
+            self.sites.clear();
+            for point in &mut self.points {
+                point.step = None;
+            }
+        }
+        for Step { step, time_us, devices } in std::mem::take(&mut state.steps) {
+            for row in &devices {
+                let trail = self.trails.entry(row.device).or_default();
+                if step > trail.steps() {
+                    trail.step(step, Bytes(row.allocated));
+                }
+            }
+            self.keep(Point { time_us, step: Some(step), devices });
+        }
+        let row =
+            |of: &Device| StepDevice { device: of.device, allocated: of.allocated, reserved: of.reserved };
+        self.keep(Point {
+            time_us: state.time_us,
+            step: None,
+            devices: state.devices.iter().map(row).collect(),
+        });
+        self.look(&state);
+        self.state = state;
+        self.heard = Instant::now();
+    }
+
+    /// A new answer that has steps which are known already.
+    pub(crate) fn absorb_again(&mut self, mut state: State) {
+        if state.era == self.state.era {
+            let last = self.last_step();
+            state.steps.retain(|step| step.step > last);
+        }
+        self.absorb(state);
+    }
+
+    fn keep(&mut self, point: Point) {
+        if self.points.len() == KEPT {
+            self.points.pop_front();
+        }
+        self.points.push_back(point);
+    }
+
+    fn look(&mut self, state: &State) {
+        let Some(stacks) = state.stacks.as_ref().filter(|_| state.stacks_step > self.looked_at_step) else {
+            return;
+        };
+        self.looked_at_step = state.stacks_step;
+        let mut found: BTreeMap<Place, Look> = BTreeMap::new();
+        for stack in stacks {
+            let look = Look { step: state.stacks_step, bytes: 0, count: 0 };
+            let look = found.entry((stack.device, place(&stack.frames))).or_insert(look);
+            look.bytes += stack.bytes;
+            look.count += stack.count;
+        }
+        self.sites.retain(|place, _| found.contains_key(place));
+        for (place, look) in found {
+            let looks = self.sites.entry(place).or_default();
+            if looks.len() == LOOKS {
+                looks.pop_front();
+            }
+            looks.push_back(look);
+        }
+    }
+
+    /// The lines that hold most of a device, largest first; nothing if that is not known.
+    pub fn sites(&self, device: u32) -> Vec<Site> {
+        let of_device = self.sites.iter().filter(|((of, _), _)| *of == device);
+        let mut sites: Vec<Site> = of_device.filter_map(|((_, place), looks)| site(place, looks)).collect();
+        sites.sort_by_key(|site| std::cmp::Reverse(site.bytes));
+        sites
+    }
+
+    /// The course so far: steps and samples, oldest first.
+    pub fn points(&self) -> impl DoubleEndedIterator<Item = &Point> {
+        self.points.iter()
+    }
+
+    /// What the steps say about growth on a device.
+    pub fn pace(&self, device: u32) -> Pace {
+        self.trails.get(&device).map_or(Pace::NoSteps, Trail::pace)
+    }
+
+    /// In how many steps a device that fills up is full: what is left above the highest point so far.
+    pub fn steps_left(&self, device: u32) -> Option<u64> {
+        let Pace::Growing { bytes_per_step } = self.pace(device) else { return None };
+        let found = self.device(device)?;
+        let room = Split::new(&self.state, found).room(found.limit)?;
+        Some(room.0.saturating_sub(found.peak.max(found.allocated)) / bytes_per_step.0.max(1))
+    }
+
+    /// The counters of a device now.
+    pub fn device(&self, device: u32) -> Option<&Device> {
+        self.state.devices.iter().find(|found| found.device == device)
+    }
+
+    /// How long a step takes, over the last ones.
+    pub fn seconds_per_step(&self) -> Option<Duration> {
+        let mut steps =
+            self.points.iter().rev().filter_map(|point| Some((point.step?, point.time_us))).take(16);
+        let (last, end) = steps.next()?;
+        let (first, begin) = steps.last()?;
+        let micros = u64::try_from(end - begin).ok()? / (last - first).max(1);
+        Some(Duration::from_micros(micros))
+    }
+
+    /// The answer again, with the last steps: what another watcher needs to know as much.
+    pub fn state_with_steps(&self, most: usize) -> State {
+        let steps = self.points.iter().filter_map(|point| {
+            Some(Step { step: point.step?, time_us: point.time_us, devices: point.devices.clone() })
+        });
+        let steps: Vec<Step> = steps.collect();
+        let steps = steps[steps.len().saturating_sub(most)..].to_vec();
+        State { steps, ..self.state.clone() }
+    }
+
+    /// The last step that has been heard of.
+    pub(crate) fn last_step(&self) -> u64 {
+        self.points.iter().rev().find_map(|point| point.step).unwrap_or(0)
+    }
+
+    /// The connection has ended: how has the process?
+    pub(crate) fn end(&mut self) {
+        let file = |name: &String| Path::new(&self.state.folder).join(format!("{name}.json"));
+        let text = self.state.name.as_ref().and_then(|name| std::fs::read_to_string(file(name)).ok());
+        let summary = text.and_then(|text| serde_json::from_str::<Summary>(&text).ok());
+        let own = summary.filter(|summary| summary.pid == self.state.pid && summary.host == self.state.host);
+        self.ended = Some(match own {
+            Some(Summary { exception: Some(exception), .. }) => {
+                Ended::Failed(exception.lines().next().unwrap_or_default().to_owned())
+            }
+            Some(Summary { ended, .. }) if ended != "running" && ended != "killed" => Ended::Finished,
+            _ => Ended::Gone,
+        });
+    }
+}
+
+/// What is read of `rankN.json`.
+#[derive(Deserialize)]
+struct Summary {
+    pid: u32,
+    host: String,
+    ended: String,
+    exception: Option<String>,
+}
+
+/// The user's own line of a stack, or the innermost if none is.
+fn place(frames: &[Frame]) -> Option<(String, u32, String)> {
+    let own = frames.iter().find(|frame| is_user_file(&frame.filename));
+    let frame = own.or_else(|| frames.first())?;
+    Some((frame.filename.clone(), frame.line, frame.name.clone()))
+}
+
+fn site(place: &Option<(String, u32, String)>, looks: &VecDeque<Look>) -> Option<Site> {
+    let (first, last) = (looks.front()?, looks.back()?);
+    let rises = looks.iter().zip(looks.iter().skip(1)).all(|(before, after)| after.bytes > before.bytes);
+    let grows = (looks.len() >= FEWEST_LOOKS && rises)
+        .then(|| Bytes((last.bytes - first.bytes) / (last.step - first.step).max(1)));
+    Some(Site { place: place.clone(), bytes: Bytes(last.bytes), count: last.count, grows })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Process, Stack};
+
+    const MIB: u64 = 1 << 20;
+
+    fn state(step: u64, allocated: u64) -> State {
+        let devices = vec![StepDevice { device: 0, allocated, reserved: allocated + MIB }];
+        State {
+            version: 1,
+            pid: 7,
+            time_us: step as i64 * 1_000_000 + 1,
+            count: step,
+            steps: vec![Step { step, time_us: step as i64 * 1_000_000, devices }],
+            devices: vec![Device {
+                allocated,
+                reserved: allocated + MIB,
+                peak: allocated + 10 * MIB,
+                used: Some(allocated + MIB),
+                total: Some(1000 * MIB),
+                processes: vec![Process { pid: 7, bytes: allocated + MIB, name: String::new() }],
+                ..Device::default()
+            }],
+            ..State::default()
+        }
+    }
+
+    fn followed(steps: u64, allocated: impl Fn(u64) -> u64) -> Followed {
+        let mut followed = Followed::new(state(1, allocated(1)));
+        (2..=steps).for_each(|step| followed.absorb(state(step, allocated(step))));
+        followed
+    }
+
+    #[test]
+    fn a_leak_is_called_and_says_when_the_device_is_full() {
+        let leak = followed(10, |step| (100 + 8 * step) * MIB);
+        assert_eq!(leak.pace(0), Pace::Growing { bytes_per_step: Bytes(8 * MIB) });
+        assert_eq!(leak.steps_left(0), Some((1000 - 180 - 10) / 8));
+        assert_eq!(leak.seconds_per_step(), Some(Duration::from_secs(1)));
+        let flat = followed(10, |_| 100 * MIB);
+        assert_eq!((flat.pace(0), flat.steps_left(0)), (Pace::Flat, None));
+    }
+
+    #[test]
+    fn steps_that_were_none_are_forgotten() {
+        let mut leak = followed(10, |step| (100 + 8 * step) * MIB);
+        leak.absorb(State { era: 1, ..state(1, MIB) });
+        assert_eq!(leak.pace(0), Pace::WarmingUp { steps: 7 });
+        assert_eq!(leak.last_step(), 1);
+    }
+
+    #[test]
+    fn another_watcher_comes_to_the_same_judgement() {
+        let leak = followed(30, |step| (100 + 8 * step) * MIB);
+        assert_eq!(Followed::new(leak.state_with_steps(20)).pace(0), leak.pace(0));
+    }
+
+    #[test]
+    fn the_line_that_grows_is_named() {
+        let frame =
+            |filename: &str, line| Frame { filename: filename.to_owned(), line, name: "f".to_owned() };
+        let mut leak = followed(3, |_| 100 * MIB);
+        for look in 4..8 {
+            let library = frame("/x/site-packages/torch/nn/functional.py", 9);
+            let stacks = vec![
+                Stack {
+                    device: 0,
+                    frames: vec![library, frame("/home/me/train.py", 20)],
+                    bytes: look * MIB,
+                    count: look,
+                },
+                Stack { device: 0, frames: vec![frame("/home/me/model.py", 5)], bytes: 90 * MIB, count: 3 },
+                Stack { device: 0, frames: Vec::new(), bytes: 9, count: 1 },
+            ];
+            leak.absorb(State { stacks: Some(stacks), stacks_step: look, ..state(look, 100 * MIB) });
+        }
+        let sites = leak.sites(0);
+        let told: Vec<_> =
+            sites.iter().map(|site| (site.place.as_ref().map(|place| place.1), site.grows)).collect();
+        assert_eq!(told, [(Some(5), None), (Some(20), Some(Bytes(MIB))), (None, None)]);
+    }
+}

@@ -1,0 +1,23 @@
+//! Follows programs while they run: what their recorders say on their sockets, and what the driver says of the devices.
+//!
+//! A recorder answers one line of JSON with another ([`Question`], [`State`]). [`Followers`] asks all recorders that this user
+//! may see, a few times a second, and keeps for each what its steps say about growth ([`Followed`]).
+
+#![forbid(unsafe_code)]
+
+mod driver;
+mod followed;
+mod followers;
+mod recorder;
+mod remote;
+mod sockets;
+mod split;
+mod wire;
+
+pub use driver::{Driver, Gpu};
+pub use followed::{Ended, Followed, Point, Site};
+pub use followers::{Followers, Source};
+pub use remote::{Address, Answer};
+pub use sockets::{FOLDER_VARIABLE, folders};
+pub use split::Split;
+pub use wire::{Device, Process, Question, State};

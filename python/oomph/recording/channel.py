@@ -1,0 +1,168 @@
+"""A socket on which this process answers whoever watches it: one line of JSON asks, one line answers.
+
+A thread waits in the kernel for questions, so a run that nobody watches pays nothing. Only the user who runs the program, and
+root, may ask. The socket's folder is fixed: the watcher may run in another session, with another environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import selectors
+import socket
+import stat
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+FOLDER_VARIABLE = "OOMPH_RUNTIME_DIR"
+_LONGEST_QUESTION = 4096
+_MOST_CLIENTS = 16
+_PATIENCE = 1.0
+"""Seconds for a client to take its answer: others wait meanwhile."""
+
+Question = dict[str, Any]
+
+
+def folder() -> str:
+    """Where the sockets of this user are. Not XDG_RUNTIME_DIR: it goes when its owner logs out, and jobs stay."""
+    return os.environ.get(FOLDER_VARIABLE) or f"/tmp/oomph-{os.getuid()}"
+
+
+class Channel:
+    """Answers with what `answer` gives for a question, from `open` to `close`."""
+
+    def __init__(self, answer: Callable[[Question], dict[str, Any]]) -> None:
+        self._answer = answer
+        self._listener: socket.socket | None = None
+        self._path = ""
+        self._wake = -1
+
+    def open(self) -> None:
+        if self._listener is not None:
+            return
+        place = _own_folder()
+        _remove_stale(place)
+        name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        hidden, path = os.path.join(place, f".{name}"), os.path.join(place, f"{name}.sock")
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(hidden)
+            os.chmod(hidden, 0o600)
+            listener.listen(_MOST_CLIENTS)
+            listener.setblocking(False)
+            # Under its name only now: one that does not listen yet looks like one that nobody listens to any more.
+            os.rename(hidden, path)
+        except OSError:
+            listener.close()
+            with contextlib.suppress(OSError):
+                os.unlink(hidden)
+            raise
+        self._listener, self._path = listener, path
+        read, self._wake = os.pipe()
+        threading.Thread(target=self._serve, args=(listener, read), name="oomph live", daemon=True).start()
+
+    def close(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+        os.close(self._wake)  # the thread hears of it, and closes the rest
+
+    def forked(self) -> None:
+        """In a forked process, which has a copy of the socket and no thread: it stays the parent's."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+            os.close(self._wake)
+
+    def _serve(self, listener: socket.socket, wake: int) -> None:
+        clients: dict[socket.socket, bytes] = {}
+        with selectors.DefaultSelector() as waiting, listener:
+            waiting.register(listener, selectors.EVENT_READ)
+            waiting.register(wake, selectors.EVENT_READ)
+            while True:
+                for key, _ in waiting.select():
+                    if key.fd == wake:
+                        for client in clients:
+                            client.close()
+                        os.close(wake)
+                        return
+                    if key.fileobj is listener:
+                        if (client := _accepted(listener, len(clients))) is not None:
+                            clients[client] = b""
+                            waiting.register(client, selectors.EVENT_READ)
+                        continue
+                    client = next(client for client in clients if client.fileno() == key.fd)
+                    asked = self._hear(client, clients[client])
+                    if asked is None:
+                        waiting.unregister(client)
+                        del clients[client]
+                        client.close()
+                    else:
+                        clients[client] = asked
+
+    def _hear(self, client: socket.socket, before: bytes) -> bytes | None:
+        """Answers the questions that are complete, and gives the rest; nothing when the client is to go."""
+        try:
+            received = client.recv(_LONGEST_QUESTION)
+            *lines, rest = (before + received).split(b"\n")
+            if not received or len(rest) > _LONGEST_QUESTION:
+                return None
+            for line in lines:
+                question = json.loads(line)
+                answer = self._answer(question if isinstance(question, dict) else {})
+                client.sendall(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
+            return rest
+        except Exception:
+            return None  # whatever a client does or asks is its own trouble
+
+
+def _accepted(listener: socket.socket, clients: int) -> socket.socket | None:
+    try:
+        client, _ = listener.accept()
+    except OSError:
+        return None
+    if clients >= _MOST_CLIENTS or not _may_ask(client):
+        client.close()
+        return None
+    client.settimeout(_PATIENCE)
+    return client
+
+
+def _may_ask(client: socket.socket) -> bool:
+    """Whether it is this user, or root. Where the system does not say, the socket's own rights have to do."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    return user in (0, os.getuid())
+
+
+def _own_folder() -> str:
+    """The folder, made if it is not there, and refused if somebody else could put sockets into it."""
+    place = folder()
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(place, 0o700)
+    found = os.lstat(place)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"`{place}` belongs to somebody else; {FOLDER_VARIABLE} names another folder")
+    return place
+
+
+def _remove_stale(place: str) -> None:
+    """Sockets of processes that were killed."""
+    for name in os.listdir(place):
+        if not name.endswith(".sock"):
+            continue
+        path = os.path.join(place, name)
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(0.0)
+            try:
+                probe.connect(path)
+            except ConnectionRefusedError:
+                os.unlink(path)

@@ -1,0 +1,145 @@
+"""What a running recorder tells whoever watches it: counters as they are now, the last steps, the driver's view.
+
+Nothing of the history is copied for it and nothing waits for the GPU. What costs more than microseconds, the driver's view and
+the stacks of what is alive, is asked for rarely and only while somebody wants it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .channel import Channel, Question
+from .facts import command, limit, pinned, world_size
+from .files import launched_as
+from .nvml import Nvml
+from .talk import say, words
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+_KEPT_STEPS = 512
+_DRIVER_SECONDS = 1.0
+_STACKS_SECONDS = 5.0
+_STACKS_SHARE = 0.002
+"""What reading the stacks of live blocks may take of the run: the program stands still meanwhile."""
+_MOST_STACKS = 20
+
+
+class Live:
+    """The recorder's side of the channel."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._channel = Channel(self._answer)
+        self._began_us = time.time_ns() // 1000
+        self._steps: deque[dict[str, Any]] = deque(maxlen=_KEPT_STEPS)
+        self._era = 0
+        """Counts how often the steps have begun anew."""
+        self._nvml: Nvml | None = None
+        self._driver: dict[int, dict[str, Any]] = {}
+        self._driver_at = 0.0
+        self._stacks: list[dict[str, Any]] | None = None
+        self._stacks_next = 0.0
+        self._stacks_step = 0
+        """The step in which they were read."""
+        self._dumping: threading.Thread | None = None
+        self._dumps = 0
+
+    def open(self) -> None:
+        try:
+            self._channel.open()
+        except OSError as error:
+            say(f"this run cannot be watched: {words(error)}")
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def forked(self) -> None:
+        self._channel.forked()
+
+    def step_ended(self, number: int, time_us: int, rows: list[dict[str, int]]) -> None:
+        devices = [{field: row[field] for field in ("device", "allocated", "reserved")} for row in rows]
+        self._steps.append({"step": number, "time_us": time_us, "devices": devices})
+
+    def begin_anew(self) -> None:
+        self._era += 1
+        self._steps.clear()
+
+    def _answer(self, question: Question) -> dict[str, Any]:
+        if question.get("dump") and (self._dumping is None or not self._dumping.is_alive()):
+            # In a thread of its own: whoever watches wants to see meanwhile.
+            self._dumping = threading.Thread(target=self._dump, name="oomph dump", daemon=True)
+            self._dumping.start()
+        # A client that has seen the steps of another era gets all.
+        since = question.get("since", 0) if question.get("era") == self._era else 0
+        recorder = self._recorder
+        devices = recorder.history.counters()
+        if recorder.history.kind == "cuda":
+            self._ask_driver(devices)
+            devices = [{**row, **self._driver.get(row["device"], {}), **_card(row["device"])} for row in devices]
+        return {
+            "version": 1,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "rank": launched_as(),
+            "world_size": world_size(),
+            "command": command(),
+            "folder": recorder.files.folder,
+            "name": recorder.files.name,
+            "torch": torch.__version__,
+            "kind": recorder.history.kind,
+            "started_us": self._began_us,
+            "time_us": time.time_ns() // 1000,
+            "era": self._era,
+            "count": recorder.count,
+            "steps": [step for step in self._steps.copy() if step["step"] > since],
+            "devices": devices,
+            **(pinned() if devices and recorder.history.kind == "cuda" else {}),
+            "stacks": self._live_stacks() if question.get("stacks") else None,
+            "stacks_step": self._stacks_step,
+            "dumps": self._dumps,
+            "is_dumping": self._dumping is not None and self._dumping.is_alive(),
+        }
+
+    def _ask_driver(self, rows: list[dict[str, int]]) -> None:
+        now = time.monotonic()
+        if now - self._driver_at < _DRIVER_SECONDS:
+            return
+        self._driver_at = now
+        if self._nvml is None:
+            self._nvml = Nvml()
+        for device in (row["device"] for row in rows):
+            used = self._nvml.used(device)
+            if used is not None:
+                self._driver[device] = {"used": used, "processes": self._nvml.processes(device)}
+
+    def _live_stacks(self) -> list[dict[str, Any]] | None:
+        """The stacks that hold most; the last ones known if it is too early to look again."""
+        began = time.monotonic()
+        if began >= self._stacks_next:
+            found = self._recorder.history.live_stacks()
+            took = time.monotonic() - began
+            self._stacks_next = began + max(_STACKS_SECONDS, took / _STACKS_SHARE)
+            if found is not None:
+                found.sort(key=lambda stack: stack.bytes, reverse=True)
+                self._stacks = [vars(stack) for stack in found[:_MOST_STACKS]]
+                self._stacks_step = self._recorder.count
+        return self._stacks
+
+    def _dump(self) -> None:
+        if self._recorder.dump("asked"):
+            self._dumps += 1
+
+
+def _card(device: int) -> dict[str, Any]:
+    """What the card is. PyTorch keeps its properties: nobody is asked."""
+    properties = torch.cuda.get_device_properties(device)
+    uuid = str(getattr(properties, "uuid", ""))
+    return {"card": properties.name, "uuid": uuid, "total": properties.total_memory, "limit": limit(device)}
