@@ -7,9 +7,11 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 
 mod lint;
+mod live;
 mod programs;
 
 pub(crate) use lint::{LintArgs, LintFormat, MinSeverity, RuleArgs};
+pub(crate) use live::{Target, WatchArgs};
 pub(crate) use programs::{CheckArgs, Limits, PredictArgs, ProgramArgs, RunArgs};
 
 /// Why your PyTorch job ran out of GPU memory, and which line to change.
@@ -54,6 +56,8 @@ pub(crate) enum Command {
     Predict(PredictArgs),
     /// Run a program under the recorder, then print its report
     Run(RunArgs),
+    /// Watch programs while they run: what they hold, whether it grows, and who else is on the GPU
+    Watch(WatchArgs),
     /// Hold a run's memory against a budget: the gate for CI, also without a GPU
     Check(CheckArgs),
     /// What the out-of-memory messages of a log say: why it failed, and what to do next

@@ -58,6 +58,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status
         Command::Simulate(args) => commands::simulate::run(args, &mut terminal),
         Command::Predict(args) => commands::predict::run(args, host, &mut terminal),
         Command::Run(args) => commands::run::run(args, host, &mut terminal),
+        Command::Watch(args) => commands::watch::run(args, &mut terminal),
         Command::Check(args) => commands::check::run(args, host, &mut terminal),
         Command::Explain(args) => commands::explain::run(args, &mut terminal),
         Command::Diff(args) => commands::diff::run(args, &mut terminal),

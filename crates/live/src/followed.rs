@@ -1,7 +1,8 @@
 //! What is known of one recorder: its last answer, its course so far, and what its steps say about growth.
 
+use crate::course::Course;
 use crate::split::Split;
-use crate::wire::{Device, Frame, State, Step, StepDevice};
+use crate::wire::{Device, Frame, State, Step};
 use analysis::{Pace, Trail, is_user_file};
 use serde::Deserialize;
 use snapshot::Bytes;
@@ -9,8 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Steps and samples that are kept for the picture.
-const KEPT: usize = 2048;
+/// Steps that are kept one by one.
+const RECENT: usize = 128;
 /// Looks at the live stacks that are kept.
 const LOOKS: usize = 8;
 /// Looks, each with more than the one before, that make a site one that grows.
@@ -19,13 +20,15 @@ const FEWEST_LOOKS: usize = 3;
 /// One recorder, as far as it has answered.
 #[derive(Clone, Debug)]
 pub struct Followed {
-    /// Its last answer; the steps are [`Followed::points`].
+    /// Its last answer; the steps have gone into the rest.
     pub state: State,
     /// When it came.
     pub heard: Instant,
     /// How the process has ended, once it has.
     pub ended: Option<Ended>,
-    points: VecDeque<Point>,
+    /// From the beginning to now.
+    pub course: Course,
+    recent: VecDeque<Step>,
     trails: BTreeMap<u32, Trail>,
     sites: BTreeMap<Place, VecDeque<Look>>,
     looked_at_step: u64,
@@ -40,24 +43,6 @@ pub enum Ended {
     Failed(String),
     /// It is gone without a word: it was killed, or has crashed.
     Gone,
-}
-
-/// Counters at one moment.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Point {
-    /// When.
-    pub time_us: i64,
-    /// The step that ended then, if one did.
-    pub step: Option<u64>,
-    devices: Vec<StepDevice>,
-}
-
-impl Point {
-    /// Allocated and reserved bytes of a device.
-    pub fn of(&self, device: u32) -> Option<(u64, u64)> {
-        let found = self.devices.iter().find(|row| row.device == device)?;
-        Some((found.allocated, found.reserved))
-    }
 }
 
 /// A line of code, on one device.
@@ -89,7 +74,8 @@ impl Followed {
             state: State::default(),
             heard: Instant::now(),
             ended: None,
-            points: VecDeque::new(),
+            course: Course::default(),
+            recent: VecDeque::new(),
             trails: BTreeMap::new(),
             sites: BTreeMap::new(),
             looked_at_step: 0,
@@ -103,26 +89,23 @@ impl Followed {
         if state.era != self.state.era {
             self.trails.clear();
             self.sites.clear();
-            for point in &mut self.points {
-                point.step = None;
-            }
+            self.recent.clear();
+            self.looked_at_step = 0;
         }
-        for Step { step, time_us, devices } in std::mem::take(&mut state.steps) {
-            for row in &devices {
+        let steps = std::mem::take(&mut state.steps);
+        self.course.add(state.time_us, &steps, &state.devices);
+        for step in steps {
+            for row in &step.devices {
                 let trail = self.trails.entry(row.device).or_default();
-                if step > trail.steps() {
-                    trail.step(step, Bytes(row.allocated));
+                if step.step > trail.steps() {
+                    trail.step(step.step, Bytes(row.allocated));
                 }
             }
-            self.keep(Point { time_us, step: Some(step), devices });
+            if self.recent.len() == RECENT {
+                self.recent.pop_front();
+            }
+            self.recent.push_back(step);
         }
-        let row =
-            |of: &Device| StepDevice { device: of.device, allocated: of.allocated, reserved: of.reserved };
-        self.keep(Point {
-            time_us: state.time_us,
-            step: None,
-            devices: state.devices.iter().map(row).collect(),
-        });
         self.look(&state);
         self.state = state;
         self.heard = Instant::now();
@@ -135,13 +118,6 @@ impl Followed {
             state.steps.retain(|step| step.step > last);
         }
         self.absorb(state);
-    }
-
-    fn keep(&mut self, point: Point) {
-        if self.points.len() == KEPT {
-            self.points.pop_front();
-        }
-        self.points.push_back(point);
     }
 
     fn look(&mut self, state: &State) {
@@ -174,11 +150,6 @@ impl Followed {
         sites
     }
 
-    /// The course so far: steps and samples, oldest first.
-    pub fn points(&self) -> impl DoubleEndedIterator<Item = &Point> {
-        self.points.iter()
-    }
-
     /// What the steps say about growth on a device.
     pub fn pace(&self, device: u32) -> Pace {
         self.trails.get(&device).map_or(Pace::NoSteps, Trail::pace)
@@ -198,28 +169,21 @@ impl Followed {
     }
 
     /// How long a step takes, over the last ones.
-    pub fn seconds_per_step(&self) -> Option<Duration> {
-        let mut steps =
-            self.points.iter().rev().filter_map(|point| Some((point.step?, point.time_us))).take(16);
-        let (last, end) = steps.next()?;
-        let (first, begin) = steps.last()?;
-        let micros = u64::try_from(end - begin).ok()? / (last - first).max(1);
-        Some(Duration::from_micros(micros))
+    pub fn time_per_step(&self) -> Option<Duration> {
+        let last = self.recent.back()?;
+        let first = self.recent.iter().rev().take(16).next_back()?;
+        let (steps, micros) = (last.step - first.step, last.time_us - first.time_us);
+        (steps > 0).then(|| Duration::from_micros(u64::try_from(micros).unwrap_or(0) / steps))
     }
 
     /// The answer again, with the last steps: what another watcher needs to know as much.
-    pub fn state_with_steps(&self, most: usize) -> State {
-        let steps = self.points.iter().filter_map(|point| {
-            Some(Step { step: point.step?, time_us: point.time_us, devices: point.devices.clone() })
-        });
-        let steps: Vec<Step> = steps.collect();
-        let steps = steps[steps.len().saturating_sub(most)..].to_vec();
-        State { steps, ..self.state.clone() }
+    pub fn state_with_steps(&self) -> State {
+        State { steps: self.recent.iter().cloned().collect(), ..self.state.clone() }
     }
 
     /// The last step that has been heard of.
     pub(crate) fn last_step(&self) -> u64 {
-        self.points.iter().rev().find_map(|point| point.step).unwrap_or(0)
+        self.recent.back().map_or(0, |step| step.step)
     }
 
     /// The connection has ended: how has the process?
@@ -265,7 +229,7 @@ fn site(place: &Option<(String, u32, String)>, looks: &VecDeque<Look>) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Process, Stack};
+    use crate::wire::{Process, Stack, StepDevice};
 
     const MIB: u64 = 1 << 20;
 
@@ -301,7 +265,7 @@ mod tests {
         let leak = followed(10, |step| (100 + 8 * step) * MIB);
         assert_eq!(leak.pace(0), Pace::Growing { bytes_per_step: Bytes(8 * MIB) });
         assert_eq!(leak.steps_left(0), Some((1000 - 180 - 10) / 8));
-        assert_eq!(leak.seconds_per_step(), Some(Duration::from_secs(1)));
+        assert_eq!(leak.time_per_step(), Some(Duration::from_secs(1)));
         let flat = followed(10, |_| 100 * MIB);
         assert_eq!((flat.pace(0), flat.steps_left(0)), (Pace::Flat, None));
     }
@@ -317,7 +281,7 @@ mod tests {
     #[test]
     fn another_watcher_comes_to_the_same_judgement() {
         let leak = followed(30, |step| (100 + 8 * step) * MIB);
-        assert_eq!(Followed::new(leak.state_with_steps(20)).pace(0), leak.pace(0));
+        assert_eq!(Followed::new(leak.state_with_steps()).pace(0), leak.pace(0));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod course;
 mod driver;
 mod followed;
 mod followers;
@@ -14,8 +15,9 @@ mod sockets;
 mod split;
 mod wire;
 
+pub use course::{Course, Level, Piece};
 pub use driver::{Driver, Gpu};
-pub use followed::{Ended, Followed, Point, Site};
+pub use followed::{Ended, Followed, Site};
 pub use followers::{Followers, Source};
 pub use remote::{Address, Answer};
 pub use sockets::{FOLDER_VARIABLE, folders};

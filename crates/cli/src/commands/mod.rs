@@ -30,3 +30,4 @@ mod simulate_text;
 mod summary;
 pub(crate) mod vary;
 pub(crate) mod view;
+pub(crate) mod watch;

@@ -1,0 +1,104 @@
+//! The arguments of `oomph watch`.
+
+use clap::Args;
+use live::{Address, Source};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  oomph watch                       every program of yours that is being recorded, and every GPU
+  oomph watch 4242                  one process, or what it has started (oomph run, torchrun)
+  oomph watch oomph-recording/      the ranks that record to a folder
+  oomph watch gpu7:9877             those of another machine, where `oomph exporter` runs
+  oomph watch --once                one look, as text
+  oomph watch --json | jq .         for programs: a line for each look
+
+Start a program that can be watched with `oomph run train.py`, or with `oomph.record()` in it.
+Keys: up and down choose, d writes a recording, s shows or hides the largest lines, p pauses, ? helps, q quits.
+What it shows and what it costs: docs/watch.md.")]
+pub(crate) struct WatchArgs {
+    /// A process, the folder of a recording, or HOST:PORT of an exporter; otherwise all that you may see
+    #[arg(value_name = "PID|DIR|HOST:PORT", value_parser = target)]
+    pub(crate) target: Option<Target>,
+
+    /// Print what there is now, and end; this is what happens without a terminal
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// Print JSON: a line for each look, until what is watched has ended
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "0.25", value_parser = seconds)]
+    pub(crate) interval: Duration,
+
+    /// A file with the token that the exporter wants
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// What to watch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    Process(u32),
+    Folder(PathBuf),
+    Remote(String),
+}
+
+impl WatchArgs {
+    /// Where to look; fails if the token cannot be read.
+    pub(crate) fn source(&self) -> std::io::Result<Source> {
+        Ok(match &self.target {
+            None => Source::All,
+            Some(Target::Process(pid)) => Source::Process(*pid),
+            Some(Target::Folder(folder)) => Source::Folder(folder.clone()),
+            Some(Target::Remote(host)) => {
+                let token = self.token_file.as_ref().map(std::fs::read_to_string).transpose()?;
+                let token = token.map(|token| token.trim().to_owned());
+                Source::Remote(Address { host: host.clone(), token })
+            }
+        })
+    }
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    if let Ok(pid) = text.parse() {
+        return Ok(Target::Process(pid));
+    }
+    let path = PathBuf::from(text);
+    if path.is_dir() {
+        return Ok(Target::Folder(path));
+    }
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+            Ok(Target::Remote(text.to_owned()))
+        }
+        _ => Err("expected the number of a process, a folder that is there, or HOST:PORT".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
+    if (0.05..=3600.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("expected between 0.05 and 3600 seconds".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_told_by_its_look() {
+        assert_eq!(target("4242"), Ok(Target::Process(4242)));
+        assert_eq!(target("gpu7:9877"), Ok(Target::Remote("gpu7:9877".to_owned())));
+        assert_eq!(target("[::1]:9877"), Ok(Target::Remote("[::1]:9877".to_owned())));
+        assert_eq!(target("."), Ok(Target::Folder(".".into())));
+        assert!(target("nowhere/").is_err() && target("gpu7:").is_err() && target(":9877").is_err());
+    }
+}

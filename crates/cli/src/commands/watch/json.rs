@@ -1,0 +1,122 @@
+//! One look as JSON, on one line.
+
+use super::look::{Look, Row};
+use crate::terminal::Terminal;
+use analysis::Pace;
+use live::{Ended, Followed, Gpu, Split};
+use serde::Serialize;
+use snapshot::Bytes;
+use std::io::Write;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    devices: Vec<DeviceJson<'a>>,
+    /// GPUs that no recorder uses.
+    gpus: Vec<&'a Gpu>,
+    no_driver: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct DeviceJson<'a> {
+    job: String,
+    pid: u32,
+    host: &'a str,
+    rank: Option<u32>,
+    folder: &'a str,
+    time_us: i64,
+    step: u64,
+    ended: Option<&'static str>,
+    #[serde(flatten)]
+    counters: &'a live::Device,
+    pinned: Option<u64>,
+    split: SplitJson,
+    pace: &'static str,
+    bytes_per_step: Option<u64>,
+    steps_until_full: Option<u64>,
+    sites: Vec<SiteJson>,
+}
+
+#[derive(Serialize)]
+struct SplitJson {
+    tensors: u64,
+    cached: u64,
+    outside: Option<u64>,
+    others: Option<u64>,
+    unseen: Option<u64>,
+    free: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct SiteJson {
+    file: Option<String>,
+    line: Option<u32>,
+    function: Option<String>,
+    bytes: u64,
+    count: u64,
+    bytes_per_step: Option<u64>,
+}
+
+pub(super) fn print(look: &Look, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let mut document =
+        Document { version: 1, devices: Vec::new(), gpus: Vec::new(), no_driver: look.no_driver.as_deref() };
+    for row in &look.rows {
+        match row {
+            Row::Recorded { followed, device, split, .. } => {
+                document.devices.push(told(followed, device, split))
+            }
+            Row::Bare(gpu) => document.gpus.push(gpu),
+        }
+    }
+    serde_json::to_writer(terminal.out(), &document)?;
+    Ok(writeln!(terminal.out())?)
+}
+
+fn told<'a>(followed: &'a Followed, device: &'a live::Device, split: &Split) -> DeviceJson<'a> {
+    let state = &followed.state;
+    let (pace, bytes_per_step) = match followed.pace(device.device) {
+        Pace::NoSteps => ("no steps", None),
+        Pace::WarmingUp { .. } => ("warming up", None),
+        Pace::Flat => ("flat", Some(0)),
+        Pace::Varies { .. } => ("varies", Some(0)),
+        Pace::Settled { .. } => ("settled", Some(0)),
+        Pace::Rising { bytes_per_step } => ("rising", Some(bytes_per_step.0)),
+        Pace::Growing { bytes_per_step } => ("leaking", Some(bytes_per_step.0)),
+    };
+    let sites = followed.sites(device.device).into_iter().map(|site| {
+        let (file, line, function) = site
+            .place
+            .map_or((None, None, None), |(file, line, function)| (Some(file), Some(line), Some(function)));
+        let bytes_per_step = site.grows.map(|bytes| bytes.0);
+        SiteJson { file, line, function, bytes: site.bytes.0, count: site.count, bytes_per_step }
+    });
+    let known = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
+    DeviceJson {
+        job: state.job(),
+        pid: state.pid,
+        host: &state.host,
+        rank: state.rank,
+        folder: &state.folder,
+        time_us: state.time_us,
+        step: state.count,
+        ended: followed.ended.as_ref().map(|ended| match ended {
+            Ended::Finished => "finished",
+            Ended::Failed(_) => "failed",
+            Ended::Gone => "gone",
+        }),
+        counters: device,
+        pinned: state.pinned,
+        split: SplitJson {
+            tensors: split.tensors.0,
+            cached: split.cached.0,
+            outside: known(split.outside),
+            others: known(split.others),
+            unseen: known(split.unseen),
+            free: known(split.free),
+        },
+        pace,
+        bytes_per_step,
+        steps_until_full: followed.steps_left(device.device),
+        sites: sites.collect(),
+    }
+}
