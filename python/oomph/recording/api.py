@@ -10,11 +10,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from .alarm import Leak
 from .history import MAX_EVENTS
+from .on_leak import OnLeak
 from .talk import say, words
 
 if TYPE_CHECKING:
-    from .recorder import Recorder
+    from .files import Files
+    from .recorder import Alarm, Recorder
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,11 +38,15 @@ class Recording:
         holders: bool,
         own_steps: bool,
         device: str,
+        on_leak: str | Callable[[Leak], object] | None,
+        raise_on_leak: bool,
     ) -> None:
         if device not in DEVICES:
             raise ValueError(f"expected one of {', '.join(DEVICES)} for `device`, found {device!r}")
         if max_events is not None and max_events < 1:
             raise ValueError(f"expected a positive number for `max_events`, found {max_events}")
+        if on_leak is not None and not isinstance(on_leak, str) and not callable(on_leak):
+            raise TypeError(f"expected a command or a function for `on_leak`, found {on_leak!r}")
         self.path = os.fspath(path)
         self._max_events = max_events
         self._labels = labels
@@ -47,6 +54,7 @@ class Recording:
         self._holders = holders
         self._own_steps = own_steps
         self._device = device
+        self._on_leak = OnLeak(on_leak, raise_on_leak)
         self._recorder: Recorder | None = None
         self._is_guest = False
         self._depth = 0
@@ -57,6 +65,7 @@ class Recording:
         running = _running()
         if running is not None:
             self._recorder, self._is_guest = running, True
+            running.on_leak.append(self._on_leak)
             if os.path.abspath(self.path) != running.files.folder:
                 say(f"already recording to {running.files.folder}; `{self.path}` is not used")
             return self
@@ -65,6 +74,7 @@ class Recording:
         except Exception as error:
             say(f"nothing is recorded: {words(error)}")
             return self
+        self._recorder.on_leak.append(self._on_leak)
         self._recorder.install()
         return self
 
@@ -80,7 +90,7 @@ class Recording:
             has_own_steps=self._own_steps,
         )
         chosen = history(self._device, self._max_events or MAX_EVENTS)
-        return Recorder(options, chosen, alarm=_alarm())
+        return Recorder(options, chosen, alarm=_alarm)
 
     def step(self) -> None:
         """A step of the program has ended. Without this, an optimizer's steps count."""
@@ -97,6 +107,7 @@ class Recording:
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
+        recorder.on_leak.remove(self._on_leak)
         if self._is_guest:
             self._is_guest = False
             return
@@ -138,6 +149,8 @@ def record(
     holders: bool = True,
     own_steps: bool = False,
     device: str = "auto",
+    on_leak: str | Callable[[Leak], object] | None = None,
+    raise_on_leak: bool = False,
 ) -> Recording:
     """Records CUDA memory, or CPU tensors where there is no GPU, to the folder `path`.
 
@@ -145,7 +158,10 @@ def record(
     optimizer state, buffers and inputs; `modules` says which module made each block; `holders` writes who holds the tensors.
     With `own_steps` only `step()` ends a step, also before its first call. `device` is `cuda`, `cpu` or `auto`.
 
-    Nothing of this raises into the program: what cannot be recorded or written is said once on standard error.
+    When memory grows step after step, that is said once for each device, and a recording is written. Then `on_leak` is called with
+    an `oomph.Leak`, or is run if it is a shell command, and with `raise_on_leak` the step ends with `oomph.MemoryGrows`.
+
+    Nothing else of this raises into the program: what cannot be recorded or written is said once on standard error.
     """
     return Recording(
         path,
@@ -155,21 +171,27 @@ def record(
         holders=holders,
         own_steps=own_steps,
         device=device,
+        on_leak=on_leak,
+        raise_on_leak=raise_on_leak,
     )
 
 
-def _alarm() -> Callable[[list[dict[str, int]]], str | None]:
-    """Says once that memory grows, for each device by the rule of the report."""
-    from .._native import Alarm
+def _alarm() -> Alarm:
+    """Says once for each device that its memory grows, by the rule of the report."""
+    from .. import _native
 
-    alarms: dict[int, Alarm] = {}
+    alarms: dict[int, _native.Alarm] = {}
 
-    def heard(rows: list[dict[str, int]]) -> str | None:
+    def heard(rows: list[dict[str, int]], files: Files) -> list[Leak]:
+        leaks = []
         for row in rows:
-            growth = alarms.setdefault(row["device"], Alarm()).step(row["allocated"])
+            device = row["device"]
+            growth = alarms.setdefault(device, _native.Alarm()).step(row["allocated"])
             if growth is not None:
-                return growth
-        return None
+                where = f" on device {device}" if len(rows) > 1 else ""
+                numbers = (growth.step, growth.bytes_per_step, growth.allocated)
+                leaks.append(Leak(growth.message + where, *numbers, device, files.number or 0, files.folder))
+        return leaks
 
     return heard
 
