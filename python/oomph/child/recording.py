@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..recording.history import MAX_EVENTS, History
+from ..recording.on_leak import OnLeak
 from ..recording.recorder import Options, Recorder
 from ..recording.start import history
 from . import techniques, values
@@ -34,6 +35,7 @@ class Child:
         # A run that ends where its steps repeat themselves is a prediction: who holds what is not asked, and would take time.
         options = Options(settings.output, is_fresh=True, has_heap=settings.steps is not None)
         self.recorder = Recorder(options, chosen, after_step=self._after_step, more=self._more)
+        self.recorder.on_leak.append(OnLeak(raises=settings.raise_on_leak))
 
     def _after_step(self, rows: list[dict[str, int]]) -> None:
         fields = ("allocated", "reserved", "allocations", "all_requested")
