@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from oomph.answers import Verification as Verification
     from oomph.holders import holders as holders
     from oomph.leaks import check_leaks as check_leaks
+    from oomph.recording.alarm import Leak as Leak
+    from oomph.recording.alarm import MemoryGrows as MemoryGrows
     from oomph.recording.api import Recording as Recording
     from oomph.recording.api import record as record
     from oomph.snapshot import Snapshot as Snapshot
@@ -53,6 +55,7 @@ _HOMES = {
     ],
     "oomph.holders": ["holders"],
     "oomph.leaks": ["check_leaks"],
+    "oomph.recording.alarm": ["Leak", "MemoryGrows"],
     "oomph.recording.api": ["Recording", "record"],
     "oomph.snapshot": ["Snapshot", "load"],
 }

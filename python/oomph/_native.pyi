@@ -3,7 +3,7 @@
 import os
 from typing import Any, Final, final
 
-__all__ = ["TABLES", "VERSION", "Alarm", "Snapshot", "Table", "holders", "holding", "load", "run", "size"]
+__all__ = ["TABLES", "VERSION", "Alarm", "Growth", "Snapshot", "Table", "holders", "holding", "load", "run", "size"]
 
 TABLES: Final[list[str]]
 VERSION: Final[str]
@@ -21,7 +21,18 @@ class Alarm:
     """Whether memory grows, by the rule of the report."""
 
     def __new__(cls) -> Alarm: ...
-    def step(self, allocated: int) -> str | None: ...
+    def step(self, allocated: int) -> Growth | None: ...
+
+@final
+class Growth:
+    @property
+    def message(self) -> str: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def bytes_per_step(self) -> int: ...
+    @property
+    def allocated(self) -> int: ...
 
 @final
 class Snapshot:

@@ -98,6 +98,23 @@ def test_an_exception_in_fit_is_in_the_recording(package, callback, tmp_path):
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
+def test_fit_ends_with_the_exception_that_was_asked_for(tmp_path):
+    import lightning.pytorch as package
+    from oomph.integrations.lightning import OomphCallback
+
+    import oomph
+
+    kept, heard = [], []
+    module = lightning_module(package.LightningModule)
+    module.on_train_batch_start = lambda *_: kept.append(torch.zeros(1 << 18))
+    folder = tmp_path / "recording"
+    callback = OomphCallback(folder, device="cpu", on_leak=heard.append, raise_on_leak=True)
+    with pytest.raises(oomph.MemoryGrows):
+        trainer(package, callback, tmp_path).fit(module, loader(20))
+    assert ([leak.step for leak in heard], len(steps(folder))) == ([9], 9)
+    assert (how(folder)["ended"], how(folder)["dumped"]) == ("failed", "alarm")
+
+
 def test_the_recording_of_fit_can_be_read(tmp_path):
     import lightning.pytorch as package
     from oomph.integrations.lightning import OomphCallback
@@ -122,10 +139,10 @@ class Regression(torch.nn.Module):
         return {"loss": self.layer(batch).square().mean(), "logits": batch}
 
 
-def transformers_trainer(callback, folder: pathlib.Path, **options):
+def transformers_trainer(callback, folder: pathlib.Path, batches: int = 6, **options):
     import transformers
 
-    rows = [{"batch": torch.randn(8), "labels": torch.zeros(1)} for _ in range(24)]
+    rows = [{"batch": torch.randn(8), "labels": torch.zeros(1)} for _ in range(4 * batches)]
     quiet = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no"}
     arguments = transformers.TrainingArguments(
         str(folder / "out"), per_device_train_batch_size=4, num_train_epochs=1, **quiet, **options
@@ -162,6 +179,17 @@ def test_a_train_that_failed_is_written_by_stop_and_train_can_run_again(tmp_path
     run.model.fails = False
     run.train()
     assert (how(folder)["ended"], how(folder)["exception"], len(steps(folder))) == ("finished", None, 6)
+
+
+def test_train_calls_whom_the_callback_names(tmp_path):
+    from oomph.integrations.transformers import OomphCallback
+
+    heard = []
+    run = transformers_trainer(OomphCallback(tmp_path / "r", device="cpu", on_leak=heard.append), tmp_path, batches=12)
+    kept = []
+    run.model.register_forward_hook(lambda *_: kept.append(torch.zeros(1 << 18)))
+    run.train()
+    assert [(leak.step, leak.bytes_per_step) for leak in heard] == [(9, 1 << 20)]
 
 
 @pytest.mark.parametrize("name", ["lightning", "transformers"])

@@ -265,8 +265,10 @@ def test_who_held_what_grew_is_written_while_it_grows(run):
     assert sum(row[4] for row in at_end["storages"] if row[1] == "cuda") > 1 << 20
 
 
-def test_a_program_that_does_not_grow_is_not_looked_at_meanwhile(run):
-    recorded = run(MODEL + "    train(40)\n")
+def test_a_program_that_does_not_grow_is_neither_looked_at_nor_called(run):
+    recorded = run(MODEL + "    train(40)\n", "--raise-on-leak", "--on-leak", "touch recording/called")
+    assert recorded.done.returncode == 0, recorded.done.stderr
+    assert "memory grows" not in recorded.done.stderr and not (recorded.folder / "called").exists()
     assert recorded.heap()["dumped"] == "exit"
     assert not (recorded.folder / "rank0.growing.heap").exists()
 

@@ -49,10 +49,27 @@ pub struct Answer {
 #[derive(Default)]
 pub struct Alarm(analysis::Alarm);
 
+/// Memory that grows step after step.
+pub struct Growth {
+    /// What a person is to know.
+    pub message: String,
+    /// The step that it was found in, counted from 1.
+    pub step: usize,
+    /// What each step adds.
+    pub bytes_per_step: u64,
+    /// What is allocated by now.
+    pub allocated: u64,
+}
+
 impl Alarm {
     /// Hears what is allocated at the end of a step; says once that it grows.
-    pub fn step(&mut self, allocated: u64) -> Option<String> {
-        self.0.step(snapshot::Bytes(allocated)).map(|growth| growth.words())
+    pub fn step(&mut self, allocated: u64) -> Option<Growth> {
+        self.0.step(snapshot::Bytes(allocated)).map(|growth| Growth {
+            message: growth.words(),
+            step: growth.step,
+            bytes_per_step: growth.bytes_per_step.0,
+            allocated: growth.allocated.0,
+        })
     }
 }
 

@@ -60,6 +60,10 @@ pub(crate) struct Job {
     pub(crate) techniques: Vec<String>,
     /// Whether a pretended run may write checkpoints.
     pub(crate) keep_files: bool,
+    /// A command for when memory grows step after step.
+    pub(crate) on_leak: Option<OsString>,
+    /// Whether the program gets an exception then.
+    pub(crate) raise_on_leak: bool,
     pub(crate) words: Words,
     /// Whether others may watch the run.
     pub(crate) is_live: bool,
@@ -88,6 +92,8 @@ impl Job {
             is_on_cpu: false,
             techniques: Vec::new(),
             keep_files: false,
+            on_leak: None,
+            raise_on_leak: false,
             words: Words::Talk,
             is_live: false,
         }
@@ -106,6 +112,7 @@ struct Settings<'a> {
     unknown: u8,
     is_live: bool,
     keep_files: bool,
+    raise_on_leak: bool,
 }
 
 /// How a run went.
@@ -284,7 +291,8 @@ pub(crate) fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
             Some("activate the environment that has torch, or name its interpreter with `--python`"),
         )
     })?;
-    let status = waiting::wait(child, folder.is_kept.then_some(&folder.output))?;
+    let kept = folder.is_kept.then_some(folder.output.as_path());
+    let status = waiting::wait(child, kept, job.on_leak.as_deref())?;
     let last_words = std::fs::read(&said).map(|bytes| tail(&bytes)).unwrap_or_default();
     Ok(Done { status, ranks: ranks(&folder.output)?, notes: notes(&folder.notes), last_words })
 }
@@ -300,6 +308,7 @@ fn prepare(command: &mut Command, job: &Job, folder: &Folder, library: Option<&P
         unknown: job.pretend.as_ref().map_or(0, |pretend| pretend.unknown),
         is_live: job.is_live,
         keep_files: job.keep_files,
+        raise_on_leak: job.raise_on_leak,
     };
     command.env("OOMPH_CHILD", serde_json::to_string(&settings)?);
     command.env("PYTHONPATH", in_front(&folder.site, "PYTHONPATH")?);
@@ -375,7 +384,8 @@ fn clear(output: &Path) {
     }
 }
 
-fn is_ours(name: &OsStr) -> bool {
+/// Whether a file of a recording is of a rank that this `oomph` runs.
+pub(crate) fn is_ours(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     let number = name.strip_prefix("rank").and_then(|rest| rest.split_once('.'));
     let number = number.and_then(|(number, _)| number.parse::<u32>().ok());

@@ -29,7 +29,7 @@ mod _native {
     #[pymodule_export]
     use super::table::Table;
     #[pymodule_export]
-    use super::{Alarm, run, size};
+    use super::{Alarm, Growth, run, size};
 
     use pyo3::prelude::*;
 
@@ -63,9 +63,19 @@ impl Alarm {
     }
 
     /// Hears what is allocated at the end of a step; says once that it grows.
-    fn step(&mut self, allocated: u64) -> Option<String> {
-        self.0.step(allocated)
+    fn step(&mut self, allocated: u64) -> Option<Growth> {
+        let cli::api::Growth { message, step, bytes_per_step, allocated } = self.0.step(allocated)?;
+        Some(Growth { message, step, bytes_per_step, allocated })
     }
+}
+
+/// Memory that grows step after step.
+#[pyclass(frozen, get_all)]
+struct Growth {
+    message: String,
+    step: usize,
+    bytes_per_step: u64,
+    allocated: u64,
 }
 
 /// Bytes as every output of oomph writes them.

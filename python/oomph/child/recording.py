@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..recording.history import MAX_EVENTS, History
+from ..recording.on_leak import OnLeak
 from ..recording.recorder import Options, Recorder
 from ..recording.start import history
 from . import techniques, values
@@ -36,6 +37,7 @@ class Child:
             settings.output, is_fresh=True, has_heap=settings.steps is not None, is_live=settings.is_live
         )
         self.recorder = Recorder(options, chosen, after_step=self._after_step, more=self._more)
+        self.recorder.on_leak.append(OnLeak(raises=settings.raise_on_leak))
 
     def _after_step(self, rows: list[dict[str, int]]) -> None:
         fields = ("allocated", "reserved", "allocations", "all_requested")

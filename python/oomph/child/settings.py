@@ -29,6 +29,8 @@ class Settings:
     """Whether others may watch the run."""
     keep_files: bool = False
     """Whether the program may write checkpoints of pretended values."""
+    raise_on_leak: bool = False
+    """Whether the program gets an exception when its memory grows step after step."""
 
 
 def from_environment() -> Settings | None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
+from ..recording.alarm import Leak
 from ..recording.api import Recording, record
 
 
 class Session:
-    def __init__(self, path: str | os.PathLike[str], max_events: int | None, device: str) -> None:
+    def __init__(self, path: str | os.PathLike[str], make: Callable[[], Recording]) -> None:
         self.path = os.fspath(path)
-        self._max_events = max_events
-        self._device = device
+        self._make = make
         self._recording: Recording | None = None
         # A wrong argument is said here, not in the middle of `fit()`.
-        self._make()
+        make()
 
     def start(self) -> None:
         """Ends an earlier recording first: a run that failed may have left one."""
@@ -31,10 +32,6 @@ class Session:
         if recording is not None:
             recording.stop(error)
 
-    def _make(self) -> Recording:
-        # Only the trainer's word: a sanity check runs modules, and the first batch's optimizer runs before its end.
-        return record(self.path, max_events=self._max_events, device=self._device, own_steps=True)
-
 
 class Recorded:
     """What every trainer's callback is made with."""
@@ -45,9 +42,23 @@ class Recorded:
         *,
         max_events: int | None = None,
         device: str = "auto",
+        on_leak: str | Callable[[Leak], object] | None = None,
+        raise_on_leak: bool = False,
     ) -> None:
         super().__init__()
-        self._session = Session(path, max_events, device)
+
+        def make() -> Recording:
+            return record(
+                path,
+                max_events=max_events,
+                device=device,
+                # Only the trainer's word: a sanity check runs modules, and the first batch's optimizer runs before its end.
+                own_steps=True,
+                on_leak=on_leak,
+                raise_on_leak=raise_on_leak,
+            )
+
+        self._session = Session(path, make)
 
     @property
     def path(self) -> str:

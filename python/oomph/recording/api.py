@@ -10,11 +10,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from .alarm import Leak
 from .history import MAX_EVENTS
+from .on_leak import OnLeak
 from .talk import say, words
 
 if TYPE_CHECKING:
-    from .recorder import Recorder
+    from .files import Files
+    from .recorder import Alarm, Recorder
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,11 +39,15 @@ class Recording:
         own_steps: bool,
         live: bool,
         device: str,
+        on_leak: str | Callable[[Leak], object] | None,
+        raise_on_leak: bool,
     ) -> None:
         if device not in DEVICES:
             raise ValueError(f"expected one of {', '.join(DEVICES)} for `device`, found {device!r}")
         if max_events is not None and max_events < 1:
             raise ValueError(f"expected a positive number for `max_events`, found {max_events}")
+        if on_leak is not None and not isinstance(on_leak, str) and not callable(on_leak):
+            raise TypeError(f"expected a command or a function for `on_leak`, found {on_leak!r}")
         self.path = os.fspath(path)
         self._max_events = max_events
         self._labels = labels
@@ -49,6 +56,7 @@ class Recording:
         self._own_steps = own_steps
         self._live = live
         self._device = device
+        self._on_leak = OnLeak(on_leak, raise_on_leak)
         self._recorder: Recorder | None = None
         self._is_guest = False
         self._depth = 0
@@ -59,6 +67,7 @@ class Recording:
         running = _running()
         if running is not None:
             self._recorder, self._is_guest = running, True
+            running.on_leak.append(self._on_leak)
             if os.path.abspath(self.path) != running.files.folder:
                 say(f"already recording to {running.files.folder}; `{self.path}` is not used")
             return self
@@ -67,6 +76,7 @@ class Recording:
         except Exception as error:
             say(f"nothing is recorded: {words(error)}")
             return self
+        self._recorder.on_leak.append(self._on_leak)
         self._recorder.install()
         return self
 
@@ -83,7 +93,7 @@ class Recording:
             is_live=self._live,
         )
         chosen = history(self._device, self._max_events or MAX_EVENTS)
-        return Recorder(options, chosen, alarm=_alarm())
+        return Recorder(options, chosen, alarm=_alarm)
 
     def step(self) -> None:
         """A step of the program has ended. Without this, an optimizer's steps count."""
@@ -100,6 +110,7 @@ class Recording:
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
+        recorder.on_leak.remove(self._on_leak)
         if self._is_guest:
             self._is_guest = False
             return
@@ -142,6 +153,8 @@ def record(
     own_steps: bool = False,
     live: bool = True,
     device: str = "auto",
+    on_leak: str | Callable[[Leak], object] | None = None,
+    raise_on_leak: bool = False,
 ) -> Recording:
     """Records CUDA memory, or CPU tensors where there is no GPU, to the folder `path`.
 
@@ -150,7 +163,10 @@ def record(
     With `own_steps` only `step()` ends a step, also before its first call. `live` lets `oomph watch` and `oomph exporter` of the
     same user see the run. `device` is `cuda`, `cpu` or `auto`.
 
-    Nothing of this raises into the program: what cannot be recorded or written is said once on standard error.
+    When memory grows step after step, that is said once for each device, and a recording is written. Then `on_leak` is called with
+    an `oomph.Leak`, or is run if it is a shell command, and with `raise_on_leak` the step ends with `oomph.MemoryGrows`.
+
+    Nothing else of this raises into the program: what cannot be recorded or written is said once on standard error.
     """
     return Recording(
         path,
@@ -161,21 +177,27 @@ def record(
         own_steps=own_steps,
         live=live,
         device=device,
+        on_leak=on_leak,
+        raise_on_leak=raise_on_leak,
     )
 
 
-def _alarm() -> Callable[[list[dict[str, int]]], str | None]:
-    """Says once that memory grows, for each device by the rule of the report."""
-    from .._native import Alarm
+def _alarm() -> Alarm:
+    """Says once for each device that its memory grows, by the rule of the report."""
+    from .. import _native
 
-    alarms: dict[int, Alarm] = {}
+    alarms: dict[int, _native.Alarm] = {}
 
-    def heard(rows: list[dict[str, int]]) -> str | None:
+    def heard(rows: list[dict[str, int]], files: Files) -> list[Leak]:
+        leaks = []
         for row in rows:
-            growth = alarms.setdefault(row["device"], Alarm()).step(row["allocated"])
+            device = row["device"]
+            growth = alarms.setdefault(device, _native.Alarm()).step(row["allocated"])
             if growth is not None:
-                return growth
-        return None
+                where = f" on device {device}" if len(rows) > 1 else ""
+                numbers = (growth.step, growth.bytes_per_step, growth.allocated)
+                leaks.append(Leak(growth.message + where, *numbers, device, files.number or 0, files.folder))
+        return leaks
 
     return heard
 

@@ -24,7 +24,7 @@ class Files:
     def __init__(self, folder: str, *, is_fresh: bool) -> None:
         self.folder = os.path.abspath(folder)
         self.is_fresh = is_fresh
-        self._number: int | None = None
+        self.number: int | None = None
         self._steps: list[str] = []
         self._has_steps = False
         self._flushed_at = 0.0
@@ -77,17 +77,17 @@ class Files:
     @property
     def name(self) -> str | None:
         """What the files begin with, once it is known."""
-        return None if self._number is None else f"rank{self._number}"
+        return None if self.number is None else f"rank{self.number}"
 
     def path(self, ending: str) -> str:
-        if self._number is None:
+        if self.number is None:
             os.makedirs(self.folder, exist_ok=True)
             rank = launched_as()
-            self._number = self._claim(0) if rank is None else rank
+            self.number = self._claim(0) if rank is None else rank
             for stale in ("pickle", "labels", "heap", "growing.heap", "ask"):
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(self.folder, f"rank{self._number}.{stale}"))
-        return os.path.join(self.folder, f"rank{self._number}.{ending}")
+                    os.unlink(os.path.join(self.folder, f"rank{self.number}.{stale}"))
+        return os.path.join(self.folder, f"rank{self.number}.{ending}")
 
     def _claim(self, number: int) -> int:
         """Without a launcher, the processes of one program take one number after the other."""

@@ -1,6 +1,7 @@
 """Records a process: its history, its steps, what its tensors are, and how it ended.
 
-Nothing here may raise into the program. A part that fails says so once on standard error and is left out.
+Nothing here may raise into the program, unless it has asked for that (`on_leak.py`). A part that fails says so once on standard
+error and is left out.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 
 from ..heap import walk as heap
+from .alarm import Leak, MemoryGrows, told
 from .facts import meta, pinned
 from .files import Files, launched_as, owner
 from .growth import Growth
@@ -28,6 +30,7 @@ from .labels import Labels
 from .live import Live
 from .names import Names
 from .nvml import Nvml
+from .on_leak import OnLeak, answer
 from .pace import Pace
 from .places import Places
 from .signals import Signals
@@ -40,6 +43,9 @@ _NVML_SECONDS = 1.0
 _SECONDS_IN_DUMPS = 2.0
 _SHARE_IN_DUMPS = 0.05
 """What dumps at failed allocations may take of the run: a program may catch them and try again for ever."""
+
+Alarm = Callable[[list[dict[str, int]], Files], list[Leak]]
+"""Gets the counters of a step, and the files that it is written to; gives those whose memory grows, each once."""
 
 active: Recorder | None = None
 """The recorder of this process."""
@@ -66,8 +72,8 @@ class Options:
 class Recorder:
     """Records from `install` on, to the end of the process or to `stop`.
 
-    `after_step` hears the counters of each step; `alarm` as well, and gives a reason for a dump; `more` adds to what is said
-    about the run.
+    `after_step` hears the counters of each step; what `alarm` makes hears them as well, and says whose memory grows; `more` adds
+    to what is said about the run.
     """
 
     def __init__(
@@ -76,7 +82,7 @@ class Recorder:
         history: History,
         *,
         after_step: Callable[[list[dict[str, int]]], None] | None = None,
-        alarm: Callable[[list[dict[str, int]]], str | None] | None = None,
+        alarm: Callable[[], Alarm] | None = None,
         more: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
         self.options = options
@@ -92,12 +98,16 @@ class Recorder:
         self._growth = Growth()
         self.exception: str | None = None
         self._after_step = after_step
-        self._alarm = alarm
+        self._new_alarm = alarm
+        self._alarm = None if alarm is None else alarm()
         self._more = more
+        self.on_leak: list[OnLeak] = []
+        """What is to be done when memory grows: by whoever has put it in."""
         self._nvml: Nvml | None = None
         self._asked_nvml_at = 0.0
         self._oom: dict[str, Any] | None = None
-        self._oom_is_last = False
+        self._last_word: str | None = None
+        """What the last dump was for, if the program is about to get an exception with it."""
         self._began = time.monotonic()
         self._began_us = time.time_ns() // 1000
         self._in_dumps = 0.0
@@ -232,7 +242,7 @@ class Recorder:
             }
             elapsed = time.monotonic() - self._began
             may_dump = self._in_dumps <= max(_SECONDS_IN_DUMPS, _SHARE_IN_DUMPS * elapsed)
-            self._oom_is_last = may_dump and self._write("oom", "running")
+            self._last_word = "oom" if may_dump and self._write("oom", "running") else None
         except Exception as error:
             self._complain(error)
 
@@ -245,35 +255,61 @@ class Recorder:
         self.count = 0
         self._growth = Growth()
         self._live.begin_anew()
+        self._alarm = None if self._new_alarm is None else self._new_alarm()
         self.files.forget_steps()
 
     def _step_ended(self) -> None:
+        leaks: list[Leak] = []
+        is_written = False
         try:
             rows = self.history.counters()
             if not rows or self._has_ended:
                 return
             self.count += 1
-            self._oom_is_last = False
+            self._last_word = None
             self.places.follows_backward = self._pace.is_new(rows)
             row: dict[str, Any] = {"step": self.count, "time_us": time.time_ns() // 1000}
             self._live.step_ended(self.count, row["time_us"], rows)
             if self.history.kind == "cuda":
                 row.update(pinned())
                 self._ask_driver(rows)
-            reason = self.files.add_step({**row, "devices": rows})
-            if reason is not None:
-                self.dump(reason)
+            asked = self._add_step({**row, "devices": rows})
+            if asked is not None:
+                reason, leaks = told(asked, self.files.folder)
+                is_written = self._write(reason, "running")
             if self.options.has_heap and self._growth.is_worth_a_look(rows):
                 self._part(self._write_growing)
-            growth = self._alarm(rows) if self._alarm is not None else None
-            if growth is not None:
-                say(f"{growth}; a recording so far goes to {self.files.folder}")
-                self.dump("alarm")
+            if self._alarm is not None and (found := self._alarm(rows, self.files)):
+                for leak in found:
+                    say(f"{leak.message}; a recording so far goes to {self.files.folder}")
+                is_written = self._write("alarm", "running")
+                leaks += found
         except Exception as error:
             self._complain(error)
-            return
-        if self._after_step is not None:
-            self._after_step(rows)
+        else:
+            if self._after_step is not None:
+                self._after_step(rows)
+        if leaks:
+            self._answer(leaks, is_written=is_written)
+
+    def _answer(self, leaks: list[Leak], *, is_written: bool) -> None:
+        """Does what the program wants to be done when its memory grows; this alone may raise."""
+        try:
+            answer(self.on_leak, leaks)
+        except MemoryGrows:
+            self._last_word = "alarm" if is_written else None
+            # Whoever comes after us at the end of an optimizer's step does not hear of it: where the program is, for one.
+            if not self._is_marked:
+                self.history.mark("")
+            raise
+
+    def _add_step(self, row: dict[str, Any]) -> str | None:
+        """Whether it can be written or not, the program's memory may grow."""
+        try:
+            return self.files.add_step(row)
+        except OSError as error:
+            self._complain(error)
+            return None
 
     def _ask_driver(self, rows: list[dict[str, int]]) -> None:
         now = time.monotonic()
@@ -299,9 +335,9 @@ class Recorder:
                 return False
             began = time.monotonic()
             try:
-                # What is left after an allocation that ended the program explains less than what was there when it failed.
-                if ended == "failed" and self._oom_is_last:
-                    reason = "oom"
+                # What is left after an exception that ended the program explains less than what was there before it.
+                if ended == "failed" and self._last_word is not None:
+                    reason = self._last_word
                 else:
                     self._write_snapshot(reason)
                 self.files.flush_steps()

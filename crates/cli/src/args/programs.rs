@@ -126,8 +126,11 @@ Examples:
   oomph run train.py --epochs 1                    record on this machine's GPU
   oomph run --pretend h100 -o recording train.py   record without a GPU
   oomph report recording
+  oomph run --on-leak 'oomph report \"$OOMPH_RECORDING\" | mail -s \"$OOMPH_MESSAGE\" me' train.py
+  oomph run --raise-on-leak train.py               end a program whose memory grows step after step
 
-The exit code is the program's."
+The command of --on-leak gets OOMPH_RECORDING (the folder), OOMPH_MESSAGE, OOMPH_RANK, OOMPH_DEVICE, OOMPH_STEP,
+OOMPH_BYTES_PER_STEP, OOMPH_ALLOCATED and OOMPH_PID. The exit code is the program's."
 )]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -151,6 +154,13 @@ pub(crate) struct RunArgs {
     /// Do not let `oomph watch` and `oomph exporter` see the run
     #[arg(long)]
     pub(crate) no_live: bool,
+    /// Run a shell command when memory grows step after step, once for each rank and device; the program goes on
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) on_leak: Option<OsString>,
+
+    /// Raise `oomph.MemoryGrows` in a process whose memory grows step after step, at the end of a step
+    #[arg(long)]
+    pub(crate) raise_on_leak: bool,
 
     /// Print the report as JSON
     #[arg(long)]

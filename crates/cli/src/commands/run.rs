@@ -16,7 +16,15 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
     let command = command(&args.program, host);
     let job = Job::new(command, args.pretend.pretend(host), args.program.steps);
     let words = if args.json { Words::Talk } else { Words::Own };
-    let job = Job { max_events: args.max_events, is_on_cpu: args.cpu, words, is_live: !args.no_live, ..job };
+    let job = Job {
+        max_events: args.max_events,
+        is_on_cpu: args.cpu,
+        on_leak: args.on_leak.clone(),
+        raise_on_leak: args.raise_on_leak,
+        words,
+        is_live: !args.no_live,
+        ..job
+    };
     let folder = Folder::new(Some(&args.output))?;
     let done = run_job(job, &shown(&args.program.command), &folder, terminal)?;
     // Whoever runs us in place of Python expects Python's own exit code, whatever else there is to say.

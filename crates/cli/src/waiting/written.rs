@@ -1,0 +1,35 @@
+//! What a rank has written last: its `rankN.json`, which comes after everything else of a recording.
+
+use serde::Deserialize;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+pub(super) struct Written {
+    pub(super) stamp: Stamp,
+    /// The process that records.
+    pub(super) pid: Option<u32>,
+    /// Whether the process has written its last.
+    pub(super) is_last: bool,
+}
+
+/// Tells one state of a file from another: each is written under another name and renamed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stamp {
+    inode: u64,
+    modified: (i64, i64),
+}
+
+#[derive(Deserialize)]
+struct Summary {
+    pid: Option<u32>,
+    ended: Option<String>,
+}
+
+/// What is known of a rank, if it has written anything.
+pub(super) fn written(folder: &Path, rank: u32) -> Option<Written> {
+    let path = folder.join(format!("rank{rank}.json"));
+    let metadata = std::fs::metadata(&path).ok()?;
+    let stamp = Stamp { inode: metadata.ino(), modified: (metadata.mtime(), metadata.mtime_nsec()) };
+    let Summary { pid, ended } = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
+    Some(Written { stamp, pid, is_last: ended.is_some_and(|ended| ended != "running") })
+}

@@ -1,0 +1,60 @@
+"""Memory that grows step after step, as the program hears of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Memory that grows step after step on one device. The rule is that of `oomph report`."""
+
+    message: str
+    """What a person is to know."""
+    step: int
+    """The step that it was found in, counted from 1."""
+    bytes_per_step: int
+    """What each step adds."""
+    allocated: int
+    """Bytes allocated by then."""
+    device: int
+    rank: int
+    folder: str
+    """Where the recording is."""
+
+
+class MemoryGrows(RuntimeError):
+    """Raised at the end of a step by a program that has asked for it; the recording has been written."""
+
+    def __init__(self, leak: Leak) -> None:
+        super().__init__(leak)
+        self.leak = leak
+
+    def __str__(self) -> str:
+        return f"{self.leak.message}; a recording is in {self.folder}"
+
+    @property
+    def bytes_per_step(self) -> int:
+        return self.leak.bytes_per_step
+
+    @property
+    def folder(self) -> str:
+        return self.leak.folder
+
+
+Leak.__module__ = MemoryGrows.__module__ = "oomph"
+
+# `oomph run` has its own copy of this file in a process that may have oomph's as well. What the one raises, an `except
+# oomph.MemoryGrows` of the other has to catch: whichever comes first has the classes of both.
+for _name in {"oomph.recording.alarm", "oomph_child.recording.alarm"} - {__name__}:
+    _first = sys.modules.get(_name)
+    if _first is not None and hasattr(_first, "MemoryGrows"):
+        Leak, MemoryGrows = _first.Leak, _first.MemoryGrows  # type: ignore[misc]
+
+
+def told(asked: str, folder: str) -> tuple[str, list[Leak]]:
+    """What `oomph run` leaves for the recorder of a rank: the reason for a dump, and a line for each leak (`alarms.rs`)."""
+    reason, *lines = asked.splitlines() or [""]
+    return reason.strip() or "asked", [Leak(**json.loads(line), folder=folder) for line in lines]
