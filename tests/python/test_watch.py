@@ -15,7 +15,7 @@ from watching import running, screen, until
 
 
 def test_a_look_says_what_pytorch_counts(tmp_path):
-    with running(tmp_path, "    train(4)\n    say('READY')") as program:
+    with running(tmp_path, "    train(4)\n    say('READY')\n    train(1)\n    say('AGAIN')") as program:
         pid, stats = program.wait_for("READY")
         device = program.look(str(pid))
         for name, key in {
@@ -38,11 +38,16 @@ def test_a_look_says_what_pytorch_counts(tmp_path):
         assert split["tensors"] + split["cached"] == device["reserved"]
         assert split["outside"] > 0 and split["others"] == 0
         assert sum(split.values()) == device["total"]
-        # The lines that hold it are those of the program.
-        assert sum(site["bytes"] for site in device["sites"]) == device["allocated"]
-        assert device["sites"][0]["file"].endswith("train.py")
+        # Whoever has asked for them gets the lines that hold it, as of the end of the next step.
         program.let_go("READY")
+        program.wait_for("AGAIN")
+        device = program.look(str(pid))
+        assert device["sites_step"] == 5
+        assert any((site["file"] or "").endswith("train.py") for site in device["sites"])
+        program.let_go("AGAIN")
         assert program.finish() == 0
+        fifth = json.loads((tmp_path / "recording/rank0.steps.jsonl").read_text().splitlines()[4])
+        assert sum(site["bytes"] for site in device["sites"]) == fifth["devices"][0]["allocated"]
 
 
 def test_a_leak_is_called_within_ten_steps_and_a_clean_loop_is_not(tmp_path):
@@ -73,23 +78,24 @@ def test_the_slope_is_that_of_the_program(tmp_path):
 
 
 def test_the_screen(tmp_path):
-    with running(tmp_path, "    leak(12)\n    say('READY')\n    leak(200)") as program:
+    with running(tmp_path, "    leak(12)\n    say('READY')\n    leak(3)\n    say('AGAIN')") as program:
         program.wait_for("READY")
         with screen(f"{OOMPH} watch; stty -a", program.env, tmp_path) as shown:
             text = shown.shows("LEAKING")
             assert max(map(len, text.splitlines())) <= 80 and len(text.splitlines()) <= 24
             for words in ("oomph watch", "train.py · step 12", "GPU 0", "tensors", "cached", "outside PyTorch", "free", "q quit"):
                 assert words in text, text
-            assert "train.py:" in text, "the lines that hold most"
             # Without colour, as asked: no colours among what steers the terminal.
             assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|4[0-7]|9[0-7])m", shown.text("-e"))
+            program.let_go("READY")
+            shown.shows(r"train\.py:\d+ in leak")  # the lines that hold most
             shown.press("?")
             shown.shows("Ctrl-C")
             shown.press("?")
             shown.press("d")
             shown.shows("recording written: oomph report")
             assert json.loads((tmp_path / "recording/rank0.json").read_text())["dumped"] == "asked"
-            program.let_go("READY")
+            program.let_go("AGAIN")
             assert program.finish() == 0
             shown.shows("finished")
             shown.press("q")
@@ -124,8 +130,7 @@ def test_ranks_are_side_by_side(tmp_path):
 """
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python", sys.executable)
     with running(tmp_path, program, "--gpus", "2", launcher=launcher) as program:
-        until(lambda: len(program.socket_files()) == 2, 60)
-        until(lambda: all(each["step"] == 12 for each in _devices(program)), 60)
+        until(lambda: [each["step"] for each in _devices(program)] == [12, 12], 60)
         paces = {device["rank"]: device["pace"] for device in _devices(program)}
         assert paces == {0: "flat", 1: "leaking"}
         with screen(f"{OOMPH} watch recording", program.env, tmp_path) as shown:
@@ -138,6 +143,27 @@ def test_ranks_are_side_by_side(tmp_path):
 
 def _devices(program):
     return json.loads(program.watch("--once", "--json", "recording").stdout or '{"devices": []}')["devices"]
+
+
+def test_a_watcher_that_is_there_early_does_not_come_between_imports(tmp_path):
+    """PyTorch imports its compiler to name frames: while the program does so itself, nobody else may."""
+    program = """
+    import threading
+    say("EARLY")
+    import torch._dynamo, torch._inductor.codecache
+    train(3)
+    say("READY")
+"""
+    with running(tmp_path, program) as program:
+        pid, _ = program.wait_for("EARLY")
+        client = program.connect()
+        client.sendall(b'{"stacks": true, "dump": true}\n')
+        program.let_go("EARLY")
+        assert client.recv(1 << 20)
+        program.wait_for("READY")
+        program.let_go("READY")
+        assert program.finish() == 0
+        client.close()
 
 
 def test_nobody_harms_anybody(tmp_path):

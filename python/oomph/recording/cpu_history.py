@@ -67,6 +67,9 @@ class CpuHistory:
     def marked(self) -> str:
         return self._storages.mark
 
+    def step_ended(self) -> None:
+        """Nothing to be done."""
+
     def snapshot(self) -> dict[str, Any]:
         with self._lock:
             self._storages.bury()

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from . import symbols
 from .history import LiveStack
 from .talk import say, words
 
@@ -37,6 +38,7 @@ class CudaHistory:
         self._users_metadata: Callable[..., None] | None = None
         self._devices: list[int] = []
         self._calls = 0
+        self._has_symbols = False
 
     def start(self, begun: Callable[[], None], marked_by_program: Callable[[], None]) -> None:
         """Begins when the process initialises CUDA; at once if it has."""
@@ -87,7 +89,13 @@ class CudaHistory:
 
         torch.cuda.memory._set_memory_metadata = set_metadata
 
+    def step_ended(self) -> None:
+        if not self._has_symbols:
+            self._has_symbols = True
+            symbols.load()
+
     def snapshot(self) -> dict[str, Any]:
+        symbols.wait_for_imports()
         snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
         return snapshot
 

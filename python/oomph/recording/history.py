@@ -49,5 +49,9 @@ class History(Protocol):
     def counters(self) -> list[dict[str, int]]:
         """The counters of each device, as they stand in `rankN.steps.jsonl`."""
 
+    def step_ended(self) -> None:
+        """The program is between two steps: what must not be done in the middle of one, or by another thread, is done here."""
+
     def live_stacks(self) -> list[LiveStack] | None:
-        """What is alive now by the stack that allocated it, without the events; `None` where PyTorch cannot say."""
+        """What is alive now by the stack that allocated it, without the events; `None` where PyTorch cannot say.
+        For the thread that has ended a step: naming frames may import modules, which the program may be doing itself."""

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 _KEPT_STEPS = 512
 _DRIVER_SECONDS = 1.0
-_STACKS_SECONDS = 5.0
+_STACKS_SECONDS = 2.0
+_WANTED_SECONDS = 10.0
+"""How long a question for stacks holds: whoever asked once and went away is not served for ever."""
 _STACKS_SHARE = 0.002
 """What reading the stacks of live blocks may take of the run: the program stands still meanwhile."""
-_MOST_STACKS = 20
+_MOST_STACKS = 64
 
 
 class Live:
@@ -46,6 +48,7 @@ class Live:
         self._driver: dict[int, dict[str, Any]] = {}
         self._driver_at = 0.0
         self._stacks: list[dict[str, Any]] | None = None
+        self._stacks_wanted_until = 0.0
         self._stacks_next = 0.0
         self._stacks_step = 0
         """The step in which they were read."""
@@ -67,6 +70,8 @@ class Live:
     def step_ended(self, number: int, time_us: int, rows: list[dict[str, int]]) -> None:
         devices = [{field: row[field] for field in ("device", "allocated", "reserved")} for row in rows]
         self._steps.append({"step": number, "time_us": time_us, "devices": devices})
+        if time.monotonic() < self._stacks_wanted_until:
+            self._look_at_stacks()
 
     def begin_anew(self) -> None:
         self._era += 1
@@ -102,7 +107,7 @@ class Live:
             "steps": [step for step in self._steps.copy() if step["step"] > since],
             "devices": devices,
             **(pinned() if devices and recorder.history.kind == "cuda" else {}),
-            "stacks": self._live_stacks() if question.get("stacks") else None,
+            "stacks": self._wanted_stacks() if question.get("stacks") else None,
             "stacks_step": self._stacks_step,
             "dumps": self._dumps,
             "is_dumping": self._dumping is not None and self._dumping.is_alive(),
@@ -120,18 +125,23 @@ class Live:
             if used is not None:
                 self._driver[device] = {"used": used, "processes": self._nvml.processes(device)}
 
-    def _live_stacks(self) -> list[dict[str, Any]] | None:
-        """The stacks that hold most; the last ones known if it is too early to look again."""
-        began = time.monotonic()
-        if began >= self._stacks_next:
-            found = self._recorder.history.live_stacks()
-            took = time.monotonic() - began
-            self._stacks_next = began + max(_STACKS_SECONDS, took / _STACKS_SHARE)
-            if found is not None:
-                found.sort(key=lambda stack: stack.bytes, reverse=True)
-                self._stacks = [vars(stack) for stack in found[:_MOST_STACKS]]
-                self._stacks_step = self._recorder.count
+    def _wanted_stacks(self) -> list[dict[str, Any]] | None:
+        """Those of the last look; while somebody asks, a step that ends looks again."""
+        self._stacks_wanted_until = time.monotonic() + _WANTED_SECONDS
         return self._stacks
+
+    def _look_at_stacks(self) -> None:
+        """At the end of a step: what is alive then is what stays."""
+        began = time.monotonic()
+        if began < self._stacks_next:
+            return
+        found = self._recorder.history.live_stacks()
+        took = time.monotonic() - began
+        self._stacks_next = began + max(_STACKS_SECONDS, took / _STACKS_SHARE)
+        if found is not None:
+            found.sort(key=lambda stack: stack.bytes, reverse=True)
+            self._stacks = [vars(stack) for stack in found[:_MOST_STACKS]]
+            self._stacks_step = self._recorder.count
 
     def _dump(self) -> None:
         if self._recorder.dump("asked"):

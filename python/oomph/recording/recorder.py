@@ -269,6 +269,7 @@ class Recorder:
             self._last_word = None
             self.places.follows_backward = self._pace.is_new(rows)
             row: dict[str, Any] = {"step": self.count, "time_us": time.time_ns() // 1000}
+            self.history.step_ended()
             self._live.step_ended(self.count, row["time_us"], rows)
             if self.history.kind == "cuda":
                 row.update(pinned())

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<S
     let is_screen = !args.json && !args.once && std::io::stdout().is_terminal();
     let followers = Followers::begin(source, args.interval);
     followers.want_stacks(true);
-    wait_for_first(&followers);
+    wait_for_first(&followers, args.target.is_some());
     if let (Some(target), true) = (&args.target, followers.now().is_empty()) {
         return Err(nobody(target, &followers).into());
     }
@@ -45,10 +45,11 @@ pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<S
     Ok(0)
 }
 
-/// Waits until whatever is there has been asked, the driver as well.
-fn wait_for_first(followers: &Followers) {
+/// Waits until whatever is there has been asked. Who is asked for by name may take longer to answer: a program that starts.
+fn wait_for_first(followers: &Followers, is_named: bool) {
     let begun = Instant::now();
-    while !followers.has_looked() && begun.elapsed() < FIRST {
+    let is_there = || followers.has_looked() && !(is_named && followers.now().is_empty());
+    while !is_there() && begun.elapsed() < FIRST {
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -35,6 +35,8 @@ struct DeviceJson<'a> {
     bytes_per_step: Option<u64>,
     steps_until_full: Option<u64>,
     sites: Vec<SiteJson>,
+    /// The step at whose end these were read.
+    sites_step: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -118,5 +120,6 @@ fn told<'a>(followed: &'a Followed, device: &'a live::Device, split: &Split) -> 
         bytes_per_step,
         steps_until_full: followed.steps_left(device.device),
         sites: sites.collect(),
+        sites_step: state.stacks.as_ref().map(|_| state.stacks_step),
     }
 }
