@@ -3,7 +3,7 @@
 use crate::categories::{ByCategory, Category};
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity};
-use crate::live::{Key, Origin};
+use crate::live::{Group, Key, Origin};
 use crate::site::Site;
 use crate::words::{percent, printable, share};
 use rustc_hash::FxHashMap;
@@ -52,6 +52,8 @@ pub struct Holding {
     pub in_backward: bool,
     /// Its bytes.
     pub bytes: Bytes,
+    /// Bytes of it that the program asked for.
+    pub requested: Bytes,
     /// Its blocks.
     pub count: u64,
 }
@@ -124,24 +126,6 @@ impl Portrait {
     pub fn new(name: &str, outline: &Outline<'_>, findings: &[Finding]) -> Portrait {
         let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
         let peak = history.allocated_peak.position;
-        let holdings = outline
-            .live_at(peak, Key::Site)
-            .groups
-            .iter()
-            .map(|group| {
-                let (frame, in_backward) = match group.origin {
-                    Origin::Site(Site::User(frame) | Site::Library(frame)) => (Some(frame), false),
-                    Origin::Site(Site::Backward(frame) | Site::BackwardOf(frame)) => (Some(frame), true),
-                    _ => (None, false),
-                };
-                Holding {
-                    place: frame.map(|frame| Place::of(snapshot, frame)),
-                    in_backward,
-                    bytes: group.bytes,
-                    count: group.count,
-                }
-            })
-            .collect();
         Portrait {
             name: name.to_owned(),
             device: history.device,
@@ -152,7 +136,7 @@ impl Portrait {
             reserved: (history.reserved_peak.bytes, history.end.reserved),
             most: outline.course.most,
             at_peak: outline.categories.at(history, peak),
-            holdings,
+            holdings: holdings(outline, peak),
             remarks: findings
                 .iter()
                 .map(|finding| Remark {
@@ -167,6 +151,26 @@ impl Portrait {
                 .collect(),
         }
     }
+}
+
+/// What each line holds once `position` events have happened, largest first.
+pub fn holdings(outline: &Outline<'_>, position: usize) -> Vec<Holding> {
+    let groups = outline.live_at(position, Key::Site).groups;
+    let holding = |group: &Group| {
+        let (frame, in_backward) = match group.origin {
+            Origin::Site(Site::User(frame) | Site::Library(frame)) => (Some(frame), false),
+            Origin::Site(Site::Backward(frame) | Site::BackwardOf(frame)) => (Some(frame), true),
+            _ => (None, false),
+        };
+        Holding {
+            place: frame.map(|frame| Place::of(outline.device.snapshot, frame)),
+            in_backward,
+            bytes: group.bytes,
+            requested: group.requested,
+            count: group.count,
+        }
+    };
+    groups.iter().map(holding).collect()
 }
 
 /// What a line holds in one portrait and in another.
