@@ -196,7 +196,8 @@ impl Change {
 }
 
 /// Pairs the lines of two portraits, largest change first. Lines are the same if file and function are and the number
-/// is; otherwise the lines of a function are paired in their order, since code above them may have moved them.
+/// is, once that code above has moved all of them by as many lines as make most of them the same; what is left over is
+/// paired in its order.
 pub fn changes(before: &[Holding], after: &[Holding]) -> Vec<Change> {
     let mut functions: FxHashMap<_, (Vec<&Holding>, Vec<&Holding>)> = FxHashMap::default();
     for holding in before {
@@ -209,21 +210,7 @@ pub fn changes(before: &[Holding], after: &[Holding]) -> Vec<Change> {
     for (mut left, mut right) in functions.into_values() {
         left.sort_by_key(|holding| holding.line());
         right.sort_by_key(|holding| holding.line());
-        let (mut old, mut new) = (left.into_iter().peekable(), right.into_iter().peekable());
-        let (mut gone, mut come) = (Vec::new(), Vec::new());
-        while let (Some(a), Some(b)) = (old.peek(), new.peek()) {
-            match a.line().cmp(&b.line()) {
-                Ordering::Less => gone.extend(old.next()),
-                Ordering::Greater => come.extend(new.next()),
-                Ordering::Equal => changes.extend(Change::of(old.next(), new.next())),
-            }
-        }
-        gone.extend(old);
-        come.extend(new);
-        let pairs = gone.len().max(come.len());
-        changes.extend(
-            (0..pairs).filter_map(|place| Change::of(gone.get(place).copied(), come.get(place).copied())),
-        );
+        changes.extend(paired(&left, &right));
     }
     changes.retain(|change| change.by() != 0);
     changes.sort_by_cached_key(|change| {
@@ -232,9 +219,50 @@ pub fn changes(before: &[Holding], after: &[Holding]) -> Vec<Change> {
     changes
 }
 
+/// Pairs of lines beyond which a function's lines are not tried at other places.
+const MOST_PAIRS: usize = 4096;
+
+/// The lines of one function on two sides, each sorted.
+fn paired(left: &[&Holding], right: &[&Holding]) -> Vec<Change> {
+    let mut shifts = vec![0];
+    if left.len() * right.len() <= MOST_PAIRS {
+        let lines = left.iter().flat_map(|a| right.iter().map(|b| b.line() - a.line()));
+        shifts.extend(lines);
+        shifts.sort_unstable_by_key(|shift: &i64| (shift.unsigned_abs(), *shift));
+        shifts.dedup();
+    }
+    let best = shifts.into_iter().map(|shift| shifted(left, right, shift)).min_by_key(|(same, changes)| {
+        let moved = changes.iter().fold(0u64, |sum, change| sum.saturating_add(change.by().unsigned_abs()));
+        (std::cmp::Reverse(*same), moved)
+    });
+    best.map(|(_, changes)| changes).unwrap_or_default()
+}
+
+/// The pairs if everything has moved by so many lines, and how many of them are at the same line then.
+fn shifted(left: &[&Holding], right: &[&Holding], shift: i64) -> (usize, Vec<Change>) {
+    let (mut old, mut new) = (left.iter().copied().peekable(), right.iter().copied().peekable());
+    let (mut changes, mut gone, mut come) = (Vec::new(), Vec::new(), Vec::new());
+    while let (Some(a), Some(b)) = (old.peek(), new.peek()) {
+        match (a.line() + shift).cmp(&b.line()) {
+            Ordering::Less => gone.extend(old.next()),
+            Ordering::Greater => come.extend(new.next()),
+            Ordering::Equal => changes.extend(Change::of(old.next(), new.next())),
+        }
+    }
+    let same = changes.len();
+    gone.extend(old);
+    come.extend(new);
+    let pairs = gone.len().max(come.len());
+    changes.extend(
+        (0..pairs).filter_map(|place| Change::of(gone.get(place).copied(), come.get(place).copied())),
+    );
+    (same, changes)
+}
+
 impl Holding {
-    fn line(&self) -> Option<u32> {
-        self.place.as_ref().map(|place| place.line)
+    /// Its line number; 0 where no stack tells.
+    fn line(&self) -> i64 {
+        self.place.as_ref().map_or(0, |place| i64::from(place.line))
     }
 
     /// What stays the same when code moves within its file, or the file to another folder.
@@ -246,10 +274,11 @@ impl Holding {
 impl Change {
     fn of(before: Option<&Holding>, after: Option<&Holding>) -> Option<Change> {
         let named = after.or(before)?;
-        let old = before.and_then(Holding::line);
+        let line = |holding: &Holding| Some(holding.place.as_ref()?.line);
+        let old = before.and_then(line);
         Some(Change {
             place: named.place.clone(),
-            moved_from: old.filter(|_| after.is_some_and(|after| after.line() != old)),
+            moved_from: old.filter(|_| after.is_some_and(|after| line(after) != old)),
             in_backward: named.in_backward,
             before: before.map_or(Bytes::ZERO, |holding| holding.bytes),
             after: after.map_or(Bytes::ZERO, |holding| holding.bytes),

@@ -18,6 +18,11 @@ fn check(arguments: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), words(&output.stdout), words(&output.stderr))
 }
 
+/// Without the line breaks, which hang on the names of temporary files.
+fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn refused(arguments: &[&str], words: &[&str]) {
     let (code, out, said) = check(arguments);
     assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}: {said}");
@@ -98,7 +103,7 @@ fn what_cannot_be_measured_is_no_pass() {
     ] {
         let (code, said, _) = check(&[&[late], &limit[..]].concat());
         assert!(code == Some(2) && said.starts_with("? could not measure"), "{limit:?}: {code:?} {said}");
-        assert!(said.replace("\n                       ", " ").contains(words), "{said}");
+        assert!(flat(&said).contains(words), "{said}");
     }
     let (code, said, _) = check(&["fixtures/zoo/cuda_graph.pickle.xz", "--max-growth", "1GiB", "--no-leaks"]);
     assert!(code == Some(2) && said.contains("3 steps are too few to tell growth"), "{said}");
@@ -116,7 +121,7 @@ fn baseline(of: &str) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("memory.json");
     let said = text(&["check", of, "--baseline", file.to_str().expect("text"), "--update"]);
-    assert!(said.contains("memory.json was written: 1 device"), "{said}");
+    assert!(flat(&said).contains("memory.json was written: 1 device"), "{said}");
     (folder, file)
 }
 
@@ -128,15 +133,14 @@ fn a_baseline_is_written_once_and_compared_with() {
     assert!(first.ends_with("}\n") && !first.contains("/work") && first.len() < 4096, "{first}");
     assert!(first.lines().any(|line| line.contains(r#""file":"no_zero_grad.py","line":11"#)), "{first}");
     let again = text(&["check", CLEAN, "--baseline", name, "--update"]);
-    assert!(again.contains("is as it was"), "{again}");
+    assert!(flat(&again).contains("is as it was"), "{again}");
     let kept = text(&["check", CLEAN, "--baseline", name, "--tolerance", "0"]);
-    assert!(kept.contains("peak allocated +0 B, +0 % against"), "{kept}");
+    assert!(flat(&kept).contains("peak allocated +0 B, +0 % against"), "{kept}");
     let (code, said, _) = check(&[LEAK, "--baseline", name]);
     assert_eq!(code, Some(1));
-    for words in
-        ["+2.45 GiB  leak_infer_outputs.py:9  predict", "activation 1.00 MiB → 2.43 GiB", "`--update`"]
+    for words in ["+2.45 GiB leak_infer_outputs.py:9 predict", "activation 1.00 MiB → 2.41 GiB", "`--update`"]
     {
-        assert!(said.contains(words), "no `{words}` in:\n{said}");
+        assert!(flat(&said).contains(words), "no `{words}` in:\n{said}");
     }
     #[cfg(unix)]
     {
@@ -153,7 +157,7 @@ fn a_limit_that_is_broken_keeps_the_baseline_from_being_written() {
     let file = folder.path().join("memory.json");
     let (code, said, _) =
         check(&[LEAK, "--no-leaks", "--baseline", file.to_str().expect("text"), "--update"]);
-    assert!(code == Some(1) && said.contains("was not written: over the budget"), "{said}");
+    assert!(code == Some(1) && flat(&said).contains("was not written: over the budget"), "{said}");
     assert!(!file.exists());
 }
 
@@ -173,10 +177,11 @@ fn the_baseline_decides_by_its_tolerance_and_survives_moved_lines() {
     device["sites"][0]["line"] = 42.into();
     std::fs::write(&file, document.to_string()).expect("written");
     let (code, said, _) = check(&[CLEAN, "--baseline", name]);
+    let said = flat(&said);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("+4.00 MiB, +2.2 %, tolerance 1 %"), "{said}");
     assert!(
-        said.contains("+4.00 MiB  no_zero_grad.py:11  <module> (was line 42)  68.1 MiB → 72.1 MiB"),
+        said.contains("+4.00 MiB no_zero_grad.py:11 <module> (was line 42) 68.1 MiB → 72.1 MiB"),
         "{said}"
     );
     assert!(said.contains("temporary 20.0 MiB → 24.0 MiB (+4.00 MiB)"), "{said}");
@@ -189,7 +194,7 @@ fn the_baseline_decides_by_its_tolerance_and_survives_moved_lines() {
     document["torch"] = "2.0.0".into();
     std::fs::write(&file, document.to_string()).expect("written");
     let (code, said, _) = check(&[CLEAN, "--baseline", name, "--tolerance", "3%"]);
-    assert!(code == Some(0) && said.contains("which `--update` can tighten"), "{said}");
+    assert!(code == Some(0) && flat(&said).contains("which `--update` can tighten"), "{said}");
 }
 
 #[test]
@@ -199,6 +204,7 @@ fn a_baseline_of_other_devices_cannot_be_compared() {
     let written = std::fs::read_to_string(&file).expect("a file");
     std::fs::write(&file, written.replace("\"rank\": 0", "\"rank\": 3")).expect("written");
     let (code, said, _) = check(&[CLEAN, "--baseline", name]);
+    let said = flat(&said);
     assert_eq!(code, Some(2));
     assert!(said.contains("has no numbers of rank 0 GPU 0") && said.contains("rank 3 device 0"), "{said}");
 }
@@ -215,7 +221,7 @@ fn what_is_no_baseline_is_refused_and_left_alone() {
         ("\u{feff}{}", "expected value"),
         (r#"{"name": "a package", "version": "1.0.0"}"#, "no key `oomph_baseline`"),
         (r#"{"oomph_baseline": 2, "devices": 7}"#, "newer oomph"),
-        (r#"{"oomph_baseline": -1}"#, "invalid value"),
+        (r#"{"oomph_baseline": -1}"#, "version -1"),
     ] {
         std::fs::write(&file, text).expect("written");
         refused(&[CLEAN, "--baseline", name], &[words, "hint:"]);
@@ -229,7 +235,7 @@ fn what_is_no_baseline_is_refused_and_left_alone() {
         std::fs::write(&file, text).expect("written");
         refused(&[CLEAN, "--baseline", name], &["--update"]);
         let said = common::text(&["check", CLEAN, "--baseline", name, "--update"]);
-        assert!(said.contains("was written"), "{said}");
+        assert!(flat(&said).contains("was written"), "{said}");
     }
 }
 

@@ -31,10 +31,12 @@ impl Checkout {
             }
         }
         let path = self.folder.join(&file);
-        if let Ok(inside) = path.strip_prefix(&self.root) {
+        if let Ok(inside) = path.strip_prefix(&self.root)
+            && path.is_file()
+        {
             return inside.to_string_lossy().into_owned();
         }
-        // Recorded in another checkout: the end of its path that is here, too.
+        // Recorded in another checkout: the end of its path that is here, too; otherwise its name.
         let parts: Vec<&str> = path.components().filter_map(normal).collect();
         let ends = (0..parts.len()).map(|start| parts[start..].join("/"));
         ends.into_iter()

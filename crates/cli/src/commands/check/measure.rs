@@ -5,7 +5,7 @@ use super::ending::Ending;
 use super::replay::{Replayed, replay};
 use crate::inputs::Input;
 use analysis::words::printable;
-use analysis::{Answer, ByCategory, FEWEST_STEPS, Finding, Holding, Kind, Place, holdings};
+use analysis::{Answer, ByCategory, FEWEST_STEPS, Finding, Holding, Key, Kind, Origin, Place, holdings};
 use snapshot::{Bytes, Metric, PoolClass};
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub(super) struct Measured {
     /// Bytes that still pile up every step.
     pub(super) growth: Result<Bytes, Why>,
     pub(super) leaks: Vec<Found>,
-    /// What each category held at the peak.
+    /// What each category had asked for and held at the peak.
     pub(super) categories: ByCategory,
     /// What each line had asked for and held at the peak, largest first.
     pub(super) sites: Vec<Holding>,
@@ -104,7 +104,7 @@ impl Measured {
             replayed: replay(device),
             growth: growth(steps, &leaks),
             leaks,
-            categories: answer.outline.categories.at(history, history.allocated_peak.position),
+            categories: categories(answer),
             sites: sites(answer, checkout),
             shortage: shortage.filter(|_| *ending == Ending::OutOfMemory),
         }
@@ -139,6 +139,18 @@ fn growth(steps: usize, leaks: &[Found]) -> Result<Bytes, Why> {
         return Err(Why { what, hint });
     }
     Ok(leaks.iter().map(|leak| leak.per_step).sum())
+}
+
+/// Categories by what was asked for, as the lines are.
+fn categories(answer: &Answer<'_>) -> ByCategory {
+    let peak = answer.outline.device.history.allocated_peak.position;
+    let mut requested = ByCategory::default();
+    for group in answer.outline.live_at(peak, Key::Category).groups {
+        if let Origin::Category(category) = group.origin {
+            requested.0[category as usize] = group.requested;
+        }
+    }
+    requested
 }
 
 /// Lines by what they asked for: what PyTorch rounds that up to is not the program's.
