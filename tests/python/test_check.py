@@ -116,7 +116,7 @@ def test_out_of_memory_is_over_the_budget_and_another_failure_is_not_measured(pr
     predict.write("import sys, torch\nx = torch.zeros(1 << 20, device='cuda')\nsys.exit(3)\n")
     done = predict.run(*CHECK, "--max-peak", "1TiB", *COMMAND)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "the program failed, so its memory could not be measured" in done.stderr
+    assert "failed, so its memory could not be measured" in done.stderr and "exit status: 3" in done.stderr
 
 
 def test_the_workflow_of_the_documentation_runs(project: Predict) -> None:
