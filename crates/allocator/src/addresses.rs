@@ -14,6 +14,8 @@ pub(crate) enum Policy {
     Learned,
     /// The same in an address space of which nothing else is known.
     Fresh,
+    /// The same, and not even the recorded addresses are used: what comes out hangs on the requests alone.
+    Anew,
     /// The lowest gap that is large enough.
     LowestGap,
     /// The highest gap that is large enough.
@@ -22,7 +24,7 @@ pub(crate) enum Policy {
 
 impl Policy {
     fn has_chunks(self) -> bool {
-        matches!(self, Policy::Learned | Policy::Fresh)
+        matches!(self, Policy::Learned | Policy::Fresh | Policy::Anew)
     }
 }
 
@@ -99,7 +101,8 @@ const HIGHEST: u64 = 0x7fff_0000_0000;
 
 impl Addresses {
     pub(crate) fn new(policy: Policy, driver: Driver) -> Addresses {
-        Addresses { policy, driver, next: 0, used: BTreeMap::new(), chunks: Chunks::default(), revealed: 0 }
+        let next = if policy == Policy::Anew { usize::MAX } else { 0 };
+        Addresses { policy, driver, next, used: BTreeMap::new(), chunks: Chunks::default(), revealed: 0 }
     }
 
     /// Notes a segment at a known place.
@@ -148,7 +151,7 @@ impl Addresses {
         let span = size.next_multiple_of(ALIGNMENT);
         let addr = match self.policy {
             Policy::Learned => self.chunks.guess(span, &self.used, &self.driver.gaps),
-            Policy::Fresh => self.chunks.guess(span, &self.used, &[]),
+            Policy::Fresh | Policy::Anew => self.chunks.guess(span, &self.used, &[]),
             Policy::LowestGap => gap_above(&self.used, LOWEST, span),
             Policy::HighestGap => gap_below(&self.used, HIGHEST, span),
         };

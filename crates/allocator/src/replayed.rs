@@ -11,7 +11,19 @@ use snapshot::{BlockState, Bytes, Redone, Segment, Settings, Snapshot, StackId, 
 impl Recorded<'_> {
     /// The snapshot that the run would have left, under `conf` as its settings string.
     pub fn replayed(&self, what: &WhatIf, conf: &str) -> Snapshot {
-        let mut run = Run::new(self, what, Policy::Learned);
+        self.redo(what, conf, Policy::Learned)
+    }
+
+    /// The snapshot that the same requests leave under the recorded settings, on a card that has enough and whose driver
+    /// chooses addresses by a fixed rule. Runs that ask for the same get the same, whatever card they were recorded on and
+    /// wherever its segments lay.
+    pub fn replayed_anew(&self) -> Snapshot {
+        let what = WhatIf { conf: self.conf.clone(), total: None, available: None, limit: None };
+        self.redo(&what, &self.snapshot.settings.conf, Policy::Anew)
+    }
+
+    fn redo(&self, what: &WhatIf, conf: &str, policy: Policy) -> Snapshot {
+        let mut run = Run::new(self, what, policy);
         run.model.world.log = Some(Vec::new());
         run.replay(self);
         let log = run.model.world.log.take().unwrap_or_default();

@@ -5,7 +5,7 @@ use crate::churn::churn;
 use crate::course::{Course, course};
 use crate::device::{Device, Moment};
 use crate::finding::{Finding, Kind, Value};
-use crate::fragmentation::fragmentation;
+use crate::fragmentation::{active_peak, fragmentation};
 use crate::growth::{Piles, piles};
 use crate::leaks::leaks;
 use crate::modules::{Common, ModuleId};
@@ -17,7 +17,7 @@ use crate::private_pools::private_pools;
 use crate::site::Site;
 use crate::spike::spike;
 use crate::workspace::workspace;
-use snapshot::{Bytes, FrameId, Metric, PoolClass, StackId};
+use snapshot::{Bytes, FrameId, StackId};
 
 /// A device with its steps, categories and course: what every finding is made from.
 pub struct Outline<'a> {
@@ -45,7 +45,7 @@ impl<'a> Outline<'a> {
 
     /// `active_bytes.all.peak`: the most that was ever in use at one time.
     pub(crate) fn active_peak(&self) -> Bytes {
-        Bytes(self.device.history.stats.get(Metric::ActiveBytes, PoolClass::All).peak.max(0) as u64)
+        active_peak(&self.device.history)
     }
 
     /// Microseconds from one event to another; 0 where the clock was not recorded or ran backwards.

@@ -144,6 +144,13 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Whether memory still piled up when the recording ended.
+    pub fn is_growing(&self) -> bool {
+        let is_growing = |value: &Value| matches!(value, Value::Text(trend) if trend == "growing");
+        self.kind == Kind::Leak
+            && self.evidence.iter().any(|(name, value)| *name == "trend" && is_growing(value))
+    }
+
     /// A finding without the parts that not every kind has.
     pub(crate) fn new(
         kind: Kind,

@@ -5,7 +5,7 @@ use crate::finding::{Finding, Kind, Severity, Value};
 use crate::layout::{Free, RegionNow, free, layout};
 use crate::words::{counted, listed, percent, place, place_or, share};
 use rustc_hash::FxHashMap;
-use snapshot::{Bytes, FrameId, PoolId};
+use snapshot::{Bytes, FrameId, History, Metric, PoolClass, PoolId};
 
 /// Below these nobody would change anything for it.
 const LEAST_BYTES: Bytes = Bytes(128 << 20);
@@ -29,7 +29,7 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
     }
     let growing = growing.unwrap_or(history.reserved_peak.event());
     let (reserved, used) = (history.reserved_peak.bytes, outline.active_peak());
-    let lost = outline.never_needed();
+    let lost = never_needed(history);
     let ratio = share(lost, reserved);
     if lost < LEAST_BYTES || ratio < LEAST_SHARE {
         return None;
@@ -125,19 +125,17 @@ pub(crate) fn fragmentation(outline: &Outline<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-impl Outline<'_> {
-    /// What was reserved and never in use at one time, private pools aside: no arrangement of the blocks would have needed
-    /// it.
-    pub fn never_needed(&self) -> Bytes {
-        let history = &self.device.history;
-        let private = history
-            .regions
-            .iter()
-            .zip(&history.region_ends)
-            .filter(|(region, _)| region.pool != PoolId::DEFAULT);
-        let idle: Bytes = private.map(|(_, end)| end.reserved.saturating_sub(end.active)).sum();
-        history.reserved_peak.bytes.saturating_sub(self.active_peak()).saturating_sub(idle)
-    }
+/// What was reserved and never in use at one time, private pools aside: no arrangement of the blocks would have needed it.
+pub fn never_needed(history: &History) -> Bytes {
+    let private =
+        history.regions.iter().zip(&history.region_ends).filter(|(region, _)| region.pool != PoolId::DEFAULT);
+    let idle: Bytes = private.map(|(_, end)| end.reserved.saturating_sub(end.active)).sum();
+    history.reserved_peak.bytes.saturating_sub(active_peak(history)).saturating_sub(idle)
+}
+
+/// `active_bytes.all.peak`
+pub(crate) fn active_peak(history: &History) -> Bytes {
+    Bytes(history.stats.get(Metric::ActiveBytes, PoolClass::All).peak.max(0) as u64)
 }
 
 /// The event that reserved the last large piece of what is reserved at the peak.

@@ -73,7 +73,7 @@ pub(crate) struct Piles {
 }
 
 /// Fewest steps over which growth can be told from warm-up.
-const FEWEST_STEPS: usize = 5;
+pub const FEWEST_STEPS: usize = 5;
 /// Growth has to go up this often.
 const FEWEST_RISES: usize = 3;
 /// Share of what was ever added that may be taken away again; more is a buffer, a cache or the garbage collector.

@@ -47,11 +47,15 @@ pub use course::{Course, High, SegmentEvent};
 pub use device::{Device, Moment, Pool, devices, recorded_devices};
 pub use explain::{Answer, Outline, findings};
 pub use finding::{Cause, Finding, Kind, Severity, Value};
+pub use fragmentation::never_needed;
+pub use growth::FEWEST_STEPS;
 pub use holding::{Held, Holders, Store, held, is_own};
 pub use labels::LabelledTensors;
 pub use live::{Group, Key, Live, Origin, Rest};
 pub use modules::{ModuleId, Modules, Phase, Whereabouts};
-pub use portrait::{Change, Fate, Holding, Place, Portrait, Remark, Skew, changes, difference, fates, skew};
+pub use portrait::{
+    Change, Fate, Holding, Place, Portrait, Remark, Skew, changes, difference, fates, holdings, skew,
+};
 pub use recording::{
     Card, Counts, HeapDump, Label, LabelMark, Labels, Outside, Placed, Process, Recording, Shortage,
     StepMark, Tensor,

@@ -3,7 +3,7 @@
 use crate::categories::{ByCategory, Category};
 use crate::explain::Outline;
 use crate::finding::{Finding, Kind, Severity};
-use crate::live::{Key, Origin};
+use crate::live::{Group, Key, Origin};
 use crate::site::Site;
 use crate::words::{percent, printable, share};
 use rustc_hash::FxHashMap;
@@ -52,6 +52,8 @@ pub struct Holding {
     pub in_backward: bool,
     /// Its bytes.
     pub bytes: Bytes,
+    /// Bytes of it that the program asked for.
+    pub requested: Bytes,
     /// Its blocks.
     pub count: u64,
 }
@@ -124,24 +126,6 @@ impl Portrait {
     pub fn new(name: &str, outline: &Outline<'_>, findings: &[Finding]) -> Portrait {
         let (snapshot, history) = (outline.device.snapshot, &outline.device.history);
         let peak = history.allocated_peak.position;
-        let holdings = outline
-            .live_at(peak, Key::Site)
-            .groups
-            .iter()
-            .map(|group| {
-                let (frame, in_backward) = match group.origin {
-                    Origin::Site(Site::User(frame) | Site::Library(frame)) => (Some(frame), false),
-                    Origin::Site(Site::Backward(frame) | Site::BackwardOf(frame)) => (Some(frame), true),
-                    _ => (None, false),
-                };
-                Holding {
-                    place: frame.map(|frame| Place::of(snapshot, frame)),
-                    in_backward,
-                    bytes: group.bytes,
-                    count: group.count,
-                }
-            })
-            .collect();
         Portrait {
             name: name.to_owned(),
             device: history.device,
@@ -152,7 +136,7 @@ impl Portrait {
             reserved: (history.reserved_peak.bytes, history.end.reserved),
             most: outline.course.most,
             at_peak: outline.categories.at(history, peak),
-            holdings,
+            holdings: holdings(outline, peak),
             remarks: findings
                 .iter()
                 .map(|finding| Remark {
@@ -167,6 +151,26 @@ impl Portrait {
                 .collect(),
         }
     }
+}
+
+/// What each line holds once `position` events have happened, largest first.
+pub fn holdings(outline: &Outline<'_>, position: usize) -> Vec<Holding> {
+    let groups = outline.live_at(position, Key::Site).groups;
+    let holding = |group: &Group| {
+        let (frame, in_backward) = match group.origin {
+            Origin::Site(Site::User(frame) | Site::Library(frame)) => (Some(frame), false),
+            Origin::Site(Site::Backward(frame) | Site::BackwardOf(frame)) => (Some(frame), true),
+            _ => (None, false),
+        };
+        Holding {
+            place: frame.map(|frame| Place::of(outline.device.snapshot, frame)),
+            in_backward,
+            bytes: group.bytes,
+            requested: group.requested,
+            count: group.count,
+        }
+    };
+    groups.iter().map(holding).collect()
 }
 
 /// What a line holds in one portrait and in another.
@@ -192,7 +196,8 @@ impl Change {
 }
 
 /// Pairs the lines of two portraits, largest change first. Lines are the same if file and function are and the number
-/// is; otherwise the lines of a function are paired in their order, since code above them may have moved them.
+/// is, once that code above has moved all of them by as many lines as make most of them the same; what is left over is
+/// paired in its order.
 pub fn changes(before: &[Holding], after: &[Holding]) -> Vec<Change> {
     let mut functions: FxHashMap<_, (Vec<&Holding>, Vec<&Holding>)> = FxHashMap::default();
     for holding in before {
@@ -205,21 +210,7 @@ pub fn changes(before: &[Holding], after: &[Holding]) -> Vec<Change> {
     for (mut left, mut right) in functions.into_values() {
         left.sort_by_key(|holding| holding.line());
         right.sort_by_key(|holding| holding.line());
-        let (mut old, mut new) = (left.into_iter().peekable(), right.into_iter().peekable());
-        let (mut gone, mut come) = (Vec::new(), Vec::new());
-        while let (Some(a), Some(b)) = (old.peek(), new.peek()) {
-            match a.line().cmp(&b.line()) {
-                Ordering::Less => gone.extend(old.next()),
-                Ordering::Greater => come.extend(new.next()),
-                Ordering::Equal => changes.extend(Change::of(old.next(), new.next())),
-            }
-        }
-        gone.extend(old);
-        come.extend(new);
-        let pairs = gone.len().max(come.len());
-        changes.extend(
-            (0..pairs).filter_map(|place| Change::of(gone.get(place).copied(), come.get(place).copied())),
-        );
+        changes.extend(paired(&left, &right));
     }
     changes.retain(|change| change.by() != 0);
     changes.sort_by_cached_key(|change| {
@@ -228,9 +219,50 @@ pub fn changes(before: &[Holding], after: &[Holding]) -> Vec<Change> {
     changes
 }
 
+/// Pairs of lines beyond which a function's lines are not tried at other places.
+const MOST_PAIRS: usize = 4096;
+
+/// The lines of one function on two sides, each sorted.
+fn paired(left: &[&Holding], right: &[&Holding]) -> Vec<Change> {
+    let mut shifts = vec![0];
+    if left.len() * right.len() <= MOST_PAIRS {
+        let lines = left.iter().flat_map(|a| right.iter().map(|b| b.line() - a.line()));
+        shifts.extend(lines);
+        shifts.sort_unstable_by_key(|shift: &i64| (shift.unsigned_abs(), *shift));
+        shifts.dedup();
+    }
+    let best = shifts.into_iter().map(|shift| shifted(left, right, shift)).min_by_key(|(same, changes)| {
+        let moved = changes.iter().fold(0u64, |sum, change| sum.saturating_add(change.by().unsigned_abs()));
+        (std::cmp::Reverse(*same), moved)
+    });
+    best.map(|(_, changes)| changes).unwrap_or_default()
+}
+
+/// The pairs if everything has moved by so many lines, and how many of them are at the same line then.
+fn shifted(left: &[&Holding], right: &[&Holding], shift: i64) -> (usize, Vec<Change>) {
+    let (mut old, mut new) = (left.iter().copied().peekable(), right.iter().copied().peekable());
+    let (mut changes, mut gone, mut come) = (Vec::new(), Vec::new(), Vec::new());
+    while let (Some(a), Some(b)) = (old.peek(), new.peek()) {
+        match (a.line() + shift).cmp(&b.line()) {
+            Ordering::Less => gone.extend(old.next()),
+            Ordering::Greater => come.extend(new.next()),
+            Ordering::Equal => changes.extend(Change::of(old.next(), new.next())),
+        }
+    }
+    let same = changes.len();
+    gone.extend(old);
+    come.extend(new);
+    let pairs = gone.len().max(come.len());
+    changes.extend(
+        (0..pairs).filter_map(|place| Change::of(gone.get(place).copied(), come.get(place).copied())),
+    );
+    (same, changes)
+}
+
 impl Holding {
-    fn line(&self) -> Option<u32> {
-        self.place.as_ref().map(|place| place.line)
+    /// Its line number; 0 where no stack tells.
+    fn line(&self) -> i64 {
+        self.place.as_ref().map_or(0, |place| i64::from(place.line))
     }
 
     /// What stays the same when code moves within its file, or the file to another folder.
@@ -242,10 +274,11 @@ impl Holding {
 impl Change {
     fn of(before: Option<&Holding>, after: Option<&Holding>) -> Option<Change> {
         let named = after.or(before)?;
-        let old = before.and_then(Holding::line);
+        let line = |holding: &Holding| Some(holding.place.as_ref()?.line);
+        let old = before.and_then(line);
         Some(Change {
             place: named.place.clone(),
-            moved_from: old.filter(|_| after.is_some_and(|after| after.line() != old)),
+            moved_from: old.filter(|_| after.is_some_and(|after| line(after) != old)),
             in_backward: named.in_backward,
             before: before.map_or(Bytes::ZERO, |holding| holding.bytes),
             after: after.map_or(Bytes::ZERO, |holding| holding.bytes),

@@ -127,6 +127,15 @@ fn a_line_that_has_moved_is_still_the_same_line() {
 }
 
 #[test]
+fn a_line_that_has_moved_to_the_number_of_another_is_not_taken_for_it() {
+    let before = portrait("+a 4MiB train.py:17 make\n+b 8MiB train.py:19 make");
+    let after = portrait("+a 4MiB train.py:19 make\n+b 9MiB train.py:21 make");
+    let changes = changes(&before.holdings, &after.holdings);
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    assert_eq!((changes[0].moved_from, changes[0].by()), (Some(19), MIB as i64));
+}
+
+#[test]
 fn another_function_is_another_line() {
     let before = portrait("+a 4MiB train.py:9 make");
     let after = portrait("+a 4MiB train.py:9 build");

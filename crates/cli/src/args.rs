@@ -6,13 +6,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::path::PathBuf;
 
+mod check;
 mod lint;
 mod live;
 mod programs;
 
+pub(crate) use check::{CheckArgs, CheckFormat, Limits, Output, Tolerance};
 pub(crate) use lint::{LintArgs, LintFormat, MinSeverity, RuleArgs};
 pub(crate) use live::{Target, WatchArgs};
-pub(crate) use programs::{CheckArgs, Limits, PredictArgs, ProgramArgs, RunArgs};
+pub(crate) use programs::{PredictArgs, ProgramArgs, RunArgs};
 
 /// Why your PyTorch job ran out of GPU memory, and which line to change.
 #[derive(Parser, Debug)]

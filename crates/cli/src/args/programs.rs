@@ -1,6 +1,6 @@
-//! The arguments of commands that run a program or hold one against a budget.
+//! The arguments of commands that run a program.
 
-use super::{INPUT_HELP, size};
+use super::size;
 use crate::Host;
 use crate::cards::{CARDS, Card};
 use crate::child::Pretend;
@@ -167,62 +167,6 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Args, Debug)]
-#[command(
-    override_usage = "oomph check [OPTIONS] INPUT...\n       oomph check [OPTIONS] --pretend NAME -- COMMAND...",
-    after_help = "\
-Examples:
-  oomph check snapshot.pickle --max-peak 20GiB --no-leaks
-  oomph check --pretend h100 --max-peak 60GiB --no-leaks -- python train.py    in CI, without a GPU
-
-Limits may also stand at the end of the command, if none stands in front.
-Exit codes: 0 within the budget, 1 over it, 2 could not measure."
-)]
-pub(crate) struct CheckArgs {
-    #[arg(value_name = "INPUT", help = INPUT_HELP)]
-    pub(crate) inputs: Vec<PathBuf>,
-
-    /// A command to run and measure
-    #[arg(last = true, value_name = "COMMAND", allow_hyphen_values = true, conflicts_with = "inputs")]
-    pub(crate) command: Vec<OsString>,
-
-    #[command(flatten)]
-    pub(crate) limits: Limits,
-
-    #[command(flatten)]
-    pub(crate) pretend: PretendArgs,
-
-    /// Stop the command after N steps instead of running it to the end
-    #[arg(long, value_name = "N", value_parser = steps)]
-    pub(crate) steps: Option<u32>,
-
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// What a run may take.
-#[derive(Args, Clone, Default, Debug)]
-pub(crate) struct Limits {
-    /// The most memory that may be allocated at one time on a device
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) max_peak: Option<u64>,
-
-    /// The most memory that may be reserved at one time on a device
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) max_reserved: Option<u64>,
-
-    /// No finding of a leak
-    #[arg(long)]
-    pub(crate) no_leaks: bool,
-}
-
-impl Limits {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.max_peak.is_none() && self.max_reserved.is_none() && !self.no_leaks
-    }
-}
-
 /// Techniques that can be switched on from outside.
 const TECHNIQUES: [&str; 10] = [
     "amp",
@@ -255,7 +199,7 @@ fn keys() -> Vec<&'static str> {
 }
 
 /// A number of steps; 0 stands for all.
-fn steps(text: &str) -> Result<u32, String> {
+pub(super) fn steps(text: &str) -> Result<u32, String> {
     match text {
         "all" => Ok(0),
         _ => text

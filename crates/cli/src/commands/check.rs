@@ -1,197 +1,202 @@
 //! `oomph check`: a budget for memory, kept or broken.
 
+mod baseline;
+mod behind;
+mod checkout;
+mod compare;
+mod ending;
+mod github;
+mod json;
+mod judge;
+mod junit;
+mod measure;
+mod replay;
+mod text;
+
 use super::predict::shown;
 use super::run;
-use crate::args::{CheckArgs, Limits};
-use crate::child::{Ended, Folder, Job};
+use crate::args::{CheckArgs, CheckFormat, Limits, Output};
+use crate::child::{Folder, Job};
 use crate::inputs;
-use crate::terminal::{Failure, Style, Terminal};
+use crate::terminal::{Failure, Terminal};
 use crate::{Host, Status};
-use analysis::{Answer, Kind, Place};
-use clap::Parser;
-use serde::Serialize;
-use snapshot::Bytes;
-use std::ffi::OsString;
-use std::io::Write;
-use std::path::PathBuf;
+use analysis::Answer;
+use baseline::{Baseline, Context};
+use checkout::Checkout;
+use ending::Ending;
+use judge::{Judgement, State};
+use measure::{Found, Measured};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 
 pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
-    let (command, limits) = limits_behind(&args.command, &args.limits);
+    let (command, limits) = behind::limits(&args.command, &args.limits);
+    if command.is_empty() && args.inputs.is_empty() {
+        let hint = "name a snapshot, or a command behind `--`";
+        return Err(Failure::new("nothing to check", None, Some(hint)).into());
+    }
+    if limits.is_empty() {
+        let hint = "add --max-peak SIZE, --no-leaks, --baseline FILE or another limit: `oomph check --help`";
+        return Err(Failure::new("no limit was given", None, Some(hint)).into());
+    }
+    // What is wrong with the baseline is said before the program runs for an hour.
+    let former = limits.baseline.as_deref().map(|file| baseline::read(file, &limits)).transpose()?.flatten();
     let folder;
-    let files = if command.is_empty() {
-        inputs::expand(&args.inputs)?
+    let (files, status) = if command.is_empty() {
+        (inputs::expand(&args.inputs)?, None)
     } else {
-        folder = Folder::new(None)?;
-        record(args, host, command, &folder, terminal)?
+        folder = Folder::new(args.output.as_deref())?;
+        let job = Job::new(command.to_vec(), args.pretend.pretend(host), args.steps);
+        let done = run::record(job, &shown(command), &folder, terminal)?;
+        (done.ranks.into_iter().map(|rank| rank.snapshot).collect(), Some(done.status))
     };
-    if files.is_empty() {
-        return Err(Failure::new(
-            "nothing to check",
-            None,
-            Some("name a snapshot, or a command behind `--`"),
-        )
-        .into());
+    let (devices, context) = measure_all(&files, command, status)?;
+    let mut verdict = Verdict {
+        devices: devices.into_iter().map(|device| Judged::new(device, &limits)).collect(),
+        notes: Vec::new(),
+        written: None,
+        recording: recording(args),
+    };
+    if let Some(file) = &limits.baseline {
+        verdict.hold_against(file, former.as_ref(), context, &limits)?;
     }
-    if limits.is_empty() {
-        return Err(Failure::new(
-            "no limit was given",
-            None,
-            Some("add --max-peak SIZE, --max-reserved SIZE or --no-leaks"),
-        )
-        .into());
+    for output in args.outputs() {
+        write(&verdict, &output, terminal)?;
     }
-    let mut verdicts = Vec::new();
-    for file in &files {
+    Ok(verdict.code())
+}
+
+/// Measures every device of every rank. How the program ended decides whether its numbers mean anything.
+fn measure_all(
+    files: &[PathBuf],
+    command: &[std::ffi::OsString],
+    status: Option<ExitStatus>,
+) -> anyhow::Result<(Vec<Measured>, Context)> {
+    let checkout = Checkout::here();
+    let (mut measured, mut endings, mut context) = (Vec::new(), Vec::new(), Context::default());
+    for (place, file) in files.iter().enumerate() {
         let input = inputs::load(file)?;
-        let devices = input.devices();
-        for device in &devices {
-            let name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-            verdicts.push(verdict(&name, &Answer::new(device), &limits));
+        let ending = Ending::of(&input, status);
+        context.learn(&input, command);
+        for device in &input.devices() {
+            let answer = Answer::new(device);
+            measured.push(Measured::new(&input, place, &answer, &ending, &checkout));
         }
+        endings.push(ending);
     }
-    let is_broken = verdicts.iter().any(|verdict| !verdict.broken.is_empty());
-    if args.json {
-        serde_json::to_writer_pretty(
-            terminal.out(),
-            &Document { version: 1, ok: !is_broken, devices: &verdicts },
-        )?;
-        writeln!(terminal.out())?;
-    } else {
-        verdicts.iter().try_for_each(|verdict| print(verdict, terminal))?;
+    ending::refuse(&endings, status)?;
+    // A history may have lost the event; that the program failed for it is known all the same.
+    if endings.contains(&Ending::OutOfMemory) && measured.iter().all(|device| device.shortage.is_none()) {
+        measured.iter_mut().take(1).for_each(|device| device.shortage = Some(Found::unseen_shortage()));
     }
-    Ok(u8::from(is_broken))
+    if measured.is_empty() {
+        let cause = Some("nothing was ever allocated on a device".to_owned());
+        let hint = "does the program use the GPU? does the recording begin before it does?";
+        return Err(Failure::new("there is no memory to measure", cause, Some(hint)).into());
+    }
+    Ok((measured, context))
 }
 
-/// Runs the command and gives its recordings.
-fn record(
-    args: &CheckArgs,
-    host: &Host,
-    command: &[OsString],
-    folder: &Folder,
-    terminal: &Terminal,
-) -> anyhow::Result<Vec<PathBuf>> {
-    let job = Job::new(command.to_vec(), args.pretend.pretend(host), args.steps);
-    let done = run::record(job, &shown(command), folder, terminal)?;
-    if let Some(rank) = done.ranks.iter().find(|rank| rank.summary.ended == Ended::Failed) {
-        return Err(Failure::new(
-            "the program failed, so its memory could not be measured",
-            rank.summary.exception.as_deref().and_then(|text| text.lines().next()).map(str::to_owned),
-            Some("its own message is above"),
-        )
-        .into());
+/// One device with all that is judged of it.
+struct Judged {
+    measured: Measured,
+    judgements: Vec<Judgement>,
+}
+
+impl Judged {
+    fn new(measured: Measured, limits: &Limits) -> Judged {
+        let judgements = judge::judge(&measured, limits);
+        Judged { measured, judgements }
     }
-    Ok(done.ranks.into_iter().map(|rank| rank.snapshot).collect())
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    version: u32,
-    ok: bool,
-    devices: &'a [Verdict],
-}
-
-/// One device against the limits.
-#[derive(Serialize)]
+/// Everything that is said.
 struct Verdict {
-    input: String,
-    device: u32,
-    #[serde(skip)]
-    device_name: String,
-    peak_allocated: u64,
-    peak_reserved: u64,
-    leaks: usize,
-    /// What is wrong, in words.
-    broken: Vec<String>,
+    devices: Vec<Judged>,
+    /// What to know beside the verdict.
+    notes: Vec<String>,
+    /// What became of the baseline, where it was to be written.
+    written: Option<String>,
+    /// What `oomph report` takes, if it was kept.
+    recording: Option<String>,
 }
 
-fn verdict(input: &str, answer: &Answer<'_>, limits: &Limits) -> Verdict {
-    let history = &answer.outline.device.history;
-    let (allocated, reserved) = (history.allocated_peak.bytes, history.reserved_peak.bytes);
-    let mut broken = Vec::new();
-    for (what, bytes, limit) in
-        [("allocated", allocated, limits.max_peak), ("reserved", reserved, limits.max_reserved)]
-    {
-        if let Some(limit) = limit.filter(|&limit| bytes.0 > limit) {
-            let over = Bytes(bytes.0 - limit);
-            broken.push(format!("peak {what} {bytes} is {over} over the limit of {}", Bytes(limit)));
+impl Verdict {
+    fn judgements(&self) -> impl Iterator<Item = &Judgement> {
+        self.devices.iter().flat_map(|device| &device.judgements)
+    }
+
+    fn state(&self) -> State {
+        self.judgements().map(Judgement::state).max().unwrap_or(State::Kept)
+    }
+
+    /// What is certainly broken counts for more than what could not be measured.
+    fn code(&self) -> Status {
+        match self.state() {
+            State::Kept => 0,
+            State::Broken => 1,
+            State::Unmeasured => 2,
         }
     }
-    let leaks: Vec<_> = answer.findings.iter().filter(|finding| finding.kind == Kind::Leak).collect();
-    if limits.no_leaks {
-        broken.extend(leaks.iter().map(|leak| {
-            let place = leak.site.map(|frame| Place::of(answer.outline.device.snapshot, frame).short());
-            let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
-            format!("leak{place}: {}", leak.summary)
-        }));
-    }
-    Verdict {
-        input: input.to_owned(),
-        device: history.device,
-        device_name: answer.outline.device.name(),
-        peak_allocated: allocated.0,
-        peak_reserved: reserved.0,
-        leaks: leaks.len(),
-        broken,
-    }
-}
 
-fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let (mark, style) = if verdict.broken.is_empty() {
-        ("✓ within the budget", Style::Green)
-    } else {
-        ("✗ over the budget", Style::Red)
-    };
-    let mark = terminal.paint(style, mark);
-    let (allocated, reserved) = (Bytes(verdict.peak_allocated), Bytes(verdict.peak_reserved));
-    writeln!(
-        terminal.out(),
-        "{mark}  {} {}: peak {allocated} allocated ({} bytes), {reserved} reserved",
-        verdict.input,
-        verdict.device_name,
-        verdict.peak_allocated
-    )?;
-    for broken in &verdict.broken {
-        writeln!(terminal.out(), "  {broken}")?;
-    }
-    Ok(())
-}
-
-/// Limits may also stand at the end of the command, if none stands in front: that is where people add them.
-fn limits_behind<'a>(command: &'a [OsString], limits: &Limits) -> (&'a [OsString], Limits) {
-    /// The limits alone, as a command line.
-    #[derive(Parser)]
-    struct Behind {
-        #[command(flatten)]
-        limits: Limits,
-    }
-    if limits.is_empty() {
-        for start in 1..command.len() {
-            let tail = std::iter::once(OsString::new()).chain(command[start..].iter().cloned());
-            if let Ok(Behind { limits }) = Behind::try_parse_from(tail) {
-                return (&command[..start], limits);
+    /// Compares with the baseline, or writes it.
+    fn hold_against(
+        &mut self,
+        file: &Path,
+        former: Option<&Baseline>,
+        context: Context,
+        limits: &Limits,
+    ) -> anyhow::Result<()> {
+        let Some(former) = former else {
+            let broken = self.state();
+            if broken != State::Kept {
+                self.written = Some(format!("{} was not written: {}", file.display(), broken.words()));
+                return Ok(());
             }
+            let devices: Vec<&Measured> = self.devices.iter().map(|device| &device.measured).collect();
+            self.written = Some(baseline::write(file, context, &devices)?);
+            return Ok(());
+        };
+        let tolerance = limits.tolerance.unwrap_or_default();
+        self.notes.extend(former.context.differences(&context));
+        for device in &mut self.devices {
+            let (judgement, note) = compare::compare(file, former, &device.measured, tolerance);
+            device.judgements.push(judgement);
+            self.notes.extend(note);
         }
+        let measured = self.devices.iter().map(|device| &device.measured);
+        let missing = compare::missing(file, former, measured);
+        if let Some(first) = self.devices.first_mut() {
+            first.judgements.extend(missing);
+        }
+        Ok(())
     }
-    (command, limits.clone())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn split(text: &str) -> (String, Limits) {
-        let command: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
-        let (command, limits) = limits_behind(&command, &Limits::default());
-        (shown(command), limits)
+/// What `oomph report` takes to say more: the inputs, or the folder in which a recording was kept.
+fn recording(args: &CheckArgs) -> Option<String> {
+    if args.inputs.is_empty() {
+        return args.output.as_ref().map(|folder| folder.display().to_string());
     }
+    Some(args.inputs.iter().map(|input| input.display().to_string()).collect::<Vec<_>>().join(" "))
+}
 
-    #[test]
-    fn limits_are_found_behind_the_command() {
-        let (command, limits) = split("python train.py --lr 3 --max-peak 60GiB --no-leaks");
-        assert_eq!(command, "python train.py --lr 3");
-        assert_eq!((limits.max_peak, limits.no_leaks), (Some(60 << 30), true));
-        let (command, limits) = split("python train.py --max-peak 60GiB --lr 3");
-        assert_eq!(command, "python train.py --max-peak 60GiB --lr 3");
-        assert!(limits.is_empty());
-    }
+fn write(verdict: &Verdict, output: &Output, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let print = |terminal: &mut Terminal| match output.format {
+        CheckFormat::Text => text::print(verdict, terminal),
+        CheckFormat::Json => json::print(verdict, terminal),
+        CheckFormat::Junit => junit::print(verdict, terminal),
+        CheckFormat::Github => github::print(verdict, terminal),
+    };
+    let Some(file) = &output.file else { return print(terminal) };
+    let mut page = Terminal::in_memory();
+    print(&mut page)?;
+    std::fs::write(file, page.kept().0).map_err(|error| {
+        Failure::new(
+            format!("`{}` cannot be written", file.display()),
+            Some(error.to_string()),
+            Some("choose another place: --format FORMAT=FILE"),
+        )
+        .into()
+    })
 }

@@ -5,7 +5,7 @@ use crate::source;
 use crate::stores;
 use crate::terminal::{Style, Terminal};
 use analysis::words::{grouped, percent, printable, share};
-use analysis::{Cause, Finding, Kind, Outline, Place, Severity};
+use analysis::{Cause, FEWEST_STEPS, Finding, Kind, Outline, Place, Severity, never_needed};
 use std::io::Write;
 
 /// Findings that are shown in full; the others get a line each.
@@ -130,14 +130,17 @@ pub(super) fn not_found(outline: &Outline<'_>, findings: &[Finding]) -> Option<S
     if missing(Kind::Leak) {
         parts.push(match outline.device.steps.count() {
             0 => "no loop was found, so leaks cannot be told".to_owned(),
-            steps if steps < 5 => format!("{steps} steps are too few to tell a leak"),
+            steps if steps < FEWEST_STEPS => format!("{steps} steps are too few to tell a leak"),
             steps => format!("no leak in {} steps", grouped(steps as u64)),
         });
     }
     let is_fragmented = findings.iter().any(|finding| finding.cause == Some(Cause::Fragmentation));
     if missing(Kind::Fragmentation) && !is_fragmented && !outline.device.is_cpu() {
         let reserved = outline.device.history.reserved_peak.bytes;
-        parts.push(format!("fragmentation {}", percent(share(outline.never_needed(), reserved))));
+        parts.push(format!(
+            "fragmentation {}",
+            percent(share(never_needed(&outline.device.history), reserved))
+        ));
     }
     for (kind, text) in [
         (Kind::Spike, "no spike"),

@@ -1,5 +1,6 @@
 //! One file per command: load, one call, output.
 
+mod annotation;
 pub(crate) mod check;
 pub(crate) mod diff;
 pub(crate) mod explain;

@@ -1,5 +1,6 @@
 //! `--format github`: annotations on the lines of a pull request.
 
+use super::super::annotation;
 use super::{File, Looked};
 use crate::terminal::Terminal;
 use lint::{Diagnostic, Severity};
@@ -20,37 +21,15 @@ fn annotation(file: &File, found: &Diagnostic) -> String {
     };
     let (start, end) = (file.source.place(found.range.start), file.source.place(found.range.end));
     // The lines of a notebook's file are not those of its cells.
-    let (place, cell) = match start.cell {
-        Some(cell) => (String::new(), format!("cell {cell}, line {}: ", start.line)),
-        None => (format!(",line={},col={},endLine={}", start.line, start.column, end.line), String::new()),
+    let mut properties = vec![("file", file.name.clone())];
+    let cell = match start.cell {
+        Some(cell) => format!("cell {cell}, line {}: ", start.line),
+        None => {
+            let place = [("line", start.line), ("col", start.column), ("endLine", end.line)];
+            properties.extend(place.map(|(name, number)| (name, number.to_string())));
+            String::new()
+        }
     };
-    let title = format!("{} {}", found.rule.code, found.rule.name);
-    let message = format!("{cell}{}\n{}", found.message, found.advice);
-    format!(
-        "::{level} file={}{place},title={}::{}",
-        property(&file.name),
-        property(&title),
-        escaped(message.trim())
-    )
-}
-
-/// What would end the line, or begin an escape.
-fn escaped(text: &str) -> String {
-    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
-}
-
-/// What would end a property, as well.
-fn property(text: &str) -> String {
-    escaped(text).replace(':', "%3A").replace(',', "%2C")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{escaped, property};
-
-    #[test]
-    fn nothing_ends_a_line_or_a_property_early() {
-        assert_eq!(escaped("50% a:b,\r\n"), "50%25 a:b,%0D%0A");
-        assert_eq!(property("a,b:c\n%"), "a%2Cb%3Ac%0A%25");
-    }
+    properties.push(("title", format!("{} {}", found.rule.code, found.rule.name)));
+    annotation::line(level, &properties, &format!("{cell}{}\n{}", found.message, found.advice))
 }

@@ -1,0 +1,214 @@
+//! The arguments of `oomph check`.
+
+use super::programs::{PretendArgs, steps};
+use super::{INPUT_HELP, size};
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "oomph check [OPTIONS] INPUT...\n       oomph check [OPTIONS] [--pretend NAME] -- COMMAND...",
+    after_help = "\
+Examples:
+  oomph check snapshot.pickle --max-peak 20GiB --no-leaks
+  oomph check --pretend h100 --max-peak 60GiB --no-leaks -- python train.py    in CI, without a GPU
+  oomph check --pretend h100 --baseline memory.json --update -- python train.py    writes the baseline
+  oomph check --pretend h100 --baseline memory.json -- python train.py             compares with it
+  oomph check --format text --format junit=memory.xml --max-peak 20GiB recording/
+
+Limits may also stand at the end of the command, if none stands in front.
+What each limit measures, the baseline's format, an example for GitHub Actions: docs/check.md.
+Exit codes: 0 within the budget, 1 over it or out of memory, 2 could not measure."
+)]
+pub(crate) struct CheckArgs {
+    #[arg(value_name = "INPUT", help = INPUT_HELP)]
+    pub(crate) inputs: Vec<PathBuf>,
+
+    /// A command to run and measure
+    #[arg(last = true, value_name = "COMMAND", allow_hyphen_values = true, conflicts_with = "inputs")]
+    pub(crate) command: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+
+    #[command(flatten)]
+    pub(crate) pretend: PretendArgs,
+
+    /// Stop the command after N steps instead of running it to the end
+    #[arg(long, value_name = "N", value_parser = steps)]
+    pub(crate) steps: Option<u32>,
+
+    /// Keep the recording of the command in this folder
+    #[arg(short, long, value_name = "DIR", conflicts_with = "inputs")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Format of the output: text, json, junit or github; with =FILE into a file instead. May be given several times
+    #[arg(long = "format", value_name = "FORMAT[=FILE]", value_parser = Output::parse)]
+    outputs: Vec<Output>,
+
+    /// Print JSON: the same as --format json
+    #[arg(long, conflicts_with = "outputs")]
+    json: bool,
+}
+
+impl CheckArgs {
+    /// What to write. Where every report goes into a file, people still get the text.
+    pub(crate) fn outputs(&self) -> Vec<Output> {
+        let plain = |format| Output { format, file: None };
+        if self.json {
+            return vec![plain(CheckFormat::Json)];
+        }
+        let mut outputs = self.outputs.clone();
+        if outputs.iter().all(|output| output.file.is_some()) {
+            outputs.push(plain(CheckFormat::Text));
+        }
+        outputs
+    }
+}
+
+/// What a run may take.
+#[derive(Args, Clone, Default, Debug)]
+pub(crate) struct Limits {
+    /// The most memory that may be allocated at one time on a device
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) max_peak: Option<u64>,
+
+    /// The most memory that may be reserved at one time on a device: the recorded requests, replayed from an empty pool
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) max_reserved: Option<u64>,
+
+    /// No finding of a leak
+    #[arg(long)]
+    pub(crate) no_leaks: bool,
+
+    /// The most bytes by which memory may grow every step; 0 for none
+    #[arg(long, value_name = "SIZE", value_parser = size_or_none)]
+    pub(crate) max_growth: Option<u64>,
+
+    /// The most of the reserved memory that may never be needed at one time
+    #[arg(long, value_name = "PERCENT", value_parser = percentage)]
+    pub(crate) max_fragmentation: Option<f64>,
+
+    /// Compare with the numbers in this file, which belongs into git
+    #[arg(long, value_name = "FILE")]
+    pub(crate) baseline: Option<PathBuf>,
+
+    /// By how much a number may be above the baseline: a share or a size [default: 1%]
+    #[arg(long, value_name = "SHARE", value_parser = Tolerance::parse, requires = "baseline")]
+    pub(crate) tolerance: Option<Tolerance>,
+
+    /// Write the baseline instead of comparing with it
+    #[arg(long, requires = "baseline")]
+    pub(crate) update: bool,
+}
+
+impl Limits {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.max_peak.is_none()
+            && self.max_reserved.is_none()
+            && !self.no_leaks
+            && self.max_growth.is_none()
+            && self.max_fragmentation.is_none()
+            && self.baseline.is_none()
+    }
+}
+
+/// By how much a number may be above another.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Tolerance {
+    /// So much of it, 0.01 for 1 %.
+    Share(f64),
+    /// So many bytes.
+    Size(u64),
+}
+
+impl Default for Tolerance {
+    fn default() -> Tolerance {
+        Tolerance::Share(0.01)
+    }
+}
+
+impl Tolerance {
+    fn parse(text: &str) -> Result<Tolerance, String> {
+        let is_bare = text.bytes().all(|letter| letter.is_ascii_digit() || letter == b'.');
+        match text {
+            "0" => Ok(Tolerance::Size(0)),
+            _ if text.ends_with('%') => percentage(text).map(Tolerance::Share),
+            _ if is_bare => Err(format!("expected a share or a size: {text}% or {text}MiB")),
+            _ => size(text).map(Tolerance::Size),
+        }
+    }
+}
+
+/// `20%`, `20` or `2.5 %` as a share.
+fn percentage(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim_end().parse::<f64>();
+    let percent = number.ok().filter(|percent| (0.0..=100.0).contains(percent));
+    percent.map(|percent| percent / 100.0).ok_or_else(|| "expected a percentage such as 20%".to_owned())
+}
+
+fn size_or_none(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { size(text) }
+}
+
+/// One report.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Output {
+    pub(crate) format: CheckFormat,
+    /// Where it goes, if not to standard output.
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl Output {
+    fn parse(text: &str) -> Result<Output, String> {
+        let (name, file) = match text.split_once('=') {
+            Some((name, file)) => (name, Some(file)),
+            None => (text, None),
+        };
+        if file.is_some_and(str::is_empty) {
+            return Err(format!("expected the name of a file: {name}=FILE"));
+        }
+        let format = CheckFormat::from_str(name, true)
+            .map_err(|_| "expected text, json, junit or github, also with =FILE".to_owned())?;
+        Ok(Output { format, file: file.map(PathBuf::from) })
+    }
+}
+
+/// How the verdict is written.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CheckFormat {
+    /// For people
+    Text,
+    /// The numbers and the verdict
+    Json,
+    /// JUnit XML: a test case for each limit and device
+    Junit,
+    /// Annotations of GitHub Actions
+    Github,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tolerance_is_a_share_or_a_size() {
+        assert_eq!(Tolerance::parse("1%"), Ok(Tolerance::Share(0.01)));
+        assert_eq!(Tolerance::parse("2.5 %"), Ok(Tolerance::Share(0.025)));
+        assert_eq!(Tolerance::parse("64MiB"), Ok(Tolerance::Size(64 << 20)));
+        assert_eq!(Tolerance::parse("0"), Ok(Tolerance::Size(0)));
+        assert_eq!(Tolerance::parse("5"), Err("expected a share or a size: 5% or 5MiB".to_owned()));
+        for wrong in ["-1%", "101%", "%", "", "much", "NaN%"] {
+            assert!(Tolerance::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_format_may_have_a_file() {
+        let parsed = |text| Output::parse(text).map(|output| (output.format, output.file));
+        assert_eq!(parsed("JSON"), Ok((CheckFormat::Json, None)));
+        assert_eq!(parsed("junit=a=b.xml"), Ok((CheckFormat::Junit, Some("a=b.xml".into()))));
+        assert!(parsed("junit=").is_err() && parsed("xml").is_err());
+    }
+}

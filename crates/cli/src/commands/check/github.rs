@@ -1,0 +1,57 @@
+//! `--format github`: annotations on the lines that break the budget.
+
+use super::super::annotation;
+use super::judge::{Breach, Judgement};
+use super::{Judged, Verdict};
+use crate::terminal::Terminal;
+use std::io::Write;
+
+/// Lines of a baseline that are named in one message.
+const LINES: usize = 3;
+
+pub(super) fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Result<()> {
+    for device in &verdict.devices {
+        for judgement in &device.judgements {
+            for line in annotations(device, judgement) {
+                writeln!(terminal.out(), "{line}")?;
+            }
+        }
+    }
+    for note in &verdict.notes {
+        writeln!(terminal.out(), "{}", annotation::line("notice", &[("title", "oomph check".into())], note))?;
+    }
+    Ok(())
+}
+
+fn annotations(device: &Judged, judgement: &Judgement) -> Vec<String> {
+    let title = ("title", format!("oomph check: {} ({})", judgement.limit, device.measured.name()));
+    let mut lines: Vec<String> =
+        judgement.breaches.iter().map(|breach| of_breach(breach, judgement, title.clone())).collect();
+    lines.extend(judgement.unmeasured.as_ref().map(|why| {
+        annotation::line(
+            "error",
+            std::slice::from_ref(&title),
+            &format!("could not measure: {}\n{}", why.what, why.hint),
+        )
+    }));
+    lines
+}
+
+fn of_breach(breach: &Breach, judgement: &Judgement, title: (&'static str, String)) -> String {
+    let mut properties = Vec::new();
+    if let Some(place) = &breach.place {
+        properties.extend([("file", place.file.clone()), ("line", place.line.to_string())]);
+    }
+    properties.push(title);
+    let mut message = breach.message.clone();
+    let changes = judgement.comparison.iter().flat_map(|comparison| comparison.lines.iter().take(LINES));
+    for change in changes {
+        let place = change.place.as_ref().map_or_else(|| "(no stack)".to_owned(), |place| place.short());
+        message.push_str(&format!("\n{place}: {} → {}", change.before, change.after));
+    }
+    if let Some(advice) = &breach.advice {
+        message.push('\n');
+        message.push_str(advice);
+    }
+    annotation::line("error", &properties, &message)
+}

@@ -1,0 +1,40 @@
+//! `--format junit`: a test case for each limit and device.
+
+use super::judge::{Judgement, State};
+use super::{Judged, Verdict, text};
+use crate::terminal::Terminal;
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+use std::io::Write;
+
+pub(super) fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let mut report = Report::new("oomph check");
+    report.add_test_suites(verdict.devices.iter().map(suite));
+    // Without a clock: the same verdict gives the same file.
+    writeln!(terminal.out(), "{}", report.to_string()?.trim_end())?;
+    Ok(())
+}
+
+fn suite(device: &Judged) -> TestSuite {
+    let name = device.measured.name();
+    let mut suite = TestSuite::new(name.clone());
+    for judgement in &device.judgements {
+        let mut case = TestCase::new(judgement.limit, status(judgement));
+        case.set_classname(format!("oomph.check.{}", device.measured.input));
+        suite.add_test_case(case);
+    }
+    suite
+}
+
+fn status(judgement: &Judgement) -> TestCaseStatus {
+    let kind = match judgement.state() {
+        State::Kept => return TestCaseStatus::success(),
+        State::Broken => NonSuccessKind::Failure,
+        State::Unmeasured => NonSuccessKind::Error,
+    };
+    let mut status = TestCaseStatus::non_success(kind);
+    let lines = text::plain(judgement);
+    status.set_message(lines.first().cloned().unwrap_or_default());
+    status.set_type(judgement.state().name());
+    status.set_description(lines.join("\n"));
+    status
+}

@@ -1,0 +1,191 @@
+//! The verdict for people: the answer, then every limit, then where to go on.
+
+use super::super::findings_text::paragraph;
+use super::super::ranks::signed;
+use super::super::report_text::change_line;
+use super::compare::Comparison;
+use super::judge::{Judgement, State};
+use super::{Judged, Verdict};
+use crate::terminal::{Style, Terminal};
+use analysis::difference;
+use analysis::words::{counted, grouped};
+use snapshot::Bytes;
+use std::io::Write;
+
+/// Lines of code, and categories, that are named as having moved.
+const LINES: usize = 5;
+const CATEGORIES: usize = 4;
+/// Columns of a limit's name.
+const NAME: usize = 17;
+
+pub(super) fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Result<()> {
+    headline(verdict, terminal)?;
+    for device in &verdict.devices {
+        print_device(device, terminal)?;
+    }
+    let written = verdict.written.iter().map(|written| format!("baseline: {written}"));
+    let remarks: Vec<String> = verdict
+        .notes
+        .iter()
+        .map(|note| format!("note: {note}"))
+        .chain(written)
+        .chain(next(verdict))
+        .collect();
+    if !remarks.is_empty() {
+        writeln!(terminal.out())?;
+    }
+    for remark in remarks {
+        paragraph(" ", "       ", &remark, None, terminal)?;
+    }
+    Ok(())
+}
+
+fn headline(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let state = verdict.state();
+    let all = verdict.judgements().count();
+    let of_state = verdict.judgements().filter(|judgement| judgement.state() == state).count();
+    let limits = counted(all as u64, "limit");
+    let (words, how_many) = match state {
+        // Only a baseline was asked for.
+        State::Kept if all == 0 => ("measured", String::new()),
+        State::Kept => (state.words(), format!(": {limits} kept")),
+        State::Broken => (state.words(), format!(": {of_state} of {limits} broken")),
+        State::Unmeasured => (state.words(), format!(": {of_state} of {limits}")),
+    };
+    let words = terminal.paint(style(state), &format!("{} {words}", mark(state)));
+    Ok(writeln!(terminal.out(), "{words}{how_many}")?)
+}
+
+fn mark(state: State) -> &'static str {
+    match state {
+        State::Kept => "✓",
+        State::Broken => "✗",
+        State::Unmeasured => "?",
+    }
+}
+
+fn style(state: State) -> Style {
+    match state {
+        State::Kept => Style::Green,
+        State::Broken => Style::Red,
+        State::Unmeasured => Style::Yellow,
+    }
+}
+
+fn print_device(device: &Judged, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let measured = &device.measured;
+    let (peak, reserved) = (measured.peak_allocated, measured.replayed.as_ref().ok());
+    let reserved = reserved.map(|replayed| format!(", {} reserved", replayed.reserved)).unwrap_or_default();
+    let steps = counted(measured.steps as u64, "step");
+    let text = format!(
+        "{} · {steps} · peak {peak} allocated ({} bytes){reserved}",
+        measured.name(),
+        grouped(peak.0)
+    );
+    writeln!(terminal.out())?;
+    paragraph(" ", "   ", &text, None, terminal)?;
+    for judgement in &device.judgements {
+        print_judgement(judgement, terminal)?;
+    }
+    Ok(())
+}
+
+fn print_judgement(judgement: &Judgement, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let state = judgement.state();
+    let label = terminal.paint(style(state), &format!("{} {:<NAME$}", mark(state), judgement.limit));
+    let indent = " ".repeat(NAME + 6);
+    let mut first = format!("   {label} ");
+    let mut say = |text: &str, style: Option<Style>, terminal: &mut Terminal| {
+        paragraph(&std::mem::replace(&mut first, indent.clone()), &indent, text, style, terminal)
+    };
+    for breach in &judgement.breaches {
+        say(&breach.message, None, terminal)?;
+        if let Some(advice) = &breach.advice {
+            say(advice, Some(Style::Dim), terminal)?;
+        }
+    }
+    match &judgement.unmeasured {
+        Some(why) => {
+            say(&format!("could not measure: {}", why.what), None, terminal)?;
+            say(&why.hint, Some(Style::Dim), terminal)?;
+        }
+        None if judgement.breaches.is_empty() => say(&judgement.found, None, terminal)?,
+        None => {}
+    }
+    match &judgement.comparison {
+        Some(comparison) if state == State::Broken => moved(comparison, terminal),
+        _ => Ok(()),
+    }
+}
+
+/// What moved since the baseline.
+fn moved(comparison: &Comparison, terminal: &mut Terminal) -> anyhow::Result<()> {
+    if !comparison.categories.is_empty() {
+        let moved: Vec<String> =
+            comparison.categories.iter().take(CATEGORIES).map(|&row| category(row)).collect();
+        let title = terminal.paint(Style::Bold, "at the peak, by use");
+        writeln!(terminal.out(), "     {title}")?;
+        paragraph("       ", "       ", &moved.join(" · "), None, terminal)?;
+    }
+    if !comparison.lines.is_empty() {
+        let title = terminal.paint(Style::Bold, "at the peak, by line");
+        writeln!(terminal.out(), "     {title}")?;
+        for change in comparison.lines.iter().take(LINES) {
+            change_line(change, terminal)?;
+        }
+        let rest =
+            comparison.lines.iter().skip(LINES).fold(0i64, |sum, change| sum.saturating_add(change.by()));
+        if comparison.lines.len() > LINES {
+            let text = format!("     and {} more: {}", comparison.lines.len() - LINES, signed(rest));
+            let text = terminal.paint(Style::Dim, &text);
+            writeln!(terminal.out(), "{text}")?;
+        }
+    }
+    if comparison.is_cut && comparison.lines.iter().any(|line| line.before == Bytes::ZERO) {
+        let text = "the baseline has the largest lines only: one that was 0 B may have been small";
+        paragraph("     ", "     ", text, Some(Style::Dim), terminal)?;
+    }
+    Ok(())
+}
+
+fn category((of, before, after): (analysis::Category, Bytes, Bytes)) -> String {
+    format!("{} {before} → {after} ({})", of.name(), signed(difference(before, after)))
+}
+
+/// Where to go on from here.
+fn next(verdict: &Verdict) -> Vec<String> {
+    if verdict.state() == State::Kept {
+        return Vec::new();
+    }
+    let report = match &verdict.recording {
+        Some(recording) => format!("next: oomph report {recording}"),
+        None => "next: add `-o DIR` to keep the recording, then `oomph report DIR`".to_owned(),
+    };
+    let is_grown = |judgement: &Judgement| judgement.comparison.is_some() && !judgement.breaches.is_empty();
+    let update = "if the change is meant, run it again with `--update` and commit the baseline";
+    let update = verdict.judgements().any(is_grown).then(|| format!("next: {update}"));
+    std::iter::once(report).chain(update).collect()
+}
+
+/// A judgement in lines of plain text.
+pub(super) fn plain(judgement: &Judgement) -> Vec<String> {
+    let mut lines = Vec::new();
+    for breach in &judgement.breaches {
+        lines.push(breach.message.clone());
+        lines.extend(
+            breach.place.as_ref().map(|place| format!("{}:{} {}", place.file, place.line, place.function)),
+        );
+        lines.extend(breach.advice.clone());
+    }
+    if let Some(why) = &judgement.unmeasured {
+        lines.extend([format!("could not measure: {}", why.what), why.hint.clone()]);
+    }
+    if let Some(comparison) = judgement.comparison.as_ref().filter(|_| judgement.state() == State::Broken) {
+        lines.extend(comparison.categories.iter().take(CATEGORIES).map(|&row| category(row)));
+        for change in comparison.lines.iter().take(LINES) {
+            let place = change.place.as_ref().map_or_else(|| "(no stack)".to_owned(), |place| place.short());
+            lines.push(format!("{place} {} → {} ({})", change.before, change.after, signed(change.by())));
+        }
+    }
+    lines
+}
