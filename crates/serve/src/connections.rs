@@ -1,5 +1,6 @@
 //! Connections, each in a thread of its own.
 
+use crate::asked::Received;
 use crate::{Asked, Reply};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -56,7 +57,7 @@ fn converse(mut connection: TcpStream, hurry: Duration, reply: impl Fn(&Asked) -
     // A new connection has something to say.
     let mut until = Instant::now() + hurry;
     loop {
-        let (reply, used, is_last) = match Asked::read(&received) {
+        let (reply, used, is_last) = match Received::read(&received) {
             Ok(None) if received.len() < LONGEST => {
                 let is_between = received.is_empty();
                 read(&mut connection, &mut received, until)?;
@@ -68,7 +69,7 @@ fn converse(mut connection: TcpStream, hurry: Duration, reply: impl Fn(&Asked) -
                 }
                 continue;
             }
-            Ok(Some(asked)) => (reply(&asked), asked.length, asked.is_last),
+            Ok(Some(Received { asked, length, is_last })) => (reply(&asked), length, is_last),
             Ok(None) | Err(_) => (Reply::problem(400, "this is no request", None), 0, true),
         };
         connection.write_all(reply.head(is_last).as_bytes())?;
