@@ -98,7 +98,7 @@ class Running:
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
-        self.process.communicate(timeout=PATIENCE)
+        self.process.wait(timeout=PATIENCE)
 
 
 @contextlib.contextmanager

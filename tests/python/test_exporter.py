@@ -43,6 +43,12 @@ STEADY = """
         optimizer.step()
         optimizer.zero_grad()
         time.sleep(0.02)
+        if os.path.exists("fork"):
+            if os.fork() == 0:
+                while not os.path.exists("stop"):
+                    time.sleep(0.02)
+                os._exit(0)
+            os.rename("fork", "forked")
 """
 
 
@@ -152,9 +158,13 @@ def test_nobodys_end_harms_the_others(tmp_path):
         assert stat.S_IMODE(killed.socket.stat().st_mode) == 0o600 and stat.S_ISSOCK(killed.socket.stat().st_mode)
         assert 'device="cpu"' in first.metrics()
 
+        # What is left of it, like the worker of a data loader, keeps nobody from seeing its end.
+        (killed.folder / "fork").touch()
+        until((killed.folder / "forked").exists, "the program does not fork")
         killed.kill()
         until(lambda: jobs(first) == jobs(second) == {"lasting.py"}, "a program that was killed is still told")
         until(lambda: not killed.socket.exists(), "its socket is not removed")
+        (killed.folder / "stop").touch()
 
         first.process.kill()
         steps = lasting.says()["count"]
