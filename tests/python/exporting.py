@@ -107,6 +107,7 @@ def running(*arguments: Any) -> Iterator[Running]:
     try:
         yield program
     finally:
+        (program.folder / "stop").touch()  # for what it has forked
         if program.process.poll() is None:
             program.kill()
 
