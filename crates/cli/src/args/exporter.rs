@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  oomph exporter                               http://127.0.0.1:16674/metrics, for a Prometheus on this machine
+  oomph exporter                               for a Prometheus on this machine, at port 16674
   oomph exporter --listen 0.0.0.0:16674 --token-file /etc/oomph/token
                                                for other machines, who have to know the token
   oomph exporter --once                        the metrics now, for a file that node_exporter reads
