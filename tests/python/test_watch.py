@@ -109,17 +109,31 @@ def test_a_watcher_that_is_told_to_end_leaves_a_clean_terminal(tmp_path, number)
         program.wait_for("READY")
         with screen(f"{OOMPH} watch; stty -a", program.env, tmp_path) as shown:
             shown.shows("GPU 0")
-            done = subprocess.run(["pgrep", "-f", f"^{OOMPH} watch$"], capture_output=True, text=True)
-            pids = [pid for pid in map(int, done.stdout.split()) if _runtime_dir(pid) == str(program.sockets)]
-            os.kill(pids[0], number)
+            (pid,) = _watchers(program)
+            os.kill(pid, number)
             text = shown.shows("icanon")
             assert re.search(r"(?<!-)\becho\b", text) and "GPU 0" not in text
+
+
+def _watchers(program) -> list[int]:
+    """Those of this test: others may run beside it."""
+    done = subprocess.run(["pgrep", "-f", f"^{OOMPH} watch$"], capture_output=True, text=True)
+    return [pid for pid in map(int, done.stdout.split()) if _runtime_dir(pid) == str(program.sockets)]
 
 
 def _runtime_dir(pid: int) -> str:
     with open(f"/proc/{pid}/environ", "rb") as file:
         variables = dict(part.split(b"=", 1) for part in file.read().split(b"\0") if b"=" in part)
     return os.fsdecode(variables.get(b"OOMPH_RUNTIME_DIR", b""))
+
+
+def test_a_watcher_ends_with_its_terminal(tmp_path):
+    with running(tmp_path, "    train(3)\n    say('READY')") as program:
+        program.wait_for("READY")
+        with screen(f"{OOMPH} watch", program.env, tmp_path) as shown:
+            shown.shows("GPU 0")
+            (pid,) = _watchers(program)
+        until(lambda: not os.path.exists(f"/proc/{pid}"), 10)
 
 
 def test_ranks_are_side_by_side(tmp_path):

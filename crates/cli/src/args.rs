@@ -7,11 +7,13 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 
 mod check;
+mod exporter;
 mod lint;
 mod live;
 mod programs;
 
 pub(crate) use check::{CheckArgs, CheckFormat, Limits, Output, Tolerance};
+pub(crate) use exporter::ExporterArgs;
 pub(crate) use lint::{LintArgs, LintFormat, MinSeverity, RuleArgs};
 pub(crate) use live::{Target, WatchArgs};
 pub(crate) use programs::{PredictArgs, ProgramArgs, RunArgs};
@@ -70,6 +72,8 @@ pub(crate) enum Command {
     Holders(HoldersArgs),
     /// See it: a page in the browser with timeline, memory map, flame graph and findings, at any size
     View(ViewArgs),
+    /// What running recorders say, for Prometheus and for `oomph watch` on another machine
+    Exporter(ExporterArgs),
     /// Find code that keeps or wastes GPU memory: static checks of Python files and notebooks
     Lint(LintArgs),
     /// The rules of `oomph lint`: why each matters, what it costs, how to write it instead

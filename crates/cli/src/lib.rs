@@ -64,6 +64,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status
         Command::Diff(args) => commands::diff::run(args, &mut terminal),
         Command::Holders(args) => commands::holders::run(args, &mut terminal),
         Command::View(args) => commands::view::run(args, &mut terminal),
+        Command::Exporter(args) => commands::exporter::run(args, &mut terminal),
         Command::Lint(args) => commands::lint::run(args, &mut terminal),
         Command::Rule(args) => commands::rule::run(args, &mut terminal),
         Command::Export(args) => commands::export::run(args, &mut terminal),

@@ -30,14 +30,14 @@ impl Driver {
         match Nvml::init() {
             Ok(nvml) => Ok(Driver { nvml }),
             Err(NvmlError::LibloadingError(_)) => Err("this machine has no NVIDIA driver".to_owned()),
-            Err(error) => Err(format!("the NVIDIA driver does not answer: {error}")),
+            Err(error) => Err(silence(&error)),
         }
     }
 
-    /// Every GPU that answers.
-    pub fn gpus(&self) -> Vec<Gpu> {
-        let count = self.nvml.device_count().unwrap_or(0);
-        (0..count).filter_map(|index| self.gpu(index).ok()).collect()
+    /// Every GPU that answers; the reason in words if the driver itself does not any more.
+    pub fn gpus(&self) -> Result<Vec<Gpu>, String> {
+        let count = self.nvml.device_count().map_err(|error| silence(&error))?;
+        Ok((0..count).filter_map(|index| self.gpu(index).ok()).collect())
     }
 
     fn gpu(&self, index: u32) -> Result<Gpu, NvmlError> {
@@ -61,6 +61,10 @@ impl Driver {
             processes: processes.collect(),
         })
     }
+}
+
+fn silence(error: &NvmlError) -> String {
+    format!("the NVIDIA driver does not answer: {error}")
 }
 
 fn name(pid: u32) -> String {

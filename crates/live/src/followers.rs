@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(500);
 /// How often to ask the driver, or another machine.
 const SELDOM: Duration = Duration::from_secs(1);
+/// How often to look for a driver where there was none: it may be loaded later than a service starts.
+const RARELY: Duration = Duration::from_secs(15);
 /// How long to wait for an answer before looking whether anybody still wants it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -40,8 +42,9 @@ pub struct Followers {
 
 struct Shared {
     source: Source,
-    folders: Vec<PathBuf>,
     pace: Duration,
+    /// Sockets that somebody asks, or that have been asked and are not wanted.
+    known: Mutex<BTreeSet<PathBuf>>,
     followed: Mutex<BTreeMap<String, Followed>>,
     gpus: Mutex<Result<Vec<Gpu>, String>>,
     /// Recorders that are to write a recording.
@@ -50,6 +53,7 @@ struct Shared {
     is_over: AtomicBool,
     /// Whether everything has been asked once.
     has_looked: AtomicBool,
+    has_asked_driver: AtomicBool,
 }
 
 impl Followers {
@@ -60,15 +64,16 @@ impl Followers {
             other => other,
         };
         let shared = Arc::new(Shared {
-            folders: sockets::folders(),
             source,
             pace,
+            known: Mutex::default(),
             followed: Mutex::default(),
             gpus: Mutex::new(Ok(Vec::new())),
             dumps: Mutex::default(),
             wants_stacks: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             has_looked: AtomicBool::new(false),
+            has_asked_driver: AtomicBool::new(false),
         });
         if let Source::Remote(address) = shared.source.clone() {
             spawn(&shared, move |shared| shared.follow_remote(&address));
@@ -92,6 +97,11 @@ impl Followers {
     /// Whether whatever was there at the beginning has been asked.
     pub fn has_looked(&self) -> bool {
         self.shared.has_looked.load(Ordering::SeqCst)
+    }
+
+    /// Whether [`Followers::gpus`] is what the driver has said: it may need seconds to wake its devices.
+    pub fn has_asked_driver(&self) -> bool {
+        self.shared.has_asked_driver.load(Ordering::SeqCst)
     }
 
     /// Whether the stacks of live blocks are wanted.
@@ -133,10 +143,11 @@ impl Shared {
     }
 
     fn discover(self: &Arc<Shared>) {
-        let mut known: BTreeSet<PathBuf> = BTreeSet::new();
         while !self.is_over() {
-            let found: BTreeSet<PathBuf> = sockets::sockets(&self.folders).into_iter().collect();
-            let new: Vec<_> = found.difference(&known).cloned().collect();
+            // Root looks after all users, also those whose first program comes later.
+            let found: BTreeSet<PathBuf> = sockets::sockets(&sockets::folders()).into_iter().collect();
+            let new: Vec<_> = found.difference(&lock(&self.known)).cloned().collect();
+            *lock(&self.known) = found;
             let threads: Vec<_> = new
                 .into_iter()
                 .map(|socket| {
@@ -158,7 +169,6 @@ impl Shared {
                 }
                 self.has_looked.store(true, Ordering::SeqCst);
             }
-            known = found;
             thread::sleep(LOOK);
         }
     }
@@ -186,6 +196,15 @@ impl Shared {
                 .or_insert_with(|| Followed::new(state));
             heard();
             thread::sleep(self.pace);
+        }
+        match Recorder::connect(socket, PATIENCE) {
+            // It has only turned us away, as one does that too many ask: it is asked again.
+            Ok(_) => {
+                lock(&self.known).remove(socket);
+                return;
+            }
+            // Who was killed could not take its socket away.
+            Err(error) => sockets::remove_stale(socket, &error),
         }
         if let Some(followed) = lock(&self.followed).get_mut(&name) {
             followed.end();
@@ -217,17 +236,18 @@ impl Shared {
     }
 
     fn ask_driver(self: &Arc<Shared>) {
-        let driver = match Driver::new() {
-            Ok(driver) => driver,
-            Err(why) => {
-                *lock(&self.gpus) = Err(why);
-                return;
-            }
-        };
+        let mut driver = Driver::new();
         while !self.is_over() {
-            let gpus = driver.gpus();
-            *lock(&self.gpus) = Ok(gpus);
-            thread::sleep(SELDOM);
+            let gpus = driver.as_ref().map_err(String::clone).and_then(Driver::gpus);
+            let is_there = gpus.is_ok();
+            *lock(&self.gpus) = gpus;
+            self.has_asked_driver.store(true, Ordering::SeqCst);
+            if is_there {
+                thread::sleep(SELDOM);
+            } else {
+                thread::sleep(RARELY);
+                driver = Driver::new();
+            }
         }
     }
 
@@ -253,6 +273,7 @@ impl Shared {
                 Err(why) => *lock(&self.gpus) = Err(why),
             }
             self.has_looked.store(true, Ordering::SeqCst);
+            self.has_asked_driver.store(true, Ordering::SeqCst);
             thread::sleep(SELDOM);
         }
     }

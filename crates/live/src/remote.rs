@@ -69,9 +69,15 @@ fn body(reply: &[u8]) -> io::Result<Vec<u8>> {
         httparse::Status::Complete(length) => match parsed.code {
             Some(200) => Ok(reply[length..].to_vec()),
             Some(401) => Err(io::Error::other("the exporter wants a token")),
-            code => Err(io::Error::other(format!("the answer is {}", code.unwrap_or(0)))),
+            code => Err(io::Error::other(reason(&reply[length..], code.unwrap_or(0)))),
         },
     }
+}
+
+/// Why an exporter refuses, in its own words if it has some.
+fn reason(body: &[u8], code: u16) -> String {
+    let told = serde_json::from_slice::<serde_json::Value>(body).unwrap_or_default();
+    told["error"].as_str().map_or_else(|| format!("the answer is {code}"), str::to_owned)
 }
 
 #[cfg(test)]
@@ -84,6 +90,11 @@ mod tests {
         assert!(
             body(b"HTTP/1.1 401 Unauthorized\r\n\r\n")
                 .is_err_and(|error| error.to_string().contains("token"))
+        );
+        let refused = b"HTTP/1.1 403 Forbidden\r\n\r\n{\"error\": \"not told to whoever asks\"}";
+        assert!(body(refused).is_err_and(|error| error.to_string() == "not told to whoever asks"));
+        assert!(
+            body(b"HTTP/1.1 500 \r\n\r\n<p>").is_err_and(|error| error.to_string() == "the answer is 500")
         );
         assert!(body(b"HTTP/1.1 200 OK\r\nX: ").is_err());
         assert!(body(b"SSH-2.0-OpenSSH\r\n").is_err());

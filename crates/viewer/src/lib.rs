@@ -29,7 +29,7 @@ mod view;
 
 pub use export::Exported;
 pub use runs::Input;
-pub use server::{Server, Token};
+pub use server::Server;
 
 use analysis::{Device, Finding, Outline};
 use serde_json::Value;

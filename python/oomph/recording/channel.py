@@ -40,6 +40,8 @@ class Channel:
         self._listener: socket.socket | None = None
         self._path = ""
         self._wake = -1
+        self._clients: dict[socket.socket, bytes] = {}
+        """What each has asked so far; the thread's own."""
 
     def open(self) -> None:
         if self._listener is not None:
@@ -74,7 +76,11 @@ class Channel:
         os.close(self._wake)  # the thread hears of it, and closes the rest
 
     def forked(self) -> None:
-        """In a forked process, which has a copy of the socket and no thread: it stays the parent's."""
+        """In a forked process, which has copies of the sockets and no thread: they stay the parent's. A client whose connection
+        was held open here would not hear that the parent has ended."""
+        for client in self._clients:
+            client.close()
+        self._clients = {}
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
@@ -82,6 +88,7 @@ class Channel:
 
     def _serve(self, listener: socket.socket, wake: int) -> None:
         clients: dict[socket.socket, bytes] = {}
+        self._clients = clients
         with selectors.DefaultSelector() as waiting, listener:
             waiting.register(listener, selectors.EVENT_READ)
             waiting.register(wake, selectors.EVENT_READ)

@@ -11,7 +11,7 @@ Examples:
   oomph watch                       every program of yours that is being recorded, and every GPU
   oomph watch 4242                  one process, or what it has started (oomph run, torchrun)
   oomph watch oomph-recording/      the ranks that record to a folder
-  oomph watch gpu7:9877             those of another machine, where `oomph exporter` runs
+  oomph watch gpu7:16674             those of another machine, where `oomph exporter` runs
   oomph watch --once                one look, as text
   oomph watch --json | jq .         for programs: a line for each look
 
@@ -96,9 +96,9 @@ mod tests {
     #[test]
     fn a_target_is_told_by_its_look() {
         assert_eq!(target("4242"), Ok(Target::Process(4242)));
-        assert_eq!(target("gpu7:9877"), Ok(Target::Remote("gpu7:9877".to_owned())));
-        assert_eq!(target("[::1]:9877"), Ok(Target::Remote("[::1]:9877".to_owned())));
+        assert_eq!(target("gpu7:16674"), Ok(Target::Remote("gpu7:16674".to_owned())));
+        assert_eq!(target("[::1]:16674"), Ok(Target::Remote("[::1]:16674".to_owned())));
         assert_eq!(target("."), Ok(Target::Folder(".".into())));
-        assert!(target("nowhere/").is_err() && target("gpu7:").is_err() && target(":9877").is_err());
+        assert!(target("nowhere/").is_err() && target("gpu7:").is_err() && target(":16674").is_err());
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod explain;
 mod explain_json;
 mod explain_text;
 pub(crate) mod export;
+pub(crate) mod exporter;
 mod findings_json;
 mod findings_text;
 pub(crate) mod generate;

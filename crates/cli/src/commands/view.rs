@@ -11,10 +11,11 @@ use crate::terminal::{Failure, Progress, Terminal};
 use analysis::{Device, Finding, Outline};
 use anyhow::Context;
 use serde_json::{Value, json};
+use serve::Token;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use viewer::{Commands, Problem, Relation, Replayed, Server, Token, Viewer, WhatIf};
+use viewer::{Commands, Problem, Relation, Replayed, Server, Viewer, WhatIf};
 
 pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
     // A port that is taken is said before minutes of reading.

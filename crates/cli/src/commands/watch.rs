@@ -48,7 +48,9 @@ pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<S
 /// Waits until whatever is there has been asked. Who is asked for by name may take longer to answer: a program that starts.
 fn wait_for_first(followers: &Followers, is_named: bool) {
     let begun = Instant::now();
-    let is_there = || followers.has_looked() && !(is_named && followers.now().is_empty());
+    let is_there = || {
+        followers.has_looked() && followers.has_asked_driver() && !(is_named && followers.now().is_empty())
+    };
     while !is_there() && begun.elapsed() < FIRST {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -96,7 +98,9 @@ fn nobody(target: &Target, followers: &Followers) -> Failure {
         Target::Remote(host) => Failure::new(
             format!("nothing to watch on {host}"),
             followers.gpus().err(),
-            Some("is `oomph exporter --listen 0.0.0.0:9877` running there, and a program under `oomph run`?"),
+            Some(
+                "is `oomph exporter --listen 0.0.0.0:16674` running there, and a program under `oomph run`?",
+            ),
         ),
     }
 }

@@ -13,11 +13,10 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use snapshot::Bytes;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How often to draw; a key is answered at once.
@@ -25,16 +24,10 @@ const FRAME: Duration = Duration::from_millis(250);
 
 /// Draws until the user has seen enough. The terminal is as before afterwards, also after a panic or a signal.
 pub(super) fn run(followers: &Followers, has_color: bool) -> anyhow::Result<()> {
-    let is_told_to_end = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGHUP, SIGINT] {
-        signal_hook::flag::register(signal, is_told_to_end.clone())?;
-    }
     let mut terminal = ratatui::try_init()?;
+    end_at_signals()?;
     let mut screen = Screen::new(followers, has_color);
     let ended = loop {
-        if is_told_to_end.load(Ordering::SeqCst) {
-            break Ok(());
-        }
         screen.look();
         if let Err(error) = terminal.draw(|frame| screen.draw(frame)) {
             break Err(error);
@@ -43,13 +36,24 @@ pub(super) fn run(followers: &Followers, has_color: bool) -> anyhow::Result<()> 
             Ok(Some(Action::Quit)) => break Ok(()),
             Ok(Some(action)) => screen.act(action),
             Ok(None) => {}
-            // A signal may end the waiting: the next round looks for it.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => break Err(error),
         }
     };
     ratatui::try_restore()?;
     Ok(ended?)
+}
+
+/// From a thread: when a terminal goes away, as with a connection that breaks, waiting for its keys does not end.
+fn end_at_signals() -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT])?;
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            let _ = ratatui::try_restore();
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
 }
 
 fn wait_for_key() -> io::Result<Option<Action>> {
