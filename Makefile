@@ -4,13 +4,13 @@ VENV := target/venv
 PYTHON ?= python3
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
 
-.PHONY: demo test wheel page lint fmt fuzz bench predictions nightly python-env page-env browser prometheus
+.PHONY: demo test wheel page lint fmt fuzz bench predictions nightly python-env page-env browser terminal prometheus
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --release --quiet --bin oomph
 	@target/release/oomph report fixtures/zoo/leak_infer_outputs.pickle.xz
 
-test: python-env page-env browser prometheus ## every test; sets up what it needs
+test: python-env page-env browser terminal prometheus ## every test; sets up what it needs
 	cargo build --workspace
 	cargo $(NEXTEST) --workspace
 	MATURIN_PEP517_ARGS="--profile dev" $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall .
@@ -51,6 +51,9 @@ page-env: web/node_modules/ready
 
 browser: ## Chromium for the tests of the page
 	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium)
+
+terminal: ## tmux for the tests of `oomph watch`
+	command -v tmux >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends tmux)
 
 prometheus: ## Prometheus for the tests of the exporter; unpacked only, because its package starts a service
 	command -v prometheus >/dev/null || test -x target/prometheus/usr/bin/prometheus || (mkdir -p target && cd target && apt-get update -qq && apt-get download -qq prometheus && dpkg -x prometheus_*.deb prometheus)

@@ -38,7 +38,7 @@ TRAIN = """
 LEAKING = TRAIN + "        kept = [*kept, torch.zeros(1 << 20, device='cuda')] if step else []\n"
 CHECK = ("check", "--pretend", "a10g")
 COMMAND = ("--", sys.executable, "train.py")
-RUNS = 20
+RUNS = int(os.environ.get("OOMPH_CHECK_RUNS", "6"))
 
 
 def test_twenty_runs_give_the_same_verdict_bytes_and_baseline(tmp_path: pathlib.Path) -> None:

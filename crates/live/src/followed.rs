@@ -2,7 +2,7 @@
 
 use crate::course::Course;
 use crate::split::Split;
-use crate::wire::{Device, Frame, State, Step};
+use crate::wire::{Device, Frame, Question, State, Step};
 use analysis::{Pace, Trail, is_user_file};
 use serde::Deserialize;
 use snapshot::Bytes;
@@ -142,6 +142,11 @@ impl Followed {
         }
     }
 
+    /// The step at whose end [`Followed::sites`] were read, once they have been.
+    pub fn sites_step(&self) -> Option<u64> {
+        (self.looked_at_step > 0).then_some(self.looked_at_step)
+    }
+
     /// The lines that hold most of a device, largest first; nothing if that is not known.
     pub fn sites(&self, device: u32) -> Vec<Site> {
         let of_device = self.sites.iter().filter(|((of, _), _)| *of == device);
@@ -179,6 +184,12 @@ impl Followed {
     /// The answer again, with the last steps: what another watcher needs to know as much.
     pub fn state_with_steps(&self) -> State {
         State { steps: self.recent.iter().cloned().collect(), ..self.state.clone() }
+    }
+
+    /// What to ask next: only what is new.
+    pub(crate) fn question(&self) -> Question {
+        let (since, era) = (self.last_step(), self.state.era);
+        Question { since, era, stacks_since: self.looked_at_step, ..Question::default() }
     }
 
     /// The last step that has been heard of.

@@ -5,7 +5,6 @@ use crate::followed::Followed;
 use crate::recorder::Recorder;
 use crate::remote::Address;
 use crate::sockets;
-use crate::wire::Question;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +18,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const SELDOM: Duration = Duration::from_secs(1);
 /// How often to look for a driver where there was none: it may be loaded later than a service starts.
 const RARELY: Duration = Duration::from_secs(15);
+/// How long the first picture waits for somebody whose interpreter is busy, as with writing a recording.
+const FIRST: Duration = Duration::from_secs(2);
 /// How long to wait for an answer before looking whether anybody still wants it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -165,7 +166,7 @@ impl Shared {
             if !self.has_looked() {
                 let begun = Instant::now();
                 for first in threads {
-                    let _ = first.recv_timeout(PATIENCE.saturating_sub(begun.elapsed()));
+                    let _ = first.recv_timeout(FIRST.saturating_sub(begun.elapsed()));
                 }
                 self.has_looked.store(true, Ordering::SeqCst);
             }
@@ -213,11 +214,10 @@ impl Shared {
 
     /// One question and its answer; nothing if nobody wants it any more.
     fn ask(&self, recorder: &mut Recorder, name: &str) -> std::io::Result<Option<crate::State>> {
-        let (since, era) = lock(&self.followed)
-            .get(name)
-            .map_or((0, 0), |followed| (followed.last_step(), followed.state.era));
-        let dump = lock(&self.dumps).remove(name);
-        recorder.ask(&Question { since, era, stacks: self.wants_stacks.load(Ordering::SeqCst), dump })?;
+        let mut question = lock(&self.followed).get(name).map(Followed::question).unwrap_or_default();
+        question.stacks = self.wants_stacks.load(Ordering::SeqCst);
+        question.dump = lock(&self.dumps).remove(name);
+        recorder.ask(&question)?;
         let mut begun = Vec::new();
         while !self.is_over() {
             if let Some(state) = recorder.answer(&mut begun)? {

@@ -11,6 +11,8 @@ pub struct Question {
     pub era: u64,
     /// Whether the stacks of live blocks are wanted.
     pub stacks: bool,
+    /// As long as they are of a later step than this.
+    pub stacks_since: u64,
     /// Whether to write a recording.
     pub dump: bool,
 }
@@ -51,7 +53,10 @@ pub struct State {
     pub devices: Vec<Device>,
     /// Pinned host memory.
     pub pinned: Option<u64>,
-    /// Those that hold most; nothing if they were not asked for, or cannot be known.
+    /// Whether live blocks can be told by their stacks.
+    #[serde(default)]
+    pub has_stacks: bool,
+    /// Those that hold most; nothing if they were not asked for, or are not new.
     pub stacks: Option<Vec<Stack>>,
     /// The step in which they were read.
     #[serde(default)]

@@ -30,6 +30,7 @@ def _nothing() -> None:
 class CpuHistory:
     kind = "cpu"
     has_own_frames = False
+    has_live_stacks = True
 
     def __init__(self, max_events: int) -> None:
         self._max_events = max_events

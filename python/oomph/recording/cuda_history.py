@@ -39,6 +39,8 @@ class CudaHistory:
         self._devices: list[int] = []
         self._calls = 0
         self._has_symbols = False
+        # Before torch 2.10 there is no snapshot without a copy of the whole history.
+        self.has_live_stacks = "include_traces" in inspect.signature(torch.cuda.memory_snapshot).parameters
 
     def start(self, begun: Callable[[], None], marked_by_program: Callable[[], None]) -> None:
         """Begins when the process initialises CUDA; at once if it has."""
@@ -118,8 +120,7 @@ class CudaHistory:
         return rows
 
     def live_stacks(self) -> list[LiveStack] | None:
-        # Before torch 2.10 there is no snapshot without a copy of the whole history.
-        if not self.is_on or "include_traces" not in inspect.signature(torch.cuda.memory_snapshot).parameters:
+        if not self.is_on or not self.has_live_stacks:
             return None
         found: dict[tuple[int, int], LiveStack] = {}
         for segment in torch.cuda.memory_snapshot(include_traces=False):

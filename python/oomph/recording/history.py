@@ -27,6 +27,9 @@ class History(Protocol):
     has_own_frames: bool
     """Whether our own code stands in recorded stacks, between an operator and the line that calls it."""
 
+    has_live_stacks: bool
+    """Whether `live_stacks` can tell anything."""
+
     @property
     def mark(self) -> Callable[[str], None]:
         """Sets what later events of this thread say of where the program was. Not before the history has begun."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 _KEPT_STEPS = 512
+_COUNT_SECONDS = 0.1
 _DRIVER_SECONDS = 1.0
 _STACKS_SECONDS = 2.0
 _WANTED_SECONDS = 10.0
@@ -40,7 +41,18 @@ class Live:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._channel = Channel(self._answer)
-        self._began_us = time.time_ns() // 1000
+        self._facts = {
+            "version": 1,
+            "host": socket.gethostname(),
+            "world_size": world_size(),
+            "command": command(),
+            "torch": torch.__version__,
+            "kind": recorder.history.kind,
+            "started_us": time.time_ns() // 1000,
+        }
+        self._cards: dict[int, dict[str, Any]] = {}
+        self._counts: dict[str, Any] = {}
+        self._counted_at = 0.0
         self._steps: deque[dict[str, Any]] = deque(maxlen=_KEPT_STEPS)
         self._era = 0
         """Counts how often the steps have begun anew."""
@@ -82,36 +94,48 @@ class Live:
             # In a thread of its own: whoever watches wants to see meanwhile.
             self._dumping = threading.Thread(target=self._dump, name="oomph dump", daemon=True)
             self._dumping.start()
+        now = time.monotonic()
+        if now - self._counted_at >= _COUNT_SECONDS:
+            self._counted_at = now
+            self._counts = self._count()
         # A client that has seen the steps of another era gets all.
         since = question.get("since", 0) if question.get("era") == self._era else 0
+        steps = [step for step in self._steps.copy() if step["step"] > since] if since < self._recorder.count else []
+        answer = {**self._counts, "era": self._era, "count": self._recorder.count, "steps": steps}
+        answer |= {"dumps": self._dumps, "is_dumping": self._dumping is not None and self._dumping.is_alive()}
+        if question.get("stacks"):
+            self._stacks_wanted_until = now + _WANTED_SECONDS
+            is_new = self._stacks_step > question.get("stacks_since", 0)
+            answer |= {"stacks": self._stacks if is_new else None, "stacks_step": self._stacks_step}
+        return answer
+
+    def _count(self) -> dict[str, Any]:
+        """What may be told again to whoever asks at the same time."""
         recorder = self._recorder
+        is_cuda = recorder.history.kind == "cuda"
         devices = recorder.history.counters()
-        if recorder.history.kind == "cuda":
+        if is_cuda:
             self._ask_driver(devices)
-            devices = [{**row, **self._driver.get(row["device"], {}), **_card(row["device"])} for row in devices]
+            devices = [{**row, **self._driver.get(row["device"], {}), **self._card(row["device"])} for row in devices]
         return {
-            "version": 1,
+            **self._facts,
             "pid": os.getpid(),
-            "host": socket.gethostname(),
             "rank": launched_as(),
-            "world_size": world_size(),
-            "command": command(),
             "folder": recorder.files.folder,
             "name": recorder.files.name,
-            "torch": torch.__version__,
-            "kind": recorder.history.kind,
-            "started_us": self._began_us,
             "time_us": time.time_ns() // 1000,
-            "era": self._era,
-            "count": recorder.count,
-            "steps": [step for step in self._steps.copy() if step["step"] > since],
             "devices": devices,
-            **(pinned() if devices and recorder.history.kind == "cuda" else {}),
-            "stacks": self._wanted_stacks() if question.get("stacks") else None,
-            "stacks_step": self._stacks_step,
-            "dumps": self._dumps,
-            "is_dumping": self._dumping is not None and self._dumping.is_alive(),
+            **(pinned() if devices and is_cuda else {}),
+            "has_stacks": recorder.history.has_live_stacks,
         }
+
+    def _card(self, device: int) -> dict[str, Any]:
+        """What the card is; the limit may change."""
+        if device not in self._cards:
+            properties = torch.cuda.get_device_properties(device)
+            uuid = str(getattr(properties, "uuid", ""))
+            self._cards[device] = {"card": properties.name, "uuid": uuid, "total": properties.total_memory}
+        return {**self._cards[device], "limit": limit(device)}
 
     def _ask_driver(self, rows: list[dict[str, int]]) -> None:
         now = time.monotonic()
@@ -124,11 +148,6 @@ class Live:
             used = self._nvml.used(device)
             if used is not None:
                 self._driver[device] = {"used": used, "processes": self._nvml.processes(device)}
-
-    def _wanted_stacks(self) -> list[dict[str, Any]] | None:
-        """Those of the last look; while somebody asks, a step that ends looks again."""
-        self._stacks_wanted_until = time.monotonic() + _WANTED_SECONDS
-        return self._stacks
 
     def _look_at_stacks(self) -> None:
         """At the end of a step: what is alive then is what stays."""
@@ -146,10 +165,3 @@ class Live:
     def _dump(self) -> None:
         if self._recorder.dump("asked"):
             self._dumps += 1
-
-
-def _card(device: int) -> dict[str, Any]:
-    """What the card is. PyTorch keeps its properties: nobody is asked."""
-    properties = torch.cuda.get_device_properties(device)
-    uuid = str(getattr(properties, "uuid", ""))
-    return {"card": properties.name, "uuid": uuid, "total": properties.total_memory, "limit": limit(device)}

@@ -32,7 +32,7 @@ pub(crate) struct WatchArgs {
     pub(crate) json: bool,
 
     /// Seconds between two looks
-    #[arg(long, value_name = "SECONDS", default_value = "0.25", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = seconds)]
     pub(crate) interval: Duration,
 
     /// A file with the token that the exporter wants

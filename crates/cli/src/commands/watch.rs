@@ -59,7 +59,7 @@ fn wait_for_first(followers: &Followers, is_named: bool) {
 /// The lines that hold most come with an answer to a question that asks for them: perhaps not with the first.
 fn settle(followers: &Followers, interval: Duration) {
     let begun = Instant::now();
-    let lacks_sites = || followers.now().iter().any(|(_, followed)| followed.state.stacks.is_none());
+    let lacks_sites = || followers.now().iter().any(|(_, followed)| followed.sites_step().is_none());
     while lacks_sites() && begun.elapsed() < 3 * interval {
         std::thread::sleep(Duration::from_millis(10));
     }

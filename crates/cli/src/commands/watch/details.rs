@@ -64,13 +64,17 @@ impl Details<'_> {
             return Vec::new();
         }
         let mut sites = followed.sites(device.device);
-        if sites.is_empty() {
-            let why = "the largest lines are not known: they need torch 2.10 or later; d writes a recording that has them";
+        let Some(step) = followed.sites_step() else {
+            let why = if followed.state.has_stacks {
+                "the lines that hold most come with the next step"
+            } else {
+                "the lines that hold most need torch 2.10 or later; d writes a recording that has them"
+            };
             return vec![Line::styled(shortened(why, width), self.palette.dim())];
-        }
+        };
         // A line that grows is what people look for, however much the others hold.
         sites.sort_by_key(|site| std::cmp::Reverse(site.grows));
-        let title = format!("the lines that hold most, at step {}", grouped(followed.state.stacks_step));
+        let title = format!("the lines that hold most, at the end of step {}", grouped(step));
         let mut lines = vec![Line::styled(title, self.palette.dim())];
         lines.extend(sites.iter().take(SITES).map(|site| self.site_line(site, width)));
         lines

@@ -120,6 +120,6 @@ fn told<'a>(followed: &'a Followed, device: &'a live::Device, split: &Split) -> 
         bytes_per_step,
         steps_until_full: followed.steps_left(device.device),
         sites: sites.collect(),
-        sites_step: state.stacks.as_ref().map(|_| state.stacks_step),
+        sites_step: followed.sites_step(),
     }
 }

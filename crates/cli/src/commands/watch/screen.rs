@@ -9,6 +9,7 @@ use analysis::words::{grouped, printable, shortened};
 use live::Followers;
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::{cursor, execute, terminal};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
@@ -49,7 +50,11 @@ fn end_at_signals() -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT])?;
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            let _ = ratatui::try_restore();
+            let _ = terminal::disable_raw_mode();
+            // Not by standard output, which the thread that draws holds.
+            if let Ok(mut screen) = std::fs::File::options().write(true).open("/dev/tty") {
+                let _ = execute!(screen, terminal::LeaveAlternateScreen, cursor::Show);
+            }
             std::process::exit(128 + signal);
         }
     });
