@@ -35,6 +35,59 @@ while time.time() < end:
     torch.cuda.synchronize()
     ends.write(f"{time.time()}\\n")
 """
+COSTS = """
+import json, os, subprocess, sys, threading, time, torch
+from oomph_child.recording import recorder
+
+width, layers, batch = map(int, sys.argv[1:4])
+layer = torch.nn.TransformerEncoderLayer(width, 8, 4 * width, batch_first=True, device="cuda", dtype=torch.bfloat16)
+model = torch.nn.TransformerEncoder(layer, layers)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+x = torch.randn(batch, 256, width, device="cuda", dtype=torch.bfloat16)
+
+def step():
+    model(x).float().square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    torch.cuda.synchronize()
+
+def median(count, work):
+    taken = []
+    for _ in range(count):
+        began = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - began)
+    return 1e6 * sorted(taken)[count // 2]
+
+def answer(asks_driver=False):
+    live._counted_at = 0.0
+    live._driver_at = 0.0 if asks_driver else time.monotonic()
+    json.dumps(live._answer({"since": running.count, "era": live._era}))
+
+def cpu(thread):
+    with open(f"/proc/self/task/{thread}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+for _ in range(20):
+    step()
+running = recorder.active
+live = running._live
+stacks = median(50, running.history.live_stacks)
+print(f"an answer {median(2000, answer):.0f} us, with the driver {median(200, lambda: answer(True)):.0f} us, stacks {stacks:.0f} us")
+thread = next(each.native_id for each in threading.enumerate() if each.name == "oomph live")
+commands = (["watch", "--json", str(os.getpid())], ["exporter", "--listen", "127.0.0.1:0"])
+watchers = [subprocess.Popen([sys.argv[4], *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for words in commands]
+time.sleep(2)
+before, began = cpu(thread), time.time()
+while time.time() - began < 40:
+    step()
+took = time.time() - began
+share = (cpu(thread) - before) / took + stacks / 1e6 / 2
+print(f"while watched, {100 * share:.2f} % of the time: the thread that answers, and stacks every two seconds")
+for watcher in watchers:
+    watcher.kill()
+"""
 WORKLOADS = {"short steps": (256, 2, 4), "long steps": (1024, 12, 32)}
 
 
@@ -71,6 +124,17 @@ def measure(oomph: str, python: str, sizes: tuple[int, int, int]) -> tuple[list[
             if begin + 0.5 < before and after < end - 0.1:
                 taken[phase % 2].append(after - before)
     return taken
+
+
+def costs(oomph: str, python: str) -> None:
+    """What the recorder itself does for whoever watches, without the noise of the steps."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "train.py").write_text(COSTS)
+        env = {**os.environ, "OOMPH_RUNTIME_DIR": str(pathlib.Path(folder, "s"))}
+        sizes = map(str, WORKLOADS["long steps"])
+        command = [oomph, "run", "--python", python, "train.py", *sizes, oomph]
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=True)
+        print(*done.stdout.splitlines()[:2], sep="\n", flush=True)
 
 
 def main() -> None:

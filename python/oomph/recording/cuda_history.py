@@ -122,14 +122,15 @@ class CudaHistory:
     def live_stacks(self) -> list[LiveStack] | None:
         if not self.is_on or not self.has_live_stacks:
             return None
-        found: dict[tuple[int, int], LiveStack] = {}
+        found: dict[tuple[int, ...], LiveStack] = {}
         for segment in torch.cuda.memory_snapshot(include_traces=False):
             for block in segment["blocks"]:
                 if block["state"] != "active_allocated":
                     continue
-                # Blocks of one stack share its frames.
+                # Equal frames are the same object within one answer.
                 frames = block.get("frames", [])
-                stack = found.setdefault((segment["device"], id(frames)), LiveStack(segment["device"], frames))
+                key = (segment["device"], *map(id, frames))
+                stack = found.setdefault(key, LiveStack(segment["device"], frames))
                 stack.bytes += block["size"]
                 stack.count += 1
         return list(found.values())
