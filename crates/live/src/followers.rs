@@ -58,8 +58,8 @@ struct Shared {
 }
 
 impl Followers {
-    /// Asks every recorder with this pace.
-    pub fn begin(source: Source, pace: Duration) -> Followers {
+    /// Asks every recorder with this pace; for the stacks of live blocks as well, if they are wanted.
+    pub fn begin(source: Source, pace: Duration, wants_stacks: bool) -> Followers {
         let source = match source {
             Source::Folder(folder) => Source::Folder(folder.canonicalize().unwrap_or(folder)),
             other => other,
@@ -71,7 +71,7 @@ impl Followers {
             followed: Mutex::default(),
             gpus: Mutex::new(Ok(Vec::new())),
             dumps: Mutex::default(),
-            wants_stacks: AtomicBool::new(false),
+            wants_stacks: AtomicBool::new(wants_stacks),
             is_over: AtomicBool::new(false),
             has_looked: AtomicBool::new(false),
             has_asked_driver: AtomicBool::new(false),

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Resul
 
 /// Follows every recorder; the first answers are there.
 fn begin() -> Followers {
-    let followers = Followers::begin(Source::All, PACE);
+    let followers = Followers::begin(Source::All, PACE, false);
     let begun = Instant::now();
     while !(followers.has_looked() && followers.has_asked_driver()) && begun.elapsed() < FIRST {
         thread::sleep(Duration::from_millis(5));

@@ -27,8 +27,7 @@ pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<S
         Failure::new("the token cannot be read", Some(error.to_string()), Some("check --token-file"))
     })?;
     let is_screen = !args.json && !args.once && std::io::stdout().is_terminal();
-    let followers = Followers::begin(source, args.interval);
-    followers.want_stacks(true);
+    let followers = Followers::begin(source, args.interval, true);
     wait_for_first(&followers, args.target.is_some());
     if let (Some(target), true) = (&args.target, followers.now().is_empty()) {
         return Err(nobody(target, &followers).into());

@@ -15,7 +15,7 @@ pub(super) enum Row {
         /// What its recorder is called here.
         name: String,
         followed: Box<Followed>,
-        device: Device,
+        device: Box<Device>,
         split: Split,
     },
     Bare(Gpu),
@@ -35,7 +35,7 @@ impl Look {
         for (name, followed) in followed {
             for device in &followed.state.devices {
                 let split = Split::new(&followed.state, device);
-                let (name, device) = (name.clone(), device.clone());
+                let (name, device) = (name.clone(), Box::new(device.clone()));
                 rows.push(Row::Recorded { name, followed: Box::new(followed.clone()), device, split });
             }
         }
