@@ -100,9 +100,10 @@ class Channel:
                         os.close(wake)
                         return
                     if key.fileobj is listener:
-                        if (client := _accepted(listener, len(clients))) is not None:
-                            clients[client] = b""
-                            waiting.register(client, selectors.EVENT_READ)
+                        accepted = _accepted(listener, len(clients))
+                        if accepted is not None:
+                            clients[accepted] = b""
+                            waiting.register(accepted, selectors.EVENT_READ)
                         continue
                     client = next(client for client in clients if client.fileno() == key.fd)
                     asked = self._hear(client, clients[client])

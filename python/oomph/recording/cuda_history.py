@@ -123,7 +123,7 @@ class CudaHistory:
         if not self.is_on or not self.has_live_stacks:
             return None
         found: dict[tuple[int, ...], LiveStack] = {}
-        for segment in torch.cuda.memory_snapshot(include_traces=False):
+        for segment in torch.cuda.memory_snapshot(include_traces=False):  # type: ignore[no-untyped-call]
             for block in segment["blocks"]:
                 if block["state"] != "active_allocated":
                     continue

@@ -21,7 +21,7 @@ _installed: list[Signals] = []
 class Signals:
     """`dump` writes a recording, with the reason for it."""
 
-    def __init__(self, dump: Callable[[str], None]) -> None:
+    def __init__(self, dump: Callable[[str], object]) -> None:
         self.dump = dump
         self._ours: list[signal.Signals] = []
         self._pipe = -1
