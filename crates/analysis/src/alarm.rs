@@ -15,6 +15,8 @@ const RISES: usize = 6;
 const LEAST: i64 = 1 << 20;
 /// Older steps say nothing about whether memory grows now.
 const WINDOW: usize = 64;
+/// Rises, all alike and equally far apart, that are no accident.
+const REGULAR_RISES: usize = 4;
 /// Steps after which growth also shows that does not come with every step.
 const LONG: usize = 32;
 /// Share of what was added that may be taken away again meanwhile: a leak beside a loop that is steady gives nothing back.
@@ -99,7 +101,7 @@ impl Trail {
         let (least, most) =
             held.iter().fold((0, 0), |(least, most), &(_, bytes)| (bytes.min(least), bytes.max(most)));
         match trend(&held, last) {
-            Some(Trend::Growing) if grown >= LEAST && (rises || goes_on(&held)) => {
+            Some(Trend::Growing) if grown >= LEAST && (rises || is_regular(&held) || goes_on(&held)) => {
                 Pace::Growing { bytes_per_step }
             }
             Some(Trend::Growing) if grown > 0 => Pace::Rising { bytes_per_step },
@@ -113,6 +115,18 @@ impl Trail {
             },
         }
     }
+}
+
+/// Whether a series rises by the same amount every so many steps, and gives nothing back.
+fn is_regular(held: &[(usize, i64)]) -> bool {
+    let pairs = held.windows(2).map(|pair| (pair[1].0, pair[1].1.saturating_sub(pair[0].1)));
+    let changes: Vec<(usize, i64)> = pairs.filter(|&(_, change)| change != 0).collect();
+    let [(first, amount), (second, _), ..] = changes[..] else { return false };
+    let gap = second - first;
+    let is_steady = changes.iter().all(|&(_, change)| change == amount)
+        && changes.windows(2).all(|pair| pair[1].0 - pair[0].0 == gap);
+    // What comes with every step is asked for more: it may be a cache of a few entries.
+    amount > 0 && gap > 1 && changes.len() >= REGULAR_RISES && is_steady
 }
 
 /// Whether a long series rises again and again, every few steps, and gives hardly anything back.
@@ -219,7 +233,10 @@ mod tests {
 
     #[test]
     fn a_leak_every_few_steps_is_called_when_it_has_gone_on() {
-        assert_eq!(spoken((0..60).map(|step| 500 + 9 * (step / 3))), Some(35));
+        assert_eq!(spoken((0..60).map(|step| 500 + 36 * (step / 2))), Some(11), "every second step");
+        assert_eq!(spoken((0..60).map(|step| 500 + 9 * (step / 3))), Some(16), "every third");
+        let uneven = |step: u64| 500 + 9 * (step / 3) + 2 * (step / 7);
+        assert_eq!(spoken((0..60).map(uneven)), Some(35), "now and then, and not alike");
         assert_eq!(spoken((0..60).map(|step| 500 + 9 * (step / 3) - 4 * (step % 3))), None, "it gives back");
     }
 
