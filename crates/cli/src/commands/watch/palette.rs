@@ -64,6 +64,11 @@ impl Palette {
         (if self.is_unicode { letter } else { plain }, self.color(color))
     }
 
+    /// Tensors that a step needs and gives back.
+    pub(super) fn within_steps(self) -> (char, Style) {
+        (if self.is_unicode { '▒' } else { '+' }, self.color(Color::LightCyan))
+    }
+
     pub(super) fn tone(self, tone: Tone) -> Style {
         match tone {
             Tone::Bad => self.color(Color::Red).add_modifier(Modifier::BOLD),

@@ -88,23 +88,26 @@ impl Timeline<'_> {
 
     /// What a cell between two heights shows: the lowest layer that ends in it, on the one above.
     fn cell(&self, [floor, top, reserved]: [f64; 3], low: f64, high: f64) -> (char, Style) {
-        let layers = [(floor, Part::Tensors), (top, Part::Outside), (reserved, Part::Cached)];
+        let palette = self.palette;
+        let layers = [
+            (floor, palette.part(Part::Tensors)),
+            (top, palette.within_steps()),
+            (reserved, palette.part(Part::Cached)),
+        ];
         let middle = (low + high) / 2.0;
-        if !self.palette.is_fine() {
+        if !palette.is_fine() {
             let shown = layers.into_iter().find(|(height, _)| *height >= middle);
-            return shown.map_or((' ', Style::new()), |(_, part)| self.palette.part(part));
+            return shown.map_or((' ', Style::new()), |(_, look)| look);
         }
-        let color = |part: Part| self.palette.part(part).1.fg.unwrap_or_default();
-        for (place, &(height, part)) in layers.iter().enumerate() {
+        for (place, &(height, (_, style))) in layers.iter().enumerate() {
             if height >= high {
-                return ('█', Style::new().fg(color(part)));
+                return ('█', style);
             }
             let eighths = ((height - low) * 8.0).round();
             if eighths >= 1.0 {
                 let above = layers[place + 1..].iter().find(|(height, _)| *height >= middle);
-                let style = Style::new().fg(color(part));
-                let style = above.map_or(style, |&(_, part)| style.bg(color(part)));
-                return (EIGHTHS[eighths as usize % 9], style);
+                let behind = above.and_then(|(_, (_, style))| style.fg);
+                return (EIGHTHS[(eighths as usize).min(8)], behind.map_or(style, |color| style.bg(color)));
             }
         }
         (' ', Style::new())
