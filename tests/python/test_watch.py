@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from conftest import OOMPH
-from watching import running, screen, until
+from exporting import exporter, until
+from watching import running, screen
 
 
 def test_a_look_says_what_pytorch_counts(tmp_path):
@@ -133,7 +134,7 @@ def test_a_watcher_ends_with_its_terminal(tmp_path):
         with screen(f"{OOMPH} watch", program.env, tmp_path) as shown:
             shown.shows("GPU 0")
             (pid,) = _watchers(program)
-        until(lambda: not os.path.exists(f"/proc/{pid}"), 10)
+        until(lambda: not os.path.exists(f"/proc/{pid}"), "it goes on")
 
 
 def test_ranks_are_side_by_side(tmp_path):
@@ -144,8 +145,8 @@ def test_ranks_are_side_by_side(tmp_path):
 """
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python", sys.executable)
     with running(tmp_path, program, "--gpus", "2", launcher=launcher) as program:
-        until(lambda: [each["step"] for each in _devices(program)] == [12, 12], 60)
-        paces = {device["rank"]: device["pace"] for device in _devices(program)}
+        until(lambda: [each["step"] for each in _devices(program, "recording")] == [12, 12], "both ranks come to step 12")
+        paces = {device["rank"]: device["pace"] for device in _devices(program, "recording")}
         assert paces == {0: "flat", 1: "leaking"}
         with screen(f"{OOMPH} watch recording", program.env, tmp_path) as shown:
             text = shown.shows("LEAKING")
@@ -155,8 +156,27 @@ def test_ranks_are_side_by_side(tmp_path):
             shown.shows("rank 1 of 2")
 
 
-def _devices(program):
-    return json.loads(program.watch("--once", "--json", "recording").stdout or '{"devices": []}')["devices"]
+def _devices(program, *target):
+    return json.loads(program.watch("--once", "--json", *target).stdout or '{"devices": []}')["devices"]
+
+
+def test_another_machine_is_watched_through_its_exporter(tmp_path):
+    secret = tmp_path / "token"
+    secret.write_text("s3cret")
+    secret.chmod(0o600)
+    with (
+        running(tmp_path, "    leak(10)\n    say('READY')") as program,
+        exporter(program.sockets, "--token-file", str(secret)) as exporting,
+    ):
+        program.wait_for("READY")
+        address = f"127.0.0.1:{exporting.port}"
+        refused = program.watch("--once", address)
+        assert refused.returncode == 2 and "wants a token" in refused.stderr
+        target = (address, "--token-file", str(secret))
+        until(lambda: [each["step"] for each in _devices(program, *target)] == [10], "the exporter hears of step 10")
+        here, there = program.look(), program.look(*target)
+        for name in ("pid", "folder", "allocated", "reserved", "split", "pace", "bytes_per_step", "steps_until_full"):
+            assert there[name] == here[name], name
 
 
 def test_a_watcher_that_is_there_early_does_not_come_between_imports(tmp_path):

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,15 +38,6 @@ PROGRAM = MODEL + """
 
     import json
 """
-
-
-def until(holds: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Waits for something to become true, and gives it."""
-    end = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < end, f"not within {seconds} s"
-        time.sleep(0.05)
-    return found
 
 
 class Running:
