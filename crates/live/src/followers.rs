@@ -20,6 +20,8 @@ const SELDOM: Duration = Duration::from_secs(1);
 const RARELY: Duration = Duration::from_secs(15);
 /// How long the first picture waits for somebody whose interpreter is busy, as with writing a recording.
 const FIRST: Duration = Duration::from_secs(2);
+/// How long to wait before asking again one whose connection broke.
+const AGAIN: Duration = Duration::from_millis(200);
 /// How long to wait for an answer before looking whether anybody still wants it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -44,8 +46,6 @@ pub struct Followers {
 struct Shared {
     source: Source,
     pace: Duration,
-    /// Sockets that somebody asks, or that have been asked and are not wanted.
-    known: Mutex<BTreeSet<PathBuf>>,
     followed: Mutex<BTreeMap<String, Followed>>,
     gpus: Mutex<Result<Vec<Gpu>, String>>,
     /// Recorders that are to write a recording.
@@ -67,7 +67,6 @@ impl Followers {
         let shared = Arc::new(Shared {
             source,
             pace,
-            known: Mutex::default(),
             followed: Mutex::default(),
             gpus: Mutex::new(Ok(Vec::new())),
             dumps: Mutex::default(),
@@ -144,11 +143,12 @@ impl Shared {
     }
 
     fn discover(self: &Arc<Shared>) {
+        let mut known: BTreeSet<PathBuf> = BTreeSet::new();
         while !self.is_over() {
             // Root looks after all users, also those whose first program comes later.
             let found: BTreeSet<PathBuf> = sockets::sockets(&sockets::folders()).into_iter().collect();
-            let new: Vec<_> = found.difference(&lock(&self.known)).cloned().collect();
-            *lock(&self.known) = found;
+            let new: Vec<_> = found.difference(&known).cloned().collect();
+            known = found;
             let threads: Vec<_> = new
                 .into_iter()
                 .map(|socket| {
@@ -181,35 +181,42 @@ impl Shared {
     /// Asks one recorder until it ends; `heard` is called after the first answer.
     fn follow(&self, socket: &Path, heard: impl Fn()) {
         let name = socket.to_string_lossy().into_owned();
-        let mut recorder = match Recorder::connect(socket, PATIENCE) {
-            Ok(recorder) => recorder,
-            Err(error) => return sockets::remove_stale(socket, &error),
-        };
         while !self.is_over() {
-            let Ok(state) = self.ask(&mut recorder, &name) else { break };
-            let Some(state) = state else { return };
-            if !self.is_wanted(state.pid, &state.folder) {
-                return;
+            match Recorder::connect(socket, PATIENCE) {
+                Ok(mut recorder) => {
+                    if !self.converse(&mut recorder, &name, &heard) {
+                        return;
+                    }
+                    // It has ended, or turned us away, as one does that too many ask: the next connection tells.
+                    thread::sleep(AGAIN);
+                }
+                Err(error) => {
+                    // Who was killed could not take its socket away.
+                    sockets::remove_stale(socket, &error);
+                    break;
+                }
             }
+        }
+        if let Some(followed) = lock(&self.followed).get_mut(&name) {
+            followed.end();
+        }
+    }
+
+    /// Asks until the connection breaks; whether it is wanted again.
+    fn converse(&self, recorder: &mut Recorder, name: &str, heard: impl Fn()) -> bool {
+        while !self.is_over() {
+            let Ok(state) = self.ask(recorder, name) else { return true };
+            let Some(state) = state.filter(|state| self.is_wanted(state.pid, &state.folder)) else {
+                return false;
+            };
             lock(&self.followed)
-                .entry(name.clone())
+                .entry(name.to_owned())
                 .and_modify(|followed| followed.absorb(state.clone()))
                 .or_insert_with(|| Followed::new(state));
             heard();
             thread::sleep(self.pace);
         }
-        match Recorder::connect(socket, PATIENCE) {
-            // It has only turned us away, as one does that too many ask: it is asked again.
-            Ok(_) => {
-                lock(&self.known).remove(socket);
-                return;
-            }
-            // Who was killed could not take its socket away.
-            Err(error) => sockets::remove_stale(socket, &error),
-        }
-        if let Some(followed) = lock(&self.followed).get_mut(&name) {
-            followed.end();
-        }
+        false
     }
 
     /// One question and its answer; nothing if nobody wants it any more.
