@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import pickle
+import signal
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,9 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OOMPH = pathlib.Path(os.environ.get("OOMPH", ROOT / "target/debug/oomph")).resolve()
 FIXTURES = ROOT / "fixtures"
+
+# Who runs the tests in the background of a shell has Ctrl-C ignored, and programs inherit that: some tests send it to them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass
