@@ -18,26 +18,8 @@ import time
 
 PHASE = 6.0
 PHASES = 10
-PROGRAM = """
+MODEL = """
 import sys, time, torch
-
-width, layers, batch = map(int, sys.argv[1:4])
-layer = torch.nn.TransformerEncoderLayer(width, 8, 4 * width, batch_first=True, device="cuda", dtype=torch.bfloat16)
-model = torch.nn.TransformerEncoder(layer, layers)
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-x = torch.randn(batch, 256, width, device="cuda", dtype=torch.bfloat16)
-ends = open("ends", "w", buffering=1)
-end = time.time() + float(sys.argv[4])
-while time.time() < end:
-    model(x).float().square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    torch.cuda.synchronize()
-    ends.write(f"{time.time()}\\n")
-"""
-COSTS = """
-import json, os, subprocess, sys, threading, time, torch
-from oomph_child.recording import recorder
 
 width, layers, batch = map(int, sys.argv[1:4])
 layer = torch.nn.TransformerEncoderLayer(width, 8, 4 * width, batch_first=True, device="cuda", dtype=torch.bfloat16)
@@ -50,6 +32,17 @@ def step():
     optimizer.step()
     optimizer.zero_grad()
     torch.cuda.synchronize()
+"""
+PROGRAM = MODEL + """
+ends = open("ends", "w", buffering=1)
+end = time.time() + float(sys.argv[4])
+while time.time() < end:
+    step()
+    ends.write(f"{time.time()}\\n")
+"""
+COSTS = MODEL + """
+import json, os, subprocess, threading
+from oomph_child.recording import recorder
 
 def median(count, work):
     taken = []

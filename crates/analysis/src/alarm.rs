@@ -58,6 +58,17 @@ pub enum Pace {
     },
 }
 
+impl Pace {
+    /// What a step adds; nothing while that is not known.
+    pub fn bytes_per_step(self) -> Option<Bytes> {
+        match self {
+            Pace::NoSteps | Pace::WarmingUp { .. } => None,
+            Pace::Flat | Pace::Settled { .. } | Pace::Varies { .. } => Some(Bytes(0)),
+            Pace::Rising { bytes_per_step } | Pace::Growing { bytes_per_step } => Some(bytes_per_step),
+        }
+    }
+}
+
 /// What was allocated at the end of each of the last steps.
 #[derive(Clone, Default, Debug)]
 pub struct Trail {
@@ -117,10 +128,14 @@ impl Trail {
     }
 }
 
+/// By how much each entry of a series differs from the one before, with its place.
+fn changes(held: &[(usize, i64)]) -> impl Iterator<Item = (usize, i64)> {
+    held.windows(2).map(|pair| (pair[1].0, pair[1].1.saturating_sub(pair[0].1)))
+}
+
 /// Whether a series rises by the same amount every so many steps, and gives nothing back.
 fn is_regular(held: &[(usize, i64)]) -> bool {
-    let pairs = held.windows(2).map(|pair| (pair[1].0, pair[1].1.saturating_sub(pair[0].1)));
-    let changes: Vec<(usize, i64)> = pairs.filter(|&(_, change)| change != 0).collect();
+    let changes: Vec<(usize, i64)> = changes(held).filter(|&(_, change)| change != 0).collect();
     let [(first, amount), (second, _), ..] = changes[..] else { return false };
     let gap = second - first;
     let is_steady = changes.iter().all(|&(_, change)| change == amount)
@@ -131,9 +146,8 @@ fn is_regular(held: &[(usize, i64)]) -> bool {
 
 /// Whether a long series rises again and again, every few steps, and gives hardly anything back.
 fn goes_on(held: &[(usize, i64)]) -> bool {
-    let changes = held.windows(2).map(|pair| pair[1].1.saturating_sub(pair[0].1));
     let (mut rises, mut added, mut returned) = (0, 0i64, 0i64);
-    for change in changes {
+    for (_, change) in changes(held) {
         if change > 0 {
             rises += 1;
             added = added.saturating_add(change);

@@ -58,7 +58,7 @@ pub use portrait::{
 };
 pub use recording::{
     Card, Counts, HeapDump, Label, LabelMark, Labels, Outside, Placed, Process, Recording, Shortage,
-    StepMark, Tensor,
+    StepMark, Tensor, own_process,
 };
 pub use retries::retries;
 pub use site::{Site, Sites, is_user_file};

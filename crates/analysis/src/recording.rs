@@ -255,3 +255,11 @@ impl Counted {
         Some(from..=self.births.get(made).copied().unwrap_or(self.len))
     }
 }
+
+/// Which of the processes that the driver lists, by what they hold, is the recorded one: the one that names itself. In a
+/// container the driver numbers processes otherwise than they do: then the one that holds just a little more than PyTorch has
+/// reserved.
+pub fn own_process(by_name: Option<usize>, held: &[u64], reserved: u64) -> Option<usize> {
+    by_name
+        .or_else(|| (0..held.len()).filter(|&place| held[place] >= reserved).min_by_key(|&place| held[place]))
+}

@@ -6,6 +6,7 @@ use crate::terminal::say;
 use analysis::words::{counted, printable};
 use analysis::{
     Card, Counts, Label, LabelMark, Labels, Outside, Placed, Process, Recording, Shortage, StepMark, Tensor,
+    own_process,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -327,15 +328,11 @@ fn settle_limit(shortage: &mut Shortage, device_total: Option<Bytes>) {
     }
 }
 
-/// The processes without the recorded one. In a container the driver numbers them otherwise than the process itself: then it
-/// is the one that holds just a little more than what PyTorch had reserved.
+/// The processes without the recorded one.
 fn others(mut processes: Vec<ProcessFile>, reserved: u64) -> Vec<ProcessFile> {
     let is_own = |process: &ProcessFile| process.name.as_deref() == Some("this process");
-    let own = processes.iter().position(is_own).or_else(|| {
-        let holds = |place: &usize| processes[*place].bytes.unwrap_or(0);
-        (0..processes.len()).filter(|place| holds(place) >= reserved).min_by_key(holds)
-    });
-    if let Some(own) = own {
+    let held: Vec<u64> = processes.iter().map(|process| process.bytes.unwrap_or(0)).collect();
+    if let Some(own) = own_process(processes.iter().position(is_own), &held, reserved) {
         processes.remove(own);
     }
     processes

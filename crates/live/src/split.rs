@@ -1,6 +1,7 @@
 //! What the memory of a device is in use for: the part of it that `nvidia-smi` cannot show.
 
 use crate::wire::{Device, Process, State};
+use analysis::own_process;
 use snapshot::Bytes;
 
 /// A device's memory, by who has it. What the driver does not say is `None`, and is not guessed.
@@ -54,14 +55,11 @@ impl Split {
     }
 }
 
-/// The process itself, and the others. In a container the driver numbers processes otherwise than they number themselves: then
-/// it is the one that holds just a little more than what PyTorch has reserved.
+/// The process itself, and the others.
 fn own(processes: &[Process], pid: u32, reserved: u64) -> (Option<&Process>, impl Iterator<Item = &Process>) {
     let by_pid = processes.iter().position(|process| process.pid == pid);
-    let holds = |place: &usize| processes[*place].bytes;
-    let place = by_pid.or_else(|| {
-        (0..processes.len()).filter(|place| holds(place) >= reserved).min_by_key(|place| holds(place))
-    });
+    let held: Vec<u64> = processes.iter().map(|process| process.bytes).collect();
+    let place = own_process(by_pid, &held, reserved);
     let others =
         processes.iter().enumerate().filter(move |&(at, _)| Some(at) != place).map(|(_, process)| process);
     (place.map(|place| &processes[place]), others)

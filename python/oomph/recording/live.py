@@ -18,7 +18,6 @@ import torch
 from .channel import Channel, Question
 from .facts import command, limit, pinned, world_size
 from .files import launched_as
-from .nvml import Nvml
 from .talk import say, words
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ class Live:
         self._steps: deque[dict[str, Any]] = deque(maxlen=_KEPT_STEPS)
         self._era = 0
         """Counts how often the steps have begun anew."""
-        self._nvml: Nvml | None = None
         self._driver: dict[int, dict[str, Any]] = {}
         self._driver_at = 0.0
         self._stacks: list[dict[str, Any]] | None = None
@@ -142,12 +140,11 @@ class Live:
         if now - self._driver_at < _DRIVER_SECONDS:
             return
         self._driver_at = now
-        if self._nvml is None:
-            self._nvml = Nvml()
+        nvml = self._recorder.nvml()
         for device in (row["device"] for row in rows):
-            used = self._nvml.used(device)
+            used = nvml.used(device)
             if used is not None:
-                self._driver[device] = {"used": used, "processes": self._nvml.processes(device)}
+                self._driver[device] = {"used": used, "processes": nvml.processes(device)}
 
     def _look_at_stacks(self) -> None:
         """At the end of a step: what is alive then is what stays."""

@@ -145,11 +145,7 @@ fn device_labels(recorder: &Followed, device: &Device) -> Labels {
 }
 
 fn growth(pace: Pace) -> Option<f64> {
-    match pace {
-        Pace::NoSteps | Pace::WarmingUp { .. } => None,
-        Pace::Flat | Pace::Settled { .. } | Pace::Varies { .. } => Some(0.0),
-        Pace::Rising { bytes_per_step } | Pace::Growing { bytes_per_step } => number(bytes_per_step.0),
-    }
+    pace.bytes_per_step().and_then(|bytes| number(bytes.0))
 }
 
 /// A whole number as all numbers of Prometheus are: exact to eight petabytes.

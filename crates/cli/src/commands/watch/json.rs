@@ -76,15 +76,7 @@ pub(super) fn print(look: &Look, terminal: &mut Terminal) -> anyhow::Result<()> 
 
 fn told<'a>(followed: &'a Followed, device: &'a live::Device, split: &Split) -> DeviceJson<'a> {
     let state = &followed.state;
-    let (pace, bytes_per_step) = match followed.pace(device.device) {
-        Pace::NoSteps => ("no steps", None),
-        Pace::WarmingUp { .. } => ("warming up", None),
-        Pace::Flat => ("flat", Some(0)),
-        Pace::Varies { .. } => ("varies", Some(0)),
-        Pace::Settled { .. } => ("settled", Some(0)),
-        Pace::Rising { bytes_per_step } => ("rising", Some(bytes_per_step.0)),
-        Pace::Growing { bytes_per_step } => ("leaking", Some(bytes_per_step.0)),
-    };
+    let pace = followed.pace(device.device);
     let sites = followed.sites(device.device).into_iter().map(|site| {
         let (file, line, function) = site
             .place
@@ -116,10 +108,22 @@ fn told<'a>(followed: &'a Followed, device: &'a live::Device, split: &Split) -> 
             unseen: known(split.unseen),
             free: known(split.free),
         },
-        pace,
-        bytes_per_step,
+        pace: name(pace),
+        bytes_per_step: known(pace.bytes_per_step()),
         steps_until_full: followed.steps_left(device.device),
         sites: sites.collect(),
         sites_step: followed.sites_step(),
+    }
+}
+
+fn name(pace: Pace) -> &'static str {
+    match pace {
+        Pace::NoSteps => "no steps",
+        Pace::WarmingUp { .. } => "warming up",
+        Pace::Flat => "flat",
+        Pace::Varies { .. } => "varies",
+        Pace::Settled { .. } => "settled",
+        Pace::Rising { .. } => "rising",
+        Pace::Growing { .. } => "leaking",
     }
 }

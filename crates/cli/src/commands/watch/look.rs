@@ -1,6 +1,7 @@
 //! What there is to see at one moment: a row for each device of each recorder, and for each GPU that no recorder uses.
 
 use live::{Device, Followed, Followers, Gpu, Split};
+use std::rc::Rc;
 
 /// Everything at one moment.
 pub(super) struct Look {
@@ -14,7 +15,7 @@ pub(super) enum Row {
     Recorded {
         /// What its recorder is called here.
         name: String,
-        followed: Box<Followed>,
+        followed: Rc<Followed>,
         device: Box<Device>,
         split: Split,
     },
@@ -33,10 +34,11 @@ impl Look {
             (one.ended.is_some(), one.state.folder.clone(), one.state.rank, one.state.pid)
         });
         for (name, followed) in followed {
+            let followed = Rc::new(followed);
             for device in &followed.state.devices {
                 let split = Split::new(&followed.state, device);
                 let (name, device) = (name.clone(), Box::new(device.clone()));
-                rows.push(Row::Recorded { name, followed: Box::new(followed.clone()), device, split });
+                rows.push(Row::Recorded { name, followed: followed.clone(), device, split });
             }
         }
         let is_recorded = |gpu: &Gpu| rows.iter().any(|row| row.uses(&gpu.uuid));
