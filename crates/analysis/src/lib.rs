@@ -32,6 +32,7 @@ mod pending;
 mod portrait;
 mod private_pools;
 mod recording;
+mod repeated;
 mod retries;
 mod roles;
 mod site;
@@ -60,6 +61,7 @@ pub use recording::{
     Card, Counts, HeapDump, Label, LabelMark, Labels, Outside, Placed, Process, Recording, Shortage,
     StepMark, Tensor, own_process,
 };
+pub use repeated::fill_in_repeated_steps;
 pub use retries::retries;
 pub use site::{Site, Sites, is_user_file};
 pub use steps::{Confidence, Source, Steps};

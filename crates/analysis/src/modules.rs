@@ -281,7 +281,7 @@ impl Modules {
 }
 
 /// `forward GPT.h.3.mlp`; anything that does not begin with a phase is the program's own.
-fn parse(metadata: &str) -> Option<(Phase, Option<&str>)> {
+pub(crate) fn parse(metadata: &str) -> Option<(Phase, Option<&str>)> {
     Phase::ALL.into_iter().find_map(|phase| {
         let rest = metadata.strip_prefix(phase.name())?;
         match rest.strip_prefix(' ') {

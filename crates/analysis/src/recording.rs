@@ -9,10 +9,12 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// The notes of one rank.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Debug)]
 pub struct Recording {
     /// When steps ended, in order.
     pub marks: Vec<StepMark>,
+    /// Whether allocations after the last step were recorded with their stacks.
+    pub ends_with_stacks: bool,
     /// Allocations that each device had made by the time of the snapshot.
     pub allocations: Counts,
     /// Which tensor lies where.
@@ -33,6 +35,7 @@ impl Recording {
     /// That of a plain snapshot.
     pub(crate) const NONE: &'static Recording = &Recording {
         marks: Vec::new(),
+        ends_with_stacks: true,
         allocations: Counts(Vec::new()),
         labels: Labels { tensors: Vec::new(), sets: Vec::new(), marks: Vec::new() },
         modules: Vec::new(),
@@ -50,6 +53,12 @@ impl Recording {
     /// What was in use on a device beside PyTorch's memory.
     pub fn outside(&self, device: u32) -> Option<&Outside> {
         self.outside.iter().find(|outside| outside.device == device)
+    }
+}
+
+impl Default for Recording {
+    fn default() -> Recording {
+        Recording::NONE.clone()
     }
 }
 
@@ -83,12 +92,20 @@ impl Counts {
 }
 
 /// The end of a step.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StepMark {
     /// Microseconds since the Unix epoch.
     pub time_us: i64,
     /// Allocations by then.
     pub allocations: Counts,
+    /// Whether the allocations of the step were recorded with their stacks.
+    pub has_stacks: bool,
+}
+
+impl Default for StepMark {
+    fn default() -> StepMark {
+        StepMark { time_us: 0, allocations: Counts::default(), has_stacks: true }
+    }
 }
 
 /// What a tensor is. The first of these counts where one block is several.
@@ -235,6 +252,17 @@ impl Counted {
         Some(Counted { births, end, len: order.len() })
     }
 
+    /// The events that allocate, in order.
+    pub(crate) fn births(&self) -> &[usize] {
+        &self.births
+    }
+
+    /// How many of the allocations that the history has had been made at a count; `None` before the history.
+    pub(crate) fn place(&self, count: u64) -> Option<usize> {
+        let later = usize::try_from(self.end.checked_sub(count)?).ok()?;
+        self.births.len().checked_sub(later)
+    }
+
     /// How many of `counts` from the last one back can be believed: a count that is higher than a later one was made before
     /// the program reset its statistics.
     pub(crate) fn reliable(&self, counts: impl DoubleEndedIterator<Item = u64>) -> usize {
@@ -249,8 +277,7 @@ impl Counted {
 
     /// The positions at which just so many allocations had been made; `None` before the history.
     pub(crate) fn at(&self, count: u64) -> Option<RangeInclusive<usize>> {
-        let later = usize::try_from(self.end.checked_sub(count)?).ok()?;
-        let made = self.births.len().checked_sub(later)?;
+        let made = self.place(count)?;
         let from = made.checked_sub(1).map_or(0, |last| self.births[last] + 1);
         Some(from..=self.births.get(made).copied().unwrap_or(self.len))
     }

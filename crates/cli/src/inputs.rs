@@ -145,7 +145,7 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Input> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
     let fail = |error: snapshot::Error| anyhow::Error::from(Failure::reading(&name, &error));
-    let snapshot = if is_stdin {
+    let mut snapshot = if is_stdin {
         if io::stdin().is_terminal() {
             say("reading a snapshot from standard input …");
         }
@@ -155,6 +155,7 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Input> {
         snapshot::read_sized(Progress::new(file, length, &name), length).map_err(fail)?
     };
     let (recording, run) = if is_stdin { Default::default() } else { recording::beside(path) };
+    analysis::fill_in_repeated_steps(&mut snapshot, &recording);
     Ok(Input { name, is_file: !is_stdin, snapshot, recording, run })
 }
 

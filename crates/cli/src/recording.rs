@@ -95,6 +95,7 @@ pub(crate) fn beside(snapshot: &Path) -> (Recording, Option<Run>) {
     }
     if let Some(file) = own_json::<RunFile>(&rank.with_ending("json"), "ended") {
         recording.allocations = counts(&file.allocations);
+        recording.ends_with_stacks = file.stacks;
         recording.shortage = file.oom.map(Shortage::from);
         run = Some(Run {
             torch: file.torch,
@@ -198,6 +199,13 @@ struct StepLine {
     time_us: i64,
     #[serde(default)]
     devices: Vec<StepDevice>,
+    #[serde(default = "yes")]
+    stacks: bool,
+}
+
+/// What recorders did before they left out stacks.
+fn yes() -> bool {
+    true
 }
 
 #[derive(Deserialize)]
@@ -210,9 +218,9 @@ struct StepDevice {
 }
 
 impl From<StepLine> for StepMark {
-    fn from(StepLine { time_us, devices }: StepLine) -> StepMark {
+    fn from(StepLine { time_us, devices, stacks }: StepLine) -> StepMark {
         let counts = devices.iter().filter_map(|of| Some((of.device, of.allocations?)));
-        StepMark { time_us, allocations: Counts(counts.collect()) }
+        StepMark { time_us, allocations: Counts(counts.collect()), has_stacks: stacks }
     }
 }
 
@@ -290,6 +298,8 @@ struct RunFile {
     #[serde(default)]
     allocations: BTreeMap<String, u64>,
     steps: Option<RunSteps>,
+    #[serde(default = "yes")]
+    stacks: bool,
     oom: Option<OomFile>,
 }
 
@@ -448,8 +458,8 @@ mod tests {
         assert_eq!(outside(&lines), [Outside { device: 1, process: Bytes(30), others: Bytes(20) }]);
         let marks: Vec<StepMark> = lines.into_iter().map(StepMark::from).collect();
         let expected = [
-            StepMark { time_us: 5, allocations: Counts::default() },
-            StepMark { time_us: 7, allocations: Counts(vec![(1, 3)]) },
+            StepMark { time_us: 5, ..StepMark::default() },
+            StepMark { time_us: 7, allocations: Counts(vec![(1, 3)]), ..StepMark::default() },
         ];
         assert_eq!(marks, expected);
         assert!(super::marks("{\"time_us\": 5}\nnothing\n").is_none());

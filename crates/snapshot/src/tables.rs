@@ -347,6 +347,20 @@ impl Events {
         self.contexts.intern(context)
     }
 
+    /// Gives row `row` the stack of row `like`.
+    pub fn copy_stack(&mut self, row: usize, like: usize) {
+        self.rows.stack[row] = self.rows.stack[like];
+    }
+
+    /// Gives row `row` what row `like` says of the code that ran: the compiled region, and the string of the program or recorder.
+    pub fn copy_metadata(&mut self, row: usize, like: usize) {
+        let Context { compile_context, user_metadata, has_user_metadata, forward_frames, .. } =
+            *self.context(self.rows.context[like]);
+        let own = *self.context(self.rows.context[row]);
+        let context = Context { compile_context, user_metadata, has_user_metadata, forward_frames, ..own };
+        self.rows.context[row] = self.intern_context(context);
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, row: Row) -> u32 {
         self.rows.push(row)

@@ -8,7 +8,7 @@
 //!   -h*-2                                frees the one of two iterations ago, if there is one
 //!   -x                                   frees `x`
 //!   in forward Net.fc                    where the program is from here on; `in` alone is outside of everything
-//!   mark                                 a step ends here
+//!   mark                                 a step ends here; `mark without stacks` if a recorder left them out of it
 //!   see parameter fc.weight w            a recorder sees that block `w` is this tensor of the root module `Net`
 //! end
 //! ```
@@ -100,7 +100,8 @@ impl Writer {
             "mark" => {
                 let time_us = 1_000_000 + 10 * self.events.len() as i64 - 5;
                 let allocations = self.count();
-                return self.recording.marks.push(StepMark { time_us, allocations });
+                let has_stacks = about.trim() != "without stacks";
+                return self.recording.marks.push(StepMark { time_us, allocations, has_stacks });
             }
             "see" => {
                 let [label, name, block] = about.split_whitespace().collect::<Vec<_>>()[..] else {
