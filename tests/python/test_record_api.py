@@ -111,6 +111,7 @@ def state():
     wakeup = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(wakeup)
     return [
+        torch.nn.Module.__call__,
         torch.nn.Module._call_impl,
         torch.autograd._engine_run_backward,
         torch.autograd.graph._engine_run_backward,

@@ -33,8 +33,13 @@ class Child:
         self.library = library
         self.ending = Ending(settings.steps)
         # A run that ends where its steps repeat themselves is a prediction: who holds what is not asked, and would take time.
+        is_prediction = settings.steps is None
         options = Options(
-            settings.output, is_fresh=True, has_heap=settings.steps is not None, is_live=settings.is_live
+            settings.output,
+            is_fresh=True,
+            has_heap=not is_prediction,
+            has_all_stacks=is_prediction,
+            is_live=settings.is_live,
         )
         self.recorder = Recorder(options, chosen, after_step=self._after_step, more=self._more)
         self.recorder.on_leak.append(OnLeak(raises=settings.raise_on_leak))

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..interpreter.errors import keep
 from . import attributes
 
 Reference = tuple[str, Any]
@@ -27,7 +28,8 @@ def of_tensor(tensor: torch.Tensor, shares_memory: bool) -> Iterator[Reference]:
     for name in _names_of_references(tensor, shares_memory):
         try:
             value = getattr(tensor, name)
-        except Exception:
+        except Exception as error:
+            keep(error)
             continue
         if value is not None:
             yield name, value
@@ -68,7 +70,8 @@ def saved_by(node: Any) -> Iterator[tuple[str, Any]]:
         if name.startswith("_raw_saved_"):
             try:
                 found = getattr(node, name)
-            except Exception:
+            except Exception as error:
+                keep(error)
                 continue  # freed by a backward pass
             for raw in found if isinstance(found, (tuple, list)) else [found]:
                 if type(raw) is torch._C._autograd.SavedTensor:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..interpreter.errors import keep
 from . import attributes, sparse
 from .memory import WORD, byte, offset_of, word
 
@@ -32,8 +33,8 @@ def of_tensor(tensor: torch.Tensor) -> Iterator[Storage]:
                 storage = _of_part(part, torch._C._storage_id(part))  # type: ignore[attr-defined]
                 if storage is not None:
                     yield storage
-    except Exception:
-        return  # a kind of tensor that has none in this sense
+    except Exception as error:
+        keep(error)  # a kind of tensor that has none in this sense
 
 
 def of_storage(storage: Any) -> Iterator[Storage]:
@@ -41,8 +42,8 @@ def of_storage(storage: Any) -> Iterator[Storage]:
     try:
         if storage.device.type != "meta":
             yield Storage(storage._cdata, storage.device.type, storage.device.index or 0, storage.data_ptr(), storage.nbytes())
-    except Exception:
-        return
+    except Exception as error:
+        keep(error)
 
 
 def at(identity: int) -> Storage | None:

@@ -10,7 +10,6 @@ import gc
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from types import FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -18,6 +17,8 @@ import torch
 
 from . import arrays, attributes, autograd, frames, node_hooks, reach, saved, storages
 from . import roots as roots_of
+from ..interpreter.errors import keep
+from ..interpreter.pause import undisturbed
 from .references import Name, References, type_name
 
 _MOST_OBJECTS = 20_000_000
@@ -43,21 +44,8 @@ def walk() -> dict[str, Any]:
     """The graph of this process."""
     prepare()
     # The program's own modes and subclasses of tensors have no part in it.
-    with _undisturbed(), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
+    with undisturbed(_SECONDS_WITHOUT_OTHER_THREADS), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
         return _Walk().graph()
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    collects, interval = gc.isenabled(), sys.getswitchinterval()
-    gc.disable()
-    sys.setswitchinterval(_SECONDS_WITHOUT_OTHER_THREADS)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(interval)
-        if collects:
-            gc.enable()
 
 
 class _Walk:
@@ -242,8 +230,8 @@ class _Walk:
                 target = self.places.get(id(value))
                 if target is not None and id(value) not in roots:
                     self._refer(at, name, target)
-        except Exception:
-            return  # an object that is not what it says: what was found of it so far stays
+        except Exception as error:
+            keep(error)  # an object that is not what it says: what was found of it so far stays
 
     def _add_storages(self) -> set[int]:
         """Of all tensors that are known; those that share one, or have none, are the answer."""
@@ -387,7 +375,8 @@ def _text(thing: Any) -> str:
         try:
             dtype = str(thing.dtype).removeprefix("torch.")
             return dtype if storages.has_own_dispatch(kind) else f"{dtype} {tuple(thing.shape)}"
-        except Exception:
+        except Exception as error:
+            keep(error)
             return ""
     if kind is FrameType:
         return f"{thing.f_code.co_name} ({thing.f_code.co_filename}:{thing.f_lineno})"

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ..interpreter.errors import keep
 from .alive import alive
 from .cpu_mode import CpuMode
 from .cpu_storages import Storages
@@ -33,7 +34,7 @@ class CpuHistory:
     has_live_stacks = True
 
     def __init__(self, max_events: int) -> None:
-        self._max_events = max_events
+        self.max_events = max_events
         self._storages = Storages(max_events)
         # Reentrant: a signal may ask for a snapshot in the middle of our own work.
         self._lock = threading.RLock()
@@ -43,7 +44,7 @@ class CpuHistory:
         """A new history, of this thread and the autograd work that it starts. Programs do not mark it themselves."""
         if self._mode is not None:
             return
-        self._storages = Storages(self._max_events)
+        self._storages = Storages(self.max_events)
         self._mode = CpuMode(self._see)
         _install_hooks()
         _running.append(self)
@@ -68,13 +69,26 @@ class CpuHistory:
     def marked(self) -> str:
         return self._storages.mark
 
-    def step_ended(self) -> None:
-        """Nothing to be done."""
+    def fresh(self) -> CpuHistory:
+        return CpuHistory(self.max_events)
+
+    def abandon(self) -> None:
+        """In a forked process (a data loader's worker), which is not the one that we record."""
+        # The thread that held the lock is not in this process.
+        self._lock = threading.RLock()
+        self.stop()
 
     def snapshot(self) -> dict[str, Any]:
         with self._lock:
             self._storages.bury()
             return self._storages.blocks.snapshot()
+
+    def record_stacks(self, *, wanted: bool) -> bool:
+        """They are always recorded: nobody records the CPU for its speed."""
+        return True
+
+    def live_snapshot(self) -> dict[str, Any]:
+        return self.snapshot()
 
     def allocations(self) -> dict[int, int]:
         return {0: self._storages.blocks.count}
@@ -126,16 +140,11 @@ class CpuHistory:
 
     def _fail(self, error: Exception) -> None:
         """The program goes on without us."""
+        keep(error)
         say(f"the recording of CPU memory ends here: {words(error)}")
         # Not `stop`: the mode cannot be left from inside of it.
         if self._mode is not None:
             self._mode.see = None
-
-    def _forked(self) -> None:
-        """A forked process (a data loader's worker) inherits the mode, but is not the one that we record."""
-        # The thread that held the lock is not in this process.
-        self._lock = threading.RLock()
-        self.stop()
 
 
 _running: list[CpuHistory] = []
@@ -151,7 +160,7 @@ def _install_hooks() -> None:
 
     def after_in_child() -> None:
         for history in list(_running):
-            history._forked()
+            history.abandon()
 
     os.register_at_fork(after_in_child=after_in_child)
 

@@ -9,19 +9,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..interpreter.dynamo import skip_all
+
 See = Callable[[tuple[Any, ...], dict[str, Any], Any], None]
 _PLAIN = torch._C._disabled_torch_dispatch_impl
-
-
-def _never_traced(function: Callable[..., Any]) -> bool:
-    """Tells Dynamo to leave a function alone; without the wrapper (and the import) that PyTorch's decorator takes."""
-    try:
-        dynamo = torch._C._dynamo.eval_frame
-        skip = dynamo._FrameAction.SKIP
-        dynamo.set_code_exec_strategy(function.__code__, dynamo._FrameExecStrategy(skip, skip))
-    except Exception:
-        return False
-    return True
 
 
 class CpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -34,7 +25,7 @@ class CpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return not _never_traced(cls.__torch_dispatch__)
+        return not skip_all(cls.__torch_dispatch__)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

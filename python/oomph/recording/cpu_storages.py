@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..heap import sparse
+from ..interpreter.errors import keep
 from .cpu_blocks import Block, Blocks
 
 
@@ -55,7 +56,8 @@ class Storages:
             if isinstance(value, torch.Tensor):
                 try:
                     storage = value.untyped_storage()
-                except Exception:
+                except Exception as error:
+                    keep(error)
                     # Others without a storage (lazy ones, for example) are opaque.
                     self.meet([] if torch.nn.parameter.is_lazy(value) else sparse.parts(value))
                     continue
@@ -118,8 +120,8 @@ class Storages:
         try:
             size = storage.nbytes()
             address = storage.data_ptr() if size else 0
-        except Exception:
-            return  # of a tensor that has no memory of its own: `torch.func` and others make some
+        except Exception as error:
+            return keep(error)  # of a tensor that has no memory of its own: `torch.func` and others make some
         if size == watched.size and address == watched.address:
             return
         mark, time_us = self.mark, time.time_ns() // 1000

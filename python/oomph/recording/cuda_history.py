@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from ..interpreter.errors import keep
 from . import symbols
 from .history import LiveStack
 from .talk import say, words
@@ -24,6 +27,18 @@ _LOOK_AGAIN = 64
 """Calls after which to look for devices that have come into use since."""
 
 
+_CONTEXT = {"context": "alloc", "stacks": "python"}
+"""Which stacks to record. Not at frees: reading a stack there loses an exception that is on its way (checkpointing stops its
+recomputation with one, and PyTorch then fails with a SystemError)."""
+
+
+class _Functions(NamedTuple):
+    """PyTorch's own."""
+
+    record: Callable[..., Any]
+    set_metadata: Callable[..., Any] | None
+
+
 class CudaHistory:
     kind = "cuda"
 
@@ -34,72 +49,122 @@ class CudaHistory:
         self.mark: Callable[[str], None] = getattr(torch._C, "_cuda_setMemoryMetadata", _not_there)
         self.marked: Callable[[], str] = getattr(torch._C, "_cuda_getMemoryMetadata", str)
         self.has_own_frames = False
-        self._users_recorder: Callable[..., None] | None = None
-        self._users_metadata: Callable[..., None] | None = None
+        self._pytorchs: _Functions | None = None
+        self._record_memory_history: Callable[..., Any] = _not_there
+        self._set_memory_metadata: Callable[..., Any] = _not_there
+        """Ours, in the place of PyTorch's."""
+        self._asked: dict[str, Any] | None = None
+        """The program's own recording, as it has asked for it."""
         self._devices: list[int] = []
         self._calls = 0
-        self._has_symbols = False
         # Before torch 2.10 there is no snapshot without a copy of the whole history.
         self.has_live_stacks = "include_traces" in inspect.signature(torch.cuda.memory_snapshot).parameters
 
     def start(self, begun: Callable[[], None], marked_by_program: Callable[[], None]) -> None:
         """Begins when the process initialises CUDA; at once if it has."""
-        self._replace_users_recorder(marked_by_program)
+        self._share(marked_by_program)
         torch.cuda._lazy_call(lambda: self._begin(begun))  # type: ignore[no-untyped-call]
 
     def _begin(self, begun: Callable[[], None]) -> None:
-        if self._users_recorder is None:
+        if self._pytorchs is None:
             return  # stopped before the program came to CUDA
         try:
-            # Not at frees: reading a stack there loses an exception that is on its way (checkpointing stops its
-            # recomputation with one, and PyTorch then fails with a SystemError).
-            self._users_recorder(enabled="all", context="alloc", stacks="python", max_entries=self.max_events)
+            self._pytorchs.record(enabled="all", **_CONTEXT, max_entries=self.max_events)
             self.is_on = True
             begun()
         except Exception as error:
+            keep(error)
             say(f"nothing is recorded: {words(error)}")
 
     def stop(self) -> None:
-        if self._users_recorder is None:
+        if self._pytorchs is None:
             return
+        record = self._pytorchs.record
         if self.is_on:
             self.is_on = False
             self.mark("")
-            self._users_recorder(enabled=None)
-        torch.cuda.memory._record_memory_history = self._users_recorder
-        self._users_recorder = None
-        if self._users_metadata is not None:
-            torch.cuda.memory._set_memory_metadata = self._users_metadata
+            # A history that the program has asked for goes on as it has asked.
+            record(**self._asked) if self._asked is not None else record(enabled=None)
+        self.abandon()
 
-    def _replace_users_recorder(self, marked_by_program: Callable[[], None]) -> None:
-        """A program that records itself must not end or restart our history; its own dumps work all the same."""
-        self._users_recorder = torch.cuda.memory._record_memory_history
+    def fresh(self) -> CudaHistory:
+        return CudaHistory(self.max_events)
 
-        def ignored(*_args: Any, **_kwargs: Any) -> None:
-            # Recording is one of the ways to initialise CUDA.
-            torch.cuda.init()  # type: ignore[no-untyped-call]
-
-        torch.cuda.memory._record_memory_history = ignored
-        if self.mark is _not_there:
+    def abandon(self) -> None:
+        """Leaves PyTorch's functions as they were, without a word to PyTorch: in a process that was forked."""
+        self.is_on = False
+        functions, self._pytorchs = self._pytorchs, None
+        if functions is None:
             return
-        users_metadata = self._users_metadata = torch.cuda.memory._set_memory_metadata
+        memory: Any = torch.cuda.memory
+        if memory._record_memory_history is self._record_memory_history:
+            memory._record_memory_history = functions.record
+        if functions.set_metadata is not None and memory._set_memory_metadata is self._set_memory_metadata:
+            memory._set_memory_metadata = functions.set_metadata
 
-        def set_metadata(metadata: Any) -> None:
+    def _share(self, marked_by_program: Callable[[], None]) -> None:
+        """A program that records itself gets what it asks for, but must not end or shorten our history."""
+        memory: Any = torch.cuda.memory
+        has_metadata = self.mark is not _not_there
+        pytorchs = self._pytorchs = _Functions(
+            memory._record_memory_history, memory._set_memory_metadata if has_metadata else None
+        )
+        history, pid, getpid = self, os.getpid(), os.getpid
+
+        @functools.wraps(pytorchs.record)
+        def record(*args: Any, **kwargs: Any) -> Any:
+            # Whoever has taken this function before the end of the recording still has it afterwards.
+            if history._pytorchs is None or getpid() != pid:
+                return pytorchs.record(*args, **kwargs)
+            return history._asked_by_program(pytorchs.record, args, kwargs)
+
+        memory._record_memory_history = self._record_memory_history = record
+        if not has_metadata:
+            return
+
+        @functools.wraps(memory._set_memory_metadata)
+        def set_metadata(*args: Any, **kwargs: Any) -> Any:
             # A program that marks its events itself has the better use for the field.
-            marked_by_program()
-            users_metadata(metadata)
+            if history._pytorchs is not None and getpid() == pid:
+                marked_by_program()
+            return pytorchs.set_metadata(*args, **kwargs)
 
-        torch.cuda.memory._set_memory_metadata = set_metadata
+        memory._set_memory_metadata = self._set_memory_metadata = set_metadata
 
-    def step_ended(self) -> None:
-        if not self._has_symbols:
-            self._has_symbols = True
-            symbols.load()
+    def _asked_by_program(self, record: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # Recording is one of the ways to initialise CUDA; then ours begins as well.
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        if not self.is_on:
+            return record(*args, **kwargs)
+        enabled = args[0] if args else kwargs.get("enabled", "all")
+        if not enabled or enabled is True:  # `True` is an older form, whose history ours contains
+            self._asked = None
+            return None
+        bound = inspect.signature(record).bind(*args, **kwargs)
+        bound.apply_defaults()
+        asked = self._asked = dict(bound.arguments)
+        more = {"enabled": "all", "max_entries": max(self.max_events, asked["max_entries"]), "clear_history": False}
+        if asked["context"] is None:
+            more |= _CONTEXT
+        return record(**{name: more.get(name, value) for name, value in asked.items()})
 
     def snapshot(self) -> dict[str, Any]:
-        symbols.wait_for_imports()
-        snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
+        with symbols.without_the_compiler():
+            snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
         return snapshot
+
+    def record_stacks(self, *, wanted: bool) -> bool:
+        if self._pytorchs is not None and self.is_on and self._asked is None:
+            context = _CONTEXT if wanted else {"context": None, "stacks": "python"}
+            self._pytorchs.record(enabled="all", **context, max_entries=self.max_events)
+            return wanted
+        return True
+
+    def live_snapshot(self) -> dict[str, Any]:
+        """Without the events: a fraction of the time."""
+        with symbols.without_the_compiler():
+            segments = torch.cuda.memory_snapshot(include_traces=False)  # type: ignore[no-untyped-call]
+        return {"segments": segments, "device_traces": [[] for _ in range(torch.cuda.device_count())]}
 
     def allocations(self) -> dict[int, int]:
         stats = {device: torch._C._cuda_memoryStats(device) for device in self.devices()}
@@ -123,7 +188,7 @@ class CudaHistory:
         if not self.is_on or not self.has_live_stacks:
             return None
         found: dict[tuple[int, ...], LiveStack] = {}
-        for segment in torch.cuda.memory_snapshot(include_traces=False):  # type: ignore[no-untyped-call]
+        for segment in self.live_snapshot()["segments"]:
             for block in segment["blocks"]:
                 if block["state"] != "active_allocated":
                     continue
@@ -154,7 +219,7 @@ def _is_used(stats: dict[str, Any]) -> bool:
     return bool(_count(stats, "allocation", "allocated") or stats.get("num_ooms"))
 
 
-def _not_there(_text: str) -> None:
+def _not_there(*_: Any) -> None:
     """Where events cannot say where the program was."""
 
 

@@ -17,6 +17,10 @@ _FLUSH_SECONDS = 0.5
 """How long a step may wait until it is in the file: whoever watches the run reads along."""
 
 
+_ENDINGS = ("pickle", "labels", "heap", "growing.heap", "steps.jsonl", "ask")
+"""Of a rank's files, besides its summary (`json`)."""
+
+
 class Files:
     """A process's files in a folder: `rankN.*`. The number is chosen when it is first needed, as the rank may not be known
     before. `is_fresh`: the folder holds nothing but this run, so whatever has a number there keeps it."""
@@ -70,7 +74,8 @@ class Files:
     def flush_steps(self) -> None:
         """Steps are added to their file as they come, so that they outlive a process that is killed."""
         lines, self._steps = self._steps, []
-        with open(self.path("steps.jsonl"), "a" if self._has_steps else "w", encoding="utf-8") as file:
+        mode = "a" if self._has_steps else "w"
+        with open(self.path("steps.jsonl"), mode, encoding="utf-8", opener=_private) as file:
             file.write("".join(lines))
         self._has_steps = True
 
@@ -81,22 +86,41 @@ class Files:
 
     def path(self, ending: str) -> str:
         if self.number is None:
-            os.makedirs(self.folder, exist_ok=True)
+            os.makedirs(os.path.dirname(self.folder), exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.folder, 0o700)
             rank = launched_as()
-            self.number = self._claim(0) if rank is None else rank
-            for stale in ("pickle", "labels", "heap", "growing.heap", "ask"):
+            number = self._claim(0) if rank is None else rank
+            if rank is not None and self._is_foreign(rank):
+                raise FileExistsError(f"`{self.folder}` has files named rank{rank}.* that are not of a recording")
+            for stale in _ENDINGS:
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(self.folder, f"rank{self.number}.{stale}"))
-        return os.path.join(self.folder, f"rank{self.number}.{ending}")
+                    os.unlink(self._path(number, stale))
+            self.number = number
+        return self._path(self.number, ending)
+
+    def _path(self, number: int, ending: str) -> str:
+        return os.path.join(self.folder, f"rank{number}.{ending}")
+
+    def _is_foreign(self, number: int) -> bool:
+        """Whether files under the names of ours are somebody else's. What `oomph run` records to, it has looked at itself."""
+        if self.is_fresh:
+            return False
+        summary = self._path(number, "json")
+        if os.path.lexists(summary):
+            return "ended" not in _read(summary)
+        return any(os.path.lexists(self._path(number, ending)) for ending in _ENDINGS)
 
     def _claim(self, number: int) -> int:
         """Without a launcher, the processes of one program take one number after the other."""
-        path = os.path.join(self.folder, f"rank{number}.json")
+        path = self._path(number, "json")
+        if self._is_foreign(number):
+            return self._claim(number + 1)
         if not self.is_fresh and not _is_in_use(path):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         try:
-            with open(path, "x", encoding="utf-8") as file:
+            with open(path, "x", encoding="utf-8", opener=_private) as file:
                 json.dump(owner(), file)
         except FileExistsError:
             return self._claim(number + 1)
@@ -119,26 +143,40 @@ def launched_as() -> int | None:
     return int(ranks[0]) if ranks else None
 
 
-def _is_in_use(path: str) -> bool:
-    """Whether another process that is still there writes this rank."""
+def _read(path: str) -> dict[str, Any]:
+    """What a process has written of itself; empty if it is not that."""
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_in_use(path: str) -> bool:
+    """Whether another process that is still there writes this rank."""
+    found = _read(path)
+    try:
         if found.get("ended") != "running" or found.get("pid") == os.getpid():
             return False
         if found.get("host") == socket.gethostname():
             os.kill(found["pid"], 0)
     except PermissionError:
         return True
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, KeyError, TypeError, OverflowError):
         return False
     return True
+
+
+def _private(path: str, flags: int) -> int:
+    """For the owner's eyes alone, whatever the program's umask: names of files and command lines are in it."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _replace(path: str, write: Callable[[BinaryIO], object]) -> None:
     temporary = f"{path}.{os.getpid()}.part"
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=_private) as file:
             write(file)
         os.replace(temporary, path)
     except BaseException:

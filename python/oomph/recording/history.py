@@ -24,6 +24,8 @@ class LiveStack:
 class History(Protocol):
     kind: str
     """`cuda` or `cpu`."""
+    max_events: int
+    """The most that are kept."""
     has_own_frames: bool
     """Whether our own code stands in recorded stacks, between an operator and the line that calls it."""
 
@@ -43,8 +45,20 @@ class History(Protocol):
 
     def stop(self) -> None: ...
 
+    def abandon(self) -> None:
+        """In a process that was forked: takes what `start` has put in place out again, and calls nothing of the device."""
+
+    def fresh(self) -> History:
+        """One that has not begun yet, for a process that was forked before this one had."""
+
     def snapshot(self) -> dict[str, Any]:
         """Everything so far, as `torch.cuda.memory._snapshot()` gives it."""
+
+    def record_stacks(self, *, wanted: bool) -> bool:
+        """Whether the events from now on have their stacks: as `wanted`, where there is a choice."""
+
+    def live_snapshot(self) -> dict[str, Any]:
+        """The same without the events, where that takes less time."""
 
     def allocations(self) -> dict[int, int]:
         """How many allocations each device has made so far."""
@@ -52,9 +66,5 @@ class History(Protocol):
     def counters(self) -> list[dict[str, int]]:
         """The counters of each device, as they stand in `rankN.steps.jsonl`."""
 
-    def step_ended(self) -> None:
-        """The program is between two steps: what must not be done in the middle of one, or by another thread, is done here."""
-
     def live_stacks(self) -> list[LiveStack] | None:
-        """What is alive now by the stack that allocated it, without the events; `None` where PyTorch cannot say.
-        For the thread that has ended a step: naming frames may import modules, which the program may be doing itself."""
+        """What is alive now by the stack that allocated it, without the events; `None` where PyTorch cannot say."""

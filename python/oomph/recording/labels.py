@@ -6,7 +6,6 @@ by then. So a label can be told for a block that is gone when the recording is w
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import threading
 import weakref
@@ -19,6 +18,8 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from ..interpreter.dynamo import never_traced
+from ..interpreter.errors import keep
 from .names import Names, of_class, outermost_modules
 
 Label = tuple[str, str, str]
@@ -68,7 +69,7 @@ class Labels:
             self._known[id(module)] = module
             for tensor in (*module.parameters(), *module.buffers()):
                 seen += self._named(tensor)
-        for name, tensor in _inputs(self._arguments(module), args, kwargs):
+        for name, tensor in self.inputs(module, args, kwargs):
             if tensor.grad_fn is None and self.names.of_tensor(tensor) is None:
                 seen += self._see(("input", name, model), tensor)
         entries = tuple(seen)
@@ -77,17 +78,20 @@ class Labels:
         self._entered_with = entries
         self._mark(entries)
 
+    def inputs(self, module: Module, args: Any, kwargs: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        """Tensors that a module is called with, by the names of its arguments."""
+        return _inputs(self._arguments(module), args, kwargs)
+
     def everything(self) -> None:
         """All that can be named at this moment: before a recording is written."""
         seen: list[Seen] = []
         for module in outermost_modules():
-            with contextlib.suppress(Exception):
-                seen += self._model(module)
+            seen += _as_far_as_possible(self._model(module))
         for optimizer, _ in list(self._optimizers.values()):
             alive = optimizer()
             if alive is not None:
-                with contextlib.suppress(Exception):
-                    seen += [*self._gradients(alive), *self._state(alive)]
+                seen += _as_far_as_possible(self._gradients(alive))
+                seen += _as_far_as_possible(self._state(alive))
         self._mark(seen)
 
     def as_json(self) -> dict[str, Any]:
@@ -102,6 +106,7 @@ class Labels:
             "marks": [[at, numbers[id(entries)]] for at, entries in marks],
         }
 
+    @never_traced
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         """Gradients are all there now, whatever becomes of them."""
         try:
@@ -114,9 +119,10 @@ class Labels:
                 if addresses is not None:
                     self._gradients_at[id(optimizer)] = (addresses, entries)
             self._mark(entries)
-        except Exception:
-            return  # without these labels; the program goes on
+        except Exception as error:
+            keep(error)  # without these labels; the program goes on
 
+    @never_traced
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         try:
             reference, steps = self._optimizers.get(id(optimizer), (weakref.ref(optimizer), 0))
@@ -124,8 +130,8 @@ class Labels:
             # Its state stays where it is: a look now and then is enough, after 1, 2, 4, 8 … steps.
             if steps & (steps + 1) == 0:
                 self._mark([*self._parameters(optimizer), *self._state(optimizer)])
-        except Exception:
-            return
+        except Exception as error:
+            keep(error)
 
     def _gradients(self, optimizer: Optimizer) -> Iterator[Seen]:
         for parameter in _parameters(optimizer):
@@ -171,8 +177,8 @@ class Labels:
             # Of views only the storage is a block: gradients in a bucket, parameters in a flat one.
             storage = local.untyped_storage()
             address, size = storage.data_ptr(), storage.nbytes()
-        except Exception:
-            return  # sparse, nested, lazy, a dead output of a graph: no one storage
+        except Exception as error:
+            return keep(error)  # sparse, nested, lazy, a dead output of a graph: no one storage
         if address:
             number = self._labels.setdefault(label, len(self._labels))
             yield (number, local.device.index or 0, address, size)
@@ -202,6 +208,16 @@ class Labels:
             except (TypeError, ValueError):
                 self._signatures[kind] = []
         return self._signatures[kind]
+
+
+def _as_far_as_possible(seen: Iterator[Seen]) -> list[Seen]:
+    """Modules and optimizers may fail when they are asked for their tensors."""
+    found: list[Seen] = []
+    try:
+        found.extend(seen)
+    except Exception as error:
+        keep(error)
+    return found
 
 
 def _parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..interpreter import threads
 from .channel import Channel, Question
 from .facts import command, limit, pinned, world_size
 from .files import launched_as
@@ -62,7 +62,7 @@ class Live:
         self._stacks_next = 0.0
         self._stacks_step = 0
         """The step in which they were read."""
-        self._dumping: threading.Thread | None = None
+        self._is_dumping = False
         self._dumps = 0
 
     def open(self) -> None:
@@ -88,10 +88,10 @@ class Live:
         self._steps.clear()
 
     def _answer(self, question: Question) -> dict[str, Any]:
-        if question.get("dump") and (self._dumping is None or not self._dumping.is_alive()):
+        if question.get("dump") and not self._is_dumping:
             # In a thread of its own: whoever watches wants to see meanwhile.
-            self._dumping = threading.Thread(target=self._dump, name="oomph dump", daemon=True)
-            self._dumping.start()
+            self._is_dumping = True
+            threads.start(self._dump)
         now = time.monotonic()
         if now - self._counted_at >= _COUNT_SECONDS:
             self._counted_at = now
@@ -100,7 +100,7 @@ class Live:
         since = question.get("since", 0) if question.get("era") == self._era else 0
         steps = [step for step in self._steps.copy() if step["step"] > since] if since < self._recorder.count else []
         answer = {**self._counts, "era": self._era, "count": self._recorder.count, "steps": steps}
-        answer |= {"dumps": self._dumps, "is_dumping": self._dumping is not None and self._dumping.is_alive()}
+        answer |= {"dumps": self._dumps, "is_dumping": self._is_dumping}
         if question.get("stacks"):
             self._stacks_wanted_until = now + _WANTED_SECONDS
             is_new = self._stacks_step > question.get("stacks_since", 0)
@@ -160,5 +160,7 @@ class Live:
             self._stacks_step = self._recorder.count
 
     def _dump(self) -> None:
-        if self._recorder.dump("asked"):
-            self._dumps += 1
+        try:
+            self._dumps += self._recorder.dump("asked")
+        finally:
+            self._is_dumping = False

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 
 import torch
 from torch.nn import Module
 
+from ..interpreter.errors import keep
 from .alive import alive
 
 _WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
@@ -52,8 +52,10 @@ class Names:
         if search and self._searches < _MOST_SEARCHES:
             self._searches += 1
             for root in outermost_modules():
-                with contextlib.suppress(Exception):
+                try:
                     self.learn(root)
+                except Exception as error:
+                    keep(error)
             return self.of_tensor(tensor)
         return None
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ..interpreter import threads
+from ..interpreter.errors import keep
 from .alarm import Leak, MemoryGrows
 from .talk import say, words
 
@@ -38,6 +39,7 @@ def _call(calls: str | Callable[[Leak], object], leak: Leak) -> None:
         else:
             calls(leak)
     except Exception as error:
+        keep(error)
         say(f"`on_leak` failed: {words(error)}")
 
 
@@ -50,7 +52,7 @@ def _start(command: str, leak: Leak) -> None:
     process = subprocess.Popen(
         command, shell=True, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True, env=environment
     )
-    threading.Thread(target=process.wait, name="oomph on_leak", daemon=True).start()
+    threads.start(process.wait)
 
 
 def _variables(leak: Leak) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Where the program is: in which module's forward, in whose backward, in the optimizer. Each event of the history says it.
 
-Modules are seen through `Module._call_impl`, which every call goes through: hooks would send each of them through PyTorch's
-slow path. In `backward()` no Python runs; but autograd goes through the
+Modules are seen through `Module.__call__`, which every call goes through: hooks would send each of them through PyTorch's
+slow path, and would be seen by the program. In `backward()` no Python runs; but autograd goes through the
 nodes in the opposite order of the forward pass, so it is enough to know where each module's part begins: at the node of
 what the module returned, and, for what its parent did between two modules, at the node of what the next one was given.
 """
@@ -9,6 +9,7 @@ what the module returned, and, for what its parent did between two modules, at t
 from __future__ import annotations
 
 import dataclasses
+import logging
 import sys
 import threading
 import weakref
@@ -18,9 +19,11 @@ from typing import Any
 
 import torch
 from torch.nn import Module
-from torch.nn.modules import module
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from ..interpreter.dynamo import never_traced
+from ..interpreter.errors import keep
+from ..interpreter.stand_in import makes_calls, stand_in
 from .names import Names
 
 _MOST_HOOKED = 4096
@@ -72,6 +75,11 @@ class Places:
         self.here = _Here()
         self.paths: dict[str, int] = {}
         """The modules by their paths, and the numbers that stand for them."""
+        self.is_on = False
+        """Whether this is the process whose modules are followed, and it is not over. Otherwise nothing is done. Not asked of the
+        system, which may take as long as a small module; the recorder takes care of forks."""
+        self.follows_modules = True
+        """Whether to mark what each module allocates, or only that a module runs which no other has called."""
         self.follows_backward = True
         """Whether to mark what each module's part in `backward()` allocates."""
         self._places: dict[int, Place] = {}
@@ -80,11 +88,14 @@ class Places:
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
+        self.is_on = True
         self._follow_modules()
         self._follow_backward()
         self._follow_optimizers()
 
     def remove(self) -> None:
+        """Also where others have put functions around ours: those call on, and ours do nothing more."""
+        self.is_on = False
         while self._undo:
             self._undo.pop()()
 
@@ -94,10 +105,15 @@ class Places:
         PyTorch lets a node have the hooks of a tensor. That takes a third of the time of a hook that is registered with
         the node, and leaves the program's own tensors alone.
         """
-        mark = self.mark
+        mark, of = self.mark, self
 
+        @never_traced
         def begins(_gradient: Any) -> None:
-            mark(text)
+            if of.is_on:
+                try:
+                    mark(text)
+                except Exception as error:
+                    of.fail(error)
 
         # Not for the program's own modes to see.
         with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
@@ -106,61 +122,80 @@ class Places:
         return bearer
 
     def _follow_modules(self) -> None:
-        call: Callable[..., Any] = Module._call_impl
+        call: Callable[..., Any] = Module.__call__
+        # A program that has put a function of its own there finds it called.
+        is_pytorchs = makes_calls(call, "_compiled_call_impl", "_call_impl")
         here, mark, places = self.here, self.mark, self._places
-        is_compiling, is_grad_enabled, is_tracing = torch.compiler.is_compiling, torch.is_grad_enabled, torch._C._get_tracing_state
-        before_all, after_all = module._global_forward_pre_hooks, module._global_forward_hooks
-        backward_of_all, before_backward_of_all = module._global_backward_hooks, module._global_backward_pre_hooks
+        is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
+        of, follow, begin, left, marked = self, self._follow, self._begin, self.left, self.marked
 
-        # Every call of a module goes through here, and is part of every recorded stack: each line counts.
-        def _call_impl(self: Module, *args: Any, **kwargs: Any) -> Any:
-            # `torch.compile` and `torch.export` trace this function, and take what PyTorch's own does.
-            if is_compiling():
-                return call(self, *args, **kwargs)
-            is_plain = not (
-                self._forward_pre_hooks
-                or self._forward_hooks
-                or self._backward_hooks
-                or self._backward_pre_hooks
-                or before_all
-                or after_all
-                or backward_of_all
-                or before_backward_of_all
-            )
+        # Every call of a module goes through here: each line counts. `self` and its attributes are called as PyTorch does it.
+        def _wrapped_call_impl(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+            # First of all: `torch.compile` and `torch.export` trace this function, and take what PyTorch's own does.
+            if is_compiling() or not of.is_on or (here.place is not None and not of.follows_modules):
+                if not is_pytorchs:
+                    return call(self, *args, **kwargs)
+                if self._compiled_call_impl is not None:
+                    return self._compiled_call_impl(*args, **kwargs)
+                return self._call_impl(*args, **kwargs)
             parent, before = here.place, here.text
-            place = places.get(id(self))
-            if parent is None:
-                before = marked()
-            if place is None or parent is None or place.module() is not self:
-                place = follow(self, parent, before, args, kwargs)
-            has_gradients = of.follows_backward and is_grad_enabled()
-            if has_gradients:
-                begin((args, kwargs) if kwargs else args, parent)
-            # Inside `backward()` a forward is a recomputation.
-            text = place.backward if before.startswith("backward") else place.forward
-            here.place, here.text = place, text
-            mark(text)
+            place = text = None
+            has_gradients, has_mark = False, of.follows_modules
             try:
-                # As PyTorch does it without hooks: one frame less on every stack.
-                result = self.forward(*args, **kwargs) if is_plain and not is_tracing() else call(self, *args, **kwargs)
+                place = places.get(id(self))
+                if parent is None:
+                    before = marked()
+                if place is None or parent is None or place.module() is not self:
+                    place = follow(self, parent, before, args, kwargs)
+                has_gradients = of.follows_backward and is_grad_enabled()
+                if has_gradients:
+                    begin((args, kwargs) if kwargs else args, parent)
+                # Inside `backward()` a forward is a recomputation.
+                text = place.backward if before.startswith("backward") else place.forward
+                here.place, here.text = place, text
+                # To follow may have begun only now.
+                has_mark = of.follows_modules
+                if has_mark:
+                    mark(text)
+            except Exception as error:
+                of.fail(error)
+            try:
+                if not is_pytorchs:
+                    result = call(self, *args, **kwargs)
+                elif self._compiled_call_impl is not None:
+                    result = self._compiled_call_impl(*args, **kwargs)
+                else:
+                    result = self._call_impl(*args, **kwargs)
             finally:
                 here.place, here.text = parent, before
-                mark(before)
+                # After a failed kernel every call into CUDA fails: the program's own exception is the one to be seen.
+                if has_mark and of.is_on:
+                    try:
+                        mark(before)
+                    except Exception as error:
+                        of.fail(error)
             if has_gradients:
                 begin(result, place)
-            if parent is None and text is place.forward:
+            if parent is None and place is not None and text is place.forward and of.is_on:
                 left()
             return result
 
-        of, follow, begin, left, marked = self, self._follow, self._begin, self.left, self.marked
-        Module._call_impl = _call_impl  # type: ignore[method-assign]
+        ours = stand_in(_wrapped_call_impl, call, "_compiled_call_impl", "_call_impl")
+        Module.__call__ = ours
 
         def undo() -> None:
-            if Module._call_impl is _call_impl:
-                Module._call_impl = call  # type: ignore[method-assign]
+            if Module.__call__ is ours:
+                Module.__call__ = call
 
         self._undo.append(undo)
 
+    @never_traced
+    def fail(self, error: Exception) -> None:
+        """Leaves the program alone from now on: what cannot be marked now cannot be marked later."""
+        keep(error)
+        self.is_on = False
+
+    @never_traced
     def _follow(self, module: Module, parent: Place | None, text: str, args: Any, kwargs: Any) -> Place:
         """The place of a module that is not known yet, or that nobody else has called."""
         try:
@@ -175,11 +210,13 @@ class Places:
             if len(self._places) > _MOST_PLACES or (parent is None and not self.names.knows(module)):
                 self._places.clear()
             path = self.names.of_module(module, None if parent is None else parent.module())
-        except Exception:
+        except Exception as error:
+            keep(error)
             path = type(module).__name__
         place = self._places[id(module)] = Place(module, path, self.paths.setdefault(path, len(self.paths)), self)
         return place
 
+    @never_traced
     def _begin(self, value: Any, place: Place | None) -> None:
         """Has autograd say that it is at `place` when it comes to the nodes that made `value`, if they do not have one."""
         compiled = sys.modules.get("torch._dynamo.compiled_autograd")
@@ -197,8 +234,8 @@ class Places:
                 if node is not None:
                     node._register_hook_dict(hook)
                     hooked[id(tensor)] = weakref.ref(tensor)
-        except Exception:
-            return  # containers may not let us look; tensors of other kinds may have no nodes, or nodes that take no hooks
+        except Exception as error:
+            keep(error)  # containers may not let us look; tensors of other kinds may have no nodes, or nodes that take no hooks
 
     def _follow_backward(self) -> None:
         """Marks what autograd does before it comes to any module, and comes back to where the program was."""
@@ -206,38 +243,65 @@ class Places:
         if not all(hasattr(owner, "_engine_run_backward") for owner in owners):
             return
         run: Callable[..., Any] = owners[0]._engine_run_backward
-        mark, marked, begin = self.mark, self.marked, self._begin
+        if not makes_calls(run, "run_backward", "getEffectiveLevel") or owners[1]._engine_run_backward is not run:
+            return
+        mark, marked, begin, of = self.mark, self.marked, self._begin, self
+        Variable, log = owners[0].Variable, owners[0].log
 
-        def _engine_run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            begin(tuple(t_outputs), None)
-            before = marked()
-            try:
+        def _engine_run_backward(t_outputs, *args, **kwargs):  # type: ignore[no-untyped-def]
+            # PyTorch's own looks at the graph first if it is to log it.
+            if not of.is_on or log.getEffectiveLevel() <= logging.DEBUG:
                 return run(t_outputs, *args, **kwargs)
+            before = None
+            try:
+                begin(tuple(t_outputs), None)
+                before = marked()
+            except Exception as error:
+                of.fail(error)
+            try:
+                return Variable._execution_engine.run_backward(t_outputs, *args, **kwargs)
             finally:
-                mark(before)
+                if before is not None and of.is_on:
+                    try:
+                        mark(before)
+                    except Exception as error:
+                        of.fail(error)
 
+        ours = stand_in(_engine_run_backward, run, "run_backward")
         for owner in owners:
-            owner._engine_run_backward = _engine_run_backward
+            owner._engine_run_backward = ours
 
         def undo() -> None:
             for owner in owners:
-                if owner._engine_run_backward is _engine_run_backward:
+                if owner._engine_run_backward is ours:
                     owner._engine_run_backward = run
 
         self._undo.append(undo)
 
     def _follow_optimizers(self) -> None:
-        mark, marked = self.mark, self.marked
+        mark, marked, of = self.mark, self.marked, self
         before = [""]
 
+        @never_traced
         def begins(*_: Any) -> None:
-            now = marked()
-            # A step that failed has left its word behind.
-            before[0] = now if now != "optimizer" else ""
-            mark("optimizer")
+            if not of.is_on:
+                return
+            try:
+                now = marked()
+                # A step that failed has left its word behind.
+                before[0] = now if now != "optimizer" else ""
+                mark("optimizer")
+            except Exception as error:
+                of.fail(error)
 
+        @never_traced
         def ends(*_: Any) -> None:
-            mark(before[0])
+            if not of.is_on:
+                return
+            try:
+                mark(before[0])
+            except Exception as error:
+                of.fail(error)
 
         for handle in (register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)):
             self._undo.append(handle.remove)

@@ -7,7 +7,6 @@ error and is left out.
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import sys
 import threading
@@ -15,17 +14,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.util import Finalize, register_after_fork
-from types import TracebackType
 from typing import Any
 
 import torch
 
 from ..heap import walk as heap
+from ..interpreter.errors import keep
+from ..interpreter.pause import undisturbed
 from .alarm import Leak, MemoryGrows, told
 from .facts import meta, pinned
 from .files import Files, launched_as, owner
 from .growth import Growth
-from .history import History
+from .history import MAX_EVENTS, History
 from .labels import Labels
 from .live import Live
 from .names import Names
@@ -38,6 +38,10 @@ from .stacks import leave_out_own_frames
 from .steps import Steps
 from .talk import say, words
 
+_MOST_CALLS = 1024
+_EVENTS_PER_ALLOCATION = 3
+_SECONDS_PER_EVENT = 3e-6
+"""What it takes to write the history (467,100 events in 1.4 s on the host of an H200)."""
 _NVML_SECONDS = 1.0
 """How often to ask the driver."""
 _SECONDS_IN_DUMPS = 2.0
@@ -65,6 +69,8 @@ class Options:
     """Whether to write who holds the tensors."""
     has_own_steps: bool = False
     """Whether only the program's own word ends a step."""
+    has_all_stacks: bool = False
+    """Whether to record where allocations come from also in steps that repeat the ones before."""
     is_live: bool = True
     """Whether others may watch the run."""
 
@@ -91,10 +97,16 @@ class Recorder:
         self.steps = Steps(self._step_ended, self._begin_anew, is_explicit=options.has_own_steps)
         names = Names()
         self.labels = Labels(names, history.allocations, history.kind)
-        self.places = Places(names, history.mark, history.marked, self.labels.entered, self.steps.after_outermost)
+        self.places = Places(names, history.mark, history.marked, self._entered, self.steps.after_outermost)
         self.count = 0
         self._live = Live(self)
-        self._pace = Pace()
+        self._pace = Pace(history.max_events)
+        self._has_stacks = True
+        """Whether allocations are being recorded with their stacks and modules."""
+        self._has_all_stacks = True
+        """Whether all allocations since the last step were."""
+        self._seen_calls: set[Any] = set()
+        """Calls of outermost modules that were recorded closely, by what they were given."""
         self._growth = Growth()
         self.exception: str | None = None
         self._after_step = after_step
@@ -115,6 +127,8 @@ class Recorder:
         self._has_ended = False
         self._has_failed = False
         self._is_marked = False
+        self._is_begun = False
+        self._at_exit: Finalize | None = None
         self._pid = os.getpid()
         self._undo: list[Callable[[], None]] = []
 
@@ -124,36 +138,39 @@ class Recorder:
         except Exception as error:
             self._complain(error)
 
+    def _is_here(self) -> bool:
+        """Whether this is the process that is recorded: asked first, before anything of PyTorch."""
+        return os.getpid() == self._pid and not self._has_ended
+
     def _install(self) -> None:
         global active
         active = self
         self.steps.install()
         self._undo.append(self.steps.remove)
-        self._watch_exceptions()
         if self.options.has_heap:
             self._part(heap.prepare)
         self.history.start(self._begun, self._marked_by_program)
         self._write_at_exit()
         _installed.append(self)
-        signals = Signals(self.dump)
-        signals.install()
-        self._undo.append(signals.remove)
-
     def _write_at_exit(self) -> None:
+        if self._at_exit is not None:
+            self._at_exit.cancel()
         # Unlike `atexit`, this also runs in processes that multiprocessing has started, and only there where we are now.
         self._at_exit = Finalize(None, self._exit, exitpriority=0)
 
     def forked(self) -> None:
-        """In a process that the program has forked. One without a history yet begins its own; otherwise that of the parent
-        stays the parent's."""
-        self._lock = threading.RLock()
+        """In a process that the program has forked: takes everything out again. CUDA cannot be used there if the parent has used
+        it. If it has not, the child is a process like the parent, with a recorder of its own."""
         self._live.forked()
-        if self.history.kind == "cuda" and not torch.cuda.is_initialized() and not self._has_ended:  # type: ignore[no-untyped-call]
-            self._pid = os.getpid()
-            self.files = Files(self.options.folder, is_fresh=self.options.is_fresh)
-            self._write_at_exit()
-        elif self._pid != os.getpid():
-            self._leave()
+        begins_later = self.history.kind == "cuda" and not self._is_begun and not self._has_ended
+        self._leave()
+        self.history.abandon()
+        if begins_later:
+            child = Recorder(
+                self.options, self.history.fresh(), after_step=self._after_step, alarm=self._new_alarm, more=self._more
+            )
+            child.on_leak = self.on_leak
+            child.install()
 
     def stop(self, ended: str = "finished") -> None:
         """Writes the recording and leaves the program as if nothing had been."""
@@ -171,13 +188,18 @@ class Recorder:
             active = None
         if self in _installed:
             _installed.remove(self)
+        if self._at_exit is not None:
             self._at_exit.cancel()
+            self._at_exit = None
         while self._undo:
-            self._undo.pop()()
+            self._part(self._undo.pop())
 
     def dump(self, reason: str) -> bool:
         """Writes what there is so far; whether that was done."""
-        return self._write(reason, "killed" if reason == "killed" else "running")
+        return self._write(reason, "running")
+
+    def _dump_for_signal(self, reason: str, seconds: float | None) -> None:
+        self._write(reason, "killed" if reason == "killed" else "running", seconds)
 
     def say_failure(self, error: BaseException) -> None:
         # A program that leaves by `sys.exit()` has not failed.
@@ -195,6 +217,7 @@ class Recorder:
         os._exit(0)
 
     def _begun(self) -> None:
+        self._is_begun = True
         if self.options.has_labels:
             self.labels.install()
             self._undo.append(self.labels.remove)
@@ -203,6 +226,10 @@ class Recorder:
             self._undo.append(self.places.remove)
         if self.history.kind == "cuda":
             _watch_failures()
+        # Not before: its threads would be seen by a program that forks first (Python warns about that).
+        signals = Signals(self._dump_for_signal)
+        signals.install()
+        self._undo.append(signals.remove)
         if self.options.is_live:
             self._live.open()
             self._undo.append(self._live.close)
@@ -211,22 +238,10 @@ class Recorder:
         self._is_marked = True
         self.places.remove()
 
-    def _watch_exceptions(self) -> None:
-        say = sys.excepthook
-
-        def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-            self.say_failure(error)
-            say(kind, error, trace)
-
-        def undo() -> None:
-            if sys.excepthook is hook:
-                sys.excepthook = say
-
-        sys.excepthook = hook
-        self._undo.append(undo)
-
     def failed_allocation(self, device: int, requested: int, allowed: int, free: int) -> None:
         """PyTorch is about to raise: everything is still there."""
+        if not self._is_here():
+            return
         try:
             stats = torch.cuda.memory_stats(device)
             total = torch.cuda.get_device_properties(device).total_memory
@@ -247,9 +262,14 @@ class Recorder:
             self._complain(error)
 
     def _exit(self) -> None:
-        if os.getpid() == self._pid:
-            self._write("exit", "failed" if self.exception else "finished")
-            self._live.close()
+        if not self._is_here():
+            return
+        # What has ended the program: Python leaves it there when it has printed it. In a session it is some earlier one.
+        error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        if isinstance(error, BaseException) and not hasattr(sys, "ps1"):
+            self.say_failure(error)
+        self._write("exit", "failed" if self.exception else "finished")
+        self._live.close()
 
     def _begin_anew(self) -> None:
         self.count = 0
@@ -259,17 +279,21 @@ class Recorder:
         self.files.forget_steps()
 
     def _step_ended(self) -> None:
+        if not self._is_here():
+            return
         leaks: list[Leak] = []
         is_written = False
         try:
             rows = self.history.counters()
-            if not rows or self._has_ended:
+            if not rows:
                 return
             self.count += 1
             self._last_word = None
-            self.places.follows_backward = self._pace.is_new(rows)
             row: dict[str, Any] = {"step": self.count, "time_us": time.time_ns() // 1000}
-            self.history.step_ended()
+            if not self._has_all_stacks:
+                row["stacks"] = False
+            self._look(closely=self._pace.is_new(rows) or self.options.has_all_stacks)
+            self._has_all_stacks = self._has_stacks
             self._live.step_ended(self.count, row["time_us"], rows)
             if self.history.kind == "cuda":
                 row.update(pinned())
@@ -285,13 +309,31 @@ class Recorder:
                     say(f"{leak.message}; a recording so far goes to {self.files.folder}")
                 is_written = self._write("alarm", "running")
                 leaks += found
-        except Exception as error:
-            self._complain(error)
-        else:
             if self._after_step is not None:
                 self._after_step(rows)
+        except Exception as error:
+            self._complain(error)
         if leaks:
             self._answer(leaks, is_written=is_written)
+
+    def _look(self, *, closely: bool) -> None:
+        """Records where allocations come from, or only that they are there."""
+        if closely != self._has_stacks:
+            self._has_stacks = self.history.record_stacks(wanted=closely)
+            self._has_all_stacks &= self._has_stacks
+            self.places.follows_modules = self.places.follows_backward = self._has_stacks
+
+    def _entered(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        """A module is called by no other. With another input, or in another mode, it will not repeat what it did before."""
+        given = [(name, tensor.shape, tensor.dtype) for name, tensor in self.labels.inputs(module, args, kwargs)]
+        call = (id(module), module.training, torch.is_grad_enabled(), tuple(given))
+        if self._has_stacks:
+            if len(self._seen_calls) >= _MOST_CALLS:
+                self._seen_calls.clear()
+            self._seen_calls.add(call)
+        elif call not in self._seen_calls:
+            self._look(closely=True)
+        self.labels.entered(module, args, kwargs)
 
     def _answer(self, leaks: list[Leak], *, is_written: bool) -> None:
         """Does what the program wants to be done when its memory grows; this alone may raise."""
@@ -329,47 +371,55 @@ class Recorder:
             self._nvml = Nvml()
         return self._nvml
 
-    def _write(self, reason: str, ended: str) -> bool:
-        """Whether it was written."""
-        with self._lock:
-            if self._has_ended or not self.history.allocations():
+    def _write(self, reason: str, ended: str, seconds: float | None = None) -> bool:
+        """Whether it was written; in so many `seconds`, if they are limited: then the most important comes first."""
+        if not self._is_here():
+            return False
+        began = time.monotonic()
+        try:
+            # Whoever holds it may be the thread that is not to run any more: the program is about to end.
+            if not self._lock.acquire(timeout=-1 if seconds is None else seconds / 2):
                 return False
-            began = time.monotonic()
-            try:
-                # What is left after an exception that ended the program explains less than what was there before it.
-                if ended == "failed" and self._last_word is not None:
-                    reason = self._last_word
-                else:
-                    self._write_snapshot(reason)
-                self.files.flush_steps()
-                self.files.write_json("json", self._summary(reason, ended))
-            except Exception as error:
-                self._complain(error)
+        except Exception as error:
+            self._complain(error)
+            return False
+        try:
+            if not self.history.allocations():
                 return False
-            finally:
-                if reason == "oom":
-                    self._in_dumps += time.monotonic() - began
+            # What is left after an exception that ended the program explains less than what was there before it.
+            if ended == "failed" and self._last_word is not None:
+                reason = self._last_word
+            else:
+                self._write_snapshot(reason, seconds)
+            self.files.flush_steps()
+            self.files.write_json("json", self._summary(reason, ended))
+            if seconds is not None and self.options.has_heap:
+                self._part(lambda: self._write_heap("heap", reason))
             return True
+        except Exception as error:
+            self._complain(error)
+            return False
+        finally:
+            if reason == "oom":
+                self._in_dumps += time.monotonic() - began
+            self._lock.release()
 
-    def _write_snapshot(self, reason: str) -> None:
+    def _write_snapshot(self, reason: str, seconds: float | None) -> None:
         # First: what follows makes millions of objects.
-        if self.options.has_heap:
+        if self.options.has_heap and seconds is None:
             self._part(lambda: self._write_heap("heap", reason))
         if self.options.has_labels:
             self._part(self.labels.everything)
         self._allocations = self.history.allocations()
+        events = min(sum(self._allocations.values()) * _EVENTS_PER_ALLOCATION, MAX_EVENTS)
+        is_short = seconds is not None and events * _SECONDS_PER_EVENT > seconds
         # Millions of small objects without a cycle among them: the collector would go through them again and again.
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            snapshot = self.history.snapshot()
+        with undisturbed():
+            snapshot = self.history.live_snapshot() if is_short else self.history.snapshot()
             if self.history.has_own_frames:
                 leave_out_own_frames(snapshot)
             self.files.write_pickle("pickle", snapshot)
             del snapshot
-        finally:
-            if was_enabled:
-                gc.enable()
         if self.options.has_labels:
             self._part(self._write_labels)
         self._part(lambda: self.files.write_for_all("meta.json", meta(self.history.kind, self._began_us)))
@@ -405,11 +455,13 @@ class Recorder:
             "exception": self.exception,
             "allocations": self._allocations,
             "steps": {"count": self.count},
+            "stacks": self._has_all_stacks,
             "oom": self._oom,
             **more,
         }
 
     def _complain(self, error: Exception) -> None:
+        keep(error)
         if not self._has_failed:
             self._has_failed = True
             say(f"part of the recording is missing: {words(error)}")
@@ -434,9 +486,15 @@ def _watch_failures() -> None:
 
 def _after_fork(*_: object) -> None:
     for recorder in list(_installed):
-        recorder.forked()
+        if recorder._pid != os.getpid():
+            recorder._part(recorder.forked)
+
+
+def _after_multiprocessing(*_: object) -> None:
+    """A process of multiprocessing has forgotten what is to be done at its end."""
+    for recorder in _installed:
+        recorder._write_at_exit()
 
 
 os.register_at_fork(after_in_child=_after_fork)
-# Processes of multiprocessing forget what is to be done at their end, and are asked again afterwards.
-register_after_fork(_after_fork, _after_fork)
+register_after_fork(_after_multiprocessing, _after_multiprocessing)

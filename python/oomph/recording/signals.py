@@ -1,79 +1,88 @@
 """Dumps on request (SIGUSR1) and before the end (SIGTERM), from a thread of our own.
 
-A Python handler runs only when the main thread comes back to Python: one that waits for a GPU or another rank may never. So
-the handler's byte goes to a pipe, which the interpreter writes to at once, and a thread reads it.
+The program does not see a handler: `signal.getsignal()` says what it says without us, so a library that installs its own
+handlers where there are none does so. The handler is one of `faulthandler`, which writes a few bytes to a pipe from C, also
+while the main thread waits for a GPU or another rank. A program that handles these signals itself, before or after, keeps them.
 """
 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
-from types import FrameType
 
+from ..interpreter import threads
 
-_NUMBERS = (signal.SIGUSR1, signal.SIGTERM)
+_END_SECONDS = 2.0
+"""What a dump may take of the time to the end of a process: `docker stop` gives ten seconds, and a program wants some of them."""
+END_VARIABLE = "OOMPH_SIGTERM_SECONDS"
+
 _installed: list[Signals] = []
 
 
 class Signals:
-    """`dump` writes a recording, with the reason for it."""
+    """`dump` writes a recording, with the reason for it and the seconds that it may take."""
 
-    def __init__(self, dump: Callable[[str], object]) -> None:
+    def __init__(self, dump: Callable[[str, float | None], object]) -> None:
         self.dump = dump
-        self._ours: list[signal.Signals] = []
-        self._pipe = -1
+        self._pipes: dict[signal.Signals, tuple[int, int]] = {}
+        """The ends of each signal's pipe: ours to read, and the handler's to write."""
 
     def install(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return  # only the main thread may
-        # A program that handles these itself keeps them.
-        self._ours = [number for number in _NUMBERS if signal.getsignal(number) is signal.SIG_DFL]
-        if not self._ours:
-            return
-        read, self._pipe = os.pipe()
-        os.set_blocking(self._pipe, False)
-        before = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
-        if before != -1:
-            signal.set_wakeup_fd(before)
-        for number in self._ours:
-            signal.signal(number, self._handle)
-        threading.Thread(target=self._listen, args=(read,), name="oomph", daemon=True).start()
+        for number, listen in ((signal.SIGUSR1, self._dump_when_asked), (signal.SIGTERM, self._end_when_asked)):
+            if signal.getsignal(number) is not signal.SIG_DFL:
+                continue
+            read, write = os.pipe()
+            os.set_blocking(write, False)
+            threads.start(listen, read)
+            faulthandler.register(number, file=write, all_threads=False)
+            self._pipes[number] = read, write
         _installed.append(self)
 
-    def remove(self) -> None:
-        """Leaves the signals to the program; also in a forked process, which has no listener."""
-        if self._pipe == -1 or threading.current_thread() is not threading.main_thread():
-            return
-        for number in self._ours:
-            if signal.getsignal(number) == self._handle:
-                signal.signal(number, signal.SIG_DFL)
-        current = signal.set_wakeup_fd(-1)
-        if current != self._pipe:
-            signal.set_wakeup_fd(current)
-        os.close(self._pipe)  # the listener's end
-        self._pipe = -1
-        _installed.remove(self)
+    def remove(self, *, is_forked: bool = False) -> None:
+        """Leaves the signals to the program. A forked process has no listener, so there both ends of a pipe are closed here."""
+        for number, (read, write) in self._pipes.items():
+            # A handler that the program has installed since is not ours to take away.
+            if signal.getsignal(number) is signal.SIG_DFL:
+                faulthandler.unregister(number)
+            os.close(write)  # the end of the listener
+            if is_forked:
+                os.close(read)
+        self._pipes = {}
+        if self in _installed:
+            _installed.remove(self)
 
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
-        # The interpreter's own byte goes elsewhere if the program has a use for it (asyncio has).
-        current = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
-        if current != self._pipe:
-            signal.set_wakeup_fd(current)
-            os.write(self._pipe, bytes([number]))
-
-    def _listen(self, pipe: int) -> None:
-        while asked := os.read(pipe, 64):
-            # The interpreter writes a byte for every signal that Python handles, also for those of the program.
-            ours = [number for number in asked if signal.getsignal(number) == self._handle]
-            if signal.SIGTERM in ours:
-                self.dump("killed")
-                _end()
-            elif signal.SIGUSR1 in ours:
-                self.dump("signal")
+    def _dump_when_asked(self, pipe: int) -> None:
+        while os.read(pipe, 1 << 16):
+            self.dump("signal", None)
         os.close(pipe)
+
+    def _end_when_asked(self, pipe: int) -> None:
+        if os.read(pipe, 1 << 16):
+            try:
+                seconds = _seconds()
+                threads.start(_end_after, seconds)
+                _hold_main_thread(seconds)
+                self.dump("killed", seconds)
+            finally:
+                _end()
+        os.close(pipe)
+
+
+def _seconds() -> float:
+    try:
+        return max(0.0, float(os.environ[END_VARIABLE]))
+    except (KeyError, ValueError):
+        return _END_SECONDS
+
+
+def _end_after(seconds: float) -> None:
+    time.sleep(seconds)
+    _end()
 
 
 def _end() -> None:
@@ -84,9 +93,26 @@ def _end() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+_Pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_holding: list[object] = []
+"""What the interpreter is to call, for as long as it may."""
+
+
+def _hold_main_thread(seconds: float) -> None:
+    """Keeps the program from going on while its recording is written: without us it would have ended by now."""
+    forever = threading.Event()
+
+    def hold(_: object) -> int:
+        forever.wait(seconds + 1.0)
+        return 0
+
+    _holding.append(_Pending(hold))
+    ctypes.pythonapi.Py_AddPendingCall(_holding[-1], None)
+
+
 def _leave_to_child() -> None:
     for signals in list(_installed):
-        signals.remove()
+        signals.remove(is_forked=True)
 
 
 os.register_at_fork(after_in_child=_leave_to_child)

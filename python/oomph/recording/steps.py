@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from ..interpreter.dynamo import never_traced
+
 
 _ANOTHER = 8
 """So many steps of another optimizer, and none of the one that counts, are a new phase of the program."""
@@ -35,35 +37,35 @@ class Steps:
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
-        construct = torch.optim.Optimizer.__init__
-        steps = self
-
-        def __init__(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-            steps._has_optimizer = True
-            construct(self, *args, **kwargs)
-
-        def undo() -> None:
-            if torch.optim.Optimizer.__init__ is __init__:
-                torch.optim.Optimizer.__init__ = construct  # type: ignore[method-assign]
-
-        torch.optim.Optimizer.__init__ = __init__  # type: ignore[method-assign]
-        self._undo = [undo, register_optimizer_step_post_hook(self._after_optimizer).remove]
+        self._undo = [register_optimizer_step_post_hook(self._after_optimizer).remove]
 
     def remove(self) -> None:
         while self._undo:
             self._undo.pop()()
 
+    @never_traced
     def step(self) -> None:
         """The program says itself that a step has ended: from now on only its own word counts."""
         self._is_explicit = True
         self._forget_modules()
         self.ended()
 
+    @never_traced
     def after_outermost(self) -> None:
         """A module has run that no other has called."""
-        if not self._has_optimizer and not self._is_explicit:
+        if not self._is_explicit and not self._has_an_optimizer():
             self._has_counted_modules = True
             self.ended()
+
+    def _has_an_optimizer(self) -> bool:
+        """Whether the program has made one: PyTorch prepares the `step` of a class when its first instance is made."""
+        if not self._has_optimizer:
+            kinds: list[Any] = [torch.optim.Optimizer]
+            while kinds and not self._has_optimizer:
+                kind = kinds.pop()
+                self._has_optimizer = hasattr(getattr(kind, "step", None), "hooked")
+                kinds += type.__subclasses__(kind)
+        return self._has_optimizer
 
     def _forget_modules(self) -> None:
         """What ran before the first step of an optimizer was no inference but the first part of that step."""
@@ -71,6 +73,7 @@ class Steps:
             self._has_counted_modules = False
             self.begins_anew()
 
+    @never_traced
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._has_optimizer = True
         if self._is_explicit:

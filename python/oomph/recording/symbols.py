@@ -1,44 +1,45 @@
-"""What PyTorch imports by itself when it names the frames of CUDA stacks.
+"""Keeps PyTorch from importing its compiler when it names the frames of CUDA stacks.
 
-That is a large part of the compiler. If one thread imports it while another imports the same, Python lets one of them see
-modules that are half done, and the program fails. So it is imported where no import is under way, before a thread needs it.
+It asks the compiler for the stacks of generated code, and so imports it: seconds, hundreds of modules, and an import that a
+thread of ours must not make while the program makes the same. Where the program has not imported the compiler, no generated
+code has run, and there is nothing to ask for.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import sys
-import threading
-import time
-from types import FrameType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
 
-_MODULE = "torch._inductor.codecache"
-_PATIENCE = 10.0
-"""Seconds: a process that is told to end has not much longer."""
+import torch
 
-
-def load() -> None:
-    """At the end of a step, by the thread that has done it."""
-    with contextlib.suppress(Exception):  # PyTorch does without it as well
-        importlib.import_module(_MODULE)
+_PACKAGE = "torch._inductor"
+_ASKED_FOR = "codecache"
 
 
-def wait_for_imports() -> None:
-    """In a thread of ours: until the program imports nothing, if that matters."""
-    end = time.monotonic() + _PATIENCE
-    while _MODULE not in sys.modules and _others_import() and time.monotonic() < end:
-        time.sleep(0.05)
+class _NotImported(ModuleType):
+    """In the place of the package while frames are named. Whoever else asks it for something gets it from the real one."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == _ASKED_FOR:
+            raise AttributeError(name)
+        return getattr(importlib.import_module(_PACKAGE), name)
 
 
-def _others_import() -> bool:
-    own = threading.get_ident()
-    return any(_imports(frame) for thread, frame in sys._current_frames().items() if thread != own)
-
-
-def _imports(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
-        frame = frame.f_back
-    return False
+@contextmanager
+def without_the_compiler() -> Iterator[None]:
+    namespace = vars(torch)
+    name = _PACKAGE.rpartition(".")[2]
+    if name in namespace or f"{_PACKAGE}.{_ASKED_FOR}" in sys.modules:
+        yield
+        return
+    absent = namespace[name] = _NotImported(_PACKAGE)
+    try:
+        yield
+    finally:
+        # An import by another thread has put the real one there.
+        if namespace.get(name) is absent:
+            del namespace[name]

@@ -1,0 +1,19 @@
+"""Threads of ours, which the program does not see: `threading` does not list them, and its trace functions do not follow them."""
+
+from __future__ import annotations
+
+import _thread
+from collections.abc import Callable
+from typing import Any
+
+
+def start(function: Callable[..., object], *args: Any) -> None:
+    """Runs `function` in a thread that does not outlive the program. Raises where the system has no more threads."""
+
+    def run() -> None:
+        try:
+            function(*args)
+        except Exception:
+            return  # each of them reports its own failures; what is left comes from an interpreter that shuts down
+
+    _thread.start_new_thread(run, ())

@@ -1,0 +1,394 @@
+"""A recorded program behaves as it does without the recorder: output, exceptions, signals, forks, and what it can see of itself."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from conftest import MODEL, OOMPH
+
+CPU_MODEL = MODEL.replace('"cuda"', '"cpu"')
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""With more of them torch itself hangs in a forked process."""
+
+
+def bare(predict, program: str) -> subprocess.CompletedProcess[str]:
+    predict.write(program)
+    environment = {**os.environ, **ONE_THREAD, "NO_COLOR": "1"}
+    command = [sys.executable, "train.py"]
+    return subprocess.run(command, cwd=predict.folder, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def without_ours(said: str) -> str:
+    return "".join(line for line in said.splitlines(keepends=True) if not re.match(r"oomph: |recorded in |no usable GPU", line))
+
+
+@pytest.fixture
+def same(run, predict):
+    """Runs a program on the CPU, bare and recorded, and compares everything that it leaves."""
+
+    def same(program: str) -> subprocess.CompletedProcess[str]:
+        before = bare(predict, program)
+        recorded = run(program, "--cpu", gpu=False, env=ONE_THREAD).done
+        assert recorded.stdout.startswith(before.stdout), recorded.stdout
+        assert without_ours(recorded.stderr) == before.stderr
+        assert recorded.returncode == before.returncode
+        return before
+
+    return same
+
+
+def test_a_traceback_is_the_same_to_the_letter(same):
+    done = same(CPU_MODEL + """
+    import traceback
+    train(2)
+
+    class Picky(nn.Module):
+        def forward(self, x):
+            raise ValueError("not this one")
+
+    class Hooked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Picky()
+        def forward(self, x):
+            return self.inner(x)
+
+    hooked = Hooked()
+    hooked.register_forward_hook(lambda *_: None)
+    for fails in (lambda: hooked(torch.ones(1)), lambda: torch.ones(2, requires_grad=True).backward(), lambda: model(torch.ones(3))):
+        try:
+            fails()
+        except Exception:
+            traceback.print_exc()
+    model(torch.ones(5))
+""")
+    assert done.stderr.count("Traceback") == 4 and done.returncode == 1
+
+
+def test_a_program_sees_the_same_of_itself(same):
+    done = same(CPU_MODEL + """
+    import gc, inspect, signal, sys, threading
+    train(3)
+    print([signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)])
+    wakeup = signal.set_wakeup_fd(-1)
+    print(wakeup, [thread.name for thread in threading.enumerate()], threading.active_count())
+    print(sys.excepthook is sys.__excepthook__, gc.isenabled(), sys.getswitchinterval())
+    for function in (nn.Module.__call__, nn.Module._call_impl, torch.optim.Optimizer.__init__, torch.autograd.graph._engine_run_backward,
+                     torch.cuda.memory._record_memory_history):
+        print(function.__module__, function.__qualname__, inspect.signature(function), inspect.getsourcefile(function).split("torch")[-1])
+    print("torch._inductor" in sys.modules, sys.argv, sys.flags)
+""")
+    assert "['MainThread'] 1" in done.stdout
+
+
+def test_patches_of_the_program_are_called(same):
+    done = same(CPU_MODEL + """
+    calls = {"_call_impl": 0, "__call__": 0}
+
+    def patch(name):
+        original = getattr(nn.Module, name)
+        def patched(self, *args, **kwargs):
+            calls[name] += 1
+            return original(self, *args, **kwargs)
+        setattr(nn.Module, name, patched)
+
+    patch("_call_impl")
+    train(1)
+    patch("__call__")
+    train(1)
+    print(calls)
+""")
+    assert done.stdout == "{'_call_impl': 20, '__call__': 10}\n"
+
+
+def test_patches_made_before_cuda_are_called(run):
+    recorded = run(MODEL.replace("DEVICE = ", """
+    calls = []
+    original = nn.Module._call_impl
+    def patched(self, *args, **kwargs):
+        calls.append(type(self).__name__)
+        return original(self, *args, **kwargs)
+    nn.Module._call_impl = patched
+    DEVICE = """) + """
+    train(1)
+    print(len(calls), calls[0])
+""")
+    assert recorded.done.stdout.startswith("10 Net\n"), recorded.done.stderr
+
+
+def test_an_exception_of_a_signal_handler_reaches_the_program_wherever_it_comes(same):
+    done = same(CPU_MODEL + """
+    import signal
+    raised = caught = 0
+
+    def handler(number, frame):
+        global raised
+        if not is_over:
+            raised += 1
+            raise TimeoutError("time is up")
+
+    is_over = False
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.003, 0.003)
+    x = torch.ones(1, 128)
+    while caught < 300:
+        try:
+            with torch.no_grad():
+                while True:
+                    model(x)
+        except TimeoutError:
+            caught += 1
+    is_over = True
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    print(raised - caught)
+""")
+    assert done.stdout == "0\n"
+
+
+WORKERS = """
+    import sys, torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Normalize(torch.nn.Module):
+        def forward(self, x):
+            return (x - 0.5) / 0.5
+
+    class Images(Dataset):
+        def __init__(self):
+            self.transform = torch.nn.Sequential(Normalize(), Normalize())
+        def __len__(self):
+            return 32
+        def __getitem__(self, at):
+            return self.transform(torch.full((3, 8, 8), float(at)))
+
+    if __name__ == "__main__":
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 10)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for epoch in range(2):
+            for batch in DataLoader(Images(), batch_size=8, num_workers=2, multiprocessing_context=sys.argv[1]):
+                model(batch.cuda()).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        print("trained")
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_modules_in_workers_of_a_data_loader_are_left_alone(run, method):
+    recorded = run(WORKERS, arguments=(method,), env=ONE_THREAD)
+    assert recorded.done.returncode == 0, recorded.done.stderr
+    assert recorded.done.stdout.startswith("trained\n")
+    assert [path.name for path in recorded.folder.glob("rank*.json")] == ["rank0.json"]
+    assert len(recorded.steps()) == 8
+
+
+def test_a_child_forked_during_a_dump_has_the_programs_settings(run):
+    recorded = run(CPU_MODEL + """
+    import gc, json, os, signal, threading, time
+    train(2)
+    kept = [[{}] for _ in range(300_000)]  # for a dump that takes its time
+    sys.setswitchinterval(0.004)
+    is_over = False
+
+    def ask():
+        while not is_over:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0.01)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    seen = []
+    for _ in range(25):
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.write(write, json.dumps([gc.isenabled(), round(sys.getswitchinterval(), 4), signal.getsignal(signal.SIGTERM)]).encode())
+            os._exit(0)
+        os.wait()
+        seen.append(tuple(json.loads(os.read(read, 100))))
+        os.close(read)
+        os.close(write)
+        time.sleep(0.05)
+    is_over = True
+    asking.join()
+    print("SEEN", json.dumps([list(each) for each in set(seen)]))
+""", "--cpu", gpu=False, env=ONE_THREAD)
+    assert recorded.said("SEEN") == [[True, 0.004, 0]], recorded.done.stderr
+
+
+def test_a_forked_child_ends_on_sigterm_and_calls_nothing_of_ours(run):
+    recorded = run(MODEL + """
+    import json, os, signal, time
+    train(2)
+    pid = os.fork()
+    if pid == 0:
+        nn.Linear(4, 4)(torch.ones(4))
+        time.sleep(60)
+        os._exit(0)
+    time.sleep(1)
+    began = time.monotonic()
+    os.kill(pid, signal.SIGTERM)
+    _, status = os.waitpid(pid, 0)
+    print("ENDED", json.dumps({"signal": os.WTERMSIG(status), "at_once": time.monotonic() - began < 1}))
+    train(2)
+""", env=ONE_THREAD)
+    assert recorded.said("ENDED") == {"signal": signal.SIGTERM, "at_once": True}, recorded.done.stderr
+    assert (recorded.json()["ended"], len(recorded.steps())) == ("finished", 4)
+
+
+def _ended(predict, program: str, *options: str) -> tuple[float, float, int, str]:
+    """Seconds from SIGTERM to the end of a program, and to its last sign of life; its exit code, and what it said."""
+    predict.write(program)
+    command = [OOMPH, "run", *options, "--python", sys.executable, "-o", "recording", "train.py"]
+    environment = {**os.environ, **ONE_THREAD}
+    with subprocess.Popen(command, cwd=predict.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        pid = int(process.stdout.readline().split()[1])
+        began = time.time()
+        os.kill(pid, signal.SIGTERM)
+        while pathlib.Path(f"/proc/{pid}").exists() and (pathlib.Path(f"/proc/{pid}/stat").read_text().split()[2]) != "Z":
+            time.sleep(0.02)
+        ended = time.time()
+        _, said = process.communicate(timeout=120)
+    alive = predict.folder / "alive"
+    return ended - began, alive.stat().st_mtime - began, process.returncode, said
+
+
+ALIVE = """
+    import os, time
+    train(30)
+    print("PID", os.getpid(), flush=True)
+    while True:
+        open("alive", "w").close()
+        train(1)
+        time.sleep(0.01)
+"""
+
+
+def test_a_program_that_gets_sigterm_does_not_go_on_and_ends_in_time(predict):
+    seconds, alive, code, said = _ended(predict, MODEL + ALIVE, "--pretend", "h200")
+    assert code == 143, said
+    assert seconds < 4, "two seconds for the recording, and a busy machine"
+    assert alive < 1, "the program itself stops at once"
+    assert json.loads((predict.folder / "recording/rank0.json").read_text())["ended"] == "killed"
+
+
+def test_a_dump_that_fails_does_not_keep_a_program_from_ending(predict):
+    program = CPU_MODEL + """
+    import shutil
+    train(1)
+    shutil.rmtree("recording")
+    open("recording", "w").close()
+""" + ALIVE
+    seconds, _, code, said = _ended(predict, program, "--cpu")
+    assert code == 143, said
+    assert seconds < 4
+
+
+def test_a_failed_kernel_is_what_the_program_sees():
+    """After one, every call into CUDA fails: also those that only say where the program is."""
+    from oomph.recording.names import Names
+    from oomph.recording.places import Places
+
+    is_broken = False
+
+    def mark(text: str) -> None:
+        if is_broken:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+    class Kernel(torch.nn.Module):
+        def forward(self, x):
+            nonlocal is_broken
+            is_broken = True
+            raise IndexError("the program's own")
+
+    places = Places(Names(), mark, str, lambda *_: None, lambda: None)
+    places.install()
+    try:
+        with pytest.raises(IndexError, match="own") as failed:
+            torch.nn.Sequential(Kernel())(torch.ones(1))
+        assert failed.value.__context__ is None
+        torch.nn.Linear(2, 2)(torch.ones(2)).sum().backward()
+        torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1).step()
+    finally:
+        places.remove()
+
+
+def test_a_program_that_records_itself_gets_its_snapshot(run):
+    recorded = run("""
+    import torch
+    from torch.cuda.memory import _record_memory_history as record
+    record(max_entries=1000, stacks="python")
+    kept = torch.zeros(1 << 20, device="cuda")
+    events = torch.cuda.memory._snapshot()["device_traces"][0]
+    print([(event["action"], event["size"]) for event in events], bool(events[-1]["frames"]))
+    record(enabled=None)
+    more = torch.zeros(1 << 20, device="cuda")
+""")
+    assert "('alloc', 4194304)] True" in recorded.done.stdout, recorded.done.stderr
+    assert len(recorded.allocations()) == 2
+
+
+def test_a_history_of_the_programs_own_outlives_ours(monkeypatch):
+    from oomph.recording.cuda_history import CudaHistory
+
+    calls = []
+
+    def pytorchs(enabled="all", context="all", stacks="all", max_entries=sys.maxsize, device=None, clear_history=False):
+        calls.append((enabled, context, stacks, max_entries))
+
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", pytorchs)
+    monkeypatch.setattr(torch.cuda, "_lazy_call", lambda function: function())
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    history = CudaHistory(100)
+    monkeypatch.setattr(history, "mark", lambda text: None)
+    history.start(lambda: None, lambda: None)
+    during = torch.cuda.memory._record_memory_history
+    assert calls.pop() == ("all", "alloc", "python", 100)
+    during(max_entries=10)
+    assert calls.pop() == ("all", "all", "all", 100), "what the program wants, and no less than what we want"
+    history.record_stacks(wanted=False)
+    assert not calls, "the program wants its stacks"
+    history.stop()
+    assert calls.pop() == ("all", "all", "all", 10), "the program's own goes on"
+    assert torch.cuda.memory._record_memory_history is pytorchs
+    during(None)
+    assert calls.pop()[0] is None, "whoever has kept our function has PyTorch's in effect"
+
+
+def test_steps_that_repeat_are_recorded_without_stacks_and_shown_with_them(run):
+    program = MODEL + """
+    train(30)
+    train(1, batch=256)
+    train(5)
+"""
+    recorded = run(program)
+    assert recorded.done.returncode == 0, recorded.done.stderr
+    steps = recorded.steps()
+    assert sum(not step.get("stacks", True) for step in steps) > 15
+    assert all(step.get("stacks", True) for step in steps[:4])
+    without = [event for event in recorded.allocations() if not event.get("frames") and not event["user_metadata"].startswith("backward ")]
+    assert len(without) > 500
+    report = recorded.report("--at", "peak", "--by", "site", "--top", "50")
+    assert report["steps"]["count"] == 36
+    # The larger batch was met in the middle of such steps, and recorded closely.
+    assert not steps[30].get("stacks", True)
+    known = [group for group in report["live"]["groups"] if group.get("site")]
+    assert sum(group["bytes"] for group in known) > 0.95 * report["live"]["bytes"]
+
+
+def test_memory_that_grows_is_recorded_with_every_stack(run):
+    recorded = run(MODEL + """
+    kept = []
+    for _ in range(30):
+        train(1)
+        kept.append(torch.zeros(1000, device="cuda"))
+""")
+    assert recorded.done.returncode == 0, recorded.done.stderr
+    assert all(step.get("stacks", True) for step in recorded.steps())
