@@ -23,6 +23,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEVICES = ("auto", "cuda", "cpu")
+DETAILS = ("auto", "full")
 
 
 class Recording:
@@ -39,11 +40,14 @@ class Recording:
         own_steps: bool,
         live: bool,
         device: str,
+        detail: str,
         on_leak: str | Callable[[Leak], object] | None,
         raise_on_leak: bool,
     ) -> None:
         if device not in DEVICES:
             raise ValueError(f"expected one of {', '.join(DEVICES)} for `device`, found {device!r}")
+        if detail not in DETAILS:
+            raise ValueError(f"expected one of {', '.join(DETAILS)} for `detail`, found {detail!r}")
         if max_events is not None and max_events < 1:
             raise ValueError(f"expected a positive number for `max_events`, found {max_events}")
         if on_leak is not None and not isinstance(on_leak, str) and not callable(on_leak):
@@ -56,6 +60,7 @@ class Recording:
         self._own_steps = own_steps
         self._live = live
         self._device = device
+        self._detail = detail
         self._on_leak = OnLeak(on_leak, raise_on_leak)
         self._recorder: Recorder | None = None
         self._is_guest = False
@@ -90,6 +95,7 @@ class Recording:
             has_labels=self._labels,
             has_heap=self._holders,
             has_own_steps=self._own_steps,
+            has_all_stacks=self._detail == "full",
             is_live=self._live,
         )
         chosen = history(self._device, self._max_events or MAX_EVENTS)
@@ -153,6 +159,7 @@ def record(
     own_steps: bool = False,
     live: bool = True,
     device: str = "auto",
+    detail: str = "auto",
     on_leak: str | Callable[[Leak], object] | None = None,
     raise_on_leak: bool = False,
 ) -> Recording:
@@ -161,7 +168,8 @@ def record(
     `max_events` bounds the history that is kept (a million events unless given). `labels` names parameters, gradients,
     optimizer state, buffers and inputs; `modules` says which module made each block; `holders` writes who holds the tensors.
     With `own_steps` only `step()` ends a step, also before its first call. `live` lets `oomph watch` and `oomph exporter` of the
-    same user see the run. `device` is `cuda`, `cpu` or `auto`.
+    same user see the run. `device` is `cuda`, `cpu` or `auto`. `detail="full"` records stacks and modules also in steps that repeat
+    the ones before; the report shows those with the lines of the step that they repeat.
 
     When memory grows step after step, that is said once for each device, and a recording is written. Then `on_leak` is called with
     an `oomph.Leak`, or is run if it is a shell command, and with `raise_on_leak` the step ends with `oomph.MemoryGrows`.
@@ -177,6 +185,7 @@ def record(
         own_steps=own_steps,
         live=live,
         device=device,
+        detail=detail,
         on_leak=on_leak,
         raise_on_leak=raise_on_leak,
     )
