@@ -1,0 +1,25 @@
+"""No handlers: the signal ends the program in the middle of its steps."""
+
+PROGRAM = {
+    "variants": {
+        "term": {"signal": {"after": "ready", "send": "SIGTERM"}, "exit": 143},
+        "int": {"signal": {"after": "ready", "send": "SIGINT"}, "exit": 130},
+        "hup": {"signal": {"after": "ready", "send": "SIGHUP"}, "exit": 129, "ranks": None},
+    },
+    # Where Ctrl-C hits the loop is chance.
+    "jitter": {"stderr": [r'^  File "[^"]+", line \d+.*\n(    .*\n)*']},
+}
+
+import time
+
+import torch
+
+model = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(100_000):
+    model(torch.ones(4, 64, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if step == 5:
+        print("ready", flush=True)
+    time.sleep(0.01)
