@@ -244,7 +244,11 @@ class Trial:
         replaced = {str(work): "{work}", str(work.resolve()): "{work}"}
         if self.emulated is not None:
             replaced[str(HERE / "bare")] = ""
-        text = lambda name: _read(side / name, replaced)
+
+        def text(name: str) -> str:
+            # Where the emulated GPU's own files are, which PyTorch names in warnings.
+            return re.sub(r'[^\s"\']*/oomph_child/child/', "{emulated}/", _read(side / name, replaced))
+
         stderr = "".join(line for line in text("stderr").splitlines(True) if not line.startswith("oomph: "))
         return Run(
             exit=exit_code,
@@ -353,7 +357,7 @@ def _removed(text: str, patterns: Any) -> str:
     if patterns is True:
         return ""
     for pattern in patterns:
-        text = re.sub(pattern, "~", text, flags=re.MULTILINE)
+        text = re.sub(pattern, "", text, flags=re.MULTILINE)
     return text
 
 
@@ -522,8 +526,9 @@ def main() -> int:
     if oomph is None:
         print(f"error: `{args.oomph}` not found\nhint: build it with `cargo build`, or name it with --oomph", file=sys.stderr)
         return 2
-    # Programs that are sent Ctrl-C have to receive it, also when this runs in the background of a shell.
+    # Ignored signals are inherited, and in the background of a shell or under nohup some are; programs are sent them.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, lambda *_: sys.exit(128 + signal.SIGHUP))
     with tempfile.TemporaryDirectory(prefix="field-") as scratch:
         folder = args.keep or pathlib.Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
@@ -541,11 +546,13 @@ def main() -> int:
 
         verdicts = []
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-            for verdict in pool.map(judge, chosen):
+            for running in concurrent.futures.as_completed([pool.submit(judge, program) for program in chosen]):
+                verdict = running.result()
                 verdicts.append(verdict)
                 print(f"{verdict.program.name:30} {verdict.word}", flush=True)
                 for difference in verdict.differences:
                     print("  " + difference.replace("\n", "\n  "), flush=True)
+    verdicts.sort(key=lambda verdict: chosen.index(verdict.program))
     return finish(verdicts, args)
 
 

@@ -12,7 +12,9 @@ import torch
 SHOW = """
 import os
 ours = ("FIELD_", "OOMPH_PRETEND")
-print(sorted(name for name in os.environ if not name.startswith(ours) and name not in ("PYTHONPATH", "LC_CTYPE")))
+for name in sorted(os.environ):
+    if not name.startswith(ours) and name not in ("PYTHONPATH", "LC_CTYPE"):
+        print(name)
 print("PYTHONPATH", repr(os.environ.get("PYTHONPATH", "")), flush=True)
 """
 print(torch.ones(3, device="cuda").shape, os.environ["GREETING"], repr(os.environ["EMPTY"]))

@@ -6,8 +6,14 @@ PROGRAM = {
         "later": {"arguments": ["later"]},
         "crash": {"arguments": ["crash"], "exit": 139, "ranks": None},
     },
-    # Other threads come first, and there are some of torch's own; modules in C are listed at a crash.
-    "jitter": {"stderr": [r"0x[0-9a-f]+", r"^Extension modules: .*\n"]},
+    # All threads are listed, also those of libraries and of the recorder; modules in C are listed at a crash.
+    "jitter": {
+        "stderr": [
+            r'^(Thread|Current thread) 0x[^\n]*:\n(  File "(?!\{work\})[^\n]*\n)+\n?',
+            r"0x[0-9a-f]+",
+            r"^Extension modules: .*\n",
+        ]
+    },
 }
 
 import ctypes

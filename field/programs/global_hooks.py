@@ -30,5 +30,5 @@ for step in range(2):
 for handle in (*handles, own):
     handle.remove()
 model(torch.ones(4, 8, device="cuda")).sum().backward()
-print(seen, len(model[0]._forward_hooks), handles[0].id, own.id - handles[0].id)
+print(seen, len(model[0]._forward_hooks))
 probe.done()
