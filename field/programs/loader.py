@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+torch.manual_seed(0)
 augment = nn.Sequential(nn.Linear(16, 16), nn.Tanh()).requires_grad_(False)
 
 
@@ -45,7 +46,6 @@ def main():
     parser.add_argument("--persistent", action="store_true")
     parser.add_argument("--before-cuda", action="store_true")
     args = parser.parse_args()
-    torch.manual_seed(0)
     loader = DataLoader(
         Points(),
         batch_size=16,

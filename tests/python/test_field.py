@@ -32,7 +32,7 @@ def field(*options: object) -> subprocess.CompletedProcess[str]:
         "default-signals-term",
         "async-signals-term",
         "daemon",
-        "memory-history",
+        "memory-history-guide",
         "working-directory",
     ],
 )
