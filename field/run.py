@@ -122,6 +122,8 @@ class Run:
     """From the end of the program's code, or the signal, to the end of the process."""
     own: str
     """What oomph itself printed."""
+    last_lines: str
+    """End of standard error with all that jitters, for programs that fail."""
 
 
 @dataclass
@@ -190,8 +192,7 @@ class Trial:
         for number in range(runs):
             bare.append(self.run(program, f"bare{number}", is_recorded=False))
             if program.exit is not None and bare[-1].exit != program.exit:
-                last = "\n".join(bare[-1].stderr.splitlines()[-DIFF_LINES:])
-                return Verdict(program, FAILED_BARE, [f"exit code {bare[-1].exit}\n{last}"], bare)
+                return Verdict(program, FAILED_BARE, [f"exit code {bare[-1].exit}\n{bare[-1].last_lines}"], bare)
         recorded = [self.run(program, f"recorded{number}", is_recorded=True) for number in range(runs)]
         differences = compare(program, bare, recorded)
         if exit_limit is not None:
@@ -261,6 +262,7 @@ class Trial:
             seconds=ended - began,
             ending=ended - since if since else None,
             own=own_words,
+            last_lines="\n".join(stderr.splitlines()[-DIFF_LINES:]),
         )
 
     def _wait(

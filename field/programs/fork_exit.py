@@ -38,9 +38,8 @@ def main():
         if pid == 0:
             child(how)
             return
-        began = time.monotonic()
         _, status = os.waitpid(pid, 0)
-        print(os.waitstatus_to_exitcode(status), time.monotonic() - began < 5, flush=True)
+        print(os.waitstatus_to_exitcode(status), flush=True)
     if sys.argv[1] == "before":
         print(torch.nn.Linear(8, 8).cuda()(torch.ones(2, 8, device="cuda")).shape, flush=True)
     probe.done()

@@ -4,7 +4,8 @@ PROGRAM = {
     "needs": ["transformers", "accelerate"],
     "jitter": {
         "stderr": True,  # progress bars with times
-        "stdout": [r"'(train|eval)_(runtime|samples_per_second|steps_per_second)': '?[\d.e+-]+'?", r"\d+\.\d+s"],
+        # Times, and losses with more digits than atomic additions give alike.
+        "stdout": [r"'(grad_norm|\w*loss)': '?[\d.e+-]+'?", r"'(train|eval)_(runtime|samples_per_second|steps_per_second)': '?[\d.e+-]+'?", r"\d+\.\d+s"],
         "files": ["out/*"],
     },
 }

@@ -2,7 +2,8 @@
 
 PROGRAM = {
     "variants": {
-        "cuda": {"arguments": ["spawn", "cuda"], "ranks": 2},
+        # The emulated GPU has no memory that processes could share.
+        "cuda": {"arguments": ["spawn", "cuda"], "ranks": 2, "only": "real"},
         "cpu-fork": {"arguments": ["fork", "cpu"]},
         "cpu-spawn": {"arguments": ["spawn", "cpu"]},
     },

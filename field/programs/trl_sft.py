@@ -15,7 +15,7 @@ plain = Tokenizer(WordLevel({word: number for number, word in enumerate(words)},
 plain.pre_tokenizer = pre_tokenizers.Whitespace()
 tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="<pad>", eos_token="<eos>")
 model = GPT2LMHeadModel(GPT2Config(vocab_size=len(words), n_positions=64, n_embd=32, n_layer=1, n_head=2))
-options = {"output_dir": "out", "max_steps": 4, "per_device_train_batch_size": 2, "report_to": [], "save_strategy": "no"}
+options = {"output_dir": "out", "max_steps": 4, "per_device_train_batch_size": 2, "report_to": [], "save_strategy": "no", "bf16": False}
 trainer = SFTTrainer(
     model=model,
     args=SFTConfig(max_length=32, disable_tqdm=True, **options),

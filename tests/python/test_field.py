@@ -24,13 +24,10 @@ def field(*options: object) -> subprocess.CompletedProcess[str]:
     [
         "mnist-workers",
         "fork-exit-after-cuda",
-        "fork-exit-before-cuda",
         "options-like-ours",
         "patches-impl",
-        "signatures",
         "exits-chained",
         "default-signals-term",
-        "async-signals-term",
         "daemon",
         "memory-history-guide",
         "working-directory",
@@ -64,6 +61,7 @@ BARE = {
     "seconds": 1.0,
     "ending": 0.1,
     "own": "",
+    "last_lines": "",
 }
 MORE_MEMORY = [{"allocations": 103, "requested": 1000, "peak_allocated": 500, "peak_reserved": 2048}]
 
