@@ -159,7 +159,7 @@ class Emulated:
             **{name: self.environment[name] for name in self.VARIABLES if name in self.environment},
             "PYTHONPATH": str(HERE / "bare"),
             "FIELD_SITE": str(self.folder / "site"),
-            "FIELD_LIBRARY": os.path.join(libraries, "libcuda.so.1"),
+            "FIELD_LIBRARY": os.path.realpath(os.path.join(libraries, "libcuda.so.1")),
             "LD_LIBRARY_PATH": libraries,
             "TRITON_LIBCUDA_PATH": libraries,
             "OOMPH_PRETEND_NOTES": str(scratch / "notes"),

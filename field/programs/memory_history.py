@@ -12,9 +12,12 @@ import probe
 import torch
 
 
-def allocations(snapshot, size):
-    events = [event for event in snapshot["device_traces"][0] if event["action"] == "alloc"]
-    return [event for event in events if event["size"] == size]
+def allocations(snapshot):
+    return [event for event in snapshot["device_traces"][0] if event["action"] == "alloc" and event["size"] in SIZES]
+
+
+SIZES = (4000, 4096)
+"""Of the tensors below, as requested and rounded."""
 
 
 kept = []
@@ -22,12 +25,12 @@ if sys.argv[1] == "guide":
     torch.cuda.memory._record_memory_history(max_entries=1000)
     kept += [torch.ones(1000, device="cuda") for _ in range(5)]
     snapshot = torch.cuda.memory._snapshot()
-    own = allocations(snapshot, 4096)
+    own = allocations(snapshot)
     print(sorted(snapshot)[:3], len(own))
     print([frame["filename"].split("/")[-1] for frame in own[0]["frames"] if frame["name"] == "<module>"])
     torch.cuda.memory._dump_snapshot("own.pickle")
     with open("own.pickle", "rb") as file:
-        print(len(allocations(pickle.load(file), 4096)))
+        print(len(allocations(pickle.load(file))))
     torch.cuda.memory._record_memory_history(enabled=None)
 else:
     kept += [torch.ones(1000, device="cuda") for _ in range(5)]

@@ -45,9 +45,6 @@ if mode == "cProfile":
     profile.runcall(train, model, optimizer)
     functions = {name for file, _, name in pstats.Stats(profile).stats if file == __file__}
     print(sorted(functions))
-    # Everything that was called, by the file that it is in: nothing of others.
-    places = {file for file, _, _ in pstats.Stats(profile).stats if os.sep in file and "site-packages" not in file}
-    print(sorted(os.path.basename(place) for place in places if not place.startswith(sys.base_prefix)))
 else:
     install = getattr(sys, mode)
     getattr(threading, mode)(tracer)
