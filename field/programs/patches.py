@@ -1,6 +1,13 @@
 """Patches of the program's own on Module.__call__, _call_impl and Optimizer.step, set and taken back."""
 
-PROGRAM = {"variants": {"call": {"arguments": ["__call__"]}, "impl": {"arguments": ["_call_impl"]}, "step": {"arguments": ["step"]}}}
+PROGRAM = {
+    "variants": {
+        "call": {"arguments": ["__call__"]},
+        "impl": {"arguments": ["_call_impl"]},
+        "impl-early": {"arguments": ["_call_impl", "early"]},
+        "step": {"arguments": ["step"]},
+    },
+}
 
 import functools
 import sys
@@ -11,8 +18,6 @@ from torch import nn
 
 name = sys.argv[1]
 owner = torch.optim.SGD if name == "step" else nn.Module
-model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)).cuda()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 original = getattr(owner, name)
 seen = []
 
@@ -21,6 +26,12 @@ seen = []
 def patched(self, *args, **kwargs):
     seen.append(type(self).__name__)
     return original(self, *args, **kwargs)
+
+
+if "early" in sys.argv:  # before CUDA is in use
+    setattr(owner, name, patched)
+model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 
 def train():

@@ -25,7 +25,7 @@ def field(*options: object) -> subprocess.CompletedProcess[str]:
         "mnist-workers",
         "fork-exit-after-cuda",
         "options-like-ours",
-        "patches-impl",
+        "patches-impl-early",
         "exits-chained",
         "default-signals-term",
         "daemon",
