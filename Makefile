@@ -4,7 +4,7 @@ VENV := target/venv
 PYTHON ?= python3
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
 
-.PHONY: demo test wheel page lint fmt fuzz bench predictions nightly python-env page-env browser terminal prometheus
+.PHONY: demo test wheel page lint fmt fuzz bench predictions field nightly python-env page-env browser terminal prometheus
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --release --quiet --bin oomph
@@ -39,6 +39,10 @@ bench: ## side by side with the peers; writes bench/results/DATE.md
 predictions: python-env ## predicted and real peaks of every recorded program, as a table
 	cargo build --release --workspace
 	$(VENV)/bin/python bench/predict.py
+
+field: python-env ## programs bare and recorded, compared; on the emulated GPU (make field GPU=real RUNS=3 on a real one)
+	cargo build --workspace
+	$(VENV)/bin/python field/run.py --gpu $(or $(GPU),h200-emulated) --runs $(or $(RUNS),1) --jobs $(or $(JOBS),2) --markdown docs/field.md
 
 nightly: python-env ## the allocator model against PyTorch's real allocators of sixteen releases: thousands of fresh cases
 	cargo build --release --bin oomph

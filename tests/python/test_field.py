@@ -1,0 +1,105 @@
+"""Field trials that CI runs: programs that show harm, bare and recorded on the emulated GPU in strict mode."""
+
+import dataclasses
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+from conftest import OOMPH, ROOT
+
+HARNESS = ROOT / "field/run.py"
+
+
+def field(*options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, HARNESS, "--oomph", OOMPH, "--python", sys.executable, *options]
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mnist-workers",
+        "fork-exit-after-cuda",
+        "options-like-ours",
+        "patches-impl-early",
+        "exits-chained",
+        "default-signals-term",
+        "daemon",
+        "memory-history-guide",
+        "working-directory",
+    ],
+)
+def test_a_recorded_program_behaves_as_it_does_bare(name: str, tmp_path: pathlib.Path) -> None:
+    results = tmp_path / "results.json"
+    done = field("--only", name, "--json", results)
+    (result,) = json.loads(results.read_text())
+    assert result["verdict"] == "same", done.stdout
+    assert done.returncode == 0
+
+
+@pytest.fixture
+def harness(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("field_run", HARNESS)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "field_run", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+BARE = {
+    "exit": 0,
+    "stdout": "loss 1\n",
+    "stderr": "",
+    "files": {"model.pt": "0o644 abc"},
+    "memory": [{"allocations": 100, "requested": 1000, "peak_allocated": 500, "peak_reserved": 2048}],
+    "ranks": 1,
+    "steps": [],
+    "seconds": 1.0,
+    "ending": 0.1,
+    "own": "",
+    "last_lines": "",
+}
+MORE_MEMORY = [{"allocations": 103, "requested": 1000, "peak_allocated": 500, "peak_reserved": 2048}]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"exit": 1}, "exit code: 0 bare, 1 recorded"),
+        ({"stdout": "loss 2\n"}, "standard output: \n    -loss 1\n    +loss 2"),
+        ({"stderr": "Warning\n"}, "standard error: \n    +Warning"),
+        ({"files": {}}, "files: \n    -model.pt 0o644 abc"),
+        ({"ranks": 3}, "ranks: 1 process(es) used CUDA, 3 recorded"),
+    ],
+)
+def test_each_difference_is_named(harness: ModuleType, change: dict, said: str) -> None:
+    program = harness.Program("name", HARNESS, "")
+    bare = harness.Run(**BARE)
+    assert harness.compare(program, [bare], [bare]) == []
+    assert harness.compare(program, [bare], [bare, dataclasses.replace(bare, **change)]) == [said]
+
+
+def test_requests_differ_beyond_the_spread_of_bare_runs(harness: ModuleType) -> None:
+    bare = harness.Run(**BARE)
+    more = dataclasses.replace(bare, memory=MORE_MEMORY)
+    exact = harness.Program("name", HARNESS, "")
+    by_time = harness.Program("name", HARNESS, "", jitter={"memory": True})
+    assert len(harness.compare(exact, [bare], [more])) == 1
+    assert harness.compare(exact, [bare, more], [more]) == []
+    assert harness.compare(by_time, [bare], [more]) == ["allocator: allocations 100 to 100 bare, 103 recorded"]
+    assert harness.compare(by_time, [bare, more], [more]) == []
+
+
+def test_a_program_without_its_package_is_not_passed(harness: ModuleType) -> None:
+    missing = harness.Verdict(harness.Program("name", HARNESS, "about"), harness.NOT_INSTALLED, ["timm"])
+    assert "| name | about | not installed |" in harness.table([missing])
+
+
+def test_every_program_says_what_it_does(harness: ModuleType) -> None:
+    found = harness.programs()
+    assert len(found) > 90 and len({program.name for program in found}) == len(found)
+    assert all(program.about for program in found)
