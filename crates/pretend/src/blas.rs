@@ -22,7 +22,9 @@ const INVALID_VALUE: Status = 7;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasCreate_v2(to: *mut *mut Handle) -> Status {
-    memory::library_starts(Library::Cublas);
+    if !memory::library_starts(Library::Cublas) {
+        return NOT_INITIALIZED;
+    }
     unsafe { put(to, Box::into_raw(Box::default())) };
     SUCCESS
 }

@@ -62,57 +62,53 @@ unsafe fn set(to: u64, byte: i32, size: u64) {
     values::keep(to, size, Value::Known);
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMemcpy(to: u64, from: u64, size: usize, _kind: i32) -> Status {
-    unsafe { copy(to, from, size as u64) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMemcpyAsync(to: u64, from: u64, size: usize, _kind: i32, _stream: u64) -> Status {
-    unsafe { copy(to, from, size as u64) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMemcpyPeerAsync(
-    to: u64,
-    _to_device: i32,
-    from: u64,
-    _from_device: i32,
-    size: usize,
-    _stream: u64,
-) -> Status {
-    unsafe { copy(to, from, size as u64) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cudaMemcpy2DAsync(
-    to: u64,
-    to_pitch: usize,
-    from: u64,
-    from_pitch: usize,
-    width: usize,
-    height: usize,
-    _kind: i32,
-    _stream: u64,
-) -> Status {
-    for row in 0..height as u64 {
-        unsafe { copy(to + row * to_pitch as u64, from + row * from_pitch as u64, width as u64) };
+runtime! {
+    fn cudaMemcpy(to: u64, from: u64, size: usize, _kind: i32) -> Status {
+        unsafe { copy(to, from, size as u64) };
+        SUCCESS
     }
-    SUCCESS
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMemset(to: u64, byte: i32, size: usize) -> Status {
-    unsafe { set(to, byte, size as u64) };
-    SUCCESS
-}
+    fn cudaMemcpyAsync(to: u64, from: u64, size: usize, _kind: i32, _stream: u64) -> Status {
+        unsafe { copy(to, from, size as u64) };
+        SUCCESS
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMemsetAsync(to: u64, byte: i32, size: usize, _stream: u64) -> Status {
-    unsafe { cudaMemset(to, byte, size) }
+    fn cudaMemcpyPeerAsync(
+        to: u64,
+        _to_device: i32,
+        from: u64,
+        _from_device: i32,
+        size: usize,
+        _stream: u64,
+    ) -> Status {
+        unsafe { copy(to, from, size as u64) };
+        SUCCESS
+    }
+
+    pub(crate) fn cudaMemcpy2DAsync(
+        to: u64,
+        to_pitch: usize,
+        from: u64,
+        from_pitch: usize,
+        width: usize,
+        height: usize,
+        _kind: i32,
+        _stream: u64,
+    ) -> Status {
+        for row in 0..height as u64 {
+            unsafe { copy(to + row * to_pitch as u64, from + row * from_pitch as u64, width as u64) };
+        }
+        SUCCESS
+    }
+
+    fn cudaMemset(to: u64, byte: i32, size: usize) -> Status {
+        unsafe { set(to, byte, size as u64) };
+        SUCCESS
+    }
+
+    fn cudaMemsetAsync(to: u64, byte: i32, size: usize, _stream: u64) -> Status {
+        unsafe { cudaMemset(to, byte, size) }
+    }
 }
 
 /// The variables that device code declares, by their address on the host.
@@ -129,30 +125,30 @@ fn symbol(symbol: u64) -> Option<u64> {
     Some(at)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaGetSymbolAddress(to: *mut u64, name: u64) -> Status {
-    match symbol(name) {
-        Some(at) => {
-            unsafe { put(to, at) };
-            SUCCESS
+runtime! {
+    fn cudaGetSymbolAddress(to: *mut u64, name: u64) -> Status {
+        match symbol(name) {
+            Some(at) => {
+                unsafe { put(to, at) };
+                SUCCESS
+            }
+            None => device::failed(OUT_OF_MEMORY),
         }
-        None => device::failed(OUT_OF_MEMORY),
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMemcpyToSymbol(
-    name: u64,
-    from: u64,
-    size: usize,
-    offset: usize,
-    _kind: i32,
-) -> Status {
-    match symbol(name) {
-        Some(at) => {
-            unsafe { copy(at + offset as u64, from, size as u64) };
-            SUCCESS
+    fn cudaMemcpyToSymbol(
+        name: u64,
+        from: u64,
+        size: usize,
+        offset: usize,
+        _kind: i32,
+    ) -> Status {
+        match symbol(name) {
+            Some(at) => {
+                unsafe { copy(at + offset as u64, from, size as u64) };
+                SUCCESS
+            }
+            None => device::failed(OUT_OF_MEMORY),
         }
-        None => device::failed(OUT_OF_MEMORY),
     }
 }

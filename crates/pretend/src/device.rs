@@ -1,7 +1,7 @@
 //! Devices: which one is current, what they can do, and the runtime's error state.
 
 use crate::card::card;
-use crate::{INVALID_DEVICE, INVALID_VALUE, SUCCESS, Status, put};
+use crate::{INVALID_DEVICE, INVALID_VALUE, SUCCESS, Status, contexts, put};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
 
@@ -15,56 +15,60 @@ pub(crate) fn current() -> i32 {
     CURRENT.get()
 }
 
+pub(crate) fn set_current(device: i32) {
+    CURRENT.set(device);
+}
+
 /// Notes an error for `cudaGetLastError` and returns it.
 pub(crate) fn failed(status: Status) -> Status {
     LAST_ERROR.set(status);
     status
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaGetDeviceCount(to: *mut i32) -> Status {
-    unsafe { put(to, card().devices) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaGetDevice(to: *mut i32) -> Status {
-    unsafe { put(to, current()) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaSetDevice(device: i32) -> Status {
-    if device < 0 || device >= card().devices {
-        return failed(INVALID_DEVICE);
+runtime_query! {
+    fn cudaGetDeviceCount(to: *mut i32) -> Status {
+        unsafe { put(to, card().devices) };
+        SUCCESS
     }
-    CURRENT.set(device);
-    SUCCESS
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaDeviceSynchronize() -> Status {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaDeviceCanAccessPeer(to: *mut i32, _device: i32, _peer: i32) -> Status {
-    unsafe { put(to, 0) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaDeviceEnablePeerAccess(_peer: i32, _flags: u32) -> Status {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaDeviceGetStreamPriorityRange(lowest: *mut i32, highest: *mut i32) -> Status {
-    unsafe {
-        put(lowest, 0);
-        put(highest, -5);
+runtime_without_context! {
+    fn cudaGetDevice(to: *mut i32) -> Status {
+        unsafe { put(to, current()) };
+        SUCCESS
     }
-    SUCCESS
+
+    fn cudaSetDevice(device: i32) -> Status {
+        if device < 0 || device >= card().devices {
+            return failed(INVALID_DEVICE);
+        }
+        set_current(device);
+        contexts::use_device();
+        SUCCESS
+    }
+
+    fn cudaDeviceCanAccessPeer(to: *mut i32, _device: i32, _peer: i32) -> Status {
+        unsafe { put(to, 0) };
+        SUCCESS
+    }
+}
+
+runtime! {
+    fn cudaDeviceSynchronize() -> Status {
+        SUCCESS
+    }
+
+    fn cudaDeviceEnablePeerAccess(_peer: i32, _flags: u32) -> Status {
+        SUCCESS
+    }
+
+    fn cudaDeviceGetStreamPriorityRange(lowest: *mut i32, highest: *mut i32) -> Status {
+        unsafe {
+            put(lowest, 0);
+            put(highest, -5);
+        }
+        SUCCESS
+    }
 }
 
 /// The bus number that a device of this index pretends to have.
@@ -77,24 +81,26 @@ pub(crate) fn bus_id(device: i32) -> String {
     format!("0000:{:02X}:00.0", bus_of(device))
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaDeviceGetPCIBusId(to: *mut c_char, size: i32, device: i32) -> Status {
-    let text = bus_id(device);
-    if size <= text.len() as i32 {
-        return failed(INVALID_VALUE);
+runtime_without_context! {
+    fn cudaDeviceGetPCIBusId(to: *mut c_char, size: i32, device: i32) -> Status {
+        let text = bus_id(device);
+        if size <= text.len() as i32 {
+            return failed(INVALID_VALUE);
+        }
+        unsafe {
+            std::ptr::copy(text.as_ptr().cast(), to, text.len());
+            to.add(text.len()).write(0);
+        }
+        SUCCESS
     }
-    unsafe {
-        std::ptr::copy(text.as_ptr().cast(), to, text.len());
-        to.add(text.len()).write(0);
-    }
-    SUCCESS
 }
 
-/// A driver just new enough for the runtime that this PyTorch was built with.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaDriverGetVersion(to: *mut i32) -> Status {
-    unsafe { put(to, runtime_version()) };
-    SUCCESS
+runtime_query! {
+    /// A driver just new enough for the runtime that this PyTorch was built with.
+    fn cudaDriverGetVersion(to: *mut i32) -> Status {
+        unsafe { put(to, runtime_version()) };
+        SUCCESS
+    }
 }
 
 /// The real runtime knows its own version without a driver. It is found in the global scope, as we have no function of
@@ -109,44 +115,64 @@ pub(crate) fn runtime_version() -> i32 {
     if version == 0 { 13000 } else { version }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaGetLastError() -> Status {
-    LAST_ERROR.replace(SUCCESS)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaPeekAtLastError() -> Status {
-    LAST_ERROR.get()
-}
-
-/// Name and description of the errors that we give.
-pub(crate) fn error_texts(status: Status) -> (&'static CStr, &'static CStr) {
-    match status {
-        0 => (c"cudaSuccess", c"no error"),
-        1 => (c"cudaErrorInvalidValue", c"invalid argument"),
-        2 => (c"cudaErrorMemoryAllocation", c"out of memory"),
-        101 => (c"cudaErrorInvalidDevice", c"invalid device ordinal"),
-        400 => (c"cudaErrorInvalidResourceHandle", c"invalid resource handle"),
-        500 => (c"cudaErrorSymbolNotFound", c"named symbol not found"),
-        600 => (c"cudaErrorNotReady", c"device not ready"),
-        800 => (c"cudaErrorNotPermitted", c"operation not permitted"),
-        801 => (c"cudaErrorNotSupported", c"operation not supported (on oomph's pretend GPU)"),
-        900 => (c"cudaErrorStreamCaptureUnsupported", c"operation not permitted when stream is capturing"),
-        901 => {
-            (c"cudaErrorStreamCaptureInvalidated", c"operation failed due to a previous error during capture")
-        }
-        _ => (c"cudaErrorUnknown", c"unknown error (on oomph's pretend GPU)"),
+runtime_query! {
+    fn cudaGetLastError() -> Status {
+        LAST_ERROR.replace(SUCCESS)
     }
+
+    fn cudaPeekAtLastError() -> Status {
+        LAST_ERROR.get()
+    }
+}
+
+/// What the runtime and the driver call an error, and what both say about it.
+pub(crate) struct ErrorTexts {
+    pub(crate) runtime: &'static CStr,
+    pub(crate) driver: &'static CStr,
+    pub(crate) description: &'static CStr,
+}
+
+/// Texts of the errors that we give.
+pub(crate) fn error_texts(status: Status) -> ErrorTexts {
+    let (runtime, driver, description) = match status {
+        0 => (c"cudaSuccess", c"CUDA_SUCCESS", c"no error"),
+        1 => (c"cudaErrorInvalidValue", c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
+        2 => (c"cudaErrorMemoryAllocation", c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
+        3 => (c"cudaErrorInitializationError", c"CUDA_ERROR_NOT_INITIALIZED", c"initialization error"),
+        101 => (c"cudaErrorInvalidDevice", c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
+        201 => (c"cudaErrorDeviceUninitialized", c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
+        400 => (c"cudaErrorInvalidResourceHandle", c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle"),
+        500 => (c"cudaErrorSymbolNotFound", c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
+        600 => (c"cudaErrorNotReady", c"CUDA_ERROR_NOT_READY", c"device not ready"),
+        800 => (c"cudaErrorNotPermitted", c"CUDA_ERROR_NOT_PERMITTED", c"operation not permitted"),
+        801 => (
+            c"cudaErrorNotSupported",
+            c"CUDA_ERROR_NOT_SUPPORTED",
+            c"operation not supported (on oomph's pretend GPU)",
+        ),
+        900 => (
+            c"cudaErrorStreamCaptureUnsupported",
+            c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+            c"operation not permitted when stream is capturing",
+        ),
+        901 => (
+            c"cudaErrorStreamCaptureInvalidated",
+            c"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+            c"operation failed due to a previous error during capture",
+        ),
+        _ => (c"cudaErrorUnknown", c"CUDA_ERROR_UNKNOWN", c"unknown error (on oomph's pretend GPU)"),
+    };
+    ErrorTexts { runtime, driver, description }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaGetErrorName(status: Status) -> *const c_char {
-    error_texts(status).0.as_ptr()
+    error_texts(status).runtime.as_ptr()
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaGetErrorString(status: Status) -> *const c_char {
-    error_texts(status).1.as_ptr()
+    error_texts(status).description.as_ptr()
 }
 
 /// `cudaDeviceGetAttribute` and `cuDeviceGetAttribute` share their numbers.
@@ -190,13 +216,14 @@ pub(crate) fn reserved_shared() -> i32 {
     if card().major >= 8 { 1024 } else { 0 }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaDeviceGetAttribute(to: *mut i32, which: i32, device: i32) -> Status {
-    if device < 0 || device >= card().devices {
-        return failed(INVALID_DEVICE);
+runtime_without_context! {
+    fn cudaDeviceGetAttribute(to: *mut i32, which: i32, device: i32) -> Status {
+        if device < 0 || device >= card().devices {
+            return failed(INVALID_DEVICE);
+        }
+        unsafe { put(to, attribute(which)) };
+        SUCCESS
     }
-    unsafe { put(to, attribute(which)) };
-    SUCCESS
 }
 
 /// Fields of a C structure, one after the other.
@@ -280,24 +307,24 @@ unsafe fn give_properties(to: *mut u8, device: i32, is_cuda12: bool) -> Status {
     SUCCESS
 }
 
-/// CUDA 13.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaGetDeviceProperties(to: *mut u8, device: i32) -> Status {
-    unsafe { give_properties(to, device, false) }
+runtime_query! {
+    /// CUDA 13.
+    fn cudaGetDeviceProperties(to: *mut u8, device: i32) -> Status {
+        unsafe { give_properties(to, device, false) }
+    }
+
+    /// CUDA 12.
+    fn cudaGetDeviceProperties_v2(to: *mut u8, device: i32) -> Status {
+        unsafe { give_properties(to, device, true) }
+    }
 }
 
-/// CUDA 12.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaGetDeviceProperties_v2(to: *mut u8, device: i32) -> Status {
-    unsafe { give_properties(to, device, true) }
-}
+runtime_query! {
+    fn cudaProfilerStart() -> Status {
+        SUCCESS
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaProfilerStart() -> Status {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaProfilerStop() -> Status {
-    SUCCESS
+    fn cudaProfilerStop() -> Status {
+        SUCCESS
+    }
 }

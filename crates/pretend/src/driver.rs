@@ -6,23 +6,31 @@
 use crate::card::card;
 use crate::kernels::{REGISTERS, binary_version, occupancy};
 use crate::macros::HANDLE;
-use crate::{INVALID_DEVICE, NOT_FOUND, SUCCESS, Status, device, put};
+use crate::{INVALID_DEVICE, NOT_FOUND, SUCCESS, Status, device, process, put};
 use std::ffi::{CStr, c_char, c_void};
 
-does_nothing! {
-    cuInit cuCtxSetCurrent cuCtxSetLimit cuCtxPushCurrent_v2 cuCtxSynchronize cuDevicePrimaryCtxRelease_v2
+does_nothing! { driver:
     cuFuncSetAttribute cuFuncSetCacheConfig cuKernelSetAttribute
-    cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel
     cuLibraryUnload cuModuleUnload cuLinkAddData_v2 cuLinkDestroy
     cuTensorMapEncodeTiled cuTensorMapEncodeIm2col
-    cuStreamSynchronize
-    cuLogsUnregisterCallback
 }
 
-gives_handle! {
-    cuCtxGetCurrent cuCtxPopCurrent_v2 cuDevicePrimaryCtxRetain
-    cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuModuleGetFunction
-    cuLibraryLoadData cuLibraryLoadFromFile cuLibraryGetKernel cuLibraryGetModule cuKernelGetFunction
+does_nothing! { driver_in_context: cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel }
+
+does_nothing! { cuLogsUnregisterCallback }
+
+gives_handle! { driver:
+    cuModuleGetFunction cuLibraryLoadData cuLibraryLoadFromFile cuLibraryGetKernel
+}
+
+gives_handle! { driver_in_context:
+    cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuLibraryGetModule cuKernelGetFunction
+}
+
+entry_points! { process::driver_starts();
+    fn cuInit(_flags: u32) -> Status {
+        SUCCESS
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -31,85 +39,54 @@ unsafe extern "C" fn cuDriverGetVersion(to: *mut i32) -> Status {
     SUCCESS
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuDeviceGetCount(to: *mut i32) -> Status {
-    unsafe { put(to, card().devices) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuDeviceGet(to: *mut i32, index: i32) -> Status {
-    if index < 0 || index >= card().devices {
-        return INVALID_DEVICE;
+driver! {
+    fn cuDeviceGetCount(to: *mut i32) -> Status {
+        unsafe { put(to, card().devices) };
+        SUCCESS
     }
-    unsafe { put(to, index) };
-    SUCCESS
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuDeviceGetAttribute(to: *mut i32, which: i32, _device: i32) -> Status {
-    unsafe { put(to, device::attribute(which)) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuDeviceGetName(to: *mut c_char, size: i32, _device: i32) -> Status {
-    let name = card().name.bytes().take((size - 1).max(0) as usize);
-    for (at, byte) in name.chain([0]).enumerate() {
-        unsafe { put(to.add(at), byte as c_char) };
+    fn cuDeviceGet(to: *mut i32, index: i32) -> Status {
+        if index < 0 || index >= card().devices {
+            return INVALID_DEVICE;
+        }
+        unsafe { put(to, index) };
+        SUCCESS
     }
-    SUCCESS
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuDeviceTotalMem_v2(to: *mut usize, _device: i32) -> Status {
-    unsafe { put(to, card().memory as usize) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Status {
-    unsafe { crate::memory::cudaMemGetInfo(free, total) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuCtxGetDevice(to: *mut i32) -> Status {
-    unsafe { put(to, device::current()) };
-    SUCCESS
-}
-
-/// The limits of a context: stack and heap of kernels.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuCtxGetLimit(to: *mut usize, _which: i32) -> Status {
-    unsafe { put(to, 1024) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuStreamGetCtx(_stream: u64, to: *mut u64) -> Status {
-    unsafe { put(to, HANDLE) };
-    SUCCESS
-}
-
-/// PyTorch asks whether a context exists before it makes one.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuDevicePrimaryCtxGetState(_device: i32, flags: *mut u32, active: *mut i32) -> Status {
-    unsafe {
-        put(flags, 0);
-        put(active, 1);
+    fn cuDeviceGetAttribute(to: *mut i32, which: i32, _device: i32) -> Status {
+        unsafe { put(to, device::attribute(which)) };
+        SUCCESS
     }
-    SUCCESS
+
+    fn cuDeviceGetName(to: *mut c_char, size: i32, _device: i32) -> Status {
+        let name = card().name.bytes().take((size - 1).max(0) as usize);
+        for (at, byte) in name.chain([0]).enumerate() {
+            unsafe { put(to.add(at), byte as c_char) };
+        }
+        SUCCESS
+    }
+
+    fn cuDeviceTotalMem_v2(to: *mut usize, _device: i32) -> Status {
+        unsafe { put(to, card().memory as usize) };
+        SUCCESS
+    }
+}
+
+driver_in_context! {
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Status {
+        unsafe { crate::memory::cudaMemGetInfo(free, total) }
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetErrorString(status: Status, to: *mut *const c_char) -> Status {
-    unsafe { put(to, device::error_texts(status).1.as_ptr()) };
+    unsafe { put(to, device::error_texts(status).description.as_ptr()) };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetErrorName(status: Status, to: *mut *const c_char) -> Status {
-    unsafe { put(to, device::error_texts(status).0.as_ptr()) };
+    unsafe { put(to, device::error_texts(status).driver.as_ptr()) };
     SUCCESS
 }
 
@@ -123,65 +100,64 @@ fn function_attribute(which: i32) -> i32 {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuFuncGetAttribute(to: *mut i32, which: i32, _function: u64) -> Status {
-    unsafe { put(to, function_attribute(which)) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuKernelGetAttribute(to: *mut i32, which: i32, _kernel: u64, _device: i32) -> Status {
-    unsafe { put(to, function_attribute(which)) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
-    to: *mut i32,
-    _function: u64,
-    threads: i32,
-    shared: usize,
-) -> Status {
-    unsafe { put(to, occupancy(threads, shared)) };
-    SUCCESS
-}
-
-/// Blocks of a cluster, where somebody asks.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuOccupancyMaxPotentialClusterSize(
-    to: *mut i32,
-    _function: u64,
-    _configuration: u64,
-) -> Status {
-    unsafe { put(to, 8) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuOccupancyMaxActiveClusters(
-    to: *mut i32,
-    _function: u64,
-    _configuration: u64,
-) -> Status {
-    unsafe { put(to, card().multiprocessors / 2) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuLinkCreate_v2(_count: u32, _options: u64, _values: u64, to: *mut u64) -> Status {
-    unsafe { put(to, HANDLE) };
-    SUCCESS
-}
-
-/// The image that a link would give.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuLinkComplete(_link: u64, image: *mut *const u8, size: *mut usize) -> Status {
-    static IMAGE: [u8; 16] = [0; 16];
-    unsafe {
-        put(image, IMAGE.as_ptr());
-        put(size, IMAGE.len());
+driver! {
+    fn cuFuncGetAttribute(to: *mut i32, which: i32, _function: u64) -> Status {
+        unsafe { put(to, function_attribute(which)) };
+        SUCCESS
     }
-    SUCCESS
+
+    fn cuKernelGetAttribute(to: *mut i32, which: i32, _kernel: u64, _device: i32) -> Status {
+        unsafe { put(to, function_attribute(which)) };
+        SUCCESS
+    }
+
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        to: *mut i32,
+        _function: u64,
+        threads: i32,
+        shared: usize,
+    ) -> Status {
+        unsafe { put(to, occupancy(threads, shared)) };
+        SUCCESS
+    }
+
+    /// Blocks of a cluster, where somebody asks.
+    fn cuOccupancyMaxPotentialClusterSize(
+        to: *mut i32,
+        _function: u64,
+        _configuration: u64,
+    ) -> Status {
+        unsafe { put(to, 8) };
+        SUCCESS
+    }
+
+    fn cuOccupancyMaxActiveClusters(
+        to: *mut i32,
+        _function: u64,
+        _configuration: u64,
+    ) -> Status {
+        unsafe { put(to, card().multiprocessors / 2) };
+        SUCCESS
+    }
+}
+
+driver_in_context! {
+    fn cuLinkCreate_v2(_count: u32, _options: u64, _values: u64, to: *mut u64) -> Status {
+        unsafe { put(to, HANDLE) };
+        SUCCESS
+    }
+}
+
+driver! {
+    /// The image that a link would give.
+    fn cuLinkComplete(_link: u64, image: *mut *const u8, size: *mut usize) -> Status {
+        static IMAGE: [u8; 16] = [0; 16];
+        unsafe {
+            put(image, IMAGE.as_ptr());
+            put(size, IMAGE.len());
+        }
+        SUCCESS
+    }
 }
 
 /// The driver's log, which PyTorch listens to for the reason of an error; nothing is ever written to it.
@@ -191,20 +167,21 @@ unsafe extern "C" fn cuLogsRegisterCallback(_call: u64, _data: u64, to: *mut u64
     SUCCESS
 }
 
-/// Only the kind of memory is asked for.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuPointerGetAttribute(to: *mut u64, which: i32, at: u64) -> Status {
-    const MEMORY_TYPE: i32 = 2;
-    const DEVICE_ORDINAL: i32 = 9;
-    let (kind, device) = crate::memory::kind_of(at);
-    unsafe {
-        match which {
-            MEMORY_TYPE => put(to.cast::<u32>(), kind as u32),
-            DEVICE_ORDINAL => put(to.cast::<i32>(), device),
-            _ => put(to, at),
+driver! {
+    /// Only the kind of memory is asked for.
+    fn cuPointerGetAttribute(to: *mut u64, which: i32, at: u64) -> Status {
+        const MEMORY_TYPE: i32 = 2;
+        const DEVICE_ORDINAL: i32 = 9;
+        let (kind, device) = crate::memory::kind_of(at);
+        unsafe {
+            match which {
+                MEMORY_TYPE => put(to.cast::<u32>(), kind as u32),
+                DEVICE_ORDINAL => put(to.cast::<i32>(), device),
+                _ => put(to, at),
+            }
         }
+        SUCCESS
     }
-    SUCCESS
 }
 
 #[unsafe(no_mangle)]
@@ -257,32 +234,32 @@ fn lookup(name: &CStr) -> *mut c_void {
         .unwrap_or(std::ptr::null_mut())
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaGetDriverEntryPointByVersion(
-    name: *const c_char,
-    to: *mut *mut c_void,
-    _version: u32,
-    _flags: u64,
-    status: *mut i32,
-) -> Status {
-    const FOUND: i32 = 0;
-    const SYMBOL_NOT_FOUND: i32 = 1;
-    let name = unsafe { CStr::from_ptr(name) };
-    let function = lookup(name);
-    let function = if function.is_null() { crate::uncovered::entry_point(name) } else { function };
-    unsafe {
-        put(to, function);
-        put(status, if function.is_null() { SYMBOL_NOT_FOUND } else { FOUND });
+runtime_without_context! {
+    fn cudaGetDriverEntryPointByVersion(
+        name: *const c_char,
+        to: *mut *mut c_void,
+        _version: u32,
+        _flags: u64,
+        status: *mut i32,
+    ) -> Status {
+        const FOUND: i32 = 0;
+        const SYMBOL_NOT_FOUND: i32 = 1;
+        let name = unsafe { CStr::from_ptr(name) };
+        let function = lookup(name);
+        let function = if function.is_null() { crate::uncovered::entry_point(name) } else { function };
+        unsafe {
+            put(to, function);
+            put(status, if function.is_null() { SYMBOL_NOT_FOUND } else { FOUND });
+        }
+        SUCCESS
     }
-    SUCCESS
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaGetDriverEntryPoint(
-    name: *const c_char,
-    to: *mut *mut c_void,
-    flags: u64,
-    status: *mut i32,
-) -> Status {
-    unsafe { cudaGetDriverEntryPointByVersion(name, to, 0, flags, status) }
+    fn cudaGetDriverEntryPoint(
+        name: *const c_char,
+        to: *mut *mut c_void,
+        flags: u64,
+        status: *mut i32,
+    ) -> Status {
+        unsafe { cudaGetDriverEntryPointByVersion(name, to, 0, flags, status) }
+    }
 }

@@ -38,46 +38,44 @@ fn handle() -> u64 {
     HANDLES.fetch_add(0x100, Relaxed)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaStreamBeginCapture(stream: u64, _mode: i32) -> Status {
-    // The default stream cannot be captured.
-    if stream == 0 {
-        return device::failed(crate::CAPTURE_UNSUPPORTED);
+runtime! {
+    fn cudaStreamBeginCapture(stream: u64, _mode: i32) -> Status {
+        // The default stream cannot be captured.
+        if stream == 0 {
+            return device::failed(crate::CAPTURE_UNSUPPORTED);
+        }
+        let capture = CAPTURES.fetch_add(1, Relaxed) + 1;
+        match capturing().insert(stream, capture) {
+            None => SUCCESS,
+            Some(_) => device::failed(INVALID_VALUE),
+        }
     }
-    let capture = CAPTURES.fetch_add(1, Relaxed) + 1;
-    match capturing().insert(stream, capture) {
-        None => SUCCESS,
-        Some(_) => device::failed(INVALID_VALUE),
+
+    fn cudaStreamBeginCaptureToGraph(
+        stream: u64,
+        _graph: u64,
+        _dependencies: u64,
+        _edges: u64,
+        _count: usize,
+        mode: i32,
+    ) -> Status {
+        unsafe { cudaStreamBeginCapture(stream, mode) }
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaStreamBeginCaptureToGraph(
-    stream: u64,
-    _graph: u64,
-    _dependencies: u64,
-    _edges: u64,
-    _count: usize,
-    mode: i32,
-) -> Status {
-    cudaStreamBeginCapture(stream, mode)
-}
+    fn cudaStreamEndCapture(stream: u64, to: *mut u64) -> Status {
+        let mut capturing = capturing();
+        let Some(capture) = capturing.get(&stream).copied() else {
+            return device::failed(INVALID_VALUE);
+        };
+        capturing.retain(|_, active| *active != capture);
+        unsafe { put(to, handle()) };
+        SUCCESS
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaStreamEndCapture(stream: u64, to: *mut u64) -> Status {
-    let mut capturing = capturing();
-    let Some(capture) = capturing.get(&stream).copied() else {
-        return device::failed(INVALID_VALUE);
-    };
-    capturing.retain(|_, active| *active != capture);
-    unsafe { put(to, handle()) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaStreamIsCapturing(stream: u64, to: *mut i32) -> Status {
-    unsafe { put(to, if capture_of(stream).is_some() { ACTIVE } else { NONE }) };
-    SUCCESS
+    fn cudaStreamIsCapturing(stream: u64, to: *mut i32) -> Status {
+        unsafe { put(to, if capture_of(stream).is_some() { ACTIVE } else { NONE }) };
+        SUCCESS
+    }
 }
 
 /// What all spellings of the question have in common; graphs have no nodes that others could depend on.
@@ -102,38 +100,40 @@ unsafe fn capture_info(
     SUCCESS
 }
 
-/// CUDA 12.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaStreamGetCaptureInfo_v2(
-    stream: u64,
-    status: *mut i32,
-    id: *mut u64,
-    graph: *mut u64,
-    dependencies: *mut u64,
-    count: *mut usize,
-) -> Status {
-    unsafe { capture_info(stream, status, id, graph, dependencies, count) }
+runtime! {
+    /// CUDA 12.
+    fn cudaStreamGetCaptureInfo_v2(
+        stream: u64,
+        status: *mut i32,
+        id: *mut u64,
+        graph: *mut u64,
+        dependencies: *mut u64,
+        count: *mut usize,
+    ) -> Status {
+        unsafe { capture_info(stream, status, id, graph, dependencies, count) }
+    }
 }
 
 /// The same with the kinds of dependencies.
 macro_rules! captures_with_edges {
-    ($($name:ident)*) => {$(
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(
-            stream: u64,
-            status: *mut i32,
-            id: *mut u64,
-            graph: *mut u64,
-            dependencies: *mut u64,
-            edges: *mut u64,
-            count: *mut usize,
-        ) -> Status {
-            unsafe {
-                put(edges, 0);
-                capture_info(stream, status, id, graph, dependencies, count)
-            }
+    ($($name:ident)*) => {
+        runtime! {
+            $(fn $name(
+                stream: u64,
+                status: *mut i32,
+                id: *mut u64,
+                graph: *mut u64,
+                dependencies: *mut u64,
+                edges: *mut u64,
+                count: *mut usize,
+            ) -> Status {
+                unsafe {
+                    put(edges, 0);
+                    capture_info(stream, status, id, graph, dependencies, count)
+                }
+            })*
         }
-    )*};
+    };
 }
 
 // CUDA 13, and its name before.
@@ -141,46 +141,44 @@ captures_with_edges! { cudaStreamGetCaptureInfo cudaStreamGetCaptureInfo_v3 }
 
 // Modes restrict what other threads may do meanwhile, and nothing here is restricted. Replays do nothing. User objects free
 // host memory with a graph; without replays nothing waits for that.
-does_nothing! {
+does_nothing! { runtime:
     cudaThreadExchangeStreamCaptureMode
     cudaGraphLaunch cudaGraphDestroy cudaGraphExecDestroy cudaGraphDebugDotPrint
     cudaGraphRetainUserObject cudaUserObjectRelease
 }
 
-/// A graph of one node: PyTorch warns about empty graphs.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaGraphGetNodes(_graph: u64, nodes: *mut u64, count: *mut usize) -> Status {
-    unsafe {
-        if !nodes.is_null() && !count.is_null() && *count > 0 {
-            put(nodes, handle());
+runtime! {
+    /// A graph of one node: PyTorch warns about empty graphs.
+    fn cudaGraphGetNodes(_graph: u64, nodes: *mut u64, count: *mut usize) -> Status {
+        unsafe {
+            if !nodes.is_null() && !count.is_null() && *count > 0 {
+                put(nodes, handle());
+            }
+            put(count, 1);
         }
-        put(count, 1);
+        SUCCESS
     }
-    SUCCESS
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaGraphInstantiate(to: *mut u64, graph: u64, _flags: u64) -> Status {
-    if graph == 0 {
-        return device::failed(INVALID_HANDLE);
+    fn cudaGraphInstantiate(to: *mut u64, graph: u64, _flags: u64) -> Status {
+        if graph == 0 {
+            return device::failed(INVALID_HANDLE);
+        }
+        unsafe { put(to, handle()) };
+        SUCCESS
     }
-    unsafe { put(to, handle()) };
-    SUCCESS
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaGraphInstantiateWithFlags(to: *mut u64, graph: u64, flags: u64) -> Status {
-    unsafe { cudaGraphInstantiate(to, graph, flags) }
-}
+    fn cudaGraphInstantiateWithFlags(to: *mut u64, graph: u64, flags: u64) -> Status {
+        unsafe { cudaGraphInstantiate(to, graph, flags) }
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaUserObjectCreate(
-    to: *mut u64,
-    _object: u64,
-    _destroy: u64,
-    _count: u32,
-    _flags: u32,
-) -> Status {
-    unsafe { put(to, handle()) };
-    SUCCESS
+    fn cudaUserObjectCreate(
+        to: *mut u64,
+        _object: u64,
+        _destroy: u64,
+        _count: u32,
+        _flags: u32,
+    ) -> Status {
+        unsafe { put(to, handle()) };
+        SUCCESS
+    }
 }

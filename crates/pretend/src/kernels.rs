@@ -74,21 +74,23 @@ unsafe extern "C" fn __cudaPopCallConfiguration(
     SUCCESS
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn __cudaGetKernel(to: *mut u64, function: u64) -> Status {
-    unsafe { put(to, function) };
-    SUCCESS
+runtime! {
+    fn __cudaGetKernel(to: *mut u64, function: u64) -> Status {
+        unsafe { put(to, function) };
+        SUCCESS
+    }
 }
 
 /// Functions that launch a kernel, whatever their arguments.
 macro_rules! launches {
-    ($($name:ident)*) => {$(
-        #[unsafe(no_mangle)]
-        extern "C" fn $name() -> Status {
-            kernel_launched();
-            SUCCESS
+    ($($name:ident)*) => {
+        runtime! {
+            $(fn $name() -> Status {
+                kernel_launched();
+                SUCCESS
+            })*
         }
-    )*};
+    };
 }
 
 launches! { __cudaLaunchKernel cudaLaunchKernel cudaLaunchKernelExC cudaLaunchCooperativeKernel }
@@ -119,25 +121,26 @@ pub(crate) fn binary_version() -> i32 {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaFuncGetAttributes(to: *mut FunctionAttributes, _function: u64) -> Status {
-    let attributes = FunctionAttributes {
-        shared: 0,
-        constant: 0,
-        local: 0,
-        most_threads: 1024,
-        registers: REGISTERS,
-        ptx_version: binary_version(),
-        binary_version: binary_version(),
-        cache_mode: 0,
-        most_dynamic_shared: card().shared_per_block_optin,
-        carveout: -1,
-    };
-    unsafe { put(to, attributes) };
-    SUCCESS
+runtime! {
+    fn cudaFuncGetAttributes(to: *mut FunctionAttributes, _function: u64) -> Status {
+        let attributes = FunctionAttributes {
+            shared: 0,
+            constant: 0,
+            local: 0,
+            most_threads: 1024,
+            registers: REGISTERS,
+            ptx_version: binary_version(),
+            binary_version: binary_version(),
+            cache_mode: 0,
+            most_dynamic_shared: card().shared_per_block_optin,
+            carveout: -1,
+        };
+        unsafe { put(to, attributes) };
+        SUCCESS
+    }
 }
 
-does_nothing! { cudaFuncSetAttribute }
+does_nothing! { runtime: cudaFuncSetAttribute }
 
 /// How many blocks of a kernel fit on a multiprocessor, by threads and shared memory.
 pub(crate) fn occupancy(threads: i32, shared: usize) -> i32 {
@@ -150,25 +153,25 @@ pub(crate) fn occupancy(threads: i32, shared: usize) -> i32 {
     by_threads.min(by_shared).min(card.blocks_per_multiprocessor).max(1)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    to: *mut i32,
-    _function: u64,
-    threads: i32,
-    shared: usize,
-    _flags: u32,
-) -> Status {
-    unsafe { put(to, occupancy(threads, shared)) };
-    SUCCESS
-}
+runtime! {
+    fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        to: *mut i32,
+        _function: u64,
+        threads: i32,
+        shared: usize,
+        _flags: u32,
+    ) -> Status {
+        unsafe { put(to, occupancy(threads, shared)) };
+        SUCCESS
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-    to: *mut i32,
-    _function: u64,
-    threads: i32,
-    shared: usize,
-) -> Status {
-    unsafe { put(to, occupancy(threads, shared)) };
-    SUCCESS
+    fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        to: *mut i32,
+        _function: u64,
+        threads: i32,
+        shared: usize,
+    ) -> Status {
+        unsafe { put(to, occupancy(threads, shared)) };
+        SUCCESS
+    }
 }

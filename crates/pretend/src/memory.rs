@@ -6,7 +6,9 @@ use crate::addresses::{ALIGNMENT, Addresses};
 use crate::card::card;
 use crate::space::{Mapped, virtual_range};
 use crate::values;
-use crate::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, Status, device, put};
+use crate::{
+    INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, Status, device, process, put,
+};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -111,16 +113,19 @@ pub(crate) enum Library {
     Cudnn,
 }
 
-/// A library gets its first handle on the current device.
-pub(crate) fn library_starts(library: Library) {
+/// A library gets a handle on the current device; whether the driver lets it.
+pub(crate) fn library_starts(library: Library) -> bool {
+    if process::runtime_refuses().is_some() {
+        return false;
+    }
     let device = device::current();
     let mut memory = memory();
     if memory.addresses(device).is_none() {
-        return;
+        return true;
     }
     let memory = &mut memory.devices[device as usize];
     if memory.libraries.contains(&library) {
-        return;
+        return true;
     }
     memory.libraries.push(library);
     memory.outside += match library {
@@ -133,6 +138,7 @@ pub(crate) fn library_starts(library: Library) {
     {
         addresses.place(CUBLAS_PIECE);
     }
+    true
 }
 
 /// What lies among segments of the memory that cuBLAS takes for itself.
@@ -194,48 +200,44 @@ pub(crate) fn discard(at: u64, size: u64) {
     unsafe { libc::madvise(at as *mut c_void, size as usize, libc::MADV_DONTNEED) };
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMalloc(to: *mut u64, size: usize) -> Status {
-    match allocate(size as u64) {
-        Ok(at) => {
-            unsafe { put(to, at) };
-            SUCCESS
+runtime! {
+    fn cudaMalloc(to: *mut u64, size: usize) -> Status {
+        match allocate(size as u64) {
+            Ok(at) => {
+                unsafe { put(to, at) };
+                SUCCESS
+            }
+            Err(status) => status,
         }
-        Err(status) => status,
     }
-}
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaFree(at: u64) -> Status {
-    release(at)
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMallocAsync(to: *mut u64, size: usize, _stream: u64) -> Status {
-    unsafe { cudaMalloc(to, size) }
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaFreeAsync(at: u64, _stream: u64) -> Status {
-    release(at)
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMallocManaged(to: *mut u64, size: usize, _flags: u32) -> Status {
-    unsafe { cudaMalloc(to, size) }
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Status {
-    let device = device::current();
-    let mut memory = memory();
-    memory.addresses(device);
-    let (free_bytes, total_bytes) = memory.free_and_total(device);
-    unsafe {
-        put(free, free_bytes as usize);
-        put(total, total_bytes as usize);
+    fn cudaFree(at: u64) -> Status {
+        release(at)
     }
-    SUCCESS
+
+    fn cudaMallocAsync(to: *mut u64, size: usize, _stream: u64) -> Status {
+        unsafe { cudaMalloc(to, size) }
+    }
+
+    fn cudaFreeAsync(at: u64, _stream: u64) -> Status {
+        release(at)
+    }
+
+    fn cudaMallocManaged(to: *mut u64, size: usize, _flags: u32) -> Status {
+        unsafe { cudaMalloc(to, size) }
+    }
+
+    pub(crate) fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Status {
+        let device = device::current();
+        let mut memory = memory();
+        memory.addresses(device);
+        let (free_bytes, total_bytes) = memory.free_and_total(device);
+        unsafe {
+            put(free, free_bytes as usize);
+            put(total, total_bytes as usize);
+        }
+        SUCCESS
+    }
 }
 
 /// Bytes that the context and libraries hold on a device, for oomph's Python half.
@@ -244,53 +246,49 @@ extern "C" fn oomph_pretend_outside(device: i32) -> u64 {
     memory().devices.get(device as usize).map_or(0, |memory| memory.outside)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaHostAlloc(to: *mut u64, size: usize, _flags: u32) -> Status {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let at = unsafe {
-        libc::mmap(std::ptr::null_mut(), size.max(1), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
-    };
-    if at == libc::MAP_FAILED {
-        return device::failed(OUT_OF_MEMORY);
-    }
-    memory().pinned.insert(at as u64, (at as u64 + size.max(1) as u64, true));
-    unsafe { put(to, at as u64) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaMallocHost(to: *mut u64, size: usize) -> Status {
-    unsafe { cudaHostAlloc(to, size, 0) }
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaFreeHost(at: u64) -> Status {
-    match memory().pinned.remove(&at) {
-        Some((end, true)) => {
-            unsafe { libc::munmap(at as *mut c_void, (end - at) as usize) };
-            SUCCESS
+runtime! {
+    fn cudaHostAlloc(to: *mut u64, size: usize, _flags: u32) -> Status {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), size.max(1), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        if at == libc::MAP_FAILED {
+            return device::failed(OUT_OF_MEMORY);
         }
-        _ if at == 0 => SUCCESS,
-        _ => device::failed(INVALID_VALUE),
+        memory().pinned.insert(at as u64, (at as u64 + size.max(1) as u64, true));
+        unsafe { put(to, at as u64) };
+        SUCCESS
     }
-}
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaHostRegister(at: u64, size: usize, _flags: u32) -> Status {
-    memory().pinned.insert(at, (at + size as u64, false));
-    SUCCESS
-}
+    fn cudaMallocHost(to: *mut u64, size: usize) -> Status {
+        unsafe { cudaHostAlloc(to, size, 0) }
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cudaHostUnregister(at: u64) -> Status {
-    memory().pinned.remove(&at);
-    SUCCESS
-}
+    fn cudaFreeHost(at: u64) -> Status {
+        match memory().pinned.remove(&at) {
+            Some((end, true)) => {
+                unsafe { libc::munmap(at as *mut c_void, (end - at) as usize) };
+                SUCCESS
+            }
+            _ if at == 0 => SUCCESS,
+            _ => device::failed(INVALID_VALUE),
+        }
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaHostGetDevicePointer(to: *mut u64, at: u64, _flags: u32) -> Status {
-    unsafe { put(to, at) };
-    SUCCESS
+    fn cudaHostRegister(at: u64, size: usize, _flags: u32) -> Status {
+        memory().pinned.insert(at, (at + size as u64, false));
+        SUCCESS
+    }
+
+    fn cudaHostUnregister(at: u64) -> Status {
+        memory().pinned.remove(&at);
+        SUCCESS
+    }
+
+    fn cudaHostGetDevicePointer(to: *mut u64, at: u64, _flags: u32) -> Status {
+        unsafe { put(to, at) };
+        SUCCESS
+    }
 }
 
 /// `struct cudaPointerAttributes`.
@@ -312,21 +310,21 @@ pub(crate) fn kind_of(at: u64) -> (i32, i32) {
     if is_pinned { (1, device::current()) } else { (0, -2) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaPointerGetAttributes(to: *mut PointerAttributes, at: u64) -> Status {
-    let (kind, device) = kind_of(at);
-    let device_pointer = if kind == 0 { 0 } else { at };
-    let host_pointer = if kind == 2 { 0 } else { at };
-    unsafe { put(to, PointerAttributes { kind, device, device_pointer, host_pointer }) };
-    SUCCESS
-}
-
-/// The stream-ordered allocator's pool: PyTorch asks for it under `backend:cudaMallocAsync`. Its own caching is not
-/// modelled, so the figures of such a run would be wrong.
-#[unsafe(no_mangle)]
-extern "C" fn cudaDeviceGetDefaultMemPool(_pool: *mut u64, device: i32) -> Status {
-    if device < 0 || device >= card().devices {
-        return device::failed(INVALID_DEVICE);
+runtime! {
+    fn cudaPointerGetAttributes(to: *mut PointerAttributes, at: u64) -> Status {
+        let (kind, device) = kind_of(at);
+        let device_pointer = if kind == 0 { 0 } else { at };
+        let host_pointer = if kind == 2 { 0 } else { at };
+        unsafe { put(to, PointerAttributes { kind, device, device_pointer, host_pointer }) };
+        SUCCESS
     }
-    crate::notes::uncovered("cudaDeviceGetDefaultMemPool", device::failed(NOT_SUPPORTED))
+
+    /// The stream-ordered allocator's pool: PyTorch asks for it under `backend:cudaMallocAsync`. Its own caching is not
+    /// modelled, so the figures of such a run would be wrong.
+    fn cudaDeviceGetDefaultMemPool(_pool: *mut u64, device: i32) -> Status {
+        if device < 0 || device >= card().devices {
+            return device::failed(INVALID_DEVICE);
+        }
+        crate::notes::uncovered("cudaDeviceGetDefaultMemPool", device::failed(NOT_SUPPORTED))
+    }
 }

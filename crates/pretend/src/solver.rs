@@ -14,7 +14,10 @@ gives_handle! { cusolverDnCreateParams cusolverDnCreateGesvdjInfo cusolverDnCrea
 /// The library makes a handle of cuBLAS for itself.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cusolverDnCreate(to: *mut u64) -> Status {
-    memory::library_starts(Library::Cublas);
+    const NOT_INITIALIZED: Status = 1;
+    if !memory::library_starts(Library::Cublas) {
+        return NOT_INITIALIZED;
+    }
     unsafe { put(to, HANDLE) };
     SUCCESS
 }

@@ -15,140 +15,126 @@ pub(crate) struct Event {
     capture: Option<u64>,
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaStreamCreateWithPriority(to: *mut u64, _flags: u32, _priority: i32) -> Status {
-    unsafe { put(to, NEXT_STREAM.fetch_add(0x100, Relaxed)) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaStreamCreate(to: *mut u64) -> Status {
-    unsafe { cudaStreamCreateWithPriority(to, 0, 0) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaStreamCreateWithFlags(to: *mut u64, flags: u32) -> Status {
-    unsafe { cudaStreamCreateWithPriority(to, flags, 0) }
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaStreamDestroy(_stream: u64) -> Status {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaStreamGetPriority(_stream: u64, to: *mut i32) -> Status {
-    unsafe { put(to, 0) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaStreamSynchronize(stream: u64) -> Status {
-    cudaStreamQuery(stream)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cudaStreamQuery(stream: u64) -> Status {
-    if graphs::capture_of(stream).is_some() {
-        return device::failed(CAPTURE_UNSUPPORTED);
+runtime! {
+    fn cudaStreamCreateWithPriority(to: *mut u64, _flags: u32, _priority: i32) -> Status {
+        unsafe { put(to, NEXT_STREAM.fetch_add(0x100, Relaxed)) };
+        SUCCESS
     }
-    SUCCESS
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaStreamWaitEvent(stream: u64, event: *const Event, _flags: u32) -> Status {
-    if event.is_null() {
-        return device::failed(INVALID_HANDLE);
+    fn cudaStreamCreate(to: *mut u64) -> Status {
+        unsafe { cudaStreamCreateWithPriority(to, 0, 0) }
     }
-    if let Some(capture) = unsafe { (*event).capture } {
-        graphs::join(capture, stream);
+
+    fn cudaStreamCreateWithFlags(to: *mut u64, flags: u32) -> Status {
+        unsafe { cudaStreamCreateWithPriority(to, flags, 0) }
     }
-    SUCCESS
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaStreamAddCallback(
-    stream: u64,
-    call: extern "C" fn(u64, Status, *mut c_void),
-    data: *mut c_void,
-    _flags: u32,
-) -> Status {
-    call(stream, SUCCESS, data);
-    SUCCESS
-}
-
-/// A host function that is captured runs at each replay on a card; replays do nothing here.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaLaunchHostFunc(
-    stream: u64,
-    call: extern "C" fn(*mut c_void),
-    data: *mut c_void,
-) -> Status {
-    if graphs::capture_of(stream).is_none() {
-        call(data);
+    fn cudaStreamDestroy(_stream: u64) -> Status {
+        SUCCESS
     }
-    SUCCESS
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaEventCreateWithFlags(to: *mut *mut Event, _flags: u32) -> Status {
-    unsafe { put(to, Box::into_raw(Box::new(Event { at: None, capture: None }))) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaEventCreate(to: *mut *mut Event) -> Status {
-    unsafe { cudaEventCreateWithFlags(to, 0) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaEventDestroy(event: *mut Event) -> Status {
-    if !event.is_null() {
-        drop(unsafe { Box::from_raw(event) });
+    fn cudaStreamGetPriority(_stream: u64, to: *mut i32) -> Status {
+        unsafe { put(to, 0) };
+        SUCCESS
     }
-    SUCCESS
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaEventRecord(event: *mut Event, stream: u64) -> Status {
-    if event.is_null() {
-        return device::failed(INVALID_HANDLE);
+    fn cudaStreamSynchronize(stream: u64) -> Status {
+        unsafe { cudaStreamQuery(stream) }
     }
-    unsafe { event.write(Event { at: Some(Instant::now()), capture: graphs::capture_of(stream) }) };
-    SUCCESS
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaEventRecordWithFlags(event: *mut Event, stream: u64, _flags: u32) -> Status {
-    unsafe { cudaEventRecord(event, stream) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaEventQuery(event: *const Event) -> Status {
-    if event.is_null() {
-        return device::failed(INVALID_HANDLE);
+    fn cudaStreamQuery(stream: u64) -> Status {
+        if graphs::capture_of(stream).is_some() {
+            return device::failed(CAPTURE_UNSUPPORTED);
+        }
+        SUCCESS
     }
-    if unsafe { (*event).capture }.is_some_and(graphs::is_active) {
-        return device::failed(CAPTURE_UNSUPPORTED);
+
+    fn cudaStreamWaitEvent(stream: u64, event: *const Event, _flags: u32) -> Status {
+        if event.is_null() {
+            return device::failed(INVALID_HANDLE);
+        }
+        if let Some(capture) = unsafe { (*event).capture } {
+            graphs::join(capture, stream);
+        }
+        SUCCESS
     }
-    SUCCESS
+
+    fn cudaStreamAddCallback(
+        stream: u64,
+        call: extern "C" fn(u64, Status, *mut c_void),
+        data: *mut c_void,
+        _flags: u32,
+    ) -> Status {
+        call(stream, SUCCESS, data);
+        SUCCESS
+    }
+
+    /// A host function that is captured runs at each replay on a card; replays do nothing here.
+    fn cudaLaunchHostFunc(
+        stream: u64,
+        call: extern "C" fn(*mut c_void),
+        data: *mut c_void,
+    ) -> Status {
+        if graphs::capture_of(stream).is_none() {
+            call(data);
+        }
+        SUCCESS
+    }
+
+    fn cudaEventCreateWithFlags(to: *mut *mut Event, _flags: u32) -> Status {
+        unsafe { put(to, Box::into_raw(Box::new(Event { at: None, capture: None }))) };
+        SUCCESS
+    }
+
+    fn cudaEventCreate(to: *mut *mut Event) -> Status {
+        unsafe { cudaEventCreateWithFlags(to, 0) }
+    }
+
+    fn cudaEventDestroy(event: *mut Event) -> Status {
+        if !event.is_null() {
+            drop(unsafe { Box::from_raw(event) });
+        }
+        SUCCESS
+    }
+
+    fn cudaEventRecord(event: *mut Event, stream: u64) -> Status {
+        if event.is_null() {
+            return device::failed(INVALID_HANDLE);
+        }
+        unsafe { event.write(Event { at: Some(Instant::now()), capture: graphs::capture_of(stream) }) };
+        SUCCESS
+    }
+
+    fn cudaEventRecordWithFlags(event: *mut Event, stream: u64, _flags: u32) -> Status {
+        unsafe { cudaEventRecord(event, stream) }
+    }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaEventSynchronize(event: *const Event) -> Status {
-    unsafe { cudaEventQuery(event) }
-}
-
-/// The time between two events is the host's: no kernel took any.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaEventElapsedTime(to: *mut f32, start: *const Event, end: *const Event) -> Status {
-    if start.is_null() || end.is_null() {
-        return device::failed(INVALID_HANDLE);
+runtime_query! {
+    fn cudaEventQuery(event: *const Event) -> Status {
+        if event.is_null() {
+            return device::failed(INVALID_HANDLE);
+        }
+        if unsafe { (*event).capture }.is_some_and(graphs::is_active) {
+            return device::failed(CAPTURE_UNSUPPORTED);
+        }
+        SUCCESS
     }
-    let (Some(start), Some(end)) = (unsafe { (*start).at }, unsafe { (*end).at }) else {
-        return device::failed(INVALID_HANDLE);
-    };
-    let elapsed = end.checked_duration_since(start).unwrap_or(Duration::ZERO);
-    unsafe { put(to, elapsed.as_secs_f32() * 1e3) };
-    SUCCESS
+
+    fn cudaEventSynchronize(event: *const Event) -> Status {
+        unsafe { cudaEventQuery(event) }
+    }
+
+    /// The time between two events is the host's: no kernel took any.
+    fn cudaEventElapsedTime(to: *mut f32, start: *const Event, end: *const Event) -> Status {
+        if start.is_null() || end.is_null() {
+            return device::failed(INVALID_HANDLE);
+        }
+        let (Some(start), Some(end)) = (unsafe { (*start).at }, unsafe { (*end).at }) else {
+            return device::failed(INVALID_HANDLE);
+        };
+        let elapsed = end.checked_duration_since(start).unwrap_or(Duration::ZERO);
+        unsafe { put(to, elapsed.as_secs_f32() * 1e3) };
+        SUCCESS
+    }
 }

@@ -1,23 +1,24 @@
 //! Functions that PyTorch links and that nothing here answers: each fails with its name.
 
-use crate::NOT_SUPPORTED;
 use crate::notes::uncovered;
+use crate::{NOT_SUPPORTED, Status};
 use std::ffi::{CStr, c_void};
 use std::sync::{Mutex, PoisonError};
 
 /// Functions that fail with their family's own "not supported".
 macro_rules! uncovered {
-    ($($status:literal: $($name:ident)*;)*) => {$($(
-        #[unsafe(no_mangle)]
-        extern "C" fn $name() -> i32 {
-            uncovered(stringify!($name), $status)
+    ($($kind:ident $status:literal: $($name:ident)*;)*) => {$(
+        $kind! {
+            $(fn $name() -> Status {
+                uncovered(stringify!($name), $status)
+            })*
         }
-    )*)*};
+    )*};
 }
 
 uncovered! {
     // The runtime: sharing between processes, conditional graphs, libraries loaded at run time.
-    801:
+    runtime 801:
     cudaDeviceGetGraphMemAttribute cudaDeviceSetGraphMemAttribute
     cudaGraphAddNode cudaGraphConditionalHandleCreate cudaGraphNodeGetDependencies cudaStreamUpdateCaptureDependencies
     cudaIpcCloseMemHandle cudaIpcGetEventHandle cudaIpcGetMemHandle cudaIpcOpenEventHandle cudaIpcOpenMemHandle
@@ -26,7 +27,7 @@ uncovered! {
     cudaMemPoolGetAttribute cudaMemPoolSetAccess cudaMemPoolSetAttribute cudaMemPoolTrimTo;
 
     // The driver: what PyTorch looks up for memory that devices share and for parts of a device.
-    801:
+    driver 801:
     cuDeviceGetUuid cuMemGetAddressRange_v2 cuMemRetainAllocationHandle cuMemGetAllocationPropertiesFromHandle
     cuMemsetD32Async cuStreamWriteValue32
     cuMulticastCreate cuMulticastAddDevice cuMulticastBindMem cuMulticastUnbind
@@ -34,7 +35,7 @@ uncovered! {
     cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxStreamCreate cuCtxFromGreenCtx;
 
     // cuSPARSE: sums and products of sparse matrices, whose size depends on values, and systems with sparse blocks.
-    10:
+    library 10:
     cusparseXcsrgeam2Nnz
     cusparseScsrgeam2 cusparseDcsrgeam2 cusparseCcsrgeam2 cusparseZcsrgeam2
     cusparseScsrgeam2_bufferSizeExt cusparseDcsrgeam2_bufferSizeExt
@@ -51,7 +52,7 @@ uncovered! {
     cusparseSbsrsm2_solve cusparseDbsrsm2_solve cusparseCbsrsm2_solve cusparseZbsrsm2_solve;
 
     // NCCL: communicators that change, memory that ranks share, and its own estimates.
-    5:
+    library 5:
     ncclCommGetUniqueId ncclCommGrow ncclCommShrink ncclCommRevoke ncclCommSuspend ncclCommResume ncclCommMemStats
     ncclCommWindowRegister ncclCommWindowDeregister ncclWinGetUserPtr ncclDevCommCreate ncclDevCommDestroy
     ncclGetLsaMultimemDevicePointer ncclGetPeerDevicePointer ncclPutSignal ncclSignal ncclWaitSignal

@@ -19,99 +19,91 @@ const NOT_PERMITTED: Status = 800;
 /// What PyTorch's segments are made of.
 const GRANULARITY: usize = 2 << 20;
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemGetAllocationGranularity(
-    to: *mut usize,
-    _prop: *const AllocationProp,
-    _kind: i32,
-) -> Status {
-    unsafe { put(to, GRANULARITY) };
-    SUCCESS
-}
+driver! {
+    fn cuMemGetAllocationGranularity(
+        to: *mut usize,
+        _prop: *const AllocationProp,
+        _kind: i32,
+    ) -> Status {
+        unsafe { put(to, GRANULARITY) };
+        SUCCESS
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemAddressReserve(
-    to: *mut u64,
-    size: usize,
-    _align: usize,
-    _at: u64,
-    _flags: u64,
-) -> Status {
-    match memory().reserve_virtual(size as u64) {
-        Some(at) => {
-            unsafe { put(to, at) };
-            SUCCESS
+    fn cuMemAddressReserve(
+        to: *mut u64,
+        size: usize,
+        _align: usize,
+        _at: u64,
+        _flags: u64,
+    ) -> Status {
+        match memory().reserve_virtual(size as u64) {
+            Some(at) => {
+                unsafe { put(to, at) };
+                SUCCESS
+            }
+            None => OUT_OF_MEMORY,
         }
-        None => OUT_OF_MEMORY,
     }
-}
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemAddressFree(at: u64, size: usize) -> Status {
-    discard(at, size as u64);
-    SUCCESS
-}
+    fn cuMemAddressFree(at: u64, size: usize) -> Status {
+        discard(at, size as u64);
+        SUCCESS
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemCreate(
-    to: *mut u64,
-    size: usize,
-    prop: *const AllocationProp,
-    _flags: u64,
-) -> Status {
-    if prop.is_null() || !size.is_multiple_of(GRANULARITY) {
-        return INVALID_VALUE;
-    }
-    let prop = unsafe { &*prop };
-    if prop.handle_types == FABRIC {
-        return NOT_PERMITTED;
-    }
-    let mut memory = memory();
-    if !memory.take(prop.device, size as u64) {
-        return OUT_OF_MEMORY;
-    }
-    let handle = memory.next_handle;
-    memory.next_handle += 1;
-    memory.physical.insert(handle, (prop.device, size as u64));
-    unsafe { put(to, handle) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuMemRelease(handle: u64) -> Status {
-    let mut memory = memory();
-    match memory.physical.remove(&handle) {
-        Some((device, size)) => {
-            memory.give_back(device, size);
-            SUCCESS
+    fn cuMemCreate(
+        to: *mut u64,
+        size: usize,
+        prop: *const AllocationProp,
+        _flags: u64,
+    ) -> Status {
+        if prop.is_null() || !size.is_multiple_of(GRANULARITY) {
+            return INVALID_VALUE;
         }
-        None => INVALID_VALUE,
+        let prop = unsafe { &*prop };
+        if prop.handle_types == FABRIC {
+            return NOT_PERMITTED;
+        }
+        let mut memory = memory();
+        if !memory.take(prop.device, size as u64) {
+            return OUT_OF_MEMORY;
+        }
+        let handle = memory.next_handle;
+        memory.next_handle += 1;
+        memory.physical.insert(handle, (prop.device, size as u64));
+        unsafe { put(to, handle) };
+        SUCCESS
     }
-}
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemMap(_at: u64, _size: usize, _offset: usize, handle: u64, _flags: u64) -> Status {
-    if memory().physical.contains_key(&handle) { SUCCESS } else { INVALID_VALUE }
-}
+    fn cuMemRelease(handle: u64) -> Status {
+        let mut memory = memory();
+        match memory.physical.remove(&handle) {
+            Some((device, size)) => {
+                memory.give_back(device, size);
+                SUCCESS
+            }
+            None => INVALID_VALUE,
+        }
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemUnmap(at: u64, size: usize) -> Status {
-    discard(at, size as u64);
-    SUCCESS
-}
+    fn cuMemMap(_at: u64, _size: usize, _offset: usize, handle: u64, _flags: u64) -> Status {
+        if memory().physical.contains_key(&handle) { SUCCESS } else { INVALID_VALUE }
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemSetAccess(_at: u64, _size: usize, _access: u64, _count: usize) -> Status {
-    SUCCESS
-}
+    fn cuMemUnmap(at: u64, size: usize) -> Status {
+        discard(at, size as u64);
+        SUCCESS
+    }
 
-/// Sharing memory between processes by handle.
-#[unsafe(no_mangle)]
-extern "C" fn cuMemExportToShareableHandle(_to: u64, _handle: u64, _kind: i32, _flags: u64) -> Status {
-    crate::notes::uncovered("cuMemExportToShareableHandle", NOT_SUPPORTED)
-}
+    fn cuMemSetAccess(_at: u64, _size: usize, _access: u64, _count: usize) -> Status {
+        SUCCESS
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemImportFromShareableHandle(_to: u64, _handle: u64, _kind: i32) -> Status {
-    crate::notes::uncovered("cuMemImportFromShareableHandle", NOT_SUPPORTED)
+    /// Sharing memory between processes by handle.
+    fn cuMemExportToShareableHandle(_to: u64, _handle: u64, _kind: i32, _flags: u64) -> Status {
+        crate::notes::uncovered("cuMemExportToShareableHandle", NOT_SUPPORTED)
+    }
+
+    fn cuMemImportFromShareableHandle(_to: u64, _handle: u64, _kind: i32) -> Status {
+        crate::notes::uncovered("cuMemImportFromShareableHandle", NOT_SUPPORTED)
+    }
 }

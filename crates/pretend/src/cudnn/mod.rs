@@ -48,7 +48,9 @@ struct Handle {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnCreate(to: *mut *mut Handle) -> Status {
-    memory::library_starts(Library::Cudnn);
+    if !memory::library_starts(Library::Cudnn) {
+        return NOT_INITIALIZED;
+    }
     unsafe { put(to, Box::into_raw(Box::new(Handle { stream: 0 }))) };
     SUCCESS
 }

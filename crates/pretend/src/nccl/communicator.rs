@@ -3,8 +3,8 @@
 use super::contents::Contents;
 use super::exchange::{Exchange, Message};
 use super::group::{self, Pending};
-use super::{INVALID_ARGUMENT, SUCCESS, Status, failed};
-use crate::put;
+use super::{INVALID_ARGUMENT, SUCCESS, Status, UNHANDLED_CUDA_ERROR, failed};
+use crate::{process, put};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -66,6 +66,10 @@ pub(super) fn find(handle: u64) -> Option<Arc<Communicator>> {
 /// Ranks that end without taking leave would keep others waiting, and leave files behind. The communicators stay open:
 /// PyTorch's watchdog asks for them until the very end.
 extern "C" fn leave_all() {
+    // A forked process ends for itself: the rank is the parent's.
+    if process::is_forked() {
+        return;
+    }
     let open: Vec<Arc<Communicator>> = communicators().open.values().cloned().collect();
     open.iter().for_each(|communicator| communicator.exchange.leave());
 }
@@ -74,6 +78,9 @@ extern "C" fn leave_all() {
 unsafe fn open(to: *mut u64, directory: PathBuf, rank: i32, size: i32) -> Status {
     if size < 1 || rank < 0 || rank >= size {
         return INVALID_ARGUMENT;
+    }
+    if process::runtime_refuses().is_some() {
+        return UNHANDLED_CUDA_ERROR;
     }
     static AT_EXIT: Once = Once::new();
     AT_EXIT.call_once(|| {
