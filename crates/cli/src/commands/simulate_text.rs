@@ -4,7 +4,7 @@ use super::findings_text::paragraph;
 use super::simulate::{Scene, Trial};
 use super::simulate_json::{ORDERS_TRIED, caveats, export, site};
 use crate::inputs::Input;
-use crate::terminal::{Style, Terminal};
+use crate::terminal::{Style, Terminal, shown_path};
 use allocator::{Oom, Recorded};
 use analysis::words::{counted, grouped, percent, printable, share};
 use snapshot::{Bytes, History, Snapshot};
@@ -24,7 +24,7 @@ pub(super) fn what_if(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal)
     }
     table(scene, trial, terminal)?;
     if let Some(path) = &scene.args.output {
-        let path = path.display();
+        let path = shown_path(path);
         paragraph(
             "   ",
             "   ",
@@ -323,7 +323,11 @@ pub(super) fn verification(
     if is_alone {
         header(&input.name, &input.snapshot, history, terminal)?;
     }
-    let name = if is_alone { String::new() } else { format!("{} · GPU {}: ", input.name, history.device) };
+    let name = if is_alone {
+        String::new()
+    } else {
+        format!("{} · GPU {}: ", printable(&input.name), history.device)
+    };
     let Some(difference) = verification.difference else {
         let label = terminal.paint(Style::Green, "✓ IDENTICAL");
         writeln!(terminal.out(), " {label}  {name}{events} events")?;
