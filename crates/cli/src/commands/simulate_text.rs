@@ -169,9 +169,9 @@ fn table(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal) -> anyhow::R
         ("cudaFree calls", grouped(history.stats.device_frees), grouped(outcome.device_frees)),
         ("retries", grouped(scene.recorded.verification().retries), grouped(outcome.retries)),
     ];
-    let title = format!("\n {:<20} {:<14} {}", "", "recorded", "replayed");
+    let title = format!(" {:<20} {:<14} {}", "", "recorded", "replayed");
     let title = terminal.paint(Style::Bold, &title);
-    writeln!(terminal.out(), "{title}")?;
+    writeln!(terminal.out(), "\n{title}")?;
     writeln!(
         terminal.out(),
         " {:<20} {:<14} {}",
@@ -224,9 +224,9 @@ pub(super) fn search(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Termina
     advice(scene, trials, terminal)?;
     let recorded = scene.device.history.reserved_peak.bytes;
     let card = if scene.args.smallest_gpu { "smallest card  " } else { "" };
-    let title = format!("\n   peak reserved  of recorded  cudaMalloc  {card}settings");
+    let title = format!("   peak reserved  of recorded  cudaMalloc  {card}settings");
     let title = terminal.paint(Style::Bold, &title);
-    writeln!(terminal.out(), "{title}")?;
+    writeln!(terminal.out(), "\n{title}")?;
     for trial in trials {
         let outcome = &trial.outcome;
         let peak = Bytes(outcome.peak_reserved);
