@@ -14,7 +14,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         assert!(one.range.end as usize <= source.text().len() && !one.message.is_empty());
         source.place(one.range.start);
     }
-    let fixed = lint::fix(source, found, RULES, |_| true);
+    let fixed = lint::fix(source, found, RULES, lint::Applicability::Unsafe, |_| true);
     let again = check(&fixed.source, RULES).expect("a fix leaves Python");
     assert!(again.len() == fixed.left.len());
 });

@@ -37,12 +37,37 @@ pub(crate) fn place_or(snapshot: &Snapshot, frame: Option<FrameId>, otherwise: &
     frame.map_or_else(|| otherwise.to_owned(), |frame| place(snapshot, frame))
 }
 
-/// A name from a file without what would steer a terminal.
+/// Whether a character steers a terminal or misleads a reader without being seen: control characters, changes of the
+/// writing direction, characters without width, separators of lines.
+pub fn is_hidden(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180e}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// A name from outside on one line, with every hidden character ([`is_hidden`]) written as JSON writes it: `\u001b`, `\n`.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if text.chars().any(char::is_control) {
-        Cow::Owned(text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect())
-    } else {
-        Cow::Borrowed(text)
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
+    if text.as_bytes().iter().all(is_plain) || !text.contains(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    text.chars().for_each(|letter| push_printable(&mut shown, letter));
+    Cow::Owned(shown)
+}
+
+/// Adds a character to a text as [`printable`] writes it.
+pub fn push_printable(into: &mut String, letter: char) {
+    match letter {
+        '\n' => into.push_str("\\n"),
+        '\r' => into.push_str("\\r"),
+        '\t' => into.push_str("\\t"),
+        letter if is_hidden(letter) => {
+            into.extend(letter.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+        letter => into.push(letter),
     }
 }
 
@@ -79,8 +104,21 @@ mod tests {
 
     #[test]
     fn names_cannot_steer_the_terminal() {
-        assert_eq!(printable("f\u{1b}[2J\n"), "f?[2J?");
-        assert_eq!(printable("größe"), "größe");
+        assert_eq!(printable("f\u{1b}[2J\n"), r"f\u001b[2J\n");
+        assert_eq!(printable("größe 模型 café\u{301} 👍"), "größe 模型 café\u{301} 👍");
+        assert_eq!(printable("\u{7f}\u{9b}2J"), r"\u007f\u009b2J");
+        assert_eq!(printable("a\u{e0041}"), r"a\udb40\udc41");
+    }
+
+    #[test]
+    fn no_character_that_reorders_or_hides_text_is_printed() {
+        let bidirectional =
+            "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}";
+        let invisible = "\u{ad}\u{200b}\u{200c}\u{200d}\u{2028}\u{2029}\u{2060}\u{feff}";
+        for letter in bidirectional.chars().chain(invisible.chars()) {
+            let shown = printable(&format!("a{letter}b")).into_owned();
+            assert_eq!(shown, format!(r"a\u{:04x}b", letter as u32));
+        }
     }
 
     #[test]

@@ -498,3 +498,53 @@ fn more_messages_than_anybody_reads_are_counted() {
     let (messages, more) = reader.finish();
     assert_eq!((messages.len(), more), (2_000, 3_000));
 }
+
+/// The longest line that is read as a whole.
+const LONG_LINE: usize = 1 << 20;
+
+/// Reads a log, and measures how long that takes.
+fn timed(log: &str) -> (Vec<Message>, std::time::Duration) {
+    let begun = std::time::Instant::now();
+    let found = messages(log.as_bytes());
+    (found, begun.elapsed())
+}
+
+#[test]
+fn one_long_line_takes_no_longer_than_many_short_ones() {
+    for (unit, is_message) in [
+        ("a", false),
+        ("7", false),
+        ("1,234 ", false),
+        (r#"[{"a": "#, false),
+        (r#"\"[("#, false),
+        ("\u{1b}[0", false),
+        ("Tried to allocate 5 ", false),
+        ("NVML_SUCCESS == r INTERNAL ASSERT FAILED at ", false),
+        ("Killed process 1 (python) total-vm:1", false),
+        ("--- ", false),
+        ("│ ", false),
+        // Words that go on at once are no error that is printed.
+        ("CUDA out of memory", false),
+        ("CUDA out of memory ", false),
+        ("CUDA error: out of memory. ", true),
+        (r#"{"level": "error", "message": "CUDA out of memory"}, "#, true),
+        (
+            r#"Traceback (most recent call last):\n  File \"/w/a.py\", line 3, in f\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n"#,
+            true,
+        ),
+        (
+            r#"File \"/usr/lib/python3/dist-packages/torch/a.py\", line 3, in f\nRuntimeError: CUDA out of memory.\n"#,
+            true,
+        ),
+    ] {
+        let count = LONG_LINE / unit.len();
+        let (found, one_line) = timed(&unit.repeat(count));
+        assert_eq!(!found.is_empty(), is_message, "{unit}");
+        // Both take about the same. What is read again for each message takes fifty times longer; seconds more are a busy machine.
+        let (_, many_lines) = timed(&format!("{unit}\n").repeat(count));
+        assert!(
+            one_line < many_lines * 20 + std::time::Duration::from_secs(5),
+            "`{unit}`: {one_line:?} in one line, {many_lines:?} in many"
+        );
+    }
+}

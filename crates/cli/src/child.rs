@@ -5,7 +5,7 @@
 
 use crate::Host;
 use crate::cards::Card;
-use crate::terminal::Failure;
+use crate::terminal::{Failure, shown_path};
 use crate::waiting;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -234,7 +234,7 @@ impl Folder {
             is_kept: output.is_some(),
             _scratch: scratch,
         };
-        folder.fill().map_err(|error| unwritable(&folder.output.display().to_string(), &error))?;
+        folder.fill().map_err(|error| unwritable(&shown_path(&folder.output), &error))?;
         Ok(folder)
     }
 
@@ -286,7 +286,7 @@ pub(crate) fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
     };
     let child = command.spawn().map_err(|error| {
         Failure::new(
-            format!("`{}` cannot be started", program.display()),
+            format!("`{}` cannot be started", shown_path(program)),
             Some(error.to_string()),
             Some("activate the environment that has torch, or name its interpreter with `--python`"),
         )
@@ -360,7 +360,7 @@ fn library(pretend: &Pretend) -> anyhow::Result<PathBuf> {
     places.iter().find(|path| path.exists()).map(|path| Ok(path.canonicalize()?)).unwrap_or_else(|| {
         Err(Failure::new(
             format!("the stand-in for CUDA, `{LIBRARY}`, is not there"),
-            Some(format!("looked in `{}`", folder.display())),
+            Some(format!("looked in `{}`", shown_path(folder))),
             Some("build it with `cargo build --release -p oomph-pretend`, or say where it is in OOMPH_PRETEND_LIB"),
         )
         .into())

@@ -1,7 +1,8 @@
 //! From what the user typed to snapshots: files, folders, globs, standard input.
 
 use crate::recording::{self, Run};
-use crate::terminal::{Failure, say};
+use crate::terminal::{Failure, say, shown_path};
+use analysis::words::printable;
 use analysis::{Device, Recording};
 use indicatif::{ProgressBar, ProgressStyle};
 use snapshot::Snapshot;
@@ -71,7 +72,7 @@ fn matching(pattern: &Path) -> anyhow::Result<Vec<PathBuf>> {
 fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let unreadable = |error: io::Error| {
         Failure::new(
-            format!("the folder `{}` cannot be read", folder.display()),
+            format!("the folder `{}` cannot be read", shown_path(folder)),
             Some(error.to_string()),
             Some("check its permissions"),
         )
@@ -89,7 +90,7 @@ fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     if files.is_empty() {
         return Err(Failure::new(
-            format!("the folder `{}` has no snapshots", folder.display()),
+            format!("the folder `{}` has no snapshots", shown_path(folder)),
             Some(format!(
                 "looked for *.pickle, *.pkl, *.pt and *.json, also with .gz, .xz or .zst; found {others} other entries"
             )),
@@ -143,7 +144,7 @@ fn natural_key(path: &Path) -> Vec<(String, u64)> {
 /// Reads one snapshot; `-` is standard input.
 pub(crate) fn load(path: &Path) -> anyhow::Result<Input> {
     let is_stdin = path == Path::new("-");
-    let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
+    let name = if is_stdin { "standard input".to_owned() } else { path.to_string_lossy().into_owned() };
     let fail = |error: snapshot::Error| anyhow::Error::from(Failure::reading(&name, &error));
     let mut snapshot = if is_stdin {
         if io::stdin().is_terminal() {
@@ -177,7 +178,14 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(file: File, length: u64, name: &str) -> Progress {
-        Progress { file, length, name: name.to_owned(), begun: Instant::now(), read: 0, bar: None }
+        Progress {
+            file,
+            length,
+            name: printable(name).into_owned(),
+            begun: Instant::now(),
+            read: 0,
+            bar: None,
+        }
     }
 
     fn show(&mut self) {

@@ -44,9 +44,13 @@ pub struct Host {
 
 /// Runs `oomph` with these arguments (the first is the program's name).
 pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status {
-    let cli = match Cli::try_parse_from(own_options::in_front(arguments)) {
+    let arguments: Vec<OsString> = own_options::in_front(arguments);
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
+            // Clap repeats arguments as they are, and any file name can be one.
+            let error =
+                Cli::try_parse_from(arguments.iter().map(terminal::shown_argument)).err().unwrap_or(error);
             // Help and version are not failures; a broken pipe while printing them is nobody's concern.
             let _ = error.print();
             return if error.use_stderr() { 2 } else { 0 };

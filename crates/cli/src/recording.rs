@@ -2,7 +2,7 @@
 //! missing; one that cannot be read is named on stderr and left out.
 
 use crate::heap_file;
-use crate::terminal::say;
+use crate::terminal::{say, shown_path};
 use analysis::words::{counted, printable};
 use analysis::{
     Card, Counts, Label, LabelMark, Labels, Outside, Placed, Process, Recording, Shortage, StepMark, Tensor,
@@ -160,7 +160,7 @@ impl Rank {
 }
 
 fn unreadable(path: &Path, why: &str, so: &str) {
-    say(&format!("note: `{}` cannot be read ({why}){so}", path.display()));
+    say(&format!("note: `{}` cannot be read ({why}){so}", shown_path(path)));
 }
 
 /// The text of a file; nothing where there is none.

@@ -1,5 +1,6 @@
 //! The user's own source, where it lies where the snapshot says.
 
+use analysis::words::is_hidden;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 
@@ -24,7 +25,7 @@ pub(crate) fn whole(path: &str) -> Option<String> {
 
 /// A line as it is shown.
 pub(crate) fn shown(text: &str) -> String {
-    let text: String = text.trim().chars().filter(|letter| !letter.is_control()).collect();
+    let text: String = text.trim().chars().filter(|letter| !is_hidden(*letter)).collect();
     if text.chars().count() <= WIDTH {
         return text;
     }

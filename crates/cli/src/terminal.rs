@@ -1,18 +1,25 @@
-//! Where output goes: data to stdout, talk to stderr, colour only where somebody sees it. A caller from another language
+//! Where output goes: data to stdout, talk to stderr, color only where somebody sees it. A caller from another language
 //! gets both as text instead.
+//!
+//! Names and texts from outside (files, snapshots, logs, arguments) must not steer a terminal. Two layers see to that:
+//! [`shown_path`] and [`printable`] put a name on one line, and whatever reaches a stream passes [`Cleaner`], which lets nothing
+//! through but text and the styles of [`Style`]. Only [`Terminal::data`] writes bytes as they are.
 
 use crate::args::Color;
+use analysis::words::{printable, push_printable};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The two streams of the process, and what they can show.
 pub(crate) struct Terminal {
-    out: Out,
-    color: bool,
+    out: Text,
+    is_seen: bool,
     error_color: bool,
     width: usize,
 }
@@ -39,6 +46,113 @@ impl Write for Out {
     }
 }
 
+/// The stream for data as text.
+struct Text {
+    to: Out,
+    cleaner: Cleaner,
+}
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.to.write_all(self.cleaner.clean(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// Takes out of a stream of text what would steer a terminal, or GitHub Actions where the output is its log.
+///
+/// Hidden characters are written as JSON escapes, so that JSON keeps its meaning.
+#[derive(Clone, Copy)]
+struct Cleaner {
+    /// Whether styles are let through.
+    has_styles: bool,
+    /// Whether lines are read as commands by GitHub Actions.
+    is_github_log: bool,
+    line: Line,
+}
+
+/// What a line has in it so far, as far as a workflow command (`::error::`, `##[error]`) could begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Line {
+    Empty,
+    Colon,
+    Begun,
+    Hash,
+    Hashes,
+}
+
+impl Cleaner {
+    fn new(has_styles: bool) -> Cleaner {
+        let is_github_log = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
+        Cleaner { has_styles, is_github_log, line: Line::Empty }
+    }
+
+    fn clean<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
+        let is_plain = |byte: &u8| byte.is_ascii_graphic() || matches!(byte, b' ' | b'\n' | b'\t');
+        if !self.is_github_log && text.as_bytes().iter().all(is_plain) {
+            return text.into();
+        }
+        let mut clean = String::with_capacity(text.len() + 16);
+        let mut rest = text;
+        while let Some(letter) = rest.chars().next() {
+            if let Some(style) = style_at(rest).filter(|_| self.has_styles) {
+                clean.push_str(style);
+                rest = &rest[style.len()..];
+                continue;
+            }
+            rest = &rest[letter.len_utf8()..];
+            match letter {
+                '\n' | '\t' => clean.push(letter),
+                letter if self.is_github_log && self.begins_command(letter) => {
+                    clean.push_str(&format!("\\u{:04x}", letter as u32));
+                }
+                letter => push_printable(&mut clean, letter),
+            }
+            self.line = self.after(letter);
+        }
+        clean.into()
+    }
+
+    /// Whether this character would complete the beginning of a workflow command.
+    fn begins_command(&self, letter: char) -> bool {
+        matches!((self.line, letter), (Line::Colon, ':') | (Line::Hashes, '['))
+    }
+
+    fn after(&self, letter: char) -> Line {
+        match (self.line, letter) {
+            (_, '\n') => Line::Empty,
+            // Actions trims a line before it looks for a command.
+            (Line::Empty, letter) if letter.is_whitespace() => Line::Empty,
+            (Line::Empty, ':') => Line::Colon,
+            (Line::Hash | Line::Hashes, '#') => Line::Hashes,
+            (_, '#') => Line::Hash,
+            _ => Line::Begun,
+        }
+    }
+}
+
+/// The style that a text begins with, as [`paint`] writes it.
+fn style_at(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix("\x1b[")?;
+    let is_here = |code: &&str| rest.strip_prefix(*code).is_some_and(|rest| rest.starts_with('m'));
+    let code = Style::ALL.map(Style::code).into_iter().chain([RESET]).find(is_here)?;
+    text.get(.."\x1b[m".len() + code.len())
+}
+
+/// A path on one line, without what would steer a terminal.
+pub(crate) fn shown_path(path: impl AsRef<Path>) -> String {
+    printable(&path.as_ref().to_string_lossy()).into_owned()
+}
+
+/// An argument of the command line, as a message may repeat it.
+pub(crate) fn shown_argument(argument: impl AsRef<Path>) -> String {
+    Cleaner::new(false).clean(&shown_path(argument)).into_owned()
+}
+
 /// Columns of text that goes into a file or a pipe.
 const WIDTH: usize = 100;
 
@@ -53,7 +167,12 @@ pub(crate) enum Style {
     Cyan,
 }
 
+/// What ends a style.
+const RESET: &str = "0";
+
 impl Style {
+    const ALL: [Style; 6] = [Style::Bold, Style::Dim, Style::Red, Style::Yellow, Style::Green, Style::Cyan];
+
     fn code(self) -> &'static str {
         match self {
             Style::Bold => "1",
@@ -77,32 +196,48 @@ impl Terminal {
                     && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
             }
         };
+        let is_terminal = io::stdout().is_terminal();
+        let color = wanted(is_terminal);
         Terminal {
-            color: wanted(io::stdout().is_terminal()),
+            is_seen: color || is_terminal,
             error_color: wanted(io::stderr().is_terminal()),
             width: terminal_size::terminal_size_of(io::stdout())
                 .map_or(WIDTH, |(width, _)| usize::from(width.0).clamp(40, 120)),
-            out: Out::Process(BufWriter::new(io::stdout().lock())),
+            out: Text { to: Out::Process(BufWriter::new(io::stdout().lock())), cleaner: Cleaner::new(color) },
         }
     }
 
     /// One that keeps everything: what a pipe would get.
     pub(crate) fn in_memory() -> Terminal {
-        let out = Out::Memory { data: Vec::new(), talk: RefCell::default() };
-        Terminal { out, color: false, error_color: false, width: WIDTH }
+        let to = Out::Memory { data: Vec::new(), talk: RefCell::default() };
+        let out = Text { to, cleaner: Cleaner::new(false) };
+        Terminal { out, is_seen: false, error_color: false, width: WIDTH }
     }
 
     /// What was written to [`Terminal::in_memory`]: the data, and what was said beside it.
     pub(crate) fn kept(self) -> (Vec<u8>, Vec<String>) {
-        match self.out {
+        match self.out.to {
             Out::Process(_) => Default::default(),
             Out::Memory { data, talk } => (data, talk.into_inner()),
         }
     }
 
-    /// The stream for data.
+    /// The stream for data that is text or JSON.
     pub(crate) fn out(&mut self) -> &mut impl Write {
         &mut self.out
+    }
+
+    /// The same stream for data whose bytes matter: a program that was fixed, a patch.
+    pub(crate) fn data(&mut self) -> &mut impl Write {
+        self.out.cleaner.line = Line::Begun;
+        &mut self.out.to
+    }
+
+    /// Writes a workflow command of GitHub Actions.
+    pub(crate) fn command(&mut self, line: &str) -> io::Result<()> {
+        // A line that has begun already is no command for the cleaner; one inside of it still is.
+        let mut cleaner = Cleaner { has_styles: false, is_github_log: true, line: Line::Begun };
+        writeln!(self.out.to, "{}", cleaner.clean(line))
     }
 
     /// Columns for running text.
@@ -110,49 +245,66 @@ impl Terminal {
         self.width
     }
 
-    /// Whether stdout shows colour.
+    /// Whether stdout shows color.
     pub(crate) fn shows_color(&self) -> bool {
-        self.color
+        self.out.cleaner.has_styles
     }
 
-    /// `text` in `style`, where stdout shows colour.
+    /// Whether somebody reads stdout in a terminal, directly or through a pager.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.is_seen
+    }
+
+    /// `text` on one line in `style`, where stdout shows color.
     pub(crate) fn paint(&self, style: Style, text: &str) -> String {
-        paint(self.color, style, text)
+        paint(self.out.cleaner.has_styles, style, text)
     }
 
     pub(crate) fn flush(&mut self) -> anyhow::Result<()> {
         Ok(self.out.flush()?)
     }
 
-    /// Says something that is not data.
-    pub(crate) fn say(&self, text: &str) {
-        match &self.out {
-            Out::Process(_) => say(text),
-            Out::Memory { talk, .. } => talk.borrow_mut().push(text.to_owned()),
+    /// Says something that is not data, on one line.
+    pub(crate) fn say(&self, line: &str) {
+        self.tell(&printable(line), false);
+    }
+
+    fn tell(&self, text: &str, has_styles: bool) {
+        match &self.out.to {
+            Out::Process(_) => tell(text, has_styles),
+            Out::Memory { talk, .. } => {
+                talk.borrow_mut().push(Cleaner::new(false).clean(text).into_owned());
+            }
         }
     }
 
     /// Says why something could not be done.
     pub(crate) fn failure(&self, failure: &Failure) {
         let label = |style, text| paint(self.error_color, style, text);
-        self.say(&format!("{} {}", label(Style::Red, "error:"), failure.what));
+        let say = |text: &str| self.tell(text, self.error_color);
+        say(&format!("{} {}", label(Style::Red, "error:"), printable(&failure.what)));
         if let Some(cause) = &failure.cause {
-            self.say(&format!("  {} {cause}", label(Style::Dim, "cause:")));
+            say(&format!("  {} {cause}", label(Style::Dim, "cause:")));
         }
         if let Some(hint) = &failure.hint {
-            self.say(&format!("{} {hint}", label(Style::Cyan, "hint:")));
+            say(&format!("{} {}", label(Style::Cyan, "hint:"), printable(hint)));
         }
     }
 }
 
-/// Says something that is not data, from any thread.
+/// Says something that is not data, on one line, from any thread.
+pub(crate) fn say(line: &str) {
+    tell(&printable(line), false);
+}
+
 #[allow(clippy::print_stderr)] // this is the one place that talks
-pub(crate) fn say(text: &str) {
-    eprintln!("{text}");
+fn tell(text: &str, has_styles: bool) {
+    eprintln!("{}", Cleaner::new(has_styles).clean(text));
 }
 
 fn paint(color: bool, style: Style, text: &str) -> String {
-    if color { format!("\x1b[{}m{text}\x1b[0m", style.code()) } else { text.to_owned() }
+    let text = printable(text);
+    if color { format!("\x1b[{}m{text}\x1b[{RESET}m", style.code()) } else { text.into_owned() }
 }
 
 /// How far something is, shown once it has taken a second; gone when it is dropped.
@@ -264,5 +416,39 @@ impl From<anyhow::Error> for Failure {
                 Failure { what: error.to_string(), cause, hint: None, refusal }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clean(has_styles: bool, is_github_log: bool, pieces: &[&str]) -> String {
+        let mut cleaner = Cleaner { has_styles, is_github_log, line: Line::Empty };
+        pieces.iter().map(|piece| cleaner.clean(piece).into_owned()).collect()
+    }
+
+    #[test]
+    fn only_text_and_own_styles_pass() {
+        let painted = paint(true, Style::Red, "x");
+        assert_eq!(clean(true, false, &[&painted]), painted);
+        assert_eq!(clean(false, false, &[&painted]), r"\u001b[1;31mx\u001b[0m");
+        assert_eq!(
+            clean(true, false, &["\x1b[8mx\x1b]0;t\x07\r\u{202e}"]),
+            r"\u001b[8mx\u001b]0;t\u0007\r\u202e"
+        );
+        assert_eq!(clean(true, false, &["größe\n\tx"]), "größe\n\tx");
+        assert_eq!(paint(true, Style::Bold, "\x1b[0m\n"), "\x1b[1m\\u001b[0m\\n\x1b[0m");
+    }
+
+    #[test]
+    fn no_line_begins_a_workflow_command() {
+        assert_eq!(clean(false, true, &["::error::x\n  ", ":", ":stop"]), ":\\u003aerror::x\n  :\\u003astop");
+        assert_eq!(
+            clean(false, true, &["a ##[error] ###", "[x] #[y]"]),
+            r"a ##\u005berror] ###\u005bx] #[y]"
+        );
+        assert_eq!(clean(false, true, &["a::b"]), "a::b");
+        assert_eq!(clean(false, false, &["::error::x ##[error]"]), "::error::x ##[error]");
     }
 }

@@ -96,18 +96,19 @@ train.py:7:23: low OOM101 loss-kept-in-list
    memory a step stay, and the graph's nodes in host memory
    7 │         losses.append(loss)
      │                       ^^^^
-   do: keep `.detach()` (the GPU does not wait) or `.item()` (it does)   (fix available: --fix)
+   do: keep `.detach()` (the GPU does not wait) or `.item()` (it does)   (fix available: --fix
+       --unsafe-fixes)
 
 train.py:10:23: medium OOM403 gradients-zeroed-in-place
    the gradients stay allocated through the next forward pass: the peak is higher by up to one model
    10 │         opt.zero_grad(set_to_none=False)
       │                       ^^^^^^^^^^^^^^^^^
-   do: drop the argument   (fix available: --fix)
+   do: drop the argument   (fix available: --fix --unsafe-fixes)
 "
     );
     assert_eq!(
         err,
-        "2 findings (1 medium, 1 low) in 1 of 2 files · 2 can be fixed with --fix · oomph rule OOM101 explains one\n"
+        "2 findings (1 medium, 1 low) in 1 of 2 files · 2 more fixes available with --unsafe-fixes · oomph rule OOM101 explains one\n"
     );
     assert_eq!(code, 1);
 }
@@ -133,6 +134,7 @@ fn the_json_is_a_list_with_places_and_edits() {
     assert_eq!(first["file"], "train.py");
     assert_eq!(first["fix"]["edits"][0]["text"], ".detach()");
     assert_eq!(first["fix"]["edits"][0]["start_column"], 27);
+    assert_eq!(first["fix"]["applicability"], "unsafe");
     assert!(first["message"].as_str().is_some_and(|text| text.contains("activations")));
     assert!(first.get("cell").is_none());
     assert_eq!(first["related"][0]["line"], 6);
@@ -164,6 +166,7 @@ fn sarif_has_what_code_scanning_needs() {
         assert_eq!(place["artifactLocation"]["uri"], "my%20code/train.py");
         assert!(place["region"]["startLine"].as_u64() >= Some(1));
         assert!(result["fixes"][0]["artifactChanges"][0]["replacements"][0]["deletedRegion"].is_object());
+        assert_eq!(result["fixes"][0]["properties"]["applicability"], "unsafe");
     }
     assert_eq!((&results[0]["level"], &results[1]["level"]), (&"note".into(), &"warning".into()));
 }
@@ -287,13 +290,39 @@ fn comments_silence_a_line_or_a_file() {
 #[test]
 fn fixes_keep_the_rest_of_the_file() {
     let folder = folder(&[("train.py", TRAIN)]);
-    let (code, out, err) = lint(&folder, &["--fix"]);
+    let (code, out, err) = lint(&folder, &["--fix", "--unsafe-fixes"]);
     assert_eq!((code, &*out, &*err), (0, "", "2 findings fixed · nothing left in 1 file\n"));
     let expected = TRAIN.replace("append(loss)", "append(loss.detach())").replace("set_to_none=False", "");
     assert_eq!(read(&folder, "train.py"), expected);
     // Nothing is left to do, and nothing is done.
     assert_eq!(lint(&folder, &["--fix"]).2, "nothing found in 1 file\n");
     assert_eq!(read(&folder, "train.py"), expected);
+}
+
+#[test]
+fn only_safe_fixes_are_applied_unless_the_others_are_asked_for() {
+    let safe = TRAIN
+        .replace("import torch\n", "import torch\nimport torch.nn.functional as F\n")
+        .replace("criterion(", "F.cross_entropy(")
+        .replace("return losses", "return float(sum(losses))");
+    let folder = folder(&[("train.py", &safe), ("unsafe.py", TRAIN)]);
+    let (_, out, err) = lint(&folder, &["train.py"]);
+    assert!(out.contains("`.item()` (it does)   (fix available: --fix)\n"), "{out}");
+    assert!(err.contains("1 can be fixed with --fix · 1 more fix available with --unsafe-fixes"), "{err}");
+    assert_eq!(findings(&folder, &["train.py"])[0]["fix"]["applicability"], "safe");
+    let (code, out, err) = lint(&folder, &["--diff"]);
+    assert!(code == 1 && out.contains("+        losses.append(loss.detach())\n"), "{out}");
+    assert!(!out.contains("unsafe.py") && !out.contains("-        opt.zero_grad"), "{out}");
+    assert_eq!(
+        err,
+        "1 finding would be fixed in 1 file · 3 are left · 3 more fixes available with --unsafe-fixes\n"
+    );
+    let (code, _, err) = lint(&folder, &["--fix"]);
+    assert!(code == 1 && err.starts_with("1 finding fixed · 3 findings"), "{err}");
+    assert!(err.contains("3 more fixes available with --unsafe-fixes"), "{err}");
+    assert_eq!(read(&folder, "train.py"), safe.replace("append(loss)", "append(loss.detach())"));
+    assert_eq!(read(&folder, "unsafe.py"), TRAIN);
+    assert_eq!(lint(&folder, &["--fix", "--unsafe-fixes"]).0, 0);
 }
 
 #[test]
@@ -307,7 +336,7 @@ fn fixes_keep_line_ends_marks_and_permissions() {
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o750)).expect("set");
     }
-    assert_eq!(lint(&folder, &["--fix"]).0, 0);
+    assert_eq!(lint(&folder, &["--fix", "--unsafe-fixes"]).0, 0);
     let expected = text.replace("append(loss)", "append(loss.detach())").replace("set_to_none=False", "");
     assert_eq!(read(&folder, "train.py"), expected);
     #[cfg(unix)]
@@ -323,7 +352,7 @@ fn fixes_keep_line_ends_marks_and_permissions() {
 fn a_link_stays_a_link() {
     let folder = folder(&[("real/train.py", TRAIN)]);
     std::os::unix::fs::symlink("real/train.py", folder.path().join("link.py")).expect("a link");
-    assert_eq!(lint(&folder, &["--fix", "link.py"]).0, 0);
+    assert_eq!(lint(&folder, &["--fix", "--unsafe-fixes", "link.py"]).0, 0);
     assert!(std::fs::symlink_metadata(folder.path().join("link.py")).expect("there").is_symlink());
     assert!(read(&folder, "real/train.py").contains("detach"));
 }
@@ -331,7 +360,7 @@ fn a_link_stays_a_link() {
 #[test]
 fn a_diff_shows_the_fixes_and_changes_nothing() {
     let folder = folder(&[("train.py", TRAIN)]);
-    let (code, out, err) = lint(&folder, &["--diff", "--select", "OOM101"]);
+    let (code, out, err) = lint(&folder, &["--diff", "--unsafe-fixes", "--select", "OOM101"]);
     assert_eq!(
         out,
         "\
@@ -360,7 +389,7 @@ fn standard_input_is_checked_and_fixed() {
     assert!(code == 1 && out.starts_with("<stdin>:7:23: low OOM101"), "{out}");
     let (_, out, _) = run(&["--stdin-filename", "src/a.py", "-"]);
     assert!(out.starts_with("src/a.py:7:23: low"), "{out}");
-    let (code, out, err) = run(&["--fix", "-"]);
+    let (code, out, err) = run(&["--fix", "--unsafe-fixes", "-"]);
     assert!(code == 0 && out.starts_with("import torch\n") && out.contains("append(loss.detach())"), "{out}");
     assert_eq!(err, "2 findings fixed · nothing left in 1 file\n");
     let clean = answer(oomph(&folder, &["lint", "--fix", "-"], Some(CLEAN)));
@@ -382,7 +411,7 @@ fn notebooks_are_checked_by_cell_and_not_changed() {
     let found = findings(&folder, &[]);
     assert_eq!((&found[0]["cell"], &found[0]["line"]), (&3.into(), &7.into()));
     assert!(found[0]["fix"].is_null());
-    let (code, _, err) = lint(&folder, &["--fix"]);
+    let (code, _, err) = lint(&folder, &["--fix", "--unsafe-fixes"]);
     assert!(code == 1 && err.contains("warning: a.ipynb: notebooks are not changed"), "{err}");
     assert_eq!(read(&folder, "a.ipynb"), notebook.to_string());
     let (_, out, _) = lint(&folder, &["--format", "github"]);
@@ -403,7 +432,7 @@ fn what_cannot_be_read_is_said_and_the_rest_is_checked() {
     assert!(err.contains("warning: a.ipynb: not a notebook"), "{err}");
     assert!(err.contains("in 2 of 2 files"), "{err}");
     // Bytes that we cannot read are not written either.
-    let (_, _, err) = lint(&folder, &["--fix", "latin.py"]);
+    let (_, _, err) = lint(&folder, &["--fix", "--unsafe-fixes", "latin.py"]);
     assert!(err.contains("warning: latin.py: not UTF-8, so it is not changed"), "{err}");
     assert_eq!(std::fs::read(folder.path().join("latin.py")).expect("there"), latin);
     assert_eq!(lint(&folder, &["broken.py"]).0, 2);

@@ -2,6 +2,7 @@
 
 mod detach;
 mod growth;
+mod numbers;
 mod purpose;
 
 use crate::facts::{At, CallFact, Carried, Facts, Graph, Kept, Mode, NodeId, Origin, Store, Value};

@@ -257,6 +257,8 @@ pub(crate) struct LocalCall {
     pub(crate) callee: FunctionId,
     pub(crate) mode: Mode,
     pub(crate) in_loop: Option<LoopId>,
+    /// The call; `None` where it is only a guess that it is this function which is called.
+    pub(crate) range: Option<Range>,
 }
 
 /// All of a function.

@@ -199,12 +199,9 @@ impl<'t, 'a> File<'t, 'a> {
         Some(if rest.is_empty() { (*path).to_owned() } else { format!("{path}.{rest}") })
     }
 
-    /// The name under which a module is imported: `torch`, `th`.
-    pub(crate) fn imported_as(&self, path: &str) -> Option<&'a str> {
-        let mut names: Vec<&'a str> =
-            self.imports.iter().filter(|(_, found)| **found == path).map(|(name, _)| *name).collect();
-        names.sort_unstable();
-        names.first().copied()
+    /// The names that a module is imported under anywhere in the file: `torch`, `th`.
+    pub(crate) fn names_of<'n>(&'n self, path: &'n str) -> impl Iterator<Item = &'a str> + 'n {
+        self.imports.iter().filter(move |(_, found)| **found == path).map(|(name, _)| *name)
     }
 
     /// Whether an attribute or keyword of this name is anywhere in the file.

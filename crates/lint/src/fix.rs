@@ -1,6 +1,6 @@
 //! Fixes applied to a source.
 
-use crate::rule::{Diagnostic, Edit, Fix, Rule};
+use crate::rule::{Applicability, Diagnostic, Edit, Fix, Rule};
 use crate::source::Source;
 
 /// A source after its fixes.
@@ -13,13 +13,14 @@ pub struct Fixed {
     pub left: Vec<Diagnostic>,
 }
 
-/// Applies the fixes of these findings, the first one first. After each the source is checked again, because one fix often makes
+/// Applies the fixes of these findings that are at most `allowed`, the first one first. After each the source is checked again, because one fix often makes
 /// another needless: under `no_grad()` there is nothing to detach. The source of a notebook stays as it is: its cells are somebody
 /// else's file format.
 pub fn fix(
     source: Source,
     found: Vec<Diagnostic>,
     rules: &[&'static Rule],
+    allowed: Applicability,
     is_wanted: impl Fn(&Diagnostic) -> bool,
 ) -> Fixed {
     let mut fixed = Fixed { source, count: 0, left: found };
@@ -34,9 +35,11 @@ pub fn fix(
         let gone = fixed.left.len().checked_sub(left.len()).filter(|gone| *gone > 0)?;
         Some(Fixed { source, count: fixed.count + gone, left })
     };
-    while let Some(next) =
-        fixed.left.iter().filter_map(|found| found.fix.as_ref()).find_map(|fix| better(&fixed, fix))
-    {
+    let fixes = |fixed: &Fixed| {
+        let fixes = fixed.left.iter().filter_map(|found| found.fix.as_ref());
+        fixes.filter(|fix| fix.applicability <= allowed).find_map(|fix| better(fixed, fix))
+    };
+    while let Some(next) = fixes(&fixed) {
         fixed = next;
     }
     fixed
@@ -69,7 +72,7 @@ mod tests {
             .iter()
             .map(|&(start, end, text)| Edit { range: Range { start, end }, text: text.to_owned() })
             .collect();
-        apply(text, &Fix { title: String::new(), edits })
+        apply(text, &Fix { title: String::new(), applicability: Applicability::Safe, edits })
     }
 
     #[test]
@@ -93,7 +96,7 @@ mod tests {
         let source = Source::python(text.as_bytes());
         let found = crate::check(&source, RULES).expect("Python");
         assert_eq!(found.len(), 2, "{found:?}");
-        let fixed = fix(source, found, RULES, |_| true);
+        let fixed = fix(source, found, RULES, Applicability::Unsafe, |_| true);
         assert_eq!((fixed.count, fixed.left.len()), (2, 0));
         assert_eq!(fixed.source.text(), text.replace("def validate", "@torch.no_grad()\ndef validate"));
     }

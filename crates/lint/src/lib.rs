@@ -8,6 +8,7 @@ mod checked;
 mod facts;
 mod file;
 mod fix;
+mod names;
 mod rule;
 mod rules;
 mod source;
@@ -18,7 +19,7 @@ mod tree;
 mod walk;
 
 pub use fix::{Fixed, fix};
-pub use rule::{Diagnostic, Edit, Fix, Rule, Severity};
+pub use rule::{Applicability, Diagnostic, Edit, Fix, Rule, Severity};
 pub use rules::RULES;
 pub use source::{Place, Source};
 pub use syntax::SyntaxError;

@@ -125,10 +125,29 @@ impl Diagnostic {
     }
 }
 
-/// Edits that do not change what the program computes.
+/// Whether a fix may be applied unread.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Applicability {
+    /// Cannot change what the program does, except for the memory that it takes.
+    Safe,
+    /// Right in most programs, but the source does not show that it is in this one.
+    Unsafe,
+}
+
+impl Applicability {
+    pub fn word(self) -> &'static str {
+        match self {
+            Applicability::Safe => "safe",
+            Applicability::Unsafe => "unsafe",
+        }
+    }
+}
+
+/// Edits that remove what a finding is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fix {
     pub title: String,
+    pub applicability: Applicability,
     pub edits: Vec<Edit>,
 }
 

@@ -101,6 +101,16 @@ impl<'a> Lowering<'a> {
         self.source.get(range(of.range()).bytes()).unwrap_or("")
     }
 
+    /// The place in front of `def`: of the line that has the name, because decorators stand on lines of their own.
+    fn definition(&self, def: &ast::StmtFunctionDef) -> Range {
+        let name = range(def.name.range()).start;
+        let before = self.source.get(..name as usize).unwrap_or("");
+        let line = before.rfind('\n').map_or(0, |at| at + 1);
+        let indent = before[line..].len() - before[line..].trim_start().len();
+        let start = (line + indent) as u32;
+        Range { start, end: start }
+    }
+
     fn body(&self, body: &[ast::Stmt], depth: usize) -> Body<'a> {
         let Some(depth) = depth.checked_sub(1) else { return Vec::new() };
         body.iter().map(|stmt| self.stmt(stmt, depth)).collect()
@@ -121,7 +131,8 @@ impl<'a> Lowering<'a> {
                 decorators: def.decorator_list.iter().map(|of| expr(&of.expression)).collect(),
                 returns: def.returns.as_ref().map(|of| expr(of)),
                 body: self.body(&def.body, depth),
-                starts: range(def.range()).before(),
+                is_async: def.is_async,
+                starts: self.definition(def),
             })),
             ast::Stmt::ClassDef(def) => StmtKind::Class(Box::new(Class {
                 name: self.slice(&def.name),

@@ -217,7 +217,8 @@ pub(crate) struct Function<'a> {
     pub(crate) decorators: Vec<Expr<'a>>,
     pub(crate) returns: Option<Expr<'a>>,
     pub(crate) body: Body<'a>,
-    /// Where a decorator would be put in front.
+    pub(crate) is_async: bool,
+    /// Where `def` or `async` begins, behind the decorators that are there.
     pub(crate) starts: Range,
 }
 

@@ -70,7 +70,7 @@ fn a_fix_leaves_python_and_nothing_to_say_there() {
             fixes += 1;
             let before = source(rule.bad);
             let line = before.line_of(diagnostic.range.start).to_owned();
-            let fixed = lint::fix(before, vec![diagnostic], &[rule], |_| true);
+            let fixed = lint::fix(before, vec![diagnostic], &[rule], lint::Applicability::Unsafe, |_| true);
             assert_eq!(fixed.count, 1, "{}: the fix was not taken", rule.name);
             let after = fixed.source.text();
             let left = found(rule, &fixed.source);
@@ -86,11 +86,11 @@ fn all_fixes_of_all_rules_end() {
     for rule in RULES {
         let before = source(rule.bad);
         let all = check(&before, RULES).expect("Python");
-        let fixed = lint::fix(before, all, RULES, |_| true);
+        let fixed = lint::fix(before, all, RULES, lint::Applicability::Unsafe, |_| true);
         let again = check(&fixed.source, RULES).expect("Python");
         assert_eq!(again, fixed.left, "{}", rule.name);
         let text = fixed.source.text().to_owned();
-        let twice = lint::fix(fixed.source, again, RULES, |_| true);
+        let twice = lint::fix(fixed.source, again, RULES, lint::Applicability::Unsafe, |_| true);
         assert_eq!((twice.count, twice.source.text()), (0, &*text), "{}: fixed twice", rule.name);
     }
 }
@@ -153,7 +153,7 @@ proptest! {
         }
         let source = Source::python(lines.join("\n").as_bytes());
         if let Ok(found) = check(&source, RULES) {
-            lint::fix(source, found, RULES, |_| true);
+            lint::fix(source, found, RULES, lint::Applicability::Unsafe, |_| true);
         }
     }
 

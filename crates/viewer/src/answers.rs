@@ -9,6 +9,7 @@ use crate::table::Page;
 use crate::view::View;
 use crate::{Problem, Relation, Viewer, WhatIf, details, layout, map, overview, table, timeline};
 use analysis::Recording;
+use analysis::words::{is_hidden, printable};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -63,10 +64,26 @@ impl Answer {
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
         match self {
-            Answer::Json(value) => value.to_string().into_bytes(),
+            Answer::Json(value) => with_visible_text(value.to_string()).into_bytes(),
             Answer::Tile(bytes) => bytes.to_vec(),
         }
     }
+}
+
+/// JSON in which characters that would reorder or hide text on the page are shown as `\u202e`. Outside of strings JSON has
+/// none of them, and those below U+0020 do nothing on a page.
+fn with_visible_text(json: String) -> String {
+    if !json.contains(is_hidden) {
+        return json;
+    }
+    let mut visible = String::with_capacity(json.len() + 64);
+    for letter in json.chars() {
+        match is_hidden(letter) {
+            true => visible.push_str(&printable(letter.encode_utf8(&mut [0; 4])).replace('\\', "\\\\")),
+            false => visible.push(letter),
+        }
+    }
+    visible
 }
 
 impl Viewer<'_> {
@@ -256,4 +273,17 @@ fn when(view: &View<'_>, query: &Query, prefix: &str) -> Result<When, Problem> {
         return Ok(When::Over(from..view.clamped(to).max(from) + 1));
     }
     Ok(When::At(view.clamped(query.get(&name("at"))?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Answer;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn names_cannot_reorder_or_hide_text_on_the_page() {
+        let answer = Answer::Json(json!({"name": "a\u{202e}b\u{200b}\u{e0041}", "other": "größe \\ \u{1b}"}));
+        let shown: Value = serde_json::from_slice(&answer.bytes()).expect("JSON");
+        assert_eq!(shown, json!({"name": r"a\u202eb\u200b\udb40\udc41", "other": "größe \\ \u{1b}"}));
+    }
 }

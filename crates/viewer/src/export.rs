@@ -4,6 +4,7 @@
 //! finer detail: the page then shows what it has, and says so.
 
 use crate::Viewer;
+use crate::answers::Answer;
 use crate::columns::{Axis, BANDS, BLOCKS, Window};
 use crate::overview;
 use crate::server::PAGE;
@@ -79,7 +80,7 @@ impl Viewer<'_> {
         overview["exported"] = json!({ "moments": moments });
 
         let mut answers = Answers { viewer: self, text: String::new(), most: usize::MAX, is_full: false };
-        answers.put("overview", overview.to_string().as_bytes());
+        answers.put("overview", &Answer::Json(overview).bytes());
         answers.most = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(PAGE.len());
         for view in &views {
             answers.add(&format!("findings?run={}", view.id));

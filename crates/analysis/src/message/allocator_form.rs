@@ -24,6 +24,9 @@ pub(super) struct Form {
 /// Letters between two fields: the hint in front of a list, a prefix that is not known.
 const GAP: usize = 160;
 
+/// No field is longer.
+const LONGEST_FIELD: usize = 256;
+
 /// What a message of an allocator begins with; also where the beginning is cut off.
 pub(super) const BEGINNINGS: &str = r"(?:CUDA|HIP|XPU|NPU|MLU|MUSA)outofmemory|CurrentplatformcanNOTallocatememoryblock|Triedtoallocate\d|Triedtoallocatemorethan|\((?:GPU|NPU)\d*;\d|GPU\d*hasatotalcapac|Oftheallocatedmemory\d";
 
@@ -35,7 +38,10 @@ pub(super) fn read(text: &str) -> Option<Form> {
         form.end = found[0].len();
     }
     let named_end = form.end;
-    while let Some(found) = FIELD.captures_at(text, form.end) {
+    loop {
+        // Without an end, a text of beginnings alone would be searched to its end for each of them.
+        let window = &text[..text.ceil_char_boundary(form.end + GAP + LONGEST_FIELD)];
+        let Some(found) = FIELD.captures_at(window, form.end) else { break };
         let whole = found.get(0).expect("a match is there");
         if whole.start() > form.end + GAP || found.name("next").is_some() {
             break;

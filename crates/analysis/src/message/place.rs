@@ -23,12 +23,13 @@ impl Place<'_> {
         if self.before.ends_with(UNREADABLE) || self.after.starts_with(UNREADABLE) {
             return false;
         }
-        let line = &self.before[self.before.len() - self.of_line..];
-        let is_first = line.is_empty() || BULLET.is_match(line);
-        let is_told = is_first || ERROR.is_match(self.before);
+        // Only the end of a long line is looked at: a log of one line would otherwise be read again for each message in it.
+        let near = &self.before[self.before.floor_char_boundary(self.before.len().saturating_sub(NEAR))..];
+        let line = &near[near.len().saturating_sub(self.of_line)..];
+        let is_first = self.of_line == 0 || self.of_line <= NEAR && BULLET.is_match(line);
+        let is_told = is_first || ERROR.is_match(near);
         let goes_on = !self.ends_line && self.after.starts_with(|letter: char| letter.is_ascii_lowercase());
         match kind {
-            _ if TALK.is_match(line) => false,
             Kind::TorchShort => {
                 let is_word = |letter: char| letter.is_alphanumeric() || letter == ',';
                 is_told && (self.ends_line || !self.after.starts_with(is_word))
@@ -40,6 +41,31 @@ impl Place<'_> {
             Kind::Jax => is_told && (self.ends_line || !goes_on),
             _ => !is_quoted(line),
         }
+    }
+}
+
+/// Bytes in front of a message that say whether it is an error: bullets and the name of an exception are shorter.
+const NEAR: usize = 256;
+
+/// Where a line begins to look like source code or like a sentence about errors, found by one pass over the line.
+#[derive(Default)]
+pub(super) struct Talk {
+    /// The line that was looked at last: where it begins, and from which position on it is talk.
+    last: Option<(usize, Option<usize>)>,
+}
+
+impl Talk {
+    /// Whether the line that begins at `begins` is talk in front of `at`.
+    pub(super) fn is_before(&mut self, at: usize, begins: usize, line: &str) -> bool {
+        let from = match self.last {
+            Some((known, from)) if known == begins => from,
+            _ => {
+                let from = TALK.shortest_match(line).map(|end| begins + end);
+                self.last = Some((begins, from));
+                from
+            }
+        };
+        from.is_some_and(|from| from <= at)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reads a log piece by piece, whatever its length, in one pass and with little memory.
 
 use super::log::{clean, narrow, pattern, squeeze};
-use super::place::Place;
+use super::place::{Place, Talk};
 use super::site::Frames;
 use super::{Backend, Message, MessageKind, Numbers, allocator_form, lookalikes};
 use regex::Regex;
@@ -115,12 +115,9 @@ impl MessageReader {
             end += 1;
         }
         let mut at = 0;
+        let mut talk = Talk::default();
         while let Some(found) = BEGINNING.find_at(&text, at).filter(|found| found.start() < end) {
-            let mut most = (found.start() + LONGEST).min(text.len());
-            while !text.is_char_boundary(most) {
-                most += 1;
-            }
-            at = found.start() + self.message_at(&text[..most], found.start());
+            at = found.start() + self.message_at(&text, found.start(), &mut talk);
             while !text.is_char_boundary(at) {
                 at += 1;
             }
@@ -132,8 +129,9 @@ impl MessageReader {
         self.text.push_str(&text[keep..]);
     }
 
-    /// Reads the message at this place; how far to go on.
-    fn message_at(&mut self, text: &str, at: usize) -> usize {
+    /// Reads the message at this place; returns how many bytes it has.
+    fn message_at(&mut self, whole: &str, at: usize, talk: &mut Talk) -> usize {
+        let text = &whole[..whole.ceil_char_boundary(at + LONGEST)];
         let start = self.starts.partition_point(|start| start.at <= at).saturating_sub(1);
         let (line, rank, is_code, begins) = self
             .starts
@@ -145,9 +143,15 @@ impl MessageReader {
         };
         let end = at + form.end;
         let ends_line = self.starts.binary_search_by_key(&end, |start| start.at).is_ok() || end >= text.len();
-        let place = Place { before, of_line: at - begins.min(at), after: &text[end..], ends_line };
+        let begins = begins.min(at);
+        let is_error = |talk: &mut Talk| {
+            let line_end = self.starts.get(start + 1).map_or(whole.len(), |next| next.at);
+            let talks = talk.is_before(at, begins, &whole[begins..line_end.max(at)]);
+            let place = Place { before, of_line: at - begins, after: &text[end..], ends_line };
+            !talks && place.is_of_an_error(form.kind)
+        };
         let is_bare = form.numbers.is_empty() && form.device.is_none();
-        if !is_code && !form.is_harmless && (!is_bare || place.is_of_an_error(form.kind)) {
+        if !is_code && !form.is_harmless && (!is_bare || is_error(talk)) {
             self.add(form.kind, form.backend, form.device, form.numbers, line, rank);
         }
         form.end.max(1)
@@ -162,8 +166,8 @@ impl MessageReader {
         line: u64,
         rank: Option<u32>,
     ) {
-        let site = self.frames.above(line, rank);
-        let message = Message { kind, backend, device, rank, numbers, lines: vec![line], count: 1, site };
+        let mut message =
+            Message { kind, backend, device, rank, numbers, lines: vec![line], count: 1, site: None };
         let key = format!("{kind:?} {device:?} {:?}", message.numbers);
         let alike = self.known.get(&key).into_iter().flatten();
         let known = alike.copied().find(|&known| self.found[known].repeats(&message));
@@ -175,6 +179,8 @@ impl MessageReader {
                 known.lines.push(line);
             }
         } else if self.found.len() < MOST {
+            // Looks through thousands of frames, which a message that repeats does not need.
+            message.site = self.frames.above(line, rank);
             self.known.entry(key).or_default().push(self.found.len());
             self.found.push(message);
         } else {

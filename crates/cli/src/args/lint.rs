@@ -8,6 +8,7 @@ use std::path::PathBuf;
 Examples:
   oomph lint                                   all Python and notebooks below this folder
   oomph lint --diff train.py                   what --fix would change
+  oomph lint --diff --unsafe-fixes train.py    what it would change beyond that
   oomph lint --select OOM1 --ignore loss-kept-in-list src/
   oomph lint --min-severity high --format github .    for a CI job
   cat train.py | oomph lint --stdin-filename train.py -
@@ -32,9 +33,13 @@ pub(crate) struct LintArgs {
     #[arg(long, value_enum, value_name = "SEVERITY")]
     pub(crate) min_severity: Option<MinSeverity>,
 
-    /// Change the files where that does not change what they compute
+    /// Apply the fixes that cannot change what a program does
     #[arg(long)]
     pub(crate) fix: bool,
+
+    /// With --fix and --diff: the other fixes, too, which are right in most programs; read the changes
+    #[arg(long)]
+    pub(crate) unsafe_fixes: bool,
 
     /// Show what --fix would change, and change nothing
     #[arg(long, conflicts_with_all = ["fix", "format", "json", "statistics"])]

@@ -18,7 +18,7 @@ use super::run;
 use crate::args::{CheckArgs, CheckFormat, Limits, Output};
 use crate::child::{Folder, Job};
 use crate::inputs;
-use crate::terminal::{Failure, Terminal};
+use crate::terminal::{Failure, Terminal, shown_path};
 use crate::{Host, Status};
 use analysis::Answer;
 use baseline::{Baseline, Context};
@@ -150,7 +150,7 @@ impl Verdict {
         let Some(former) = former else {
             let broken = self.state();
             if broken != State::Kept {
-                self.written = Some(format!("{} was not written: {}", file.display(), broken.words()));
+                self.written = Some(format!("{} was not written: {}", shown_path(file), broken.words()));
                 return Ok(());
             }
             let devices: Vec<&Measured> = self.devices.iter().map(|device| &device.measured).collect();
@@ -176,9 +176,9 @@ impl Verdict {
 /// What `oomph report` takes to say more: the inputs, or the folder in which a recording was kept.
 fn recording(args: &CheckArgs) -> Option<String> {
     if args.inputs.is_empty() {
-        return args.output.as_ref().map(|folder| folder.display().to_string());
+        return args.output.as_ref().map(shown_path);
     }
-    Some(args.inputs.iter().map(|input| input.display().to_string()).collect::<Vec<_>>().join(" "))
+    Some(args.inputs.iter().map(shown_path).collect::<Vec<_>>().join(" "))
 }
 
 fn write(verdict: &Verdict, output: &Output, terminal: &mut Terminal) -> anyhow::Result<()> {
@@ -193,7 +193,7 @@ fn write(verdict: &Verdict, output: &Output, terminal: &mut Terminal) -> anyhow:
     print(&mut page)?;
     std::fs::write(file, page.kept().0).map_err(|error| {
         Failure::new(
-            format!("`{}` cannot be written", file.display()),
+            format!("`{}` cannot be written", shown_path(file)),
             Some(error.to_string()),
             Some("choose another place: --format FORMAT=FILE"),
         )

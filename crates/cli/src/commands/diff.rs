@@ -7,8 +7,8 @@ use super::report_json::{ChangeReport, place_report};
 use super::report_text::change_line;
 use crate::Status;
 use crate::args::DiffArgs;
-use crate::terminal::{Failure, Style, Terminal};
-use analysis::words::{counted, percent};
+use crate::terminal::{Failure, Style, Terminal, shown_path};
+use analysis::words::{counted, percent, printable};
 use analysis::{Category, Fate, Portrait, Remark, changes, difference, fates};
 use serde_json::{Value, json};
 use snapshot::Bytes;
@@ -32,9 +32,9 @@ pub(crate) fn show(
             "the two sides cannot be paired",
             Some(format!(
                 "`{}` has {} and `{}` has {}",
-                args.before.display(),
+                shown_path(&args.before),
                 count(before),
-                args.after.display(),
+                shown_path(&args.after),
                 count(after)
             )),
             Some("give one snapshot on each side, or two folders with the same ranks"),
@@ -57,7 +57,7 @@ pub(crate) fn show(
             writeln!(
                 terminal.out(),
                 " rank {rank:>3}  {}  peak {}",
-                b.name,
+                printable(&b.name),
                 change(a.allocated.0, b.allocated.0)
             )?;
         }
@@ -97,7 +97,7 @@ fn print(a: &Portrait, b: &Portrait, top: usize, terminal: &mut Terminal) -> any
         (Some(allocated), Some(reserved)) => format!("{allocated}, {reserved}"),
     };
     let headline = terminal.paint(Style::Bold, &headline);
-    writeln!(terminal.out(), "{headline}\n   from {}\n   to   {}\n", a.name, b.name)?;
+    writeln!(terminal.out(), "{headline}\n   from {}\n   to   {}\n", printable(&a.name), printable(&b.name))?;
     if a.settings != b.settings {
         let named = |settings: &str| {
             if settings.is_empty() { "PyTorch's defaults".to_owned() } else { settings.to_owned() }

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &ExplainArgs, terminal: &mut Terminal) -> anyhow::Result
 }
 
 fn from_file(path: &Path) -> anyhow::Result<Explained> {
-    let name = path.display().to_string();
+    let name = path.to_string_lossy().into_owned();
     let unreadable = |error: io::Error| {
         let kind = error.kind();
         let hint = Some("give a log, or paste the message: oomph explain, then Ctrl-D");

@@ -7,7 +7,7 @@ mod routes;
 
 use crate::Status;
 use crate::args::ExporterArgs;
-use crate::terminal::{Failure, Terminal};
+use crate::terminal::{Failure, Terminal, shown_path};
 use access::Access;
 use anyhow::Context;
 use exposition::Format;
@@ -87,7 +87,7 @@ fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 /// The secret in a file.
 fn token(file: &Path, terminal: &Terminal) -> anyhow::Result<Token> {
     let fail = |cause: String, hint: &str| {
-        Failure::new(format!("there is no token in `{}`", file.display()), Some(cause), Some(hint))
+        Failure::new(format!("there is no token in `{}`", shown_path(file)), Some(cause), Some(hint))
     };
     let text = std::fs::read_to_string(file).map_err(|error| {
         fail(error.to_string(), "make one: `(umask 077; openssl rand -hex 32 > FILE)`").refused(error.kind())
@@ -99,7 +99,7 @@ fn token(file: &Path, terminal: &Terminal) -> anyhow::Result<Token> {
         return Err(fail(cause, "make one: `(umask 077; openssl rand -hex 32 > FILE)`").into());
     }
     if std::fs::metadata(file).is_ok_and(|meta| meta.mode() & 0o077 != 0) {
-        let name = file.display();
+        let name = shown_path(file);
         terminal.say(&format!("warning: others may read the token in `{name}`; `chmod 600 {name}`"));
     }
     Ok(Token::new(text))

@@ -107,7 +107,7 @@ struct Recorded {
 
 impl Recorded {
     fn open(file: &Path) -> anyhow::Result<Recorded> {
-        let name = file.display().to_string();
+        let name = file.to_string_lossy().into_owned();
         if file.extension().is_some_and(|ending| ending == "heap") {
             let text = std::fs::read_to_string(file).map_err(|error| {
                 Failure::new(format!("`{name}` cannot be read"), Some(error.to_string()), None)

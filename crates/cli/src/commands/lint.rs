@@ -16,9 +16,9 @@ pub(super) use text::style;
 
 use crate::Status;
 use crate::args::{LintArgs, LintFormat};
-use crate::terminal::{Failure, Terminal};
+use crate::terminal::{Failure, Terminal, shown_path};
 use analysis::words::printable;
-use lint::{Diagnostic, Severity, Source};
+use lint::{Applicability, Diagnostic, Severity, Source};
 use settings::Settings;
 
 pub(crate) fn run(args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
@@ -41,12 +41,12 @@ pub(crate) fn run(args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<St
 fn print(args: &LintArgs, looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
     let format = if args.json { LintFormat::Json } else { args.format };
     if args.diff {
-        return fixes::print_diff(looked, terminal);
+        return fixes::print_diff(looked, args, terminal);
     }
     // What comes from standard input goes to standard output; nothing may stand in between.
     if let Some(source) = &looked.output {
-        std::io::Write::write_all(terminal.out(), source)?;
-        text::summary(looked, terminal);
+        std::io::Write::write_all(terminal.data(), source)?;
+        text::summary(looked, args, terminal);
         return Ok(());
     }
     match format {
@@ -57,7 +57,7 @@ fn print(args: &LintArgs, looked: &Looked, terminal: &mut Terminal) -> anyhow::R
         LintFormat::Sarif => return sarif::print(looked, terminal),
         LintFormat::Github => return github::print(looked, terminal),
     }
-    text::summary(looked, terminal);
+    text::summary(looked, args, terminal);
     Ok(())
 }
 
@@ -77,6 +77,12 @@ struct Looked {
 impl Looked {
     fn findings(&self) -> impl Iterator<Item = (&File, &Diagnostic)> {
         self.files.iter().flat_map(|file| file.found.iter().map(move |found| (file, found)))
+    }
+
+    /// Findings that could be fixed by fixes of this kind.
+    fn fixable(&self, applicability: Applicability) -> usize {
+        let fixes = self.findings().filter_map(|(file, found)| file.fix(found));
+        fixes.filter(|fix| fix.applicability == applicability).count()
     }
 
     fn fixed(&self) -> usize {
@@ -111,8 +117,7 @@ fn nothing_checked(args: &LintArgs, is_empty: bool) -> Failure {
     if !is_empty {
         return Failure::new("nothing could be checked", None, None);
     }
-    let paths: Vec<String> =
-        args.paths.iter().map(|path| format!("`{}`", printable(&path.to_string_lossy()))).collect();
+    let paths: Vec<String> = args.paths.iter().map(|path| format!("`{}`", shown_path(path))).collect();
     Failure::new(
         format!("no Python file and no notebook in {}", paths.join(", ")),
         Some(

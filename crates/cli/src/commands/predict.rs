@@ -118,7 +118,7 @@ pub(super) fn command(program: &ProgramArgs, host: &Host) -> Vec<OsString> {
 
 /// A command for people.
 pub(super) fn shown(program: &[OsString]) -> String {
-    program.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    program.iter().map(crate::terminal::shown_path).collect::<Vec<_>>().join(" ")
 }
 
 /// Runs a program on a card; again with plenty of memory if it ran out, and again with other values if it read some that

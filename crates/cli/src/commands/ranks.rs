@@ -67,6 +67,7 @@ fn short_name(rank: &Portrait, ranks: &[Portrait]) -> String {
     let same_name =
         ranks.iter().filter(|other| other.name != rank.name && other.name.ends_with(&name)).count();
     let name = if same_name > 0 { rank.name.clone() } else { name };
+    let name = printable(&name).into_owned();
     if same_file > 0 { format!("{name} {}", rank.device_name) } else { name }
 }
 

@@ -231,10 +231,12 @@ fn next(
         findings.any(|finding| matches!(finding.kind, Kind::Fragmentation | Kind::Oom | Kind::Churn));
     let mut commands = String::new();
     if input.is_file {
-        commands.push_str(&format!("oomph view {} to see it · ", input.name));
+        commands.push_str(&format!("oomph view {} to see it · ", printable(&input.name)));
         if can_be_replayed {
-            commands
-                .push_str(&format!("oomph simulate --search {} for other allocator settings · ", input.name));
+            commands.push_str(&format!(
+                "oomph simulate --search {} for other allocator settings · ",
+                printable(&input.name)
+            ));
         }
     }
     findings_text::paragraph(" ", "   ", &format!("next: {commands}{other}"), Some(Style::Dim), terminal)

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
         terminal.failure(&nothing_recorded(&done));
         return Ok(code(done.status));
     }
-    terminal.say(&format!("recorded in {}", args.output.display()));
+    terminal.say(&format!("recorded in {}", crate::terminal::shown_path(&args.output)));
     // Under a launcher each rank has its own `oomph run`; one of them speaks, and of itself: the others may still write.
     let inputs = match child::launched_as() {
         None => vec![args.output.clone()],

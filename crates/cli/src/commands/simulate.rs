@@ -5,7 +5,7 @@ use crate::Status;
 use crate::args::SimulateArgs;
 use crate::inputs::{self, Input};
 use crate::parallel::in_parallel;
-use crate::terminal::{Failure, Progress, Terminal};
+use crate::terminal::{Failure, Progress, Terminal, shown_path};
 use allocator::{Conditions, Conf, Given, Outcome, Recorded, Release, WhatIf, worth_trying};
 use analysis::Device;
 use snapshot::{History, Snapshot, TorchRange};
@@ -263,7 +263,7 @@ fn write_run(scene: &Scene<'_>, trial: &Trial, path: &Path) -> anyhow::Result<()
     let write = || -> std::io::Result<()> { snapshot::write(&snapshot, &mut std::fs::File::create(path)?) };
     write().map_err(|error| {
         Failure::new(
-            format!("`{}` cannot be written", path.display()),
+            format!("`{}` cannot be written", shown_path(path)),
             Some(error.to_string()),
             Some("choose another place with `-o`"),
         )
@@ -312,7 +312,7 @@ fn verify(
             comparison.add(&input, &History::new(&input.snapshot, device), terminal)?;
         }
     }
-    let name = files.first().map(|file| file.display().to_string()).unwrap_or_default();
+    let name = files.first().map(|file| shown_path(file)).unwrap_or_default();
     comparison.finish(&name, terminal)
 }
 

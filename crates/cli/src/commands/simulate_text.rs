@@ -4,7 +4,7 @@ use super::findings_text::paragraph;
 use super::simulate::{Scene, Trial};
 use super::simulate_json::{ORDERS_TRIED, caveats, export, site};
 use crate::inputs::Input;
-use crate::terminal::{Style, Terminal};
+use crate::terminal::{Style, Terminal, shown_path};
 use allocator::{Oom, Recorded};
 use analysis::words::{counted, grouped, percent, printable, share};
 use snapshot::{Bytes, History, Snapshot};
@@ -24,7 +24,7 @@ pub(super) fn what_if(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal)
     }
     table(scene, trial, terminal)?;
     if let Some(path) = &scene.args.output {
-        let path = path.display();
+        let path = shown_path(path);
         paragraph(
             "   ",
             "   ",
@@ -169,9 +169,9 @@ fn table(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal) -> anyhow::R
         ("cudaFree calls", grouped(history.stats.device_frees), grouped(outcome.device_frees)),
         ("retries", grouped(scene.recorded.verification().retries), grouped(outcome.retries)),
     ];
-    let title = format!("\n {:<20} {:<14} {}", "", "recorded", "replayed");
+    let title = format!(" {:<20} {:<14} {}", "", "recorded", "replayed");
     let title = terminal.paint(Style::Bold, &title);
-    writeln!(terminal.out(), "{title}")?;
+    writeln!(terminal.out(), "\n{title}")?;
     writeln!(
         terminal.out(),
         " {:<20} {:<14} {}",
@@ -224,9 +224,9 @@ pub(super) fn search(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Termina
     advice(scene, trials, terminal)?;
     let recorded = scene.device.history.reserved_peak.bytes;
     let card = if scene.args.smallest_gpu { "smallest card  " } else { "" };
-    let title = format!("\n   peak reserved  of recorded  cudaMalloc  {card}settings");
+    let title = format!("   peak reserved  of recorded  cudaMalloc  {card}settings");
     let title = terminal.paint(Style::Bold, &title);
-    writeln!(terminal.out(), "{title}")?;
+    writeln!(terminal.out(), "\n{title}")?;
     for trial in trials {
         let outcome = &trial.outcome;
         let peak = Bytes(outcome.peak_reserved);
@@ -323,7 +323,11 @@ pub(super) fn verification(
     if is_alone {
         header(&input.name, &input.snapshot, history, terminal)?;
     }
-    let name = if is_alone { String::new() } else { format!("{} · GPU {}: ", input.name, history.device) };
+    let name = if is_alone {
+        String::new()
+    } else {
+        format!("{} · GPU {}: ", printable(&input.name), history.device)
+    };
     let Some(difference) = verification.difference else {
         let label = terminal.paint(Style::Green, "✓ IDENTICAL");
         writeln!(terminal.out(), " {label}  {name}{events} events")?;

@@ -7,7 +7,7 @@ use crate::Status;
 use crate::args::{SimulateArgs, ViewArgs};
 use crate::inputs::{self, Input};
 use crate::linted::Linted;
-use crate::terminal::{Failure, Progress, Terminal};
+use crate::terminal::{Failure, Progress, Terminal, shown_path};
 use analysis::{Device, Finding, Outline};
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -71,9 +71,9 @@ fn announce(server: &Server, args: &ViewArgs, terminal: &mut Terminal) -> anyhow
     let is_remote = ["SSH_CONNECTION", "SSH_TTY"].iter().any(|name| std::env::var_os(name).is_some());
     if is_remote {
         let (port, host) = (server.port(), host().unwrap_or_else(|| "THIS-MACHINE".to_owned()));
-        terminal.say(&format!(
-            "this is a remote session: on your own machine run\n  ssh -N -L {port}:127.0.0.1:{port} {host}\nand open the address there"
-        ));
+        terminal.say("this is a remote session: on your own machine run");
+        terminal.say(&format!("  ssh -N -L {port}:127.0.0.1:{port} {host}"));
+        terminal.say("and open the address there");
     } else if args.no_open || !open(&url) {
         terminal.say("open this address in a browser on this machine");
     }
@@ -108,7 +108,7 @@ fn open(url: &str) -> bool {
 fn write(viewer: &Viewer<'_>, path: &Path, most: u64, terminal: &mut Terminal) -> anyhow::Result<()> {
     let fail = |error: io::Error| {
         Failure::new(
-            format!("`{}` cannot be written", path.display()),
+            format!("`{}` cannot be written", shown_path(path)),
             Some(error.to_string()),
             Some("choose another place with `--html`"),
         )
@@ -119,7 +119,7 @@ fn write(viewer: &Viewer<'_>, path: &Path, most: u64, terminal: &mut Terminal) -
     drop(progress);
     std::fs::write(path, &exported.page).map_err(fail)?;
     let size = snapshot::Bytes(exported.page.len() as u64);
-    terminal.say(&format!("`{}`: {size}, to be opened in any browser, without a server", path.display()));
+    terminal.say(&format!("`{}`: {size}, to be opened in any browser, without a server", shown_path(path)));
     for note in &exported.notes {
         terminal.say(&format!("note: {note}"));
     }

@@ -90,7 +90,7 @@ fn nobody(target: &Target, followers: &Followers) -> Failure {
             Failure::new(format!("process {pid} cannot be watched"), Some(cause.to_owned()), Some(hint))
         }
         Target::Folder(folder) => Failure::new(
-            format!("nobody records to `{}` now", folder.display()),
+            format!("nobody records to `{}` now", crate::terminal::shown_path(folder)),
             None,
             Some("`oomph report` reads what is in it; a program has to use CUDA before it can be watched"),
         ),

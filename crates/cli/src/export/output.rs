@@ -1,7 +1,7 @@
 //! Where an export goes: checked before anything is read, and touched only by what is whole.
 
 use crate::args::{ExportArgs, Format};
-use crate::terminal::Failure;
+use crate::terminal::{Failure, shown_path};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
@@ -18,7 +18,7 @@ impl Output {
     pub(crate) fn new(args: &ExportArgs) -> Result<Output, Failure> {
         let path = args.output.clone();
         let is_folder = matches!(args.to, Format::Parquet | Format::Arrow);
-        let name = path.display();
+        let name = shown_path(&path);
         if path == Path::new("-") {
             return Err(Failure::new(
                 "an export does not go to standard output",
@@ -70,7 +70,7 @@ impl Output {
     pub(super) fn folder(&self) -> Result<&Path, Failure> {
         fs::create_dir_all(&self.path).map_err(|error| {
             Failure::new(
-                format!("the folder `{}` cannot be created", self.path.display()),
+                format!("the folder `{}` cannot be created", shown_path(&self.path)),
                 Some(error.to_string()),
                 Some("choose a place that you may write to"),
             )
@@ -81,7 +81,7 @@ impl Output {
 
 impl std::fmt::Display for Output {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = self.path.display().to_string();
+        let name = shown_path(&self.path);
         let slash = if self.is_folder && !name.ends_with('/') { "/" } else { "" };
         write!(f, "{name}{slash}")
     }
@@ -134,5 +134,5 @@ fn unwritable(target: &Path, error: &io::Error) -> Failure {
         }
         _ => "check the path and the disk that it is on",
     };
-    Failure::new(format!("`{}` cannot be written", target.display()), Some(error.to_string()), Some(hint))
+    Failure::new(format!("`{}` cannot be written", shown_path(target)), Some(error.to_string()), Some(hint))
 }

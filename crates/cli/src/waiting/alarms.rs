@@ -3,7 +3,7 @@
 use super::on_leak::OnLeak;
 use super::written::written;
 use crate::child::is_ours;
-use crate::terminal::say;
+use crate::terminal::{say, shown_path};
 use analysis::{Alarm, Growth};
 use serde::{Deserialize, Serialize};
 use snapshot::Bytes;
@@ -83,7 +83,7 @@ impl Alarms {
             if last.as_ref().is_some_and(|last| last.is_last) {
                 say(&leak.message);
             } else {
-                say(&format!("{}; a recording so far goes to {}", leak.message, self.folder.display()));
+                say(&format!("{}; a recording so far goes to {}", leak.message, shown_path(&self.folder)));
                 rank.untold.push(leak.clone());
             }
             if let Some(on_leak) = &mut self.on_leak {

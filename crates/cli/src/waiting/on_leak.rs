@@ -6,7 +6,7 @@
 use super::GLANCE;
 use super::alarms::Leak;
 use super::written::{Stamp, written};
-use crate::terminal::say;
+use crate::terminal::{say, shown_path};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -80,7 +80,7 @@ impl OnLeak {
         command.env("OOMPH_ALLOCATED", leak.allocated.to_string());
         match command.spawn() {
             Ok(child) => self.running.push(child),
-            Err(error) => say(&format!("`{}` cannot be started: {error}", self.command.display())),
+            Err(error) => say(&format!("`{}` cannot be started: {error}", shown_path(&self.command))),
         }
     }
 
@@ -95,7 +95,7 @@ impl OnLeak {
             std::thread::sleep(GLANCE);
         }
         if !self.running.is_empty() {
-            say(&format!("`{}` still runs, and is left to itself", self.command.display()));
+            say(&format!("`{}` still runs, and is left to itself", shown_path(&self.command)));
         }
     }
 

@@ -1,34 +1,49 @@
 //! The fix that most rules have.
 
 use super::Checked;
-use crate::facts::{Facts, Kept, NodeId, Value};
-use crate::rule::{Edit, Fix};
+use crate::facts::{Facts, Kept, NodeId, Store, Value};
+use crate::rule::{Applicability, Edit, Fix};
 use crate::tree::{Expr, ExprKind, Range};
 
 impl<'t, 'a> Checked<'_, 't, 'a> {
     /// `.detach()` behind what is kept, if that is a tensor and nothing that has tensors in it.
     pub(crate) fn detach_kept(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> Option<Fix> {
         match kept.value {
-            Value::Tensor(node) => self.detach(facts, node, kept.expr),
+            Value::Tensor(node) => {
+                let into = match kept.store {
+                    Store::Local { name, .. } if kept.through.is_none() => name,
+                    _ => "",
+                };
+                self.detach(facts, node, kept.expr, into)
+            }
             _ => None,
         }
     }
 
-    /// `.detach()` behind an expression.
-    pub(crate) fn detach(&self, facts: &Facts<'t, 'a>, node: NodeId, expr: &Expr<'a>) -> Option<Fix> {
+    /// `.detach()` behind an expression that is put into the variable `into` of the function.
+    pub(crate) fn detach(
+        &self,
+        facts: &Facts<'t, 'a>,
+        node: NodeId,
+        expr: &Expr<'a>,
+        into: &str,
+    ) -> Option<Fix> {
         // A number has no `detach()`.
         if facts.ancestors(node).iter().any(|at| facts.node(*at).mixed) {
             return None;
         }
-        Some(self.detached(expr))
+        let applicability = match self.detaches_safely(facts, expr, into) {
+            true => Applicability::Safe,
+            false => Applicability::Unsafe,
+        };
+        Some(Fix { title: "detach it".to_owned(), applicability, edits: self.detached(expr) })
     }
 
-    fn detached(&self, expr: &Expr<'a>) -> Fix {
+    fn detached(&self, expr: &Expr<'a>) -> Vec<Edit> {
         let is_whole = matches!(
             expr.kind,
             ExprKind::Name(_) | ExprKind::Attribute(..) | ExprKind::Call(_) | ExprKind::Subscript(..)
         );
-        let title = "detach it".to_owned();
         let behind = |text: &str| Edit { range: expr.range.after(), text: text.to_owned() };
         if is_whole || self.is_parenthesized(expr.range) {
             let range = if is_whole {
@@ -36,10 +51,10 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             } else {
                 Range { start: expr.range.end + 1, end: expr.range.end + 1 }
             };
-            return Fix { title, edits: vec![Edit { range, text: ".detach()".to_owned() }] };
+            return vec![Edit { range, text: ".detach()".to_owned() }];
         }
         let open = Edit { range: expr.range.before(), text: "(".to_owned() };
-        Fix { title, edits: vec![open, behind(").detach()")] }
+        vec![open, behind(").detach()")]
     }
 
     pub(super) fn is_parenthesized(&self, range: Range) -> bool {

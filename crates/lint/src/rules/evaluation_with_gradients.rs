@@ -1,7 +1,7 @@
 use crate::checked::Checked;
 use crate::facts::{Facts, Graph, NodeId, Returned};
 use crate::file::FunctionId;
-use crate::rule::{Diagnostic, Edit, Fix, Rule, Severity};
+use crate::rule::{Applicability, Diagnostic, Edit, Fix, Rule, Severity};
 use crate::torch;
 use crate::tree::{StmtKind, walk};
 
@@ -69,7 +69,9 @@ pub(super) fn passes<'x, 't, 'a>(checked: &'x Checked<'_, 't, 'a>) -> Vec<(&'x F
                 }
                 None => continue,
             };
-            let differentiates = facts.backwards.iter().any(|backward| part.contains(backward.range)) || uses_gradients(checked, part);
+            let differentiates = facts.backwards.iter().any(|backward| part.contains(backward.range))
+                || uses_gradients(checked, part)
+                || calls_backward(checked, facts, part);
             if model.is_empty() || differentiates || !checked.records(facts, *at) || seen.contains(&batches) {
                 continue;
             }
@@ -128,14 +130,42 @@ fn freezes(checked: &Checked<'_, '_, '_>) -> bool {
     checked.file.source.contains("requires_grad = False") || checked.file.source.contains("requires_grad_(False)")
 }
 
-/// `@torch.no_grad()` on the function, if all of it is evaluation.
+/// Whether a function of the file that is called in this part of the function, directly or by others, differentiates.
+fn calls_backward(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, part: crate::tree::Range) -> bool {
+    let called = |facts: &Facts<'_, '_>, part: crate::tree::Range| -> Vec<FunctionId> {
+        facts.local_calls.iter().filter(|call| call.range.is_some_and(|range| part.contains(range))).map(|call| call.callee).collect()
+    };
+    let (mut open, mut seen) = (called(facts, part), vec![false; checked.file.functions.len()]);
+    while let Some(id) = open.pop() {
+        if std::mem::replace(&mut seen[id.0], true) {
+            continue;
+        }
+        let range = checked.file.functions[id.0].range;
+        // What functions inside of it do counts as well.
+        for facts in checked.facts.iter().filter(|facts| range.contains(checked.file.functions[facts.id.0].range)) {
+            if !facts.backwards.is_empty() {
+                return true;
+            }
+            open.extend(called(facts, range));
+        }
+    }
+    false
+}
+
+/// `@torch.no_grad()` on the function, if all of it is evaluation. Unsafe: code in other files, the model's own too, may need
+/// gradients inside of the function, or those of what it gives back.
 pub(super) fn decorate(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>) -> Option<Fix> {
     let function = checked.file.functions[facts.id.0].function?;
-    let torch = checked.file.imported_as("torch")?;
     let range = checked.file.functions[facts.id.0].range;
-    if facts.id == FunctionId::MODULE || uses_gradients(checked, range) || !facts.backwards.is_empty() || checked.file.text(range).contains("yield") {
+    // Where the function is called it only makes a coroutine or a generator, which runs after gradients are on again.
+    let runs_later = function.is_async || checked.file.text(range).contains("yield");
+    // TorchScript compiles the source, and knows no such decorator.
+    let is_compiled = function.decorators.iter().any(|decorator| checked.file.text(decorator.range).contains("jit"));
+    let differentiates = uses_gradients(checked, range) || !facts.backwards.is_empty() || calls_backward(checked, facts, range);
+    if facts.id == FunctionId::MODULE || runs_later || is_compiled || differentiates {
         return None;
     }
+    let torch = checked.file.name_for("torch", facts.id)?;
     let start = function.starts;
     let before = checked.file.text(crate::tree::Range { start: 0, end: start.start });
     let indent: String = before.rsplit('\n').next().unwrap_or("").to_owned();
@@ -143,5 +173,6 @@ pub(super) fn decorate(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>) -> 
         return None;
     }
     let text = format!("@{torch}.no_grad()\n{indent}");
-    Some(Fix { title: "run the function without gradients".to_owned(), edits: vec![Edit { range: start, text }] })
+    let edits = vec![Edit { range: start, text }];
+    Some(Fix { title: "run the function without gradients".to_owned(), applicability: Applicability::Unsafe, edits })
 }

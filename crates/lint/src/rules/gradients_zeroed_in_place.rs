@@ -1,5 +1,5 @@
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Edit, Fix, Rule, Severity};
+use crate::rule::{Applicability, Diagnostic, Edit, Fix, Rule, Severity};
 use crate::tree::{Literal, Range};
 
 pub(super) const RULE: Rule = Rule {
@@ -39,8 +39,9 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// The argument goes, if it is the only one.
+/// The argument goes, if it is the only one. Unsafe: an optimizer skips parameters without a gradient, and moves those with a
+/// gradient of zeros by momentum and weight decay; before PyTorch 2.0 the default was another one.
 fn fix(arguments: usize, flag: Range) -> Option<Fix> {
-    (arguments == 1)
-        .then(|| Fix { title: "let the gradients go".to_owned(), edits: vec![Edit { range: flag, text: String::new() }] })
+    let edits = vec![Edit { range: flag, text: String::new() }];
+    (arguments == 1).then(|| Fix { title: "let the gradients go".to_owned(), applicability: Applicability::Unsafe, edits })
 }

@@ -1,6 +1,6 @@
 use crate::checked::Checked;
 use crate::facts::{CallFact, Facts, Value};
-use crate::rule::{Diagnostic, Edit, Fix, Rule, Severity};
+use crate::rule::{Applicability, Diagnostic, Edit, Fix, Rule, Severity};
 use crate::tree::{Expr, Range};
 
 pub(super) const RULE: Rule = Rule {
@@ -42,9 +42,14 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         found.push(
             RULE.at(severity, call.expr.range, message.to_owned())
                 .advise("`map_location=\"cpu\"`: `load_state_dict` copies to where the parameters are")
-                .fix((use_ == Use::Direct).then(|| fix(checked, call.expr.range))),
+                .fix((use_ == Use::Direct && !assigns(facts, call)).then(|| fix(checked, call.expr.range))),
         );
     }
+}
+
+/// `load_state_dict(torch.load(path), assign=True)` takes the tensors themselves, wherever they are.
+fn assigns(facts: &Facts<'_, '_>, load: &CallFact<'_, '_>) -> bool {
+    facts.calls.iter().any(|call| call.expr.range.contains(load.expr.range) && call.call.keyword("assign").is_some())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -101,11 +106,14 @@ fn uses_gpu(checked: &Checked<'_, '_, '_>) -> bool {
     checked.file.knows_cuda()
 }
 
+/// Unsafe: `load_state_dict` of a module copies to where its parameters are, but a class may have one of its own that keeps the
+/// tensors that it is given.
 fn fix(checked: &Checked<'_, '_, '_>, call: Range) -> Fix {
     let before_bracket = Range { start: call.end - 1, end: call.end - 1 };
     // `torch.load(path, )` has its comma already.
     let inside = checked.file.text(Range { start: call.start, end: call.end - 1 });
     let comma = if inside.trim_end().ends_with(',') { " " } else { ", " };
     let text = format!("{comma}map_location=\"cpu\"");
-    Fix { title: "load it on the host".to_owned(), edits: vec![Edit { range: before_bracket, text }] }
+    let edits = vec![Edit { range: before_bracket, text }];
+    Fix { title: "load it on the host".to_owned(), applicability: Applicability::Unsafe, edits }
 }

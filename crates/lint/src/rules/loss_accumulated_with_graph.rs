@@ -35,7 +35,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             if !is_step || checked.is_emptied(facts, sum.name, sum.at.in_loop) {
                 continue;
             }
-            let fix = sum.added.and_then(|added| checked.detach(facts, sum.node, added));
+            let fix = sum.added.and_then(|added| checked.detach(facts, sum.node, added, sum.name));
             judge(checked, facts, Sum { node: sum.node, name: sum.name, at: sum.at, range: sum.range, fix, elsewhere: false }, found);
         }
         for kept in facts.kept.iter().filter(|kept| kept.summed && kept.at.in_loop.is_some()) {

@@ -45,7 +45,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let is_root = facts.backwards.iter().any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, sum.node)));
             let is_step = sum.at.in_loop.is_some_and(|at| checked.is_step_loop(facts, at));
             if is_step && !is_root && !checked.is_emptied(facts, sum.name, sum.at.in_loop) && checked.fate(facts, sum.node, None, sum.at) == Fate::Branch {
-                let fix = sum.added.and_then(|added| checked.detach(facts, sum.node, added));
+                let fix = sum.added.and_then(|added| checked.detach(facts, sum.node, added, sum.name));
                 say(checked, facts, sum.node, sum.range, &format!("`{}`", sum.name), fix, found);
             }
         }

@@ -15,7 +15,12 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         skip: usize,
         args: &[Value<'a>],
     ) -> Value<'a> {
-        self.facts.local_calls.push(LocalCall { callee, mode: self.at.mode, in_loop: self.at.in_loop });
+        self.facts.local_calls.push(LocalCall {
+            callee,
+            mode: self.at.mode,
+            in_loop: self.at.in_loop,
+            range: Some(expr.range),
+        });
         if self.yields_with_tensors(callee) {
             return Value::Generator(callee);
         }

@@ -120,7 +120,12 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         if is_unknown {
             let callees = (0..self.file.classes.len()).filter_map(|id| self.file.method(ClassId(id), method));
             let (mode, in_loop) = (self.at.mode, self.at.in_loop);
-            self.facts.local_calls.extend(callees.map(|callee| LocalCall { callee, mode, in_loop }));
+            self.facts.local_calls.extend(callees.map(|callee| LocalCall {
+                callee,
+                mode,
+                in_loop,
+                range: None,
+            }));
         }
     }
 

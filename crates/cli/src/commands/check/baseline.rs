@@ -3,7 +3,7 @@
 use super::measure::Measured;
 use crate::args::Limits;
 use crate::inputs::Input;
-use crate::terminal::Failure;
+use crate::terminal::{Failure, shown_path};
 use analysis::words::{counted, printable, shortened};
 use analysis::{Category, Holding, Place};
 use serde::{Deserialize, Serialize};
@@ -173,7 +173,7 @@ impl Entry<Box<RawValue>> {
 
 /// Reads a baseline to compare with. With `--update` there is none, but a file that is something else stays.
 pub(super) fn read(file: &Path, limits: &Limits) -> anyhow::Result<Option<Baseline>> {
-    let name = file.display();
+    let name = shown_path(file);
     let text = match text(file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound && limits.update => return Ok(None),
@@ -275,7 +275,7 @@ pub(super) fn write(file: &Path, context: Context, devices: &[&Measured]) -> any
     let count = counted(devices.len() as u64, "device");
     let mut text = serde_json::to_string_pretty(&File { oomph_baseline: VERSION, context, devices })?;
     text.push('\n');
-    let name = file.display();
+    let name = shown_path(file);
     if std::fs::read_to_string(file).is_ok_and(|before| before == text) {
         return Ok(format!("{name} is as it was: {count}"));
     }

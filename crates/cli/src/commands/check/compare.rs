@@ -4,7 +4,7 @@ use super::baseline::{Baseline, Entry, Site};
 use super::judge::{Breach, Judgement, exact};
 use super::measure::{Measured, Why};
 use crate::args::Tolerance;
-use analysis::words::printable;
+use crate::terminal::shown_path;
 use analysis::{Category, Change, changes};
 use snapshot::Bytes;
 use std::path::Path;
@@ -69,7 +69,7 @@ pub(super) fn compare(
     device: &Measured,
     tolerance: Tolerance,
 ) -> (Judgement, Option<String>) {
-    let name = printable(&file.display().to_string()).into_owned();
+    let name = shown_path(file);
     let mut judgement = Judgement::new(LIMIT);
     let same = |entry: &&Entry<Site>| (entry.rank, entry.device) == (device.rank, device.device);
     let Some(entry) = baseline.devices.iter().find(same) else {
@@ -173,7 +173,7 @@ pub(super) fn missing<'a>(
     let gone = baseline.devices.iter().find(|entry| !here.contains(&(entry.rank, entry.device)))?;
     let what = format!(
         "{} has numbers of rank {} device {}, which this run did not use",
-        printable(&file.display().to_string()),
+        shown_path(file),
         gone.rank,
         gone.device
     );

@@ -4,7 +4,6 @@ use super::super::annotation;
 use super::judge::{Breach, Judgement};
 use super::{Judged, Verdict};
 use crate::terminal::Terminal;
-use std::io::Write;
 
 /// Lines of a baseline that are named in one message.
 const LINES: usize = 3;
@@ -13,12 +12,12 @@ pub(super) fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Resul
     for device in &verdict.devices {
         for judgement in &device.judgements {
             for line in annotations(device, judgement) {
-                writeln!(terminal.out(), "{line}")?;
+                terminal.command(&line)?;
             }
         }
     }
     for note in &verdict.notes {
-        writeln!(terminal.out(), "{}", annotation::line("notice", &[("title", "oomph check".into())], note))?;
+        terminal.command(&annotation::line("notice", &[("title", "oomph check".into())], note))?;
     }
     Ok(())
 }

@@ -4,8 +4,7 @@ use super::fixes::{self, Mode};
 use super::settings::{Globs, Settings};
 use super::{File, Looked};
 use crate::args::LintArgs;
-use crate::terminal::Failure;
-use analysis::words::printable;
+use crate::terminal::{Failure, shown_path};
 use ignore::{DirEntry, Walk, WalkBuilder};
 use lint::Source;
 use std::collections::HashSet;
@@ -38,7 +37,7 @@ pub(super) fn look(args: &LintArgs, settings: &Settings) -> anyhow::Result<Looke
     }
     for path in &args.paths {
         if let Err(error) = std::fs::metadata(path) {
-            let what = format!("`{}` could not be read", printable(&path.to_string_lossy()));
+            let what = format!("`{}` could not be read", shown_path(path));
             return Err(Failure::new(what, Some(error.to_string()), None).refused(error.kind()).into());
         }
     }
@@ -175,7 +174,7 @@ impl Worker<'_> {
             Ok(found) => found,
             Err(error) => {
                 let place = super::place::short(source.place(error.range.start));
-                let text = format!("{}:{place}: not Python: {}", path.display(), error.message);
+                let text = format!("{}:{place}: not Python: {}", shown_path(path), error.message);
                 return self.looked.warnings.push(text);
             }
         };
@@ -184,14 +183,15 @@ impl Worker<'_> {
         if found.is_empty() && self.mode != Mode::Print {
             return;
         }
-        let file = File { name: path.display().to_string(), source, found, fixed: 0, diff: String::new() };
-        let file = fixes::fix(self.mode, path, &self.bytes, file, &rules, self.settings.least, self.looked);
+        let file =
+            File { name: path.to_string_lossy().into_owned(), source, found, fixed: 0, diff: String::new() };
+        let file = fixes::fix(self.mode, path, &self.bytes, file, &rules, self.settings, self.looked);
         if !file.found.is_empty() || file.fixed > 0 {
             self.looked.files.push(file);
         }
     }
 
     fn warn(&mut self, path: &Path, what: &str) {
-        self.looked.warnings.push(format!("{}: {what}", path.display()));
+        self.looked.warnings.push(format!("{}: {what}", shown_path(path)));
     }
 }

@@ -1,13 +1,26 @@
 //! `--fix` and `--diff`.
 
+use super::settings::Settings;
 use super::{File, Looked};
 use crate::args::LintArgs;
 use crate::terminal::{Style, Terminal};
 use analysis::words::{counted, printable};
-use lint::{Rule, Severity};
+use lint::{Applicability, Fix, Rule};
 use similar::TextDiff;
 use std::io::Write;
 use std::path::Path;
+
+/// The fixes that the user allows.
+pub(super) fn allowed(args: &LintArgs) -> Applicability {
+    if args.unsafe_fixes { Applicability::Unsafe } else { Applicability::Safe }
+}
+
+/// What more could be fixed, and how; nothing where that is allowed already.
+pub(super) fn more(looked: &Looked, args: &LintArgs) -> Option<String> {
+    let count = looked.fixable(Applicability::Unsafe);
+    let fixes = if count == 1 { "fix" } else { "fixes" };
+    (count > 0 && !args.unsafe_fixes).then(|| format!("{count} more {fixes} available with --unsafe-fixes"))
+}
 
 /// What to do with fixes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,10 +52,12 @@ pub(super) fn fix(
     bytes: &[u8],
     file: File,
     rules: &[&'static Rule],
-    least: Severity,
+    settings: &Settings,
     looked: &mut Looked,
 ) -> File {
-    let can_be_fixed = mode != Mode::Leave && file.found.iter().any(|found| found.fix.is_some());
+    let is_allowed = |fix: &Fix| fix.applicability <= settings.allowed;
+    let can_be_fixed =
+        mode != Mode::Leave && file.found.iter().any(|found| found.fix.as_ref().is_some_and(is_allowed));
     if mode == Mode::Print {
         looked.output = Some(bytes.to_vec());
     }
@@ -61,7 +76,7 @@ pub(super) fn fix(
     }
     let File { name, source, found, .. } = file;
     let before = source.text().to_owned();
-    let fixed = lint::fix(source, found, rules, |found| found.severity >= least);
+    let fixed = lint::fix(source, found, rules, settings.allowed, |found| found.severity >= settings.least);
     let after = fixed.source.text();
     let whole = [if bytes.starts_with(MARK) { MARK } else { b"" }, after.as_bytes()].concat();
     let mut diff = String::new();
@@ -94,37 +109,37 @@ fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 fn unified(name: &str, before: &str, after: &str) -> String {
-    TextDiff::from_lines(before, after).unified_diff().header(name, name).to_string()
+    TextDiff::from_lines(before, after).unified_diff().header(&printable(name), &printable(name)).to_string()
 }
 
 /// What `--fix` would do.
-pub(super) fn print_diff(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print_diff(looked: &Looked, args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     for file in &looked.files {
         for line in file.diff.split_inclusive('\n') {
             let text = line.trim_end_matches(['\n', '\r']);
-            // A patch has to be what it says: control characters are only replaced where a terminal would obey them.
             let style = match text.as_bytes().first() {
                 Some(b'+') => Some(Style::Green),
                 Some(b'-') => Some(Style::Red),
                 Some(b'@') => Some(Style::Cyan),
                 _ => None,
             };
-            let line = match style {
-                Some(style) if terminal.shows_color() => {
-                    format!("{}\n", terminal.paint(style, &printable(text)))
-                }
-                _ => line.to_owned(),
-            };
-            terminal.out().write_all(line.as_bytes())?;
+            // A patch has to be what it says, so its bytes are only changed where a terminal would obey them.
+            if terminal.is_seen() {
+                let text =
+                    style.map_or_else(|| printable(text).into_owned(), |style| terminal.paint(style, text));
+                writeln!(terminal.out(), "{text}")?;
+            } else {
+                terminal.data().write_all(line.as_bytes())?;
+            }
         }
     }
     let (fixed, left) = (looked.fixed(), looked.findings().count());
     let files = looked.files.iter().filter(|file| file.fixed > 0).count();
-    terminal.say(&format!(
-        "{} would be fixed in {} · {} left",
-        counted(fixed as u64, "finding"),
-        counted(files as u64, "file"),
-        if left == 1 { "1 is".to_owned() } else { format!("{left} are") },
-    ));
+    let mut parts = vec![
+        format!("{} would be fixed in {}", counted(fixed as u64, "finding"), counted(files as u64, "file")),
+        format!("{} left", if left == 1 { "1 is".to_owned() } else { format!("{left} are") }),
+    ];
+    parts.extend(more(looked, args));
+    terminal.say(&parts.join(" · "));
     Ok(())
 }

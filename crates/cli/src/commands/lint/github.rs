@@ -4,11 +4,10 @@ use super::super::annotation;
 use super::{File, Looked};
 use crate::terminal::Terminal;
 use lint::{Diagnostic, Severity};
-use std::io::Write;
 
 pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
     for (file, found) in looked.findings() {
-        writeln!(terminal.out(), "{}", annotation(file, found))?;
+        terminal.command(&annotation(file, found))?;
     }
     Ok(())
 }

@@ -28,6 +28,7 @@ struct FindingReport<'a> {
 #[derive(Serialize)]
 struct FixReport<'a> {
     title: &'a str,
+    applicability: &'a str,
     edits: Vec<EditReport<'a>>,
 }
 
@@ -63,6 +64,7 @@ fn finding<'a>(file: &'a File, found: &'a Diagnostic) -> FindingReport<'a> {
     let (start, end) = (file.source.place(found.range.start), file.source.place(found.range.end));
     let fix = file.fix(found).map(|fix| FixReport {
         title: &fix.title,
+        applicability: fix.applicability.word(),
         edits: fix.edits.iter().map(|edit| edit_report(file, edit)).collect(),
     });
     FindingReport {

@@ -64,7 +64,11 @@ fn result(file: &File, found: &Diagnostic) -> Value {
             "artifactLocation": artifact,
             "replacements": replacements.collect::<Vec<_>>(),
         }]);
-        result["fixes"] = json!([{"description": {"text": fix.title}, "artifactChanges": changes}]);
+        result["fixes"] = json!([{
+            "description": {"text": fix.title},
+            "artifactChanges": changes,
+            "properties": {"applicability": fix.applicability.word()},
+        }]);
     }
     result
 }

@@ -1,10 +1,10 @@
 //! Which rules are checked where: the options, and `[tool.oomph.lint]` of pyproject.toml.
 
 use crate::args::{LintArgs, MinSeverity};
-use crate::terminal::Failure;
+use crate::terminal::{Failure, shown_path};
 use analysis::words::printable;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use lint::{RULES, Rule, Severity};
+use lint::{Applicability, RULES, Rule, Severity};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub(super) struct Settings {
     rules: Vec<&'static Rule>,
     pub(super) least: Severity,
+    /// The fixes that may be applied.
+    pub(super) allowed: Applicability,
     pub(super) exclude: Option<Arc<Globs>>,
     /// The rules that are left out of some files.
     per_file: Vec<(Globs, Vec<&'static Rule>)>,
@@ -37,7 +39,7 @@ impl Settings {
         let first = &args.paths[0];
         let first = args.stdin_filename.as_ref().filter(|_| first.as_os_str() == "-").unwrap_or(first);
         let (file, table) = configured(first)?.unwrap_or_default();
-        let (root, origin) = (file.parent().unwrap_or(Path::new("")), file.display().to_string());
+        let (root, origin) = (file.parent().unwrap_or(Path::new("")), shown_path(&file));
         let (select, of_select) = match &args.select {
             Some(select) => (Some(select), "--select"),
             None => (table.select.as_ref(), &*origin),
@@ -61,6 +63,7 @@ impl Settings {
         Ok(Settings {
             rules,
             least: args.min_severity.or(table.min_severity).unwrap_or(MinSeverity::Low).into(),
+            allowed: super::fixes::allowed(args),
             exclude: exclude.map(Arc::new),
             per_file: per_file.collect::<anyhow::Result<_>>()?,
         })
@@ -89,7 +92,11 @@ fn configured(path: &Path) -> anyhow::Result<Option<(PathBuf, Table)>> {
         }
         let failure = |error: toml::de::Error| {
             let cause = error.to_string().trim_end().replace('\n', "\n    ");
-            Failure::new(format!("`{}` has settings that make no sense", file.display()), Some(cause), None)
+            Failure::new(
+                format!("`{}` has settings that make no sense", shown_path(&file)),
+                Some(cause),
+                None,
+            )
         };
         #[derive(Deserialize)]
         struct Project {

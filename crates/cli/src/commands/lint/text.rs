@@ -1,10 +1,11 @@
 //! Findings for people: where, what, the line itself, and what to do.
 
-use super::{File, Looked, place};
+use super::{File, Looked, fixes, place};
+use crate::args::LintArgs;
 use crate::commands::findings_text::paragraph;
 use crate::terminal::{Style, Terminal};
-use analysis::words::{counted, grouped, printable};
-use lint::{Diagnostic, Severity};
+use analysis::words::{counted, grouped, is_hidden, printable};
+use lint::{Applicability, Diagnostic, Severity};
 use std::io::Write;
 use unicode_width::UnicodeWidthChar;
 
@@ -29,7 +30,11 @@ fn finding(file: &File, found: &Diagnostic, terminal: &mut Terminal) -> anyhow::
     writeln!(terminal.out(), "{place}: {severity} {} {}", found.rule.code, found.rule.name)?;
     paragraph("   ", "   ", &printable(&found.message), None, terminal)?;
     snippet(file, found, start.line, terminal)?;
-    let fix = if file.fix(found).is_some() { "   (fix available: --fix)" } else { "" };
+    let fix = match file.fix(found).map(|fix| fix.applicability) {
+        Some(Applicability::Safe) => "   (fix available: --fix)",
+        Some(Applicability::Unsafe) => "   (fix available: --fix --unsafe-fixes)",
+        None => "",
+    };
     if !found.advice.is_empty() {
         let text = format!("do: {}{fix}", printable(&found.advice));
         paragraph("   ", "       ", &text, Some(Style::Green), terminal)?;
@@ -75,7 +80,7 @@ fn marked(line: &str, column: usize, length: usize, room: usize) -> (String, Str
         }
         match letter {
             '\t' => cells.resize(cells.len() / TAB * TAB + TAB, Some(' ')),
-            letter if letter.is_control() => cells.push(Some('?')),
+            letter if is_hidden(letter) => cells.push(Some('?')),
             letter => {
                 let width = letter.width().unwrap_or(0);
                 cells.extend((0..width).map(|place| (place == 0).then_some(letter)));
@@ -111,7 +116,7 @@ fn marked(line: &str, column: usize, length: usize, room: usize) -> (String, Str
 }
 
 /// The last line, beside the data.
-pub(super) fn summary(looked: &Looked, terminal: &Terminal) {
+pub(super) fn summary(looked: &Looked, args: &LintArgs, terminal: &Terminal) {
     let (found, fixed) = (looked.findings().count(), looked.fixed());
     let mut parts = Vec::new();
     if fixed > 0 {
@@ -129,10 +134,13 @@ pub(super) fn summary(looked: &Looked, terminal: &Terminal) {
             of_each.filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
         let found = counted(found as u64, "finding");
         parts.push(format!("{found} ({}) in {} of {files}", of_each.join(", "), grouped(with)));
-        match looked.findings().filter(|(file, found)| file.fix(found).is_some()).count() {
+        let all = [Applicability::Safe, Applicability::Unsafe].into_iter();
+        match all.filter(|kind| *kind <= fixes::allowed(args)).map(|kind| looked.fixable(kind)).sum::<usize>()
+        {
             0 => {}
             fixable => parts.push(format!("{fixable} can be fixed with --fix")),
         }
+        parts.extend(fixes::more(looked, args));
         if let Some((_, first)) = looked.findings().next() {
             parts.push(format!("oomph rule {} explains one", first.rule.code));
         }

@@ -1,0 +1,161 @@
+//! Which fixes are offered, which of them are safe, and where they are put.
+
+use lint::{Applicability, RULES, Source, check, fix};
+
+/// The applicability of the fixes in a program, in order.
+fn offered(text: &str) -> Vec<Applicability> {
+    let found = check(&Source::python(text.as_bytes()), RULES).expect("Python");
+    assert!(!found.is_empty(), "nothing found in\n{text}");
+    found.iter().filter_map(|found| Some(found.fix.as_ref()?.applicability)).collect()
+}
+
+/// The program after its fixes.
+fn fixed(text: &str, allowed: Applicability) -> String {
+    let source = Source::python(text.as_bytes());
+    let found = check(&source, RULES).expect("Python");
+    fix(source, found, RULES, allowed, |_| true).source.text().to_owned()
+}
+
+/// An evaluation that OOM301 speaks of, between two texts; `body` begins the loop's body.
+fn evaluation(above: &str, definition: &str, body: &str) -> String {
+    format!(
+        "{above}\n{definition}\n    correct = 0\n    for x, y in loader:\n{body}        correct += (model(x).argmax(1) == y).sum().item()\n    return correct\n"
+    )
+}
+
+const EVALUATE: &str = "def evaluate(model, loader):";
+
+#[test]
+fn a_decorator_is_offered_as_unsafe_where_torch_is_imported_above() {
+    for above in [
+        "import torch\n",
+        "import torch.nn\n",
+        "import torch\nimport torch.nn as nn\n",
+        "import torch as th\n",
+        "import torch\n\ndef other():\n    torch = 1\n    return torch\n",
+    ] {
+        let text = evaluation(above, EVALUATE, "");
+        assert_eq!(offered(&text), [Applicability::Unsafe], "{text}");
+        let name = if above.contains("as th") { "th" } else { "torch" };
+        assert_eq!(fixed(&text, Applicability::Safe), text);
+        let decorated = text.replace(EVALUATE, &format!("@{name}.no_grad()\n{EVALUATE}"));
+        assert_eq!(fixed(&text, Applicability::Unsafe), decorated);
+    }
+}
+
+#[test]
+fn no_decorator_is_offered_where_its_name_may_mean_something_else() {
+    for above in [
+        "def load():\n    import torch\n    return torch\n",
+        "try:\n    import torch\nexcept ImportError:\n    torch = None\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\n",
+        "import torch\ndel torch\n",
+        "import torch\ntorch = None\n",
+        "import torch\nfor torch in range(3):\n    pass\n",
+        "import torch\nwith open('a') as torch:\n    pass\n",
+        "import torch\nif (torch := None):\n    pass\n",
+        "import torch\ndef torch():\n    pass\n",
+        "import torch\nimport jax as torch\n",
+        "import torch\nfrom helpers import *\n",
+        "import torch\ndef spoil():\n    global torch\n    torch = None\n",
+        "from compat import torch\n",
+    ] {
+        let text = evaluation(above, EVALUATE, "");
+        assert_eq!(offered(&text), [], "{text}");
+    }
+    // Below the function, and inside of it.
+    let below = format!("{}\nimport torch\n", evaluation("import numpy", EVALUATE, ""));
+    assert_eq!(offered(&below), [], "{below}");
+    let inside = evaluation("import os", &format!("{EVALUATE}\n    import torch"), "");
+    assert_eq!(offered(&inside), [], "{inside}");
+    let parameter = evaluation("import torch", "def evaluate(model, loader, torch=None):", "");
+    assert_eq!(offered(&parameter), [], "{parameter}");
+}
+
+#[test]
+fn no_decorator_is_offered_where_it_cannot_work() {
+    for text in [
+        evaluation("import torch\n", &format!("async {EVALUATE}"), ""),
+        evaluation("import torch\n", &format!("@torch.jit.script\n{EVALUATE}"), ""),
+        evaluation("import torch\n", EVALUATE, "        yield x\n"),
+    ] {
+        assert_eq!(offered(&text), [], "{text}");
+    }
+}
+
+#[test]
+fn an_evaluation_that_differentiates_in_a_helper_is_left_alone() {
+    let adapt = "import torch\n\ndef adapt(model, x):\n    model(x).sum().backward()\n";
+    let deeper = format!("{adapt}\ndef prepare(model, x):\n    adapt(model, x)\n");
+    for (above, helper) in [(adapt, "adapt"), (&deeper, "prepare")] {
+        let text = evaluation(above, EVALUATE, &format!("        {helper}(model, x)\n"));
+        assert_eq!(fixed(&text, Applicability::Unsafe), text);
+    }
+}
+
+#[test]
+fn a_decorator_is_put_below_those_that_are_there() {
+    let text = "import torch\n\nclass Model:\n    @staticmethod  # def\n    def evaluate(model, loader):\n        correct = 0\n        for x, y in loader:\n            correct += (model(x).argmax(1) == y).sum().item()\n        return correct\n";
+    let expected = text.replace("    def evaluate", "    @torch.no_grad()\n    def evaluate");
+    assert_eq!(fixed(text, Applicability::Unsafe), expected);
+}
+
+/// A training loop that keeps losses in `losses`, with a line in front of it and one at its end.
+fn training(loss: &str, end: &str) -> String {
+    format!(
+        "import torch\nimport torch.nn.functional as F\n\ndef train(model, loader, opt, criterion):\n    losses = []\n    for x, y in loader:\n        {loss}\n        losses.append(loss)\n        loss.backward()\n        opt.step()\n        opt.zero_grad()\n    {end}\n"
+    )
+}
+
+const LOSS: &str = "loss = F.cross_entropy(model(x), y)";
+
+#[test]
+fn detaching_is_safe_where_only_numbers_leave_the_function() {
+    for end in [
+        "print(len(losses))",
+        "return float(sum(losses)) / len(losses)",
+        "return (sum(losses) / len(losses)).item()",
+        "return sum(loss.item() for loss in losses)",
+        "return [float(value) for value in losses]",
+        "print(losses[-1].item())",
+        "losses.clear()",
+    ] {
+        let text = training(LOSS, end);
+        assert_eq!(offered(&text), [Applicability::Safe], "{text}");
+        assert_eq!(fixed(&text, Applicability::Safe), text.replace("append(loss)", "append(loss.detach())"));
+    }
+}
+
+#[test]
+fn detaching_is_unsafe_where_somebody_may_see_the_difference() {
+    for (loss, end) in [
+        (LOSS, "return losses"),
+        (LOSS, "return sum(losses)"),
+        (LOSS, "print(losses)"),
+        (LOSS, "model.losses = losses"),
+        (LOSS, "return lambda: losses"),
+        (LOSS, "keep(losses)"),
+        (LOSS, "return float(keep(losses))"),
+        (LOSS, "kept = losses"),
+        (LOSS, "return locals()"),
+        (LOSS, "return [value for value in losses]"),
+        // Not known to be a tensor.
+        ("loss = criterion(model(x), y)", "print(len(losses))"),
+        ("loss = model(x).sum() if y is None else F.cross_entropy(model(x), y)", "print(len(losses))"),
+    ] {
+        let text = training(loss, end);
+        let offered = offered(&text);
+        assert!(!offered.contains(&Applicability::Safe), "{text}");
+        assert_eq!(fixed(&text, Applicability::Safe), text);
+    }
+}
+
+#[test]
+fn dropping_gradients_and_loading_on_the_host_are_unsafe() {
+    let zero = "import torch\n\ndef train(model, loader, opt):\n    for x in loader:\n        model(x).sum().backward()\n        opt.step()\n        opt.zero_grad(set_to_none=False)\n";
+    assert_eq!(offered(zero), [Applicability::Unsafe]);
+    let load = "import torch\n\nmodel = torch.nn.Linear(3, 3).cuda()\nmodel.load_state_dict(torch.load('model.pt'))\n";
+    assert_eq!(offered(load), [Applicability::Unsafe]);
+    let assigned = load.replace("'model.pt')", "'model.pt'), assign=True");
+    assert_eq!(offered(&assigned), []);
+}
