@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -16,6 +17,7 @@ import urllib.request
 import pytest
 from conftest import MODEL, OOMPH, ROOT
 from exporting import PATIENCE, Exporter, Prometheus, exporter, prometheus, running, runtime, tool, until
+from hostile import STRANGER, folder_of, hostile, stranger
 
 PAGE = (ROOT / "docs/exporter.md").read_text()
 DASHBOARD = ROOT / "docs/grafana-dashboard.json"
@@ -177,6 +179,72 @@ def test_nobodys_end_harms_the_others(tmp_path):
 
 def jobs(exporting: Exporter) -> set[str]:
     return set(re.findall(r'oomph_recorder_info\{job="(.*?)"', exporting.metrics()))
+
+
+def uses(exporting: Exporter) -> tuple[int, int]:
+    """Threads of the exporter, and the most memory that it has had, in bytes."""
+    lines = pathlib.Path(f"/proc/{exporting.process.pid}/status").read_text().splitlines()
+    status = dict(line.split(":", 1) for line in lines)
+    return int(status["Threads"]), int(status["VmHWM"].split()[0]) << 10
+
+
+def test_a_hostile_user_stops_nobody(tmp_path):
+    """Root watches all users: what one of them puts into a folder costs neither the others nor the exporter."""
+    with contextlib.ExitStack() as stack:
+        sockets = stack.enter_context(folder_of(stranger()))
+        for kind in ("endless", "devices", "links", "silent", "pipe"):
+            stack.enter_context(hostile(sockets, kind))
+        honest = stack.enter_context(hostile(sockets, "honest"))
+        exporting = stack.enter_context(exporter(sockets))
+        until(lambda: {"honest.py", "devices.py"} <= jobs(exporting), "the others are not seen")
+        until(lambda: "pipe.py" not in jobs(exporting), "a pipe in place of a file is waited for")
+        ages = f'oomph_last_answer_age_seconds{{job="honest.py",rank="0",pid="{honest.pid}"}} '
+        until(lambda: ages in exporting.metrics(), "it is not heard of any more")
+        # 64 devices of the one that claims 20,000; the others have one each, and links are not more of them.
+        assert exporting.metrics().count("oomph_memory_allocated_bytes{") == 64 + len(("honest", "links"))
+        threads, memory = uses(exporting)
+        assert threads < 40 and memory < 200 << 20, (threads, memory)
+
+
+def test_sockets_of_one_user_are_limited_and_the_rest_is_counted():
+    with folder_of(stranger()) as sockets, hostile(sockets, "many", 100), exporter(sockets) as exporting:
+        until(lambda: "oomph_recorders_left_out 36\n" in exporting.metrics(), "what is left out is not counted")
+        threads, _ = uses(exporting)
+        assert threads < 64 + 20, threads
+        note = exporting.said + exporting.process.stderr.readline()
+        assert f"note: 36 live sockets of user {stranger()} left out: at most 64 of one user" in note
+
+
+def test_root_removes_nothing_in_folders_of_others():
+    with folder_of(stranger()) as sockets:
+        with hostile(sockets, "killed") as killed:
+            (left,) = sockets.glob("*.sock")
+            killed.kill()
+        with exporter(sockets) as exporting:
+            assert "oomph_recorders 0" in exporting.metrics()
+            if stranger() == os.getuid():
+                until(lambda: not left.exists(), "its socket is not removed")
+            else:
+                time.sleep(1)
+                assert left.exists()
+
+
+def test_users_are_found_by_the_kernels_list(tmp_path):
+    """Also where nobody would look: a program of another session, or of another user if this one is root."""
+    with folder_of(stranger()) as sockets, hostile(sockets, "honest") as honest:
+        env = {name: value for name, value in os.environ.items() if name not in ("OOMPH_RUNTIME_DIR", "XDG_RUNTIME_DIR")}
+        env |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+        command = [OOMPH, "exporter", "--once"]
+        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=PATIENCE)
+        assert f'job="honest.py",rank="0",pid="{honest.pid}"' in done.stdout, done
+        # Others see nothing of it.
+        if os.getuid() == 0:
+            shutil.copy(OOMPH, sockets / "oomph")
+            sockets.chmod(0o755)
+            done = subprocess.run(
+                [sockets / "oomph", "exporter", "--once"], capture_output=True, text=True, env=env, timeout=PATIENCE, user=STRANGER + 1
+            )
+            assert done.returncode == 0 and "honest.py" not in done.stdout, done
 
 
 @pytest.fixture

@@ -1,14 +1,18 @@
 """The server of `oomph view`: who is answered, how it begins and ends, and the page that it serves."""
 
+import contextlib
 import filecmp
 import http.client
 import json
 import os
 import pathlib
+import resource
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.parse
@@ -16,6 +20,7 @@ import urllib.request
 
 import pytest
 from conftest import FIXTURES, OOMPH, ROOT
+from hostile import STRANGER
 from oomph._native import size
 from viewing import served
 
@@ -95,6 +100,91 @@ def test_ctrl_c_ends_it_at_once(command):
     assert time.monotonic() - begun < 3
     with pytest.raises(OSError):
         urllib.request.urlopen(url, timeout=2)
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has computed so far."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextlib.contextmanager
+def viewing(folder: pathlib.Path, **options):
+    """`oomph view` of a copy that any user can read, as a user who has no other process: its address and its process."""
+    binary, snapshot = folder / "oomph", folder / LEAK.name
+    shutil.copy(OOMPH, binary)
+    shutil.copy(LEAK, snapshot)
+    folder.chmod(0o755)
+    user = STRANGER if os.getuid() == 0 else os.getuid()
+    command = [binary, "view", snapshot]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, user=user, cwd="/", **options)
+    try:
+        yield process.stdout.readline().strip(), process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture
+def reachable():
+    """A folder that every user can come to."""
+    with tempfile.TemporaryDirectory(prefix="oomph-", dir="/tmp") as folder:
+        yield pathlib.Path(folder)
+
+
+def test_without_descriptors_it_waits_and_goes_on_afterwards(reachable):
+    with viewing(reachable) as (url, process):
+        assert status(url) == 200
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (8, 8))
+        address = ("127.0.0.1", urllib.parse.urlparse(url).port)
+        with contextlib.ExitStack() as stack:
+            for _ in range(20):
+                stack.enter_context(socket.create_connection(address, timeout=5))
+            before = cpu_seconds(process.pid)
+            time.sleep(2)
+            assert cpu_seconds(process.pid) - before < 0.5, "it spins"
+        assert status(url) == 200
+
+
+def test_without_threads_it_waits_and_goes_on_afterwards(reachable):
+    with viewing(reachable) as (url, process):
+        assert status(url) == 200
+        limit = resource.prlimit(process.pid, resource.RLIMIT_NPROC)
+        resource.prlimit(process.pid, resource.RLIMIT_NPROC, (1, limit[1]))
+        with pytest.raises(OSError):
+            status(url)
+        assert process.poll() is None
+        resource.prlimit(process.pid, resource.RLIMIT_NPROC, limit)
+        assert status(url) == 200
+
+
+def test_the_browsers_command_line_opens_the_page_once_and_for_its_user_only(reachable):
+    opener = reachable / "bin/xdg-open"
+    opener.parent.mkdir()
+    opener.write_text(f'#!/bin/sh\necho "$@" > {reachable}/new\nmv {reachable}/new {reachable}/opened\n')
+    opener.chmod(0o755)
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("SSH_", "WSL_"))}
+    reachable.chmod(0o755)
+    user = STRANGER if os.getuid() == 0 else os.getuid()
+    os.chown(reachable, user, -1)
+    with viewing(reachable, env={**environ, "DISPLAY": ":0", "PATH": f"{opener.parent}:{os.environ['PATH']}"}) as (url, _):
+        deadline = time.monotonic() + 20
+        while not (reachable / "opened").exists():
+            assert time.monotonic() < deadline, "no browser was opened"
+            time.sleep(0.05)
+        address = (reachable / "opened").read_text().strip()
+        token = urllib.parse.urlparse(url).path.strip("/")
+        assert len(token) == 32 and token not in address
+        get = ["curl", "--silent", "--noproxy", "*", "--output", "/dev/null", "--write-out", "%{http_code} %{redirect_url}", address]
+
+        def answer(of: int) -> str:
+            return subprocess.run(get, user=of, capture_output=True, text=True, check=True, timeout=30, cwd="/").stdout.strip()
+
+        if os.getuid() == 0:
+            assert answer(STRANGER + 1) == "404", "somebody else"
+        assert answer(user) == f"303 {url}"
+        assert answer(user) == "404", "once"
 
 
 def test_over_ssh_the_way_to_the_page_is_told():

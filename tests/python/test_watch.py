@@ -10,8 +10,9 @@ import sys
 
 import pytest
 
-from conftest import OOMPH
+from conftest import OOMPH, ROOT
 from exporting import exporter, until
+from oomph.recording import channel
 from watching import running, screen
 
 
@@ -274,6 +275,50 @@ def test_a_folder_of_somebody_else_is_refused_and_the_program_goes_on(tmp_path):
         program.let_go("READY")
         assert program.finish() == 0
         assert "cannot be watched" in (tmp_path / "stderr").read_text()
+
+
+@pytest.mark.parametrize("case", json.loads((ROOT / "crates/live/folders.json").read_text()), ids=lambda case: str(case["folders"]))
+def test_the_folders_of_the_recorder_are_those_of_the_watcher(case):
+    assert channel.folders(case["env"], case["host"]) == case["folders"]
+
+
+def test_a_watcher_in_another_session_finds_the_program(tmp_path):
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir(mode=0o700)
+    env = {"HOME": str(home), "OOMPH_RUNTIME_DIR": "", "XDG_CACHE_HOME": "", "XDG_RUNTIME_DIR": ""}
+    with running(tmp_path, "    train(3)\n    say('READY')", env=env) as program:
+        pid, _ = program.wait_for("READY")
+        (path,) = home.glob(".cache/oomph/live/*/*.sock")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        program.env |= {"HOME": str(elsewhere)}
+        assert program.look(str(pid))["step"] == 3
+        program.let_go("READY")
+        assert program.finish() == 0
+        assert not path.exists()
+
+
+def test_without_a_private_folder_the_program_goes_on_and_says_so_once(tmp_path):
+    env = {"HOME": "/proc", "OOMPH_RUNTIME_DIR": "", "XDG_CACHE_HOME": "", "XDG_RUNTIME_DIR": str(tmp_path / ("x" * 100))}
+    with running(tmp_path, "    train(3)\n    say('READY')", env=env) as program:
+        program.wait_for("READY")
+        program.let_go("READY")
+        assert program.finish() == 0
+        said = (tmp_path / "stderr").read_text()
+        assert said.count("cannot be watched") == 1 and "OOMPH_RUNTIME_DIR" in said
+        assert "too long for a socket" in said and "/proc/.cache/oomph/live" in said
+
+
+def test_nothing_of_root_is_made_in_the_home_of_a_user(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: home.stat().st_uid + 1)
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("OOMPH_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(OSError, match="belongs to another user"):
+        channel.Channel(lambda question: {}).open()
+    assert list(home.iterdir()) == []
 
 
 def test_without_a_recorder_the_driver_is_asked(tmp_path):

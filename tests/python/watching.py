@@ -43,12 +43,14 @@ PROGRAM = MODEL + """
 class Running:
     """A program under `oomph run` on a pretended GPU, which stops where it says a word."""
 
-    def __init__(self, folder: pathlib.Path, program: str, *options: str, launcher: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, folder: pathlib.Path, program: str, *options: str, launcher: tuple[str, ...] = (), env: dict[str, str] | None = None
+    ) -> None:
         self.folder = folder
         (folder / "train.py").write_text(textwrap.dedent(program))
         # The paths of sockets are short, and those of a test's own folder are not.
         self.sockets = pathlib.Path(tempfile.mkdtemp(prefix="oomph-", dir="/tmp"))
-        self.env = {**os.environ, "NO_COLOR": "1", "OOMPH_RUNTIME_DIR": str(self.sockets)}
+        self.env = {**os.environ, "NO_COLOR": "1", "OOMPH_RUNTIME_DIR": str(self.sockets), **(env or {})}
         command = [OOMPH, "run", "--pretend", "h200", "--python", sys.executable, "-o", "recording", *options]
         self.process = subprocess.Popen(
             [*command, "--", *launcher, "train.py"],

@@ -79,6 +79,8 @@ impl Course {
     }
 
     fn push(&mut self, time_us: i64, steps: &[Step], devices: &[Device]) {
+        // Clocks are set back now and then, and time goes on.
+        let time_us = self.pieces.last().map_or(time_us, |last| time_us.max(last.time_us));
         let mut piece = Piece { time_us, step: steps.last().map(|step| step.step), levels: Vec::new() };
         for row in steps.iter().flat_map(|step| &step.devices) {
             let (floor, top, reserved) = (Some(row.allocated), row.allocated, row.reserved);
@@ -130,5 +132,13 @@ mod tests {
         );
         assert!(course.pieces().is_sorted_by_key(|piece| piece.time_us));
         assert_eq!(course.pieces().last().and_then(|piece| piece.step), Some(10_000));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_does_not_reorder_the_run() {
+        let mut course = Course::default();
+        [5, 9, 2, 7].iter().for_each(|&time_us| course.add(time_us, &[], &[]));
+        let times: Vec<_> = course.pieces().iter().map(|piece| piece.time_us).collect();
+        assert_eq!(times, [5, 9, 9, 9]);
     }
 }

@@ -1,7 +1,9 @@
 //! What is known of one recorder: its last answer, its course so far, and what its steps say about growth.
 
+use crate::bounded::shorten;
 use crate::course::Course;
 use crate::split::Split;
+use crate::untrusted::read_file;
 use crate::wire::{Device, Frame, Question, State, Step};
 use analysis::{Pace, Trail, is_user_file};
 use serde::Deserialize;
@@ -16,6 +18,10 @@ const RECENT: usize = 128;
 const LOOKS: usize = 8;
 /// Looks, each with more than the one before, that make a site one that grows.
 const FEWEST_LOOKS: usize = 3;
+/// Bytes of the longest summary of a recording; real ones have some thousand.
+const MAX_SUMMARY: u64 = 1 << 20;
+/// Bytes that are shown of an exception's first line.
+const MAX_EXCEPTION: usize = 1024;
 
 /// One recorder, as far as it has answered.
 #[derive(Clone, Debug)]
@@ -84,7 +90,7 @@ impl Followed {
         followed
     }
 
-    /// A new answer, with the steps since the last one.
+    /// A new answer; steps that are known already are passed over.
     pub(crate) fn absorb(&mut self, mut state: State) {
         if state.era != self.state.era {
             self.trails.clear();
@@ -92,7 +98,10 @@ impl Followed {
             self.recent.clear();
             self.looked_at_step = 0;
         }
-        let steps = std::mem::take(&mut state.steps);
+        // Another machine's exporter sends all that it knows each time.
+        let last = self.last_step();
+        let mut steps = std::mem::take(&mut state.steps);
+        steps.retain(|step| step.step > last);
         self.course.add(state.time_us, &steps, &state.devices);
         for step in steps {
             for row in &step.devices {
@@ -109,15 +118,6 @@ impl Followed {
         self.look(&state);
         self.state = state;
         self.heard = Instant::now();
-    }
-
-    /// A new answer that has steps which are known already.
-    pub(crate) fn absorb_again(&mut self, mut state: State) {
-        if state.era == self.state.era {
-            let last = self.last_step();
-            state.steps.retain(|step| step.step > last);
-        }
-        self.absorb(state);
     }
 
     fn look(&mut self, state: &State) {
@@ -196,21 +196,27 @@ impl Followed {
     pub(crate) fn last_step(&self) -> u64 {
         self.recent.back().map_or(0, |step| step.step)
     }
+}
 
-    /// The connection has ended: how has the process?
-    pub(crate) fn end(&mut self) {
-        let file = |name: &String| Path::new(&self.state.folder).join(format!("{name}.json"));
-        let text = self.state.name.as_ref().and_then(|name| std::fs::read_to_string(file(name)).ok());
-        let summary = text.and_then(|text| serde_json::from_str::<Summary>(&text).ok());
-        let own = summary.filter(|summary| summary.pid == self.state.pid && summary.host == self.state.host);
-        self.ended = Some(match own {
-            Some(Summary { exception: Some(exception), .. }) => {
-                Ended::Failed(exception.lines().next().unwrap_or_default().to_owned())
-            }
-            Some(Summary { ended, .. }) if ended != "running" && ended != "killed" => Ended::Finished,
-            _ => Ended::Gone,
-        });
+/// How a process of this user has ended, by the summary that it has written, if it has.
+pub(crate) fn how_it_ended(state: &State, owner: u32) -> Ended {
+    let own = summary(state, owner).filter(|summary| summary.pid == state.pid && summary.host == state.host);
+    match own {
+        Some(Summary { exception: Some(exception), .. }) => {
+            let mut line = exception.lines().next().unwrap_or_default().to_owned();
+            shorten(&mut line, MAX_EXCEPTION);
+            Ended::Failed(line)
+        }
+        Some(Summary { ended, .. }) if ended != "running" && ended != "killed" => Ended::Finished,
+        _ => Ended::Gone,
     }
+}
+
+/// The summary in the folder that the process has named, which may be any folder.
+fn summary(state: &State, owner: u32) -> Option<Summary> {
+    let name = state.name.as_ref().filter(|name| !name.contains('/'))?;
+    let file = Path::new(&state.folder).join(format!("{name}.json"));
+    serde_json::from_slice(&read_file(&file, owner, MAX_SUMMARY).ok()?).ok()
 }
 
 /// What is read of `rankN.json`.

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bounded;
 mod course;
 mod driver;
 mod followed;
@@ -13,13 +14,13 @@ mod recorder;
 mod remote;
 mod sockets;
 mod split;
+mod untrusted;
 mod wire;
 
 pub use course::{Course, Level, Piece};
 pub use driver::{Driver, Gpu};
 pub use followed::{Ended, Followed, Site};
-pub use followers::{Followers, Source};
+pub use followers::{Followers, MAX_RECORDERS, MAX_RECORDERS_PER_USER, Source};
 pub use remote::{Address, Answer};
-pub use sockets::{FOLDER_VARIABLE, folders};
 pub use split::Split;
 pub use wire::{Device, Process, Question, State};

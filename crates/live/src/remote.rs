@@ -1,6 +1,8 @@
 //! Another machine's recorders, through the `oomph exporter` that runs there.
 
+use crate::bounded::MAX_DEVICES;
 use crate::driver::Gpu;
+use crate::followers::MAX_RECORDERS;
 use crate::wire::State;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -38,7 +40,12 @@ impl Address {
         let body = self.get("/live").map_err(|error| format!("{}: {error}", self.host))?;
         let answer: Answer = serde_json::from_slice(&body)
             .map_err(|_| format!("{}: this is not what an oomph exporter says", self.host))?;
-        if answer.version == 1 { Ok(answer) } else { Err(format!("{}: another version of oomph", self.host)) }
+        if answer.version != 1 {
+            return Err(format!("{}: another version of oomph", self.host));
+        }
+        let recorders = answer.recorders.into_iter().take(MAX_RECORDERS).map(State::bounded).collect();
+        let gpus = answer.gpus.into_iter().take(MAX_DEVICES).map(Gpu::bounded).collect();
+        Ok(Answer { recorders, gpus, ..answer })
     }
 
     fn get(&self, path: &str) -> io::Result<Vec<u8>> {

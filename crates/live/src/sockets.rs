@@ -1,82 +1,230 @@
-//! Where recorders listen: a folder of each user, fixed because a watcher may run in another session with another environment.
+//! Where recorders listen: a private folder of each user, and what the kernel says of sockets in others.
+//!
+//! The folder follows from the environment, and a watcher may run in another session. So this user's folders are listed, and the
+//! kernel's own list of sockets is read as well: it has every recorder of the machine, and root needs no folder of anybody for it.
 
-use std::io;
+use crate::untrusted::Folder;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Names another folder; `python/oomph/recording/channel.py` reads it as well.
-pub const FOLDER_VARIABLE: &str = "OOMPH_RUNTIME_DIR";
-const PARENT: &str = "/tmp";
-const PREFIX: &str = "oomph-";
+/// The variable that names the only folder to use; `python/oomph/recording/channel.py` reads it as well.
+pub(crate) const FOLDER_VARIABLE: &str = "OOMPH_RUNTIME_DIR";
 
-/// The folders whose sockets this user may ask: its own; for root, those of all users.
-pub fn folders() -> Vec<PathBuf> {
-    if let Some(folder) = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()) {
+/// Bytes that are read of the kernel's list of sockets: some hundred thousand sockets.
+const MAX_LIST: u64 = 32 << 20;
+/// Descriptors of a process that are searched for its socket.
+const MAX_DESCRIPTORS: usize = 16_384;
+/// The flag of a socket that accepts connections, in the kernel's list.
+const ACCEPTS: u32 = 1 << 16;
+
+/// The socket of a recorder, as far as it can be known without touching a file of its user.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Socket {
+    pub(crate) folder: PathBuf,
+    pub(crate) name: String,
+    /// The user it belongs to.
+    pub(crate) owner: u32,
+    /// The process that listens, by the name of the socket.
+    pub(crate) pid: u32,
+}
+
+impl Socket {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
+}
+
+/// The folders in which a recorder of this user listens: the first that it can use.
+pub(crate) fn folders() -> Vec<PathBuf> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    folders_for(|name| std::env::var_os(name), std::env::home_dir(), &host)
+}
+
+/// The rule, which `folders` in `python/oomph/recording/channel.py` has as well; `folders.json` checks both.
+fn folders_for(
+    variable: impl Fn(&str) -> Option<OsString>,
+    home: Option<PathBuf>,
+    host: &str,
+) -> Vec<PathBuf> {
+    if let Some(folder) = variable(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()) {
         return vec![folder.into()];
     }
-    let user = rustix::process::getuid().as_raw();
-    if user != 0 {
-        return vec![Path::new(PARENT).join(format!("{PREFIX}{user}"))];
-    }
-    let entries = std::fs::read_dir(PARENT).into_iter().flatten().flatten();
-    let is_of_a_user = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.strip_prefix(PREFIX).is_some_and(|user| user.parse::<u32>().is_ok())
-    };
-    entries.map(|entry| entry.path()).filter(is_of_a_user).collect()
+    let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    // Homes are shared between machines, sockets are not.
+    let host = host.split('.').next().filter(|host| !host.is_empty() && !host.contains('/'));
+    let home = home.filter(|home| home.is_absolute());
+    // First the folder that is still there after a logout, as jobs are.
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| home.map(|home| home.join(".cache")));
+    let cache = cache.map(|cache| cache.join("oomph/live").join(host.unwrap_or("localhost")));
+    let runtime = absolute("XDG_RUNTIME_DIR").map(|runtime| runtime.join("oomph"));
+    cache.into_iter().chain(runtime).collect()
 }
 
-/// The sockets in these folders. A folder that others may write to could hold anybody's: it is passed over.
-pub(crate) fn sockets(folders: &[PathBuf]) -> Vec<PathBuf> {
-    let user = rustix::process::getuid().as_raw();
-    let mut found = Vec::new();
-    for folder in folders {
-        let is_trusted = |meta: &std::fs::Metadata| {
-            meta.is_dir() && meta.mode() & 0o022 == 0 && (user == 0 || meta.uid() == user)
-        };
-        if !std::fs::symlink_metadata(folder).is_ok_and(|meta| is_trusted(&meta)) {
-            continue;
+/// Looks for sockets again and again.
+#[derive(Default)]
+pub(crate) struct Finder {
+    /// What came of each socket that the kernel has listed: refused ones are not looked at again.
+    listed: BTreeMap<PathBuf, Option<Socket>>,
+}
+
+impl Finder {
+    /// The sockets of recorders that this user may ask: its own; for root, those of all users.
+    pub(crate) fn find(&mut self) -> BTreeSet<Socket> {
+        let mut found: BTreeSet<Socket> = folders().iter().flat_map(|folder| in_folder(folder)).collect();
+        if std::env::var_os(FOLDER_VARIABLE).is_none_or(|folder| folder.is_empty()) {
+            // Root's home may be that of a user, as with sudo.
+            found.retain(|socket| socket.owner == rustix::process::getuid().as_raw());
+            found.extend(self.find_listed());
         }
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let paths = entries.map(|entry| entry.path());
-        found.extend(paths.filter(|path| path.extension().is_some_and(|ending| ending == "sock")));
+        found
     }
-    found.sort();
-    found
+
+    fn find_listed(&mut self) -> impl Iterator<Item = Socket> {
+        let mut text = Vec::new();
+        // A list that cannot be read leaves the folders.
+        let _ = File::open("/proc/net/unix").and_then(|list| list.take(MAX_LIST).read_to_end(&mut text));
+        let mut processes = BTreeMap::new();
+        let mut listed = BTreeMap::new();
+        for (inode, folder, pid, name) in text.split(|&byte| byte == b'\n').filter_map(entry) {
+            let path = folder.join(&name);
+            let socket = match self.listed.remove(&path) {
+                Some(known) => known,
+                None => {
+                    let (owner, inodes) = processes.entry(pid).or_insert_with(|| sockets_of(pid));
+                    owner.filter(|_| inodes.contains(&inode)).map(|owner| Socket { folder, name, owner, pid })
+                }
+            };
+            listed.insert(path, socket);
+        }
+        self.listed = listed;
+        self.listed.values().flatten().cloned()
+    }
 }
 
-/// After a refused connection: nobody listens any more, the process was killed.
-pub(crate) fn remove_stale(socket: &Path, error: &io::Error) {
-    if error.kind() == io::ErrorKind::ConnectionRefused {
-        let _ = std::fs::remove_file(socket);
+/// Sockets in a folder that is this user's own, or that root was pointed to.
+fn in_folder(path: &Path) -> Vec<Socket> {
+    // Links on the way to it are this user's own.
+    let Ok(path) = path.canonicalize() else { return Vec::new() };
+    let Ok(folder) = Folder::open(&path) else { return Vec::new() };
+    let owner = folder.owner();
+    let names = folder.names().unwrap_or_default().into_iter();
+    let sockets = names.filter_map(|name| {
+        let pid = pid_of(name.strip_suffix(".sock")?)?;
+        Some(Socket { folder: path.clone(), name, owner, pid })
+    });
+    sockets.collect()
+}
+
+/// A line of the kernel's list, if it may be about a recorder: the socket's inode, its folder, process and name.
+fn entry(line: &[u8]) -> Option<(u64, PathBuf, u32, String)> {
+    // Num: RefCount Protocol Flags Type St Inode Path
+    let text = |field: &[u8]| str::from_utf8(field).ok().map(str::to_owned);
+    let mut fields = line.splitn(8, |&byte| byte == b' ').skip(3);
+    let flags = u32::from_str_radix(&text(fields.next()?)?, 16).ok()?;
+    // Inodes are set flush right.
+    let rest = line.splitn(7, |&byte| byte == b' ').nth(6)?.trim_ascii_start();
+    let (inode, path) = rest.split_at(rest.iter().position(|&byte| byte == b' ')?);
+    let path = Path::new(OsStr::from_bytes(&path[1..]));
+    // A recorder binds a hidden name, and shows the socket under the other once it listens.
+    let name = path.file_name()?.to_str()?.strip_prefix('.')?;
+    let pid = pid_of(name)?;
+    let folder = path.parent().filter(|folder| folder.is_absolute() && flags & ACCEPTS != 0)?;
+    Some((text(inode)?.parse().ok()?, folder.to_owned(), pid, format!("{name}.sock")))
+}
+
+/// The process in a name such as `4242-0a1b2c3d`.
+fn pid_of(name: &str) -> Option<u32> {
+    let (pid, random) = name.split_once('-')?;
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    (random.len() == 8 && random.bytes().all(is_hex) && pid.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| pid.parse().ok())?
+}
+
+/// The user of a process, if this user may ask it, and the inodes of the sockets that it has open. So a name cannot put a socket
+/// on the account of another process or user.
+fn sockets_of(pid: u32) -> (Option<u32>, BTreeSet<u64>) {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let user = rustix::process::getuid().as_raw();
+    let owner = process.metadata().ok().map(|meta| meta.uid()).filter(|&owner| user == 0 || owner == user);
+    if owner.is_none() {
+        return (None, BTreeSet::new());
     }
+    let descriptors = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let inode = |link: PathBuf| -> Option<u64> {
+        link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    let links = descriptors.take(MAX_DESCRIPTORS).filter_map(|entry| entry.path().read_link().ok());
+    (owner, links.filter_map(inode).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
-    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::collections::HashMap;
+    use std::os::unix::net::UnixListener;
 
-    #[test]
-    fn a_socket_that_nobody_listens_to_is_removed() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (dead, alive) = (folder.path().join("1.sock"), folder.path().join("2.sock"));
-        drop(UnixListener::bind(&dead).expect("bound"));
-        let _listener = UnixListener::bind(&alive).expect("bound");
-        for socket in sockets(&[folder.path().to_owned()]) {
-            if let Err(error) = UnixStream::connect(&socket) {
-                remove_stale(&socket, &error);
-            }
-        }
-        assert_eq!(sockets(&[folder.path().to_owned()]), [alive]);
+    #[derive(serde::Deserialize)]
+    struct Case {
+        env: HashMap<String, String>,
+        host: String,
+        folders: Vec<PathBuf>,
     }
 
     #[test]
-    fn a_folder_that_others_may_write_to_is_not_trusted() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let _listener = UnixListener::bind(folder.path().join("1.sock")).expect("bound");
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).expect("changed");
-        assert!(sockets(&[folder.path().to_owned()]).is_empty());
+    fn the_folders_are_those_of_the_recorder() {
+        let cases: Vec<Case> = serde_json::from_str(include_str!("../folders.json")).expect("readable");
+        for Case { env, host, folders } in cases {
+            let variable = |name: &str| env.get(name).map(OsString::from);
+            let found = folders_for(variable, variable("HOME").map(PathBuf::from), &host);
+            assert_eq!(found, folders, "{env:?} {host:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_the_kernels_list_is_a_recorders_or_not() {
+        let line =
+            |flags: &str, path: &str| format!("0000000000000000: 00000002 00000000 {flags} 0001 01 {path}");
+        let read = |flags: &str, path: &str| entry(line(flags, path).as_bytes());
+        let expected = (37_929, PathBuf::from("/home/ada b/live"), 12, "12-0a1b2c3d.sock".to_owned());
+        assert_eq!(read("00010000", "37929 /home/ada b/live/.12-0a1b2c3d"), Some(expected.clone()));
+        assert_eq!(read("00010000", " 37929 /home/ada b/live/.12-0a1b2c3d"), Some(expected));
+        assert_eq!(read("00000000", "37929 /home/ada b/live/.12-0a1b2c3d"), None, "a connection");
+        for path in ["37929", "37929 @abstract", "37929 /run/systemd/notify", "37929 live/.12-0a1b2c3d"] {
+            assert_eq!(read("00010000", path), None, "{path}");
+        }
+        for name in [
+            "12-0a1b2c3d",
+            ".12-0a1b2c3",
+            ".-0a1b2c3d",
+            ".12-0A1B2C3D",
+            ".+1-0a1b2c3d",
+            ".99999999999-0a1b2c3d",
+        ] {
+            assert_eq!(read("00010000", &format!("37929 /live/{name}")), None, "{name}");
+        }
+        assert_eq!(entry(b""), None);
+        assert_eq!(entry(b"\xff\xff \xff \xff \xff \xff \xff \xff \xff"), None);
+    }
+
+    #[test]
+    fn a_socket_is_on_the_account_of_the_process_that_has_it_open() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = place.path().canonicalize().expect("a path");
+        let own = std::process::id();
+        // The first process of a machine has no socket of ours, whatever a name says.
+        let listeners = [format!(".{own}-00000000"), ".1-00000000".to_owned()]
+            .map(|name| UnixListener::bind(folder.join(name)).expect("bound"));
+        let mut finder = Finder::default();
+        let mut found = || -> Vec<u32> {
+            finder.find_listed().filter(|socket| socket.folder == folder).map(|socket| socket.pid).collect()
+        };
+        assert_eq!((found(), found()), (vec![own], vec![own]));
+        drop(listeners);
+        assert!(found().is_empty());
     }
 }

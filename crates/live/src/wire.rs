@@ -1,6 +1,12 @@
 //! The lines of the channel; `python/oomph/recording/live.py` writes them.
 
+use crate::bounded::{
+    MAX_DEVICES, MAX_FRAMES, MAX_PROCESSES, MAX_STACKS, MAX_STEPS, MAX_WORDS, first, first_if_any, shorten,
+};
 use serde::{Deserialize, Serialize};
+
+/// Bytes of the longest name of a job: as long as the name of a file can be.
+const MAX_JOB: usize = 255;
 
 /// What may be asked of a recorder.
 #[derive(Serialize, Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -28,7 +34,7 @@ pub struct State {
     #[serde(default)]
     pub world_size: u32,
     /// The command line.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "first::<_, _, MAX_WORDS>")]
     pub command: Vec<String>,
     /// Where it records to.
     pub folder: String,
@@ -47,9 +53,9 @@ pub struct State {
     #[serde(default)]
     pub count: u64,
     /// The last of them.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "first::<_, _, MAX_STEPS>")]
     pub steps: Vec<Step>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "first::<_, _, MAX_DEVICES>")]
     pub devices: Vec<Device>,
     /// Pinned host memory.
     pub pinned: Option<u64>,
@@ -57,6 +63,7 @@ pub struct State {
     #[serde(default)]
     pub has_stacks: bool,
     /// Those that hold most; nothing if they were not asked for, or are not new.
+    #[serde(default, deserialize_with = "first_if_any::<_, _, MAX_STACKS>")]
     pub stacks: Option<Vec<Stack>>,
     /// The step in which they were read.
     #[serde(default)]
@@ -73,6 +80,7 @@ pub struct State {
 pub struct Step {
     pub step: u64,
     pub time_us: i64,
+    #[serde(deserialize_with = "first::<_, _, MAX_DEVICES>")]
     pub devices: Vec<StepDevice>,
 }
 
@@ -110,7 +118,7 @@ pub struct Device {
     pub device_allocs: u64,
     /// In use by everybody, as the driver sees it.
     pub used: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "first::<_, _, MAX_PROCESSES>")]
     pub processes: Vec<Process>,
     /// What the card is called.
     #[serde(default)]
@@ -136,6 +144,7 @@ pub struct Process {
 pub struct Stack {
     pub device: u32,
     /// Innermost first.
+    #[serde(deserialize_with = "first::<_, _, MAX_FRAMES>")]
     pub frames: Vec<Frame>,
     pub bytes: u64,
     pub count: u64,
@@ -151,6 +160,12 @@ pub struct Frame {
 impl State {
     /// What the program is called: its script or module.
     pub fn job(&self) -> String {
+        let mut job = self.whole_job();
+        shorten(&mut job, MAX_JOB);
+        job
+    }
+
+    fn whole_job(&self) -> String {
         let mut words = self.command.iter().skip(1);
         while let Some(word) = words.next() {
             match word.as_str() {

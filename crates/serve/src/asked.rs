@@ -1,5 +1,7 @@
 //! What matters of a request.
 
+use std::net::SocketAddr;
+
 /// A request.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Asked {
@@ -13,6 +15,8 @@ pub struct Asked {
     pub accept: String,
     /// What it has to show, if it has.
     pub authorization: String,
+    /// Its end of the connection.
+    pub client: Option<SocketAddr>,
 }
 
 /// A request, and what it means for its connection.
@@ -44,6 +48,7 @@ impl Received {
             host: header("host").unwrap_or_default(),
             accept: header("accept").unwrap_or_default(),
             authorization: header("authorization").unwrap_or_default(),
+            client: None,
         };
         let is_last = has_body || wants_end || request.version == Some(0);
         Ok(Some(Received { asked, length, is_last }))

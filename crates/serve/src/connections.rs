@@ -5,7 +5,7 @@ use crate::{Asked, Reply};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::scope;
+use std::thread::{self, scope};
 use std::time::{Duration, Instant};
 
 /// A browser opens six.
@@ -17,18 +17,43 @@ const IDLE: Duration = Duration::from_secs(120);
 /// Bytes of the longest request.
 const LONGEST: usize = 16 << 10;
 
+/// How long to wait before trying again where the machine has no descriptor or thread to spare; twice as long each time, up to the
+/// other.
+const RETRY_DELAY: Duration = Duration::from_millis(10);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
+
 /// Answers until the process ends.
 pub fn serve(listener: &TcpListener, reply: impl Fn(&Asked) -> Reply + Sync) {
+    answer_all(listener.incoming(), thread::sleep, reply);
+}
+
+/// Answers as long as there are connections. `wait` is called where one cannot be taken: another one may have ended by then.
+fn answer_all(
+    connections: impl Iterator<Item = io::Result<TcpStream>>,
+    wait: impl Fn(Duration),
+    reply: impl Fn(&Asked) -> Reply + Sync,
+) {
     let open = AtomicUsize::new(0);
+    let mut delay = RETRY_DELAY;
     scope(|scope| {
-        for connection in listener.incoming().flatten() {
-            let Some(place) = Place::take(&open) else { continue };
-            let reply = &reply;
-            scope.spawn(move || {
-                let _place = place;
-                // A reader that has gone away is no trouble.
-                let _ = converse(connection, HURRY, reply);
+        for connection in connections {
+            let (open, reply) = (&open, &reply);
+            let begun = connection.and_then(|connection| {
+                let Some(place) = Place::take(open) else { return Ok(()) };
+                let answer = move || {
+                    let _place = place;
+                    // A reader that has gone away is no trouble.
+                    let _ = converse(connection, HURRY, reply);
+                };
+                thread::Builder::new().spawn_scoped(scope, answer).map(drop)
             });
+            delay = match begun {
+                Ok(()) => RETRY_DELAY,
+                Err(_) => {
+                    wait(delay);
+                    (2 * delay).min(MAX_RETRY_DELAY)
+                }
+            };
         }
     });
 }
@@ -69,7 +94,12 @@ fn converse(mut connection: TcpStream, hurry: Duration, reply: impl Fn(&Asked) -
                 }
                 continue;
             }
-            Ok(Some(Received { asked, length, is_last })) => (reply(&asked), length, is_last),
+            Ok(Some(Received { asked, length, is_last })) => {
+                let reply = reply(&Asked { client: connection.peer_addr().ok(), ..asked });
+                // Whoever is refused does not keep one of the connections.
+                let is_last = is_last || reply.status >= 400;
+                (reply, length, is_last)
+            }
             Ok(None) | Err(_) => (Reply::problem(400, "this is no request", None), 0, true),
         };
         connection.write_all(reply.head(is_last).as_bytes())?;
@@ -112,7 +142,10 @@ mod tests {
         let mut got = String::new();
         scope(|scope| {
             scope.spawn(|| {
-                let reply = |asked: &Asked| Reply::new("text/plain", asked.path.clone());
+                let reply = |asked: &Asked| match asked.path.as_str() {
+                    "/refused" => Reply::problem(404, "refused", None),
+                    path => Reply::new("text/plain", path),
+                };
                 let _ = converse(connection, Duration::from_millis(200), reply);
             });
             // What is sent to a connection that was ended fails, which is what some clients are here for.
@@ -120,6 +153,30 @@ mod tests {
             let _ = client.read_to_string(&mut got);
         });
         got
+    }
+
+    #[test]
+    fn what_cannot_be_accepted_is_waited_for_and_longer_each_time() {
+        let (waited, exhausted) =
+            (std::cell::RefCell::new(Vec::new()), || Err(io::Error::from_raw_os_error(24)));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let failures = std::iter::repeat_with(exhausted).take(10);
+        let accepted = std::iter::once_with(|| {
+            let client = TcpStream::connect(address)?;
+            let connection = listener.accept().map(|(connection, _)| connection);
+            drop(client);
+            connection
+        });
+        let connections = failures.chain(accepted).chain(std::iter::once_with(exhausted));
+        answer_all(connections, |delay| waited.borrow_mut().push(delay.as_millis()), |_| Reply::new("", ""));
+        assert_eq!(waited.into_inner(), [10, 20, 40, 80, 160, 320, 640, 1000, 1000, 1000, 10]);
+    }
+
+    #[test]
+    fn whoever_is_refused_loses_the_connection() {
+        let got = client(|client| client.write_all(b"GET /refused HTTP/1.1\r\n\r\nGET /a HTTP/1.1\r\n\r\n"));
+        assert!(got.starts_with("HTTP/1.1 404") && !got.contains("HTTP/1.1 200"), "{got}");
     }
 
     #[test]

@@ -6,12 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod asked;
+mod client;
 mod connections;
 mod host;
 mod reply;
 mod token;
 
 pub use asked::Asked;
+pub use client::user_of;
 pub use connections::serve;
 pub use host::is_loopback;
 pub use reply::Reply;

@@ -1,7 +1,8 @@
 """A socket on which this process answers whoever watches it: one line of JSON asks, one line answers.
 
 A thread waits in the kernel for questions, so a run that nobody watches pays nothing. Only the user who runs the program, and
-root, may ask. The socket's folder is fixed: the watcher may run in another session, with another environment.
+root, may ask. The socket is in a private folder of the user's own; a watcher in another session, with another environment, finds it
+by the kernel's list of sockets.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import socket
 import stat
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 FOLDER_VARIABLE = "OOMPH_RUNTIME_DIR"
 _LONGEST_QUESTION = 4096
+_LONGEST_PATH = 107
+"""Bytes of a socket's path, by the kernel."""
 _MOST_CLIENTS = 16
 _PATIENCE = 1.0
 """Seconds for a client to take its answer: others wait meanwhile."""
@@ -27,9 +30,20 @@ _PATIENCE = 1.0
 Question = dict[str, Any]
 
 
-def folder() -> str:
-    """Where the sockets of this user are. Not XDG_RUNTIME_DIR: it goes when its owner logs out, and jobs stay."""
-    return os.environ.get(FOLDER_VARIABLE) or f"/tmp/oomph-{os.getuid()}"
+def folders(environ: Mapping[str, str], host: str) -> list[str]:
+    """The folders to listen in, best first. `crates/live/src/sockets.rs` has the same rule; `crates/live/folders.json` checks both."""
+    if named := environ.get(FOLDER_VARIABLE):
+        return [named]
+    # Homes are shared between machines, sockets are not.
+    host = host.split(".")[0]
+    host = host if host and "/" not in host else "localhost"
+    home = environ["HOME"] if "HOME" in environ else os.path.expanduser("~")
+    cache, runtime = environ.get("XDG_CACHE_HOME", ""), environ.get("XDG_RUNTIME_DIR", "")
+    if not os.path.isabs(cache):
+        cache = os.path.join(home, ".cache")
+    # First the folder that is still there after a logout, as jobs are.
+    found = [os.path.join(cache, "oomph", "live", host), os.path.join(runtime, "oomph")]
+    return [folder for folder in found if os.path.isabs(folder)]
 
 
 class Channel:
@@ -46,24 +60,8 @@ class Channel:
     def open(self) -> None:
         if self._listener is not None:
             return
-        place = _own_folder()
-        _remove_stale(place)
-        name = f"{os.getpid()}-{secrets.token_hex(4)}"
-        hidden, path = os.path.join(place, f".{name}"), os.path.join(place, f"{name}.sock")
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            listener.bind(hidden)
-            os.chmod(hidden, 0o600)
-            listener.listen(_MOST_CLIENTS)
-            listener.setblocking(False)
-            # Under its name only now: one that does not listen yet looks like one that nobody listens to any more.
-            os.rename(hidden, path)
-        except OSError:
-            listener.close()
-            with contextlib.suppress(OSError):
-                os.unlink(hidden)
-            raise
-        self._listener, self._path = listener, path
+        listener, self._path = _listener()
+        self._listener = listener
         read, self._wake = os.pipe()
         threading.Thread(target=self._serve, args=(listener, read), name="oomph live", daemon=True).start()
 
@@ -151,15 +149,66 @@ def _may_ask(client: socket.socket) -> bool:
     return user in (0, os.getuid())
 
 
-def _own_folder() -> str:
-    """The folder, made if it is not there, and refused if somebody else could put sockets into it."""
-    place = folder()
+def _listener() -> tuple[socket.socket, str]:
+    """A socket that listens in the first folder that can be used, and its path."""
+    reasons = []
+    for place in folders(os.environ, socket.gethostname()):
+        try:
+            return _listen_in(_private(place))
+        except (OSError, ValueError) as error:  # a path with a zero in it is a ValueError
+            reasons.append(f"`{place}`: {error.strerror if isinstance(error, OSError) and error.strerror else error}")
+    why = "; ".join(reasons) or "there is no home folder"
+    raise OSError(f"no private folder for its socket ({why}); name one of your own with {FOLDER_VARIABLE}")
+
+
+def _private(place: str) -> str:
+    """A folder, made if it is not there, and refused if anybody else may use it; its path without links."""
+    place = os.path.realpath(place)
+    if not os.environ.get(FOLDER_VARIABLE):
+        there = place
+        while not os.path.lexists(there):
+            there = os.path.dirname(there)
+        # As with sudo: root's folders in the home of a user would be in that user's way.
+        if os.lstat(there).st_uid != os.getuid():
+            raise PermissionError(f"`{there}` belongs to another user")
+    _make(place)
+    found = os.lstat(place)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError("it belongs to another user")
+    if found.st_mode & 0o077:
+        raise PermissionError(f"other users have access to it; `chmod 700 {place}`")
+    return place
+
+
+def _make(place: str) -> None:
+    """Makes a folder and those above it, all of them private whatever the program's umask is."""
+    if os.path.isdir(place):
+        return
+    _make(os.path.dirname(place))
     with contextlib.suppress(FileExistsError):
         os.mkdir(place, 0o700)
-    found = os.lstat(place)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise PermissionError(f"`{place}` belongs to somebody else; {FOLDER_VARIABLE} names another folder")
-    return place
+
+
+def _listen_in(place: str) -> tuple[socket.socket, str]:
+    _remove_stale(place)
+    name = f"{os.getpid()}-{secrets.token_hex(4)}"
+    hidden, path = os.path.join(place, f".{name}"), os.path.join(place, f"{name}.sock")
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        raise OSError("its path is too long for a socket")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(hidden)
+        os.chmod(hidden, 0o600)
+        listener.listen(_MOST_CLIENTS)
+        listener.setblocking(False)
+        # Under its name only now: one that does not listen yet looks like one that nobody listens to any more.
+        os.rename(hidden, path)
+    except OSError:
+        listener.close()
+        with contextlib.suppress(OSError):
+            os.unlink(hidden)
+        raise
+    return listener, path
 
 
 def _remove_stale(place: str) -> None:

@@ -7,7 +7,7 @@ mod routes;
 
 use crate::Status;
 use crate::args::ExporterArgs;
-use crate::terminal::{Failure, Terminal, shown_path};
+use crate::terminal::{Failure, Terminal, say, shown_path};
 use access::Access;
 use anyhow::Context;
 use exposition::Format;
@@ -33,6 +33,7 @@ const FORGET: Duration = Duration::from_secs(30);
 pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
     if args.once {
         let followers = begin();
+        followers.notes().iter().for_each(|note| terminal.say(&format!("note: {note}")));
         let text = exposition::text(&metrics::families(&followers), Format::Prometheus);
         terminal.out().write_all(text.as_bytes())?;
         return Ok(0);
@@ -49,12 +50,20 @@ pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Resul
     let followers = begin();
     announce(address, &access, &followers, terminal);
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let forget = || {
+            let mut said = Vec::new();
             loop {
+                let notes = followers.notes();
+                if notes != said {
+                    notes.iter().for_each(|note| say(&format!("note: {note}")));
+                    said = notes;
+                }
                 thread::sleep(FORGET);
                 followers.forget_ended();
             }
-        });
+        };
+        // Without it, those that have ended go with the next scrape.
+        let _ = thread::Builder::new().spawn_scoped(scope, forget);
         serve::serve(&listener, |asked| routes::reply(asked, &access, &followers));
     });
     Ok(0)

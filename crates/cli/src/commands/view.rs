@@ -74,7 +74,7 @@ fn announce(server: &Server, args: &ViewArgs, terminal: &mut Terminal) -> anyhow
         terminal.say("this is a remote session: on your own machine run");
         terminal.say(&format!("  ssh -N -L {port}:127.0.0.1:{port} {host}"));
         terminal.say("and open the address there");
-    } else if args.no_open || !open(&url) {
+    } else if args.no_open || !open(server) {
         terminal.say("open this address in a browser on this machine");
     }
     terminal.say("Ctrl-C ends it");
@@ -93,16 +93,18 @@ fn host() -> Option<String> {
 }
 
 /// Opens a browser, if this machine seems to have a screen; says whether it could.
-fn open(url: &str) -> bool {
-    let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    let has_screen = cfg!(target_os = "macos")
-        || ["DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"]
-            .iter()
-            .any(|name| std::env::var_os(name).is_some());
+fn open(server: &Server) -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    let (is_mac, is_wsl) = (cfg!(target_os = "macos"), is_set("WSL_DISTRO_NAME"));
+    let opener = if is_mac { "open" } else { "xdg-open" };
+    let has_screen = is_mac || is_wsl || is_set("DISPLAY") || is_set("WAYLAND_DISPLAY");
     let quiet = |command: &mut Command| {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok()
     };
-    has_screen && quiet(Command::new(opener).arg(url))
+    // Not the address itself: every user can read the browser's command line. A browser on the Windows side is nobody here.
+    let user = (!is_mac && !is_wsl).then(|| rustix::process::getuid().as_raw());
+    let invitation = || server.invite(user);
+    has_screen && invitation().is_ok_and(|address| quiet(Command::new(opener).arg(address)))
 }
 
 fn write(viewer: &Viewer<'_>, path: &Path, most: u64, terminal: &mut Terminal) -> anyhow::Result<()> {

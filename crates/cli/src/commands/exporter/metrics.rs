@@ -8,13 +8,13 @@ use live::{Device, Followed, Followers, Gpu, Split};
 pub(super) fn families(followers: &Followers) -> Vec<Family> {
     followers.forget_ended();
     let recorders: Vec<Followed> = followers.now().into_iter().map(|(_, followed)| followed).collect();
-    made_from(&recorders, &followers.gpus())
+    made_from(&recorders, followers.left_out(), &followers.gpus())
 }
 
-fn made_from(recorders: &[Followed], gpus: &Result<Vec<Gpu>, String>) -> Vec<Family> {
+fn made_from(recorders: &[Followed], left_out: usize, gpus: &Result<Vec<Gpu>, String>) -> Vec<Family> {
     let mut families = of_recorders(recorders);
     families.push(recorder_info(recorders));
-    families.extend(of_machine(recorders, gpus));
+    families.extend(of_machine(recorders, left_out, gpus));
     families
 }
 
@@ -113,10 +113,13 @@ fn recorder_info(recorders: &[Followed]) -> Family {
 }
 
 /// What is known without a recorder, too.
-fn of_machine(recorders: &[Followed], gpus: &Result<Vec<Gpu>, String>) -> [Family; 4] {
+fn of_machine(recorders: &[Followed], left_out: usize, gpus: &Result<Vec<Gpu>, String>) -> [Family; 5] {
     let gauge = |name, help| Family::new(name, Kind::Gauge, help);
     let mut count = gauge("oomph_recorders", "Recorders that can be asked.");
     count.set(Vec::new(), recorders.len() as f64);
+    let mut rest =
+        gauge("oomph_recorders_left_out", "Recorders beyond the limits of one user or of the exporter.");
+    rest.set(Vec::new(), left_out as f64);
     let mut up = gauge("oomph_driver_up", "1 if the NVIDIA driver of this machine answers.");
     up.set(Vec::new(), f64::from(u8::from(gpus.is_ok())));
     let mut used =
@@ -128,7 +131,7 @@ fn of_machine(recorders: &[Followed], gpus: &Result<Vec<Gpu>, String>) -> [Famil
         used.set(labels.clone(), gpu.used as f64);
         total.set(labels, gpu.total as f64);
     }
-    [count, up, used, total]
+    [count, rest, up, used, total]
 }
 
 /// A process that no launcher has started is rank 0, as its files are.
@@ -172,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_page_lists_what_is_exported() {
-        let exported: Vec<_> = made_from(&[], &Ok(Vec::new()))
+        let exported: Vec<_> = made_from(&[], 0, &Ok(Vec::new()))
             .into_iter()
             .map(|family| {
                 let kind = if family.kind == Kind::Counter { "counter" } else { "gauge" };
@@ -192,7 +195,7 @@ mod tests {
             used: 4096,
             processes: Vec::new(),
         };
-        let seen = text(&made_from(&[], &Ok(vec![gpu])), Format::Prometheus);
+        let seen = text(&made_from(&[], 0, &Ok(vec![gpu])), Format::Prometheus);
         assert!(
             seen.contains(
                 "oomph_gpu_total_bytes{gpu=\"1\",uuid=\"GPU-7\",name=\"NVIDIA H200\"} 150754820096\n"
@@ -200,7 +203,7 @@ mod tests {
         );
         assert!(seen.contains("oomph_driver_up 1\n") && seen.contains("oomph_recorders 0\n"), "{seen}");
         assert!(
-            text(&made_from(&[], &Err("none".to_owned())), Format::Prometheus)
+            text(&made_from(&[], 0, &Err("none".to_owned())), Format::Prometheus)
                 .contains("oomph_driver_up 0\n")
         );
     }

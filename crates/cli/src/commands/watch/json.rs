@@ -15,6 +15,8 @@ struct Document<'a> {
     /// GPUs that no recorder uses.
     gpus: Vec<&'a Gpu>,
     no_driver: Option<&'a str>,
+    /// What is left out, in words.
+    notes: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -60,8 +62,13 @@ struct SiteJson {
 }
 
 pub(super) fn print(look: &Look, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let mut document =
-        Document { version: 1, devices: Vec::new(), gpus: Vec::new(), no_driver: look.no_driver.as_deref() };
+    let mut document = Document {
+        version: 1,
+        devices: Vec::new(),
+        gpus: Vec::new(),
+        no_driver: look.no_driver.as_deref(),
+        notes: &look.notes,
+    };
     for row in &look.rows {
         match row {
             Row::Recorded { followed, device, split, .. } => {

@@ -8,6 +8,8 @@ pub(super) struct Look {
     pub(super) rows: Vec<Row>,
     /// Why the driver could not be asked.
     pub(super) no_driver: Option<String>,
+    /// What is left out, in words.
+    pub(super) notes: Vec<String>,
 }
 
 /// One device as one process sees it, or one GPU as the driver does.
@@ -44,7 +46,7 @@ impl Look {
         let is_recorded = |gpu: &Gpu| rows.iter().any(|row| row.uses(&gpu.uuid));
         let bare: Vec<Gpu> = gpus.into_iter().filter(|gpu| !is_recorded(gpu)).collect();
         rows.extend(bare.into_iter().map(Row::Bare));
-        Look { rows, no_driver }
+        Look { rows, no_driver, notes: followers.notes() }
     }
 
     pub(super) fn all_have_ended(&self) -> bool {

@@ -28,6 +28,7 @@ pub(super) fn print(look: &Look, terminal: &mut Terminal) -> anyhow::Result<()> 
             Row::Bare(gpu) => print_bare(gpu, terminal)?,
         }
     }
+    look.notes.iter().for_each(|note| terminal.say(&format!("note: {note}")));
     if look.rows.is_empty() {
         terminal.say("nothing to watch: no program of yours is being recorded");
         if let Some(why) = &look.no_driver {

@@ -192,7 +192,10 @@ impl Screen<'_> {
         let foot_words = match (&self.message, self.is_paused) {
             (Some(message), _) => Line::styled(message.clone(), self.palette.tone(Tone::Unsure)),
             (None, true) => Line::styled("paused: p goes on", self.palette.tone(Tone::Unsure)),
-            (None, false) => Line::styled(keys::SHORT, self.palette.dim()),
+            (None, false) => match self.look.notes.first() {
+                Some(note) => Line::styled(note.clone(), self.palette.tone(Tone::Unsure)),
+                None => Line::styled(keys::SHORT, self.palette.dim()),
+            },
         };
         frame.render_widget(foot_words, foot);
     }

@@ -1,0 +1,64 @@
+//! Which user of this machine a connection comes from.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// Bytes that are read of the kernel's list of connections.
+const MAX_LIST: u64 = 64 << 20;
+
+/// The user who has opened the other end of a loopback connection, by the kernel's list of connections; nothing where there is no
+/// such list, or the other end is not in it.
+pub fn user_of(client: SocketAddr, server: SocketAddr) -> Option<u32> {
+    use std::io::Read;
+    let mut text = String::new();
+    std::fs::File::open("/proc/net/tcp").ok()?.take(MAX_LIST).read_to_string(&mut text).ok()?;
+    user_in(&text, client, server)
+}
+
+/// Lines such as `0: 0100007F:A1B2 0100007F:1F90 01 00000000:00000000 00:00000000 00000000 1000 0 ...`: the other end's own address,
+/// ours, and the user further on.
+fn user_in(list: &str, client: SocketAddr, server: SocketAddr) -> Option<u32> {
+    let (client, server) = (written(client)?, written(server)?);
+    list.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_it = *fields.get(1)? == client && *fields.get(2)? == server;
+        is_it.then(|| fields.get(7)?.parse().ok())?
+    })
+}
+
+/// An address as the kernel writes it: its bytes as one number of this machine.
+fn written(address: SocketAddr) -> Option<String> {
+    let IpAddr::V4(ip) = address.ip() else { return None };
+    Some(format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_connection_has_the_user_who_opened_it() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let server = listener.local_addr().expect("an address");
+        let _open = TcpStream::connect(server).expect("connected");
+        let (_accepted, client) = listener.accept().expect("accepted");
+        let own = std::fs::metadata("/proc/self").expect("this process").uid();
+        assert_eq!(user_of(client, server), Some(own));
+        assert_eq!(user_of(client, SocketAddr::from(([127, 0, 0, 2], server.port()))), None);
+    }
+
+    #[test]
+    fn the_other_end_of_the_same_connection_is_not_the_client() {
+        let line = |local: &str, remote: &str, user: u32| {
+            format!(
+                "   0: {local} {remote} 01 00000000:00000000 00:00000000 00000000  {user}        0 37929 1\n"
+            )
+        };
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let (client, server) = (written(at(40_000)).expect("IPv4"), written(at(80)).expect("IPv4"));
+        let list = line(&server, &client, 0) + &line(&client, &server, 1000) + "nonsense\n";
+        assert_eq!(user_in(&list, at(40_000), at(80)), Some(1000));
+        assert_eq!(user_in(&list, at(40_001), at(80)), None);
+    }
+}
