@@ -163,7 +163,7 @@ def run(predict):
         predict.write(program, name)
         folder = predict.folder / "recording"
         card = ("--pretend", "h200") if gpu else ()
-        done = predict.run("run", *card, "--python", sys.executable, "-o", str(folder), *options, name, *arguments, env=env)
+        done = predict.run("run", *card, "--python", sys.executable, "-o", str(folder), "--force", *options, name, *arguments, env=env)
         return Recorded(done, folder)
 
     return run

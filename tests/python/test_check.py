@@ -96,8 +96,7 @@ def test_two_percent_more_activations_fail_and_the_line_is_named(project: Predic
 
 def test_growth_is_measured_and_few_steps_are_not_enough(predict: Predict) -> None:
     predict.write(LEAKING.replace("range(6)", "range(8)"))
-    # Limits behind the command.
-    done = predict.run(*CHECK, "-o", "recording", *COMMAND, "--max-growth", "4MiB", "--no-leaks")
+    done = predict.run(*CHECK, "-o", "recording", "--max-growth", "4MiB", "--no-leaks", *COMMAND)
     assert done.returncode == 1, done.stderr
     assert "leak at train.py:21: 4.00 MiB every step" in done.stdout and "✓ max-growth" in done.stdout
     assert "next: oomph report recording" in done.stdout

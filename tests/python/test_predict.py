@@ -150,7 +150,7 @@ def test_a_leak_is_found_without_a_gpu(predict: Predict) -> None:
 def test_arguments_modules_and_environment(predict: Predict) -> None:
     predict.write("import sys, torch; assert sys.argv[1:] == ['--steps', '3', 'x']; torch.zeros(9, device='cuda')")
     for program in (["train.py"], ["-m", "train"]):
-        done = predict.run("predict", "--python", sys.executable, *program, "--steps", "3", "--gpu", "l4", "x")
+        done = predict.run("predict", "--python", sys.executable, "--gpu", "l4", *program, "--steps", "3", "x")
         assert done.returncode == 0, done.stderr
 
 
@@ -326,8 +326,7 @@ def test_the_gate_gives_the_same_bytes_every_time(predict: Predict) -> None:
         assert done.returncode == 0, done.stderr
         said.add(done.stdout)
     assert len(said) == 1
-    command = ["--", sys.executable, "train.py", "--max-peak", "1MiB"]
-    done = predict.run("check", "--pretend", "h100", *command)
+    done = predict.run("check", "--pretend", "h100", "--max-peak", "1MiB", "--", sys.executable, "train.py")
     assert done.returncode == 1 and "over the limit of 1.00 MiB" in done.stdout
 
 

@@ -34,7 +34,7 @@ def test_a_signal_asks_for_a_dump(run):
 def _started(run, predict, program: str) -> tuple[subprocess.Popen, int]:
     """A program that runs on, and the number of its own process."""
     predict.write(program)
-    command = [OOMPH, "run", "--pretend", "h200", "--python", sys.executable, "-o", "recording", "train.py"]
+    command = [OOMPH, "run", "--pretend", "h200", "--python", sys.executable, "-o", "recording", "--force", "train.py"]
     process = subprocess.Popen(command, cwd=predict.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     line = process.stdout.readline()
     assert line.startswith("PID "), process.communicate()

@@ -1,15 +1,22 @@
-//! A user's program in a process of its own, with oomph's recorder in it, on this machine's GPU or on a pretended one.
+//! A user's program in a process of its own, with oomph's recorder in it, on this machine's GPU or on an emulated one.
 //!
-//! The Python half (`child` and `recording` of `python/oomph`) is part of this binary. It is laid out in a folder of the run,
-//! which stands first on PYTHONPATH, so every Python process of the run prepares itself: also those that a launcher starts.
+//! The Python half (`child` and `recording` of `python/oomph`) is part of this binary. It is laid out in a private folder of the
+//! run, which is first on PYTHONPATH, so every Python process of the run prepares itself: also those that a launcher starts.
+
+mod output;
+mod scratch;
+
+pub(crate) use output::{DEFAULT_FOLDER, Output, launched_as, own_rank, shown};
+pub(crate) use scratch::write;
 
 use crate::Host;
 use crate::cards::Card;
-use crate::terminal::{Failure, shown_path};
+use crate::terminal::{Failure, say, shown_path};
 use crate::waiting;
+use scratch::{Lifeline, Scratch};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -113,6 +120,9 @@ struct Settings<'a> {
     is_live: bool,
     keep_files: bool,
     raise_on_leak: bool,
+    lifeline: Option<&'a Path>,
+    notes: &'a Path,
+    problems: &'a Path,
 }
 
 /// How a run went.
@@ -120,6 +130,10 @@ pub(crate) struct Done {
     pub(crate) status: ExitStatus,
     pub(crate) ranks: Vec<Rank>,
     pub(crate) notes: Notes,
+    /// What the recorder could not do, each once.
+    pub(crate) problems: Vec<String>,
+    /// Why nothing can be written to the folder for the recording, if that is so.
+    pub(crate) unwritable: Option<String>,
     /// The last lines that a quiet program said.
     pub(crate) last_words: String,
 }
@@ -194,61 +208,100 @@ pub(crate) struct DeviceSummary {
     pub(crate) outside: Option<u64>,
 }
 
-/// What the stand-in noted, by kind.
+/// What the processes of a run noted, by kind.
 #[derive(Default, Debug)]
 pub(crate) struct Notes {
+    /// Whether a Python process has loaded our half.
+    pub(crate) is_prepared: bool,
+    /// Why tensors on the CPU are recorded, where nobody chose that.
+    pub(crate) no_gpu: Option<String>,
     pub(crate) uncovered: Vec<String>,
     pub(crate) modelled: Vec<String>,
     pub(crate) failures: Vec<String>,
 }
 
-/// The folder of a run; gone when it is dropped, unless it is the user's.
+/// The folders of a run: a private one, and the one that the recording goes to.
 pub(crate) struct Folder {
-    /// Keeps the files.
-    _scratch: tempfile::TempDir,
-    site: PathBuf,
-    libraries: PathBuf,
-    notes: PathBuf,
-    rendezvous: PathBuf,
-    compiled: PathBuf,
+    scratch: Scratch,
     output: PathBuf,
     /// Whether the recordings stay.
     is_kept: bool,
+    /// Whether the folder for the recording was not there before.
+    is_new: bool,
 }
 
 impl Folder {
-    /// Lays out what a run needs; recordings go to `output`, or are gone with the folder.
-    pub(crate) fn new(output: Option<&Path>) -> anyhow::Result<Folder> {
-        let scratch = tempfile::Builder::new()
-            .prefix("oomph-")
-            .tempdir()
-            .map_err(|error| unwritable("a temporary folder", &error))?;
-        let at = |name: &str| scratch.path().join(name);
-        let folder = Folder {
-            site: at("site"),
-            libraries: at("lib"),
-            notes: at("notes"),
-            rendezvous: at("ranks"),
-            compiled: at("compiled"),
-            output: output.map_or_else(|| at("out"), Path::to_owned),
-            is_kept: output.is_some(),
-            _scratch: scratch,
-        };
-        folder.fill().map_err(|error| unwritable(&shown_path(&folder.output), &error))?;
+    /// Lays out what a run needs, and makes sure that the recording overwrites nothing.
+    pub(crate) fn new(output: Output) -> anyhow::Result<Folder> {
+        let scratch = Scratch::new()?;
+        let claimed = output::claim(output)?;
+        let is_new = claimed.as_ref().is_some_and(|claimed| claimed.is_new);
+        let is_kept = claimed.is_some();
+        let output = claimed.map_or_else(|| scratch.at("out"), |claimed| claimed.folder);
+        let folder = Folder { scratch, output, is_kept, is_new };
+        folder.fill().map_err(|error| unwritable(&shown_path(folder.scratch.at("")), &error))?;
         Ok(folder)
     }
 
+    /// Where the recording goes, as an absolute path.
+    pub(crate) fn output(&self) -> &Path {
+        &self.output
+    }
+
+    fn site(&self) -> PathBuf {
+        self.scratch.at("site")
+    }
+
+    fn libraries(&self) -> PathBuf {
+        self.scratch.at("lib")
+    }
+
+    fn notes(&self) -> PathBuf {
+        self.scratch.at("notes")
+    }
+
+    fn problems(&self) -> PathBuf {
+        self.scratch.at("problems")
+    }
+
+    fn rendezvous(&self) -> PathBuf {
+        self.scratch.at("ranks")
+    }
+
     fn fill(&self) -> io::Result<()> {
-        let package = self.site.join("oomph_child");
-        for folder in [&self.libraries, &self.rendezvous, &self.output] {
-            std::fs::create_dir_all(folder)?;
+        for folder in [self.libraries(), self.rendezvous()] {
+            scratch::create_folder(&folder)?;
         }
+        if !self.is_kept {
+            scratch::create_folder(&self.output)?;
+        }
+        let site = self.site();
+        let package = site.join("oomph_child");
         for (name, text) in PYTHON_HALF {
-            let place = if *name == SITE { self.site.join("sitecustomize.py") } else { package.join(name) };
-            place.parent().map(std::fs::create_dir_all).transpose()?;
-            std::fs::write(place, text)?;
+            let place = if *name == SITE { site.join("sitecustomize.py") } else { package.join(name) };
+            place.parent().map(scratch::create_folder).transpose()?;
+            scratch::write(&place, text.as_bytes())?;
         }
         Ok(())
+    }
+
+    /// Why nothing can be written to the folder for the recording.
+    fn unwritable(&self) -> Option<String> {
+        /// More than a file system keeps for its own tables.
+        const TRIAL: [u8; 1 << 16] = [0; 1 << 16];
+        let file = self.output.join(format!(".oomph-trial-{}", std::process::id()));
+        let written = scratch::write(&file, &TRIAL);
+        let _ = std::fs::remove_file(&file);
+        written.err().map(|error| format!("`{}` cannot be written: {error}", shown(&self.output)))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.is_kept && self.is_new {
+            // Only an empty one goes: nothing was recorded.
+            let _ = std::fs::remove_dir(&self.output);
+        }
     }
 }
 
@@ -256,8 +309,16 @@ fn unwritable(what: &str, error: &io::Error) -> Failure {
     Failure::new(
         format!("`{what}` cannot be written"),
         Some(error.to_string()),
-        Some("free some space, or choose another place with `-o` or TMPDIR"),
+        Some("free some space, or choose another folder with `-o`, or with OOMPH_CACHE_DIR for the cache"),
     )
+}
+
+/// Runs a program that is to come to its end: when a signal has stopped us meanwhile, or before, what it left is no answer.
+pub(crate) fn run_to_end(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
+    waiting::go_on()?;
+    let done = run(job, folder)?;
+    waiting::go_on()?;
+    Ok(done)
 }
 
 /// Runs a program and collects its recordings.
@@ -266,21 +327,25 @@ pub(crate) fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
     let Some((program, arguments)) = job.command.split_first() else {
         return Err(Failure::new("no program was given", None, Some("name a script, or `-m MODULE`")).into());
     };
-    clear(&folder.output);
-    let _ = std::fs::remove_file(&folder.notes);
+    output::clear(&folder.output);
+    for reports in [folder.notes(), folder.problems()] {
+        let _ = std::fs::remove_file(reports);
+    }
     let mut command = Command::new(program);
     command.args(arguments);
-    // On a pretended GPU nobody is there to answer.
+    // On an emulated GPU nobody is there to answer.
     if job.pretend.is_some() {
         command.stdin(Stdio::null());
     }
-    prepare(&mut command, job, folder, library.as_deref())?;
-    let said = folder.site.join("said");
+    // Held until the program has ended: what is left of an emulated run then ends as well.
+    let lifeline = job.pretend.as_ref().and_then(|_| folder.scratch.lifeline());
+    prepare(&mut command, job, folder, library.as_deref(), lifeline.as_ref())?;
+    let said = folder.scratch.at("said");
     match job.words {
         Words::Own => &mut command,
         Words::Talk => command.stdout(io::stderr()),
         Words::Kept => {
-            let file = std::fs::File::create(&said)?;
+            let file = scratch::create(&said)?;
             command.stdout(file.try_clone()?).stderr(file)
         }
     };
@@ -292,12 +357,46 @@ pub(crate) fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
         )
     })?;
     let kept = folder.is_kept.then_some(folder.output.as_path());
-    let status = waiting::wait(child, kept, job.on_leak.as_deref())?;
+    let mut announced = Announced(false);
+    let status = waiting::wait(child, kept, job.on_leak.as_deref(), || announced.look(&folder.notes()))?;
+    drop(lifeline);
+    announced.look(&folder.notes());
     let last_words = std::fs::read(&said).map(|bytes| tail(&bytes)).unwrap_or_default();
-    Ok(Done { status, ranks: ranks(&folder.output)?, notes: notes(&folder.notes), last_words })
+    let ranks = ranks(&folder.output)?;
+    Ok(Done {
+        status,
+        notes: notes(&folder.notes()),
+        problems: problems(&folder.problems()),
+        unwritable: if ranks.is_empty() { folder.unwritable() } else { None },
+        ranks,
+        last_words,
+    })
 }
 
-fn prepare(command: &mut Command, job: &Job, folder: &Folder, library: Option<&Path>) -> anyhow::Result<()> {
+/// Whether it has been said which memory is recorded, where nobody chose that.
+struct Announced(bool);
+
+impl Announced {
+    fn look(&mut self, path: &Path) {
+        if let Some(why) = notes(path).no_gpu.filter(|_| !self.0) {
+            self.0 = true;
+            say(&format!(
+                "no usable GPU ({why}): recording tensors on the CPU (--cpu to choose this silently; --pretend NAME for an \
+                 emulated GPU)"
+            ));
+        }
+    }
+}
+
+fn prepare(
+    command: &mut Command,
+    job: &Job,
+    folder: &Folder,
+    library: Option<&Path>,
+    lifeline: Option<&Lifeline>,
+) -> anyhow::Result<()> {
+    let (site, libraries, compiled) = (folder.site(), folder.libraries(), folder.scratch.at("compiled"));
+    let (notes, problems) = (folder.notes(), folder.problems());
     let settings = Settings {
         output: &folder.output,
         library,
@@ -309,27 +408,30 @@ fn prepare(command: &mut Command, job: &Job, folder: &Folder, library: Option<&P
         is_live: job.is_live,
         keep_files: job.keep_files,
         raise_on_leak: job.raise_on_leak,
+        lifeline: lifeline.map(|lifeline| lifeline.path.as_path()),
+        notes: &notes,
+        problems: &problems,
     };
     command.env("OOMPH_CHILD", serde_json::to_string(&settings)?);
-    command.env("PYTHONPATH", in_front(&folder.site, "PYTHONPATH")?);
+    command.env("PYTHONPATH", in_front(&site, "PYTHONPATH")?);
     if let (Some(pretend), Some(library)) = (&job.pretend, library) {
         for name in LIBRARY_NAMES {
-            let link = folder.libraries.join(name);
+            let link = libraries.join(name);
             if !link.exists() {
                 std::os::unix::fs::symlink(library, link)?;
             }
         }
-        command.env("LD_LIBRARY_PATH", in_front(&folder.libraries, "LD_LIBRARY_PATH")?);
+        command.env("LD_LIBRARY_PATH", in_front(&libraries, "LD_LIBRARY_PATH")?);
         command.env("OOMPH_PRETEND", pretend.card.describe(pretend.memory, pretend.devices));
-        command.env("OOMPH_PRETEND_NOTES", &folder.notes);
-        command.env("OOMPH_PRETEND_RENDEZVOUS", &folder.rendezvous);
-        // Where segments lie hangs on the process's other memory: the arenas of threads lie elsewhere in every run.
+        command.env("OOMPH_PRETEND_NOTES", &notes);
+        command.env("OOMPH_PRETEND_RENDEZVOUS", folder.rendezvous());
+        // Where segments lie depends on the process's other memory: the arenas of threads lie elsewhere in every run.
         command.env("MALLOC_ARENA_MAX", "1");
         // Triton compiles for the card without one; it links against the driver, and keeps what it has compiled.
-        command.env("TRITON_LIBCUDA_PATH", &folder.libraries);
-        command.env("TRITON_CACHE_DIR", folder.compiled.join("triton"));
-        command.env("TORCHINDUCTOR_CACHE_DIR", folder.compiled.join("torchinductor"));
-        // People hide real devices this way; the pretended ones are all there.
+        command.env("TRITON_LIBCUDA_PATH", &libraries);
+        command.env("TRITON_CACHE_DIR", compiled.join("triton"));
+        command.env("TORCHINDUCTOR_CACHE_DIR", compiled.join("torchinductor"));
+        // People hide real devices this way; the emulated ones are all there.
         if std::env::var("CUDA_VISIBLE_DEVICES").is_ok_and(|devices| matches!(devices.trim(), "" | "-1")) {
             command.env_remove("CUDA_VISIBLE_DEVICES");
         }
@@ -367,43 +469,15 @@ fn library(pretend: &Pretend) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// The rank that a launcher gave us: then other ranks write to the same folder, each with an `oomph run` of its own. The
-/// recorder goes by the same variables (`files.py`).
-pub(crate) fn launched_as() -> Option<u32> {
-    let number = |variable: &str| std::env::var(variable).ok()?.parse().ok();
-    let of_slurm =
-        || number("SLURM_PROCID").filter(|_| number("SLURM_NTASKS").is_some_and(|tasks| tasks > 1));
-    ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"].into_iter().find_map(number).or_else(of_slurm)
-}
-
-/// Recordings of an earlier run in the same folder would be taken for this one's.
-fn clear(output: &Path) {
-    let entries = std::fs::read_dir(output).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| is_ours(&entry.file_name())) {
-        let _ = std::fs::remove_file(entry.path());
-    }
-}
-
-/// Whether a file of a recording is of a rank that this `oomph` runs.
-pub(crate) fn is_ours(name: &OsStr) -> bool {
-    let name = name.to_string_lossy();
-    let number = name.strip_prefix("rank").and_then(|rest| rest.split_once('.'));
-    let number = number.and_then(|(number, _)| number.parse::<u32>().ok());
-    number.is_some_and(|number| launched_as().is_none_or(|own| own == number))
-}
-
 /// The recordings of a folder, by rank. The ranks of one machine need not begin with 0.
 fn ranks(output: &Path) -> anyhow::Result<Vec<Rank>> {
     let entries = std::fs::read_dir(output).into_iter().flatten().flatten();
     let mut numbers: Vec<u32> = entries
-        .filter(|entry| is_ours(&entry.file_name()))
-        .filter_map(|entry| {
-            entry.file_name().to_str()?.strip_prefix("rank")?.strip_suffix(".pickle")?.parse().ok()
-        })
+        .filter_map(|entry| own_rank(entry.file_name().to_str().filter(|name| name.ends_with(".pickle"))?))
         .collect();
     numbers.sort_unstable();
     let read = |number: u32| {
-        let path = |ending: &str| output.join(format!("rank{number}.{ending}"));
+        let path = |ending: &str| PathBuf::from(shown(output)).join(format!("rank{number}.{ending}"));
         let text = std::fs::read_to_string(path("json"))?;
         Ok(Rank { snapshot: path("pickle"), summary: serde_json::from_str(&text)? })
     };
@@ -415,6 +489,14 @@ fn notes(path: &Path) -> Notes {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     for (kind, text) in text.lines().filter_map(|line| line.split_once('\t')) {
         let list = match kind {
+            "prepared" => {
+                notes.is_prepared = true;
+                continue;
+            }
+            "device" => {
+                notes.no_gpu.get_or_insert_with(|| text.to_owned());
+                continue;
+            }
             "uncovered" => &mut notes.uncovered,
             "modelled" => &mut notes.modelled,
             _ => &mut notes.failures,
@@ -425,6 +507,18 @@ fn notes(path: &Path) -> Notes {
         }
     }
     notes
+}
+
+/// What the recorder could not do, each once: every rank writes its own.
+fn problems(path: &Path) -> Vec<String> {
+    let mut problems: Vec<String> = Vec::new();
+    for line in std::fs::read_to_string(path).unwrap_or_default().lines() {
+        let line = analysis::words::printable(line);
+        if !line.is_empty() && !problems.iter().any(|known| *known == line) {
+            problems.push(line.into_owned());
+        }
+    }
+    problems
 }
 
 /// The last lines of what a program said.

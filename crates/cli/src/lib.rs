@@ -44,7 +44,7 @@ pub struct Host {
 
 /// Runs `oomph` with these arguments (the first is the program's name).
 pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status {
-    let arguments: Vec<OsString> = own_options::in_front(arguments);
+    let arguments = own_options::in_front(arguments);
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -53,6 +53,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status
                 Cli::try_parse_from(arguments.iter().map(terminal::shown_argument)).err().unwrap_or(error);
             // Help and version are not failures; a broken pipe while printing them is nobody's concern.
             let _ = error.print();
+            if let Some(hint) = own_options::hint(&error, &arguments) {
+                terminal::say(&format!("\nhint: {hint}"));
+            }
             return if error.use_stderr() { 2 } else { 0 };
         }
     };
@@ -79,6 +82,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status
         Ok(code) => code,
         // `oomph report … | head` closes the pipe: the reader has what it wanted.
         Err(error) if is_broken_pipe(&error) => 0,
+        // Whoever stops a command knows why it has no answer.
+        Err(_) if let Some(signal) = waiting::stopped_by() => 128 + u8::try_from(signal).unwrap_or_default(),
         Err(error) => {
             terminal.failure(&Failure::from(error));
             2

@@ -27,6 +27,21 @@ fn a_program_is_needed() {
 }
 
 #[test]
+fn an_option_behind_the_script_is_pointed_out_and_not_taken() {
+    refused(
+        &["predict", "train.py", "--gpu", "h100"],
+        &["--gpu <NAME>", "hint: options of oomph go before the script: oomph predict --gpu h100 train.py …"],
+    );
+    refused(
+        &["check", "--", "python", "train.py", "--max-peak", "60GiB"],
+        &[
+            "no limit was given",
+            "options of oomph go before `--`: oomph check --max-peak 60GiB -- python train.py …",
+        ],
+    );
+}
+
+#[test]
 fn an_interpreter_that_is_not_there() {
     let words = ["/nowhere/python` cannot be started", "--python"];
     let folder = tempfile::tempdir().expect("a temporary folder");

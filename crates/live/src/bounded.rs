@@ -181,11 +181,12 @@ mod tests {
         let steps: Vec<_> = (1..1100u64)
             .map(|step| json!({"step": step, "time_us": i64::MIN, "devices": vec![device(0); 2]}))
             .collect();
+        let stacks = [vec![stack], vec![bare; MAX_STACKS + 9]].concat();
         let state = answer(json!({
             "command": vec!["x".repeat(2 * MAX_TEXT); MAX_WORDS + 9],
             "devices": std::iter::once(crowded).chain((0..20_000).map(device)).collect::<Vec<_>>(),
             "steps": steps,
-            "stacks": [vec![stack], vec![bare; MAX_STACKS + 9]].concat(),
+            "stacks": stacks,
             "time_us": i64::MAX,
         }));
         assert_eq!((state.command.len(), state.command[0].len()), (MAX_WORDS, MAX_TEXT));

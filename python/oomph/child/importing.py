@@ -1,4 +1,8 @@
-"""Something to do around the import of a module, whenever that happens."""
+"""Something to do around the import of a module, whenever that happens, without a trace in the import itself.
+
+The module's loader stays the one that Python has found, in `__spec__`, in `__loader__`, and for whoever only looks for the module.
+Nothing that goes wrong in what is done here reaches the program.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,31 @@ import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
+from .settings import from_environment
+
+_IMPORT_SYSTEM = "<frozen importlib._bootstrap_external>"
+"""Python leaves frames of this file out of the traceback of a failed import, and `warnings` does not count them."""
+
 
 def around_import(name: str, *, before: Callable[[], None] | None = None, after: Callable[[ModuleType], None]) -> None:
     """Calls `before` and `after` around the import of `name`; `after` at once if it is there already."""
     if name in sys.modules:
-        after(sys.modules[name])
+        _guarded(name, lambda: after(sys.modules[name]))
     else:
         sys.meta_path.insert(0, _Finder(name, before, after))
 
 
+def _guarded(name: str, call: Callable[[], None]) -> None:
+    try:
+        call()
+    except Exception as error:
+        settings = from_environment()
+        if settings is not None:
+            settings.report_problem(f"`{name}` could not be prepared: {type(error).__name__}: {error}")
+
+
 class _Finder(importlib.abc.MetaPathFinder):
-    """Stands in front of all finders until the module is asked for."""
+    """First of all finders until the module has been imported."""
 
     def __init__(
         self, name: str, before: Callable[[], None] | None, after: Callable[[ModuleType], None]
@@ -30,34 +48,41 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != self.name:
+        if name != self.name or self not in sys.meta_path:
             return None
-        sys.meta_path.remove(self)
-        for finder in list(sys.meta_path):
-            spec = finder.find_spec(name, path, target)
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            # Finders of before PEP 451 have no such method; Python passes over them as well.
+            find = getattr(finder, "find_spec", None)
+            spec = None if find is None else find(name, path, target)
             if spec is not None:
-                break
-        else:
-            return None
-        if spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self)
-        return spec
+                _guarded(name, lambda: self._wrap(spec.loader))
+                return spec
+        return None
 
+    def _wrap(self, loader: importlib.abc.Loader | None) -> None:
+        """Hides the loader's `exec_module` for one call."""
+        if loader is None or not hasattr(loader, "exec_module"):
+            return
+        hidden = vars(loader).get("exec_module")
 
-class _Loader(importlib.abc.Loader):
-    def __init__(self, real: importlib.abc.Loader, finder: _Finder) -> None:
-        self.real = real
-        self.finder = finder
+        def exec_module(module: ModuleType) -> None:
+            self._before()
+            if hidden is None:
+                vars(loader).pop("exec_module", None)
+            else:
+                loader.exec_module = hidden  # type: ignore[method-assign]
+            loader.exec_module(module)
+            self._after(module)
 
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self.real.create_module(spec)
+        exec_module.__code__ = exec_module.__code__.replace(co_filename=_IMPORT_SYSTEM)
+        loader.exec_module = exec_module  # type: ignore[method-assign]
 
-    def exec_module(self, module: ModuleType) -> None:
-        if self.finder.before is not None:
-            self.finder.before()
-        # Whoever reads resources through the module's loader sees the real one.
-        module.__loader__ = self.real
-        if module.__spec__ is not None:
-            module.__spec__.loader = self.real
-        self.real.exec_module(module)
-        self.finder.after(module)
+    def _before(self) -> None:
+        if self.before is not None and self in sys.meta_path:
+            _guarded(self.name, self.before)
+
+    def _after(self, module: ModuleType) -> None:
+        # A module that fails to import may be tried again; one that is there is not prepared twice.
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            _guarded(self.name, lambda: self.after(module))

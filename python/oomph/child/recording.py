@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import multiprocessing
+import os
 import sys
 from typing import Any
 
@@ -23,9 +24,20 @@ def install(settings: Settings, library: ctypes.CDLL | None) -> None:
     # A data loader's worker has tensors on the CPU as well, but they are not what the program is about.
     if chosen.kind == "cpu" and multiprocessing.current_process().daemon:
         return
+    if chosen.kind == "cpu" and settings.device == "auto":
+        settings.note("device", _why_no_gpu())
     # Values are computed in the middle of the program's own operators.
     chosen.has_own_frames |= library is not None
     Child(settings, library, chosen).recorder.install()
+
+
+def _why_no_gpu() -> str:
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"torch {torch.__version__} is a build without CUDA"
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if hidden is not None and hidden.strip() in ("", "-1"):
+        return "CUDA_VISIBLE_DEVICES hides all devices"
+    return "no device or no driver found"
 
 
 class Child:

@@ -1,4 +1,4 @@
-"""What oomph tells a process that it has started: one JSON object in the environment."""
+"""What `oomph` gives to a process that it has started: one JSON object in the environment; and what such a process reports back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Settings:
     output: str
     """Folder for what is recorded."""
     library: str | None = None
-    """The stand-in for CUDA, if the run is on a pretend GPU."""
+    """The stand-in for CUDA, if the run is on an emulated GPU."""
     device: str = "auto"
     """Which memory to record: `cuda`, `cpu`, or `auto`, the first where there is a GPU."""
     max_events: int | None = None
@@ -28,9 +28,37 @@ class Settings:
     is_live: bool = False
     """Whether others may watch the run."""
     keep_files: bool = False
-    """Whether the program may write checkpoints of pretended values."""
+    """Whether the program may write checkpoints of emulated values."""
     raise_on_leak: bool = False
     """Whether the program gets an exception when its memory grows step after step."""
+    lifeline: str | None = None
+    """FIFO that `oomph` holds open for as long as the processes of an emulated run may live (lifeline.py)."""
+    notes: str | None = None
+    """File for lines `KIND<tab>TEXT` that `oomph` acts on or shows: `prepared`, `device`, `failure`."""
+    problems: str | None = None
+    """File for one line about each failure of the recorder, which `oomph` shows as the cause where something is missing."""
+
+    def note(self, kind: str, text: str) -> None:
+        _append(self.notes, f"{kind}\t{text}")
+
+    def report_problem(self, text: str) -> None:
+        """Reports a failure of ours to `oomph`; never raises, and writes nothing where the program would see it."""
+        _append(self.problems, text)
+
+
+def _append(path: str | None, text: str) -> None:
+    if path is None:
+        return
+    try:
+        # One write: processes of a run append to one file.
+        line = " ".join(text.split("\n")).encode("utf-8", "replace") + b"\n"
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return  # the run has ended and its folder is gone, or the disk is full
 
 
 def from_environment() -> Settings | None:

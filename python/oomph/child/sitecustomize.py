@@ -1,27 +1,42 @@
-"""Loaded by every Python process of a run that oomph has started (its folder is first on PYTHONPATH)."""
+"""Loaded by every Python process of a run that oomph has started (its folder is first on PYTHONPATH).
 
-import importlib.machinery
-import importlib.util
+Afterwards the process is as Python would have made it: our folder is not on `sys.path`, and `sitecustomize` is the site's own
+module, or missing if there is none.
+"""
+
 import os
 import sys
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
+
+def _prepare() -> None:
+    try:
+        from oomph_child.child import start
+
+        start.prepare()
+    except Exception as error:  # the program runs all the same; oomph sees that nothing was recorded
+        print(f"oomph: could not prepare this process: {type(error).__name__}: {error}", file=sys.stderr)
 
 
-def _next_sitecustomize() -> None:
-    """Runs the site's own file of this name, which ours hides."""
-    others = [path for path in sys.path if os.path.abspath(path or ".") != _HERE]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
-    if spec is not None and spec.loader is not None:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+def _leave() -> None:
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
+    sys.path_importer_cache.pop(here, None)
 
 
-try:
-    import oomph_child.child.start
-except Exception as error:  # the program runs all the same; oomph sees that nothing was recorded
-    print(f"oomph: could not prepare this process: {error}", file=sys.stderr)
-else:
-    oomph_child.child.start.prepare()
+def _site_module() -> None:
+    """Puts the site's own file of this name, which ours hides, in our place. What it raises is Python's to handle, and that there is
+    none as well: `site` expects both."""
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
 
-_next_sitecustomize()
+    spec = PathFinder.find_spec("sitecustomize")
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError("No module named 'sitecustomize'", name="sitecustomize")
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+_prepare()
+_leave()
+_site_module()

@@ -17,7 +17,7 @@ Examples:
   oomph check --pretend h100 --baseline memory.json -- python train.py             compares with it
   oomph check --format text --format junit=memory.xml --max-peak 20GiB recording/
 
-Limits may also stand at the end of the command, if none stands in front.
+Options go before `--`; everything after it is the command.
 What each limit measures, the baseline's format, an example for GitHub Actions: docs/check.md.
 Exit codes: 0 within the budget, 1 over it or out of memory, 2 could not measure."
 )]
@@ -42,6 +42,10 @@ pub(crate) struct CheckArgs {
     /// Keep the recording of the command in this folder
     #[arg(short, long, value_name = "DIR", conflicts_with = "inputs")]
     pub(crate) output: Option<PathBuf>,
+
+    /// Replace a recording in that folder, or write next to other files in it
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
 
     /// Format of the output: text, json, junit or github; with =FILE into a file instead. May be given several times
     #[arg(long = "format", value_name = "FORMAT[=FILE]", value_parser = Output::parse)]

@@ -67,6 +67,10 @@ pub(crate) struct PredictArgs {
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 
+    /// Replace a recording in that folder, or write next to other files in it
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
+
     /// Do not show the program's own output
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -91,6 +95,7 @@ Examples:
 The unmodified torch of your environment runs on a stand-in for CUDA whose kernels do nothing: memory requests are real,
 values are not. Nothing is written by torch.save. What that means: docs/predict.md.
 
+Options go before the script; everything after it is the program's own.
 Cards: {cards}
 Exit codes: 0 it fits, 1 it runs out of memory, 2 could not do it."
     )
@@ -130,7 +135,9 @@ Examples:
   oomph run --raise-on-leak train.py               end a program whose memory grows step after step
 
 The command of --on-leak gets OOMPH_RECORDING (the folder), OOMPH_MESSAGE, OOMPH_RANK, OOMPH_DEVICE, OOMPH_STEP,
-OOMPH_BYTES_PER_STEP, OOMPH_ALLOCATED and OOMPH_PID. The exit code is the program's."
+OOMPH_BYTES_PER_STEP, OOMPH_ALLOCATED and OOMPH_PID.
+
+Options go before the script; everything after it is the program's own. The exit code is the program's."
 )]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -139,9 +146,13 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) pretend: PretendArgs,
 
-    /// Folder for the recording
-    #[arg(short, long, value_name = "DIR", default_value = "oomph-recording")]
-    pub(crate) output: PathBuf,
+    /// Folder for the recording; otherwise `oomph-recording`, or the first of `oomph-recording-2`, … that is free
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Replace a recording in that folder, or write next to other files in it
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
 
     /// Keep the last N events of each device; otherwise a million
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -154,6 +165,7 @@ pub(crate) struct RunArgs {
     /// Do not let `oomph watch` and `oomph exporter` see the run
     #[arg(long)]
     pub(crate) no_live: bool,
+
     /// Run a shell command when memory grows step after step, once for each rank and device; the program goes on
     #[arg(long, value_name = "COMMAND")]
     pub(crate) on_leak: Option<OsString>,

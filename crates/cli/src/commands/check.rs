@@ -1,7 +1,6 @@
 //! `oomph check`: a budget for memory, kept or broken.
 
 mod baseline;
-mod behind;
 mod checkout;
 mod compare;
 mod ending;
@@ -15,11 +14,11 @@ mod text;
 
 use super::predict::shown;
 use super::run;
-use crate::args::{CheckArgs, CheckFormat, Limits, Output};
-use crate::child::{Folder, Job};
+use crate::args::{self, CheckArgs, CheckFormat, Limits};
+use crate::child::{Folder, Job, Output};
 use crate::inputs;
 use crate::terminal::{Failure, Terminal, shown_path};
-use crate::{Host, Status};
+use crate::{Host, Status, own_options};
 use analysis::Answer;
 use baseline::{Baseline, Context};
 use checkout::Checkout;
@@ -30,35 +29,36 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
-    let (command, limits) = behind::limits(&args.command, &args.limits);
+    let (command, limits) = (&args.command, &args.limits);
     if command.is_empty() && args.inputs.is_empty() {
         let hint = "name a snapshot, or a command behind `--`";
         return Err(Failure::new("nothing to check", None, Some(hint)).into());
     }
     if limits.is_empty() {
-        let hint = "add --max-peak SIZE, --no-leaks, --baseline FILE or another limit: `oomph check --help`";
-        return Err(Failure::new("no limit was given", None, Some(hint)).into());
+        let usual = "add --max-peak SIZE, --no-leaks, --baseline FILE or another limit: `oomph check --help`";
+        let hint = own_options::limit_behind(command).unwrap_or_else(|| usual.to_owned());
+        return Err(Failure::new("no limit was given", None, Some(&hint)).into());
     }
     // What is wrong with the baseline is said before the program runs for an hour.
-    let former = limits.baseline.as_deref().map(|file| baseline::read(file, &limits)).transpose()?.flatten();
+    let former = limits.baseline.as_deref().map(|file| baseline::read(file, limits)).transpose()?.flatten();
     let folder;
     let (files, status) = if command.is_empty() {
         (inputs::expand(&args.inputs)?, None)
     } else {
-        folder = Folder::new(args.output.as_deref())?;
-        let job = Job::new(command.to_vec(), args.pretend.pretend(host), args.steps);
+        folder = Folder::new(Output::kept_if_named(args.output.as_deref(), args.force))?;
+        let job = Job::new(command.clone(), args.pretend.pretend(host), args.steps);
         let done = run::record(job, &shown(command), &folder, terminal)?;
         (done.ranks.into_iter().map(|rank| rank.snapshot).collect(), Some(done.status))
     };
     let (devices, context) = measure_all(&files, command, status)?;
     let mut verdict = Verdict {
-        devices: devices.into_iter().map(|device| Judged::new(device, &limits)).collect(),
+        devices: devices.into_iter().map(|device| Judged::new(device, limits)).collect(),
         notes: Vec::new(),
         written: None,
         recording: recording(args),
     };
     if let Some(file) = &limits.baseline {
-        verdict.hold_against(file, former.as_ref(), context, &limits)?;
+        verdict.hold_against(file, former.as_ref(), context, limits)?;
     }
     for output in args.outputs() {
         write(&verdict, &output, terminal)?;
@@ -181,7 +181,7 @@ fn recording(args: &CheckArgs) -> Option<String> {
     Some(args.inputs.iter().map(shown_path).collect::<Vec<_>>().join(" "))
 }
 
-fn write(verdict: &Verdict, output: &Output, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn write(verdict: &Verdict, output: &args::Output, terminal: &mut Terminal) -> anyhow::Result<()> {
     let print = |terminal: &mut Terminal| match output.format {
         CheckFormat::Text => text::print(verdict, terminal),
         CheckFormat::Json => json::print(verdict, terminal),

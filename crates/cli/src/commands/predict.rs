@@ -1,12 +1,12 @@
-//! `oomph predict`: the real program on a pretended card. Does it fit, what fills it, and how sure is that.
+//! `oomph predict`: the real program on an emulated card. Does it fit, what fills it, and how sure is that.
 
 use super::{predict_json, predict_text, vary};
 use crate::args::{PredictArgs, ProgramArgs};
 use crate::cards::Card;
-use crate::child::{self, Done, Ended, Folder, Job, Pretend, Read, Summary, Words};
+use crate::child::{self, Done, Ended, Folder, Job, Output, Pretend, Read, Summary, Words};
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
-use crate::{Host, Status};
+use crate::{Host, Status, waiting};
 use snapshot::{Action, Bytes, History, Snapshot};
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,13 +17,14 @@ const PLENTY: u64 = 900 << 30;
 
 pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let job = job(args, host);
-    let folder = Folder::new(args.output.as_deref())?;
+    let folder = Folder::new(Output::kept_if_named(args.output.as_deref(), args.force))?;
     let shown = shown(&args.program.command);
     let name = args.gpu.name;
     let follows = if args.quiet { "" } else { "; its own output follows" };
-    terminal.say(&format!("running {shown} on a pretended {name}{follows}"));
+    terminal.say(&format!("running {shown} on an emulated {name}{follows}"));
     let prediction = predict(&job, &folder, args.once)?;
     let variants = vary::all(args, &job, terminal)?;
+    waiting::go_on()?;
     let answer = Answer { args, shown, prediction, variants };
     if args.json {
         predict_json::print(&answer, terminal)?;
@@ -117,7 +118,7 @@ pub(super) fn command(program: &ProgramArgs, host: &Host) -> Vec<OsString> {
 }
 
 /// A command for people.
-pub(super) fn shown(program: &[OsString]) -> String {
+pub(crate) fn shown(program: &[OsString]) -> String {
     program.iter().map(crate::terminal::shown_path).collect::<Vec<_>>().join(" ")
 }
 
@@ -125,7 +126,7 @@ pub(super) fn shown(program: &[OsString]) -> String {
 /// nobody knows.
 pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<Prediction> {
     let pretend = job.pretend.as_ref().ok_or_else(|| anyhow::anyhow!("a prediction needs a card"))?;
-    let done = child::run(job, folder)?;
+    let done = child::run_to_end(job, folder)?;
     let first = look(&done)?;
     let summary = first.summary.clone();
     let ran_out = is_out_of_memory(&summary);
@@ -143,8 +144,8 @@ pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<
     let (notes, seen) = if ran_out {
         let mut roomy = quiet(job);
         roomy.pretend = Some(Pretend { memory: PLENTY, ..pretend.clone() });
-        let scratch = Folder::new(None)?;
-        let done = child::run(&roomy, &scratch)?;
+        let scratch = Folder::new(Output::Unkept)?;
+        let done = child::run_to_end(&roomy, &scratch)?;
         let seen = look(&done)?;
         if seen.summary.ended == Ended::Failed && !is_out_of_memory(&seen.summary) {
             return Err(failed(&seen.summary, &done).into());
@@ -211,7 +212,7 @@ fn differs_with_other_values(job: &Job, seen: &Seen, ran_out: bool) -> bool {
     if seen.summary.ended == Ended::Periodic {
         other.steps = Some(seen.summary.steps.count as u32);
     }
-    let again = Folder::new(None).and_then(|scratch| look(&child::run(&other, &scratch)?));
+    let again = Folder::new(Output::Unkept).and_then(|scratch| look(&child::run_to_end(&other, &scratch)?));
     again.map_or(true, |again| again.all != seen.all)
 }
 
@@ -316,13 +317,29 @@ fn failed(summary: &Summary, done: &Done) -> Failure {
         }
         None => "the traceback is above; does the program run on a real GPU?".to_owned(),
     };
-    Failure::new("the program failed on the pretended GPU", Some(first_line), Some(&hint))
+    Failure::new("the program failed on the emulated GPU", Some(first_line), Some(&hint))
 }
 
 pub(super) fn nothing_recorded(done: &Done) -> Failure {
     let words = done.last_words.lines().last().map(str::to_owned);
     if let Some(failure) = done.notes.failures.first() {
-        return Failure::new("the program could not run on a pretended GPU", Some(failure.clone()), None);
+        return Failure::new("the program could not run on an emulated GPU", Some(failure.clone()), None);
+    }
+    if let Some(why) = &done.unwritable {
+        let hint = "free some space, or choose another folder with `-o`";
+        return Failure::new("nothing was recorded", Some(why.clone()), Some(hint));
+    }
+    if let Some(problem) = done.problems.first() {
+        return Failure::new("nothing was recorded", Some(problem.clone()), None);
+    }
+    if !done.notes.is_prepared && done.status.success() {
+        return Failure::new(
+            "nothing was recorded",
+            Some("no Python process of the program has loaded the recorder".to_owned()),
+            Some(
+                "Python's options -I, -E and -S keep it out (PYTHONPATH is ignored); is it a Python program?",
+            ),
+        );
     }
     match done.status.code() {
         Some(0) => Failure::new(

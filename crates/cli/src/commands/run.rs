@@ -1,9 +1,9 @@
-//! `oomph run`: a program under the recorder, on this machine's GPU or on a pretended one, then its report.
+//! `oomph run`: a program under the recorder, on this machine's GPU or on an emulated one, then its report.
 
 use super::predict::{command, nothing_recorded, shown};
 use super::report;
 use crate::args::{ReportArgs, RunArgs};
-use crate::child::{self, Done, Folder, Job, Words};
+use crate::child::{self, DEFAULT_FOLDER, Done, Folder, Job, Output, Words};
 use crate::terminal::{Failure, Terminal};
 use crate::{Host, Status};
 use std::os::unix::process::ExitStatusExt;
@@ -25,20 +25,29 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
         is_live: !args.no_live,
         ..job
     };
-    let folder = Folder::new(Some(&args.output))?;
-    let done = run_job(job, &shown(&args.program.command), &folder, terminal)?;
+    let output = args.output.as_deref();
+    let output = output.map_or(Output::Default, |folder| Output::Named { folder, force: args.force });
+    let folder = Folder::new(output)?;
+    let recording = child::shown(folder.output());
+    if args.output.is_none() && recording != DEFAULT_FOLDER {
+        terminal.say(&format!("{DEFAULT_FOLDER} exists: recording to {recording}"));
+    }
+    let done = child::run(&recorded(job, &shown(&args.program.command), terminal), &folder)?;
+    // Where nothing at all was recorded, they are the cause.
+    for problem in done.problems.iter().filter(|_| !done.ranks.is_empty()) {
+        terminal.say(&format!("part of the recording is missing: {problem}"));
+    }
     // Whoever runs us in place of Python expects Python's own exit code, whatever else there is to say.
     if done.ranks.is_empty() {
         terminal.failure(&nothing_recorded(&done));
         return Ok(code(done.status));
     }
-    terminal.say(&format!("recorded in {}", crate::terminal::shown_path(&args.output)));
+    terminal.say(&format!("recorded in {recording}"));
     // Under a launcher each rank has its own `oomph run`; one of them speaks, and of itself: the others may still write.
-    let inputs = match child::launched_as() {
-        None => vec![args.output.clone()],
-        Some(0) => done.ranks.iter().map(|rank| rank.snapshot.clone()).collect(),
-        Some(_) => return Ok(code(done.status)),
-    };
+    if child::launched_as().is_some_and(|rank| rank != 0) {
+        return Ok(code(done.status));
+    }
+    let inputs = done.ranks.iter().map(|rank| rank.snapshot.clone()).collect();
     let report = ReportArgs { inputs, json: args.json, ..ReportArgs::for_a_run() };
     if let Err(error) = report::run(&report, terminal) {
         terminal.failure(&Failure::from(error));
@@ -54,13 +63,14 @@ fn code(status: ExitStatus) -> u8 {
 
 /// Runs a program to its end, or for as many steps as it says, and expects a recording.
 pub(super) fn record(job: Job, shown: &str, folder: &Folder, terminal: &Terminal) -> anyhow::Result<Done> {
-    let done = run_job(job, shown, folder, terminal)?;
+    let done = child::run_to_end(&recorded(job, shown, terminal), folder)?;
     if done.ranks.is_empty() { Err(nothing_recorded(&done).into()) } else { Ok(done) }
 }
 
-fn run_job(job: Job, shown: &str, folder: &Folder, terminal: &Terminal) -> anyhow::Result<Done> {
+/// A job that records the whole program, unless something else is asked for.
+fn recorded(job: Job, shown: &str, terminal: &Terminal) -> Job {
     if let Some(pretend) = &job.pretend {
-        terminal.say(&format!("running {shown} on a pretended {}", pretend.card.name));
+        terminal.say(&format!("running {shown} on an emulated {}", pretend.card.name));
     }
-    child::run(&Job { steps: job.steps.or(Some(ALL_STEPS)), ..job }, folder)
+    Job { steps: job.steps.or(Some(ALL_STEPS)), ..job }
 }

@@ -2,7 +2,7 @@
 
 use super::predict::{self, Prediction};
 use crate::args::PredictArgs;
-use crate::child::{Folder, Job, Words};
+use crate::child::{Folder, Job, Output, Words};
 use crate::parallel::in_parallel;
 use crate::terminal::{Failure, Progress, Terminal};
 use std::collections::BTreeMap;
@@ -147,7 +147,7 @@ fn run_all(jobs: &[(String, Job)], what: &'static str) -> Vec<Variant> {
 
 fn run_one((label, job): &(String, Job)) -> Variant {
     let job = Job { words: Words::Kept, ..job.clone() };
-    let outcome = Folder::new(None).and_then(|folder| predict::predict(&job, &folder, true));
+    let outcome = Folder::new(Output::Unkept).and_then(|folder| predict::predict(&job, &folder, true));
     Variant { label: label.clone(), outcome: outcome.map_err(why) }
 }
 

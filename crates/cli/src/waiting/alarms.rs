@@ -2,8 +2,8 @@
 
 use super::on_leak::OnLeak;
 use super::written::written;
-use crate::child::is_ours;
-use crate::terminal::{say, shown_path};
+use crate::child::{self, own_rank};
+use crate::terminal::say;
 use analysis::{Alarm, Growth};
 use serde::{Deserialize, Serialize};
 use snapshot::Bytes;
@@ -83,7 +83,7 @@ impl Alarms {
             if last.as_ref().is_some_and(|last| last.is_last) {
                 say(&leak.message);
             } else {
-                say(&format!("{}; a recording so far goes to {}", leak.message, shown_path(&self.folder)));
+                say(&format!("{}; a recording so far goes to {}", leak.message, child::shown(&self.folder)));
                 rank.untold.push(leak.clone());
             }
             if let Some(on_leak) = &mut self.on_leak {
@@ -121,12 +121,8 @@ impl Alarms {
         for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
             // A rank that has an `oomph run` of its own is called there.
-            if !is_ours(&name) {
-                continue;
-            }
-            let number =
-                name.to_str().and_then(|name| name.strip_prefix("rank")?.strip_suffix(".steps.jsonl"));
-            let Some(number) = number.and_then(|number| number.parse().ok()) else { continue };
+            let number = name.to_str().filter(|name| name.ends_with(".steps.jsonl")).and_then(own_rank);
+            let Some(number) = number else { continue };
             // Whatever keeps us from reading along does not matter to the program or its recording.
             let Ok(found) = self.ranks.entry(number).or_default().read(&entry.path()) else { continue };
             leaks.extend(found.iter().map(|(device, growth)| Leak::new(growth, *device, number)));
@@ -179,7 +175,7 @@ impl Rank {
         let text = std::iter::once("alarm".to_owned()).chain(leaks).collect::<Vec<_>>().join("\n");
         // Renamed, so that it is read whole.
         let part = path.with_extension("ask.part");
-        let _ = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &path));
+        let _ = child::write(&part, text.as_bytes()).and_then(|()| std::fs::rename(&part, &path));
     }
 }
 
