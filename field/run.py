@@ -227,7 +227,6 @@ class Trial:
             **(self.emulated.variables(side) if self.emulated and not is_recorded else {}),
             "FIELD_SIDE": str(side),
             "FIELD_PYTHON": str(self.python),
-            "OOMPH_PRETEND_STRICT": "1",
             "NO_COLOR": "1",
             "HF_HUB_OFFLINE": "1",
             **program.environment,

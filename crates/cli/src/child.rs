@@ -53,6 +53,16 @@ impl Pretend {
     }
 }
 
+/// Which steps are recorded with the stacks and modules of their allocations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Detail {
+    /// Not those that repeat the ones before: the report shows them with the lines of the step that they repeat
+    Auto,
+    /// All
+    Full,
+}
+
 /// A program to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
@@ -62,6 +72,8 @@ pub(crate) struct Job {
     pub(crate) steps: Option<u32>,
     /// Bound on the history, if not the usual one.
     pub(crate) max_events: Option<u64>,
+    /// Which steps to record with stacks.
+    pub(crate) detail: Detail,
     /// Whether to record the CPU's tensors although there may be a GPU.
     pub(crate) is_on_cpu: bool,
     pub(crate) techniques: Vec<String>,
@@ -96,6 +108,7 @@ impl Job {
             pretend,
             steps,
             max_events: None,
+            detail: Detail::Auto,
             is_on_cpu: false,
             techniques: Vec::new(),
             keep_files: false,
@@ -114,6 +127,7 @@ struct Settings<'a> {
     library: Option<&'a Path>,
     device: &'static str,
     max_events: Option<u64>,
+    detail: Detail,
     steps: Option<u32>,
     techniques: &'a [String],
     unknown: u8,
@@ -402,6 +416,7 @@ fn prepare(
         library,
         device: if job.is_on_cpu { "cpu" } else { "auto" },
         max_events: job.max_events,
+        detail: job.detail,
         steps: job.steps,
         techniques: &job.techniques,
         unknown: job.pretend.as_ref().map_or(0, |pretend| pretend.unknown),

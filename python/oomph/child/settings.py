@@ -21,6 +21,8 @@ class Settings:
     """Bound on the history, if not the usual one."""
     steps: int | None = None
     """Stop after so many steps; 0: run to the end; None: when memory per step repeats itself."""
+    detail: str = "auto"
+    """Which steps to record with stacks: `auto`, not those that repeat the ones before; `full`, all."""
     techniques: list[str] = field(default_factory=list)
     """What to switch on from outside (techniques.py)."""
     unknown: int = 0

@@ -15,9 +15,10 @@ import selectors
 import socket
 import stat
 import struct
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from ..interpreter import threads
 
 FOLDER_VARIABLE = "OOMPH_RUNTIME_DIR"
 _LONGEST_QUESTION = 4096
@@ -63,7 +64,7 @@ class Channel:
         listener, self._path = _listener()
         self._listener = listener
         read, self._wake = os.pipe()
-        threading.Thread(target=self._serve, args=(listener, read), name="oomph live", daemon=True).start()
+        threads.start(self._serve, listener, read)
 
     def close(self) -> None:
         listener, self._listener = self._listener, None

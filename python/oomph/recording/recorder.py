@@ -22,6 +22,7 @@ from ..heap import walk as heap
 from ..interpreter.errors import keep
 from ..interpreter.pause import undisturbed
 from .alarm import Leak, MemoryGrows, told
+from .compiled import Compiled
 from .facts import meta, pinned
 from .files import Files, launched_as, owner
 from .growth import Growth
@@ -79,7 +80,7 @@ class Recorder:
     """Records from `install` on, to the end of the process or to `stop`.
 
     `after_step` hears the counters of each step; what `alarm` makes hears them as well, and says whose memory grows; `more` adds
-    to what is said about the run.
+    to what is said about the run; `problem` hears of the first failure of ours.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Recorder:
         after_step: Callable[[list[dict[str, int]]], None] | None = None,
         alarm: Callable[[], Alarm] | None = None,
         more: Callable[[], dict[str, Any]] | None = None,
+        problem: Callable[[str], None] | None = None,
     ) -> None:
         self.options = options
         self.history = history
@@ -113,6 +115,8 @@ class Recorder:
         self._new_alarm = alarm
         self._alarm = None if alarm is None else alarm()
         self._more = more
+        self._problem = problem
+        self._compiled = Compiled()
         self.on_leak: list[OnLeak] = []
         """What is to be done when memory grows: by whoever has put it in."""
         self._nvml: Nvml | None = None
@@ -167,7 +171,12 @@ class Recorder:
         self.history.abandon()
         if begins_later:
             child = Recorder(
-                self.options, self.history.fresh(), after_step=self._after_step, alarm=self._new_alarm, more=self._more
+                self.options,
+                self.history.fresh(),
+                after_step=self._after_step,
+                alarm=self._new_alarm,
+                more=self._more,
+                problem=self._problem,
             )
             child.on_leak = self.on_leak
             child.install()
@@ -218,6 +227,7 @@ class Recorder:
 
     def _begun(self) -> None:
         self._is_begun = True
+        self._undo.append(self._compiled.remove)
         if self.options.has_labels:
             self.labels.install()
             self._undo.append(self.labels.remove)
@@ -296,6 +306,7 @@ class Recorder:
             self._has_all_stacks = self._has_stacks
             self._live.step_ended(self.count, row["time_us"], rows)
             if self.history.kind == "cuda":
+                self._compiled.follow()
                 row.update(pinned())
                 self._ask_driver(rows)
             asked = self._add_step({**row, "devices": rows})
@@ -325,6 +336,8 @@ class Recorder:
 
     def _entered(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called by no other. With another input, or in another mode, it will not repeat what it did before."""
+        if self.history.kind == "cuda":
+            self._compiled.follow()
         given = [(name, tensor.shape, tensor.dtype) for name, tensor in self.labels.inputs(module, args, kwargs)]
         call = (id(module), module.training, torch.is_grad_enabled(), tuple(given))
         if self._has_stacks:
@@ -465,6 +478,8 @@ class Recorder:
         if not self._has_failed:
             self._has_failed = True
             say(f"part of the recording is missing: {words(error)}")
+            if self._problem is not None:
+                self._problem(words(error))
 
 
 _watches_failures = False

@@ -3,7 +3,7 @@
 use super::size;
 use crate::Host;
 use crate::cards::{CARDS, Card};
-use crate::child::Pretend;
+use crate::child::{Detail, Pretend};
 use crate::commands::vary::Vary;
 use clap::Args;
 use std::ffi::OsString;
@@ -157,6 +157,10 @@ pub(crate) struct RunArgs {
     /// Keep the last N events of each device; otherwise a million
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_events: Option<u64>,
+
+    /// Which steps to record with the stacks of their allocations
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = Detail::Auto)]
+    pub(crate) detail: Detail,
 
     /// Record tensors on the CPU although there is a GPU; without a GPU they are recorded anyway
     #[arg(long, conflicts_with = "pretend")]

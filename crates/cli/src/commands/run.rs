@@ -18,6 +18,7 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
     let words = if args.json { Words::Talk } else { Words::Own };
     let job = Job {
         max_events: args.max_events,
+        detail: args.detail,
         is_on_cpu: args.cpu,
         on_leak: args.on_leak.clone(),
         raise_on_leak: args.raise_on_leak,
