@@ -302,7 +302,7 @@ impl Folder {
     /// Why nothing can be written to the folder for the recording.
     fn unwritable(&self) -> Option<String> {
         /// More than a file system keeps for its own tables.
-        const TRIAL: [u8; 1 << 16] = [0; 1 << 16];
+        static TRIAL: [u8; 1 << 16] = [0; 1 << 16];
         let file = self.output.join(format!(".oomph-trial-{}", std::process::id()));
         let written = scratch::write(&file, &TRIAL);
         let _ = std::fs::remove_file(&file);

@@ -76,7 +76,8 @@ pub(crate) fn hint(error: &clap::Error, arguments: &[OsString]) -> Option<String
         let name = name.split_whitespace().next()?;
         found(program.get(script..)?, |argument| (argument == name).then_some(true))
     })?;
-    let words = [own, &[option.into()], &program[..script]].concat();
+    // The first argument is the path of this program.
+    let words = [&["oomph".into()], own.get(1..)?, &[option.into()], &program[..script]].concat();
     Some(format!("options of oomph go before the script: {} …", shown(&words)))
 }
 
@@ -120,7 +121,7 @@ mod tests {
     use clap::Parser;
 
     fn arguments(text: &str) -> Vec<OsString> {
-        std::iter::once("oomph").chain(text.split_whitespace()).map(OsString::from).collect()
+        std::iter::once("/usr/bin/oomph").chain(text.split_whitespace()).map(OsString::from).collect()
     }
 
     fn sorted(text: &str) -> String {

@@ -88,7 +88,7 @@ impl Asker {
         Asker {
             rank: launched_as(),
             job: JOB_VARIABLES.iter().filter_map(set).collect::<Vec<_>>().join("\n"),
-            is_restarted: RESTART_VARIABLES.iter().any(|name| restarts(name)),
+            is_restarted: RESTART_VARIABLES.iter().any(restarts),
         }
     }
 }
