@@ -45,7 +45,7 @@ MEMORY_TOLERANCE = 0.01
 """Share by which memory may differ in programs whose kernels are chosen by time."""
 DIFF_LINES = 12
 
-SAME, DIFFERS, NOT_INSTALLED, FAILED_BARE = "same", "differs", "not installed", "failed bare"
+SAME, DIFFERS, KNOWN, NOT_INSTALLED, FAILED_BARE = "same", "differs", "known", "not installed", "failed bare"
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,8 @@ class Program:
     """File that a process writes which outlives the program."""
     jitter: dict[str, Any] = field(default_factory=dict)
     """What differs between bare runs: patterns by stream, globs of `files`, and whether `memory` and `exit` do."""
+    known: str | None = None
+    """Why it differs, where that is documented and meant."""
     environment: dict[str, str] = field(default_factory=dict)
     timeout: float = 180
 
@@ -199,7 +201,8 @@ class Trial:
             times = [median(run.ending for run in kind) for kind in (bare, recorded)]
             if None not in times and times[1] - times[0] > exit_limit:
                 differences.append(f"time to exit: {times[0]:.2f} s bare, {times[1]:.2f} s recorded")
-        return Verdict(program, DIFFERS if differences else SAME, differences, bare, recorded)
+        word = (KNOWN if program.known else DIFFERS) if differences else SAME
+        return Verdict(program, word, [program.known] if word == KNOWN else differences, bare, recorded)
 
     def run(self, program: Program, label: str, *, is_recorded: bool) -> Run:
         base = self.folder / program.name / label
@@ -225,6 +228,8 @@ class Trial:
         environment = {
             **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")},
             **(self.emulated.variables(side) if self.emulated and not is_recorded else {}),
+            # What one run has compiled is not there for the next.
+            **{name: str(side / name.lower()) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR") if not self.card},
             "FIELD_SIDE": str(side),
             "FIELD_PYTHON": str(self.python),
             "NO_COLOR": "1",
@@ -247,7 +252,8 @@ class Trial:
 
         def text(name: str) -> str:
             # Where the emulated GPU's own files are, which PyTorch names in warnings.
-            return re.sub(r'[^\s"\']*/oomph_child/child/', "{emulated}/", _read(side / name, replaced))
+            found = re.sub(r'[^\s"\']*/oomph_child/child/', "{emulated}/", _read(side / name, replaced))
+            return re.sub(r"\(pid=\d+\)", "(pid)", found)  # of Python's warnings
 
         stderr = "".join(line for line in text("stderr").splitlines(True) if not line.startswith("oomph: "))
         return Run(
@@ -380,22 +386,27 @@ def compare(program: Program, bare: list[Run], recorded: list[Run]) -> list[str]
     """What an outsider could tell recorded runs from bare ones by. A recorded run has to be like one of the bare ones."""
     found = []
 
-    def judge(what: str, of: Any, show: Any) -> None:
+    def judge(what: str, of: Any, show: Any, without_jitter: Any = None) -> None:
         known = [of(run) for run in bare]
-        for run in recorded:
-            value = of(run)
+        values = [of(run) for run in recorded]
+        # Where bare runs differ among themselves, only what they have in common can be compared.
+        if without_jitter is not None and any(one != known[0] for one in known):
+            known, values = [without_jitter(one) for one in known], [without_jitter(one) for one in values]
+        for value in values:
             if value not in known:
-                note = "" if all(one == known[0] for one in known) else " (bare runs differ among themselves)"
-                found.append(f"{what}{note}: {show(known[0], value)}")
+                found.append(f"{what}: {show(known[0], value)}")
                 return
+
+    numbers = lambda text: re.sub(r"\d+(\.\d+)?(e[-+]?\d+)?", "#", text)
 
     plain = lambda old, new: f"{old} bare, {new} recorded"
     judge("exit code", lambda run: run.exit, plain)
-    judge("standard output", lambda run: run.stdout, _diff)
-    judge("standard error", lambda run: run.stderr, _diff)
+    judge("standard output", lambda run: run.stdout, _diff, numbers)
+    judge("standard error", lambda run: run.stderr, _diff, numbers)
     lines = lambda files: "\n".join(f"{name} {content}" for name, content in files.items())
-    judge("files", lambda run: run.files, lambda old, new: _diff(lines(old), lines(new)))
-    if program.jitter.get("memory"):
+    names = lambda files: {name: content.split()[0] for name, content in files.items()}
+    judge("files", lambda run: run.files, lambda old, new: _diff(lines(old), lines(new)), names)
+    if program.jitter.get("memory") or any(run.memory != bare[0].memory for run in bare):
         found += _memory_beyond(bare, recorded)
     else:
         rows = lambda memory: "\n".join(map(str, memory))
@@ -448,8 +459,9 @@ def table(verdicts: list[Verdict]) -> str:
         about, described = ("" if verdict.program.about == described else verdict.program.about), verdict.program.about
         reason = "; ".join(difference.split(":")[0].split(" (")[0] for difference in verdict.differences)
         result = f"**differs**: {reason}" if verdict.word == DIFFERS else verdict.word
+        result = f"differs as documented: {verdict.program.known}" if verdict.word == KNOWN else result
         cells = ["-"] * 6
-        if verdict.word in (SAME, DIFFERS):
+        if verdict.word in (SAME, DIFFERS, KNOWN):
             cells = [
                 _pair(verdict, memory("allocations", 1), "{:.0f}"),
                 _pair(verdict, memory("peak_allocated", 1 << 20), "{:.1f}"),
@@ -559,7 +571,7 @@ def main() -> int:
 
 def finish(verdicts: list[Verdict], args: argparse.Namespace) -> int:
     """Writes the results, and says whether some program differs."""
-    counts = {word: sum(v.word == word for v in verdicts) for word in (SAME, DIFFERS, NOT_INSTALLED, FAILED_BARE)}
+    counts = {word: sum(v.word == word for v in verdicts) for word in (SAME, DIFFERS, KNOWN, NOT_INSTALLED, FAILED_BARE)}
     print(", ".join(f"{count} {word}" for word, count in counts.items()))
     if args.json:
         args.json.write_text(json.dumps([as_json(verdict) for verdict in verdicts], indent=1))

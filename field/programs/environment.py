@@ -1,6 +1,9 @@
 """The environment as the program and its children see it."""
 
-PROGRAM = {"environment": {"EMPTY": "", "GREETING": "hello"}}
+PROGRAM = {
+    "environment": {"EMPTY": "", "GREETING": "hello"},
+    "known": "PYTHONPATH and OOMPH_CHILD are set, so that its children are recorded",
+}
 
 import os
 import subprocess

@@ -1,7 +1,8 @@
 """A program that records its own memory history: as PyTorch's guide does, and with limits that it checks."""
 
 PROGRAM = {
-    "variants": {"guide": {"arguments": ["guide"]}, "limits": {"arguments": ["limits"]}},
+    "variants": {"guide": {"arguments": ["guide"]}, "limits": {
+        "arguments": ["limits"], "known": "its history is ours as well, so it has more events than it asked for"}},
     "jitter": {"files": ["own.pickle"]},
 }
 

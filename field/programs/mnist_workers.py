@@ -1,6 +1,6 @@
 """MNIST-like training and test: transforms are modules and run in forked workers."""
 
-PROGRAM = {"needs": ["torchvision"]}
+PROGRAM = {"needs": ["torchvision"], "jitter": {"files": ["mnist_cnn.pt"], "memory": True}}
 
 import argparse
 

@@ -3,7 +3,7 @@
 PROGRAM = {
     "variants": {"retry": {"arguments": ["retry"]}, "uncaught": {"arguments": ["uncaught"], "exit": 1}},
     # The message names free memory of the whole GPU, and processes.
-    "jitter": {"stderr": [r"of which .*? is free", r"Process \d+ has", r"\(process \d+\)", r"this process has .*? memory in use"]},
+    "jitter": {"stderr": [r"of which .*? is free", r"Process \d+ has .*? memory in use\. ?", r"\(process \d+\)", r"this process has .*? memory in use"]},
 }
 
 import gc

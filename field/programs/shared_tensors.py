@@ -2,8 +2,8 @@
 
 PROGRAM = {
     "variants": {
-        # The emulated GPU has no memory that processes could share.
-        "cuda": {"arguments": ["spawn", "cuda"], "ranks": 2, "only": "real"},
+        # The emulated GPU has no memory that processes could share. The other process allocates nothing of its own.
+        "cuda": {"arguments": ["spawn", "cuda"], "ranks": 1, "only": "real"},
         "cpu-fork": {"arguments": ["fork", "cpu"]},
         "cpu-spawn": {"arguments": ["spawn", "cpu"]},
     },

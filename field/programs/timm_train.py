@@ -1,6 +1,6 @@
 """A vision transformer of timm with its optimizer, schedule, mixup and EMA."""
 
-PROGRAM = {"needs": ["timm"], "jitter": {"memory": True}}
+PROGRAM = {"needs": ["timm"], "jitter": {"memory": True, "stdout": [r"\d+\.\d+"]}}
 
 import probe
 import timm

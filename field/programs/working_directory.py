@@ -1,6 +1,6 @@
 """Another working directory, umask and limits in the middle of the run; relative paths."""
 
-PROGRAM = {"ranks": 1}
+PROGRAM = {"jitter": {"files": ["*/model.pt"]}}
 
 import os
 import resource

@@ -240,6 +240,8 @@ def test_a_forked_child_ends_on_sigterm_and_calls_nothing_of_ours(run):
     pid = os.fork()
     if pid == 0:
         nn.Linear(4, 4)(torch.ones(4))
+        with torch.profiler.record_function("mine"):
+            torch.ones(4)
         time.sleep(60)
         os._exit(0)
     time.sleep(1)
@@ -251,6 +253,7 @@ def test_a_forked_child_ends_on_sigterm_and_calls_nothing_of_ours(run):
 """, env=ONE_THREAD)
     assert recorded.said("ENDED") == {"signal": signal.SIGTERM, "at_once": True}, recorded.done.stderr
     assert (recorded.json()["ended"], len(recorded.steps())) == ("finished", 4)
+    assert "CUDA error" not in recorded.done.stderr, recorded.done.stderr
 
 
 def _ended(predict, program: str, *options: str) -> tuple[float, float, int, str]:
@@ -273,6 +276,7 @@ def _ended(predict, program: str, *options: str) -> tuple[float, float, int, str
 ALIVE = """
     import os, time
     train(30)
+    open("alive", "w").close()
     print("PID", os.getpid(), flush=True)
     while True:
         open("alive", "w").close()

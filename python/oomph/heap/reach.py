@@ -9,6 +9,7 @@ import os
 import sys
 from typing import Any
 
+from ..interpreter.errors import keep
 from . import arrays
 
 Holding = list[tuple[Any, int]]
@@ -77,6 +78,7 @@ def native() -> Any:
         if not any(os.path.exists(os.path.join(folder, "_native.abi3.so")) for folder in folders):
             return None
         found = importlib.import_module("oomph._native")
-    except Exception:
+    except Exception as error:
+        keep(error)
         return None
     return found if hasattr(found, "holding") else None

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from .errors import keep
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -26,6 +28,7 @@ def skip_all(function: Callable[..., Any]) -> bool:
         dynamo: Any = torch._C._dynamo.eval_frame
         skip = dynamo._FrameAction.SKIP
         dynamo.set_code_exec_strategy(function.__code__, dynamo._FrameExecStrategy(skip, skip))
-    except Exception:
+    except Exception as error:
+        keep(error)
         return False
     return True

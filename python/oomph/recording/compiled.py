@@ -13,6 +13,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from ..interpreter.errors import keep
+
 
 class Compiled:
     def __init__(self) -> None:
@@ -40,8 +42,8 @@ def _follow(guarded_code: Any) -> Callable[[], None]:
             hooks = sys.modules["torch._dynamo.utils"].CleanupManager.instance.get(code)
             if hooks:
                 weakref.finalize(guard_manager, _clean_up, weakref.ref(code), hooks).atexit = False
-        except Exception:
-            return  # another version of PyTorch: compiled functions stay as long as the history
+        except Exception as error:
+            keep(error)  # another version of PyTorch: compiled functions stay as long as the history
 
     def undo() -> None:
         if guarded_code.__init__ is __init__:

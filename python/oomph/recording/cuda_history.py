@@ -81,17 +81,19 @@ class CudaHistory:
             return
         record = self._pytorchs.record
         if self.is_on:
-            self.is_on = False
             self.mark("")
             # A history that the program has asked for goes on as it has asked.
             record(**self._asked) if self._asked is not None else record(enabled=None)
+            self.is_on = False
         self.abandon()
 
     def fresh(self) -> CudaHistory:
         return CudaHistory(self.max_events)
 
     def abandon(self) -> None:
-        """Leaves PyTorch's functions as they were, without a word to PyTorch: in a process that was forked."""
+        """Leaves PyTorch's functions as they were, without a call into CUDA: in a process that was forked."""
+        if self.is_on:
+            _forget_annotations()
         self.is_on = False
         functions, self._pytorchs = self._pytorchs, None
         if functions is None:
@@ -212,6 +214,14 @@ class CudaHistory:
             ]
         self._calls += 1
         return self._devices
+
+
+def _forget_annotations() -> None:
+    """A history has PyTorch ask CUDA for the device in every `record_function`, also in a forked process, where that fails. A
+    profiler that the program has on uses the same list."""
+    autograd: Any = torch._C._autograd
+    if not autograd._profiler_enabled():
+        autograd._clear_callbacks()
 
 
 def _is_used(stats: dict[str, Any]) -> bool:

@@ -140,26 +140,25 @@ class Places:
                 return self._call_impl(*args, **kwargs)
             parent, before = here.place, here.text
             place = text = None
-            has_gradients, has_mark = False, of.follows_modules
+            has_gradients = has_mark = False
             try:
-                place = places.get(id(self))
-                if parent is None:
-                    before = marked()
-                if place is None or parent is None or place.module() is not self:
-                    place = follow(self, parent, before, args, kwargs)
-                has_gradients = of.follows_backward and is_grad_enabled()
-                if has_gradients:
-                    begin((args, kwargs) if kwargs else args, parent)
-                # Inside `backward()` a forward is a recomputation.
-                text = place.backward if before.startswith("backward") else place.forward
-                here.place, here.text = place, text
-                # To follow may have begun only now.
-                has_mark = of.follows_modules
-                if has_mark:
-                    mark(text)
-            except Exception as error:
-                of.fail(error)
-            try:
+                try:
+                    place = places.get(id(self))
+                    if parent is None:
+                        before = marked()
+                    if place is None or parent is None or place.module() is not self:
+                        place = follow(self, parent, before, args, kwargs)
+                    has_gradients = of.follows_backward and is_grad_enabled()
+                    if has_gradients:
+                        begin((args, kwargs) if kwargs else args, parent)
+                    # Inside `backward()` a forward is a recomputation.
+                    text = place.backward if before.startswith("backward") else place.forward
+                    here.place, here.text = place, text
+                    has_mark = of.follows_modules
+                    if has_mark:
+                        mark(text)
+                except Exception as error:
+                    of.fail(error)
                 if not is_pytorchs:
                     result = call(self, *args, **kwargs)
                 elif self._compiled_call_impl is not None:

@@ -131,7 +131,7 @@ class Recorder:
         self._has_ended = False
         self._has_failed = False
         self._is_marked = False
-        self._is_begun = False
+        self._is_begun = self._is_prepared = False
         self._at_exit: Finalize | None = None
         self._pid = os.getpid()
         self._undo: list[Callable[[], None]] = []
@@ -151,8 +151,6 @@ class Recorder:
         active = self
         self.steps.install()
         self._undo.append(self.steps.remove)
-        if self.options.has_heap:
-            self._part(heap.prepare)
         self.history.start(self._begun, self._marked_by_program)
         self._write_at_exit()
         _installed.append(self)
@@ -299,6 +297,7 @@ class Recorder:
                 return
             self.count += 1
             self._last_word = None
+            self._prepare()
             row: dict[str, Any] = {"step": self.count, "time_us": time.time_ns() // 1000}
             if not self._has_all_stacks:
                 row["stacks"] = False
@@ -306,7 +305,6 @@ class Recorder:
             self._has_all_stacks = self._has_stacks
             self._live.step_ended(self.count, row["time_us"], rows)
             if self.history.kind == "cuda":
-                self._compiled.follow()
                 row.update(pinned())
                 self._ask_driver(rows)
             asked = self._add_step({**row, "devices": rows})
@@ -327,6 +325,15 @@ class Recorder:
         if leaks:
             self._answer(leaks, is_written=is_written)
 
+    def _prepare(self) -> None:
+        """What has to be known before the end of the process, but not before the program itself uses the device: it runs a piece of
+        autograd, which begins to use CUDA."""
+        if self.history.kind == "cuda":
+            self._compiled.follow()
+        if self.options.has_heap and not self._is_prepared:
+            self._is_prepared = True
+            self._part(heap.prepare)
+
     def _look(self, *, closely: bool) -> None:
         """Records where allocations come from, or only that they are there."""
         if closely != self._has_stacks:
@@ -336,8 +343,7 @@ class Recorder:
 
     def _entered(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called by no other. With another input, or in another mode, it will not repeat what it did before."""
-        if self.history.kind == "cuda":
-            self._compiled.follow()
+        self._prepare()
         given = [(name, tensor.shape, tensor.dtype) for name, tensor in self.labels.inputs(module, args, kwargs)]
         call = (id(module), module.training, torch.is_grad_enabled(), tuple(given))
         if self._has_stacks:
