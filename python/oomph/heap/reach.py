@@ -11,6 +11,7 @@ from typing import Any
 
 from ..interpreter.errors import keep
 from . import arrays
+from .referents import referents
 
 Holding = list[tuple[Any, int]]
 """Objects, each with the number of references to it that come from nowhere in the graph: C code, the interpreter's stack."""
@@ -41,10 +42,10 @@ def in_python(objects: list[Any], kinds: list[type], array_kinds: list[type], ro
     sources: dict[int, list[int]] = {}
     # Grows meanwhile by what the collector has been told not to look at.
     for at, thing in enumerate(everything):
-        referents = gc.get_referents(thing)
+        found = referents(thing)
         if id(type(thing)) in hidden:
-            referents += [value for _, value in arrays.references(thing)]
-        for referent in referents:
+            found += [value for _, value in arrays.references(thing)]
+        for referent in found:
             identity = id(referent)
             to = places.get(identity)
             if to is None:
@@ -56,16 +57,16 @@ def in_python(objects: list[Any], kinds: list[type], array_kinds: list[type], ro
             if identity not in roots:
                 sources.setdefault(to, []).append(at)
     waiting = [at for at, thing in enumerate(everything) if id(type(thing)) in wanted]
-    found = set(waiting)
+    leading = set(waiting)
     while waiting:
         for source in sources.get(waiting.pop(), ()):
-            if source not in found:
-                found.add(source)
+            if source not in leading:
+                leading.add(source)
                 waiting.append(source)
     # Three references are ours: in `everything`, in the tuple to be, and while we ask; one more is in `objects`.
     return [
         (everything[at], sys.getrefcount(everything[at]) - len(sources.get(at, ())) - (4 if at < known else 3))
-        for at in sorted(found)
+        for at in sorted(leading)
     ]
 
 

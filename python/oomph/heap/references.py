@@ -6,7 +6,6 @@ Nothing here runs the program's code: no `__getattr__`, property, `__iter__`, `_
 from __future__ import annotations
 
 import functools
-import gc
 from collections import deque
 from collections.abc import Iterator
 from types import (
@@ -29,6 +28,7 @@ from torch.nn import Module
 from . import attributes
 from .arrays import references as array_references
 from .frames import variables
+from .referents import referents
 
 Name = tuple[str, str]
 """A kind and a text:
@@ -90,7 +90,7 @@ class References:
             names: dict[int, list[Name]] = {}
             for name, identity in self._names(thing, kind):
                 names.setdefault(identity, []).append(name)
-            for value in gc.get_referents(thing):
+            for value in referents(thing):
                 known = names.get(id(value), [_UNNAMED])
                 # What is referred to under several names has each of them; otherwise the last is the best.
                 yield (known.pop() if len(known) > 1 else known[0]), value
@@ -124,9 +124,9 @@ class References:
             elements = set.__iter__(thing) if issubclass(kind, set) else frozenset.__iter__(thing)
             yield from ((("element", ""), id(value)) for value in elements)
         elif kind is CellType:
-            yield from ((_INSIDE, id(value)) for value in gc.get_referents(thing))
+            yield from ((_INSIDE, id(value)) for value in referents(thing))
         elif kind is functools._lru_cache_wrapper:
-            yield from ((("cached", ""), id(value)) for value in gc.get_referents(thing))
+            yield from ((("cached", ""), id(value)) for value in referents(thing))
         elif kind is FrameType:
             yield from ((("local", name), id(value)) for name, value in variables(thing))
         elif id(kind) in _FRAME_OF:
@@ -148,7 +148,7 @@ class References:
             self._members[id(kind)] = attributes.members_of(kind)
         yield from ((("attribute", name), id(value)) for name, value in attributes.slots(thing, self._members[id(kind)]))
         yield from ((("attribute", name), identity) for name, identity in attributes.inline(thing))
-        dictionaries = {id(value): value for value in gc.get_referents(thing) if type(value) is dict}
+        dictionaries = {id(value): value for value in referents(thing) if type(value) is dict}
         if issubclass(kind, type):
             # Of the class itself; its other dictionaries are written by C code.
             own = [each for each in dictionaries.values() if "__module__" in each and "__doc__" in each]

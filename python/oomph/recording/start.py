@@ -10,6 +10,9 @@ from .cuda_history import CudaHistory
 from .history import History
 
 
+_WSL_DEVICE = "/dev/dxg"
+
+
 def history(device: str, max_events: int) -> History:
     if device == "cuda" or device == "auto" and has_gpu():
         return CudaHistory(max_events)
@@ -26,5 +29,11 @@ def has_gpu() -> bool:
         return os.path.exists("/dev/kfd")
     if torch.version.cuda is None:
         return False
-    count = torch.cuda._device_count_nvml()
-    return count > 0 if count >= 0 else os.path.exists("/dev/nvidiactl")
+    # Nor NVML, which starts a thread: a program that forks first would be warned about it.
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES")
+    is_hidden = devices is not None and devices.strip() in ("", "-1")
+    return not is_hidden and (_has_nvidia_device() or os.path.exists(_WSL_DEVICE))
+
+
+def _has_nvidia_device() -> bool:
+    return any(name.removeprefix("nvidia").isdigit() for name in os.listdir("/dev") if name.startswith("nvidia"))

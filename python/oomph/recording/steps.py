@@ -34,9 +34,11 @@ class Steps:
         self._has_counted_modules = False
         self._counted: weakref.ref[torch.optim.Optimizer] | None = None
         self._others = 0
+        self._kinds_before: set[type] = set()
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
+        self._kinds_before = _prepared_kinds()
         self._undo = [register_optimizer_step_post_hook(self._after_optimizer).remove]
 
     def remove(self) -> None:
@@ -58,13 +60,10 @@ class Steps:
             self.ended()
 
     def _has_an_optimizer(self) -> bool:
-        """Whether the program has made one: PyTorch prepares the `step` of a class when its first instance is made."""
+        """Whether the program has made one of a kind that it had not before: PyTorch prepares the `step` of a class when its first
+        instance is made."""
         if not self._has_optimizer:
-            kinds: list[Any] = [torch.optim.Optimizer]
-            while kinds and not self._has_optimizer:
-                kind = kinds.pop()
-                self._has_optimizer = hasattr(getattr(kind, "step", None), "hooked")
-                kinds += type.__subclasses__(kind)
+            self._has_optimizer = not _prepared_kinds() <= self._kinds_before
         return self._has_optimizer
 
     def _forget_modules(self) -> None:
@@ -88,3 +87,14 @@ class Steps:
             counted = optimizer
         if counted is optimizer:
             self.ended()
+
+
+def _prepared_kinds() -> set[type]:
+    """Classes of optimizers that have had an instance."""
+    found, kinds = set(), [torch.optim.Optimizer]
+    while kinds:
+        kind = kinds.pop()
+        if hasattr(getattr(kind, "step", None), "hooked"):
+            found.add(kind)
+        kinds += type.__subclasses__(kind)
+    return found
