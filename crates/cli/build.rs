@@ -12,7 +12,7 @@ fn main() -> io::Result<()> {
     let mut entries = String::new();
     for package in PACKAGES {
         let folder = root.join(package);
-        println!("cargo:rerun-if-changed={}", folder.display());
+        println!("cargo:rerun-if-changed={}", folder.to_string_lossy());
         let mut names: Vec<String> = fs::read_dir(&folder)?
             .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
             .filter(|name| name.ends_with(".py"))

@@ -257,7 +257,7 @@ fn names_in_a_baseline_cannot_steer_the_terminal() {
 fn several_formats_go_to_several_places() {
     let folder = tempfile::tempdir().expect("a folder");
     let (junit, document) = (folder.path().join("memory.xml"), folder.path().join("memory.out"));
-    let file = |format: &str, path: &PathBuf| format!("{format}={}", path.display());
+    let file = |format: &str, path: &PathBuf| format!("{format}={}", path.to_string_lossy());
     let (code, said, _) = check(&[
         LEAK,
         "--no-leaks",

@@ -52,8 +52,10 @@ fn json_holds_every_table() {
     let output = export(&fixture(), "json", &file);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(output.stdout.is_empty());
-    let said =
-        format!("wrote events 126 · blocks 47 · segments 9 · frames 44 · stacks 129 to {}\n", file.display());
+    let said = format!(
+        "wrote events 126 · blocks 47 · segments 9 · frames 44 · stacks 129 to {}\n",
+        file.to_string_lossy()
+    );
     assert!(stderr(&output).ends_with(&said), "{}", stderr(&output));
 
     let text = fs::read_to_string(&file).expect("the file is there");

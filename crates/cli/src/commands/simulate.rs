@@ -312,7 +312,7 @@ fn verify(
             comparison.add(&input, &History::new(&input.snapshot, device), terminal)?;
         }
     }
-    let name = files.first().map(|file| shown_path(file)).unwrap_or_default();
+    let name = files.first().map(shown_path).unwrap_or_default();
     comparison.finish(&name, terminal)
 }
 
