@@ -42,7 +42,7 @@ predictions: python-env ## predicted and real peaks of every recorded program, a
 
 field: python-env ## programs bare and recorded, compared; on the emulated GPU (make field GPU=real RUNS=3 on a real one)
 	cargo build --workspace
-	$(VENV)/bin/python field/run.py --gpu $(or $(GPU),h200-emulated) --runs $(or $(RUNS),1) --jobs $(or $(JOBS),2) --markdown docs/field.md
+	$(VENV)/bin/python field/run.py --gpu $(or $(GPU),h200-emulated) --runs $(or $(RUNS),1) --jobs $(or $(JOBS),2) --markdown target/field.md
 
 nightly: python-env ## the allocator model against PyTorch's real allocators of sixteen releases: thousands of fresh cases
 	cargo build --release --bin oomph

@@ -1,7 +1,7 @@
 """Field trials: runs programs bare and recorded, and compares everything that an outsider can see.
 
     python field/run.py --gpu real --runs 3 --jobs 5          on this machine's GPU
-    python field/run.py --gpu h200-emulated                   on the emulated GPU, in strict mode
+    python field/run.py --gpu h200-emulated                   on the emulated GPU
 
 Compared are standard output, standard error, exit code, files written, requests to the allocator, its peaks, and the number
 of ranks in the recording. Times are measured: per step, from the end of the program's own code (or a signal) to the end of
