@@ -406,3 +406,47 @@ def test_memory_that_grows_is_recorded_with_every_stack(run):
 """)
     assert recorded.done.returncode == 0, recorded.done.stderr
     assert all(step.get("stacks", True) for step in recorded.steps())
+
+
+def test_a_signal_that_is_handled_below_python_stays_so(same):
+    done = same("""
+    import faulthandler, os, signal
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
+""" + CPU_MODEL + """
+    train(2)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    if os.fork() == 0:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os._exit(0)
+    print(os.wait()[1])
+""")
+    assert done.stdout == "0\n" and done.stderr.count("Stack (most recent call first)") == 2
+
+
+def test_a_program_that_waits_for_a_signal_gets_it(same):
+    done = same(CPU_MODEL + """
+    import os, signal, threading
+    train(2)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGUSR2)).start()
+    print(signal.sigwait({signal.SIGUSR2}))
+""")
+    assert done.stdout == "12\n"
+
+
+def test_descriptors_that_the_program_gets_after_closing_all_are_its_own(run, predict):
+    recorded = run(MODEL + """
+    import os, signal, time
+    train(3)
+    os.closerange(3, 512)
+    files = [open(f"file{number}", "w") for number in range(20)]
+    time.sleep(1.1)
+    train(2)
+    for file in files:
+        file.write("mine")
+        file.flush()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(30)
+""")
+    assert recorded.done.returncode == 143, recorded.done.stderr
+    assert [path.read_text() for path in predict.folder.glob("file*")] == ["mine"] * 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ def start(function: Callable[..., object], *args: Any) -> None:
 
     def run() -> None:
         try:
+            # A signal that the program has blocked in all its threads, to wait for it, must not find ours.
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             function(*args)
         except Exception:
             return  # each of them reports its own failures; what is left comes from an interpreter that shuts down

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..interpreter import threads
+from ..interpreter.pipes import Pipe
 
 FOLDER_VARIABLE = "OOMPH_RUNTIME_DIR"
 _LONGEST_QUESTION = 4096
@@ -54,7 +55,7 @@ class Channel:
         self._answer = answer
         self._listener: socket.socket | None = None
         self._path = ""
-        self._wake = -1
+        self._wake: Pipe | None = None
         self._clients: dict[socket.socket, bytes] = {}
         """What each has asked so far; the thread's own."""
 
@@ -63,8 +64,8 @@ class Channel:
             return
         listener, self._path = _listener()
         self._listener = listener
-        read, self._wake = os.pipe()
-        threads.start(self._serve, listener, read)
+        self._wake = Pipe()
+        threads.start(self._serve, listener, self._wake)
 
     def close(self) -> None:
         listener, self._listener = self._listener, None
@@ -72,7 +73,8 @@ class Channel:
             return
         with contextlib.suppress(OSError):
             os.unlink(self._path)
-        os.close(self._wake)  # the thread hears of it, and closes the rest
+        if self._wake is not None:
+            self._wake.close_write()  # the thread hears of it, and closes the rest
 
     def forked(self) -> None:
         """In a forked process, which has copies of the sockets and no thread: they stay the parent's. A client whose connection
@@ -83,20 +85,22 @@ class Channel:
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
-            os.close(self._wake)
+        if self._wake is not None:
+            self._wake.close_write()
+            self._wake.close_read()
 
-    def _serve(self, listener: socket.socket, wake: int) -> None:
+    def _serve(self, listener: socket.socket, wake: Pipe) -> None:
         clients: dict[socket.socket, bytes] = {}
         self._clients = clients
         with selectors.DefaultSelector() as waiting, listener:
             waiting.register(listener, selectors.EVENT_READ)
-            waiting.register(wake, selectors.EVENT_READ)
+            waiting.register(wake.read, selectors.EVENT_READ)
             while True:
                 for key, _ in waiting.select():
-                    if key.fd == wake:
+                    if key.fd == wake.read:
                         for client in clients:
                             client.close()
-                        os.close(wake)
+                        wake.close_read()
                         return
                     if key.fileobj is listener:
                         accepted = _accepted(listener, len(clients))

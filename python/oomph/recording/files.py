@@ -17,6 +17,7 @@ _FLUSH_SECONDS = 0.5
 """How long a step may wait until it is in the file: whoever watches the run reads along."""
 
 
+_CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK
 _ENDINGS = ("pickle", "labels", "heap", "growing.heap", "steps.jsonl", "ask")
 """Of a rank's files, besides its summary (`json`)."""
 
@@ -60,8 +61,9 @@ class Files:
         """Why somebody outside wants a dump now: whoever reads the steps along may leave a file."""
         try:
             path = self.path("ask")
-            with open(path, encoding="utf-8") as file:
-                reason = file.read().strip()
+            # Not what a link or a FIFO leads to.
+            with open(path, encoding="utf-8", opener=lambda path, flags: os.open(path, flags | _CAREFUL)) as file:
+                reason = file.read(1 << 16).strip()
             os.unlink(path)
         except OSError:
             return None

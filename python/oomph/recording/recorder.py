@@ -117,6 +117,7 @@ class Recorder:
         self._more = more
         self._problem = problem
         self._compiled = Compiled()
+        self._signals = Signals(self._dump_for_signal)
         self.on_leak: list[OnLeak] = []
         """What is to be done when memory grows: by whoever has put it in."""
         self._nvml: Nvml | None = None
@@ -235,9 +236,8 @@ class Recorder:
         if self.history.kind == "cuda":
             _watch_failures()
         # Not before: its threads would be seen by a program that forks first (Python warns about that).
-        signals = Signals(self._dump_for_signal)
-        signals.install()
-        self._undo.append(signals.remove)
+        self._signals.install()
+        self._undo.append(self._signals.remove)
         if self.options.is_live:
             self._live.open()
             self._undo.append(self._live.close)
@@ -278,6 +278,8 @@ class Recorder:
             self.say_failure(error)
         self._write("exit", "failed" if self.exception else "finished")
         self._live.close()
+        # From here on no thread of ours would hear a signal.
+        self._part(self._signals.remove)
 
     def _begin_anew(self) -> None:
         self.count = 0
@@ -378,6 +380,7 @@ class Recorder:
         if now - self._asked_nvml_at < _NVML_SECONDS:
             return
         self._asked_nvml_at = now
+        self._signals.check()
         for row in rows:
             used = self.nvml().used(row["device"])
             if used is not None:

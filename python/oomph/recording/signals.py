@@ -16,9 +16,12 @@ import time
 from collections.abc import Callable
 
 from ..interpreter import threads
+from ..interpreter.pipes import Pipe
 
 _END_SECONDS = 2.0
 """What a dump may take of the time to the end of a process: `docker stop` gives ten seconds, and a program wants some of them."""
+_SIGACTION_BYTES = 512
+"""More than `struct sigaction` has anywhere."""
 END_VARIABLE = "OOMPH_SIGTERM_SECONDS"
 
 _installed: list[Signals] = []
@@ -29,40 +32,44 @@ class Signals:
 
     def __init__(self, dump: Callable[[str, float | None], object]) -> None:
         self.dump = dump
-        self._pipes: dict[signal.Signals, tuple[int, int]] = {}
-        """The ends of each signal's pipe: ours to read, and the handler's to write."""
+        self._pipes: dict[signal.Signals, Pipe] = {}
 
     def install(self) -> None:
         for number, listen in ((signal.SIGUSR1, self._dump_when_asked), (signal.SIGTERM, self._end_when_asked)):
-            if signal.getsignal(number) is not signal.SIG_DFL:
+            if not _is_default(number):
                 continue
-            read, write = os.pipe()
-            os.set_blocking(write, False)
-            threads.start(listen, read)
-            faulthandler.register(number, file=write, all_threads=False)
-            self._pipes[number] = read, write
+            pipe = Pipe()
+            os.set_blocking(pipe.write, False)
+            threads.start(listen, pipe)
+            faulthandler.register(number, file=pipe.write, all_threads=False)
+            self._pipes[number] = pipe
         _installed.append(self)
+
+    def check(self) -> None:
+        """Leaves the signals to a program that has closed our pipes: its own files may have their numbers."""
+        if not all(pipe.is_whole() for pipe in self._pipes.values()):
+            self.remove()
 
     def remove(self, *, is_forked: bool = False) -> None:
         """Leaves the signals to the program. A forked process has no listener, so there both ends of a pipe are closed here."""
-        for number, (read, write) in self._pipes.items():
+        for number, pipe in self._pipes.items():
             # A handler that the program has installed since is not ours to take away.
             if signal.getsignal(number) is signal.SIG_DFL:
                 faulthandler.unregister(number)
-            os.close(write)  # the end of the listener
+            pipe.close_write()  # the end of the listener
             if is_forked:
-                os.close(read)
+                pipe.close_read()
         self._pipes = {}
         if self in _installed:
             _installed.remove(self)
 
-    def _dump_when_asked(self, pipe: int) -> None:
-        while os.read(pipe, 1 << 16):
+    def _dump_when_asked(self, pipe: Pipe) -> None:
+        while pipe.wait():
             self.dump("signal", None)
-        os.close(pipe)
+        pipe.close_read()
 
-    def _end_when_asked(self, pipe: int) -> None:
-        if os.read(pipe, 1 << 16):
+    def _end_when_asked(self, pipe: Pipe) -> None:
+        if pipe.wait():
             try:
                 seconds = _seconds()
                 threads.start(_end_after, seconds)
@@ -70,7 +77,18 @@ class Signals:
                 self.dump("killed", seconds)
             finally:
                 _end()
-        os.close(pipe)
+        pipe.close_read()
+
+
+def _is_default(number: signal.Signals) -> bool:
+    """Whether nobody handles a signal: in Python, or below it, as `faulthandler` does for a program."""
+    if signal.getsignal(number) is not signal.SIG_DFL:
+        return False
+    action = ctypes.create_string_buffer(_SIGACTION_BYTES)
+    if ctypes.CDLL(None).sigaction(int(number), None, action) != 0:
+        return False
+    handler = ctypes.c_void_p.from_buffer(action).value  # its first member
+    return handler is None
 
 
 def _seconds() -> float:

@@ -197,6 +197,10 @@ fn claim_one(folder: &Path, force: bool, asker: &Asker) -> io::Result<Result<Cla
     let is_new = create_new(folder)?;
     // Ranks that start together ask one after the other. Where there are no locks, the marker alone has to do.
     let lock = File::open(folder)?;
+    // Links that its owner puts there would be followed.
+    if !is_new && lock.metadata()?.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the folder belongs to another user"));
+    }
     let _ = lock.lock();
     let contents = Contents::of(folder)?;
     let claimed = Claimed { folder: folder.to_owned(), is_new };

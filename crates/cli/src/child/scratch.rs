@@ -123,12 +123,23 @@ fn private(cache: &Path) -> Result<PathBuf, String> {
     create_folder(cache).map_err(why)?;
     // People link their cache to a larger disk: what counts is where it is.
     let cache = cache.canonicalize().map_err(why)?;
+    let user = rustix::process::geteuid().as_raw();
+    let trusted = [Some(0), Some(user), unmapped_user()];
     for folder in cache.ancestors() {
-        if folder.metadata().map_err(why)?.mode() & 0o002 != 0 {
+        let metadata = folder.metadata().map_err(why)?;
+        if metadata.mode() & 0o002 != 0 {
             return Err(format!("everybody can write to `{}`", shown_path(folder)));
         }
+        // Its owner could put another folder in the place of ours: `sudo` may keep the HOME of the user who calls it.
+        if !trusted.contains(&Some(metadata.uid())) {
+            return Err(format!("`{}` belongs to another user", shown_path(folder)));
+        }
+        // A group with the number of its user is that user's alone, by the convention of most distributions.
+        let is_own_group = metadata.gid() == user && metadata.gid() == rustix::process::getegid().as_raw();
+        if metadata.mode() & 0o020 != 0 && !is_own_group {
+            return Err(format!("the group can write to `{}`", shown_path(folder)));
+        }
     }
-    let user = rustix::process::geteuid().as_raw();
     let owned = |folder: &Path| {
         let metadata = folder.symlink_metadata().map_err(why)?;
         match metadata.is_dir() && metadata.uid() == user {
@@ -145,6 +156,15 @@ fn private(cache: &Path) -> Result<PathBuf, String> {
         std::fs::set_permissions(&runs, Permissions::from_mode(0o700)).map_err(why)?;
     }
     Ok(runs)
+}
+
+/// The user that the system names for files of users that a container does not know, such as the root of its host.
+fn unmapped_user() -> Option<u32> {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let maps = read("/proc/self/uid_map")?;
+    let is_complete = maps.split_whitespace().nth(2) == Some("4294967295");
+    let overflow = read("/proc/sys/kernel/overflowuid")?.trim().parse().ok();
+    overflow.filter(|_| !is_complete)
 }
 
 /// Removes what killed runs of this machine have left behind. A home may be shared with other machines, whose locks need not be
@@ -199,6 +219,24 @@ mod tests {
         let link = link.path().join("cache");
         std::os::unix::fs::symlink(shared.path(), &link).expect("a link");
         assert!(private(&link).is_err(), "a link leads to it");
+    }
+
+    #[test]
+    fn a_cache_in_the_home_of_another_user_or_of_a_group_is_refused() {
+        // Only root can give a folder away; for anybody else there is no such home to try.
+        for (user, group, mode, expected) in [
+            (Some(12345), None, 0o755, "belongs to another user"),
+            (None, Some(12345), 0o770, "the group can write"),
+        ] {
+            let home = home();
+            if std::os::unix::fs::chown(home.path(), user, group).is_err() {
+                assert_ne!(rustix::process::geteuid().as_raw(), 0);
+                return;
+            }
+            std::fs::set_permissions(home.path(), Permissions::from_mode(mode)).expect("permissions");
+            let why = private(&home.path().join(".cache/oomph")).expect_err("refused");
+            assert!(why.contains(expected), "{why}");
+        }
     }
 
     #[test]
