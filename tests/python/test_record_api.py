@@ -143,7 +143,10 @@ for _ in range(3):
         train()
         os.kill(os.getpid(), signal.SIGUSR1)
         time.sleep(0.3)
-    time.sleep(0.1)
+    # Threads of ours close their descriptors when they are done.
+    end = time.monotonic() + 20
+    while state() != before and time.monotonic() < end:
+        time.sleep(0.1)
     assert state() == before, [pair for pair in zip(before, state()) if pair[0] != pair[1]]
 from oomph.recording.recorder import Recorder
 gc.collect()

@@ -50,7 +50,9 @@ class Running:
         (folder / "train.py").write_text(textwrap.dedent(program))
         # The paths of sockets are short, and those of a test's own folder are not.
         self.sockets = pathlib.Path(tempfile.mkdtemp(prefix="oomph-", dir="/tmp"))
-        self.env = {**os.environ, "NO_COLOR": "1", "OOMPH_RUNTIME_DIR": str(self.sockets), **(env or {})}
+        # Tests that have another HOME still need a cache that nobody else can write to.
+        cache = {"OOMPH_CACHE_DIR": os.path.expanduser("~/.cache/oomph")}
+        self.env = {**os.environ, **cache, "NO_COLOR": "1", "OOMPH_RUNTIME_DIR": str(self.sockets), **(env or {})}
         command = [OOMPH, "run", "--pretend", "h200", "--python", sys.executable, "-o", "recording", *options]
         self.process = subprocess.Popen(
             [*command, "--", *launcher, "train.py"],

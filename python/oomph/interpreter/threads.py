@@ -13,10 +13,13 @@ def start(function: Callable[..., object], *args: Any) -> None:
 
     def run() -> None:
         try:
-            # A signal that the program has blocked in all its threads, to wait for it, must not find ours.
-            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             function(*args)
         except Exception:
             return  # each of them reports its own failures; what is left comes from an interpreter that shuts down
 
-    _thread.start_new_thread(run, ())
+    # A signal that the program has blocked in all its threads, to wait for it, must not find ours, which inherits the mask.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        _thread.start_new_thread(run, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

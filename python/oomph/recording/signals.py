@@ -41,7 +41,8 @@ class Signals:
             pipe = Pipe()
             os.set_blocking(pipe.write, False)
             threads.start(listen, pipe)
-            faulthandler.register(number, file=pipe.write, all_threads=False)
+            # Of all threads: where a thread without Python gets the signal, nothing is written for that one alone.
+            faulthandler.register(number, file=pipe.write, all_threads=True)
             self._pipes[number] = pipe
         _installed.append(self)
 
