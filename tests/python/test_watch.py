@@ -2,11 +2,13 @@
 
 import json
 import os
+import pathlib
 import re
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -283,8 +285,8 @@ def test_the_folders_of_the_recorder_are_those_of_the_watcher(case):
 
 
 def test_a_watcher_in_another_session_finds_the_program(tmp_path):
-    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
-    home.mkdir(mode=0o700)
+    # The paths of sockets are short, and those of a test's own folder are not.
+    home, elsewhere = pathlib.Path(tempfile.mkdtemp(dir="/tmp")), tmp_path / "elsewhere"
     env = {"HOME": str(home), "OOMPH_RUNTIME_DIR": "", "XDG_CACHE_HOME": "", "XDG_RUNTIME_DIR": ""}
     with running(tmp_path, "    train(3)\n    say('READY')", env=env) as program:
         pid, _ = program.wait_for("READY")
