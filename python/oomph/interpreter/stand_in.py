@@ -56,7 +56,8 @@ def _moved(function: Any, original: Any, calls: tuple[str, ...]) -> CodeType | N
     # Inside another function, so that what ours takes from around it is free in the code as well.
     cells = [ast.arg(name) for name in function.__code__.co_freevars]
     arguments = ast.arguments(posonlyargs=[], args=cells, kwonlyargs=[], kw_defaults=[], defaults=[])
-    around = ast.FunctionDef(name="around", args=arguments, body=[tree], decorator_list=[], type_params=[])
+    around: Any = ast.FunctionDef(name="around", args=arguments, body=[tree], decorator_list=[])
+    around.type_params = []  # of Python 3.12
     module = ast.fix_missing_locations(ast.Module(body=[around], type_ignores=[]))
     compiled = compile(module, original.__code__.co_filename, "exec", dont_inherit=True)
     found = _code(_code(compiled, "around"), tree.name)

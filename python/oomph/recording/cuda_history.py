@@ -121,7 +121,8 @@ class CudaHistory:
             return history._asked_by_program(pytorchs.record, args, kwargs)
 
         memory._record_memory_history = self._record_memory_history = record
-        if not has_metadata:
+        pytorchs_metadata = pytorchs.set_metadata
+        if pytorchs_metadata is None:
             return
 
         @functools.wraps(memory._set_memory_metadata)
@@ -129,7 +130,7 @@ class CudaHistory:
             # A program that marks its events itself has the better use for the field.
             if history._pytorchs is not None and getpid() == pid:
                 marked_by_program()
-            return pytorchs.set_metadata(*args, **kwargs)
+            return pytorchs_metadata(*args, **kwargs)
 
         memory._set_memory_metadata = self._set_memory_metadata = set_metadata
 

@@ -180,11 +180,11 @@ class Places:
             return result
 
         ours = stand_in(_wrapped_call_impl, call, "_compiled_call_impl", "_call_impl")
-        Module.__call__ = ours
+        Module.__call__ = ours  # type: ignore[method-assign]
 
         def undo() -> None:
             if Module.__call__ is ours:
-                Module.__call__ = call
+                Module.__call__ = call  # type: ignore[method-assign]
 
         self._undo.append(undo)
 

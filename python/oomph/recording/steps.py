@@ -91,7 +91,8 @@ class Steps:
 
 def _prepared_kinds() -> set[type]:
     """Classes of optimizers that have had an instance."""
-    found, kinds = set(), [torch.optim.Optimizer]
+    found: set[type] = set()
+    kinds: list[type] = [torch.optim.Optimizer]
     while kinds:
         kind = kinds.pop()
         if hasattr(getattr(kind, "step", None), "hooked"):
