@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 MAX_EVENTS = 1_000_000
 """Bound on the history that is kept, unless another is given."""
+EVENTS_PER_ALLOCATION = 3
+"""The allocation, and its free, which is requested and completed."""
 
 
 @dataclass

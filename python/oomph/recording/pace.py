@@ -7,12 +7,12 @@ A program whose memory grows never repeats a step, so everything about a leak is
 
 from __future__ import annotations
 
+from .history import EVENTS_PER_ALLOCATION
+
 _ALIKE = 3
 """Steps in a row that make a steady loop."""
 _LOOK_AGAIN = 64
 """Steps of a steady loop after which one is recorded closely again."""
-_EVENTS_PER_ALLOCATION = 3
-"""Of the history: the allocation, and its free, which is asked for and completed."""
 _LOOKS_KEPT = 3
 """Steps recorded closely that the history must have, before it forgets the oldest."""
 
@@ -40,5 +40,5 @@ class Pace:
         return self._alike < _ALIKE or self._alike % self._look_again() == 0
 
     def _look_again(self) -> int:
-        events = max(1, *(_EVENTS_PER_ALLOCATION * allocations for allocations, _, _ in self._step))
+        events = max(1, *(EVENTS_PER_ALLOCATION * allocations for allocations, _, _ in self._step))
         return max(1, min(_LOOK_AGAIN, self._max_events // (_LOOKS_KEPT * events)))

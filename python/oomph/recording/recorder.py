@@ -26,7 +26,7 @@ from .compiled import Compiled
 from .facts import meta, pinned
 from .files import Files, launched_as, owner
 from .growth import Growth
-from .history import MAX_EVENTS, History
+from .history import EVENTS_PER_ALLOCATION, History
 from .labels import Labels
 from .live import Live
 from .names import Names
@@ -40,7 +40,6 @@ from .steps import Steps
 from .talk import say, words
 
 _MOST_CALLS = 1024
-_EVENTS_PER_ALLOCATION = 3
 _SECONDS_PER_EVENT = 3e-6
 """What it takes to write the history (467,100 events in 1.4 s on the host of an H200)."""
 _NVML_SECONDS = 1.0
@@ -155,6 +154,7 @@ class Recorder:
         self.history.start(self._begun, self._marked_by_program)
         self._write_at_exit()
         _installed.append(self)
+
     def _write_at_exit(self) -> None:
         if self._at_exit is not None:
             self._at_exit.cancel()
@@ -394,16 +394,12 @@ class Recorder:
         return self._nvml
 
     def _write(self, reason: str, ended: str, seconds: float | None = None) -> bool:
-        """Whether it was written; in so many `seconds`, if they are limited: then the most important comes first."""
+        """Returns whether it was written. Where `seconds` limits the time, the most important part comes first."""
         if not self._is_here():
             return False
         began = time.monotonic()
-        try:
-            # Whoever holds it may be the thread that is not to run any more: the program is about to end.
-            if not self._lock.acquire(timeout=-1 if seconds is None else seconds / 2):
-                return False
-        except Exception as error:
-            self._complain(error)
+        # The thread that holds it may be the one that no longer runs: the program is about to end.
+        if not self._lock.acquire(timeout=-1 if seconds is None else seconds / 2):
             return False
         try:
             if not self.history.allocations():
@@ -433,7 +429,7 @@ class Recorder:
         if self.options.has_labels:
             self._part(self.labels.everything)
         self._allocations = self.history.allocations()
-        events = min(sum(self._allocations.values()) * _EVENTS_PER_ALLOCATION, MAX_EVENTS)
+        events = min(sum(self._allocations.values()) * EVENTS_PER_ALLOCATION, self.history.max_events)
         is_short = seconds is not None and events * _SECONDS_PER_EVENT > seconds
         # Millions of small objects without a cycle among them: the collector would go through them again and again.
         with undisturbed():
