@@ -41,8 +41,7 @@ class Signals:
             pipe = Pipe()
             os.set_blocking(pipe.write, False)
             threads.start(listen, pipe)
-            # Of all threads: where a thread without Python gets the signal, nothing is written for that one alone.
-            faulthandler.register(number, file=pipe.write, all_threads=True)
+            faulthandler.register(number, file=pipe.write, all_threads=False)
             self._pipes[number] = pipe
         _installed.append(self)
 
