@@ -416,7 +416,7 @@ mod tests {
     use crate::State;
     use crate::untrusted::tests::private_folder;
     use std::fs::Permissions;
-    use std::io::Write;
+    use std::io::{BufRead, BufReader, Write};
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::{UnixListener, UnixStream};
     use tempfile::TempDir;
@@ -464,6 +464,9 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(move || {
                 let (mut connection, _): (UnixStream, _) = listener.accept().expect("accepted");
+                // Closing with an unread question would make the follower's write fail before it reads the answer.
+                let mut question = String::new();
+                let _ = BufReader::new(&connection).read_line(&mut question);
                 let _ = connection.write_all(said);
             });
             shared.follow(socket, || ());
