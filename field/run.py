@@ -140,16 +140,16 @@ class Verdict:
 class Emulated:
     """The emulated GPU for programs that are not recorded: what `oomph run` sets up, kept once and copied for each run."""
 
-    VARIABLES = ("OOMPH_PRETEND", "MALLOC_ARENA_MAX", "WANDB_MODE")
+    VARIABLES = ("OOMPH_EMULATOR", "MALLOC_ARENA_MAX", "WANDB_MODE")
 
     def __init__(self, oomph: pathlib.Path, card: str, folder: pathlib.Path) -> None:
         self.folder = folder
         environment = {**os.environ, "FIELD_CAPTURE": str(folder), "PYTHONPATH": "", "LD_LIBRARY_PATH": ""}
-        options = ["--pretend", card, "-o", folder / "recording", "--python", HERE / "capture.sh"]
+        options = ["--emulate", card, "-o", folder / "recording", "--python", HERE / "capture.sh"]
         subprocess.run([oomph, "run", *options, "none.py"], env=environment, cwd=folder, capture_output=True, timeout=60)
         kept = folder / "environment"
         if not kept.exists():
-            raise SystemExit(f"error: `{oomph} run --pretend {card}` does not start a program")
+            raise SystemExit(f"error: `{oomph} run --emulate {card}` does not start a program")
         pairs = (pair.partition("=") for pair in kept.read_text().split("\0") if pair)
         self.environment = {name: value for name, _, value in pairs}
 
@@ -164,8 +164,8 @@ class Emulated:
             "FIELD_LIBRARY": os.path.realpath(os.path.join(libraries, "libcuda.so.1")),
             "LD_LIBRARY_PATH": libraries,
             "TRITON_LIBCUDA_PATH": libraries,
-            "OOMPH_PRETEND_NOTES": str(scratch / "notes"),
-            "OOMPH_PRETEND_RENDEZVOUS": str(scratch / "ranks"),
+            "OOMPH_EMULATOR_NOTES": str(scratch / "notes"),
+            "OOMPH_EMULATOR_RENDEZVOUS": str(scratch / "ranks"),
             "TRITON_CACHE_DIR": str(scratch / "triton"),
             "TORCHINDUCTOR_CACHE_DIR": str(scratch / "torchinductor"),
         }
@@ -218,7 +218,7 @@ class Trial:
         for placeholder, value in words.items():
             command = [word.replace(placeholder, value) for word in command]
         if is_recorded:
-            own = ["--pretend", self.card] if self.card else []
+            own = ["--emulate", self.card] if self.card else []
             # Everything after the script is the program's; only what begins with an option needs to be set apart.
             apart = ["--"] if command[0].startswith("-") and command[0] != "-m" else []
             own += ["-o", str(recording), "--python", str(HERE / "interpreter.sh"), *apart]

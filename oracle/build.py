@@ -1,4 +1,4 @@
-"""Build the pretend GPU, get the allocator of each torch release and build the program that drives it.
+"""Build the emulated GPU, get the allocator of each torch release and build the program that drives it.
 
     python oracle/build.py                  # all sixteen
     python oracle/build.py 2.3.1 2.13.0     # some
@@ -29,7 +29,7 @@ NEEDED = ('torch/lib/libc10.so', 'torch/lib/libc10_cuda.so', 'torch/include/c10/
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.environ.get('ORACLE_BUILD') or os.path.join(HERE, 'build')
 STUBS = os.path.join(BUILD, 'stubs')
-# Libraries that c10 asks for by name: the pretend GPU under other names.
+# Libraries that c10 asks for by name: the emulated GPU under other names.
 ALIASES = {'libcudart.so.11.0': 'libfakecuda.so', 'libcudart.so.12': 'libfakecuda.so',
            'libcudart.so.13': 'libfakecuda.so', 'libnvidia-ml.so.1': 'libcuda.so.1'}
 
@@ -83,7 +83,7 @@ def cuda_headers():
     return [f'-I{f}' for f in folders]
 
 
-def build_pretend_gpu():
+def build_emulated_gpu():
     compiler = [os.environ.get('CC', 'cc'), '-O1', '-shared', '-fPIC']
     os.makedirs(STUBS, exist_ok=True)
     run('fakecuda.c', [*compiler, '-Wall', *cuda_headers(), os.path.join(HERE, 'fakecuda.c'),
@@ -154,7 +154,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('releases', nargs='*', default=RELEASES, metavar='RELEASE')
     options = parser.parse_args()
-    build_pretend_gpu()
+    build_emulated_gpu()
     for release in options.releases:
         fetch(release)
         build_harness(release)

@@ -1,8 +1,8 @@
-// A pretend GPU.  Loaded with LD_PRELOAD, this library answers the CUDA runtime calls and the
+// An emulated GPU.  Loaded with LD_PRELOAD, this library answers the CUDA runtime calls and the
 // virtual-memory driver calls that PyTorch's caching allocator makes, so that the real allocator
 // runs on a machine without a GPU.  Addresses are only numbers: nothing may read or write them.
 //
-// Rules of the pretend GPU:
+// Rules of the emulated GPU:
 //   cudaMalloc   lowest free 2 MiB-aligned address above ARENA; costs exactly the bytes asked for;
 //                fails when FAKE_TOTAL would be exceeded
 //   reserve      ever-growing addresses above VIRTUAL; costs nothing, never reused
@@ -344,7 +344,7 @@ static CUresult unmap(CUdeviceptr address, size_t size) {
 static CUresult succeed(void) { return CUDA_SUCCESS; }
 static CUresult unsupported(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 static CUresult error_text(CUresult error, const char **text) {
-  *text = "error from the pretend GPU";
+  *text = "error from the emulated GPU";
   return CUDA_SUCCESS;
 }
 static CUresult no_attribute(int *value, CUdevice_attribute a, CUdevice device) { *value = 0; return CUDA_SUCCESS; }

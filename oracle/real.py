@@ -1,4 +1,4 @@
-"""The real allocator of one torch release on the pretend GPU, as a Python object."""
+"""The real allocator of one torch release on the emulated GPU, as a Python object."""
 import json
 import subprocess
 import tempfile

@@ -1,4 +1,4 @@
-//! Builds the stand-in for CUDA into `OUT_DIR`, from where maturin takes it into the wheel (`pyproject.toml`).
+//! Builds the CUDA emulator into `OUT_DIR`, from where maturin takes it into the wheel (`pyproject.toml`).
 //!
 //! It is a library of its own, which cargo cannot have as a dependency of another; so it gets a cargo of its own.
 
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
 
-const LIBRARY: &str = "liboomph_pretend.so";
+const LIBRARY: &str = "liboomph_emulator.so";
 
 fn main() -> io::Result<()> {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pretend/Cargo.toml");
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../emulator/Cargo.toml");
     println!("cargo:rerun-if-changed=build.rs");
     if env::var_os("CARGO_FEATURE_STAND_IN").is_none() {
         return Ok(());
@@ -17,7 +17,7 @@ fn main() -> io::Result<()> {
     println!("cargo:rerun-if-changed={}", manifest.with_file_name("src").display());
     let variable = |name| env::var(name).map_err(io::Error::other);
     let out = PathBuf::from(variable("OUT_DIR")?);
-    let (target, target_dir) = (variable("TARGET")?, out.join("stand-in"));
+    let (target, target_dir) = (variable("TARGET")?, out.join("emulator"));
     let profile = if variable("PROFILE")? == "release" { "release" } else { "dev" };
     let status = Command::new(variable("CARGO")?)
         .args(["build", "--quiet", "--lib", "--target", &target, "--profile", profile])
@@ -28,7 +28,7 @@ fn main() -> io::Result<()> {
         .arg(&target_dir)
         .status()?;
     if !status.success() {
-        return Err(io::Error::other("the stand-in for CUDA could not be built"));
+        return Err(io::Error::other("the CUDA emulator could not be built"));
     }
     let folder = if profile == "dev" { "debug" } else { profile };
     fs::copy(target_dir.join(target).join(folder).join(LIBRARY), out.join(LIBRARY))?;

@@ -14,7 +14,7 @@ import torch
 
 SHOW = """
 import os
-ours = ("FIELD_", "OOMPH_PRETEND")
+ours = ("FIELD_", "OOMPH_EMULATOR")
 for name in sorted(os.environ):
     if not name.startswith(ours) and name not in ("PYTHONPATH", "LC_CTYPE"):
         print(name)

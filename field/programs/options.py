@@ -3,7 +3,7 @@
 PROGRAM = {
     "variants": {
         "like-ours": {"arguments": ["--gpus", "4", "--json", "--try", "x", "--vary", "y", "--gpu-memory", "8GiB", "-o", "out", "--gpu", "h100", "--steps", "3", "--", "rest", "--json"]},
-        "joined": {"arguments": ["--gpus=4", "--gpu-memory=8GiB", "--gpu=l4", "-oout", "--pretend=t4"]},
+        "joined": {"arguments": ["--gpus=4", "--gpu-memory=8GiB", "--gpu=l4", "-oout", "--emulate=t4"]},
         "unusual": {"arguments": ["", "two words", "*", "$HOME", "--", "-", "-m", "-c", "--help"]},
     },
 }

@@ -157,12 +157,12 @@ class Recorded:
 
 @pytest.fixture
 def run(predict):
-    """Runs a program under `oomph run`; on a pretended GPU unless told otherwise."""
+    """Runs a program under `oomph run`; on an emulated GPU unless told otherwise."""
 
     def run(program: str, *options: str, gpu: bool = True, name: str = "train.py", env=None, arguments=()) -> Recorded:
         predict.write(program, name)
         folder = predict.folder / "recording"
-        card = ("--pretend", "h200") if gpu else ()
+        card = ("--emulate", "h200") if gpu else ()
         done = predict.run("run", *card, "--python", sys.executable, "-o", str(folder), "--force", *options, name, *arguments, env=env)
         return Recorded(done, folder)
 

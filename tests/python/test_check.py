@@ -36,7 +36,7 @@ TRAIN = """
         model.weight.grad = None
 """
 LEAKING = TRAIN + "        kept = [*kept, torch.zeros(1 << 20, device='cuda')] if step else []\n"
-CHECK = ("check", "--pretend", "a10g")
+CHECK = ("check", "--emulate", "a10g")
 COMMAND = ("--", sys.executable, "train.py")
 RUNS = int(os.environ.get("OOMPH_CHECK_RUNS", "6"))
 

@@ -1,4 +1,4 @@
-"""`check_leaks`, on the CPU and on a pretended GPU."""
+"""`check_leaks`, on the CPU and on an emulated GPU."""
 
 import gc
 import os
@@ -162,7 +162,7 @@ def test_the_gpu_is_measured_if_the_callable_uses_it(predict):
         print("recording:", torch._C._cuda_isHistoryEnabled())
         """
     )
-    done = predict.run("run", "--pretend", "h100", "--python", sys.executable, "train.py")
+    done = predict.run("run", "--emulate", "h100", "--python", sys.executable, "train.py")
     said = done.stdout + done.stderr
     assert "grows 3.91 KiB and 1 tensor a call on the GPU; of the last 2 calls these stay:" in said, said
     assert "    7.81 KiB  2 blocks    train.py:8 in leaks" in said

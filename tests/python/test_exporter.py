@@ -77,7 +77,7 @@ def exported(text: str) -> set[str]:
 def test_a_real_prometheus_gets_what_the_recorder_says(tmp_path):
     with contextlib.ExitStack() as stack:
         sockets = stack.enter_context(runtime())
-        program = stack.enter_context(running(tmp_path / "leak", sockets, LEAK, NAME, "--pretend", "h100"))
+        program = stack.enter_context(running(tmp_path / "leak", sockets, LEAK, NAME, "--emulate", "h100"))
         exporting = stack.enter_context(exporter(sockets))
         scrape = block("scrape_configs:").replace("127.0.0.1:16674", f"127.0.0.1:{exporting.port}")
         server = stack.enter_context(prometheus(tmp_path / "prometheus", scrape, block("groups:")))

@@ -1,4 +1,4 @@
-"""Checkpoints of pretended runs: nothing is written, what a run has saved it can load, real files stay as they are."""
+"""Checkpoints of emulated runs: nothing is written, what a run has saved it can load, real files stay as they are."""
 
 import pickle
 

@@ -1,5 +1,5 @@
 """Who holds a tensor, with real torch: each way to hold one is built, named, let go, and what is freed is measured. On the CPU,
-and on a pretended GPU with PyTorch's own allocator."""
+and on an emulated GPU with PyTorch's own allocator."""
 
 import ast
 import json
@@ -23,7 +23,7 @@ def cases():
 def test_the_holder_is_named_and_what_it_retains_is_freed_with_it(device, tmp_path):
     command = [sys.executable, PROGRAM, device]
     if device == "cuda":
-        command = [OOMPH, "run", "--pretend", "h100", "-o", tmp_path / "recording", "--python", *command]
+        command = [OOMPH, "run", "--emulate", "h100", "-o", tmp_path / "recording", "--python", *command]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len(rows) == len(cases()), done.stderr

@@ -1,4 +1,4 @@
-"""`oomph predict`, `run --pretend` and `check --pretend`: real programs, the real torch, no GPU."""
+"""`oomph predict`, `run --emulate` and `check --emulate`: real programs, the real torch, no GPU."""
 
 import json
 import lzma
@@ -322,17 +322,17 @@ def test_the_gate_gives_the_same_bytes_every_time(predict: Predict) -> None:
     predict.write(LOOP)
     said = set()
     for _ in range(3):
-        done = predict.run("check", "--pretend", "h100", "--max-peak", "60GiB", "--no-leaks", "--json", "--", sys.executable, "train.py")
+        done = predict.run("check", "--emulate", "h100", "--max-peak", "60GiB", "--no-leaks", "--json", "--", sys.executable, "train.py")
         assert done.returncode == 0, done.stderr
         said.add(done.stdout)
     assert len(said) == 1
-    done = predict.run("check", "--pretend", "h100", "--max-peak", "1MiB", "--", sys.executable, "train.py")
+    done = predict.run("check", "--emulate", "h100", "--max-peak", "1MiB", "--", sys.executable, "train.py")
     assert done.returncode == 1 and "over the limit of 1.00 MiB" in done.stdout
 
 
 def test_run_keeps_a_recording_that_report_reads(predict: Predict) -> None:
     predict.write(LOOP)
-    done = predict.run("run", "--pretend", "l4", "-o", "rec", "--python", sys.executable, "train.py")
+    done = predict.run("run", "--emulate", "l4", "-o", "rec", "--python", sys.executable, "train.py")
     assert done.returncode == 0, done.stderr
     report = predict.run("report", "rec", "--json")
     steps = json.loads(report.stdout)["inputs"][0]["devices"][0]["steps"]

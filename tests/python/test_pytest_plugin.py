@@ -1,4 +1,4 @@
-"""The marker `gpu_memory`, with real pytest and real torch: on the CPU, and on a pretended GPU."""
+"""The marker `gpu_memory`, with real pytest and real torch: on the CPU, and on an emulated GPU."""
 
 import subprocess
 import sys
@@ -74,7 +74,7 @@ def test_the_peak_and_what_stays_are_measured_on_the_cpu(marked):
 
 def test_the_peak_and_what_stays_are_measured_on_a_gpu(marked):
     marked.makepyfile(test_memory=TESTS.replace("DEVICE", '"cuda"'))
-    command = [OOMPH, "run", "--pretend", "h100", "--python", sys.executable, "-m", "pytest", "test_memory.py"]
+    command = [OOMPH, "run", "--emulate", "h100", "--python", sys.executable, "-m", "pytest", "test_memory.py"]
     done = subprocess.run(command, cwd=marked.path, capture_output=True, text=True, timeout=300)
     for line in EXPECTED[1:]:
         wanted = line.format("GPU 0").strip("*_ ")

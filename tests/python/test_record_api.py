@@ -348,7 +348,7 @@ def test_recording_inside_of_oomph_run_is_one_recording(predict):
                 rec.step()
         """
     )
-    done = predict.run("run", "--pretend", "h200", "--python", sys.executable, "-o", "here", "train.py")
+    done = predict.run("run", "--emulate", "h200", "--python", sys.executable, "-o", "here", "train.py")
     assert done.returncode == 0, done.stderr
     assert steps_of(predict.folder / "here") == 4
     assert not (predict.folder / "elsewhere").exists()

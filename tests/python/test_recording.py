@@ -1,4 +1,4 @@
-"""The recorder in real programs with real torch: on a pretended GPU, and on the CPU."""
+"""The recorder in real programs with real torch: on an emulated GPU, and on the CPU."""
 
 import collections
 import json

@@ -34,7 +34,7 @@ def test_a_signal_asks_for_a_dump(run):
 def _started(run, predict, program: str) -> tuple[subprocess.Popen, int]:
     """A program that runs on, and the number of its own process."""
     predict.write(program)
-    command = [OOMPH, "run", "--pretend", "h200", "--python", sys.executable, "-o", "recording", "--force", "train.py"]
+    command = [OOMPH, "run", "--emulate", "h200", "--python", sys.executable, "-o", "recording", "--force", "train.py"]
     process = subprocess.Popen(command, cwd=predict.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     line = process.stdout.readline()
     assert line.startswith("PID "), process.communicate()
@@ -108,7 +108,7 @@ def test_ranks_of_a_launcher_have_files_of_their_own(run):
 
 def test_a_launcher_may_start_oomph_for_each_rank(predict):
     predict.write(MODEL.replace('"cuda"', 'f"cuda:{os.environ[\'RANK\']}"').replace("import sys", "import os, sys") + "    train(3)\n")
-    oomph = [OOMPH, "run", "--pretend", "h200", "--gpus", "2", "--python", sys.executable, "-o", "recording", "train.py"]
+    oomph = [OOMPH, "run", "--emulate", "h200", "--gpus", "2", "--python", sys.executable, "-o", "recording", "train.py"]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", "2"]
     done = subprocess.run([*launcher, *oomph], cwd=predict.folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -151,7 +151,7 @@ GRANDCHILD_OF_A_THREAD = """
 
 def test_a_process_outlives_the_thread_that_started_it(predict: Predict) -> None:
     predict.write(GRANDCHILD_OF_A_THREAD)
-    done = predict.run("run", "--pretend", "h100", *PYTHON, "train.py")
+    done = predict.run("run", "--emulate", "h100", *PYTHON, "train.py")
     assert done.stdout == "code 0\n", done.stderr
 
 
@@ -179,14 +179,14 @@ FAMILY = """
 
 
 def test_all_processes_of_an_emulated_run_end_when_oomph_is_killed(predict: Predict) -> None:
-    process, family = started(predict, FAMILY.replace("WAITS", "True"), "run", "--pretend", "h100")
+    process, family = started(predict, FAMILY.replace("WAITS", "True"), "run", "--emulate", "h100")
     assert all(is_running(pid) for pid in family)
     process.kill()
     assert ended_within(5, family)
 
 
 def test_nothing_of_an_emulated_run_is_left_when_it_has_ended(predict: Predict) -> None:
-    process, family = started(predict, FAMILY.replace("WAITS", "False"), "run", "--pretend", "h100")
+    process, family = started(predict, FAMILY.replace("WAITS", "False"), "run", "--emulate", "h100")
     process.wait(60)
     assert ended_within(5, family)
 
@@ -307,7 +307,7 @@ LOOKING = """
 """
 
 
-@pytest.mark.parametrize("options", [("--cpu",), ("--pretend", "h100")])
+@pytest.mark.parametrize("options", [("--cpu",), ("--emulate", "h100")])
 @pytest.mark.parametrize(
     ("torch", "program"),
     [
@@ -375,7 +375,7 @@ def test_what_a_killed_oomph_has_left_is_swept_by_the_next(predict: Predict, tmp
         print(json.dumps([os.getpid()]), flush=True)
         time.sleep(100)
     """))
-    process, family = started(predict, (predict.folder / "train.py").read_text(), "run", "--pretend", "h100")
+    process, family = started(predict, (predict.folder / "train.py").read_text(), "run", "--emulate", "h100")
     (left,) = cache.glob(f"*-{process.pid}-*")
     process.kill()
     process.wait()

@@ -1,6 +1,6 @@
-"""Values on the pretend GPU: what `python/oomph/child/values.py` computes, makes up, notes, and leaves alone.
+"""Values on the emulated GPU: what `python/oomph/child/values.py` computes, makes up, notes, and leaves alone.
 
-Each test runs a script in a process of its own, with the stand-in that OOMPH_PRETEND_LIB names (otherwise the one of
+Each test runs a script in a process of its own, with the emulator that OOMPH_EMULATOR_LIB names (otherwise the one of
 target/debug) loaded ahead of torch. A script sees `show(...)`, which the test gets back, `cuda`, and `value(tensor)`:
 1 known, 2 made up, 0 unknown.
 """
@@ -45,9 +45,9 @@ print("\\n" + json.dumps(shown))
 
 
 def library():
-    path = Path(os.environ.get("OOMPH_PRETEND_LIB", ROOT / "target/debug/liboomph_pretend.so"))
+    path = Path(os.environ.get("OOMPH_EMULATOR_LIB", ROOT / "target/debug/liboomph_emulator.so"))
     if not path.exists():
-        pytest.exit("build the stand-in first: cargo build -p oomph-pretend", returncode=1)
+        pytest.exit("build the emulator first: cargo build -p oomph-emulator", returncode=1)
     return str(path.resolve())
 
 
@@ -59,7 +59,7 @@ def run(tmp_path):
         prelude = PRELUDE.format(
             library=library(), python=str(ROOT / "python"), script=str(path), installed=installed
         )
-        env = {**os.environ, "OOMPH_PRETEND": H200, "OOMPH_PRETEND_NOTES": str(tmp_path / "notes")}
+        env = {**os.environ, "OOMPH_EMULATOR": H200, "OOMPH_EMULATOR_NOTES": str(tmp_path / "notes")}
         done = subprocess.run([sys.executable, "-c", prelude], capture_output=True, text=True, timeout=300, env=env)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""`oomph watch` and the channel that it asks, with real programs on a pretended GPU."""
+"""`oomph watch` and the channel that it asks, with real programs on an emulated GPU."""
 
 import json
 import os

@@ -72,7 +72,7 @@ def test_a_closed_pipe_is_no_failure() -> None:
 
 def without_environment() -> dict[str, str]:
     """No environment is active: the interpreter is that of the wheel."""
-    return {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "OOMPH_PRETEND_LIB")}
+    return {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "OOMPH_EMULATOR_LIB")}
 
 
 def test_programs_run_in_the_interpreter_of_the_wheel(tmp_path: Path) -> None:

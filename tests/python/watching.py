@@ -41,7 +41,7 @@ PROGRAM = MODEL + """
 
 
 class Running:
-    """A program under `oomph run` on a pretended GPU, which stops where it says a word."""
+    """A program under `oomph run` on an emulated GPU, which stops where it says a word."""
 
     def __init__(
         self, folder: pathlib.Path, program: str, *options: str, launcher: tuple[str, ...] = (), env: dict[str, str] | None = None
@@ -53,7 +53,7 @@ class Running:
         # Tests that have another HOME still need a cache that nobody else can write to.
         cache = {"OOMPH_CACHE_DIR": os.path.expanduser("~/.cache/oomph")}
         self.env = {**os.environ, **cache, "NO_COLOR": "1", "OOMPH_RUNTIME_DIR": str(self.sockets), **(env or {})}
-        command = [OOMPH, "run", "--pretend", "h200", "--python", sys.executable, "-o", "recording", *options]
+        command = [OOMPH, "run", "--emulate", "h200", "--python", sys.executable, "-o", "recording", *options]
         self.process = subprocess.Popen(
             [*command, "--", *launcher, "train.py"],
             cwd=folder,

@@ -56,7 +56,7 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// What other allocator settings or another card would have made of a recorded run
     Simulate(SimulateArgs),
-    /// Run your program on a pretended GPU: does it fit, what fills it, what would save memory
+    /// Run your program on an emulated GPU: does it fit, what fills it, what would save memory
     Predict(PredictArgs),
     /// Run a program under the recorder, then print its report
     Run(RunArgs),

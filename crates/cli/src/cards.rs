@@ -1,4 +1,4 @@
-//! Cards that a run can be pretended on.
+//! Cards that a run can be emulated on.
 //!
 //! Compute capability and limits are NVIDIA's published figures. Memory is what `torch.cuda.mem_get_info()` calls total: the
 //! H200's was measured, the others are near what such cards report and were not; it differs by a few tenths of a GiB
@@ -113,7 +113,7 @@ impl Card {
         }
     }
 
-    /// The description that the stand-in reads.
+    /// The description that the emulator reads.
     pub(crate) fn describe(&self, memory: u64, devices: u32) -> String {
         let (major, minor) = self.capability;
         let (threads, blocks, shared_kib) = match (major, minor) {

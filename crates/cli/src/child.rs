@@ -26,30 +26,30 @@ const PYTHON_HALF: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/python
 /// The one of them that Python itself looks for, on PYTHONPATH and not in a package.
 const SITE: &str = "child/sitecustomize.py";
 
-/// The stand-in for CUDA: a library beside this program.
-const LIBRARY: &str = "liboomph_pretend.so";
+/// The CUDA emulator: a library beside this program.
+const LIBRARY: &str = "liboomph_emulator.so";
 /// Names that others look for it under.
 const LIBRARY_NAMES: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 /// Where it is, if not there.
-const LIBRARY_VARIABLE: &str = "OOMPH_PRETEND_LIB";
+const LIBRARY_VARIABLE: &str = "OOMPH_EMULATOR_LIB";
 
-/// A card to pretend.
+/// A card to emulate.
 #[derive(Clone, Debug)]
-pub(crate) struct Pretend {
+pub(crate) struct EmulatedGpu {
     pub(crate) card: Card,
     pub(crate) memory: u64,
     pub(crate) devices: u32,
     /// What programs get that read a value nobody knows.
     pub(crate) unknown: u8,
-    /// Where the stand-in is, if not beside this program.
+    /// Where the emulator is, if not beside this program.
     pub(crate) libraries: Option<PathBuf>,
 }
 
-impl Pretend {
+impl EmulatedGpu {
     /// So many cards, with their usual memory unless another is given.
-    pub(crate) fn new(card: &Card, memory: Option<u64>, devices: u32, host: &Host) -> Pretend {
+    pub(crate) fn new(card: &Card, memory: Option<u64>, devices: u32, host: &Host) -> EmulatedGpu {
         let (memory, libraries) = (memory.unwrap_or(card.memory), host.libraries.clone());
-        Pretend { card: card.clone(), memory, devices, unknown: 0, libraries }
+        EmulatedGpu { card: card.clone(), memory, devices, unknown: 0, libraries }
     }
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum Detail {
 pub(crate) struct Job {
     pub(crate) command: Vec<OsString>,
     pub(crate) environment: Vec<(String, String)>,
-    pub(crate) pretend: Option<Pretend>,
+    pub(crate) emulated: Option<EmulatedGpu>,
     pub(crate) steps: Option<u32>,
     /// Bound on the history, if not the usual one.
     pub(crate) max_events: Option<u64>,
@@ -77,7 +77,7 @@ pub(crate) struct Job {
     /// Whether to record the CPU's tensors although there may be a GPU.
     pub(crate) is_on_cpu: bool,
     pub(crate) techniques: Vec<String>,
-    /// Whether a pretended run may write checkpoints.
+    /// Whether an emulated run may write checkpoints.
     pub(crate) keep_files: bool,
     /// A command for when memory grows step after step.
     pub(crate) on_leak: Option<OsString>,
@@ -101,11 +101,11 @@ pub(crate) enum Words {
 
 impl Job {
     /// A program as it is; `steps` as the recorder takes them (`settings.py`).
-    pub(crate) fn new(command: Vec<OsString>, pretend: Option<Pretend>, steps: Option<u32>) -> Job {
+    pub(crate) fn new(command: Vec<OsString>, emulated: Option<EmulatedGpu>, steps: Option<u32>) -> Job {
         Job {
             command,
             environment: Vec::new(),
-            pretend,
+            emulated,
             steps,
             max_events: None,
             detail: Detail::Auto,
@@ -337,7 +337,7 @@ pub(crate) fn run_to_end(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
 
 /// Runs a program and collects its recordings.
 pub(crate) fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
-    let library = job.pretend.as_ref().map(library).transpose()?;
+    let library = job.emulated.as_ref().map(library).transpose()?;
     let Some((program, arguments)) = job.command.split_first() else {
         return Err(Failure::new("no program was given", None, Some("name a script, or `-m MODULE`")).into());
     };
@@ -348,11 +348,11 @@ pub(crate) fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
     let mut command = Command::new(program);
     command.args(arguments);
     // On an emulated GPU nobody is there to answer.
-    if job.pretend.is_some() {
+    if job.emulated.is_some() {
         command.stdin(Stdio::null());
     }
     // Held until the program has ended: what is left of an emulated run then ends as well.
-    let lifeline = job.pretend.as_ref().and_then(|_| folder.scratch.lifeline());
+    let lifeline = job.emulated.as_ref().and_then(|_| folder.scratch.lifeline());
     prepare(&mut command, job, folder, library.as_deref(), lifeline.as_ref())?;
     let said = folder.scratch.at("said");
     match job.words {
@@ -395,7 +395,7 @@ impl Announced {
         if let Some(why) = notes(path).no_gpu.filter(|_| !self.0) {
             self.0 = true;
             say(&format!(
-                "no usable GPU ({why}): recording tensors on the CPU (--cpu to choose this silently; --pretend NAME for an \
+                "no usable GPU ({why}): recording tensors on the CPU (--cpu to choose this silently; --emulate NAME for an \
                  emulated GPU)"
             ));
         }
@@ -419,7 +419,7 @@ fn prepare(
         detail: job.detail,
         steps: job.steps,
         techniques: &job.techniques,
-        unknown: job.pretend.as_ref().map_or(0, |pretend| pretend.unknown),
+        unknown: job.emulated.as_ref().map_or(0, |emulated| emulated.unknown),
         is_live: job.is_live,
         keep_files: job.keep_files,
         raise_on_leak: job.raise_on_leak,
@@ -429,7 +429,7 @@ fn prepare(
     };
     command.env("OOMPH_CHILD", serde_json::to_string(&settings)?);
     command.env("PYTHONPATH", in_front(&site, "PYTHONPATH")?);
-    if let (Some(pretend), Some(library)) = (&job.pretend, library) {
+    if let (Some(emulated), Some(library)) = (&job.emulated, library) {
         for name in LIBRARY_NAMES {
             let link = libraries.join(name);
             if !link.exists() {
@@ -437,9 +437,9 @@ fn prepare(
             }
         }
         command.env("LD_LIBRARY_PATH", in_front(&libraries, "LD_LIBRARY_PATH")?);
-        command.env("OOMPH_PRETEND", pretend.card.describe(pretend.memory, pretend.devices));
-        command.env("OOMPH_PRETEND_NOTES", &notes);
-        command.env("OOMPH_PRETEND_RENDEZVOUS", folder.rendezvous());
+        command.env("OOMPH_EMULATOR", emulated.card.describe(emulated.memory, emulated.devices));
+        command.env("OOMPH_EMULATOR_NOTES", &notes);
+        command.env("OOMPH_EMULATOR_RENDEZVOUS", folder.rendezvous());
         // Where segments lie depends on the process's other memory: the arenas of threads lie elsewhere in every run.
         command.env("MALLOC_ARENA_MAX", "1");
         // Triton compiles for the card without one; it links against the driver, and keeps what it has compiled.
@@ -466,19 +466,19 @@ fn in_front(path: &Path, variable: &str) -> anyhow::Result<OsString> {
     Ok(std::env::join_paths(std::iter::once(path.to_owned()).chain(others))?)
 }
 
-fn library(pretend: &Pretend) -> anyhow::Result<PathBuf> {
+fn library(emulated: &EmulatedGpu) -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os(LIBRARY_VARIABLE) {
         return Ok(path.into());
     }
     let program = std::env::current_exe()?;
     let beside = program.parent().unwrap_or(Path::new("."));
-    let folder = pretend.libraries.as_deref().unwrap_or(beside);
+    let folder = emulated.libraries.as_deref().unwrap_or(beside);
     let places = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)];
     places.iter().find(|path| path.exists()).map(|path| Ok(path.canonicalize()?)).unwrap_or_else(|| {
         Err(Failure::new(
-            format!("the stand-in for CUDA, `{LIBRARY}`, is not there"),
+            format!("the CUDA emulator, `{LIBRARY}`, is not there"),
             Some(format!("looked in `{}`", shown_path(folder))),
-            Some("build it with `cargo build --release -p oomph-pretend`, or say where it is in OOMPH_PRETEND_LIB"),
+            Some("build it with `cargo build --release -p oomph-emulator`, or say where it is in OOMPH_EMULATOR_LIB"),
         )
         .into())
     })

@@ -38,7 +38,7 @@ pub type Status = u8;
 pub struct Host {
     /// The interpreter for users' programs, where neither they nor an active environment name one.
     pub python: Option<PathBuf>,
-    /// The folder with the stand-in for CUDA, if it is not beside the executable.
+    /// The folder with the CUDA emulator, if it is not beside the executable.
     pub libraries: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! Real recordings of `fixtures/recordings/train.py`, on a pretended GPU and on a CPU, held against what the program itself
+//! Real recordings of `fixtures/recordings/train.py`, on an emulated GPU and on a CPU, held against what the program itself
 //! says about its tensors.
 
 mod common;

@@ -43,7 +43,7 @@ mod _native {
 }
 
 /// The command line: arguments with the program's name in front, the interpreter for users' programs, and the folder with
-/// the stand-in for CUDA. Gives the exit code.
+/// the CUDA emulator. Gives the exit code.
 #[pyfunction]
 fn run(py: Python<'_>, arguments: Vec<OsString>, python: Option<PathBuf>, libraries: PathBuf) -> u8 {
     let host = Host { python, libraries: Some(libraries) };

@@ -1,6 +1,6 @@
-"""Device memory of the stand-in, seen from Python: which bytes hold values, and tensors on the CPU over the same bytes.
+"""Device memory of the emulator, seen from Python: which bytes hold values, and tensors on the CPU over the same bytes.
 
-The stand-in's device addresses are host addresses. So a *twin*, a CPU tensor over the bytes of a CUDA tensor, costs
+The emulator's device addresses are host addresses. So a *twin*, a CPU tensor over the bytes of a CUDA tensor, costs
 nothing but its header, and what is written to it is what the program reads later.
 """
 
@@ -79,7 +79,7 @@ class DeviceMemory:
         number, numbers = ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)
 
         def function(name: str, result: Any, *arguments: Any) -> Any:
-            found = getattr(functions, f"oomph_pretend_{name}")
+            found = getattr(functions, f"oomph_emulator_{name}")
             found.restype, found.argtypes = result, arguments
             return found
 

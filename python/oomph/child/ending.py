@@ -1,4 +1,4 @@
-"""When a run on a pretended GPU has shown enough."""
+"""When a run on an emulated GPU has shown enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps a run with pretended values from doing harm: its checkpoints are worthless and must not replace real ones.
+"""Keeps a run with emulated values from doing harm: its checkpoints are worthless and must not replace real ones.
 
 Whatever goes through `torch.save`, `safetensors.torch.save_file` and their relatives is not written. Programs read
 their own checkpoints, though: the best one at the end, the last one after a failure. So what was saved is remembered by
@@ -234,7 +234,7 @@ class Guard:
     def _say(self, name: str) -> None:
         if name not in self.said:
             self.said.add(name)
-            print(f"oomph: {name} writes nothing: on a pretend GPU values are not real (--keep-files)", file=sys.stderr)
+            print(f"oomph: {name} writes nothing: on an emulated GPU values are not real (--keep-files)", file=sys.stderr)
 
     def _say_kept(self, path: str) -> None:
         print(f"oomph: {path} is a checkpoint of another run and was left alone", file=sys.stderr)

@@ -26,7 +26,7 @@ class Read:
     function: str
     operator: str
     kind: str
-    """`unknown`: a kernel would have computed it, the program got zeros; `made up`: a plausible stand-in."""
+    """`unknown`: a kernel would have computed it, the program got zeros; `made up`: plausible but not computed."""
     size: int
     """Bytes of the largest such read: one element decides something, a whole tensor is only carried away."""
     count: int = 1

@@ -73,6 +73,6 @@ class Child:
 
 
 def _outside(library: ctypes.CDLL) -> list[dict[str, int]]:
-    """Bytes that the context and libraries take on each device: the stand-in knows them."""
-    library.oomph_pretend_outside.restype = ctypes.c_uint64
-    return [{"outside": int(library.oomph_pretend_outside(device))} for device in range(torch.cuda.device_count())]
+    """Bytes that the context and libraries take on each device: the emulator knows them."""
+    library.oomph_emulator_outside.restype = ctypes.c_uint64
+    return [{"outside": int(library.oomph_emulator_outside(device))} for device in range(torch.cuda.device_count())]

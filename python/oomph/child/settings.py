@@ -14,7 +14,7 @@ class Settings:
     output: str
     """Folder for what is recorded."""
     library: str | None = None
-    """The stand-in for CUDA, if the run is on an emulated GPU."""
+    """The CUDA emulator, if the run is on an emulated GPU."""
     device: str = "auto"
     """Which memory to record: `cuda`, `cpu`, or `auto`, the first where there is a GPU."""
     max_events: int | None = None

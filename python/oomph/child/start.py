@@ -1,6 +1,6 @@
 """Prepares a process before the user's program begins: everything waits for `import torch`.
 
-The stand-in for CUDA has to be in the process before torch's own libraries, and the recorder has to be there before the
+The CUDA emulator has to be in the process before torch's own libraries, and the recorder has to be there before the
 first allocation. Both start with the import of torch, so a process that never imports it is left alone.
 """
 

@@ -1,9 +1,9 @@
-"""Values for programs on a pretend GPU: small tensors are computed for real, on the CPU.
+"""Values for programs on an emulated GPU: small tensors are computed for real, on the CPU.
 
-Kernels do nothing on the pretend GPU, so whatever a program reads back is zeros, `nonzero` finds nothing, and a program
+Kernels do nothing on the emulated GPU, so whatever a program reads back is zeros, `nonzero` finds nothing, and a program
 whose memory depends on values takes another way than on a real one. The values that programs branch on are few and
 small: lengths, masks, indices, flags, counters. So each operator whose inputs are small and hold values is run twice: on
-the pretend GPU, which makes the memory requests, and on the CPU, which gives the results; those are written into the
+the emulated GPU, which makes the memory requests, and on the CPU, which gives the results; those are written into the
 device memory of the first (handlers.py). Where a kernel would give data that nobody can know, random numbers and
 indices are made up (made_up.py), and sizes with them (counts.py). Reads of values that are not known are noted with
 their place in the program (reads.py).

@@ -23,7 +23,7 @@ class Watched(weakref.ref[torch.UntypedStorage]):
 
     key: int
     elsewhere: bool
-    """Not in the CPU's memory: a GPU's, or pretended as fake tensors do."""
+    """Not in the CPU's memory: a GPU's, or emulated as fake tensors do."""
     address: int
     size: int
     block: Block | None

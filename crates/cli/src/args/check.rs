@@ -1,6 +1,6 @@
 //! The arguments of `oomph check`.
 
-use super::programs::{PretendArgs, steps};
+use super::programs::{EmulateArgs, steps};
 use super::{INPUT_HELP, size};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
@@ -8,13 +8,13 @@ use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "oomph check [OPTIONS] INPUT...\n       oomph check [OPTIONS] [--pretend NAME] -- COMMAND...",
+    override_usage = "oomph check [OPTIONS] INPUT...\n       oomph check [OPTIONS] [--emulate NAME] -- COMMAND...",
     after_help = "\
 Examples:
   oomph check snapshot.pickle --max-peak 20GiB --no-leaks
-  oomph check --pretend h100 --max-peak 60GiB --no-leaks -- python train.py    in CI, without a GPU
-  oomph check --pretend h100 --baseline memory.json --update -- python train.py    writes the baseline
-  oomph check --pretend h100 --baseline memory.json -- python train.py             compares with it
+  oomph check --emulate h100 --max-peak 60GiB --no-leaks -- python train.py    in CI, without a GPU
+  oomph check --emulate h100 --baseline memory.json --update -- python train.py    writes the baseline
+  oomph check --emulate h100 --baseline memory.json -- python train.py             compares with it
   oomph check --format text --format junit=memory.xml --max-peak 20GiB recording/
 
 Options go before `--`; everything after it is the command.
@@ -33,7 +33,7 @@ pub(crate) struct CheckArgs {
     pub(crate) limits: Limits,
 
     #[command(flatten)]
-    pub(crate) pretend: PretendArgs,
+    pub(crate) emulate: EmulateArgs,
 
     /// Stop the command after N steps instead of running it to the end
     #[arg(long, value_name = "N", value_parser = steps)]

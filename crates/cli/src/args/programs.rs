@@ -3,7 +3,7 @@
 use super::size;
 use crate::Host;
 use crate::cards::{CARDS, Card};
-use crate::child::{Detail, Pretend};
+use crate::child::{Detail, EmulatedGpu};
 use crate::commands::vary::Vary;
 use clap::Args;
 use std::ffi::OsString;
@@ -34,7 +34,7 @@ pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) program: ProgramArgs,
 
-    /// The card to pretend
+    /// The card to emulate
     #[arg(long, value_name = "NAME", value_parser = card)]
     pub(crate) gpu: Card,
 
@@ -92,7 +92,7 @@ Examples:
   oomph predict --gpu h100 --gpus 2 -m torch.distributed.run --nproc-per-node 2 train.py
   oomph predict --gpu t4 -o recording/ train.py && oomph report recording/
 
-The unmodified torch of your environment runs on a stand-in for CUDA whose kernels do nothing: memory requests are real,
+The unmodified torch of your environment runs on a CUDA emulator whose kernels do nothing: memory requests are real,
 values are not. Nothing is written by torch.save. What that means: docs/predict.md.
 
 Options go before the script; everything after it is the program's own.
@@ -101,15 +101,15 @@ Exit codes: 0 it fits, 1 it runs out of memory, 2 could not do it."
     )
 }
 
-/// A card to pretend, where that is a choice.
+/// A card to emulate, where that is a choice.
 #[derive(Args, Debug)]
-pub(crate) struct PretendArgs {
-    /// Run on a pretended card, without a GPU; the cards are those of `oomph predict`
+pub(crate) struct EmulateArgs {
+    /// Run on an emulated card, without a GPU; the cards are those of `oomph predict`
     #[arg(long, value_name = "NAME", value_parser = card)]
-    pretend: Option<Card>,
+    emulate: Option<Card>,
 
-    /// Memory of the pretended card, if it is not the usual one
-    #[arg(long, value_name = "SIZE", value_parser = size, requires = "pretend")]
+    /// Memory of the emulated card, if it is not the usual one
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "emulate")]
     gpu_memory: Option<u64>,
 
     /// How many such cards
@@ -117,9 +117,9 @@ pub(crate) struct PretendArgs {
     gpus: u32,
 }
 
-impl PretendArgs {
-    pub(crate) fn pretend(&self, host: &Host) -> Option<Pretend> {
-        Some(Pretend::new(self.pretend.as_ref()?, self.gpu_memory, self.gpus, host))
+impl EmulateArgs {
+    pub(crate) fn gpu(&self, host: &Host) -> Option<EmulatedGpu> {
+        Some(EmulatedGpu::new(self.emulate.as_ref()?, self.gpu_memory, self.gpus, host))
     }
 }
 
@@ -129,7 +129,7 @@ impl PretendArgs {
     after_help = "\
 Examples:
   oomph run train.py --epochs 1                    record on this machine's GPU
-  oomph run --pretend h100 -o recording train.py   record without a GPU
+  oomph run --emulate h100 -o recording train.py   record without a GPU
   oomph report recording
   oomph run --on-leak 'oomph report \"$OOMPH_RECORDING\" | mail -s \"$OOMPH_MESSAGE\" me' train.py
   oomph run --raise-on-leak train.py               end a program whose memory grows step after step
@@ -144,7 +144,7 @@ pub(crate) struct RunArgs {
     pub(crate) program: ProgramArgs,
 
     #[command(flatten)]
-    pub(crate) pretend: PretendArgs,
+    pub(crate) emulate: EmulateArgs,
 
     /// Folder for the recording; otherwise `oomph-recording`, or the first of `oomph-recording-2`, … that is free
     #[arg(short, long, value_name = "DIR")]
@@ -163,7 +163,7 @@ pub(crate) struct RunArgs {
     pub(crate) detail: Detail,
 
     /// Record tensors on the CPU although there is a GPU; without a GPU they are recorded anyway
-    #[arg(long, conflicts_with = "pretend")]
+    #[arg(long, conflicts_with = "emulate")]
     pub(crate) cpu: bool,
 
     /// Do not let `oomph watch` and `oomph exporter` see the run

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> any
         (inputs::expand(&args.inputs)?, None)
     } else {
         folder = Folder::new(Output::kept_if_named(args.output.as_deref(), args.force))?;
-        let job = Job::new(command.clone(), args.pretend.pretend(host), args.steps);
+        let job = Job::new(command.clone(), args.emulate.gpu(host), args.steps);
         let done = run::record(job, &shown(command), &folder, terminal)?;
         (done.ranks.into_iter().map(|rank| rank.snapshot).collect(), Some(done.status))
     };

@@ -3,7 +3,7 @@
 use super::{predict_json, predict_text, vary};
 use crate::args::{PredictArgs, ProgramArgs};
 use crate::cards::Card;
-use crate::child::{self, Done, Ended, Folder, Job, Output, Pretend, Read, Summary, Words};
+use crate::child::{self, Done, EmulatedGpu, Ended, Folder, Job, Output, Read, Summary, Words};
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
 use crate::{Host, Status, waiting};
@@ -99,8 +99,8 @@ impl Sureness {
 
 fn job(args: &PredictArgs, host: &Host) -> Job {
     let command = command(&args.program, host);
-    let pretend = Pretend::new(&args.gpu, args.gpu_memory, args.gpus, host);
-    let job = Job::new(command, Some(pretend), args.program.steps);
+    let emulated = EmulatedGpu::new(&args.gpu, args.gpu_memory, args.gpus, host);
+    let job = Job::new(command, Some(emulated), args.program.steps);
     let words = if args.quiet { Words::Kept } else { Words::Talk };
     Job { keep_files: args.keep_files, words, ..job }
 }
@@ -125,15 +125,15 @@ pub(crate) fn shown(program: &[OsString]) -> String {
 /// Runs a program on a card; again with plenty of memory if it ran out, and again with other values if it read some that
 /// nobody knows.
 pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<Prediction> {
-    let pretend = job.pretend.as_ref().ok_or_else(|| anyhow::anyhow!("a prediction needs a card"))?;
+    let emulated = job.emulated.as_ref().ok_or_else(|| anyhow::anyhow!("a prediction needs a card"))?;
     let done = child::run_to_end(job, folder)?;
     let first = look(&done)?;
     let summary = first.summary.clone();
     let ran_out = is_out_of_memory(&summary);
     if summary.ended == Ended::Failed && !ran_out {
         // A zero that nobody computed may be what the program failed with: it divides by it, for example.
-        if pretend.unknown == 0 && !summary.reads.is_empty() && done.notes.uncovered.is_empty() {
-            let other = Job { pretend: Some(Pretend { unknown: 1, ..pretend.clone() }), ..job.clone() };
+        if emulated.unknown == 0 && !summary.reads.is_empty() && done.notes.uncovered.is_empty() {
+            let other = Job { emulated: Some(EmulatedGpu { unknown: 1, ..emulated.clone() }), ..job.clone() };
             if let Ok(prediction) = predict(&other, folder, once) {
                 return Ok(prediction);
             }
@@ -143,7 +143,7 @@ pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<
     let failed_requests = first.ooms;
     let (notes, seen) = if ran_out {
         let mut roomy = quiet(job);
-        roomy.pretend = Some(Pretend { memory: PLENTY, ..pretend.clone() });
+        roomy.emulated = Some(EmulatedGpu { memory: PLENTY, ..emulated.clone() });
         let scratch = Folder::new(Output::Unkept)?;
         let done = child::run_to_end(&roomy, &scratch)?;
         let seen = look(&done)?;
@@ -156,7 +156,7 @@ pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<
     };
     let mut sureness = Sureness::default();
     for name in &notes.uncovered {
-        sureness.reasons.push(format!("`{name}` is not covered by the stand-in: the call failed"));
+        sureness.reasons.push(format!("`{name}` is not covered by the emulator: the call failed"));
     }
     for what in &notes.modelled {
         sureness.reasons.push(format!("modelled: {what}"));
@@ -190,7 +190,7 @@ pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<
         recording,
         summary,
         failed_requests,
-        memory: pretend.memory,
+        memory: emulated.memory,
         sureness,
     })
 }
@@ -202,10 +202,10 @@ fn quiet(job: &Job) -> Job {
 /// Whether the program does something else when the values that it reads are others.
 fn differs_with_other_values(job: &Job, seen: &Seen, ran_out: bool) -> bool {
     let mut other = quiet(job);
-    if let Some(pretend) = &mut other.pretend {
-        pretend.unknown = 1 - pretend.unknown;
+    if let Some(emulated) = &mut other.emulated {
+        emulated.unknown = 1 - emulated.unknown;
         if ran_out {
-            pretend.memory = PLENTY;
+            emulated.memory = PLENTY;
         }
     }
     // It must make the same number of steps, wherever it would have stopped by itself.
@@ -313,7 +313,7 @@ fn failed(summary: &Summary, done: &Done) -> Failure {
     let first_line = exception.lines().next().unwrap_or_default().to_owned();
     let hint = match done.notes.uncovered.first() {
         Some(name) => {
-            format!("`{name}` is not covered by the stand-in; the program cannot be predicted as it is")
+            format!("`{name}` is not covered by the emulator; the program cannot be predicted as it is")
         }
         None => "the traceback is above; does the program run on a real GPU?".to_owned(),
     };

@@ -47,9 +47,9 @@ fn header(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let name = terminal.paint(Style::Bold, &answer.shown);
     let (card, steps) = (answer.args.gpu.name, counted(summary.steps.count as u64, "step"));
     let cards = if answer.args.gpus > 1 {
-        format!("{} pretended ", answer.args.gpus)
+        format!("{} emulated ", answer.args.gpus)
     } else {
-        "a pretended ".to_owned()
+        "an emulated ".to_owned()
     };
     writeln!(
         terminal.out(),

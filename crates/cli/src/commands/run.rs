@@ -14,7 +14,7 @@ const ALL_STEPS: u32 = 0;
 
 pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let command = command(&args.program, host);
-    let job = Job::new(command, args.pretend.pretend(host), args.program.steps);
+    let job = Job::new(command, args.emulate.gpu(host), args.program.steps);
     let words = if args.json { Words::Talk } else { Words::Own };
     let job = Job {
         max_events: args.max_events,
@@ -70,8 +70,8 @@ pub(super) fn record(job: Job, shown: &str, folder: &Folder, terminal: &Terminal
 
 /// A job that records the whole program, unless something else is asked for.
 fn recorded(job: Job, shown: &str, terminal: &Terminal) -> Job {
-    if let Some(pretend) = &job.pretend {
-        terminal.say(&format!("running {shown} on an emulated {}", pretend.card.name));
+    if let Some(emulated) = &job.emulated {
+        terminal.say(&format!("running {shown} on an emulated {}", emulated.card.name));
     }
     Job { steps: job.steps.or(Some(ALL_STEPS)), ..job }
 }

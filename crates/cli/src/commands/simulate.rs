@@ -58,7 +58,7 @@ fn follow<'a>(name: &str, device: &'a Device<'a>, args: &SimulateArgs) -> anyhow
         return Err(Failure::new(
             format!("`{name}` is about the memory of a CPU"),
             Some("what is simulated is PyTorch's allocator for GPUs".to_owned()),
-            Some("`oomph report` explains it; `oomph predict` runs a program on a pretended GPU"),
+            Some("`oomph report` explains it; `oomph predict` runs a program on an emulated GPU"),
         )
         .into());
     }

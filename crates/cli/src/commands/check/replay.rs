@@ -23,7 +23,7 @@ pub(super) fn replay(device: &Device<'_>) -> Result<Replayed, Why> {
     if device.is_cpu() {
         return refused(
             "the memory of a CPU has no caching allocator, so nothing is reserved",
-            "`--pretend NAME` runs the command on a pretended GPU",
+            "`--emulate NAME` runs the command on an emulated GPU",
         );
     }
     if history.is_empty() {

@@ -1,4 +1,4 @@
-//! NCCL: ranks on one machine, each usually a process of its own, with pretended devices.
+//! NCCL: ranks on one machine, each usually a process of its own, with emulated devices.
 //!
 //! Training code talks through NCCL about more than gradients: shapes, flags, sizes of pickled objects. Pieces up to
 //! [`crate::copies::LARGEST_COPY`] bytes are therefore exchanged between the processes ([`exchange`]) and reduced

@@ -23,7 +23,7 @@ const FIRST_HANDLE: u64 = 0x5000_0000;
 
 does_nothing! { nvmlInit nvmlInit_v2 nvmlInitWithFlags nvmlShutdown }
 
-/// Functions for which there is no answer on a pretended card: programs expect that some cards have none.
+/// Functions for which there is no answer on an emulated card: programs expect that some cards have none.
 macro_rules! not_supported {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! A stand-in for CUDA: the driver, the runtime and the libraries above them, as far as PyTorch calls them.
+//! A CUDA emulator: the driver, the runtime and the libraries above them, as far as PyTorch calls them.
 //!
 //! It is loaded ahead of the real libraries into a child process that oomph starts, and into nothing else. Requests for
 //! memory, streams, events, captures and properties are answered as the chosen card would answer them; kernels do

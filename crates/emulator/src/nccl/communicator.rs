@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 /// The directory in which the processes of a run meet, where oomph names one.
-const VARIABLE: &str = "OOMPH_PRETEND_RENDEZVOUS";
+const VARIABLE: &str = "OOMPH_EMULATOR_RENDEZVOUS";
 
 pub(super) struct Communicator {
     pub(super) exchange: Exchange,

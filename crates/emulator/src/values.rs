@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) enum Value {
     /// The bytes are those of the real run.
     Known,
-    /// The bytes are a plausible stand-in.
+    /// The bytes are plausible but not computed.
     MadeUp,
 }
 
@@ -121,7 +121,7 @@ pub(crate) unsafe fn read(to: *mut u8, from: u64, size: u64) {
 
 /// For oomph's Python half: the bytes at `at` were computed (`value` 1) or made up (2), or are a kernel's (0).
 #[unsafe(no_mangle)]
-extern "C" fn oomph_pretend_note(at: u64, size: u64, value: i32) {
+extern "C" fn oomph_emulator_note(at: u64, size: u64, value: i32) {
     match value {
         1 => keep(at, size, Value::Known),
         2 => keep(at, size, Value::MadeUp),
@@ -156,13 +156,13 @@ pub(crate) fn parts(at: u64, size: u64) -> Vec<(u64, u64, Value)> {
 
 /// For oomph's Python half: 1 if all bytes are known, 2 if all hold a value and some are made up, otherwise 0.
 #[unsafe(no_mangle)]
-extern "C" fn oomph_pretend_value(at: u64, size: u64) -> i32 {
+extern "C" fn oomph_emulator_value(at: u64, size: u64) -> i32 {
     state(&ranges(), at, size)
 }
 
-/// For oomph's Python half: as [`oomph_pretend_value`], for many ranges together.
+/// For oomph's Python half: as [`oomph_emulator_value`], for many ranges together.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn oomph_pretend_value_all(at: *const u64, size: *const u64, count: usize) -> i32 {
+unsafe extern "C" fn oomph_emulator_value_all(at: *const u64, size: *const u64, count: usize) -> i32 {
     let ranges = ranges();
     let mut all = 1;
     for (at, size) in unsafe { given(at, size, count) } {
@@ -174,17 +174,17 @@ unsafe extern "C" fn oomph_pretend_value_all(at: *const u64, size: *const u64, c
     all
 }
 
-/// For oomph's Python half: as [`oomph_pretend_note`], for many ranges.
+/// For oomph's Python half: as [`oomph_emulator_note`], for many ranges.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn oomph_pretend_note_all(at: *const u64, size: *const u64, count: usize, value: i32) {
+unsafe extern "C" fn oomph_emulator_note_all(at: *const u64, size: *const u64, count: usize, value: i32) {
     for (at, size) in unsafe { given(at, size, count) } {
-        oomph_pretend_note(at, size, value);
+        oomph_emulator_note(at, size, value);
     }
 }
 
 /// For oomph's Python half: whatever lies outside these ranges is not known any more.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn oomph_pretend_retain(at: *const u64, size: *const u64, count: usize) {
+unsafe extern "C" fn oomph_emulator_retain(at: *const u64, size: *const u64, count: usize) {
     let mut ranges = ranges();
     let mut retained = Ranges::default();
     for (at, size) in unsafe { given(at, size, count) } {
@@ -198,26 +198,26 @@ unsafe extern "C" fn oomph_pretend_retain(at: *const u64, size: *const u64, coun
 /// For oomph's Python half: the next read of 1, 4 or 8 bytes by this thread gives this number. Operators whose result
 /// has a size that depends on values read it from a place that only they know, just after a kernel has counted.
 #[unsafe(no_mangle)]
-extern "C" fn oomph_pretend_answer(value: u64) {
+extern "C" fn oomph_emulator_answer(value: u64) {
     ANSWERS.with_borrow_mut(|answers| answers.push_back(value));
 }
 
 /// For oomph's Python half: from the first call on, reads give zeros except where this thread says otherwise.
 #[unsafe(no_mangle)]
-extern "C" fn oomph_pretend_vouch(vouched: bool) {
+extern "C" fn oomph_emulator_vouch(vouched: bool) {
     GUARDED.store(true, Relaxed);
     VOUCHED.set(vouched);
 }
 
 /// For oomph's Python half: drops the answers that this thread did not ask for; how many there were.
 #[unsafe(no_mangle)]
-extern "C" fn oomph_pretend_unanswered() -> u64 {
+extern "C" fn oomph_emulator_unanswered() -> u64 {
     ANSWERS.with_borrow_mut(|answers| answers.drain(..).count() as u64)
 }
 
 /// For oomph's Python half: these bytes become known zeros, without touching host memory.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn oomph_pretend_zero(at: u64, size: u64) {
+unsafe extern "C" fn oomph_emulator_zero(at: u64, size: u64) {
     unsafe { crate::copies::clear(at as *mut u8, size) };
     keep(at, size, Value::Known);
 }

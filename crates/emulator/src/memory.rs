@@ -242,7 +242,7 @@ runtime! {
 
 /// Bytes that the context and libraries hold on a device, for oomph's Python half.
 #[unsafe(no_mangle)]
-extern "C" fn oomph_pretend_outside(device: i32) -> u64 {
+extern "C" fn oomph_emulator_outside(device: i32) -> u64 {
     memory().devices.get(device as usize).map_or(0, |memory| memory.outside)
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn virtual_range() -> (u64, u64) {
     let start = *START.get_or_init(|| {
         let at = map(VIRTUAL_BASE, VIRTUAL, libc::MAP_FIXED_NOREPLACE).or_else(|| map(0, VIRTUAL, 0));
         at.unwrap_or_else(|| {
-            crate::notes::say("no address space for the pretended device memory (is `ulimit -v` set?)");
+            crate::notes::say("no address space for the emulated device memory (is `ulimit -v` set?)");
             std::process::abort()
         })
     });

@@ -71,7 +71,7 @@ runtime! {
     }
 }
 
-/// The bus number that a device of this index pretends to have.
+/// The bus number that a device of this index has.
 pub(crate) fn bus_of(device: i32) -> i32 {
     device + 1
 }
@@ -148,7 +148,7 @@ pub(crate) fn error_texts(status: Status) -> ErrorTexts {
         801 => (
             c"cudaErrorNotSupported",
             c"CUDA_ERROR_NOT_SUPPORTED",
-            c"operation not supported (on oomph's pretend GPU)",
+            c"operation not supported (on oomph's emulated GPU)",
         ),
         900 => (
             c"cudaErrorStreamCaptureUnsupported",
@@ -160,7 +160,7 @@ pub(crate) fn error_texts(status: Status) -> ErrorTexts {
             c"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
             c"operation failed due to a previous error during capture",
         ),
-        _ => (c"cudaErrorUnknown", c"CUDA_ERROR_UNKNOWN", c"unknown error (on oomph's pretend GPU)"),
+        _ => (c"cudaErrorUnknown", c"CUDA_ERROR_UNKNOWN", c"unknown error (on oomph's emulated GPU)"),
     };
     ErrorTexts { runtime, driver, description }
 }
@@ -293,7 +293,7 @@ fn properties(device: i32, is_cuda12: bool) -> Vec<u8> {
 
 /// A name for each device that no real one has.
 pub(crate) fn uuid(device: i32) -> [u8; 16] {
-    let mut uuid = *b"oomph-pretend-00";
+    let mut uuid = *b"oomph-emulator00";
     uuid[15] += device as u8;
     uuid
 }

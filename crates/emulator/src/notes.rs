@@ -5,9 +5,9 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-const VARIABLE: &str = "OOMPH_PRETEND_NOTES";
+const VARIABLE: &str = "OOMPH_EMULATOR_NOTES";
 
-/// An entry point that this stand-in does not answer: says so and gives the family's own "not supported".
+/// An entry point that this emulator does not answer: says so and gives the family's own "not supported".
 pub(crate) fn uncovered(name: &str, status: i32) -> i32 {
     if note("uncovered", name) {
         say(&format!("`{name}` is not covered: the call fails with status {status}"));
@@ -39,5 +39,5 @@ pub(crate) fn note(kind: &str, text: &str) -> bool {
 
 /// A line to standard error, where the user's own program talks as well.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "oomph (pretend GPU): {text}");
+    let _ = writeln!(std::io::stderr(), "oomph (emulated GPU): {text}");
 }

@@ -1,4 +1,4 @@
-//! The card that is pretended, as oomph describes it in the environment: `OOMPH_PRETEND="name=NVIDIA L4;memory=…"`.
+//! The card that is emulated, as oomph describes it in the environment: `OOMPH_EMULATOR="name=NVIDIA L4;memory=…"`.
 
 use std::sync::OnceLock;
 
@@ -28,7 +28,7 @@ pub(crate) struct Card {
     pub(crate) bus_bits: i32,
 }
 
-const VARIABLE: &str = "OOMPH_PRETEND";
+const VARIABLE: &str = "OOMPH_EMULATOR";
 
 /// The card of this process.
 pub(crate) fn card() -> &'static Card {
