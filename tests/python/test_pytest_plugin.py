@@ -1,5 +1,6 @@
 """The marker `gpu_memory`, with real pytest and real torch: on the CPU, and on an emulated GPU."""
 
+import os
 import subprocess
 import sys
 
@@ -59,10 +60,14 @@ EXPECTED = [
     "*3 failed, 3 passed*",
 ]
 
+CACHE = os.path.expanduser("~/.cache/oomph")
+
 
 @pytest.fixture
 def marked(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:cacheprovider -p no:xdist")
+    # pytester's home is below a folder that everybody can write to, where oomph keeps nothing.
+    monkeypatch.setenv("OOMPH_CACHE_DIR", CACHE)
     return pytester
 
 
