@@ -1,4 +1,4 @@
-"""What the mistakes that `oomph lint` names truly cost, on a CUDA device: allocated bytes per step, bad against good.
+"""What the mistakes that `oomph lint` names truly cost, on a CUDA device: allocated bytes a step, bad against good.
 
     python3 bench/lint_costs.py
 
@@ -75,7 +75,7 @@ def evaluating(keep, grad=True):
 def main():
     rows = []
 
-    def row(rule, case, value, unit="per step"):
+    def row(rule, case, value, unit="a step"):
         rows.append((rule, case, value, unit))
         print(f"| {rule} | {case} | {value:,} | {unit} |", flush=True)
 
@@ -202,7 +202,7 @@ def main():
     on = peak(evaluates)
     with torch.no_grad():
         off = peak(evaluates)
-    row("OOM301", "evaluation with gradients, against without", on - off, "at the peak")
+    row("OOM301", "evaluation with gradients, against without", on - off, "of peak")
     model = net()
     opt = torch.optim.SGD(model.parameters(), lr=1e-4)
 
@@ -214,7 +214,7 @@ def main():
 
         return step
 
-    row("OOM403", "set_to_none=False, against True", peak(zeroes(False)) - peak(zeroes(True)), "at the peak")
+    row("OOM403", "set_to_none=False, against True", peak(zeroes(False)) - peak(zeroes(True)), "of peak")
 
     def graphed(at):
         fresh = nn.Linear(D, D).cuda()

@@ -251,7 +251,7 @@ def replaying(args, file, rounds):
     ]
     rate = events / taken["replay"][""]["median"] / 1e6
     return [
-        (rate >= 10, f"{rate:.1f} million events per second under PyTorch's defaults (median; at least 10 needed)"),
+        (rate >= 10, f"{rate:.1f} million events a second under PyTorch's defaults (median; at least 10 needed)"),
         (statistics.median(searches) < 2, f"{statistics.median(searches):.2f} s for 16 settings (median; below 2 needed)"),
     ], lines
 

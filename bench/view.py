@@ -85,9 +85,9 @@ ROWS = {
     "listening": "start of the process to listening",
     "picture": "page opened to first picture",
     "whole": "**first command to first picture**",
-    "rate": f"frames per second in {GESTURE_SECONDS} s of zoom and pan",
-    "frames": "**a frame**: median · 95% · longest",
-    "drawing": "of which drawing: median · 95% · longest",
+    "rate": f"frames a second in {GESTURE_SECONDS} s of zoom and pan",
+    "frames": "**a frame**: median · 95 % · longest",
+    "drawing": "of which drawing: median · 95 % · longest",
     "first_tiles": "slowest tile of the first picture: timeline · map",
     "later_tiles": "**slowest tile after that**: timeline · map",
     "heap": "**page: objects · buffers · DOM, after gc**",
@@ -250,7 +250,7 @@ def measure_oomph(chromium, args, file):
     whole = statistics.median(map(sum, starts))
     promises = [
         (whole < 3, f"first picture {whole:.2f} s after the start (below 3 needed)"),
-        (statistics.median(times) <= 1000 / 30, f"{1000 / statistics.median(times):.0f} frames per second (at least 30 needed)"),
+        (statistics.median(times) <= 1000 / 30, f"{1000 / statistics.median(times):.0f} frames a second (at least 30 needed)"),
         (later < 100, f"slowest tile after the first picture: {later:.0f} ms (below 100 needed)"),
         (heap < 300e6, f"page heap {megabytes(heap)}, buffers and DOM included (below 300 needed)"),
         (peak <= size, f"server's peak {megabytes(peak)} (at most the file's size, {megabytes(size)})"),
