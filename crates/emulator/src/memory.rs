@@ -113,7 +113,8 @@ pub(crate) enum Library {
     Cudnn,
 }
 
-/// Records that a library creates a handle on the current device; returns whether there was enough memory.
+/// Takes a library's memory with its first handle on the current device; returns whether the driver allows the
+/// handle.
 pub(crate) fn take_library_memory(library: Library) -> bool {
     if process::runtime_refusal().is_some() {
         return false;
