@@ -1,13 +1,13 @@
-"""Field trials: runs programs bare and recorded, and compares everything that an outsider can see.
+"""Field trials: runs programs with and without the recorder, and compares everything visible from outside.
 
     python field/run.py --gpu real --runs 3 --jobs 5          on this machine's GPU
     python field/run.py --gpu h200-emulated                   on the emulated GPU
 
-Compared are standard output, standard error, exit code, files written, requests to the allocator, its peaks, and the number
-of ranks in the recording. Times are measured: per step, from the end of the program's own code (or a signal) to the end of
-the process, and in all. What a program needs is in the literal `PROGRAM` at its top; docs/field.md describes it.
+Compares standard output, standard error, exit code, written files, allocator requests and peaks, and the number of ranks in
+the recording. Measures times: per step, from the end of the program's own code (or a signal) to the end of the process, and
+in total. The literal `PROGRAM` at the top of a program describes what it needs; see docs/field.md.
 
-Exit codes: 0 no differences, 1 some program differs, 2 could not run.
+Exit codes: 0 no differences, 1 some programs differ, 2 the trials could not run.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ PROBE = "probe.py"
 EMULATED = "-emulated"
 
 MARKER_TIMEOUT = 120
-"""Seconds until a program prints the line that a signal is sent after."""
+"""Seconds to wait for the line after which a signal is sent."""
 MEMORY_TOLERANCE = 0.01
-"""Share by which memory may differ in programs whose kernels are chosen by time."""
+"""Share by which memory may differ in programs whose kernels are chosen by timing."""
 DIFF_LINES = 12
 
 SAME, DIFFERS, KNOWN, NOT_INSTALLED, FAILED_BARE = "same", "differs", "known", "not installed", "failed bare"
@@ -57,25 +57,25 @@ class Program:
     about: str
     arguments: tuple[str, ...] = ()
     command: tuple[str, ...] = ("{script}",)
-    """What the interpreter gets; `{script}`: the program by relative path, `{work}`: the working directory."""
+    """Arguments of the interpreter; `{script}`: the program by relative path, `{work}`: the working directory."""
     needs: tuple[str, ...] = ()
-    """Modules that have to be installed."""
+    """Modules that must be installed."""
     only: str | None = None
     """`real`: needs values that the emulated GPU does not compute."""
     exit: int | None = 0
     """Exit code without oomph; None: any."""
     ranks: int | None = 1
-    """Processes that use CUDA; None: some end in a way that leaves nothing behind."""
+    """Processes that use CUDA; None if some exit without leaving a trace."""
     stdin: str | None = None
-    """Standard input; on the emulated GPU it is empty, as `oomph run` has it."""
+    """Standard input; on the emulated GPU it is empty, as in `oomph run`."""
     signal: dict[str, str] | None = None
-    """`send` to the program when it has printed the line `after`."""
+    """Signal to `send` after the program prints the line `after`."""
     wait_for: str | None = None
-    """File that a process writes which outlives the program."""
+    """File written by a process that outlives the program."""
     jitter: dict[str, Any] = field(default_factory=dict)
     """What differs between bare runs: patterns by stream, globs of `files`, and whether `memory` and `exit` do."""
     known: str | None = None
-    """Why it differs, where that is documented and meant."""
+    """Why it differs, if that is documented and intended."""
     environment: dict[str, str] = field(default_factory=dict)
     timeout: float = 180
 
@@ -108,7 +108,7 @@ def programs() -> list[Program]:
 
 @dataclass
 class Run:
-    """What one run of a program left behind."""
+    """Results of one run of a program."""
 
     exit: int
     stdout: str
@@ -123,9 +123,9 @@ class Run:
     ending: float | None
     """From the end of the program's code, or the signal, to the end of the process."""
     own: str
-    """What oomph itself printed."""
+    """Output of oomph itself."""
     last_lines: str
-    """End of standard error with all that jitters, for programs that fail."""
+    """End of standard error, including its variable parts, for programs that fail."""
 
 
 @dataclass
@@ -323,7 +323,7 @@ class Trial:
 
 
 def _watch(process: subprocess.Popen[bytes], side: pathlib.Path) -> int | None:
-    """A descriptor of the interpreter's process, which oomph has started; none if it ended before we could look."""
+    """A descriptor of the interpreter process started by oomph; None if it has already exited."""
     while process.poll() is None:
         top, _ = _top(side)
         if top is not None:
@@ -347,7 +347,7 @@ def _ended(watched: int | None, process: subprocess.Popen[bytes], deadline: floa
 
 
 def _top(side: pathlib.Path) -> tuple[int | None, float]:
-    """Process id of the interpreter, and when it started."""
+    """Process ID of the interpreter, and when it started."""
     words = _read(side / "top", {}).split()
     return (int(words[0]), float(words[1].replace(",", "."))) if len(words) == 2 else (None, time.time())
 
@@ -360,7 +360,7 @@ def _read(path: pathlib.Path, replaced: dict[str, str]) -> str:
 
 
 def _removed(text: str, patterns: Any) -> str:
-    """The text without what jitters; `True`: all of it does."""
+    """The text without its variable parts; `True`: all of it varies."""
     if patterns is True:
         return ""
     for pattern in patterns:
@@ -369,7 +369,7 @@ def _removed(text: str, patterns: Any) -> str:
 
 
 def _files(work: pathlib.Path, placed: set[str], jitter: Any) -> dict[str, str]:
-    """Files below the working directory with a hash of each; what jitters has its name alone."""
+    """Files below the working directory with a hash of each; only names for files that vary."""
     found = {}
     for path in sorted(work.rglob("*")):
         name = str(path.relative_to(work))
@@ -383,7 +383,7 @@ def _files(work: pathlib.Path, placed: set[str], jitter: Any) -> dict[str, str]:
 
 
 def compare(program: Program, bare: list[Run], recorded: list[Run]) -> list[str]:
-    """What an outsider could tell recorded runs from bare ones by. A recorded run has to be like one of the bare ones."""
+    """Visible differences between recorded and bare runs. A recorded run must match one of the bare runs."""
     found = []
 
     def judge(what: str, of: Any, show: Any, without_jitter: Any = None) -> None:
@@ -418,7 +418,7 @@ def compare(program: Program, bare: list[Run], recorded: list[Run]) -> list[str]
 
 
 def _memory_beyond(bare: list[Run], recorded: list[Run]) -> list[str]:
-    """Counters outside the range of bare runs, where kernels are chosen by time."""
+    """Counters outside the range of bare runs, for kernels chosen by timing."""
     for key in ("allocations", "requested", "peak_allocated", "peak_reserved"):
         totals = lambda runs: [sum(process[key] for process in run.memory) for run in runs]
         low, high = min(totals(bare)), max(totals(bare))
@@ -441,7 +441,7 @@ def median(values: Any) -> float | None:
 
 
 def _pair(verdict: Verdict, of: Any, form: str) -> str:
-    """A figure of both kinds of run, `-` where there is none."""
+    """A figure for both kinds of run, `-` if there is none."""
     figures = [of(runs) if runs else None for runs in (verdict.bare, verdict.recorded)]
     return " → ".join("-" if figure is None else form.format(figure) for figure in figures)
 
@@ -475,7 +475,7 @@ def table(verdicts: list[Verdict]) -> str:
 
 
 def write_markdown(path: pathlib.Path, gpu: str, text: str) -> None:
-    """Puts the table where the page has a place for it; a new page is made of the table alone."""
+    """Inserts the table into the page at its marker; a new page consists of the table alone."""
     begin, end = f"<!-- field trials: {gpu} -->", "<!-- end of field trials -->"
     page = path.read_text() if path.exists() else ""
     place = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
@@ -509,13 +509,13 @@ def main() -> int:
     parser.add_argument("--gpu", default="h200-emulated", help="`real`, or a card of `oomph predict` with `-emulated`")
     parser.add_argument("--only", action="append", metavar="NAME", help="programs by name or pattern; repeatable")
     parser.add_argument("--runs", type=int, default=1, help="runs of each kind")
-    parser.add_argument("--jobs", type=int, default=1, help="programs at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="programs to run in parallel")
     parser.add_argument("--oomph", type=pathlib.Path, default=ROOT / "target/debug/oomph")
     parser.add_argument("--python", type=pathlib.Path, default=pathlib.Path(sys.executable))
     parser.add_argument("--part", type=part, metavar="K/N", default=(1, 1), help="the K-th of N parts")
-    parser.add_argument("--exit-limit", type=float, help="seconds that the end of a program may take longer when recorded")
+    parser.add_argument("--exit-limit", type=float, help="seconds that a recorded program may take longer to exit")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
-    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="page to put the table into")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="page to insert the table into")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="keep the working directories here")
     parser.add_argument("--from", dest="files", type=pathlib.Path, action="append", metavar="FILE", help="results of --json")
     parser.add_argument("--list", action="store_true", help="list the programs")
@@ -570,7 +570,7 @@ def main() -> int:
 
 
 def finish(verdicts: list[Verdict], args: argparse.Namespace) -> int:
-    """Writes the results, and says whether some program differs."""
+    """Writes the results and returns whether any program differs."""
     counts = {word: sum(v.word == word for v in verdicts) for word in (SAME, DIFFERS, KNOWN, NOT_INSTALLED, FAILED_BARE)}
     print(", ".join(f"{count} {word}" for word, count in counts.items()))
     if args.json:

@@ -1,16 +1,16 @@
-//! cuBLAS and cuBLASLt ([`light`]): handles remember their modes, products do nothing.
+//! cuBLAS and cuBLASLt ([`lt`]): handles store their modes, products do nothing.
 //!
-//! PyTorch brings the workspace itself, by a rule of its own, so nothing here has a size. A result that is asked for on
-//! the host is zero, as device memory that nobody knows reads.
+//! PyTorch provides the workspace itself, by its own rule, so no sizes are needed here. Results requested on
+//! the host are zero, like unknown device memory.
 //!
-//! `cublasLtGetVersion` stays the real library's: it needs no driver.
+//! `cublasLtGetVersion` is the real library's; it needs no driver.
 
-mod light;
+mod lt;
 
 use crate::memory::{self, Library};
 use crate::{SUCCESS, Status, put};
 
-/// What a caller can ask back from a handle.
+/// Modes that a caller can read back from a handle.
 #[derive(Default)]
 struct Handle {
     math_mode: i32,
@@ -22,7 +22,7 @@ const INVALID_VALUE: Status = 7;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasCreate_v2(to: *mut *mut Handle) -> Status {
-    if !memory::library_starts(Library::Cublas) {
+    if !memory::take_library_memory(Library::Cublas) {
         return NOT_INITIALIZED;
     }
     unsafe { put(to, Box::into_raw(Box::default())) };
@@ -38,7 +38,7 @@ unsafe extern "C" fn cublasDestroy_v2(handle: *mut Handle) -> Status {
     SUCCESS
 }
 
-/// The functions that set and ask one of a handle's modes.
+/// Defines the setter and getter of one of a handle's modes.
 macro_rules! mode {
     ($field:ident: $get:ident $set:ident) => {
         #[unsafe(no_mangle)]
@@ -68,7 +68,7 @@ macro_rules! mode {
 mode! { math_mode: cublasGetMathMode cublasSetMathMode }
 mode! { pointer_mode: cublasGetPointerMode_v2 cublasSetPointerMode_v2 }
 
-does_nothing! {
+no_op! {
     cublasSetStream_v2 cublasSetWorkspace_v2 cublasSetSmCountTarget
 
     // Vectors.
@@ -103,7 +103,7 @@ does_nothing! {
     cublasSgetrfBatched cublasDgetrfBatched cublasCgetrfBatched cublasZgetrfBatched
 }
 
-/// A scalar result; one in device memory is a kernel's to write.
+/// Writes a scalar result to the host; a kernel would write one in device memory.
 unsafe fn put_on_host<T>(to: *mut T, value: T) -> Status {
     if !memory::is_device(to as u64) {
         unsafe { put(to, value) };
@@ -111,7 +111,7 @@ unsafe fn put_on_host<T>(to: *mut T, value: T) -> Status {
     SUCCESS
 }
 
-/// Functions of one vector that give a scalar.
+/// Functions of one vector that return a scalar.
 macro_rules! of_one_vector {
     ($($type:ty = $value:expr, $($name:ident)*;)*) => {$($(
         #[unsafe(no_mangle)]
@@ -121,7 +121,7 @@ macro_rules! of_one_vector {
     )*)*};
 }
 
-/// The first place: places count from one.
+/// First index; cuBLAS counts from one.
 const FIRST: i32 = 1;
 
 of_one_vector! {
@@ -156,7 +156,7 @@ of_two_vectors! {
     [f64; 2] = [0.0; 2], cublasZdotc_v2 cublasZdotu_v2;
 }
 
-/// The product of vectors whose type is given by number: PyTorch uses it for half precision.
+/// Product of vectors with an explicit data type; PyTorch uses it for half precision.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasDotEx(
     _handle: u64,
@@ -174,8 +174,8 @@ unsafe extern "C" fn cublasDotEx(
     unsafe { put_on_host(to, 0) }
 }
 
-/// Batched factorizations and solvers that report bad arguments in a number on the host: the arguments before it, and
-/// the functions, one for each type of element.
+/// Batched factorizations and solvers that report invalid arguments in a number on the host: the arguments
+/// before it, and the functions, one per element type.
 macro_rules! checks_arguments {
     (@one ($($before:ty),*) $name:ident) => {
         #[unsafe(no_mangle)]

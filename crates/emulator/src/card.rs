@@ -1,17 +1,17 @@
-//! The card that is emulated, as oomph describes it in the environment: `OOMPH_EMULATOR="name=NVIDIA L4;memory=…"`.
+//! The emulated card, as described by oomph in the environment: `OOMPH_EMULATOR="name=NVIDIA L4;memory=…"`.
 
 use std::sync::OnceLock;
 
-/// What PyTorch's memory depends on.
+/// Properties of the card that affect PyTorch's memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Card {
     pub(crate) name: String,
     pub(crate) devices: i32,
-    /// What `cudaMemGetInfo` calls total, of each device.
+    /// Total memory of each device in bytes, as in `cudaMemGetInfo`.
     pub(crate) memory: u64,
-    /// Bytes that other processes hold.
+    /// Bytes used by other processes.
     pub(crate) others: u64,
-    /// Bytes that the CUDA context takes, that cuBLAS adds at its first handle, and cuDNN.
+    /// Bytes taken by the CUDA context, by the first cuBLAS handle, and by the first cuDNN handle.
     pub(crate) context: u64,
     pub(crate) cublas: u64,
     pub(crate) cudnn: u64,
@@ -28,16 +28,16 @@ pub(crate) struct Card {
     pub(crate) bus_bits: i32,
 }
 
-const VARIABLE: &str = "OOMPH_EMULATOR";
+const CARD_VARIABLE: &str = "OOMPH_EMULATOR";
 
-/// The card of this process.
+/// Card of this process.
 pub(crate) fn card() -> &'static Card {
     static CARD: OnceLock<Card> = OnceLock::new();
     CARD.get_or_init(|| {
-        let text = std::env::var(VARIABLE).unwrap_or_default();
+        let text = std::env::var(CARD_VARIABLE).unwrap_or_default();
         Card::parse(&text).unwrap_or_else(|missing| {
-            crate::notes::say(&format!(
-                "{VARIABLE} does not describe a card: {missing}; start it with `oomph predict`"
+            crate::notes::print(&format!(
+                "{CARD_VARIABLE} does not describe a card: {missing}; start the program with `oomph predict`"
             ));
             std::process::abort()
         })

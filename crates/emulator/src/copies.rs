@@ -1,4 +1,5 @@
-//! Copies between any two memories, and the variables that device code declares. What is small is copied for real.
+//! Copies between any two memories, and the variables declared by device code. Small copies keep their
+//! values.
 
 use crate::memory::{is_device, memory};
 use crate::values::{self, Value};
@@ -7,16 +8,16 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
-/// Copies to the device keep their bytes up to this size: indices, masks, scalars, not weights.
-pub(crate) const LARGEST_COPY: u64 = 64 << 10;
+/// Copies to the device keep their values up to this size: indices, masks and scalars, but not weights.
+pub(crate) const MAX_KEPT_COPY_BYTES: u64 = 64 << 10;
 
-/// Zeros, without keeping host memory for whole pages.
+/// Zeros memory, without using host memory for whole pages.
 pub(crate) unsafe fn clear(at: *mut u8, size: u64) {
-    const PAGE: u64 = 4096;
+    const PAGE_BYTES: u64 = 4096;
     let (low, high) = (at as u64, at as u64 + size);
-    let (first, last) = (low.next_multiple_of(PAGE), high / PAGE * PAGE);
+    let (first, last) = (low.next_multiple_of(PAGE_BYTES), high / PAGE_BYTES * PAGE_BYTES);
     unsafe {
-        if last <= first + LARGEST_COPY
+        if last <= first + MAX_KEPT_COPY_BYTES
             || libc::madvise(first as *mut c_void, (last - first) as usize, libc::MADV_DONTNEED) != 0
         {
             std::ptr::write_bytes(at, 0, size as usize);
@@ -27,7 +28,7 @@ pub(crate) unsafe fn clear(at: *mut u8, size: u64) {
     }
 }
 
-/// A copy between any two places.
+/// Copies between any two addresses.
 unsafe fn copy(to: u64, from: u64, size: u64) {
     if size == 0 {
         return;
@@ -36,14 +37,14 @@ unsafe fn copy(to: u64, from: u64, size: u64) {
         match (is_device(to), is_device(from)) {
             (false, false) => std::ptr::copy(from as *const u8, to as *mut u8, size as usize),
             (false, true) => values::read(to as *mut u8, from, size),
-            (true, _) if size > LARGEST_COPY => values::forget(to, size),
+            (true, _) if size > MAX_KEPT_COPY_BYTES => values::forget(to, size),
             (true, false) => {
                 std::ptr::copy(from as *const u8, to as *mut u8, size as usize);
                 values::keep(to, size, Value::Known);
             }
             (true, true) => {
                 std::ptr::copy(from as *const u8, to as *mut u8, size as usize);
-                values::copied(to, from, size);
+                values::copy(to, from, size);
             }
         }
     }
@@ -53,7 +54,7 @@ unsafe fn set(to: u64, byte: i32, size: u64) {
     unsafe {
         if byte == 0 {
             clear(to as *mut u8, size);
-        } else if size <= LARGEST_COPY {
+        } else if size <= MAX_KEPT_COPY_BYTES {
             std::ptr::write_bytes(to as *mut u8, byte as u8, size as usize);
         } else {
             return values::forget(to, size);
@@ -111,28 +112,28 @@ runtime! {
     }
 }
 
-/// The variables that device code declares, by their address on the host.
-fn symbol(symbol: u64) -> Option<u64> {
+/// Address of a variable declared by device code, given its address on the host.
+fn symbol_address(symbol: u64) -> Option<u64> {
     static SYMBOLS: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
-    const SIZE: u64 = 1 << 20;
+    const SYMBOL_BYTES: u64 = 1 << 20;
     let mut symbols = SYMBOLS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(&at) = symbols.get(&symbol) {
         return Some(at);
     }
-    // They belong to the loaded module, not to what a program allocates.
-    let at = memory().reserve_virtual(SIZE)?;
+    // Variables belong to the loaded module, not to the program's allocations.
+    let at = memory().reserve_virtual(SYMBOL_BYTES)?;
     symbols.insert(symbol, at);
     Some(at)
 }
 
 runtime! {
     fn cudaGetSymbolAddress(to: *mut u64, name: u64) -> Status {
-        match symbol(name) {
+        match symbol_address(name) {
             Some(at) => {
                 unsafe { put(to, at) };
                 SUCCESS
             }
-            None => device::failed(OUT_OF_MEMORY),
+            None => device::record_error(OUT_OF_MEMORY),
         }
     }
 
@@ -143,12 +144,12 @@ runtime! {
         offset: usize,
         _kind: i32,
     ) -> Status {
-        match symbol(name) {
+        match symbol_address(name) {
             Some(at) => {
                 unsafe { copy(at + offset as u64, from, size as u64) };
                 SUCCESS
             }
-            None => device::failed(OUT_OF_MEMORY),
+            None => device::record_error(OUT_OF_MEMORY),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Devices: which one is current, what they can do, and the runtime's error state.
+//! Devices: the current device, device properties, and the runtime's error state.
 
 use crate::card::card;
 use crate::{INVALID_DEVICE, INVALID_VALUE, SUCCESS, Status, contexts, put};
@@ -10,7 +10,7 @@ thread_local! {
     static LAST_ERROR: Cell<Status> = const { Cell::new(SUCCESS) };
 }
 
-/// The device of this thread.
+/// Current device of this thread.
 pub(crate) fn current() -> i32 {
     CURRENT.get()
 }
@@ -19,8 +19,8 @@ pub(crate) fn set_current(device: i32) {
     CURRENT.set(device);
 }
 
-/// Notes an error for `cudaGetLastError` and returns it.
-pub(crate) fn failed(status: Status) -> Status {
+/// Stores an error for `cudaGetLastError` and returns it.
+pub(crate) fn record_error(status: Status) -> Status {
     LAST_ERROR.set(status);
     status
 }
@@ -40,7 +40,7 @@ runtime_without_context! {
 
     fn cudaSetDevice(device: i32) -> Status {
         if device < 0 || device >= card().devices {
-            return failed(INVALID_DEVICE);
+            return record_error(INVALID_DEVICE);
         }
         set_current(device);
         contexts::use_device();
@@ -71,12 +71,12 @@ runtime! {
     }
 }
 
-/// The bus number that a device of this index has.
+/// PCI bus number of a device.
 pub(crate) fn bus_of(device: i32) -> i32 {
     device + 1
 }
 
-/// The same as text.
+/// PCI bus ID of a device, as text.
 pub(crate) fn bus_id(device: i32) -> String {
     format!("0000:{:02X}:00.0", bus_of(device))
 }
@@ -85,7 +85,7 @@ runtime_without_context! {
     fn cudaDeviceGetPCIBusId(to: *mut c_char, size: i32, device: i32) -> Status {
         let text = bus_id(device);
         if size <= text.len() as i32 {
-            return failed(INVALID_VALUE);
+            return record_error(INVALID_VALUE);
         }
         unsafe {
             std::ptr::copy(text.as_ptr().cast(), to, text.len());
@@ -96,15 +96,15 @@ runtime_without_context! {
 }
 
 runtime_query! {
-    /// A driver just new enough for the runtime that this PyTorch was built with.
+    /// Reports a driver just new enough for the runtime that this PyTorch was built with.
     fn cudaDriverGetVersion(to: *mut i32) -> Status {
         unsafe { put(to, runtime_version()) };
         SUCCESS
     }
 }
 
-/// The real runtime knows its own version without a driver. It is found in the global scope, as we have no function of
-/// this name; `RTLD_NEXT` does not find what is loaded after us.
+/// Version of the real runtime, which it knows without a driver. The function is found in the global scope
+/// because this library does not define it; `RTLD_NEXT` does not find libraries loaded later.
 pub(crate) fn runtime_version() -> i32 {
     type Ask = unsafe extern "C" fn(*mut i32) -> Status;
     let mut version = 0;
@@ -125,14 +125,14 @@ runtime_query! {
     }
 }
 
-/// What the runtime and the driver call an error, and what both say about it.
+/// Names of an error in the runtime and in the driver, and its description.
 pub(crate) struct ErrorTexts {
     pub(crate) runtime: &'static CStr,
     pub(crate) driver: &'static CStr,
     pub(crate) description: &'static CStr,
 }
 
-/// Texts of the errors that we give.
+/// Names and description of the errors that the emulator returns.
 pub(crate) fn error_texts(status: Status) -> ErrorTexts {
     let (runtime, driver, description) = match status {
         0 => (c"cudaSuccess", c"CUDA_SUCCESS", c"no error"),
@@ -158,7 +158,7 @@ pub(crate) fn error_texts(status: Status) -> ErrorTexts {
         901 => (
             c"cudaErrorStreamCaptureInvalidated",
             c"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
-            c"operation failed due to a previous error during capture",
+            c"operation record_error due to a previous error during capture",
         ),
         _ => (c"cudaErrorUnknown", c"CUDA_ERROR_UNKNOWN", c"unknown error (on oomph's emulated GPU)"),
     };
@@ -175,7 +175,7 @@ extern "C" fn cudaGetErrorString(status: Status) -> *const c_char {
     error_texts(status).description.as_ptr()
 }
 
-/// `cudaDeviceGetAttribute` and `cuDeviceGetAttribute` share their numbers.
+/// Device attribute; `cudaDeviceGetAttribute` and `cuDeviceGetAttribute` use the same numbers.
 pub(crate) fn attribute(which: i32) -> i32 {
     let card = card();
     match which {
@@ -204,14 +204,15 @@ pub(crate) fn attribute(which: i32) -> i32 {
         106 => card.blocks_per_multiprocessor,
         111 => reserved_shared(),
         120 => i32::from(card.major >= 9), // clusters
-        // Overlap, mapped host memory, concurrent kernels, unified addresses, stream priorities, caches, managed memory,
-        // preemption, cooperative launch, host registration, virtual memory, memory pools, IPC events.
+        // Overlap, mapped host memory, concurrent kernels, unified addresses, stream priorities, caches,
+        // managed memory, preemption, cooperative launch, host registration, virtual memory, memory pools,
+        // IPC events.
         15 | 19 | 31 | 41 | 78..=80 | 83 | 89 | 90 | 95 | 99 | 102 | 103 | 115 | 125 => 1,
         _ => 0,
     }
 }
 
-/// Shared memory that the driver keeps for itself in each block.
+/// Bytes of shared memory that the driver reserves in each block.
 pub(crate) fn reserved_shared() -> i32 {
     if card().major >= 8 { 1024 } else { 0 }
 }
@@ -219,14 +220,14 @@ pub(crate) fn reserved_shared() -> i32 {
 runtime_without_context! {
     fn cudaDeviceGetAttribute(to: *mut i32, which: i32, device: i32) -> Status {
         if device < 0 || device >= card().devices {
-            return failed(INVALID_DEVICE);
+            return record_error(INVALID_DEVICE);
         }
         unsafe { put(to, attribute(which)) };
         SUCCESS
     }
 }
 
-/// Fields of a C structure, one after the other.
+/// Consecutive fields of a C structure.
 struct Layout(Vec<u8>);
 
 impl Layout {
@@ -244,7 +245,7 @@ impl Layout {
     }
 }
 
-/// `cudaDeviceProp`, up to the reserved fields at its end. CUDA 13 dropped eight fields of CUDA 12.
+/// `cudaDeviceProp`, up to the reserved fields at its end. CUDA 13 removed eight fields of CUDA 12.
 fn properties(device: i32, is_cuda12: bool) -> Vec<u8> {
     let card = card();
     let mut to = Layout(Vec::with_capacity(1024));
@@ -276,31 +277,34 @@ fn properties(device: i32, is_cuda12: bool) -> Vec<u8> {
     old(&mut to, 0);
     to.zeros(37);
     to.size(512); // surfaces
-    to.ints(&[1, 0, bus_of(device), 0, 0, 0, 3, 1]); // concurrent, ECC, bus, device, domain, TCC, copy engines, unified
+    // Concurrent kernels, ECC, bus, device, domain, TCC, copy engines, unified addresses.
+    to.ints(&[1, 0, bus_of(device), 0, 0, 0, 3, 1]);
     old(&mut to, card.memory_clock_khz);
     to.ints(&[card.bus_bits, card.l2, 0, card.threads_per_multiprocessor, 1, 1, 1]);
     to.size(card.shared_per_multiprocessor as u64);
     to.ints(&[65536, 1, 0, 0, 0]); // registers, managed, boards, native atomics
     old(&mut to, 2); // single to double
-    to.ints(&[0, 1, 1, 0, 1]); // pageable access, managed access, preemption, host pointers, cooperative launch
+    // Pageable access, managed access, preemption, host pointers, cooperative launch.
+    to.ints(&[0, 1, 1, 0, 1]);
     old(&mut to, 1); // on several devices
     to.size(card.shared_per_block_optin as u64);
     to.ints(&[0, 0, card.blocks_per_multiprocessor, 0]);
     to.size(reserved_shared() as u64);
-    to.ints(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, attribute(120), 0]); // host registration … pools … IPC events, clusters
+    // Host registration … memory pools … IPC events, clusters.
+    to.ints(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, attribute(120), 0]);
     to.0
 }
 
-/// A name for each device that no real one has.
+/// UUID that no real device has.
 pub(crate) fn uuid(device: i32) -> [u8; 16] {
     let mut uuid = *b"oomph-emulator00";
     uuid[15] += device as u8;
     uuid
 }
 
-unsafe fn give_properties(to: *mut u8, device: i32, is_cuda12: bool) -> Status {
+unsafe fn write_properties(to: *mut u8, device: i32, is_cuda12: bool) -> Status {
     if device < 0 || device >= card().devices {
-        return failed(INVALID_DEVICE);
+        return record_error(INVALID_DEVICE);
     }
     let bytes = properties(device, is_cuda12);
     unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) };
@@ -310,12 +314,12 @@ unsafe fn give_properties(to: *mut u8, device: i32, is_cuda12: bool) -> Status {
 runtime_query! {
     /// CUDA 13.
     fn cudaGetDeviceProperties(to: *mut u8, device: i32) -> Status {
-        unsafe { give_properties(to, device, false) }
+        unsafe { write_properties(to, device, false) }
     }
 
     /// CUDA 12.
     fn cudaGetDeviceProperties_v2(to: *mut u8, device: i32) -> Status {
-        unsafe { give_properties(to, device, true) }
+        unsafe { write_properties(to, device, true) }
     }
 }
 

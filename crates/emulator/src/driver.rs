@@ -1,33 +1,35 @@
-//! The driver's public functions, for those who look them up by name: NVRTC's loader, cuDNN's compiled engines, Triton.
+//! The driver's public functions, for callers that look them up by name: NVRTC's loader, cuDNN's compiled
+//! engines, Triton.
 //!
-//! Modules, kernels and links are handles behind which there is nothing. `cuGetExportTable` is refused: behind it lie
-//! undocumented tables, among them the check by which NVIDIA's own runtime makes sure that the driver is genuine.
+//! Modules, kernels and links are handles with nothing behind them. `cuGetExportTable` is refused: it leads
+//! to undocumented tables, among them the check that NVIDIA's own runtime uses to verify that the driver is
+//! genuine.
 
 use crate::card::card;
-use crate::kernels::{REGISTERS, binary_version, occupancy};
+use crate::kernels::{REGISTERS_PER_THREAD, binary_version, occupancy};
 use crate::macros::HANDLE;
 use crate::{INVALID_DEVICE, NOT_FOUND, SUCCESS, Status, device, process, put};
 use std::ffi::{CStr, c_char, c_void};
 
-does_nothing! { driver:
+no_op! { driver:
     cuFuncSetAttribute cuFuncSetCacheConfig cuKernelSetAttribute
     cuLibraryUnload cuModuleUnload cuLinkAddData_v2 cuLinkDestroy
     cuTensorMapEncodeTiled cuTensorMapEncodeIm2col
 }
 
-does_nothing! { driver_in_context: cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel }
+no_op! { driver_in_context: cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel }
 
-does_nothing! { cuLogsUnregisterCallback }
+no_op! { cuLogsUnregisterCallback }
 
-gives_handle! { driver:
+returns_handle! { driver:
     cuModuleGetFunction cuLibraryLoadData cuLibraryLoadFromFile cuLibraryGetKernel
 }
 
-gives_handle! { driver_in_context:
+returns_handle! { driver_in_context:
     cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuLibraryGetModule cuKernelGetFunction
 }
 
-entry_points! { process::driver_starts();
+entry_points! { process::initialize_driver();
     fn cuInit(_flags: u32) -> Status {
         SUCCESS
     }
@@ -93,7 +95,7 @@ unsafe extern "C" fn cuGetErrorName(status: Status, to: *mut *const c_char) -> S
 fn function_attribute(which: i32) -> i32 {
     match which {
         0 => 1024, // threads per block
-        4 => REGISTERS,
+        4 => REGISTERS_PER_THREAD,
         5 | 6 => binary_version(),
         8 => card().shared_per_block_optin,
         _ => 0,
@@ -121,7 +123,7 @@ driver! {
         SUCCESS
     }
 
-    /// Blocks of a cluster, where somebody asks.
+    /// Number of blocks in a cluster.
     fn cuOccupancyMaxPotentialClusterSize(
         to: *mut i32,
         _function: u64,
@@ -149,7 +151,7 @@ driver_in_context! {
 }
 
 driver! {
-    /// The image that a link would give.
+    /// Image that a link would produce.
     fn cuLinkComplete(_link: u64, image: *mut *const u8, size: *mut usize) -> Status {
         static IMAGE: [u8; 16] = [0; 16];
         unsafe {
@@ -160,7 +162,7 @@ driver! {
     }
 }
 
-/// The driver's log, which PyTorch listens to for the reason of an error; nothing is ever written to it.
+/// The driver's log, which PyTorch reads for the reason of an error; it is always empty.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuLogsRegisterCallback(_call: u64, _data: u64, to: *mut u64) -> Status {
     unsafe { put(to, HANDLE) };
@@ -168,7 +170,7 @@ unsafe extern "C" fn cuLogsRegisterCallback(_call: u64, _data: u64, to: *mut u64
 }
 
 driver! {
-    /// Only the kind of memory is asked for.
+    /// Callers only ask for the kind of memory.
     fn cuPointerGetAttribute(to: *mut u64, which: i32, at: u64) -> Status {
         const MEMORY_TYPE: i32 = 2;
         const DEVICE_ORDINAL: i32 = 9;
@@ -190,7 +192,7 @@ unsafe extern "C" fn cuGetExportTable(to: *mut u64, _id: u64) -> Status {
     NOT_FOUND
 }
 
-/// NVIDIA's own static runtimes would go on from here to the tables above; nobody else needs it.
+/// NVIDIA's own static runtimes would continue from here to the tables above; nothing else needs it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetProcAddress_v2(
     _name: u64,
@@ -207,7 +209,7 @@ unsafe extern "C" fn cuGetProcAddress_v2(
     NOT_FOUND
 }
 
-/// One of our own driver functions by name.
+/// Looks up one of the emulator's own driver functions by name.
 fn lookup(name: &CStr) -> *mut c_void {
     let mut own: libc::Dl_info = unsafe { std::mem::zeroed() };
     let found = unsafe { libc::dladdr(cuInit as *const c_void, &raw mut own) };
@@ -218,7 +220,7 @@ fn lookup(name: &CStr) -> *mut c_void {
     if library.is_null() {
         return std::ptr::null_mut();
     }
-    // Versions of a function: the newest spelling that we have.
+    // Try versions of a function first, newest first.
     let text = name.to_string_lossy();
     [text.to_string(), format!("{text}_v2")]
         .iter()

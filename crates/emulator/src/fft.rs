@@ -1,19 +1,20 @@
-//! cuFFT: plans know how much workspace they want, transforms do nothing.
+//! cuFFT: plans return the workspace they need, transforms do nothing.
 //!
-//! Most transforms want none: a kernel reads a line of numbers, transforms it in a multiprocessor's registers and shared
-//! memory, and writes it. One of several dimensions goes through its data once for each, in place. Only lines for which
-//! there is no such kernel need room for what is between two passes. Which lines those are is a table inside of cuFFT
-//! (kernels exist for chosen lengths), so the limits here are just what was found on an H200 with CUDA 13.0. They give
-//! all of the 4,296 sizes measured there: 84 lengths from 2 to 4,194,304, 33 planes and 13 volumes, of batches from 1 to
-//! 1024. Not measured, and so a guess: real lines of even length with a large prime factor, real lines of odd length
-//! beyond 343 without one, and columns too long for a convolution in one kernel.
+//! Most transforms need none: a kernel reads a line of numbers, transforms it in a multiprocessor's registers
+//! and shared memory, and writes it back. A transform of several dimensions processes its data once for each,
+//! in place. Only lines without such a kernel need memory for the data between two passes. Which lines those
+//! are is a table inside cuFFT (kernels exist for selected lengths), so the limits here are simply what an
+//! H200 with CUDA 13.0 showed. They reproduce all 4,296 sizes measured there: 84 lengths from 2 to 4,194,304,
+//! 33 planes and 13 volumes, with batches from 1 to 1024. Not measured, and so a guess: real lines of even
+//! length with a large prime factor, real lines of odd length above 343 without one, and columns too long for
+//! a convolution in one kernel.
 
 use crate::{SUCCESS, Status, notes, put};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 const INVALID_VALUE: Status = 4;
 
-does_nothing! {
+no_op! {
     cufftDestroy cufftSetAutoAllocation cufftSetStream cufftSetWorkArea cufftXtExec
 }
 
@@ -25,22 +26,22 @@ unsafe extern "C" fn cufftCreate(to: *mut i32) -> Status {
     SUCCESS
 }
 
-/// Bytes of a complex number of half, single and double precision.
-const HALF: u64 = 4;
-const SINGLE: u64 = 8;
-const DOUBLE: u64 = 16;
+/// Bytes of a complex number in half, single and double precision.
+const COMPLEX32_BYTES: u64 = 4;
+const COMPLEX64_BYTES: u64 = 8;
+const COMPLEX128_BYTES: u64 = 16;
 
 /// Bytes of a complex number, and whether either side of the transform is real.
 fn numbers(from: i32, to: i32, execution: i32) -> Option<(u64, bool)> {
     const REAL: [i32; 3] = [2, 0, 1];
     const COMPLEX: [i32; 3] = [6, 4, 5];
-    const BYTES: [u64; 3] = [HALF, SINGLE, DOUBLE];
+    const BYTES: [u64; 3] = [COMPLEX32_BYTES, COMPLEX64_BYTES, COMPLEX128_BYTES];
     let precision = COMPLEX.iter().position(|&datatype| datatype == execution)?;
     Some((BYTES[precision], REAL.contains(&from) || REAL.contains(&to)))
 }
 
-/// Prime factors up to this are transformed directly, larger ones as a convolution.
-const LARGEST_PRIME: u64 = 127;
+/// Largest prime factor that is transformed directly; larger ones become a convolution.
+const MAX_DIRECT_PRIME: u64 = 127;
 
 fn largest_prime_factor(mut n: u64) -> u64 {
     let (mut largest, mut factor) = (1, 2);
@@ -54,86 +55,87 @@ fn largest_prime_factor(mut n: u64) -> u64 {
     largest.max(n)
 }
 
-fn is_rough(length: u64) -> bool {
-    largest_prime_factor(length) > LARGEST_PRIME
+fn has_large_prime(length: u64) -> bool {
+    largest_prime_factor(length) > MAX_DIRECT_PRIME
 }
 
-/// The length of the convolution (Bluestein's algorithm) that transforms a rough length: twice as long, rounded up to
-/// a number that has a fast transform itself.
+/// Length of the convolution (Bluestein's algorithm) that transforms a length with large prime factors: twice
+/// as long, rounded up to a length with a fast transform.
 fn convolution(length: u64) -> u64 {
     const FAST_FACTOR: u64 = 5;
     (2 * length - 1..).find(|&n| largest_prime_factor(n) <= FAST_FACTOR).expect("powers of two are fast")
 }
 
-/// The lengths that some kind of kernel exists for.
+/// Lengths for which a kind of kernel exists.
 struct Kernels {
     up_to: u64,
     powers_of_two_up_to: u64,
-    /// Single lengths that were found not to follow the limits.
-    but_with: &'static [u64],
-    but_without: &'static [u64],
+    /// Individual lengths that do not follow the limits.
+    included: &'static [u64],
+    excluded: &'static [u64],
 }
 
 impl Kernels {
     fn transform(&self, length: u64) -> bool {
         let limit = if length.is_power_of_two() { self.powers_of_two_up_to } else { self.up_to };
-        (length <= limit || self.but_with.contains(&length)) && !self.but_without.contains(&length)
+        (length <= limit || self.included.contains(&length)) && !self.excluded.contains(&length)
     }
 
-    /// Whole lines of complex numbers that lie next to one another.
-    fn of_lines(bytes: u64) -> Kernels {
+    /// Kernels for contiguous lines of complex numbers.
+    fn for_lines(bytes: u64) -> Kernels {
         let (up_to, powers_of_two_up_to) = match bytes {
-            HALF => (0, 8_192),
-            SINGLE => (24_576, 16_384),
+            COMPLEX32_BYTES => (0, 8_192),
+            COMPLEX64_BYTES => (24_576, 16_384),
             _ => (10_000, 16_384),
         };
-        let (but_with, but_without): (&[u64], &[u64]) = match bytes {
-            SINGLE => (&[], &[12_000, 22_050]),
-            DOUBLE => (&[12_288], &[3_000]),
+        let (included, excluded): (&[u64], &[u64]) = match bytes {
+            COMPLEX64_BYTES => (&[], &[12_000, 22_050]),
+            COMPLEX128_BYTES => (&[12_288], &[3_000]),
             _ => (&[], &[]),
         };
-        Kernels { up_to, powers_of_two_up_to, but_with, but_without }
+        Kernels { up_to, powers_of_two_up_to, included, excluded }
     }
 
-    /// Lines of complex numbers that lie apart, as the columns of a matrix do.
-    fn of_columns(bytes: u64, length: u64) -> Kernels {
-        // The longer kernels are for products of small primes. Of the others, only 721 was found to have none.
+    /// Kernels for strided lines of complex numbers, such as the columns of a matrix.
+    fn for_columns(bytes: u64, length: u64) -> Kernels {
+        // The longer kernels are for products of small primes. Of the others, only 721 was found to have
+        // none.
         const SMALL_PRIME: u64 = 7;
-        const UP_TO_OF_LARGE_PRIMES: u64 = 512;
+        const MAX_LENGTH_WITH_LARGE_PRIME: u64 = 512;
         let (up_to, powers_of_two_up_to) = match bytes {
-            HALF => (0, 4_096),
-            SINGLE if largest_prime_factor(length) > SMALL_PRIME => (UP_TO_OF_LARGE_PRIMES, 0),
-            SINGLE => (1_500, 4_096),
+            COMPLEX32_BYTES => (0, 4_096),
+            COMPLEX64_BYTES if largest_prime_factor(length) > SMALL_PRIME => (MAX_LENGTH_WITH_LARGE_PRIME, 0),
+            COMPLEX64_BYTES => (1_500, 4_096),
             _ => (512, 2_048),
         };
-        let but_with: &[u64] = if bytes == SINGLE { &[3_000] } else { &[] };
-        Kernels { up_to, powers_of_two_up_to, but_with, but_without: &[] }
+        let included: &[u64] = if bytes == COMPLEX64_BYTES { &[3_000] } else { &[] };
+        Kernels { up_to, powers_of_two_up_to, included, excluded: &[] }
     }
 
-    /// Lines of real numbers.
-    fn of_real(bytes: u64, is_strided: bool) -> Kernels {
+    /// Kernels for lines of real numbers.
+    fn for_real(bytes: u64, is_strided: bool) -> Kernels {
         let powers_of_two_up_to = match bytes {
             _ if is_strided => 1_024,
-            HALF => 8_192,
-            SINGLE => 16_384,
+            COMPLEX32_BYTES => 8_192,
+            COMPLEX64_BYTES => 16_384,
             _ => 4_096,
         };
-        let but_without: &[u64] = if is_strided { &[10, 500] } else { &[500] };
-        Kernels { up_to: 1_024, powers_of_two_up_to, but_with: &[], but_without }
+        let excluded: &[u64] = if is_strided { &[10, 500] } else { &[500] };
+        Kernels { up_to: 1_024, powers_of_two_up_to, included: &[], excluded }
     }
 }
 
-/// Buffers of a workspace begin at multiples of this.
-const ALIGNMENT: u64 = 1 << 10;
+/// Alignment of the buffers in a workspace, in bytes.
+const BUFFER_ALIGNMENT_BYTES: u64 = 1 << 10;
 
 struct Transforms<'a> {
-    /// Of the dimensions, of which the last is that of the lines.
+    /// Lengths of the dimensions; the last is that of the lines.
     lengths: &'a [u64],
     batch: u64,
-    /// Of a complex number.
+    /// Bytes of a complex number.
     bytes: u64,
     is_real: bool,
-    /// Whether the numbers of a line lie apart in memory.
+    /// Whether the numbers of a line are strided in memory.
     is_strided: bool,
 }
 
@@ -146,88 +148,91 @@ impl Transforms<'_> {
         &self.lengths[..self.lengths.len() - 1]
     }
 
-    /// The lines of all transforms.
+    /// Number of lines in all transforms.
     fn lines(&self) -> u64 {
         self.batch * self.columns().iter().product::<u64>()
     }
 
-    /// Whether a convolution goes through in one kernel.
-    fn convolves_at_once(&self, length: u64) -> bool {
-        const AT_ONCE: u64 = 64 << 10;
-        convolution(length) * self.bytes <= AT_ONCE
+    /// Whether one kernel computes a convolution.
+    fn has_convolution_kernel(&self, length: u64) -> bool {
+        const MAX_CONVOLUTION_BYTES: u64 = 64 << 10;
+        convolution(length) * self.bytes <= MAX_CONVOLUTION_BYTES
     }
 
     /// Whether one kernel transforms a column.
-    fn does_column(&self, length: u64) -> bool {
-        if is_rough(length) {
-            self.convolves_at_once(length)
+    fn has_column_kernel(&self, length: u64) -> bool {
+        if has_large_prime(length) {
+            self.has_convolution_kernel(length)
         } else {
-            Kernels::of_columns(self.bytes, length).transform(length)
+            Kernels::for_columns(self.bytes, length).transform(length)
         }
     }
 
-    fn does_columns(&self) -> bool {
-        self.columns().iter().all(|&length| self.does_column(length))
+    fn has_column_kernels(&self) -> bool {
+        self.columns().iter().all(|&length| self.has_column_kernel(length))
     }
 
     fn workspace(&self) -> u64 {
         match (self.is_real, self.line().is_multiple_of(2)) {
-            (false, _) => self.of_complex(),
-            (true, true) => self.of_even(),
-            (true, false) => self.of_odd(),
+            (false, _) => self.for_complex(),
+            (true, true) => self.for_even(),
+            (true, false) => self.for_odd(),
         }
     }
 
-    /// A copy of the data, or the two sides of a convolution.
-    fn of_complex(&self) -> u64 {
+    /// Workspace in bytes for complex lines: a copy of the data, or the two sides of a convolution.
+    fn for_complex(&self) -> u64 {
         let line = self.line();
-        let does_line = if is_rough(line) {
-            self.convolves_at_once(line)
+        let does_line = if has_large_prime(line) {
+            self.has_convolution_kernel(line)
         } else if self.is_strided {
-            self.does_column(line)
+            self.has_column_kernel(line)
         } else {
-            Kernels::of_lines(self.bytes).transform(line)
+            Kernels::for_lines(self.bytes).transform(line)
         };
-        if does_line && self.does_columns() {
+        if does_line && self.has_column_kernels() {
             0
-        } else if is_rough(line) {
-            2 * (self.lines() * convolution(line) * self.bytes).next_multiple_of(ALIGNMENT)
+        } else if has_large_prime(line) {
+            2 * (self.lines() * convolution(line) * self.bytes).next_multiple_of(BUFFER_ALIGNMENT_BYTES)
         } else {
             self.lines() * line * self.bytes
         }
     }
 
-    /// Real lines of even length are transformed as complex ones of half the length, and taken apart after.
-    fn of_even(&self) -> u64 {
+    /// Workspace in bytes for real lines of even length, which are transformed as complex lines of half the
+    /// length and then split.
+    fn for_even(&self) -> u64 {
         let half = self.line() / 2;
         let has_kernel =
-            !is_rough(half) && Kernels::of_real(self.bytes, self.is_strided).transform(self.line());
-        if has_kernel && self.does_columns() {
+            !has_large_prime(half) && Kernels::for_real(self.bytes, self.is_strided).transform(self.line());
+        if has_kernel && self.has_column_kernels() {
             return 0;
         }
         let halves =
             Transforms { lengths: &[half], batch: self.lines(), is_real: false, is_strided: false, ..*self };
-        let of_halves = halves.of_complex();
+        let of_halves = halves.for_complex();
         // With a second pass, the complex side of the transform is kept: one number more than half a line.
-        let has_passes = !self.does_columns() || of_halves > 0;
+        let has_passes = !self.has_column_kernels() || of_halves > 0;
         let kept = self.lines() * (half + u64::from(has_passes)) * self.bytes;
-        if is_rough(half) { kept + of_halves } else { kept }
+        if has_large_prime(half) { kept + of_halves } else { kept }
     }
 
-    /// Real lines of odd length are transformed in pairs, as the two parts of complex ones.
-    fn of_odd(&self) -> u64 {
+    /// Workspace in bytes for real lines of odd length, which are transformed in pairs, as the two parts of
+    /// complex lines.
+    fn for_odd(&self) -> u64 {
         let line = self.line();
-        let has_kernel = !is_rough(line) && Kernels::of_real(self.bytes, self.is_strided).transform(line);
+        let has_kernel =
+            !has_large_prime(line) && Kernels::for_real(self.bytes, self.is_strided).transform(line);
         if has_kernel {
-            return if self.does_columns() { 0 } else { self.lines() * (line / 2 + 1) * self.bytes };
+            return if self.has_column_kernels() { 0 } else { self.lines() * (line / 2 + 1) * self.bytes };
         }
         let pairs = Transforms { batch: self.batch.div_ceil(2), ..*self }.lines();
         let data = pairs * line * self.bytes;
-        if is_rough(line) && !self.convolves_at_once(line) {
+        if has_large_prime(line) && !self.has_convolution_kernel(line) {
             let side = pairs * (convolution(line) + 1) * self.bytes;
-            data + 2 * side.next_multiple_of(ALIGNMENT)
+            data + 2 * side.next_multiple_of(BUFFER_ALIGNMENT_BYTES)
         } else {
-            data + data.next_multiple_of(ALIGNMENT)
+            data + data.next_multiple_of(BUFFER_ALIGNMENT_BYTES)
         }
     }
 }
@@ -249,16 +254,16 @@ unsafe extern "C" fn cufftXtMakePlanMany(
     size: *mut usize,
     execution: i32,
 ) -> Status {
-    const MOST_DIMENSIONS: i32 = 3;
+    const MAX_DIMENSIONS: i32 = 3;
     let Some((bytes, is_real)) = numbers(from, to, execution) else { return INVALID_VALUE };
-    if !(1..=MOST_DIMENSIONS).contains(&rank) || lengths.is_null() || batch < 1 {
+    if !(1..=MAX_DIMENSIONS).contains(&rank) || lengths.is_null() || batch < 1 {
         return INVALID_VALUE;
     }
     let lengths: Vec<u64> = unsafe { std::slice::from_raw_parts(lengths, rank as usize) }
         .iter()
         .map(|&length| length as u64)
         .collect();
-    // Without the first, numbers lie next to one another.
+    // Without the first, numbers are contiguous.
     let is_strided = from_embed != 0 && (from_step, to_step) != (1, 1);
     let transforms = Transforms { lengths: &lengths, batch: batch as u64, bytes, is_real, is_strided };
     notes::modelled("cuFFT workspace");
@@ -270,7 +275,7 @@ unsafe extern "C" fn cufftXtMakePlanMany(
 mod tests {
     use super::*;
 
-    /// Workspaces as an H200 gave them.
+    /// Workspaces returned by an H200.
     #[test]
     fn agrees_with_an_h200() {
         let complex =
@@ -279,30 +284,30 @@ mod tests {
         let strided = |transforms| Transforms { is_strided: true, ..transforms };
         let measured = [
             // Feature maps.
-            (real(&[64, 64], 16, SINGLE), 0),
-            (complex(&[1024, 1024], 3, SINGLE), 0),
-            (real(&[720, 1280], 3, SINGLE), 11_059_200),
-            (real(&[721, 1440], 16, SINGLE), 66_539_648),
-            (complex(&[721, 1440], 1, SINGLE), 8_305_920),
-            (real(&[1000, 1000], 1, DOUBLE), 8_016_000),
-            (complex(&[100, 100, 100], 3, DOUBLE), 0),
+            (real(&[64, 64], 16, COMPLEX64_BYTES), 0),
+            (complex(&[1024, 1024], 3, COMPLEX64_BYTES), 0),
+            (real(&[720, 1280], 3, COMPLEX64_BYTES), 11_059_200),
+            (real(&[721, 1440], 16, COMPLEX64_BYTES), 66_539_648),
+            (complex(&[721, 1440], 1, COMPLEX64_BYTES), 8_305_920),
+            (real(&[1000, 1000], 1, COMPLEX128_BYTES), 8_016_000),
+            (complex(&[100, 100, 100], 3, COMPLEX128_BYTES), 0),
             // Signals.
-            (complex(&[16_384], 3, SINGLE), 0),
-            (complex(&[22_050], 1, SINGLE), 176_400),
-            (real(&[1_024], 100, SINGLE), 0),
-            (real(&[16_000], 16, SINGLE), 1_024_000),
-            (real(&[480_000], 16, SINGLE), 30_720_128),
-            (real(&[6_000], 3, DOUBLE), 144_048),
-            (strided(real(&[2_048], 3, SINGLE)), 24_576),
-            (strided(complex(&[2_000], 3, SINGLE)), 48_000),
-            (strided(complex(&[4_096], 3, SINGLE)), 0),
+            (complex(&[16_384], 3, COMPLEX64_BYTES), 0),
+            (complex(&[22_050], 1, COMPLEX64_BYTES), 176_400),
+            (real(&[1_024], 100, COMPLEX64_BYTES), 0),
+            (real(&[16_000], 16, COMPLEX64_BYTES), 1_024_000),
+            (real(&[480_000], 16, COMPLEX64_BYTES), 30_720_128),
+            (real(&[6_000], 3, COMPLEX128_BYTES), 144_048),
+            (strided(real(&[2_048], 3, COMPLEX64_BYTES)), 24_576),
+            (strided(complex(&[2_000], 3, COMPLEX64_BYTES)), 48_000),
+            (strided(complex(&[4_096], 3, COMPLEX64_BYTES)), 0),
             // Lengths with a large prime factor.
-            (complex(&[4_093], 100, SINGLE), 0),
-            (complex(&[4_097], 3, SINGLE), 415_744),
-            (real(&[131], 16, SINGLE), 17_600),
-            (real(&[257, 257], 3, SINGLE), 2_114_576),
-            (real(&[4_097], 16, DOUBLE), 2_738_304),
-            (real(&[8_193], 100, SINGLE), 16_779_664),
+            (complex(&[4_093], 100, COMPLEX64_BYTES), 0),
+            (complex(&[4_097], 3, COMPLEX64_BYTES), 415_744),
+            (real(&[131], 16, COMPLEX64_BYTES), 17_600),
+            (real(&[257, 257], 3, COMPLEX64_BYTES), 2_114_576),
+            (real(&[4_097], 16, COMPLEX128_BYTES), 2_738_304),
+            (real(&[8_193], 100, COMPLEX64_BYTES), 16_779_664),
         ];
         for (transforms, size) in measured {
             let Transforms { lengths, batch, .. } = transforms;

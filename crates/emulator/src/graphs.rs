@@ -1,4 +1,5 @@
-//! Graph capture: which streams are capturing, as the caching allocator asks. Graphs hold nothing, replays do nothing.
+//! Graph capture: tracks which streams are capturing, because the caching allocator asks. Graphs contain
+//! nothing, and replays do nothing.
 
 use crate::{INVALID_HANDLE, INVALID_VALUE, SUCCESS, Status, device, put};
 use std::collections::BTreeMap;
@@ -17,12 +18,12 @@ fn capturing() -> MutexGuard<'static, BTreeMap<u64, u64>> {
     CAPTURING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The capture that a stream takes part in.
+/// Capture that a stream takes part in.
 pub(crate) fn capture_of(stream: u64) -> Option<u64> {
     capturing().get(&stream).copied()
 }
 
-/// A stream that waits for an event of a capture takes part in it.
+/// Adds a stream to a capture; happens when the stream waits for an event of the capture.
 pub(crate) fn join(capture: u64, stream: u64) {
     let mut capturing = capturing();
     if capturing.values().any(|&active| active == capture) {
@@ -42,12 +43,12 @@ runtime! {
     fn cudaStreamBeginCapture(stream: u64, _mode: i32) -> Status {
         // The default stream cannot be captured.
         if stream == 0 {
-            return device::failed(crate::CAPTURE_UNSUPPORTED);
+            return device::record_error(crate::CAPTURE_UNSUPPORTED);
         }
         let capture = CAPTURES.fetch_add(1, Relaxed) + 1;
         match capturing().insert(stream, capture) {
             None => SUCCESS,
-            Some(_) => device::failed(INVALID_VALUE),
+            Some(_) => device::record_error(INVALID_VALUE),
         }
     }
 
@@ -65,7 +66,7 @@ runtime! {
     fn cudaStreamEndCapture(stream: u64, to: *mut u64) -> Status {
         let mut capturing = capturing();
         let Some(capture) = capturing.get(&stream).copied() else {
-            return device::failed(INVALID_VALUE);
+            return device::record_error(INVALID_VALUE);
         };
         capturing.retain(|_, active| *active != capture);
         unsafe { put(to, handle()) };
@@ -78,7 +79,7 @@ runtime! {
     }
 }
 
-/// What all spellings of the question have in common; graphs have no nodes that others could depend on.
+/// Common part of all variants of the query. Graphs have no nodes that others could depend on.
 unsafe fn capture_info(
     stream: u64,
     status: *mut i32,
@@ -114,7 +115,7 @@ runtime! {
     }
 }
 
-/// The same with the kinds of dependencies.
+/// Variants of the query that also return the kinds of dependencies.
 macro_rules! captures_with_edges {
     ($($name:ident)*) => {
         runtime! {
@@ -136,19 +137,19 @@ macro_rules! captures_with_edges {
     };
 }
 
-// CUDA 13, and its name before.
+// CUDA 13, and its earlier name.
 captures_with_edges! { cudaStreamGetCaptureInfo cudaStreamGetCaptureInfo_v3 }
 
-// Modes restrict what other threads may do meanwhile, and nothing here is restricted. Replays do nothing. User objects free
-// host memory with a graph; without replays nothing waits for that.
-does_nothing! { runtime:
+// Capture modes restrict what other threads may do during a capture; nothing is restricted here. Replays do
+// nothing. User objects free host memory with a graph; without replays, nothing waits for that.
+no_op! { runtime:
     cudaThreadExchangeStreamCaptureMode
     cudaGraphLaunch cudaGraphDestroy cudaGraphExecDestroy cudaGraphDebugDotPrint
     cudaGraphRetainUserObject cudaUserObjectRelease
 }
 
 runtime! {
-    /// A graph of one node: PyTorch warns about empty graphs.
+    /// Reports a graph of one node, because PyTorch warns about empty graphs.
     fn cudaGraphGetNodes(_graph: u64, nodes: *mut u64, count: *mut usize) -> Status {
         unsafe {
             if !nodes.is_null() && !count.is_null() && *count > 0 {
@@ -161,7 +162,7 @@ runtime! {
 
     fn cudaGraphInstantiate(to: *mut u64, graph: u64, _flags: u64) -> Status {
         if graph == 0 {
-            return device::failed(INVALID_HANDLE);
+            return device::record_error(INVALID_HANDLE);
         }
         unsafe { put(to, handle()) };
         SUCCESS

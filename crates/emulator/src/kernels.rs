@@ -1,7 +1,7 @@
-//! Kernels: they are registered, configured and launched, and do nothing.
+//! Kernels: they are registered, configured and launched, but do nothing.
 
 use crate::card::card;
-use crate::memory::kernel_launched;
+use crate::memory::record_kernel_launch;
 use crate::{SUCCESS, Status, device, put};
 use std::cell::RefCell;
 
@@ -14,7 +14,7 @@ struct Dim3 {
     z: u32,
 }
 
-/// What stands between `<<<` and `>>>`.
+/// Launch configuration, between `<<<` and `>>>`.
 #[derive(Clone, Copy)]
 struct Configuration {
     grid: Dim3,
@@ -81,12 +81,12 @@ runtime! {
     }
 }
 
-/// Functions that launch a kernel, whatever their arguments.
+/// Defines functions that launch a kernel, whatever their arguments.
 macro_rules! launches {
     ($($name:ident)*) => {
         runtime! {
             $(fn $name() -> Status {
-                kernel_launched();
+                record_kernel_launch();
                 SUCCESS
             })*
         }
@@ -110,10 +110,10 @@ struct FunctionAttributes {
     carveout: i32,
 }
 
-/// Registers of a kernel, where somebody asks: a middling number.
-pub(crate) const REGISTERS: i32 = 32;
+/// Registers per thread reported for any kernel: a medium number.
+pub(crate) const REGISTERS_PER_THREAD: i32 = 32;
 
-/// The architecture of the code that runs on this card: PyTorch's wheels have code for 8.6 and none for 8.9.
+/// Architecture of the code that runs on this card. PyTorch's wheels contain code for 8.6 but not for 8.9.
 pub(crate) fn binary_version() -> i32 {
     match (card().major, card().minor) {
         (8, 9) => 86,
@@ -128,7 +128,7 @@ runtime! {
             constant: 0,
             local: 0,
             most_threads: 1024,
-            registers: REGISTERS,
+            registers: REGISTERS_PER_THREAD,
             ptx_version: binary_version(),
             binary_version: binary_version(),
             cache_mode: 0,
@@ -140,9 +140,9 @@ runtime! {
     }
 }
 
-does_nothing! { runtime: cudaFuncSetAttribute }
+no_op! { runtime: cudaFuncSetAttribute }
 
-/// How many blocks of a kernel fit on a multiprocessor, by threads and shared memory.
+/// Number of blocks of a kernel that fit on a multiprocessor, by threads and shared memory.
 pub(crate) fn occupancy(threads: i32, shared: usize) -> i32 {
     let card = card();
     let by_threads = card.threads_per_multiprocessor / threads.max(1);

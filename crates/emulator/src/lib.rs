@@ -1,18 +1,20 @@
-//! A CUDA emulator: the driver, the runtime and the libraries above them, as far as PyTorch calls them.
+//! CUDA emulator: the driver, the runtime and the libraries on top of them, as far as PyTorch calls them.
 //!
-//! It is loaded ahead of the real libraries into a child process that oomph starts, and into nothing else. Requests for
-//! memory, streams, events, captures and properties are answered as the chosen card would answer them; kernels do
-//! nothing. So an unmodified PyTorch makes the same memory requests as on that card, on a machine without a GPU.
+//! This library is loaded before the real ones into a child process that oomph starts, and nowhere else. It
+//! answers requests for memory, streams, events, captures and properties as the chosen card would; kernels do
+//! nothing. So an unmodified PyTorch makes the same memory requests as on that card, on a machine without a
+//! GPU.
 //!
-//! Only documented interfaces are answered. The driver's undocumented tables, among them the check by which NVIDIA's
-//! own libraries make sure of the driver, are refused ([`driver`]). Whatever is not covered fails with its name
-//! ([`notes::uncovered`]), never silently.
+//! Only documented interfaces are implemented. The driver's undocumented tables, among them the check that
+//! NVIDIA's own libraries use to verify the driver, are refused ([`driver`]). A function that is not covered
+//! fails with its name ([`notes::uncovered`]), never silently.
 //!
-//! What values are: copies from the host are kept up to [`copies::LARGEST_COPY`] bytes, memory that a kernel would have
-//! written reads as zero ([`values`]).
+//! Copies from the host keep their values up to [`copies::MAX_KEPT_COPY_BYTES`]; memory that a kernel would
+//! have written reads as zero ([`values`]).
 
-#![allow(unsafe_code)] // every function here is called by C code, through pointers
-#![allow(non_snake_case)] // and has the name that C code knows
+#![warn(missing_docs)]
+#![allow(unsafe_code)] // C code calls every function here, through pointers
+#![allow(non_snake_case)] // with the names that C code knows
 
 #[macro_use]
 mod macros;
@@ -41,7 +43,7 @@ mod uncovered;
 mod values;
 mod virtual_memory;
 
-/// Status of the runtime and of the driver: their codes agree where we use them.
+/// Status of the runtime and of the driver; the codes used here are the same in both.
 pub(crate) type Status = i32;
 
 pub(crate) const SUCCESS: Status = 0;
@@ -55,7 +57,7 @@ pub(crate) const NOT_FOUND: Status = 500;
 pub(crate) const NOT_SUPPORTED: Status = 801;
 pub(crate) const CAPTURE_UNSUPPORTED: Status = 900;
 
-/// Writes an answer through a pointer that C code gave us; a null pointer means that it does not want it.
+/// Writes an answer through a pointer given by C code; null means that the caller does not want it.
 pub(crate) unsafe fn put<T>(to: *mut T, value: T) {
     if !to.is_null() {
         unsafe { to.write(value) };

@@ -1,15 +1,21 @@
-//! Shapes that many entry points have in common, so that a family of them is a list of names, and what a driver checks
-//! before it does anything ([`crate::process`]).
+//! Macros for entry points that share a shape, so that a family of them is a list of names, and for the
+//! checks that a driver makes first ([`crate::process`]).
 
-/// A handle that is not null; nobody looks behind it.
+/// Non-null handle with nothing behind it.
 pub(crate) const HANDLE: u64 = 0x3000_0000;
 
-/// Functions that C code calls by name, each with a check that may refuse the call.
+/// Defines functions that C code calls by name, each after a check that may refuse the call.
 macro_rules! entry_points {
-    ($check:expr; $($(#[$meta:meta])* $vis:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $status:ty $body:block)*) => {$(
+    (
+        $check:expr;
+        $(
+            $(#[$meta:meta])*
+            $vis:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $status:ty $body:block
+        )*
+    ) => {$(
         $(#[$meta])*
         #[unsafe(no_mangle)]
-        #[allow(clippy::too_many_arguments)] // as many as the function has that it stands for
+        #[allow(clippy::too_many_arguments)] // same arguments as the emulated function
         $vis unsafe extern "C" fn $name($($argument: $type),*) -> $status {
             if let Some(status) = $check {
                 return status;
@@ -19,46 +25,51 @@ macro_rules! entry_points {
     )*};
 }
 
-/// Functions of the runtime that use the device. The thread has the device's context from then on.
+/// Runtime functions that use the device and make its context current for the thread.
 macro_rules! runtime {
-    ($($functions:tt)*) => { entry_points! { $crate::process::runtime_refuses(); $($functions)* } };
+    ($($functions:tt)*) => { entry_points! { $crate::process::runtime_refusal(); $($functions)* } };
 }
 
-/// Functions of the runtime that need the driver, but leave the thread's context as it is.
+/// Runtime functions that need the driver but leave the thread's context unchanged.
 macro_rules! runtime_without_context {
-    ($($functions:tt)*) => { entry_points! { $crate::process::runtime_refuses_forked(); $($functions)* } };
+    ($($functions:tt)*) => { entry_points! { $crate::process::runtime_refusal_if_forked(); $($functions)* } };
 }
 
-/// Functions of the runtime that answer from what it knows: they initialize the driver, and work in a forked process.
+/// Runtime functions that only use what the runtime knows: they initialize the driver, and work in a forked
+/// process.
 macro_rules! runtime_query {
-    ($($functions:tt)*) => { entry_points! { $crate::process::runtime_starts(); $($functions)* } };
+    ($($functions:tt)*) => { entry_points! { $crate::process::initialize_runtime(); $($functions)* } };
 }
 
-/// Functions of the driver that need no context.
+/// Driver functions that need no context.
 macro_rules! driver {
-    ($($functions:tt)*) => { entry_points! { $crate::process::driver_refuses(); $($functions)* } };
+    ($($functions:tt)*) => { entry_points! { $crate::process::driver_refusal(); $($functions)* } };
 }
 
-/// Functions of the driver that use the context of the calling thread.
+/// Driver functions that use the context of the calling thread.
 macro_rules! driver_in_context {
-    ($($functions:tt)*) => { entry_points! { $crate::process::driver_refuses_without_context(); $($functions)* } };
+    ($($functions:tt)*) => {
+        entry_points! { $crate::process::driver_refusal_without_context(); $($functions)* }
+    };
 }
 
-/// Functions that nothing is checked for: they use no device, or a library's handle that a refused process does not get.
+/// Functions without a check: they use no device, or they need a library handle that a refused process never
+/// gets.
 macro_rules! library {
     ($($functions:tt)*) => { entry_points! { None; $($functions)* } };
 }
 
-/// Functions that have nothing to do; of libraries, unless a kind from above comes first.
-macro_rules! does_nothing {
+/// Functions that do nothing; library functions unless another kind is given.
+macro_rules! no_op {
     ($kind:ident: $($name:ident)*) => {
         $kind! { $(fn $name() -> $crate::Status { $crate::SUCCESS })* }
     };
-    ($($name:ident)*) => { does_nothing! { library: $($name)* } };
+    ($($name:ident)*) => { no_op! { library: $($name)* } };
 }
 
-/// Functions that give a handle through their first argument; of libraries, unless a kind from above comes first.
-macro_rules! gives_handle {
+/// Functions that return a handle through their first argument; library functions unless another kind is
+/// given.
+macro_rules! returns_handle {
     ($kind:ident: $($name:ident)*) => {
         $kind! {
             $(fn $name(to: *mut u64) -> $crate::Status {
@@ -67,5 +78,5 @@ macro_rules! gives_handle {
             })*
         }
     };
-    ($($name:ident)*) => { gives_handle! { library: $($name)* } };
+    ($($name:ident)*) => { returns_handle! { library: $($name)* } };
 }

@@ -1,8 +1,8 @@
-//! Device memory and pinned memory: who has how much, and where it lies.
+//! Device memory and pinned memory: how much is in use, and where.
 //!
-//! Device addresses are addresses of the process ([`crate::space`]), so that small values can live there.
+//! Device addresses are addresses of the process ([`crate::space`]), so that they can store small values.
 
-use crate::addresses::{ALIGNMENT, Addresses};
+use crate::addresses::{Addresses, SEGMENT_ALIGNMENT};
 use crate::card::card;
 use crate::space::{Mapped, virtual_range};
 use crate::values;
@@ -16,23 +16,23 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub(crate) struct Memory {
     devices: Vec<DeviceMemory>,
-    /// Pinned host memory and registered host memory: start → end, and whether we mapped it.
+    /// Pinned host memory and registered host memory: start → end, and whether this library mapped it.
     pinned: BTreeMap<u64, (u64, bool)>,
-    /// Where the next range of virtual memory begins.
+    /// Start of the next range of virtual memory.
     virtual_next: u64,
-    /// Physical memory of `cuMemCreate`: device and size by handle.
+    /// Physical memory from `cuMemCreate`: device and size by handle.
     pub(crate) physical: BTreeMap<u64, (i32, u64)>,
     pub(crate) next_handle: u64,
 }
 
 #[derive(Default)]
 struct DeviceMemory {
-    /// There is a context from the first use of the device on.
+    /// Addresses of the device; the context exists from the first use of the device on.
     addresses: Option<Addresses<Mapped>>,
-    /// Bytes of segments and of physical memory, in units of the driver.
+    /// Bytes of segments and of physical memory, rounded to the driver's granularity.
     used: u64,
-    /// Bytes that the context and libraries hold.
-    outside: u64,
+    /// Bytes of non-PyTorch memory: the context and libraries.
+    non_pytorch: u64,
     libraries: Vec<Library>,
 }
 
@@ -53,38 +53,38 @@ pub(crate) fn memory() -> MutexGuard<'static, Memory> {
 }
 
 impl Memory {
-    /// Takes device memory out of what is free.
+    /// Takes bytes of free device memory; returns whether enough was free.
     pub(crate) fn take(&mut self, device: i32, size: u64) -> bool {
         let (free, _) = self.free_and_total(device);
-        let enough = size.next_multiple_of(ALIGNMENT) <= free;
+        let enough = size.next_multiple_of(SEGMENT_ALIGNMENT) <= free;
         if enough && let Some(memory) = self.devices.get_mut(device as usize) {
-            memory.used += size.next_multiple_of(ALIGNMENT);
+            memory.used += size.next_multiple_of(SEGMENT_ALIGNMENT);
         }
         enough
     }
 
-    pub(crate) fn give_back(&mut self, device: i32, size: u64) {
+    pub(crate) fn release(&mut self, device: i32, size: u64) {
         if let Some(memory) = self.devices.get_mut(device as usize) {
-            memory.used = memory.used.saturating_sub(size.next_multiple_of(ALIGNMENT));
+            memory.used = memory.used.saturating_sub(size.next_multiple_of(SEGMENT_ALIGNMENT));
         }
     }
 
     pub(crate) fn free_and_total(&self, device: i32) -> (u64, u64) {
         let card = card();
-        let mine = self.devices.get(device as usize).map_or(0, |memory| memory.used + memory.outside);
+        let mine = self.devices.get(device as usize).map_or(0, |memory| memory.used + memory.non_pytorch);
         (card.memory.saturating_sub(card.others + mine), card.memory)
     }
 
-    /// The addresses of a device; with its first use comes its context.
+    /// Addresses of a device; the first use creates its context.
     fn addresses(&mut self, device: i32) -> Option<&mut Addresses<Mapped>> {
         let memory = self.devices.get_mut(device as usize)?;
         Some(memory.addresses.get_or_insert_with(|| {
-            memory.outside += card().context;
+            memory.non_pytorch += card().context;
             Addresses::new(Mapped::default())
         }))
     }
 
-    /// The device whose memory an address is.
+    /// Device whose memory contains an address.
     fn device_of(&self, at: u64) -> Option<i32> {
         let (low, high) = virtual_range();
         if (low..high).contains(&at) {
@@ -95,7 +95,7 @@ impl Memory {
         self.devices.iter().position(holds).map(|device| device as i32)
     }
 
-    /// Address space without memory.
+    /// Reserves address space without memory.
     pub(crate) fn reserve_virtual(&mut self, size: u64) -> Option<u64> {
         let at = self.virtual_next;
         let next = at.checked_add(size.checked_next_multiple_of(1 << 30)?)?;
@@ -106,16 +106,17 @@ impl Memory {
     }
 }
 
-/// A library that takes device memory for itself with its first handle.
+/// Library that takes device memory with its first handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Library {
     Cublas,
     Cudnn,
 }
 
-/// A library gets a handle on the current device; whether the driver lets it.
-pub(crate) fn library_starts(library: Library) -> bool {
-    if process::runtime_refuses().is_some() {
+/// Takes a library's memory with its first handle on the current device; returns whether the driver allows the
+/// handle.
+pub(crate) fn take_library_memory(library: Library) -> bool {
+    if process::runtime_refusal().is_some() {
         return false;
     }
     let device = device::current();
@@ -128,31 +129,31 @@ pub(crate) fn library_starts(library: Library) -> bool {
         return true;
     }
     memory.libraries.push(library);
-    memory.outside += match library {
+    memory.non_pytorch += match library {
         Library::Cublas => card().cublas,
         Library::Cudnn => card().cudnn,
     };
-    // cuBLAS takes its memory in one piece, as a segment would; cuDNN's was never seen among segments.
+    // cuBLAS takes its memory in one piece, like a segment; cuDNN's was never observed among segments.
     if library == Library::Cublas
         && let Some(addresses) = &mut memory.addresses
     {
-        addresses.place(CUBLAS_PIECE);
+        addresses.place(CUBLAS_SEGMENT_BYTES);
     }
     true
 }
 
-/// What lies among segments of the memory that cuBLAS takes for itself.
-const CUBLAS_PIECE: u64 = 64 << 20;
+/// Bytes of cuBLAS memory that are placed among segments.
+const CUBLAS_SEGMENT_BYTES: u64 = 64 << 20;
 
-/// A kernel is launched on the current device.
-pub(crate) fn kernel_launched() {
+/// Records a kernel launch on the current device.
+pub(crate) fn record_kernel_launch() {
     static LAUNCHED: AtomicU32 = AtomicU32::new(0);
     let device = device::current();
     let bit = 1u32.checked_shl(device as u32).unwrap_or(0);
     if LAUNCHED.load(Relaxed) & bit == 0 {
         LAUNCHED.fetch_or(bit, Relaxed);
         if let Some(addresses) = memory().addresses(device) {
-            addresses.first_kernel();
+            addresses.record_first_kernel();
         }
     }
 }
@@ -164,13 +165,13 @@ pub(crate) fn is_device(at: u64) -> bool {
 pub(crate) fn allocate(size: u64) -> Result<u64, Status> {
     let device = device::current();
     let mut memory = memory();
-    // The context comes first: it takes memory as well.
+    // The context comes first, because it takes memory as well.
     memory.addresses(device);
     if !memory.take(device, size) {
-        return Err(device::failed(OUT_OF_MEMORY));
+        return Err(device::record_error(OUT_OF_MEMORY));
     }
     let place = memory.addresses(device).and_then(|addresses| addresses.place(size));
-    place.ok_or_else(|| device::failed(OUT_OF_MEMORY))
+    place.ok_or_else(|| device::record_error(OUT_OF_MEMORY))
 }
 
 pub(crate) fn release(at: u64) -> Status {
@@ -179,11 +180,11 @@ pub(crate) fn release(at: u64) -> Status {
     }
     let mut memory = memory();
     let device = memory.device_of(at).unwrap_or(-1);
-    // Nothing may look into it once its address space is given back.
+    // Drop the values before the address space is released.
     let Some(end) = memory.addresses(device).and_then(|addresses| addresses.release(at)) else {
-        return device::failed(INVALID_VALUE);
+        return device::record_error(INVALID_VALUE);
     };
-    memory.give_back(device, end - at);
+    memory.release(device, end - at);
     let is_mapped = memory.device_of(at).is_some();
     drop(memory);
     if is_mapped {
@@ -194,7 +195,7 @@ pub(crate) fn release(at: u64) -> Status {
     SUCCESS
 }
 
-/// Memory that is nobody's any more.
+/// Discards the contents of freed memory.
 pub(crate) fn discard(at: u64, size: u64) {
     values::forget(at, size);
     unsafe { libc::madvise(at as *mut c_void, size as usize, libc::MADV_DONTNEED) };
@@ -240,10 +241,10 @@ runtime! {
     }
 }
 
-/// Bytes that the context and libraries hold on a device, for oomph's Python half.
+/// Bytes of non-PyTorch memory (context and libraries) on a device, for oomph's Python part.
 #[unsafe(no_mangle)]
 extern "C" fn oomph_emulator_outside(device: i32) -> u64 {
-    memory().devices.get(device as usize).map_or(0, |memory| memory.outside)
+    memory().devices.get(device as usize).map_or(0, |memory| memory.non_pytorch)
 }
 
 runtime! {
@@ -253,7 +254,7 @@ runtime! {
             libc::mmap(std::ptr::null_mut(), size.max(1), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
         if at == libc::MAP_FAILED {
-            return device::failed(OUT_OF_MEMORY);
+            return device::record_error(OUT_OF_MEMORY);
         }
         memory().pinned.insert(at as u64, (at as u64 + size.max(1) as u64, true));
         unsafe { put(to, at as u64) };
@@ -271,7 +272,7 @@ runtime! {
                 SUCCESS
             }
             _ if at == 0 => SUCCESS,
-            _ => device::failed(INVALID_VALUE),
+            _ => device::record_error(INVALID_VALUE),
         }
     }
 
@@ -300,7 +301,7 @@ struct PointerAttributes {
     host_pointer: u64,
 }
 
-/// What kind of memory an address is, as `cudaMemoryType` has it, and of which device.
+/// Kind of memory at an address, as a `cudaMemoryType`, and its device.
 pub(crate) fn kind_of(at: u64) -> (i32, i32) {
     let memory = memory();
     if let Some(device) = memory.device_of(at) {
@@ -319,12 +320,12 @@ runtime! {
         SUCCESS
     }
 
-    /// The stream-ordered allocator's pool: PyTorch asks for it under `backend:cudaMallocAsync`. Its own caching is not
-    /// modelled, so the figures of such a run would be wrong.
+    /// Pool of the stream-ordered allocator, which PyTorch requests under `backend:cudaMallocAsync`. The
+    /// caching of this allocator is not modeled, so the numbers of such a run would be wrong.
     fn cudaDeviceGetDefaultMemPool(_pool: *mut u64, device: i32) -> Status {
         if device < 0 || device >= card().devices {
-            return device::failed(INVALID_DEVICE);
+            return device::record_error(INVALID_DEVICE);
         }
-        crate::notes::uncovered("cudaDeviceGetDefaultMemPool", device::failed(NOT_SUPPORTED))
+        crate::notes::uncovered("cudaDeviceGetDefaultMemPool", device::record_error(NOT_SUPPORTED))
     }
 }

@@ -1,12 +1,12 @@
-//! NCCL: ranks on one machine, each usually a process of its own, with emulated devices.
+//! NCCL: ranks on one machine, each usually a separate process, with emulated devices.
 //!
-//! Training code talks through NCCL about more than gradients: shapes, flags, sizes of pickled objects. Pieces up to
-//! [`crate::copies::LARGEST_COPY`] bytes are therefore exchanged between the processes ([`exchange`]) and reduced
-//! ([`arithmetic`]), so that what a program reads back is what it would read on real cards. Larger pieces are
-//! activations, weights and gradients, which hold no values here: nobody waits for them, and what was received is
-//! unknown.
+//! Training code sends more than gradients through NCCL: shapes, flags, sizes of pickled objects. Buffers up
+//! to [`crate::copies::MAX_KEPT_COPY_BYTES`] are therefore exchanged between the processes ([`exchange`]) and
+//! reduced ([`arithmetic`]), so that a program reads back what it would read on real cards. Larger buffers
+//! are activations, weights and gradients, which have no values here: no rank waits for them, and the
+//! received values are unknown.
 //!
-//! `ncclGetVersion` and `ncclGetErrorString` stay the real library's: they need no driver.
+//! `ncclGetVersion` and `ncclGetErrorString` are the real library's; they need no driver.
 
 mod arithmetic;
 mod collective;
@@ -15,7 +15,7 @@ mod contents;
 mod exchange;
 mod group;
 
-use crate::copies::LARGEST_COPY;
+use crate::copies::MAX_KEPT_COPY_BYTES;
 use crate::{Status, graphs, memory, put, values};
 use arithmetic::{Element, Reduction};
 use collective::{Collective, Kind};
@@ -34,21 +34,21 @@ const SYSTEM_ERROR: Status = 2;
 const INVALID_ARGUMENT: Status = 4;
 const REMOTE_ERROR: Status = 6;
 
-/// What went wrong last, for `ncclGetLastError`.
+/// Last error message, for `ncclGetLastError`.
 static LAST_ERROR: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Tells about a call that failed.
+/// Reports a failed call and returns its status.
 fn failed(call: &str, communicator: Option<&Communicator>, failure: &Failure) -> Status {
-    let status = if matches!(failure, Failure::Gone(_)) { REMOTE_ERROR } else { SYSTEM_ERROR };
+    let status = if matches!(failure, Failure::Exited(_)) { REMOTE_ERROR } else { SYSTEM_ERROR };
     let place = communicator.map_or(String::new(), |own| format!(" on rank {} of {}", own.rank, own.size));
     let text = format!("{call}{place}: {failure}");
     if !matches!(failure, Failure::Aborted) && crate::notes::note("failed", &text) {
-        crate::notes::say(&text);
+        crate::notes::print(&text);
     }
     if let Some(communicator) = communicator {
         communicator.failure.store(status, Relaxed);
     }
-    // The text before is left as it is: somebody may still be reading it.
+    // The previous message is leaked, because a caller may still be reading it.
     LAST_ERROR.store(CString::new(text).unwrap_or_default().into_raw(), Relaxed);
     status
 }
@@ -71,7 +71,7 @@ extern "C" fn ncclGroupEnd() -> Status {
     group::end()
 }
 
-/// A call as C code makes it, before anything is checked.
+/// Arguments of a call, before any check.
 struct Call {
     name: &'static str,
     send: u64,
@@ -83,7 +83,7 @@ struct Call {
 }
 
 impl Call {
-    /// Takes part in a collective, of a kind that may depend on who is root or how to reduce.
+    /// Takes part in a collective; `kind` is `None` if the root or the reduction is invalid.
     unsafe fn run(self, kind: Option<Kind>) -> Status {
         let (Some(communicator), Some(element), Some(kind)) =
             (find(self.communicator), Element::from_number(self.datatype), kind)
@@ -99,13 +99,13 @@ impl Call {
             rank: communicator.rank,
             size: communicator.size,
         };
-        // What is captured runs when the graph is replayed, and replays do nothing.
+        // A captured call runs when the graph is replayed, and replays do nothing.
         if collective.is_large() || graphs::capture_of(self.stream).is_some() {
             unsafe { collective.finish(None) };
             return SUCCESS;
         }
-        match communicator.exchange.take_part(&unsafe { collective.part() }) {
-            Ok(turn) => group::later(self.name, Pending::Collective { communicator, turn, collective }),
+        match communicator.exchange.contribute(&unsafe { collective.part() }) {
+            Ok(round) => group::defer(self.name, Pending::Collective { communicator, round, collective }),
             Err(failure) => failed(self.name, Some(&communicator), &failure),
         }
     }
@@ -115,7 +115,7 @@ fn root(root: i32) -> Option<usize> {
     usize::try_from(root).ok()
 }
 
-/// Collectives by the arguments that they have in common.
+/// Defines collectives, which have most arguments in common.
 macro_rules! collectives {
     ($($name:ident($($more:ident: $type:ty),*) $kind:expr;)*) => {$(
         #[unsafe(no_mangle)]
@@ -157,8 +157,8 @@ unsafe extern "C" fn ncclBcast(
     unsafe { ncclBroadcast(buffer, buffer, count, datatype, root, communicator, stream) }
 }
 
-/// A message between two ranks: who talks to whom, and how long it is.
-fn letter(
+/// Arguments of a message between two ranks: the communicator, the peer, and the length in bytes.
+fn message_arguments(
     handle: u64,
     peer: i32,
     count: usize,
@@ -178,10 +178,10 @@ unsafe extern "C" fn ncclSend(
     handle: u64,
     stream: u64,
 ) -> Status {
-    let Some((communicator, peer, bytes)) = letter(handle, peer, count, datatype) else {
+    let Some((communicator, peer, bytes)) = message_arguments(handle, peer, count, datatype) else {
         return INVALID_ARGUMENT;
     };
-    if bytes as u64 > LARGEST_COPY || graphs::capture_of(stream).is_some() {
+    if bytes as u64 > MAX_KEPT_COPY_BYTES || graphs::capture_of(stream).is_some() {
         return SUCCESS;
     }
     match communicator.exchange.send(peer, &unsafe { Contents::of(from, bytes) }) {
@@ -199,30 +199,30 @@ unsafe extern "C" fn ncclRecv(
     handle: u64,
     stream: u64,
 ) -> Status {
-    let Some((communicator, from, bytes)) = letter(handle, peer, count, datatype) else {
+    let Some((communicator, from, bytes)) = message_arguments(handle, peer, count, datatype) else {
         return INVALID_ARGUMENT;
     };
-    if bytes as u64 > LARGEST_COPY || graphs::capture_of(stream).is_some() {
+    if bytes as u64 > MAX_KEPT_COPY_BYTES || graphs::capture_of(stream).is_some() {
         values::forget(to, bytes as u64);
         return SUCCESS;
     }
     let number = communicator.exchange.expect(from);
-    group::later("ncclRecv", Pending::Receive { communicator, from, number, to, bytes })
+    group::defer("ncclRecv", Pending::Receive { communicator, from, number, to, bytes })
 }
 
-/// Numbers of `ncclRedOp_t` from here on are those that a program made.
-const FIRST_OWN_REDUCTION: i32 = 5;
+/// First number of `ncclRedOp_t` for reductions created by a program.
+const FIRST_CUSTOM_REDUCTION: i32 = 5;
 
-/// The reductions that a program made, by number.
+/// Reductions created by a program, by number.
 #[derive(Default)]
-struct OwnReductions {
+struct CustomReductions {
     open: BTreeMap<i32, Reduction>,
     made: i32,
 }
 
-fn own_reductions() -> MutexGuard<'static, OwnReductions> {
-    static OWN: Mutex<OwnReductions> = Mutex::new(OwnReductions { open: BTreeMap::new(), made: 0 });
-    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+fn custom_reductions() -> MutexGuard<'static, CustomReductions> {
+    static CUSTOM: Mutex<CustomReductions> = Mutex::new(CustomReductions { open: BTreeMap::new(), made: 0 });
+    CUSTOM.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn reduction(number: i32) -> Option<Reduction> {
@@ -232,7 +232,7 @@ fn reduction(number: i32) -> Option<Reduction> {
         2 => Some(Reduction::Largest),
         3 => Some(Reduction::Smallest),
         4 => Some(Reduction::Average),
-        own => own_reductions().open.get(&own).copied(),
+        own => custom_reductions().open.get(&own).copied(),
     }
 }
 
@@ -246,10 +246,10 @@ unsafe extern "C" fn ncclRedOpCreatePreMulSum(
 ) -> Status {
     let Some(element) = Element::from_number(datatype) else { return INVALID_ARGUMENT };
     let contents = unsafe { Contents::of(factor, element.bytes()) };
-    // A factor in device memory that nobody knows multiplies values that nobody knows: what it is does not matter.
+    // An unknown factor in device memory multiplies unknown values, so its value does not matter.
     let factor = contents.whole(element.bytes()).and_then(|(bytes, _)| element.scalar(bytes)).unwrap_or(1.0);
-    let mut own = own_reductions();
-    let number = FIRST_OWN_REDUCTION + own.made;
+    let mut own = custom_reductions();
+    let number = FIRST_CUSTOM_REDUCTION + own.made;
     own.made += 1;
     own.open.insert(number, Reduction::ScaledSum(factor));
     unsafe { put(to, number) };
@@ -258,7 +258,7 @@ unsafe extern "C" fn ncclRedOpCreatePreMulSum(
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclRedOpDestroy(number: i32, _communicator: u64) -> Status {
-    own_reductions().open.remove(&number);
+    custom_reductions().open.remove(&number);
     SUCCESS
 }
 
@@ -281,11 +281,11 @@ extern "C" fn ncclMemFree(at: u64) -> Status {
     }
 }
 
-/// Buffers are registered for speed.
+/// Registering buffers only improves speed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommRegister(_communicator: u64, _at: u64, _size: usize, to: *mut u64) -> Status {
     unsafe { put(to, crate::macros::HANDLE) };
     SUCCESS
 }
 
-does_nothing! { ncclCommDeregister }
+no_op! { ncclCommDeregister }

@@ -1,26 +1,27 @@
-//! What oomph has to know of the run besides its memory: a file of lines `KIND<TAB>TEXT`, each written once.
+//! Notes for oomph about the run, apart from its memory: a file of lines `KIND<TAB>TEXT`, each written once.
 
 use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-const VARIABLE: &str = "OOMPH_EMULATOR_NOTES";
+const NOTES_VARIABLE: &str = "OOMPH_EMULATOR_NOTES";
 
-/// An entry point that this emulator does not answer: says so and gives the family's own "not supported".
+/// Reports an entry point that the emulator does not cover, and returns the "not supported" status of its
+/// family.
 pub(crate) fn uncovered(name: &str, status: i32) -> i32 {
     if note("uncovered", name) {
-        say(&format!("`{name}` is not covered: the call fails with status {status}"));
+        print(&format!("`{name}` is not covered by the emulator; the call fails with status {status}"));
     }
     status
 }
 
-/// A size that is a model of ours, not the library's own answer.
+/// Notes that a size comes from a model, not from the library itself.
 pub(crate) fn modelled(what: &str) {
     note("modelled", what);
 }
 
-/// Writes a line unless it was written before; whether it was new.
+/// Writes a line unless it was already written; returns whether it was new.
 pub(crate) fn note(kind: &str, text: &str) -> bool {
     static WRITTEN: Mutex<Option<HashSet<String>>> = Mutex::new(None);
     let line = format!("{kind}\t{text}\n");
@@ -28,8 +29,8 @@ pub(crate) fn note(kind: &str, text: &str) -> bool {
     if !written.get_or_insert_default().insert(line.clone()) {
         return false;
     }
-    // Without a file, or with a full disk, the run goes on: notes only qualify the answer.
-    if let Some(path) = std::env::var_os(VARIABLE)
+    // Without a file, or with a full disk, the run continues: notes only qualify the answer.
+    if let Some(path) = std::env::var_os(NOTES_VARIABLE)
         && let Ok(mut file) = OpenOptions::new().append(true).create(true).open(path)
     {
         let _ = file.write_all(line.as_bytes());
@@ -37,7 +38,7 @@ pub(crate) fn note(kind: &str, text: &str) -> bool {
     true
 }
 
-/// A line to standard error, where the user's own program talks as well.
-pub(crate) fn say(text: &str) {
+/// Prints a line to standard error, which the user's program shares.
+pub(crate) fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "oomph (emulated GPU): {text}");
 }

@@ -1,7 +1,8 @@
-//! NVML (`libnvidia-ml.so.1`): how many devices there are and how full they are.
+//! NVML (`libnvidia-ml.so.1`): the number of devices and their memory use.
 //!
-//! PyTorch asks it for the count of devices and, when memory runs out, for the processes that hold it; programs ask it
-//! for what `nvidia-smi` shows. Figures that mean nothing without a card, such as its load, are those of an idle one.
+//! PyTorch queries the number of devices and, when memory runs out, the processes that use it; programs query
+//! what `nvidia-smi` shows. Values that have no meaning without a card, such as its utilization, are those of
+//! an idle card.
 
 mod memory;
 
@@ -18,12 +19,12 @@ const NOT_SUPPORTED: Status = 3;
 const NOT_FOUND: Status = 6;
 const INSUFFICIENT_SIZE: Status = 7;
 
-/// Handles of devices: this and the index, so that none is null.
+/// Handle of device 0; those of other devices follow. None is null.
 const FIRST_HANDLE: u64 = 0x5000_0000;
 
-does_nothing! { nvmlInit nvmlInit_v2 nvmlInitWithFlags nvmlShutdown }
+no_op! { nvmlInit nvmlInit_v2 nvmlInitWithFlags nvmlShutdown }
 
-/// Functions for which there is no answer on an emulated card: programs expect that some cards have none.
+/// Functions without an answer on an emulated card; programs expect that some cards do not support them.
 macro_rules! not_supported {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
@@ -38,12 +39,12 @@ not_supported! {
     nvmlDeviceGetMigMode nvmlDeviceGetNumaNodeId nvmlDeviceGetFanSpeed nvmlDeviceGetTotalEnergyConsumption
 }
 
-/// The device behind a handle.
+/// Device of a handle.
 fn index(handle: u64) -> Option<i32> {
     (0..card().devices).find(|&device| handle == FIRST_HANDLE + device as u64)
 }
 
-/// Writes a text and its final zero.
+/// Writes a text and its terminating zero.
 unsafe fn put_text(to: *mut c_char, size: u32, text: &str) -> Status {
     if to.is_null() {
         return INVALID_ARGUMENT;
@@ -71,16 +72,16 @@ extern "C" fn nvmlErrorString(status: Status) -> *const c_char {
     text.as_ptr()
 }
 
-/// A driver of the age that the runtime expects; NVIDIA numbers it by itself.
-const DRIVER: &str = "580.00.00";
+/// A driver version that fits the runtime; NVIDIA numbers drivers separately.
+const DRIVER_VERSION: &str = "580.00.00";
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, size: u32) -> Status {
-    unsafe { put_text(to, size, DRIVER) }
+    unsafe { put_text(to, size, DRIVER_VERSION) }
 }
 
-/// Functions that give a number of the system.
-macro_rules! of_system {
+/// Functions that return a number of the system.
+macro_rules! system_queries {
     ($($name:ident = $answer:expr;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(to: *mut i32) -> Status {
@@ -90,8 +91,8 @@ macro_rules! of_system {
     )*};
 }
 
-/// Functions that give something of a device, some of them with a further argument.
-macro_rules! of_device {
+/// Functions that return a property of a device, some with a further argument.
+macro_rules! device_queries {
     ($($name:ident($($which:ident)?) -> $type:ty = |$device:pat_param| $answer:expr;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(handle: u64, $($which: i32,)? to: *mut $type) -> Status {
@@ -104,27 +105,27 @@ macro_rules! of_device {
 
 const KHZ_PER_MHZ: i32 = 1000;
 
-/// Of an idle card: milliwatts, degrees, and the state that draws least.
-const IDLE_POWER: i32 = 70_000;
-const POWER_LIMIT: i32 = 700_000;
-const IDLE_TEMPERATURE: i32 = 30;
-const IDLE_STATE: i32 = 8;
+/// Values of an idle card: milliwatts, degrees Celsius, and the lowest performance state.
+const IDLE_POWER_MW: i32 = 70_000;
+const POWER_LIMIT_MW: i32 = 700_000;
+const IDLE_TEMPERATURE_C: i32 = 30;
+const IDLE_PERFORMANCE_STATE: i32 = 8;
 
-of_system! {
+system_queries! {
     nvmlSystemGetCudaDriverVersion = device::runtime_version();
     nvmlSystemGetCudaDriverVersion_v2 = device::runtime_version();
     nvmlDeviceGetCount = card().devices;
     nvmlDeviceGetCount_v2 = card().devices;
 }
 
-of_device! {
+device_queries! {
     nvmlDeviceGetIndex() -> i32 = |device| device;
     nvmlDeviceGetMinorNumber() -> i32 = |device| device;
-    nvmlDeviceGetPowerUsage() -> i32 = |_| IDLE_POWER;
-    nvmlDeviceGetEnforcedPowerLimit() -> i32 = |_| POWER_LIMIT;
-    nvmlDeviceGetPowerManagementLimit() -> i32 = |_| POWER_LIMIT;
-    nvmlDeviceGetPerformanceState() -> i32 = |_| IDLE_STATE;
-    nvmlDeviceGetTemperature(_sensor) -> i32 = |_| IDLE_TEMPERATURE;
+    nvmlDeviceGetPowerUsage() -> i32 = |_| IDLE_POWER_MW;
+    nvmlDeviceGetEnforcedPowerLimit() -> i32 = |_| POWER_LIMIT_MW;
+    nvmlDeviceGetPowerManagementLimit() -> i32 = |_| POWER_LIMIT_MW;
+    nvmlDeviceGetPerformanceState() -> i32 = |_| IDLE_PERFORMANCE_STATE;
+    nvmlDeviceGetTemperature(_sensor) -> i32 = |_| IDLE_TEMPERATURE_C;
     nvmlDeviceGetClockInfo(which) -> i32 = |_| clock(which);
     nvmlDeviceGetMaxClockInfo(which) -> i32 = |_| clock(which);
     nvmlDeviceGetUtilizationRates() -> Utilization = |_| Utilization { kernels: 0, memory: 0 };
@@ -132,14 +133,14 @@ of_device! {
     nvmlDeviceGetPciInfo_v3() -> PciInfo = |device| PciInfo::of(device);
 }
 
-/// `nvmlUtilization_t`: percent of time that kernels and copies ran.
+/// `nvmlUtilization_t`: percentage of time in which kernels and copies ran.
 #[repr(C)]
 struct Utilization {
     kernels: u32,
     memory: u32,
 }
 
-/// Graphics, multiprocessors, memory, video: all but memory run at the card's clock.
+/// Clock of graphics, multiprocessors, memory or video, in MHz; all except memory run at the card's clock.
 fn clock(which: i32) -> i32 {
     const MEMORY: i32 = 2;
     (if which == MEMORY { card().memory_clock_khz } else { card().clock_khz }) / KHZ_PER_MHZ
@@ -159,13 +160,13 @@ unsafe extern "C" fn nvmlDeviceGetHandleByIndex(index: u32, to: *mut u64) -> Sta
     unsafe { nvmlDeviceGetHandleByIndex_v2(index, to) }
 }
 
-/// The device that a text names, by one of its names.
+/// Finds the device that a text names, by one of its names.
 unsafe fn by_text(text: *const c_char, to: *mut u64, name: impl Fn(i32) -> String) -> Status {
     if text.is_null() {
         return INVALID_ARGUMENT;
     }
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().to_uppercase();
-    // A bus id may be written with a domain of four or of eight digits.
+    // A bus ID may have a domain of four or of eight digits.
     match (0..card().devices).find(|&device| text.ends_with(&name(device).to_uppercase())) {
         Some(device) => unsafe { nvmlDeviceGetHandleByIndex_v2(device as u32, to) },
         None => NOT_FOUND,
@@ -182,7 +183,7 @@ unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, to: *mut u64
     unsafe { by_text(uuid, to, uuid_of) }
 }
 
-/// The same bytes as in `cudaDeviceProp`.
+/// UUID as text, from the same bytes as in `cudaDeviceProp`.
 fn uuid_of(device: i32) -> String {
     let hex: String = device::uuid(device).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
@@ -214,7 +215,7 @@ unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
     SUCCESS
 }
 
-/// `nvmlTemperature_v1_t`, whose caller has filled in all but the answer.
+/// `nvmlTemperature_v1_t`, in which the caller has filled in everything except the answer.
 #[repr(C)]
 struct Temperature {
     version: u32,
@@ -227,7 +228,7 @@ unsafe extern "C" fn nvmlDeviceGetTemperatureV(handle: u64, to: *mut Temperature
     if index(handle).is_none() || to.is_null() {
         return INVALID_ARGUMENT;
     }
-    unsafe { (*to).degrees = IDLE_TEMPERATURE };
+    unsafe { (*to).degrees = IDLE_TEMPERATURE_C };
     SUCCESS
 }
 
@@ -264,7 +265,7 @@ impl PciInfo {
     }
 }
 
-/// `nvmlGpuFabricInfo_v2_t` as far as both versions agree; its caller has filled in the version.
+/// The part of `nvmlGpuFabricInfo_v2_t` that both versions share; the caller has filled in the version.
 #[repr(C)]
 struct FabricInfo {
     version: u32,

@@ -1,7 +1,7 @@
-//! cuSOLVER: factorizations do nothing, and ask PyTorch for the workspace that the real library would ask for
+//! cuSOLVER: factorizations do nothing, and request the workspace that the real library would request
 //! ([`workspace`]).
 //!
-//! What a factorization reports about itself it writes to device memory, which reads as zero: success.
+//! A factorization reports its result in device memory, which reads as zero: success.
 
 mod workspace;
 
@@ -9,23 +9,24 @@ use crate::macros::HANDLE;
 use crate::memory::{self, Library};
 use crate::{SUCCESS, Status, notes, put};
 
-gives_handle! { cusolverDnCreateParams cusolverDnCreateGesvdjInfo cusolverDnCreateSyevjInfo }
+returns_handle! { cusolverDnCreateParams cusolverDnCreateGesvdjInfo cusolverDnCreateSyevjInfo }
 
-/// The library makes a handle of cuBLAS for itself.
+/// cuSOLVER creates a cuBLAS handle for itself.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cusolverDnCreate(to: *mut u64) -> Status {
     const NOT_INITIALIZED: Status = 1;
-    if !memory::library_starts(Library::Cublas) {
+    if !memory::take_library_memory(Library::Cublas) {
         return NOT_INITIALIZED;
     }
     unsafe { put(to, HANDLE) };
     SUCCESS
 }
 
-does_nothing! {
+no_op! {
     cusolverDnDestroy cusolverDnDestroyParams cusolverDnDestroyGesvdjInfo cusolverDnDestroySyevjInfo
     cusolverDnSetStream
-    cusolverDnXgesvdjSetMaxSweeps cusolverDnXgesvdjSetSortEig cusolverDnXgesvdjSetTolerance cusolverDnXsyevjSetSortEig
+    cusolverDnXgesvdjSetMaxSweeps cusolverDnXgesvdjSetSortEig cusolverDnXgesvdjSetTolerance
+    cusolverDnXsyevjSetSortEig
 
     // Factorizations and solutions.
     cusolverDnSpotrf cusolverDnDpotrf cusolverDnCpotrf cusolverDnZpotrf cusolverDnXpotrf
@@ -40,7 +41,8 @@ does_nothing! {
     cusolverDnSormqr cusolverDnDormqr cusolverDnCunmqr cusolverDnZunmqr
 
     // Eigenvalues and singular values.
-    cusolverDnSsyevd cusolverDnDsyevd cusolverDnCheevd cusolverDnZheevd cusolverDnXsyevd cusolverDnXsyevBatched
+    cusolverDnSsyevd cusolverDnDsyevd cusolverDnCheevd cusolverDnZheevd cusolverDnXsyevd
+    cusolverDnXsyevBatched
     cusolverDnSsyevj cusolverDnDsyevj cusolverDnCheevj cusolverDnZheevj
     cusolverDnSsyevjBatched cusolverDnDsyevjBatched cusolverDnCheevjBatched cusolverDnZheevjBatched
     cusolverDnSgesvd cusolverDnDgesvd cusolverDnCgesvd cusolverDnZgesvd
@@ -53,7 +55,7 @@ does_nothing! {
 
 const INVALID_VALUE: Status = 3;
 
-/// Gives a number of elements, where it is one that the library's 32 bits can hold.
+/// Writes a number of elements if it fits into the library's 32 bits.
 unsafe fn put_elements(to: *mut i32, elements: u64) -> Status {
     notes::modelled("cuSOLVER workspace");
     match i32::try_from(elements) {
@@ -65,14 +67,14 @@ unsafe fn put_elements(to: *mut i32, elements: u64) -> Status {
     }
 }
 
-/// The type of an element.
+/// Element type.
 struct Element {
     bytes: u64,
     double: bool,
 }
 
 impl Element {
-    /// By the letter that follows `cusolverDn`.
+    /// Element type by the letter after `cusolverDn`.
     fn of(name: &str) -> Element {
         match name.as_bytes().get("cusolverDn".len()) {
             Some(b'S') => Element { bytes: 4, double: false },
@@ -83,9 +85,9 @@ impl Element {
     }
 }
 
-/// Queries for one routine: the arguments before the answer and after it, the answer by the type of an element, and the
-/// functions, one for each type.
-macro_rules! asks {
+/// Size queries of one routine: the arguments before and after the answer, the answer by element type, and
+/// the functions, one per type.
+macro_rules! size_queries {
     (@one ($($before:ident: $type:ty),*) ($($after:ident: $after_type:ty),*) $answer:expr; $name:ident) => {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
@@ -101,42 +103,51 @@ macro_rules! asks {
         }
     };
     ($($before:tt $after:tt $answer:expr; $($name:ident)*;)*) => {$($(
-        asks! { @one $before $after $answer; $name }
+        size_queries! { @one $before $after $answer; $name }
     )*)*};
 }
 
-asks! {
+size_queries! {
     (triangle: i32, n: i32, _a: u64, _rows: i32) ()
     |element| workspace::potrf_bytes(triangle == UPPER, n, element.bytes) / element.bytes;
-    cusolverDnSpotrf_bufferSize cusolverDnDpotrf_bufferSize cusolverDnCpotrf_bufferSize cusolverDnZpotrf_bufferSize;
+    cusolverDnSpotrf_bufferSize cusolverDnDpotrf_bufferSize cusolverDnCpotrf_bufferSize
+    cusolverDnZpotrf_bufferSize;
 
     (m: i32, n: i32, _a: u64, _rows: i32) ()
     |element| workspace::getrf_bytes(m, n, element.bytes) / element.bytes;
-    cusolverDnSgetrf_bufferSize cusolverDnDgetrf_bufferSize cusolverDnCgetrf_bufferSize cusolverDnZgetrf_bufferSize;
+    cusolverDnSgetrf_bufferSize cusolverDnDgetrf_bufferSize cusolverDnCgetrf_bufferSize
+    cusolverDnZgetrf_bufferSize;
 
     (n: i32, _a: u64, _rows: i32) ()
     |element| workspace::sytrf(n, element.bytes);
-    cusolverDnSsytrf_bufferSize cusolverDnDsytrf_bufferSize cusolverDnCsytrf_bufferSize cusolverDnZsytrf_bufferSize;
+    cusolverDnSsytrf_bufferSize cusolverDnDsytrf_bufferSize cusolverDnCsytrf_bufferSize
+    cusolverDnZsytrf_bufferSize;
 
     (_m: i32, n: i32, _a: u64, _rows: i32) ()
     |_| workspace::geqrf(n);
-    cusolverDnSgeqrf_bufferSize cusolverDnDgeqrf_bufferSize cusolverDnCgeqrf_bufferSize cusolverDnZgeqrf_bufferSize;
+    cusolverDnSgeqrf_bufferSize cusolverDnDgeqrf_bufferSize cusolverDnCgeqrf_bufferSize
+    cusolverDnZgeqrf_bufferSize;
 
     (m: i32, n: i32, k: i32, _a: u64, _rows: i32, _tau: u64) ()
     |_| workspace::orgqr(m, n, k);
-    cusolverDnSorgqr_bufferSize cusolverDnDorgqr_bufferSize cusolverDnCungqr_bufferSize cusolverDnZungqr_bufferSize;
+    cusolverDnSorgqr_bufferSize cusolverDnDorgqr_bufferSize cusolverDnCungqr_bufferSize
+    cusolverDnZungqr_bufferSize;
 
-    (side: i32, _operation: i32, m: i32, n: i32, k: i32, _a: u64, _rows: i32, _tau: u64, _c: u64, _c_rows: i32) ()
+    (side: i32, _operation: i32, m: i32, n: i32, k: i32,
+        _a: u64, _rows: i32, _tau: u64, _c: u64, _c_rows: i32) ()
     |_| workspace::ormqr(side == LEFT, m, n, k);
-    cusolverDnSormqr_bufferSize cusolverDnDormqr_bufferSize cusolverDnCunmqr_bufferSize cusolverDnZunmqr_bufferSize;
+    cusolverDnSormqr_bufferSize cusolverDnDormqr_bufferSize cusolverDnCunmqr_bufferSize
+    cusolverDnZunmqr_bufferSize;
 
     (_job: i32, _triangle: i32, n: i32, _a: u64, _rows: i32, _values: u64) ()
     |_| workspace::syevd(n);
-    cusolverDnSsyevd_bufferSize cusolverDnDsyevd_bufferSize cusolverDnCheevd_bufferSize cusolverDnZheevd_bufferSize;
+    cusolverDnSsyevd_bufferSize cusolverDnDsyevd_bufferSize cusolverDnCheevd_bufferSize
+    cusolverDnZheevd_bufferSize;
 
     (_job: i32, _triangle: i32, n: i32, _a: u64, _rows: i32, _values: u64) (_parameters: u64)
     |_| workspace::syevj(n);
-    cusolverDnSsyevj_bufferSize cusolverDnDsyevj_bufferSize cusolverDnCheevj_bufferSize cusolverDnZheevj_bufferSize;
+    cusolverDnSsyevj_bufferSize cusolverDnDsyevj_bufferSize cusolverDnCheevj_bufferSize
+    cusolverDnZheevj_bufferSize;
 
     (_job: i32, _triangle: i32, n: i32, _a: u64, _rows: i32, _values: u64) (_parameters: u64, batch: i32)
     |_| workspace::syevj_batched(n, batch);
@@ -145,9 +156,11 @@ asks! {
 
     (m: i32, n: i32) ()
     |_| workspace::gesvd(m, n);
-    cusolverDnSgesvd_bufferSize cusolverDnDgesvd_bufferSize cusolverDnCgesvd_bufferSize cusolverDnZgesvd_bufferSize;
+    cusolverDnSgesvd_bufferSize cusolverDnDgesvd_bufferSize cusolverDnCgesvd_bufferSize
+    cusolverDnZgesvd_bufferSize;
 
-    (_job: i32, economy: i32, m: i32, n: i32, _a: u64, _rows: i32, _s: u64, _u: u64, _u_rows: i32, _v: u64, _v_rows: i32)
+    (_job: i32, economy: i32, m: i32, n: i32, _a: u64, _rows: i32,
+        _s: u64, _u: u64, _u_rows: i32, _v: u64, _v_rows: i32)
     (_parameters: u64)
     |_| workspace::gesvdj(economy != 0, m, n);
     cusolverDnSgesvdj_bufferSize cusolverDnDgesvdj_bufferSize
@@ -155,7 +168,7 @@ asks! {
 
     (_job: i32, _m: i32, _n: i32, _a: u64, _rows: i32, _s: u64, _u: u64, _u_rows: i32, _v: u64, _v_rows: i32)
     (_parameters: u64, _batch: i32)
-    |_| workspace::GESVDJ_BATCHED;
+    |_| workspace::GESVDJ_BATCHED_ELEMENTS;
     cusolverDnSgesvdjBatched_bufferSize cusolverDnDgesvdjBatched_bufferSize
     cusolverDnCgesvdjBatched_bufferSize cusolverDnZgesvdjBatched_bufferSize;
 
@@ -168,13 +181,13 @@ asks! {
     cusolverDnCgesvdaStridedBatched_bufferSize cusolverDnZgesvdaStridedBatched_bufferSize;
 }
 
-/// `cublasFillMode_t` and `cublasSideMode_t`, as the queries above get them.
+/// Values of `cublasFillMode_t` and `cublasSideMode_t`, as passed to the queries above.
 const UPPER: u64 = 1;
 const LEFT: u64 = 0;
 
-/// The same for the functions with 64-bit sizes, which name the type of an element: an answer in bytes, on the device
-/// and on the host.
-macro_rules! asks_bytes {
+/// Size queries with 64-bit sizes, which take the element type as an argument: the answer is in bytes, on the
+/// device and on the host.
+macro_rules! byte_size_queries {
     ($($name:ident($($before:ident: $type:ty),*) ($($after:ident: $after_type:ty),*) $answer:expr;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
@@ -195,7 +208,7 @@ macro_rules! asks_bytes {
     )*};
 }
 
-/// The size of an element by `cudaDataType`.
+/// Size of an element in bytes, by `cudaDataType`.
 fn bytes_of(datatype: i32) -> u64 {
     const SINGLE: i32 = 0;
     const DOUBLE_COMPLEX: i32 = 5;
@@ -206,16 +219,17 @@ fn bytes_of(datatype: i32) -> u64 {
     }
 }
 
-asks_bytes! {
+byte_size_queries! {
     cusolverDnXpotrf_bufferSize(
         _parameters: u64, triangle: i32, n: u64, datatype: i32, _a: u64, _rows: i64, _compute: i32
     ) ()
     (workspace::potrf_bytes(triangle as u64 == UPPER, n, bytes_of(datatype)), 0);
 
     cusolverDnXgeqrf_bufferSize(
-        _parameters: u64, _m: u64, n: u64, datatype: i32, _a: u64, _rows: i64, _tau_type: i32, _tau: u64, _compute: i32
+        _parameters: u64, _m: u64, n: u64, datatype: i32, _a: u64, _rows: i64,
+        _tau_type: i32, _tau: u64, _compute: i32
     ) ()
-    (workspace::geqrf(n) * bytes_of(datatype) + workspace::EXTRA_OF_X, 0);
+    (workspace::geqrf(n) * bytes_of(datatype) + workspace::EXTRA_BYTES_64BIT, 0);
 
     cusolverDnXsytrs_bufferSize(
         _triangle: i32, _n: u64, _columns: u64, _datatype: i32, _a: u64, _rows: i64, _pivots: u64,
@@ -227,7 +241,7 @@ asks_bytes! {
         _parameters: u64, _job: i32, _triangle: i32, n: u64, datatype: i32, _a: u64, _rows: i64,
         _value_type: i32, _values: u64, _compute: i32
     ) ()
-    (workspace::syevd(n) * bytes_of(datatype) + workspace::EXTRA_OF_X, 0);
+    (workspace::syevd(n) * bytes_of(datatype) + workspace::EXTRA_BYTES_64BIT, 0);
 
     cusolverDnXsyevBatched_bufferSize(
         _parameters: u64, _job: i32, _triangle: i32, n: u64, datatype: i32, _a: u64, _rows: i64,

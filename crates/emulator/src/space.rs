@@ -1,5 +1,5 @@
-//! Address space of the process for device memory: mapped, readable and writable, and never reserved. Host memory is used
-//! only for pages that something was copied to.
+//! Address space of the process for device memory: mapped, readable and writable, but never reserved. Only
+//! pages that are written to use host memory.
 
 use crate::addresses::Space;
 use std::ffi::c_void;
@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 
 /// Address space where the process has room.
 ///
-/// A driver's chunks lie on multiples of their size. Ours lie at such distances from the first of them: a process begins at
-/// another page each time, and a prediction must not.
+/// A driver's chunks start at multiples of their size. These start at such distances from the first one,
+/// because a process starts at a different page each time and a prediction must not depend on it.
 #[derive(Default)]
 pub(crate) struct Mapped {
     origin: Option<u64>,
@@ -19,37 +19,39 @@ impl Space for Mapped {
         let at = map(0, size + alignment, 0)?;
         let end = at + size + alignment;
         let origin = *self.origin.get_or_insert(end);
-        // The highest place in it, so that chunks lie side by side; the rest goes back.
+        // Use the highest part, so that chunks are adjacent, and return the rest.
         let highest = end - size;
         let low = match highest.checked_sub(origin) {
             Some(above) => origin + above / alignment * alignment,
             None => origin - (origin - highest).next_multiple_of(alignment),
         };
-        give_back(at, low - at);
-        give_back(low + size, end - (low + size));
+        unmap(at, low - at);
+        unmap(low + size, end - (low + size));
         Some(low)
     }
 
-    fn give_back(&mut self, at: u64, size: u64) {
-        give_back(at, size);
+    fn release(&mut self, at: u64, size: u64) {
+        unmap(at, size);
     }
 }
 
-/// Address ranges of virtual memory are long and hold no segments of their own: they lie far from everything else.
-const VIRTUAL: u64 = 48 << 40;
+/// Address ranges of virtual memory are long and contain no segments of their own, so they are far away from
+/// everything else.
+const VIRTUAL_BYTES: u64 = 48 << 40;
 const VIRTUAL_BASE: u64 = 0x1000_0000_0000;
 
-/// The range of all virtual memory.
+/// Start and end of all virtual memory.
 pub(crate) fn virtual_range() -> (u64, u64) {
     static START: OnceLock<u64> = OnceLock::new();
     let start = *START.get_or_init(|| {
-        let at = map(VIRTUAL_BASE, VIRTUAL, libc::MAP_FIXED_NOREPLACE).or_else(|| map(0, VIRTUAL, 0));
+        let at =
+            map(VIRTUAL_BASE, VIRTUAL_BYTES, libc::MAP_FIXED_NOREPLACE).or_else(|| map(0, VIRTUAL_BYTES, 0));
         at.unwrap_or_else(|| {
-            crate::notes::say("no address space for the emulated device memory (is `ulimit -v` set?)");
+            crate::notes::print("no address space for the emulated device memory (is `ulimit -v` set?)");
             std::process::abort()
         })
     });
-    (start, start + VIRTUAL)
+    (start, start + VIRTUAL_BYTES)
 }
 
 fn map(at: u64, size: u64, flags: i32) -> Option<u64> {
@@ -64,7 +66,7 @@ fn map(at: u64, size: u64, flags: i32) -> Option<u64> {
     Some(at as u64)
 }
 
-fn give_back(at: u64, size: u64) {
+fn unmap(at: u64, size: u64) {
     if size > 0 {
         unsafe { libc::munmap(at as *mut c_void, size as usize) };
     }

@@ -1,20 +1,20 @@
-//! cuSPARSE: matrices are their shapes, products do nothing.
+//! cuSPARSE: matrices consist of their shapes, products do nothing.
 //!
-//! Workspaces are as the library of CUDA 13.0 gave them on an H200; most are a few bytes, of which PyTorch's allocator
-//! makes 512. What depends on values, such as how many elements a sum or a product of sparse matrices has, fails with
-//! its name ([`crate::uncovered`]).
+//! Workspaces are those returned by the library of CUDA 13.0 on an H200; most are a few bytes, which
+//! PyTorch's allocator rounds to 512. Functions that depend on values, such as the number of elements of a
+//! sum or a product of sparse matrices, fail with their name ([`crate::uncovered`]).
 //!
-//! `cusparseGetErrorString` stays the real library's: it needs no driver.
+//! `cusparseGetErrorString` is the real library's; it needs no driver.
 
 mod structured;
 
 use crate::{SUCCESS, Status, notes, put};
 
-gives_handle! {
+returns_handle! {
     cusparseCreate cusparseCreateMatDescr cusparseSpSV_createDescr cusparseSpSM_createDescr
 }
 
-does_nothing! {
+no_op! {
     cusparseDestroy cusparseDestroyMatDescr cusparseSpSV_destroyDescr cusparseSpSM_destroyDescr
     cusparseSetStream cusparseSetPointerMode
     cusparseSetMatType cusparseSetMatFillMode cusparseSetMatDiagType cusparseSetMatIndexBase
@@ -29,18 +29,18 @@ does_nothing! {
     cusparseXcoo2csr cusparseCreateIdentityPermutation cusparseXcoosortByRow cusparseXcsrsort
 }
 
-/// A matrix or a vector, sparse or dense.
+/// Matrix or vector, sparse or dense.
 struct Matrix {
     rows: u64,
     columns: u64,
-    /// Elements that a sparse one holds.
+    /// Number of elements that a sparse matrix stores.
     filled: u64,
     datatype: i32,
-    /// Bytes of an index of a sparse one.
+    /// Bytes of an index of a sparse matrix.
     index: u64,
 }
 
-/// `cudaDataType`.
+/// Values of `cudaDataType`.
 const HALF: i32 = 2;
 const BFLOAT: i32 = 14;
 
@@ -57,7 +57,7 @@ impl Matrix {
     }
 }
 
-/// Bytes of a `cusparseIndexType_t`.
+/// Size in bytes of a `cusparseIndexType_t`.
 fn index_bytes(kind: i32) -> u64 {
     const BITS_64: i32 = 3;
     if kind == BITS_64 { 8 } else { 4 }
@@ -124,7 +124,7 @@ unsafe extern "C" fn cusparseCreateDnVec(
     unsafe { give(to, Matrix { rows: size, columns: 1, filled: size, datatype, index: 0 }) }
 }
 
-/// Functions that take back a matrix.
+/// Functions that destroy a matrix.
 macro_rules! destroys {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
@@ -163,7 +163,7 @@ unsafe fn put_size(to: *mut u64, size: u64) -> Status {
     SUCCESS
 }
 
-/// A sparse matrix times a vector. Sums of half precision go through a vector of single precision.
+/// Sparse matrix times a vector. Half-precision sums use a vector of single precision.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cusparseSpMV_bufferSize(
     _handle: u64,
@@ -178,17 +178,17 @@ unsafe extern "C" fn cusparseSpMV_bufferSize(
     to: *mut u64,
 ) -> Status {
     let (Some(sparse), Some(y)) = (unsafe { (sparse.as_ref(), y.as_ref()) }) else { return INVALID_VALUE };
-    const FIXED: u64 = 31;
-    const FIXED_OF_HALF: u64 = 190;
+    const FIXED_BYTES: u64 = 31;
+    const FIXED_HALF_BYTES: u64 = 190;
     let size = match sparse.datatype {
-        HALF | BFLOAT => 4 * y.rows + FIXED_OF_HALF,
-        _ => FIXED,
+        HALF | BFLOAT => 4 * y.rows + FIXED_HALF_BYTES,
+        _ => FIXED_BYTES,
     };
     unsafe { put_size(to, size) }
 }
 
-/// A sparse matrix times a dense one. The ways to do it that PyTorch chooses for rows cut the elements into parts and keep
-/// where each begins: exact but for dense matrices of one column, which need less.
+/// Sparse matrix times a dense one. The algorithms that PyTorch chooses for rows split the elements into
+/// parts and store where each begins. Exact except for dense matrices of one column, which need less.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cusparseSpMM_bufferSize(
     _handle: u64,
@@ -207,7 +207,7 @@ unsafe extern "C" fn cusparseSpMM_bufferSize(
     unsafe { put_size(to, sparse.product(algorithm)) }
 }
 
-/// A product of dense matrices where a sparse one has elements.
+/// Product of dense matrices at the positions of a sparse one.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cusparseSDDMM_bufferSize(
     _handle: u64,
@@ -226,7 +226,7 @@ unsafe extern "C" fn cusparseSDDMM_bufferSize(
 }
 
 impl Matrix {
-    /// The workspace of a product with a dense matrix.
+    /// Workspace of a product with a dense matrix, in bytes.
     fn product(&self, algorithm: i32) -> u64 {
         const CSR_BY_LARGE_PARTS: i32 = 4;
         const CSR_BY_PARTS: i32 = 6;
@@ -238,14 +238,14 @@ impl Matrix {
         places * self.index - 1
     }
 
-    /// The workspace to solve a triangular system with this matrix, for one right side or several. Exact but for
-    /// matrices of less than 150 rows, which need up to 1 KiB more.
-    fn triangular(&self, right_sides: u64) -> u64 {
-        const RIGHT_SIDES_OF_A_BLOCK: u64 = 32;
+    /// Workspace in bytes to solve a triangular system with this matrix, for one or more right-hand sides.
+    /// Exact except for matrices of less than 150 rows, which need up to 1 KiB more.
+    fn triangular(&self, right_hand_sides: u64) -> u64 {
+        const RIGHT_HAND_SIDES_PER_BLOCK: u64 = 32;
         let (for_each_row, fixed) = if self.index == 8 { (60, 258) } else { (44, 242) };
-        let more = right_sides.saturating_sub(1);
-        let of_right_sides = more * self.element() + 8 * (more / RIGHT_SIDES_OF_A_BLOCK);
-        (for_each_row + 2 * self.element() + of_right_sides) * self.rows
+        let more = right_hand_sides.saturating_sub(1);
+        let for_right_hand_sides = more * self.element() + 8 * (more / RIGHT_HAND_SIDES_PER_BLOCK);
+        (for_each_row + 2 * self.element() + for_right_hand_sides) * self.rows
             + (self.index + self.element()) * self.filled
             + fixed
     }
@@ -286,7 +286,8 @@ unsafe extern "C" fn cusparseSpSM_bufferSize(
     unsafe { put_size(to, sparse.triangular(c.columns)) }
 }
 
-/// Sorts of indices need a copy of some arrays, and counts for each block of a radix sort: off by at most 512 bytes.
+/// Index sorts need a copy of some arrays, and counts for each block of a radix sort: off by at most 512
+/// bytes.
 macro_rules! sorts {
     ($($name:ident: $bytes:literal;)*) => {$(
         #[unsafe(no_mangle)]
@@ -299,11 +300,12 @@ macro_rules! sorts {
             _column_indices: u64,
             to: *mut u64,
         ) -> Status {
-            const COUNTS: u64 = 1024;
-            const ELEMENTS_OF_A_COUNT: u64 = 128;
+            const FIXED_COUNT_BYTES: u64 = 1024;
+            const ELEMENTS_PER_COUNT_BYTE: u64 = 128;
             let filled = u64::from(filled.unsigned_abs());
             unsafe {
-                put_size(to, $bytes * filled.next_multiple_of(32) + COUNTS + filled / ELEMENTS_OF_A_COUNT)
+                let counts = FIXED_COUNT_BYTES + filled / ELEMENTS_PER_COUNT_BYTE;
+                put_size(to, $bytes * filled.next_multiple_of(32) + counts)
             }
         }
     )*};
@@ -318,7 +320,7 @@ sorts! {
 mod tests {
     use super::*;
 
-    /// Workspaces as an H200 gave them.
+    /// Workspaces returned by an H200.
     #[test]
     fn agrees_with_an_h200() {
         const SINGLE: i32 = 0;

@@ -1,4 +1,4 @@
-//! Streams and events. All work is done at once, because kernels do nothing.
+//! Streams and events. All work completes immediately, because kernels do nothing.
 
 use crate::graphs;
 use crate::{CAPTURE_UNSUPPORTED, INVALID_HANDLE, SUCCESS, Status, device, put};
@@ -6,10 +6,10 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Stream handles: numbers, as nobody looks behind them.
+/// Next stream handle; nothing is behind the handles.
 static NEXT_STREAM: AtomicU64 = AtomicU64::new(0x1000_0000);
 
-/// An event: when it was recorded, and in which capture.
+/// Event: when it was recorded, and in which capture.
 pub(crate) struct Event {
     at: Option<Instant>,
     capture: Option<u64>,
@@ -44,14 +44,14 @@ runtime! {
 
     fn cudaStreamQuery(stream: u64) -> Status {
         if graphs::capture_of(stream).is_some() {
-            return device::failed(CAPTURE_UNSUPPORTED);
+            return device::record_error(CAPTURE_UNSUPPORTED);
         }
         SUCCESS
     }
 
     fn cudaStreamWaitEvent(stream: u64, event: *const Event, _flags: u32) -> Status {
         if event.is_null() {
-            return device::failed(INVALID_HANDLE);
+            return device::record_error(INVALID_HANDLE);
         }
         if let Some(capture) = unsafe { (*event).capture } {
             graphs::join(capture, stream);
@@ -69,7 +69,7 @@ runtime! {
         SUCCESS
     }
 
-    /// A host function that is captured runs at each replay on a card; replays do nothing here.
+    /// On a real card, a captured host function runs at each replay; here, replays do nothing.
     fn cudaLaunchHostFunc(
         stream: u64,
         call: extern "C" fn(*mut c_void),
@@ -99,7 +99,7 @@ runtime! {
 
     fn cudaEventRecord(event: *mut Event, stream: u64) -> Status {
         if event.is_null() {
-            return device::failed(INVALID_HANDLE);
+            return device::record_error(INVALID_HANDLE);
         }
         unsafe { event.write(Event { at: Some(Instant::now()), capture: graphs::capture_of(stream) }) };
         SUCCESS
@@ -113,10 +113,10 @@ runtime! {
 runtime_query! {
     fn cudaEventQuery(event: *const Event) -> Status {
         if event.is_null() {
-            return device::failed(INVALID_HANDLE);
+            return device::record_error(INVALID_HANDLE);
         }
         if unsafe { (*event).capture }.is_some_and(graphs::is_active) {
-            return device::failed(CAPTURE_UNSUPPORTED);
+            return device::record_error(CAPTURE_UNSUPPORTED);
         }
         SUCCESS
     }
@@ -125,13 +125,13 @@ runtime_query! {
         unsafe { cudaEventQuery(event) }
     }
 
-    /// The time between two events is the host's: no kernel took any.
+    /// The time between two events is host time: kernels take none.
     fn cudaEventElapsedTime(to: *mut f32, start: *const Event, end: *const Event) -> Status {
         if start.is_null() || end.is_null() {
-            return device::failed(INVALID_HANDLE);
+            return device::record_error(INVALID_HANDLE);
         }
         let (Some(start), Some(end)) = (unsafe { (*start).at }, unsafe { (*end).at }) else {
-            return device::failed(INVALID_HANDLE);
+            return device::record_error(INVALID_HANDLE);
         };
         let elapsed = end.checked_duration_since(start).unwrap_or(Duration::ZERO);
         unsafe { put(to, elapsed.as_secs_f32() * 1e3) };

@@ -1,16 +1,16 @@
-//! Which bytes of device memory hold values that somebody knows.
+//! Which bytes of device memory have known values.
 //!
-//! Kernels do nothing, so most device memory holds no value at all; reading it gives zeros. Bytes that were copied from
-//! the host, or that oomph's Python half computed on the CPU for small tensors, are kept and come back as they were. A
-//! value can also be made up: a stand-in for what a random generator or a kernel would have given, fit to be used as an
-//! index.
+//! Kernels do nothing, so most device memory has no value at all; reading it gives zeros. Bytes that were
+//! copied from the host, or that oomph's Python part computed on the CPU for small tensors, are kept. A value
+//! can also be made up: a replacement for what a random generator or a kernel would have produced, valid as
+//! an index.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How much is known of a range of bytes.
+/// What is known about a range of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Value {
     /// The bytes are those of the real run.
@@ -19,7 +19,7 @@ pub(crate) enum Value {
     MadeUp,
 }
 
-/// Ranges that hold a value: start → (end, what it is). They do not overlap.
+/// Ranges that have a value: start → (end, value). They do not overlap.
 #[derive(Default)]
 struct Ranges(BTreeMap<u64, (u64, Value)>);
 
@@ -53,7 +53,7 @@ impl Ranges {
         }
     }
 
-    /// The parts of a range that hold a value.
+    /// Parts of a range that have a value.
     fn within(&self, low: u64, high: u64) -> Vec<(u64, u64, Value)> {
         let first = self.0.range(..low).next_back().map_or(low, |(&start, _)| start);
         self.0
@@ -64,18 +64,18 @@ impl Ranges {
     }
 }
 
-/// Notes that these bytes hold a value now.
+/// Records that these bytes have a value now.
 pub(crate) fn keep(at: u64, size: u64, value: Value) {
     ranges().keep(at, at + size, value);
 }
 
-/// Notes that a kernel would have written here.
+/// Records that a kernel would have written here.
 pub(crate) fn forget(at: u64, size: u64) {
     ranges().forget(at, at + size);
 }
 
-/// Carries over what is known from one place to another.
-pub(crate) fn copied(to: u64, from: u64, size: u64) {
+/// Copies the knowledge about one range to another.
+pub(crate) fn copy(to: u64, from: u64, size: u64) {
     let mut ranges = ranges();
     let parts = ranges.within(from, from + size);
     ranges.forget(to, to + size);
@@ -84,23 +84,24 @@ pub(crate) fn copied(to: u64, from: u64, size: u64) {
     }
 }
 
-/// Whether reads give nothing unless somebody vouches for them: PyTorch gives memory to new tensors without telling us,
-/// and what is noted may be about the tensor before. Oomph's Python half knows tensors.
+/// Whether reads return zeros unless the thread vouches for them. PyTorch reuses memory for new tensors
+/// without notifying the emulator, so a recorded value may belong to the previous tensor. oomph's Python part
+/// knows the tensors.
 static GUARDED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static VOUCHED: Cell<bool> = const { Cell::new(false) };
-    /// What the next small reads of this thread give, whatever the memory holds.
+    /// Answers for the next small reads of this thread, whatever the memory contains.
     static ANSWERS: RefCell<VecDeque<u64>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// An answer that was prepared for a read of this size: a count, or a flag that a check asks for.
+/// Prepared answer for a read of this size: a count, or a flag that a check reads.
 fn answer(size: u64) -> Option<[u8; 8]> {
     let counts = matches!(size, 1 | 4 | 8);
     counts.then(|| ANSWERS.with_borrow_mut(VecDeque::pop_front)).flatten().map(u64::to_le_bytes)
 }
 
-/// Copies what there is to the host, zeros elsewhere.
+/// Copies known values to the host, and zeros elsewhere.
 pub(crate) unsafe fn read(to: *mut u8, from: u64, size: u64) {
     if let Some(bytes) = answer(size) {
         return unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, size as usize) };
@@ -119,7 +120,8 @@ pub(crate) unsafe fn read(to: *mut u8, from: u64, size: u64) {
     }
 }
 
-/// For oomph's Python half: the bytes at `at` were computed (`value` 1) or made up (2), or are a kernel's (0).
+/// For oomph's Python part: the bytes at `at` were computed (`value` 1), made up (2), or written by a kernel
+/// (0).
 #[unsafe(no_mangle)]
 extern "C" fn oomph_emulator_note(at: u64, size: u64, value: i32) {
     match value {
@@ -129,7 +131,7 @@ extern "C" fn oomph_emulator_note(at: u64, size: u64, value: i32) {
     }
 }
 
-/// What is known of a range as a number: 1 if all bytes are known, 2 if all hold a value and some are made up, else 0.
+/// State of a range: 1 if all bytes are known, 2 if all have a value and some are made up, otherwise 0.
 fn state(ranges: &Ranges, at: u64, size: u64) -> i32 {
     let parts = ranges.within(at, at + size);
     let covered: u64 = parts.iter().map(|(low, high, _)| high - low).sum();
@@ -140,8 +142,12 @@ fn state(ranges: &Ranges, at: u64, size: u64) -> i32 {
     }
 }
 
-/// The ranges that Python gives as two arrays of the same length.
-unsafe fn given<'a>(at: *const u64, size: *const u64, count: usize) -> impl Iterator<Item = (u64, u64)> + 'a {
+/// Ranges that Python passes as two arrays of the same length.
+unsafe fn ranges_from_arrays<'a>(
+    at: *const u64,
+    size: *const u64,
+    count: usize,
+) -> impl Iterator<Item = (u64, u64)> + 'a {
     let (at, size) = match count {
         0 => (&[][..], &[][..]),
         _ => unsafe { (std::slice::from_raw_parts(at, count), std::slice::from_raw_parts(size, count)) },
@@ -149,23 +155,24 @@ unsafe fn given<'a>(at: *const u64, size: *const u64, count: usize) -> impl Iter
     at.iter().copied().zip(size.iter().copied())
 }
 
-/// The parts of a range that hold a value.
+/// Parts of a range that have a value.
 pub(crate) fn parts(at: u64, size: u64) -> Vec<(u64, u64, Value)> {
     ranges().within(at, at + size)
 }
 
-/// For oomph's Python half: 1 if all bytes are known, 2 if all hold a value and some are made up, otherwise 0.
+/// For oomph's Python part: 1 if all bytes are known, 2 if all have a value and some are made up, otherwise
+/// 0.
 #[unsafe(no_mangle)]
 extern "C" fn oomph_emulator_value(at: u64, size: u64) -> i32 {
     state(&ranges(), at, size)
 }
 
-/// For oomph's Python half: as [`oomph_emulator_value`], for many ranges together.
+/// For oomph's Python part: [`oomph_emulator_value`] for many ranges.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn oomph_emulator_value_all(at: *const u64, size: *const u64, count: usize) -> i32 {
     let ranges = ranges();
     let mut all = 1;
-    for (at, size) in unsafe { given(at, size, count) } {
+    for (at, size) in unsafe { ranges_from_arrays(at, size, count) } {
         match state(&ranges, at, size) {
             0 => return 0,
             state => all = all.max(state),
@@ -174,20 +181,20 @@ unsafe extern "C" fn oomph_emulator_value_all(at: *const u64, size: *const u64, 
     all
 }
 
-/// For oomph's Python half: as [`oomph_emulator_note`], for many ranges.
+/// For oomph's Python part: [`oomph_emulator_note`] for many ranges.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn oomph_emulator_note_all(at: *const u64, size: *const u64, count: usize, value: i32) {
-    for (at, size) in unsafe { given(at, size, count) } {
+    for (at, size) in unsafe { ranges_from_arrays(at, size, count) } {
         oomph_emulator_note(at, size, value);
     }
 }
 
-/// For oomph's Python half: whatever lies outside these ranges is not known any more.
+/// For oomph's Python part: forgets everything outside these ranges.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn oomph_emulator_retain(at: *const u64, size: *const u64, count: usize) {
     let mut ranges = ranges();
     let mut retained = Ranges::default();
-    for (at, size) in unsafe { given(at, size, count) } {
+    for (at, size) in unsafe { ranges_from_arrays(at, size, count) } {
         for (low, high, value) in ranges.within(at, at + size) {
             retained.keep(low, high, value);
         }
@@ -195,27 +202,28 @@ unsafe extern "C" fn oomph_emulator_retain(at: *const u64, size: *const u64, cou
     *ranges = retained;
 }
 
-/// For oomph's Python half: the next read of 1, 4 or 8 bytes by this thread gives this number. Operators whose result
-/// has a size that depends on values read it from a place that only they know, just after a kernel has counted.
+/// For oomph's Python part: the next read of 1, 4 or 8 bytes by this thread returns this number. Operators
+/// whose result size depends on values read it from an address that only they know, just after a kernel has
+/// counted.
 #[unsafe(no_mangle)]
 extern "C" fn oomph_emulator_answer(value: u64) {
     ANSWERS.with_borrow_mut(|answers| answers.push_back(value));
 }
 
-/// For oomph's Python half: from the first call on, reads give zeros except where this thread says otherwise.
+/// For oomph's Python part: from the first call on, reads return zeros unless this thread vouches for them.
 #[unsafe(no_mangle)]
 extern "C" fn oomph_emulator_vouch(vouched: bool) {
     GUARDED.store(true, Relaxed);
     VOUCHED.set(vouched);
 }
 
-/// For oomph's Python half: drops the answers that this thread did not ask for; how many there were.
+/// For oomph's Python part: drops the answers that this thread did not read, and returns their number.
 #[unsafe(no_mangle)]
 extern "C" fn oomph_emulator_unanswered() -> u64 {
     ANSWERS.with_borrow_mut(|answers| answers.drain(..).count() as u64)
 }
 
-/// For oomph's Python half: these bytes become known zeros, without touching host memory.
+/// For oomph's Python part: makes these bytes known zeros, without touching host memory.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn oomph_emulator_zero(at: u64, size: u64) {
     unsafe { crate::copies::clear(at as *mut u8, size) };

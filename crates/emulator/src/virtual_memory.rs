@@ -1,9 +1,10 @@
-//! The driver's virtual memory, which expandable segments are made of: address ranges, physical memory, mappings.
+//! The driver's virtual memory, from which expandable segments are made: address ranges, physical memory,
+//! mappings.
 
 use crate::memory::{discard, memory};
 use crate::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, Status, put};
 
-/// The beginning of `CUmemAllocationProp`.
+/// Start of `CUmemAllocationProp`.
 #[repr(C)]
 struct AllocationProp {
     kind: i32,
@@ -12,12 +13,12 @@ struct AllocationProp {
     device: i32,
 }
 
-/// Handles that can leave the machine need hardware that a card alone does not have.
-const FABRIC: i32 = 8;
+/// Handle type for sharing between machines, which needs hardware that a card alone does not have.
+const FABRIC_HANDLE_TYPE: i32 = 8;
 const NOT_PERMITTED: Status = 800;
 
-/// What PyTorch's segments are made of.
-const GRANULARITY: usize = 2 << 20;
+/// Allocation granularity in bytes; PyTorch's segments are multiples of it.
+const GRANULARITY_BYTES: usize = 2 << 20;
 
 driver! {
     fn cuMemGetAllocationGranularity(
@@ -25,7 +26,7 @@ driver! {
         _prop: *const AllocationProp,
         _kind: i32,
     ) -> Status {
-        unsafe { put(to, GRANULARITY) };
+        unsafe { put(to, GRANULARITY_BYTES) };
         SUCCESS
     }
 
@@ -56,11 +57,11 @@ driver! {
         prop: *const AllocationProp,
         _flags: u64,
     ) -> Status {
-        if prop.is_null() || !size.is_multiple_of(GRANULARITY) {
+        if prop.is_null() || !size.is_multiple_of(GRANULARITY_BYTES) {
             return INVALID_VALUE;
         }
         let prop = unsafe { &*prop };
-        if prop.handle_types == FABRIC {
+        if prop.handle_types == FABRIC_HANDLE_TYPE {
             return NOT_PERMITTED;
         }
         let mut memory = memory();
@@ -78,7 +79,7 @@ driver! {
         let mut memory = memory();
         match memory.physical.remove(&handle) {
             Some((device, size)) => {
-                memory.give_back(device, size);
+                memory.release(device, size);
                 SUCCESS
             }
             None => INVALID_VALUE,
@@ -98,7 +99,7 @@ driver! {
         SUCCESS
     }
 
-    /// Sharing memory between processes by handle.
+    /// Sharing memory between processes by handle is not supported.
     fn cuMemExportToShareableHandle(_to: u64, _handle: u64, _kind: i32, _flags: u64) -> Status {
         crate::notes::uncovered("cuMemExportToShareableHandle", NOT_SUPPORTED)
     }

@@ -1,7 +1,9 @@
-//! `cudnn.benchmark=True`: PyTorch makes plans of all configurations, runs each with its workspace and keeps the fastest.
+//! `cudnn.benchmark=True`: PyTorch builds plans for all configurations, runs each with its workspace and
+//! keeps the fastest.
 //!
-//! Which one a card would find fastest cannot be known here. We let the order of the heuristics decide, which is cuDNN's
-//! own guess: a plan takes the longer the later it came. What all of them allocate is real.
+//! The emulator cannot know which one would be fastest on a card. It uses the order of the heuristics, which
+//! is cuDNN's own guess: the later a plan was built, the longer it takes. The allocations of all plans are
+//! real.
 
 use super::Descriptor;
 use crate::notes;
@@ -9,17 +11,17 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A plan is timed in its first runs only.
+/// PyTorch times only the first runs of a plan.
 const TIMED_RUNS: u32 = 3;
 
-/// How much longer each candidate takes than the one before it: more than the clock's noise.
-const STEP: Duration = Duration::from_micros(30);
+/// Additional time that each candidate takes compared to the previous one: more than the clock's noise.
+const DELAY_PER_CANDIDATE: Duration = Duration::from_micros(30);
 
 #[derive(Default)]
 struct Candidates {
-    /// How many plans were made since heuristics last gave configurations.
+    /// Number of plans built since heuristics last returned configurations.
     made: u32,
-    /// The place among them of each plan that is not the first, and how often it ran.
+    /// Position of each plan except the first, and how often it ran.
     later: HashMap<usize, (u32, u32)>,
 }
 
@@ -28,12 +30,12 @@ fn candidates() -> MutexGuard<'static, Candidates> {
     CANDIDATES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Heuristics gave configurations.
-pub(super) fn candidates_follow() {
+/// Starts a new list of candidates: heuristics returned configurations.
+pub(super) fn start_candidates() {
     candidates().made = 0;
 }
 
-/// A plan was made of one of them.
+/// Adds a plan built from one of the configurations.
 pub(super) fn plan(descriptor: Descriptor) {
     let mut candidates = candidates();
     let place = candidates.made;
@@ -47,7 +49,7 @@ pub(super) fn forget(descriptor: Descriptor) {
     candidates().later.remove(&(descriptor as usize));
 }
 
-/// A plan runs.
+/// Delays a run of a plan by its position.
 pub(super) fn run(descriptor: Descriptor) {
     let place = match candidates().later.get_mut(&(descriptor as usize)) {
         Some((place, runs)) if *runs < TIMED_RUNS => {
@@ -56,6 +58,6 @@ pub(super) fn run(descriptor: Descriptor) {
         }
         _ => return,
     };
-    notes::modelled("cuDNN autotuning: the heuristics' first choice is taken for the fastest");
-    std::thread::sleep(STEP * place);
+    notes::modelled("cuDNN autotuning: the heuristics' first choice is assumed to be the fastest");
+    std::thread::sleep(DELAY_PER_CANDIDATE * place);
 }

@@ -1,7 +1,7 @@
 //! The backend (graph) interface: the real library plans for a described card.
 
-use super::graph::{Given, Graphs};
-use super::shadow::Shadow;
+use super::emulated_engine::EmulatedEngine;
+use super::graph::{AttributeValue, Graphs};
 use super::{Descriptor, SUCCESS, Status, autotuning, cluster, deviceless, fourier, matrix_product, real};
 use crate::put;
 use std::collections::HashMap;
@@ -67,18 +67,19 @@ pub(super) mod value {
     pub(in super::super) const CHARACTER: i32 = 24;
 }
 
-/// What we know of the descriptors that exist.
+/// What is known about the existing descriptors.
 #[derive(Default)]
 struct Descriptors {
     kinds: HashMap<usize, i32>,
     graphs: Graphs,
-    /// Engines, configurations and plans that are not the real library's.
-    shadows: HashMap<usize, Shadow>,
-    /// What plans run, where it is in clusters of blocks.
+    /// Engines, configurations and plans that the emulator provides instead of the real library.
+    emulated_engines: HashMap<usize, EmulatedEngine>,
+    /// Kernels of plans that run in clusters of blocks.
     kernels: HashMap<usize, cluster::Kernel>,
 }
 
-/// The lock is never held while the real library is called: it calls some of these functions itself.
+/// Locks the descriptors. The lock is never held during a call of the real library, which calls some of these
+/// functions itself.
 fn descriptors() -> MutexGuard<'static, Descriptors> {
     static DESCRIPTORS: LazyLock<Mutex<Descriptors>> = LazyLock::new(Default::default);
     DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -89,12 +90,12 @@ impl Descriptors {
         self.kinds.get(&(descriptor as usize)).copied()
     }
 
-    fn shadow(&self, descriptor: Descriptor) -> Option<Shadow> {
-        self.shadows.get(&(descriptor as usize)).copied()
+    fn emulated_engine(&self, descriptor: Descriptor) -> Option<EmulatedEngine> {
+        self.emulated_engines.get(&(descriptor as usize)).copied()
     }
 
-    /// The engines that come before and after those that the real library's heuristics give.
-    fn first_and_last(&self, heuristics: Descriptor) -> (Option<Shadow>, Option<Shadow>) {
+    /// Engines to insert before and after those returned by the real library's heuristics.
+    fn engines_around(&self, heuristics: Descriptor) -> (Option<EmulatedEngine>, Option<EmulatedEngine>) {
         let convolution = self.graphs.convolution_of(heuristics);
         (convolution.and_then(matrix_product::first_choice), convolution.and_then(fourier::last_choice))
     }
@@ -110,8 +111,8 @@ unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: i32, to: *mut Descriptor
     let mut descriptors = descriptors();
     descriptors.kinds.insert(descriptor as usize, kind);
     descriptors.graphs.create(descriptor, kind);
-    if let Some(shadow) = deviceless::instead_of_planning(kind) {
-        descriptors.shadows.insert(descriptor as usize, shadow);
+    if let Some(emulated_engine) = deviceless::replacement_for_planning(kind) {
+        descriptors.emulated_engines.insert(descriptor as usize, emulated_engine);
     }
     SUCCESS
 }
@@ -120,7 +121,7 @@ unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: i32, to: *mut Descriptor
 unsafe extern "C" fn cudnnBackendDestroyDescriptor(descriptor: Descriptor) -> Status {
     let mut descriptors = descriptors();
     descriptors.kinds.remove(&(descriptor as usize));
-    descriptors.shadows.remove(&(descriptor as usize));
+    descriptors.emulated_engines.remove(&(descriptor as usize));
     descriptors.kernels.remove(&(descriptor as usize));
     descriptors.graphs.destroy(descriptor);
     drop(descriptors);
@@ -136,20 +137,20 @@ unsafe extern "C" fn cudnnBackendSetAttribute(
     count: i64,
     values: *const c_void,
 ) -> Status {
-    // Our handles must not reach the real library; the described card takes their place.
+    // The emulator's handles must not reach the real library; the described card replaces them.
     if kind == value::HANDLE {
         return SUCCESS;
     }
-    let given = Given { kind, count, values };
+    let given = AttributeValue { kind, count, values };
     let mut descriptors = descriptors();
     unsafe { descriptors.graphs.set(descriptor, name, given) };
     if name == attribute::EXECUTION_PLAN_CONFIGURATION
         && let Some(configuration) = unsafe { given.descriptor() }
-        && let Some(shadow) = descriptors.shadow(configuration)
+        && let Some(emulated_engine) = descriptors.emulated_engine(configuration)
     {
-        descriptors.shadows.insert(descriptor as usize, shadow);
+        descriptors.emulated_engines.insert(descriptor as usize, emulated_engine);
     }
-    if descriptors.shadow(descriptor).is_some() {
+    if descriptors.emulated_engine(descriptor).is_some() {
         return SUCCESS;
     }
     let pass = descriptors.graphs.planned(descriptor).map(|convolution| convolution.pass);
@@ -166,14 +167,14 @@ unsafe extern "C" fn cudnnBackendSetAttribute(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnBackendFinalize(descriptor: Descriptor) -> Status {
-    let (kind, shadow) = {
+    let (kind, emulated_engine) = {
         let descriptors = descriptors();
-        (descriptors.kind(descriptor), descriptors.shadow(descriptor))
+        (descriptors.kind(descriptor), descriptors.emulated_engine(descriptor))
     };
     if kind == Some(kind::EXECUTION_PLAN) {
         autotuning::plan(descriptor);
     }
-    if shadow.is_some() {
+    if emulated_engine.is_some() {
         return SUCCESS;
     }
     match kind {
@@ -199,19 +200,21 @@ unsafe extern "C" fn cudnnBackendGetAttribute(
     if name == attribute::ENGINE_HEURISTICS_RESULTS {
         return unsafe { configurations(descriptor, room, count, values.cast()) };
     }
-    let shadow = {
+    let emulated_engine = {
         let mut descriptors = descriptors();
-        let shadow = descriptors.shadow(descriptor);
-        if let Some(shadow) = shadow
+        let emulated_engine = descriptors.emulated_engine(descriptor);
+        if let Some(emulated_engine) = emulated_engine
             && name == attribute::ENGINE_CONFIGURATION_ENGINE
             && room > 0
         {
-            descriptors.shadows.insert(unsafe { *values.cast::<Descriptor>() } as usize, shadow);
+            descriptors
+                .emulated_engines
+                .insert(unsafe { *values.cast::<Descriptor>() } as usize, emulated_engine);
         }
-        shadow
+        emulated_engine
     };
-    if let Some(shadow) = shadow {
-        return unsafe { shadow.get(name, room, count, values) };
+    if let Some(emulated_engine) = emulated_engine {
+        return unsafe { emulated_engine.get(name, room, count, values) };
     }
     let status = unsafe { real::cudnnBackendGetAttribute(descriptor, name, kind, room, count, values) };
     if name == attribute::EXECUTION_PLAN_WORKSPACE && status == SUCCESS && room > 0 && !values.is_null() {
@@ -220,7 +223,7 @@ unsafe extern "C" fn cudnnBackendGetAttribute(
     status
 }
 
-/// Puts the workspace that a plan has on the card in place of the one that the real library counts here.
+/// Replaces the workspace computed by the real library with the one that the plan needs on the card.
 unsafe fn correct_workspace(plan: Descriptor, workspace: *mut i64) {
     let (convolution, kernel) = {
         let descriptors = descriptors();
@@ -231,24 +234,24 @@ unsafe fn correct_workspace(plan: Descriptor, workspace: *mut i64) {
     }
 }
 
-/// The configurations that heuristics found, between ours. Who asks has put descriptors into the array: they become the
-/// configurations.
+/// Returns the configurations found by heuristics, with the emulator's own engines before and after. The
+/// caller has put descriptors into the array; they become the configurations.
 unsafe fn configurations(
     heuristics: Descriptor,
     room: i64,
     count: *mut i64,
     values: *mut Descriptor,
 ) -> Status {
-    autotuning::candidates_follow();
+    autotuning::start_candidates();
     let (instead, (first, last)) = {
         let descriptors = descriptors();
-        (descriptors.shadow(heuristics), descriptors.first_and_last(heuristics))
+        (descriptors.emulated_engine(heuristics), descriptors.engines_around(heuristics))
     };
-    // Gives the descriptor at a place to an engine of ours, if there is one and the array reaches so far.
-    let give = |place: i64, shadow: Option<Shadow>| {
-        let Some(shadow) = shadow.filter(|_| place < room) else { return 0 };
+    // Assigns the descriptor at an index to an emulated engine, if there is one and the array is long enough.
+    let give = |place: i64, emulated_engine: Option<EmulatedEngine>| {
+        let Some(emulated_engine) = emulated_engine.filter(|_| place < room) else { return 0 };
         let configuration = unsafe { *values.add(place as usize) };
-        descriptors().shadows.insert(configuration as usize, shadow);
+        descriptors().emulated_engines.insert(configuration as usize, emulated_engine);
         1
     };
     let theirs = |from: i64| {
@@ -269,7 +272,7 @@ unsafe fn configurations(
         give(0, instead);
         (SUCCESS, 1)
     } else if room == 0 {
-        // Only the number of configurations is asked for.
+        // The caller only asks for the number of configurations.
         let (status, found) = theirs(0);
         (status, found + i64::from(first.is_some()) + i64::from(last.is_some()))
     } else {

@@ -1,16 +1,17 @@
 //! Batch norm: the scratch memory of its training passes.
 //!
-//! The queries have no deviceless mode. The formulas here reproduce, to the byte, all of 9,709 answers of an H200
-//! (cuDNN 9.19; half, bfloat16 and float; two and three spatial dimensions). Nothing in them depends on the card.
+//! The queries have no deviceless mode. The formulas here reproduce, to the byte, all 9,709 sizes returned by
+//! an H200 (cuDNN 9.19; half, bfloat16 and float; two and three spatial dimensions). They do not depend on
+//! the card.
 
 use super::tensor::Tensor;
 use super::{BAD_PARAMETER, Descriptor, NOT_SUPPORTED, SUCCESS, Status};
 use crate::{notes, put};
 
-/// `CUDNN_BATCHNORM_SPATIAL_PERSISTENT`: what PyTorch asks for in channels-last layout; other modes need no memory.
+/// `CUDNN_BATCHNORM_SPATIAL_PERSISTENT`: used by PyTorch in channels-last layout; other modes need no memory.
 const SPATIAL_PERSISTENT: i32 = 2;
 
-/// `CUDNN_BATCHNORM_OPS_BN`: no activation fused, the only case that PyTorch uses.
+/// `CUDNN_BATCHNORM_OPS_BN`: no fused activation, the only case that PyTorch uses.
 const NORM_ONLY: i32 = 0;
 
 /// `CUDNN_DATA_FLOAT`.
@@ -18,8 +19,8 @@ const FLOAT: i32 = 0;
 
 const FLOAT_BYTES: usize = 4;
 
-/// How the kernels cut the tensor: strips of channels, and in each strip tiles of rows. A tile leaves its partial sums
-/// in the scratch memory.
+/// How the kernels tile the tensor: strips of channels, and tiles of rows in each strip. Each tile stores its
+/// partial sums in the scratch memory.
 struct Tiling {
     strip: usize,
     strips: usize,
@@ -28,7 +29,8 @@ struct Tiling {
 
 impl Tiling {
     fn new(x: &Tensor, rows_per_tile: usize) -> Tiling {
-        // Channels that cannot be read four at a time get narrow strips, and very few channels taller tiles.
+        // Channels that cannot be read four at a time get narrow strips, and very few channels get taller
+        // tiles.
         let (strip, taller) = match x.channels() {
             channels if channels.is_multiple_of(4) => (64, 1),
             0..4 => (4, 4),
@@ -41,7 +43,7 @@ impl Tiling {
         }
     }
 
-    /// Two sums of each channel in each tile, and further `per_tile` bytes.
+    /// Bytes of two sums per channel in each tile, `per_tile` more bytes per tile, and `fixed` bytes.
     fn bytes(&self, fixed: usize, per_tile: usize) -> usize {
         let tile = 2 * self.strip * FLOAT_BYTES + per_tile;
         fixed + self.strips * (FLOAT_BYTES + self.tiles * tile)
@@ -57,7 +59,7 @@ fn backward(x: &Tensor) -> usize {
     Tiling::new(x, 96).bytes(1056, 0)
 }
 
-/// Answers one query by `size`, where the mode needs memory at all.
+/// Answers a query with `size` if the mode needs memory at all.
 unsafe fn answer(mode: i32, ops: i32, x: Descriptor, to: *mut usize, size: fn(&Tensor) -> usize) -> Status {
     if ops != NORM_ONLY {
         return notes::uncovered("cudnnBatchNormalization…Ex with a fused activation", NOT_SUPPORTED);
@@ -105,7 +107,7 @@ unsafe extern "C" fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(
     unsafe { answer(mode, ops, x, to, backward) }
 }
 
-/// Nothing is kept from the forward to the backward pass but what PyTorch keeps itself.
+/// The backward pass needs nothing from the forward pass beyond what PyTorch keeps itself.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
     _handle: u64,
@@ -122,7 +124,7 @@ unsafe extern "C" fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
 mod tests {
     use super::*;
 
-    /// Sizes that an H200 gave: `[N, C, H, W]`, data type, forward, backward.
+    /// Sizes returned by an H200: `[N, C, H, W]`, data type, forward, backward.
     #[test]
     fn agrees_with_an_h200() {
         const HALF: i32 = 2;

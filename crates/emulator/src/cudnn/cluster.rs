@@ -1,13 +1,14 @@
-//! Workspaces of the engines that run in clusters of blocks (Hopper).
+//! Workspaces of the engines that run in clusters of thread blocks (Hopper).
 //!
-//! They keep as many clusters running as the card has room for, and give the tiles of the result to them, turn by turn.
-//! The tiles of the last turn, when they are too few for all clusters, are cut along the sum, and the parts are summed
-//! up in the workspace. Without a device, cuDNN takes the card for one of 18 multiprocessors, whatever it is told, and
-//! so names another workspace than on the card. So we count it.
+//! These engines keep as many clusters running as fit on the card, and distribute the tiles of the result to
+//! them in waves. If the last wave has fewer tiles than there are clusters, its tiles are split along the
+//! sum, and the partial sums are added up in the workspace. Without a device, cuDNN assumes a card with 18
+//! multiprocessors, whatever the description says, and returns a different workspace. So the emulator
+//! computes it.
 //!
-//! The rule was found from 12,274 workspaces that an H200 named (cuDNN 9.19, 801 convolutions), and gives all but
-//! 68 of them. Those are among the convolutions whose last turn follows others and can be cut, where the number of parts
-//! is a fit. Such convolutions, and what was not measured, are noted as a model.
+//! The rule was derived from 12,274 workspaces returned by an H200 (cuDNN 9.19, 801 convolutions), and
+//! reproduces all but 68 of them. Those are convolutions whose last wave follows others and can be split,
+//! where the number of parts is a fit. Such convolutions, and unmeasured cases, are noted as modeled.
 
 use super::backend::{attribute, kind, value};
 use super::graph::{Convolution, Pass, Tensor};
@@ -15,56 +16,58 @@ use super::{Descriptor, SUCCESS, real};
 use crate::card::card;
 use crate::notes;
 
-const MODEL: &str = "cuDNN convolution workspaces";
+const WORKSPACE_NOTE: &str = "cuDNN convolution workspaces";
 
-/// What the rule was measured with: the release of cuDNN without its patch, and the card's multiprocessors.
+/// What the rule was measured with: the cuDNN release without its patch number, and the card's
+/// multiprocessors.
 const MEASURED_RELEASE: usize = 9_19;
 const MEASURED_MULTIPROCESSORS: i64 = 132;
 
-/// Multiprocessors of an H200 that can share a cluster of three or more blocks.
-const PARTITIONS: [i64; 8] = [18, 18, 16, 16, 16, 16, 16, 8];
+/// Numbers of multiprocessors of an H200 that can share a cluster of three or more blocks.
+const CLUSTER_PARTITIONS: [i64; 8] = [18, 18, 16, 16, 16, 16, 16, 8];
 
-/// `CUDNN_DATA_BFLOAT16`, of which sums in parts are less welcome.
+/// `CUDNN_DATA_BFLOAT16`, whose sums are split less often.
 const BFLOAT16: i32 = 9;
-const BFLOAT16_RELUCTANCE: i64 = 8;
+const BFLOAT16_SPLIT_PENALTY: i64 = 8;
 
 /// `CUDNN_DATA_FLOAT`: twice the bytes of the other two types.
 const FLOAT: i32 = 0;
 
-/// Tensors are taken in rows of channels that are multiples of so many bytes, and start at such addresses.
+/// Tensors are read in rows of channels that are multiples of this many bytes, at addresses that are too.
 const CHANNEL_BYTES: i64 = 16;
 
-/// Parts are summed up in single precision; counters of tiles and of parts are as long.
+/// Parts are summed in single precision; counters of tiles and of parts have the same size.
 const SUM_BYTES: i64 = 4;
 const COUNTER_BYTES: i64 = 4;
 
-/// What lies before the parts, and what is lost to alignment at most.
+/// Bytes before the parts, and most bytes lost to alignment.
 const PARTS_HEADER_BYTES: i64 = 32;
 const ALIGNMENT_BYTES: i64 = 127;
 
-/// Over so many turns the next tile is asked for, from a counter; before, it is known from the start.
-const TURNS_BY_PLAN: i64 = 2;
+/// Above this many waves, blocks get their next tile from a counter; up to it, the assignment is static.
+const MAX_STATIC_WAVES: i64 = 2;
 
-/// From more parts than this on, the sums are cut as far as the clusters and the shortest sum allow.
-const PARTS_WEIGHED: i64 = 8;
-const SHORTEST_SUM: i64 = 1024;
+/// Above this many parts, sums are split as far as the clusters and the shortest sum allow.
+const MAX_WEIGHED_PARTS: i64 = 8;
+const MIN_SUM_TERMS: i64 = 1024;
 
-/// Of more parts than this, as many are taken as have equally many steps. Measured for two convolutions only.
-const PARTS_UNEVEN: i64 = 64;
+/// Above this many parts, the number is reduced so that all parts have equally many steps. Measured for two
+/// convolutions only.
+const MAX_UNEVEN_PARTS: i64 = 64;
 
 /// How an engine computes one tile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Tile {
     rows: i64,
     columns: i64,
-    /// How long a sum is worth one more level of adding up parts, in the only turn: the least and the most that agree
-    /// with what was measured.
+    /// Terms of a sum that one more level of pairwise addition costs, in the only wave: the least and the
+    /// most that agree with the measurements.
     only_level: [i64; 2],
-    /// The same in the last of several turns, as far as it fits.
+    /// The same in the last of several waves, fitted.
     last_level: i64,
 }
 
-/// What is known of `CUDNN_KNOB_TYPE_TILE_SIZE`.
+/// Tile of a value of `CUDNN_KNOB_TYPE_TILE_SIZE`, if known.
 fn tile(knob: i64) -> Option<Tile> {
     const UNMEASURED: [i64; 2] = [128, 896];
     let (rows, columns, only_level, last_level) = match knob {
@@ -87,20 +90,20 @@ fn tile(knob: i64) -> Option<Tile> {
     Some(Tile { rows, columns, only_level, last_level })
 }
 
-/// An engine with its knobs, as a plan has them.
+/// An engine with the knobs of its plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Kernel {
     tile: Option<Tile>,
-    /// `CUDNN_KNOB_TYPE_TILEK`: whether half-precision sums take 64 terms in a step, not 32.
+    /// `CUDNN_KNOB_TYPE_TILEK`: whether half-precision sums take 64 terms per step instead of 32.
     has_long_steps: bool,
-    /// `CUDNN_KNOB_TYPE_WORKSPACE`: whether sums stay whole.
-    keeps_sums_whole: bool,
+    /// `CUDNN_KNOB_TYPE_WORKSPACE`: whether sums are never split.
+    never_splits: bool,
     cluster_rows: i64,
     cluster_columns: i64,
 }
 
 impl Kernel {
-    /// The kernel of a configuration, if it runs in clusters. Must be called without locks of ours.
+    /// Kernel of a configuration, if it runs in clusters. The caller must not hold the emulator's locks.
     pub(super) fn of(pass: Pass, configuration: Descriptor) -> Option<Kernel> {
         let engines: [i64; 2] = match pass {
             Pass::Forward => [62, 67],
@@ -125,40 +128,40 @@ impl Kernel {
         Some(Kernel {
             tile: tile(knob(TILE_SIZE)?),
             has_long_steps: knob(TILE_K)? != 0,
-            keeps_sums_whole: knob(WORKSPACE)? != 0,
+            never_splits: knob(WORKSPACE)? != 0,
             cluster_rows: knob(CLUSTER_ROWS)?.max(1),
             cluster_columns: knob(CLUSTER_COLUMNS)?.max(1),
         })
     }
 }
 
-/// The workspace on the card, for a plan of which the library here says `here`.
+/// Workspace on the card in bytes, for a plan whose workspace the library computes here as `here`.
 pub(super) fn workspace(convolution: &Convolution, kernel: Kernel, here: i64) -> i64 {
     let multiprocessors = i64::from(card().multiprocessors);
-    let counted = count(convolution, kernel, multiprocessors, here);
+    let workspace = compute(convolution, kernel, multiprocessors, here);
     let is_measured =
         multiprocessors == MEASURED_MULTIPROCESSORS && real::version() / 100 == MEASURED_RELEASE;
-    if !is_measured || !counted.is_some_and(|counted| counted.is_exact) {
-        notes::modelled(MODEL);
+    if !is_measured || !workspace.is_some_and(|workspace| workspace.is_exact) {
+        notes::modelled(WORKSPACE_NOTE);
     }
-    counted.map_or(here, |counted| counted.bytes)
+    workspace.map_or(here, |workspace| workspace.bytes)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Counted {
+struct Workspace {
     bytes: i64,
     is_exact: bool,
 }
 
-/// The workspace on a card, unless the convolution is one that the rule does not cover.
-fn count(convolution: &Convolution, kernel: Kernel, multiprocessors: i64, here: i64) -> Option<Counted> {
+/// Workspace on a card, unless the rule does not cover the convolution.
+fn compute(convolution: &Convolution, kernel: Kernel, multiprocessors: i64, here: i64) -> Option<Workspace> {
     let tile = kernel.tile?;
     let layout = layout(convolution);
-    // What the library says besides the layouts must be nothing, a counter, or parts.
+    // What the library returns beyond the layouts must be nothing, a counter, or parts.
     let rest = here - layout;
     let counter = COUNTER_BYTES + ALIGNMENT_BYTES;
     let is_known = rest == 0 || rest >= counter;
-    let is_strided_back = convolution.pass == Pass::BackwardData && !convolution.moves_by(1);
+    let is_strided_back = convolution.pass == Pass::BackwardData && !convolution.has_stride(1);
     if !convolution.is_ungrouped() || is_strided_back || !is_known {
         return None;
     }
@@ -169,45 +172,45 @@ fn count(convolution: &Convolution, kernel: Kernel, multiprocessors: i64, here: 
             .div_ceil_by(kernel.cluster_columns);
     let clusters = clusters(multiprocessors, cluster);
     let last = if tiles > clusters { tiles % clusters } else { tiles };
-    let most = if kernel.keeps_sums_whole || last == 0 { 1 } else { clusters / last };
-    let (parts, is_exact) = match most {
+    let max_parts = if kernel.never_splits || last == 0 { 1 } else { clusters / last };
+    let (parts, is_exact) = match max_parts {
         1 => (1, true),
-        _ if tiles <= clusters => problem.parts_in_only_turn(tile, most),
-        _ => (problem.parts(tile.last_level, most), false),
+        _ if tiles <= clusters => problem.parts_in_only_wave(tile, max_parts),
+        _ => (problem.parts(tile.last_level, max_parts), false),
     };
 
     let mut bytes = 0;
-    if tiles > TURNS_BY_PLAN * clusters {
+    if tiles > MAX_STATIC_WAVES * clusters {
         bytes += COUNTER_BYTES;
     }
     if parts > 1 {
-        let of_block = tile.rows * tile.columns * SUM_BYTES * parts + COUNTER_BYTES * meetings(parts);
+        let of_block = tile.rows * tile.columns * SUM_BYTES * parts + COUNTER_BYTES * pairwise_sums(parts);
         bytes += PARTS_HEADER_BYTES + last * cluster * of_block;
     }
     if bytes > 0 {
         bytes += ALIGNMENT_BYTES;
     }
-    Some(Counted { bytes: layout + bytes, is_exact })
+    Some(Workspace { bytes: layout + bytes, is_exact })
 }
 
-/// A convolution as a product of matrices.
+/// A convolution as a matrix product.
 struct Problem {
     rows: i64,
     columns: i64,
-    /// How often the columns come: for each position of the filter, where it is the result.
+    /// Number of repetitions of the columns: one per filter position if the filter is the result.
     columns_times: i64,
-    /// The steps of a sum, and the terms of a step.
+    /// Steps of a sum, and terms per step.
     steps: i64,
     step: i64,
-    /// How much more a level of adding up counts than in single and half precision.
-    reluctance: i64,
+    /// How much more a level of addition costs than in single and half precision.
+    split_penalty: i64,
 }
 
 impl Problem {
     fn of(convolution: &Convolution, kernel: Kernel) -> Problem {
         let Convolution { pass, x, w, y, .. } = convolution;
         let step = if x.data_type != FLOAT && kernel.has_long_steps { 64 } else { 32 };
-        let reluctance = if x.data_type == BFLOAT16 { BFLOAT16_RELUCTANCE } else { 1 };
+        let split_penalty = if x.data_type == BFLOAT16 { BFLOAT16_SPLIT_PENALTY } else { 1 };
         let (channels, filters) = (x.size(1), y.size(1));
         let all_positions = |tensor: &Tensor| tensor.size(0) * tensor.positions();
         let (rows, columns, columns_times, steps) = match pass {
@@ -215,39 +218,40 @@ impl Problem {
             Pass::BackwardData => (all_positions(x), channels, 1, w.positions() * filters.div_ceil_by(step)),
             Pass::BackwardFilter => (filters, channels, w.positions(), all_positions(y).div_ceil_by(step)),
         };
-        Problem { rows, columns, columns_times, steps, step, reluctance }
+        Problem { rows, columns, columns_times, steps, step, split_penalty }
     }
 
-    /// Into how many parts the sums are cut where all tiles have their turn at once, and whether that is certain.
-    fn parts_in_only_turn(&self, tile: Tile, most: i64) -> (i64, bool) {
-        let parts = most.min(self.steps / (SHORTEST_SUM / self.step + 1));
-        if parts <= PARTS_WEIGHED {
+    /// Number of parts if all tiles run in one wave, and whether it is certain.
+    fn parts_in_only_wave(&self, tile: Tile, max_parts: i64) -> (i64, bool) {
+        let parts = max_parts.min(self.steps / (MIN_SUM_TERMS / self.step + 1));
+        if parts <= MAX_WEIGHED_PARTS {
             let [least, greatest] = tile.only_level;
-            let parts = self.parts(i64::midpoint(least, greatest), most);
-            (parts, self.parts(least, most) == self.parts(greatest, most))
-        } else if parts <= PARTS_UNEVEN {
+            let parts = self.parts(i64::midpoint(least, greatest), max_parts);
+            (parts, self.parts(least, max_parts) == self.parts(greatest, max_parts))
+        } else if parts <= MAX_UNEVEN_PARTS {
             (parts, true)
         } else {
             (self.steps.div_ceil_by(self.steps.div_ceil_by(parts)), false)
         }
     }
 
-    /// Into how many parts, at most `most`, the sums are cut: where the longest part and the levels of adding up
-    /// together take the least time.
-    fn parts(&self, level: i64, most: i64) -> i64 {
-        let time =
-            |parts: i64| self.steps.div_ceil_by(parts) * self.step + level * self.reluctance * levels(parts);
-        (1..=most.min(self.steps)).min_by_key(|parts| time(*parts)).unwrap_or(1)
+    /// Number of parts, at most `max_parts`, for which the longest part and the levels of addition together take
+    /// the least time.
+    fn parts(&self, level: i64, max_parts: i64) -> i64 {
+        let time = |parts: i64| {
+            self.steps.div_ceil_by(parts) * self.step + level * self.split_penalty * levels(parts)
+        };
+        (1..=max_parts.min(self.steps)).min_by_key(|parts| time(*parts)).unwrap_or(1)
     }
 }
 
-/// How often parts have to be added up in pairs until one is left.
+/// Levels of pairwise addition needed to sum the parts.
 fn levels(parts: i64) -> i64 {
     i64::from(i64::BITS - (parts - 1).leading_zeros())
 }
 
-/// The pairs, on all levels; a part without a partner counts as one.
-fn meetings(parts: i64) -> i64 {
+/// Number of additions on all levels; a part without a partner counts as one.
+fn pairwise_sums(parts: i64) -> i64 {
     std::iter::successors(Some(parts), |parts| Some(parts.div_ceil_by(2)))
         .skip(1)
         .take(levels(parts) as usize)
@@ -259,11 +263,12 @@ fn clusters(multiprocessors: i64, blocks: i64) -> i64 {
     if blocks <= 2 {
         return multiprocessors / blocks;
     }
-    let measured: i64 = PARTITIONS.iter().map(|partition| partition / blocks).sum();
+    let measured: i64 = CLUSTER_PARTITIONS.iter().map(|partition| partition / blocks).sum();
     (measured * multiprocessors / MEASURED_MULTIPROCESSORS).max(1)
 }
 
-/// Bytes for the tensors that are not as the engines want them: channels last, in whole rows.
+/// Bytes for copies of tensors that are not in the layout that the engines need: channels last, in whole
+/// rows.
 fn layout(convolution: &Convolution) -> i64 {
     let Convolution { x, w, y, .. } = convolution;
     let value = if x.data_type == FLOAT { 4 } else { 2 };
@@ -287,13 +292,13 @@ trait DivCeil {
 }
 
 impl DivCeil for i64 {
-    /// As `div_ceil` of unsigned numbers; neither may be negative.
+    /// Like `div_ceil` for unsigned numbers; neither may be negative.
     fn div_ceil_by(self, other: i64) -> i64 {
         (self + other - 1) / other
     }
 }
 
-/// The number of a configuration's engine.
+/// Index of a configuration's engine.
 fn engine_of(configuration: Descriptor) -> Option<i64> {
     let engine = Owned::new(kind::ENGINE)?;
     let mut descriptor = engine.0;
@@ -303,10 +308,10 @@ fn engine_of(configuration: Descriptor) -> Option<i64> {
     Some(number)
 }
 
-/// The kinds and values of a configuration's knobs.
+/// Kinds and values of a configuration's knobs.
 fn knobs_of(configuration: Descriptor) -> Vec<(i32, i64)> {
-    const MOST: usize = 44; // `CUDNN_KNOB_TYPE_COUNTS` and some
-    let choices: Vec<Owned> = (0..MOST).filter_map(|_| Owned::new(kind::KNOB_CHOICE)).collect();
+    const MAX_KNOBS: usize = 44; // more than `CUDNN_KNOB_TYPE_COUNTS`
+    let choices: Vec<Owned> = (0..MAX_KNOBS).filter_map(|_| Owned::new(kind::KNOB_CHOICE)).collect();
     let mut descriptors: Vec<Descriptor> = choices.iter().map(|choice| choice.0).collect();
     let mut found = 0;
     let status = unsafe {
@@ -331,7 +336,7 @@ fn knobs_of(configuration: Descriptor) -> Vec<(i32, i64)> {
     choices.iter().take(usize::try_from(found).unwrap_or_default()).filter_map(knob).collect()
 }
 
-/// Asks the real library for one value.
+/// Reads one value from the real library.
 fn get<T>(descriptor: Descriptor, name: i32, kind: i32, to: &mut T) -> Option<()> {
     let mut found = 0;
     let status = unsafe {
@@ -340,7 +345,7 @@ fn get<T>(descriptor: Descriptor, name: i32, kind: i32, to: &mut T) -> Option<()
     (status == SUCCESS && found == 1).then_some(())
 }
 
-/// A descriptor of ours in the real library.
+/// A descriptor that the emulator owns in the real library.
 struct Owned(Descriptor);
 
 impl Owned {
@@ -365,7 +370,8 @@ mod tests {
     const FIRST: bool = false;
     const LAST: bool = true;
 
-    /// A convolution of 32 images of `channels` × `side` × `side`, the filter's `filters` × `size` × `size` and step.
+    /// Convolution of 32 images of `channels` × `side` × `side` with `filters` filters of `size` × `size` and
+    /// a stride.
     fn square(
         pass: Pass,
         data_type: i32,
@@ -384,15 +390,15 @@ mod tests {
         Kernel {
             tile: tile(tile_size),
             has_long_steps: tile_k == 1,
-            keeps_sums_whole: workspace == 1,
+            never_splits: workspace == 1,
             cluster_rows: rows,
             cluster_columns: columns,
         }
     }
 
     fn on_h200(convolution: &Convolution, kernel: Kernel, here: i64) -> Option<(i64, bool)> {
-        count(convolution, kernel, MEASURED_MULTIPROCESSORS, here)
-            .map(|counted| (counted.bytes, counted.is_exact))
+        compute(convolution, kernel, MEASURED_MULTIPROCESSORS, here)
+            .map(|workspace| (workspace.bytes, workspace.is_exact))
     }
 
     #[test]
@@ -403,8 +409,8 @@ mod tests {
     }
 
     #[test]
-    fn measured_where_sums_stay_whole() {
-        // One turn, no counter; and many turns.
+    fn unsplit_sums_match_measurements() {
+        // One wave without a counter, and many waves.
         let small = square(Pass::BackwardData, BFLOAT16, LAST, (64, 16), (128, 3, 1));
         assert_eq!(on_h200(&small, kernel(7, 1, 1, 8, 1), 131), Some((0, true)));
         let large = square(Pass::Forward, HALF, LAST, (128, 28), (512, 1, 1));
@@ -414,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_where_sums_are_cut_in_the_only_turn() {
+    fn sums_split_in_the_only_wave_match_measurements() {
         let weighed = square(Pass::Forward, FLOAT, LAST, (2048, 7), (512, 1, 1));
         assert_eq!(on_h200(&weighed, kernel(0, 0, 0, 1, 2), 131), Some((6_816_111, true)));
         let far = square(Pass::BackwardFilter, FLOAT, LAST, (512, 28), (256, 1, 1));
@@ -426,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_where_sums_are_cut_in_the_last_turn() {
+    fn sums_split_in_the_last_wave_match_measurements() {
         let forward = square(Pass::Forward, HALF, FIRST, (64, 32), (64, 3, 1));
         assert_eq!(on_h200(&forward, kernel(20, 0, 0, 4, 1), 8_462_483), Some((10_035_407, false)));
         let data = square(Pass::BackwardData, FLOAT, FIRST, (64, 32), (64, 3, 1));
@@ -436,13 +442,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rule_does_not_cover() {
+    fn the_rule_rejects_unsupported_convolutions() {
         let strided = square(Pass::BackwardData, HALF, LAST, (64, 32), (64, 3, 2));
-        assert_eq!(count(&strided, kernel(0, 1, 0, 1, 1), MEASURED_MULTIPROCESSORS, 131), None);
+        assert_eq!(compute(&strided, kernel(0, 1, 0, 1, 1), MEASURED_MULTIPROCESSORS, 131), None);
         let plain = square(Pass::Forward, HALF, LAST, (64, 32), (64, 3, 1));
-        assert_eq!(count(&plain, kernel(99, 1, 0, 1, 1), MEASURED_MULTIPROCESSORS, 131), None);
-        // The library counts something else.
-        assert_eq!(count(&plain, kernel(0, 1, 0, 1, 1), MEASURED_MULTIPROCESSORS, 100), None);
+        assert_eq!(compute(&plain, kernel(99, 1, 0, 1, 1), MEASURED_MULTIPROCESSORS, 131), None);
+        // The library computes something else.
+        assert_eq!(compute(&plain, kernel(0, 1, 0, 1, 1), MEASURED_MULTIPROCESSORS, 100), None);
     }
 
     #[test]
@@ -455,11 +461,11 @@ mod tests {
     }
 
     #[test]
-    fn parts_meet_in_pairs() {
+    fn parts_are_added_in_pairs() {
         for (parts, counters) in
             [(1, 0), (2, 1), (3, 3), (4, 3), (7, 7), (14, 14), (18, 20), (66, 70), (93, 95)]
         {
-            assert_eq!(meetings(parts), counters, "{parts} parts");
+            assert_eq!(pairwise_sums(parts), counters, "{parts} parts");
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Connectionist temporal classification: the scratch memory of the loss.
 //!
-//! The formulas reproduce all of 5,592 answers of an H200 (cuDNN 9.19). The two algorithms, deterministic and not, take
-//! the same memory.
+//! The formulas reproduce all 5,592 sizes returned by an H200 (cuDNN 9.19). The deterministic and the
+//! non-deterministic algorithm need the same memory.
 
 use super::tensor::Tensor;
 use super::{BAD_PARAMETER, Descriptor, SUCCESS, Status, real};
 use crate::{notes, put};
 
-/// `probabilities` is time × batch × alphabet; a label's states alternate with blanks, so there are twice as many.
+/// Workspace in bytes. `probabilities` is time × batch × alphabet; a label's states alternate with blanks, so
+/// there are twice as many.
 fn bytes(probabilities: &Tensor, longest_label: usize, per_sequence: usize) -> Option<usize> {
     let &[time, batch, alphabet] = probabilities.sizes() else { return None };
     Some(batch * per_sequence + time * batch * (8 + 16 * longest_label + 4 * alphabet))
@@ -46,7 +47,7 @@ unsafe extern "C" fn cudnnGetCTCLossWorkspaceSize(
     unsafe { answer(probabilities, longest, 20 + 12 * longest, to) }
 }
 
-/// Labels are on the device: the descriptor bounds their length.
+/// Labels are on the device; the descriptor bounds their length.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnGetCTCLossWorkspaceSize_v8(
     _handle: u64,

@@ -1,4 +1,5 @@
-//! Dropout descriptors: setting one starts a kernel that seeds the generators, so it stays with us.
+//! Dropout descriptors. Setting one starts a kernel that seeds the generators, so the real library is not
+//! called.
 
 use super::{Descriptor, SUCCESS, Status};
 use crate::card::card;
@@ -6,14 +7,14 @@ use crate::{notes, put};
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// The rate of each descriptor that was set.
+/// Dropout rate of each descriptor that was set.
 fn rates() -> MutexGuard<'static, HashMap<usize, f32>> {
     static RATES: LazyLock<Mutex<HashMap<usize, f32>>> = LazyLock::new(Default::default);
     RATES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a descriptor was set to drop anything.
-pub(super) fn drops(descriptor: Descriptor) -> bool {
+pub(super) fn has_dropout(descriptor: Descriptor) -> bool {
     rates().get(&(descriptor as usize)).is_some_and(|rate| *rate > 0.0)
 }
 
@@ -42,7 +43,7 @@ extern "C" fn cudnnRestoreDropoutDescriptor(
     cudnnSetDropoutDescriptor(descriptor, handle, rate, states, size, seed)
 }
 
-/// A generator for each of a block's threads on every multiprocessor: an H200 says 6,488,064.
+/// One generator per thread of a block on every multiprocessor: an H200 returns 6,488,064.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnDropoutGetStatesSize(_handle: u64, to: *mut usize) -> Status {
     const GENERATORS_PER_MULTIPROCESSOR: usize = 1024;

@@ -1,35 +1,36 @@
-//! The engines that convolve by Fourier transform.
+//! Engines that convolve by Fourier transform.
 //!
-//! They take cuBLASLt for their products, so that the deviceless mode leaves them out. The heuristics never prefer them,
-//! but `cudnn.benchmark=True` tries them, and their workspaces, up to gigabytes, are then what the peak is made of. Of the
-//! workspaces that an H200 named (cuDNN 9.19) for filters that move by one position, the formulas give 49 of 50 exactly,
-//! forward and for the filter's gradient; for the input's gradient they were checked by hand on 14. Where a filter moves
-//! by two they are a rough fit.
+//! They use cuBLASLt for their products, so the deviceless mode leaves them out. The heuristics never prefer
+//! them, but `cudnn.benchmark=True` tries them, and their workspaces of up to gigabytes then dominate the
+//! peak. For filters with stride 1, the formulas reproduce 49 of 50 workspaces returned by an H200 (cuDNN
+//! 9.19) for the forward pass and the filter's gradient; for the input's gradient, 14 were checked by hand.
+//! For stride 2 they are a rough fit.
 
+use super::emulated_engine::EmulatedEngine;
 use super::graph::{Convolution, Pass, Tensor};
-use super::shadow::Shadow;
 
-/// `CUDNN_DATA_FLOAT`: what they are offered for.
+/// `CUDNN_DATA_FLOAT`, the type for which these engines are offered.
 const FLOAT: i32 = 0;
 
 const FLOAT_BYTES: i64 = 4;
 const COMPLEX_BYTES: i64 = 8;
 
-/// The largest image, with its padding, that is transformed as a whole, and the tiles of the engine that cuts images.
-const LARGEST: i64 = 256;
-const TILE: i64 = 32;
+/// Largest image, including padding, that is transformed as a whole, and tile size of the engine that splits
+/// images.
+const MAX_IMAGE_SIZE: i64 = 256;
+const TILE_SIZE: i64 = 32;
 
-/// The engine, where a real card offers it.
-pub(super) fn last_choice(convolution: &Convolution) -> Option<Shadow> {
+/// The engine, if a real card offers it.
+pub(super) fn last_choice(convolution: &Convolution) -> Option<EmulatedEngine> {
     let Convolution { x, y, w, .. } = convolution;
     let padded = convolution.padded_size();
-    let by_two = convolution.pass == Pass::BackwardData && convolution.moves_by(2);
+    let has_stride_two = convolution.pass == Pass::BackwardData && convolution.has_stride(2);
     let applies = x.data_type == FLOAT
         && x.sizes.len() == 4
         && w.positions() > 1
-        && (convolution.moves_by(1) || by_two)
+        && (convolution.has_stride(1) || has_stride_two)
         && convolution.is_ungrouped()
-        && padded <= LARGEST;
+        && padded <= MAX_IMAGE_SIZE;
     if !applies {
         return None;
     }
@@ -38,15 +39,17 @@ pub(super) fn last_choice(convolution: &Convolution) -> Option<Shadow> {
     let (engine, workspace) = match convolution.pass {
         Pass::Forward => (3, 2 * whole * (inputs + filters).max(outputs) + bytes(w)),
         Pass::BackwardFilter => (18, 2 * whole * filters.max(inputs + outputs) + bytes(x).max(bytes(y))),
-        // A filter that moves by two is taken apart into four.
-        Pass::BackwardData if by_two => (50, transform(TILE) * (4 * filters + 3 * (inputs + outputs))),
+        // A filter with stride 2 is split into four.
+        Pass::BackwardData if has_stride_two => {
+            (50, transform(TILE_SIZE) * (4 * filters + 3 * (inputs + outputs)))
+        }
         Pass::BackwardData => {
-            let tiles = if padded <= TILE { 1 } else { 2 };
-            (50, transform(TILE) * (filters + tiles * (inputs + outputs)))
+            let tiles = if padded <= TILE_SIZE { 1 } else { 2 };
+            (50, transform(TILE_SIZE) * (filters + tiles * (inputs + outputs)))
         }
     };
     let layout = if x.is_channels_last() { bytes(x) + bytes(y) + bytes(w) + 16 } else { 0 };
-    Some(Shadow {
+    Some(EmulatedEngine {
         engine,
         workspace: workspace + layout,
         uses_tensor_cores: false,
@@ -54,7 +57,7 @@ pub(super) fn last_choice(convolution: &Convolution) -> Option<Shadow> {
     })
 }
 
-/// The transform of a real plane of `size` × `size` is half as wide.
+/// Complex values in the transform of a real plane of `size` × `size`, which is half as wide.
 fn transform(size: i64) -> i64 {
     size * (size / 2 + 1) * COMPLEX_BYTES
 }

@@ -1,7 +1,7 @@
 //! Convolutions, as a program describes them through the backend interface.
 //!
-//! Descriptors are set attribute by attribute and into one another, and may be gone once they were set into another, so
-//! what we need of each is kept while it is being set.
+//! Descriptors are set attribute by attribute and nested, and may be destroyed after they were set into
+//! another, so the necessary parts of each are stored while it is being set.
 
 use super::Descriptor;
 use super::backend::{attribute, kind, value};
@@ -80,16 +80,16 @@ impl Convolution {
         Convolution { pass, x: tensor(x), w: tensor(w), y: tensor(y), window }
     }
 
-    /// Whether every output is made of one position of the input, with all channels: a product of matrices.
+    /// Whether every output depends on one position of the input, with all channels: a matrix product.
     pub(super) fn is_matrix_product(&self) -> bool {
         self.w.positions() == 1
-            && self.moves_by(1)
+            && self.has_stride(1)
             && self.window.padding.iter().all(|padding| *padding == 0)
             && self.is_ungrouped()
     }
 
-    /// Whether the filter moves by so many positions at a time, in all directions, and is not dilated.
-    pub(super) fn moves_by(&self, step: i64) -> bool {
+    /// Whether the filter has this stride in all directions, and no dilation.
+    pub(super) fn has_stride(&self, step: i64) -> bool {
         self.window.steps.iter().all(|other| *other == step)
             && self.window.dilations.iter().all(|other| *other == 1)
     }
@@ -98,7 +98,7 @@ impl Convolution {
         self.w.size(1) == self.x.size(1)
     }
 
-    /// The longer side of an image, with padding.
+    /// Longer side of an image, including padding.
     pub(super) fn padded_size(&self) -> i64 {
         let sides = self.x.sizes.iter().skip(2).zip(&self.window.padding);
         sides.map(|(side, padding)| side + 2 * padding).max().unwrap_or_default()
@@ -113,22 +113,22 @@ struct Window {
     dilations: Vec<i64>,
 }
 
-/// What is known of a descriptor.
+/// What is known about a descriptor.
 enum Node {
     Tensor(Tensor),
     Window(Window),
     Operation(Convolution),
-    /// Nothing unless it is of a single convolution.
+    /// `None` unless the graph is a single convolution.
     Graph(Option<Convolution>),
     Heuristics {
         convolution: Option<Convolution>,
         is_fallback: bool,
     },
-    /// An engine, a configuration or a plan, and what it is for.
+    /// An engine, a configuration or a plan, and its convolution.
     Planned(Option<Convolution>),
 }
 
-/// What is known of all descriptors.
+/// What is known about all descriptors.
 #[derive(Default)]
 pub(super) struct Graphs {
     nodes: HashMap<usize, Node>,
@@ -154,7 +154,8 @@ impl Graphs {
         self.nodes.remove(&(descriptor as usize));
     }
 
-    /// The convolution that heuristics are to find the best engine for. Fallback heuristics only find what works.
+    /// Convolution for which heuristics should find the best engine. Fallback heuristics only find what
+    /// works.
     pub(super) fn convolution_of(&self, heuristics: Descriptor) -> Option<&Convolution> {
         match self.nodes.get(&(heuristics as usize)) {
             Some(Node::Heuristics { convolution, is_fallback: false }) => convolution.as_ref(),
@@ -162,7 +163,7 @@ impl Graphs {
         }
     }
 
-    /// Remembers that heuristics found a configuration.
+    /// Records that heuristics found a configuration.
     pub(super) fn plan(&mut self, heuristics: Descriptor, configuration: Descriptor) {
         if let Some(Node::Heuristics { convolution, .. }) = self.nodes.get(&(heuristics as usize)) {
             let planned = Node::Planned(convolution.clone());
@@ -170,7 +171,7 @@ impl Graphs {
         }
     }
 
-    /// The convolution that an engine, a configuration or a plan is for.
+    /// Convolution of an engine, a configuration or a plan.
     pub(super) fn planned(&self, descriptor: Descriptor) -> Option<&Convolution> {
         match self.nodes.get(&(descriptor as usize)) {
             Some(Node::Planned(convolution)) => convolution.as_ref(),
@@ -178,13 +179,13 @@ impl Graphs {
         }
     }
 
-    pub(super) unsafe fn set(&mut self, descriptor: Descriptor, name: i32, given: Given) {
+    pub(super) unsafe fn set(&mut self, descriptor: Descriptor, name: i32, given: AttributeValue) {
         let Some(mut node) = self.nodes.remove(&(descriptor as usize)) else { return };
         unsafe { self.set_in(&mut node, name, given) };
         self.nodes.insert(descriptor as usize, node);
     }
 
-    unsafe fn set_in(&self, node: &mut Node, name: i32, given: Given) {
+    unsafe fn set_in(&self, node: &mut Node, name: i32, given: AttributeValue) {
         let other = unsafe { given.descriptor() }.and_then(|other| self.nodes.get(&(other as usize)));
         match (node, name, other) {
             (Node::Tensor(tensor), attribute::TENSOR_DATA_TYPE, _) => {
@@ -240,20 +241,20 @@ impl Graphs {
     }
 }
 
-/// The value of an attribute, as it is given to be set.
+/// Value of an attribute, as passed to the setter.
 #[derive(Clone, Copy)]
-pub(super) struct Given {
+pub(super) struct AttributeValue {
     pub(super) kind: i32,
     pub(super) count: i64,
     pub(super) values: *const c_void,
 }
 
-impl Given {
+impl AttributeValue {
     unsafe fn numbers(&self) -> Vec<i64> {
         unsafe { std::slice::from_raw_parts(self.values.cast::<i64>(), self.count.max(0) as usize) }.to_vec()
     }
 
-    /// The descriptor, or the first of several, if it is one.
+    /// The descriptor, or the first of several, if the value is one.
     pub(super) unsafe fn descriptor(&self) -> Option<Descriptor> {
         let is_descriptor = self.kind == value::DESCRIPTOR && self.count > 0;
         is_descriptor.then(|| unsafe { *self.values.cast::<Descriptor>() })

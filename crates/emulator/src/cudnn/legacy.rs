@@ -1,7 +1,7 @@
 //! The convolution queries of cuDNN 7, which PyTorch uses only under `TORCH_CUDNN_V8_API_DISABLED=1`.
 //!
-//! They need a handle, and their algorithms are not the engines that the deviceless mode knows: each fails with its
-//! name.
+//! They need a handle, and their algorithms are not the engines that the deviceless mode knows, so each fails
+//! with its name.
 
 use super::{NOT_SUPPORTED, Status};
 use crate::notes;

@@ -1,24 +1,25 @@
-//! The engine that hands 1×1 convolutions to cuBLASLt.
+//! The engine that passes 1×1 convolutions to cuBLASLt.
 //!
-//! On a real card cuDNN's heuristics prefer it for most of them. Without a device cuBLASLt cannot be started, so that
-//! the deviceless mode leaves it out; we put it back. When it comes first and what it needs are modelled on the answers
-//! of an H200 (cuDNN 9.19) for the layers of ResNet-50.
+//! On a real card, cuDNN's heuristics prefer it for most of them. Without a device, cuBLASLt cannot be
+//! initialized, so the deviceless mode leaves the engine out, and the emulator puts it back. When it comes
+//! first, and the workspace it needs, are modeled on the answers of an H200 (cuDNN 9.19) for the layers of
+//! ResNet-50.
 
+use super::emulated_engine::EmulatedEngine;
 use super::graph::{Convolution, Pass};
-use super::shadow::Shadow;
 use crate::card::card;
 
 /// `CUDNN_DATA_FLOAT`, the only type whose products are not accumulated in a wider one.
 const FLOAT: i32 = 0;
 
-/// What a split product needs besides its partial sums.
+/// Bytes that a split product needs in addition to its partial sums.
 const DESCRIPTION_BYTES: i64 = 272;
 
-/// Partial sums are of this size, whatever the inputs are.
+/// Bytes of a partial sum, for any input type.
 const SUM_BYTES: i64 = 4;
 
 /// The engine, if a real card's heuristics would put it first.
-pub(super) fn first_choice(convolution: &Convolution) -> Option<Shadow> {
+pub(super) fn first_choice(convolution: &Convolution) -> Option<EmulatedEngine> {
     if !convolution.is_matrix_product() {
         return None;
     }
@@ -32,7 +33,7 @@ pub(super) fn first_choice(convolution: &Convolution) -> Option<Shadow> {
         (Pass::BackwardData, false) => (63, unsplit(is_float)),
         (Pass::BackwardFilter, false) => (62, sum_over_images(convolution, is_float)?),
     };
-    Some(Shadow {
+    Some(EmulatedEngine {
         engine,
         workspace,
         uses_tensor_cores: true,
@@ -40,13 +41,13 @@ pub(super) fn first_choice(convolution: &Convolution) -> Option<Shadow> {
     })
 }
 
-/// A product that is not split needs little more than room for its own description, if that.
+/// Workspace in bytes of a product that is not split: at most room for its own description.
 fn unsplit(is_float: bool) -> i64 {
     if is_float { 400 } else { 0 }
 }
 
-/// In channels-first layout each image has a product of its own, and the products are summed up; where they are larger
-/// than the images themselves, another engine is faster.
+/// Workspace in channels-first layout, where each image has its own product and the products are summed; if
+/// they are larger than the images themselves, another engine is faster.
 fn sum_over_images(convolution: &Convolution, is_float: bool) -> Option<i64> {
     let (x, y) = (&convolution.x, &convolution.y);
     let value = if is_float { 4 } else { 2 };
@@ -55,8 +56,8 @@ fn sum_over_images(convolution: &Convolution, is_float: bool) -> Option<i64> {
     (10 * products < 14 * images).then(|| x.size(0) * products)
 }
 
-/// In channels-last layout there is one product over all positions of all images, which is split until all
-/// multiprocessors have something to do.
+/// Workspace in channels-last layout, where there is one product over all positions of all images, split
+/// until all multiprocessors are busy.
 fn split_sum(convolution: &Convolution, is_float: bool) -> i64 {
     let (rows, columns) = (convolution.y.size(1), convolution.x.size(1));
     let multiprocessors = i64::from(card().multiprocessors);

@@ -1,13 +1,14 @@
 //! cuDNN: planning is real, execution does nothing.
 //!
-//! cuDNN carries a private CUDA runtime, so it cannot be given our card the way PyTorch is. But since 9.8 it has a
-//! documented deviceless mode: a description of the card in place of a handle. So [`backend`] lets the real library
-//! choose engines and count their workspaces. Engines that it cannot plan for without a device are put back
-//! ([`matrix_product`], [`fourier`]), workspaces that it counts for another card than described are counted anew
-//! ([`cluster`]), and queries of the older interfaces, which need a handle, are answered by formulas that were found
-//! from the answers of an H200 ([`batch_norm`], [`rnn`], [`ctc`]).
+//! cuDNN contains a private CUDA runtime, so it cannot be given the emulated card the way PyTorch is. But
+//! since 9.8 it has a documented deviceless mode: a description of the card in place of a handle. So
+//! [`backend`] lets the real library choose engines and compute their workspaces. Engines that it cannot plan
+//! for without a device are added ([`matrix_product`], [`fourier`]), workspaces that it computes for a
+//! different card than described are recomputed ([`cluster`]), and queries of the older interfaces, which
+//! need a handle, are answered by formulas derived from the answers of an H200 ([`batch_norm`], [`rnn`],
+//! [`ctc`]).
 //!
-//! Functions without a handle are not defined here: PyTorch reaches the real ones.
+//! Functions without a handle are not defined here, so PyTorch calls the real ones.
 
 mod autotuning;
 mod backend;
@@ -16,6 +17,7 @@ mod cluster;
 mod ctc;
 mod deviceless;
 mod dropout;
+mod emulated_engine;
 mod fourier;
 mod graph;
 mod legacy;
@@ -23,7 +25,6 @@ mod matrix_product;
 mod real;
 mod rnn;
 mod rnn_memory;
-mod shadow;
 mod tensor;
 
 use crate::memory::{self, Library};
@@ -41,14 +42,14 @@ const NOT_SUPPORTED: Status = 3000;
 /// A descriptor of any kind; only the real library looks inside.
 type Descriptor = *mut c_void;
 
-/// A handle: all that PyTorch asks of it is its stream.
+/// A handle; PyTorch only asks for its stream.
 struct Handle {
     stream: u64,
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnCreate(to: *mut *mut Handle) -> Status {
-    if !memory::library_starts(Library::Cudnn) {
+    if !memory::take_library_memory(Library::Cudnn) {
         return NOT_INITIALIZED;
     }
     unsafe { put(to, Box::into_raw(Box::new(Handle { stream: 0 }))) };
@@ -87,8 +88,9 @@ unsafe extern "C" fn cudnnGetStream(handle: *const Handle, to: *mut u64) -> Stat
 }
 
 // Functions that only launch kernels.
-does_nothing! {
-    cudnnBatchNormalizationForwardTrainingEx cudnnBatchNormalizationForwardInference cudnnBatchNormalizationBackwardEx
+no_op! {
+    cudnnBatchNormalizationForwardTrainingEx cudnnBatchNormalizationForwardInference
+    cudnnBatchNormalizationBackwardEx
     cudnnConvolutionForward cudnnConvolutionBackwardData cudnnConvolutionBackwardFilter
     cudnnConvolutionBiasActivationForward cudnnPoolingForward
     cudnnRNNForward cudnnRNNBackwardData_v8 cudnnRNNBackwardWeights_v8
@@ -97,8 +99,9 @@ does_nothing! {
     cudnnCTCLoss cudnnCTCLoss_v8
 }
 
-// The driver's functions that cuDNN's runtime compiler looks up under their first names. It calls none of them to plan,
-// but without them it takes itself for unusable, and engines that a real card offers would be missing.
-does_nothing! {
+// Driver functions that cuDNN's runtime compiler looks up under their original names. It calls none of them
+// to plan, but without them it considers itself unusable, and engines that a real card offers would be
+// missing.
+no_op! {
     cuCtxPopCurrent cuCtxPushCurrent cuLinkCreate cuLinkAddData
 }

@@ -1,19 +1,20 @@
-//! The functions of the real cuDNN that need no device: descriptors and, through them, planning.
+//! Functions of the real cuDNN that need no device: descriptors and, through them, planning.
 //!
-//! PyTorch has the library loaded already; we find its functions by name, since our own stand before them.
+//! PyTorch has already loaded the library. Its functions are found by name in the library, because the
+//! emulator's functions hide them.
 
 use super::{Descriptor, NOT_INITIALIZED, Status};
 use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
 
-/// The address of one function of the real library.
+/// Address of a function of the real library.
 fn find(name: &CStr) -> Option<usize> {
     static LIBRARY: OnceLock<usize> = OnceLock::new();
     const NAME: &CStr = c"libcudnn.so.9";
     let library = *LIBRARY.get_or_init(|| {
         let library = unsafe { libc::dlopen(NAME.as_ptr(), libc::RTLD_NOW) };
         if library.is_null() {
-            crate::notes::say("libcudnn.so.9 cannot be loaded");
+            crate::notes::print("cannot load libcudnn.so.9");
         }
         library as usize
     });
@@ -24,16 +25,17 @@ fn find(name: &CStr) -> Option<usize> {
     (!function.is_null()).then_some(function as usize)
 }
 
-/// Functions of the real library under their own names; a missing one says that cuDNN is not initialized.
+/// Functions of the real library under their own names; a missing one returns "not initialized".
 macro_rules! real {
     ($($name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {$(
-        #[allow(clippy::too_many_arguments)] // as many as the library's function has
+        #[allow(clippy::too_many_arguments)] // same arguments as the library's function
         pub(super) unsafe fn $name($($argument: $type),*) -> Status {
             static ADDRESS: OnceLock<Option<usize>> = OnceLock::new();
             const NAME: &[u8] = concat!(stringify!($name), "\0").as_bytes();
             let address = *ADDRESS.get_or_init(|| CStr::from_bytes_with_nul(NAME).ok().and_then(find));
             let Some(address) = address else { return NOT_INITIALIZED };
-            let function: unsafe extern "C" fn($($type),*) -> Status = unsafe { std::mem::transmute(address) };
+            let function: unsafe extern "C" fn($($type),*) -> Status =
+                unsafe { std::mem::transmute(address) };
             unsafe { function($($argument),*) }
         }
     )*};
@@ -48,7 +50,8 @@ real! {
         descriptor: Descriptor, name: i32, kind: i32, room: i64, count: *mut i64, values: *mut c_void,
     );
     cudnnGetTensorNdDescriptor(
-        tensor: Descriptor, room: i32, data_type: *mut i32, dimensions: *mut i32, sizes: *mut i32, strides: *mut i32,
+        tensor: Descriptor, room: i32, data_type: *mut i32, dimensions: *mut i32,
+        sizes: *mut i32, strides: *mut i32,
     );
     cudnnSetTensorNdDescriptor(
         tensor: Descriptor, data_type: i32, dimensions: i32, sizes: *const i32, strides: *const i32,
@@ -68,7 +71,7 @@ real! {
     );
 }
 
-/// The release of the library, as `MAJOR * 10000 + MINOR * 100 + PATCH`.
+/// Release of the library, as `MAJOR * 10000 + MINOR * 100 + PATCH`.
 pub(super) fn version() -> usize {
     static VERSION: OnceLock<usize> = OnceLock::new();
     *VERSION.get_or_init(|| {

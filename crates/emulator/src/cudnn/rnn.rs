@@ -1,8 +1,8 @@
 //! Recurrent networks: their descriptors and their weights.
 //!
-//! Nothing of this interface works without a handle, but descriptors can be read back from the real library. Where a
-//! weight lies in the one buffer of all weights is only documented to be asked for; the order here is the one that an
-//! H200 gave for all of 13,068 weights (cuDNN 9.19).
+//! Nothing in this interface works without a handle, but descriptors can be read back from the real library.
+//! The position of a weight in the buffer of all weights is undocumented except through a query; the order
+//! here matches all 13,068 weights queried on an H200 (cuDNN 9.19).
 
 use super::rnn_memory;
 use super::tensor::set_matrix;
@@ -38,11 +38,11 @@ pub(super) enum Algorithm {
     Standard,
     /// One kernel for all time steps, which keeps the weights in registers.
     Persistent,
-    /// The same for hidden states so small that a few multiprocessors do.
+    /// The same for hidden states small enough for a few multiprocessors.
     PersistentSmall,
 }
 
-/// What `cudnnSetRNNDescriptor_v8` was given.
+/// Arguments of `cudnnSetRNNDescriptor_v8`.
 #[derive(Clone, Debug)]
 pub(super) struct Network {
     pub(super) algorithm: Algorithm,
@@ -52,10 +52,10 @@ pub(super) struct Network {
     pub(super) directions: usize,
     pub(super) input: usize,
     pub(super) hidden: usize,
-    /// What a cell gives on: its hidden state, or the projection of it.
+    /// Size of a cell's output: its hidden state, or the projection of it.
     pub(super) output: usize,
     pub(super) layers: usize,
-    pub(super) drops: bool,
+    pub(super) has_dropout: bool,
 }
 
 impl Network {
@@ -107,7 +107,7 @@ impl Network {
             hidden: hidden as usize,
             output: output as usize,
             layers: layers as usize,
-            drops: dropout::drops(dropout),
+            has_dropout: dropout::has_dropout(dropout),
         })
     }
 
@@ -124,12 +124,12 @@ impl Network {
             hidden,
             output: hidden,
             layers: 1,
-            drops: false,
+            has_dropout: false,
         }
     }
 
-    /// The algorithm that does the work. Persistent kernels exist for float and half; of the other types, bfloat16 was
-    /// measured to get the standard algorithm, and double is taken to.
+    /// Algorithm that does the work. Persistent kernels exist for float and half. Of the other types,
+    /// bfloat16 was measured to use the standard algorithm, and double is assumed to.
     pub(super) fn algorithm(&self) -> Algorithm {
         match self.data_type {
             FLOAT | HALF => self.algorithm,
@@ -147,7 +147,7 @@ impl Network {
         }
     }
 
-    /// A cell for each direction in each layer.
+    /// Number of cells: one per direction and layer.
     pub(super) fn cells(&self) -> usize {
         self.layers * self.directions
     }
@@ -156,8 +156,8 @@ impl Network {
         self.output != self.hidden
     }
 
-    /// Rows and columns of a cell's matrices: for each gate one for the input, then for each gate one for the state,
-    /// then the projection.
+    /// Rows and columns of a cell's matrices: for each gate one for the input, then for each gate one for the
+    /// state, then the projection.
     fn matrices(&self, cell: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let input = if cell < self.directions { self.input } else { self.output * self.directions };
         let gates = self.cell.gates();
@@ -177,13 +177,13 @@ impl Network {
         self.matrices_before(self.cells())
     }
 
-    /// Bytes of a cell's biases: two for each gate.
+    /// Bytes of a cell's biases: two per gate.
     fn biases(&self) -> usize {
         if self.has_bias { 2 * self.cell.gates() * self.hidden * self.value() } else { 0 }
     }
 }
 
-/// A batch of sequences, as `cudnnSetRNNDataDescriptor` was given it.
+/// Batch of sequences, from the arguments of `cudnnSetRNNDataDescriptor`.
 #[derive(Clone, Debug)]
 pub(super) struct Sequences {
     pub(super) batch: usize,
@@ -196,16 +196,16 @@ pub(super) struct Sequences {
 
 impl Sequences {
     unsafe fn read(descriptor: Descriptor) -> Option<Sequences> {
-        // How many there are is known only after asking.
+        // The number of sequences is known only after a query.
         let batch = unsafe { Sequences::read_with(descriptor, &mut []) }?.batch;
         unsafe { Sequences::read_with(descriptor, &mut vec![0; batch]) }
     }
 
-    /// Reads a descriptor and as many of the sequences' lengths as there is room for.
+    /// Reads a descriptor, and as many of the sequences' lengths as fit.
     unsafe fn read_with(descriptor: Descriptor, lengths: &mut [i32]) -> Option<Sequences> {
         const SEQUENCE_MAJOR_PACKED: i32 = 1;
         let [mut data_type, mut layout, mut longest, mut batch, mut vector] = [0; 5];
-        let mut padding = 0.0_f64; // room for a value of any type
+        let mut padding = 0.0_f64; // large enough for any type
         let status = unsafe {
             real::cudnnGetRNNDataDescriptor(
                 descriptor,
@@ -235,7 +235,7 @@ unsafe extern "C" fn cudnnGetRNNWeightSpaceSize(_handle: u64, network: Descripto
     SUCCESS
 }
 
-/// Where a matrix and a bias are. Biases come after all matrices.
+/// Address of a matrix and a bias. Biases come after all matrices.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnGetRNNWeightParams(
     _handle: u64,

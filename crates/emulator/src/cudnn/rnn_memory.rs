@@ -1,26 +1,27 @@
 //! Recurrent networks: the scratch memory of a pass, and what is kept for the backward pass.
 //!
-//! The formulas were found from 46,810 networks that an H200 was asked about (cuDNN 9.19: all cells and algorithms, one
-//! and two directions, up to six layers, packed and padded sequences, with and without dropout, in all four types). They
-//! give all of those sizes to the byte. What the buffers are for is our reading of the terms.
+//! The formulas were derived from 46,810 networks queried on an H200 (cuDNN 9.19: all cells and algorithms,
+//! one and two directions, up to six layers, packed and padded sequences, with and without dropout, in all
+//! four types). They reproduce all of those sizes to the byte. The purposes of the buffers are our
+//! interpretation of the terms.
 
 use super::rnn::{Algorithm, Cell, Network, Sequences};
 
-/// Every cell gets a buffer of its own for cuBLAS.
-const MATRIX_PRODUCTS: usize = 8 << 20;
+/// Every cell gets its own buffer for cuBLAS.
+const CUBLAS_BUFFER_BYTES: usize = 8 << 20;
 
-/// Every buffer begins at a multiple of this, and the whole has room to be aligned itself.
-const ALIGNMENT: usize = 32;
-const SLACK: usize = 256;
+/// Alignment of every buffer, and additional room to align the whole.
+const ALIGNMENT_BYTES: usize = 32;
+const SLACK_BYTES: usize = 256;
 
-/// A forward pass in inference multiplies the inputs of so many time steps at once.
-const STEPS_AT_ONCE: usize = 256;
+/// An inference pass multiplies the inputs of this many time steps at once.
+const STEPS_PER_PRODUCT: usize = 256;
 
 fn aligned(bytes: usize) -> usize {
-    bytes.next_multiple_of(ALIGNMENT)
+    bytes.next_multiple_of(ALIGNMENT_BYTES)
 }
 
-/// The numbers that all sizes are made of.
+/// Sizes from which all others are computed.
 struct Sizes<'a> {
     network: &'a Network,
     sequences: &'a Sequences,
@@ -40,17 +41,17 @@ impl<'a> Sizes<'a> {
         }
     }
 
-    /// What both passes need.
+    /// Bytes that both passes need.
     fn common(&self) -> usize {
-        SLACK + self.network.cells() * MATRIX_PRODUCTS + aligned(self.network.all_matrices())
+        SLACK_BYTES + self.network.cells() * CUBLAS_BUFFER_BYTES + aligned(self.network.all_matrices())
     }
 
     fn inputs(&self) -> usize {
         self.sequences.steps * self.network.input * self.network.value()
     }
 
-    /// Copies without padding of `tensors` tensors of the input's shape and of the output's, and of the states before
-    /// and after, where sequences came with padding.
+    /// Bytes of unpadded copies of `tensors` tensors of the input's and of the output's shape, and of the
+    /// states before and after, if sequences are padded.
     fn unpadded(&self, tensors: usize) -> usize {
         if self.sequences.is_packed {
             return 0;
@@ -71,8 +72,8 @@ impl<'a> Sizes<'a> {
         self.network.algorithm() != Algorithm::Standard
     }
 
-    /// Room for `for_each_cell` states of each cell. An LSTM has two more, of its other state, and two directions
-    /// have some more to be joined.
+    /// Bytes for `for_each_cell` states per cell. An LSTM has two more, for its other state, and two
+    /// directions have some more to be joined.
     fn scratch(&self, for_each_cell: usize, for_both_directions: usize) -> usize {
         let states = |count| aligned(self.network.cells() * count * self.state);
         let of_lstm = if self.network.cell == Cell::Lstm { 2 } else { 0 };
@@ -89,18 +90,18 @@ impl<'a> Sizes<'a> {
         } else if both_directions {
             (self.scratch(gates, 2), self.sequences.steps)
         } else {
-            let at_once = STEPS_AT_ONCE * self.sequences.batch;
+            let at_once = STEPS_PER_PRODUCT * self.sequences.batch;
             (self.scratch(gates, 0), self.sequences.steps.min(at_once))
         };
         let inputs_of_gates = network.directions * gates * steps * network.hidden * network.value();
-        // Outputs of the layer before, to be joined or thinned out.
-        let between = match (both_directions, network.drops) {
+        // Outputs of the previous layer, to be joined or thinned out by dropout.
+        let between = match (both_directions, network.has_dropout) {
             (true, _) => 4 * self.states,
             (false, true) => self.states,
             (false, false) => 0,
         };
         let unprojected = if network.is_projected() { network.directions * self.states } else { 0 };
-        // Kernels that do all time steps keep what comes out of every gate at each.
+        // Kernels that process all time steps keep the output of every gate at each step.
         let kept = if self.is_persistent() { 4 * gates * self.states } else { 0 };
         self.common()
             + scratch
@@ -128,27 +129,25 @@ impl<'a> Sizes<'a> {
         self.common() + widest + own + self.unpadded(2)
     }
 
-    /// The gradients that persistent kernels keep for all time steps.
+    /// Bytes of the gradients that persistent kernels keep for all time steps.
     fn persistent_gradients(&self) -> usize {
         const PARTIAL_SUMS: usize = 8;
-        // Sums of the larger kernels, in half precision, have at least this many rows besides the batch.
-        const LEAST_ROWS: usize = 2432;
-        const HALF_PRECISION: usize = 2;
+        // Half-precision sums of the larger kernels have at least this many rows in addition to the batch.
+        const MIN_ROWS: usize = 2432;
+        const HALF_BYTES: usize = 2;
         let of_gates = match self.network.cell {
             Cell::Plain => 1,
             Cell::Lstm => 4,
             Cell::Gru => 6,
         };
         let least = match self.network.algorithm() {
-            Algorithm::Persistent => {
-                HALF_PRECISION * (LEAST_ROWS + self.sequences.batch) * self.network.hidden
-            }
+            Algorithm::Persistent => HALF_BYTES * (MIN_ROWS + self.sequences.batch) * self.network.hidden,
             Algorithm::Standard | Algorithm::PersistentSmall => 0,
         };
         aligned(of_gates * self.states) + aligned((PARTIAL_SUMS * self.states).max(least))
     }
 
-    /// Time steps whose gradients exist at the same time: layers work on neighbouring pieces of the sequences.
+    /// Time steps whose gradients exist at the same time: layers work on neighboring parts of the sequences.
     fn steps_in_flight(&self) -> usize {
         let Sequences { batch, longest, .. } = *self.sequences;
         if self.network.layers == 1 {
@@ -168,18 +167,18 @@ impl<'a> Sizes<'a> {
     }
 }
 
-/// The workspace of an inference pass.
+/// Workspace of an inference pass, in bytes.
 pub(super) fn inference(network: &Network, sequences: &Sequences) -> usize {
     Sizes::new(network, sequences).forward()
 }
 
-/// The workspace of a training step: one for both passes.
+/// Workspace of a training step, in bytes: one for both passes.
 pub(super) fn training(network: &Network, sequences: &Sequences) -> usize {
     let sizes = Sizes::new(network, sequences);
     sizes.forward().max(sizes.backward())
 }
 
-/// What a forward pass keeps for the backward pass.
+/// Bytes that a forward pass keeps for the backward pass.
 pub(super) fn reserve(network: &Network, sequences: &Sequences) -> usize {
     let sizes = Sizes::new(network, sequences);
     let all = network.cells() * sizes.states;
@@ -196,13 +195,13 @@ pub(super) fn reserve(network: &Network, sequences: &Sequences) -> usize {
     };
     let gaps = (network.layers - 1) * network.directions;
     let between = aligned(gaps * sizes.states);
-    // A bit for each value that a cell of the next layer reads.
-    let mask = if network.drops {
+    // One bit per value that a cell of the next layer reads.
+    let mask = if network.has_dropout {
         aligned((sequences.longest * sequences.batch * network.hidden * network.directions).div_ceil(8))
     } else {
         0
     };
-    SLACK + of_cells + projected + between + gaps * mask
+    SLACK_BYTES + of_cells + projected + between + gaps * mask
 }
 
 #[cfg(test)]
@@ -214,7 +213,8 @@ mod tests {
         [inference(network, sequences), training(network, sequences), reserve(network, sequences)]
     }
 
-    /// Networks with their workspace in inference and in training, and their reserve, as an H200 gave them.
+    /// Networks with their workspace in inference and in training, and their reserve space, as returned by an
+    /// H200.
     #[test]
     fn agrees_with_an_h200() {
         let small = Sequences { batch: 16, longest: 32, is_packed: false, steps: 512 };
@@ -250,7 +250,7 @@ mod tests {
         let with = |algorithm, network| Network { algorithm, ..network };
         let persistent = |cell, input, hidden| with(PersistentSmall, Network::float(cell, input, hidden));
         let lstm = persistent(Cell::Lstm, 128, 128);
-        let deep = Network { layers: 3, drops: true, ..lstm.clone() };
+        let deep = Network { layers: 3, has_dropout: true, ..lstm.clone() };
         let both = Network { directions: 2, layers: 2, ..lstm.clone() };
         let narrow = Network { layers: 2, ..persistent(Cell::Lstm, 64, 64) };
         let gru = persistent(Cell::Gru, 128, 128);

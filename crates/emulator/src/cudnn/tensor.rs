@@ -3,9 +3,9 @@
 use super::{Descriptor, SUCCESS, Status, real};
 
 /// `CUDNN_DIM_MAX`.
-const MOST_DIMENSIONS: usize = 8;
+const MAX_DIMENSIONS: usize = 8;
 
-/// A tensor as its descriptor says: batch, channels and spatial dimensions.
+/// A tensor according to its descriptor: batch, channels and spatial dimensions.
 pub(super) struct Tensor {
     pub(super) data_type: i32,
     sizes: Vec<usize>,
@@ -15,11 +15,11 @@ pub(super) struct Tensor {
 impl Tensor {
     pub(super) unsafe fn read(descriptor: Descriptor) -> Option<Tensor> {
         let (mut data_type, mut dimensions) = (0, 0);
-        let (mut sizes, mut strides) = ([0; MOST_DIMENSIONS], [0; MOST_DIMENSIONS]);
+        let (mut sizes, mut strides) = ([0; MAX_DIMENSIONS], [0; MAX_DIMENSIONS]);
         let status = unsafe {
             real::cudnnGetTensorNdDescriptor(
                 descriptor,
-                MOST_DIMENSIONS as i32,
+                MAX_DIMENSIONS as i32,
                 &mut data_type,
                 &mut dimensions,
                 sizes.as_mut_ptr(),
@@ -49,7 +49,7 @@ impl Tensor {
         self.sizes.iter().product::<usize>() / self.channels().max(1)
     }
 
-    /// Whether neighbours in memory are channels. Where there is one channel or one position, any order is that order.
+    /// Whether neighbors in memory are channels. With one channel or one position, any order qualifies.
     pub(super) fn is_channels_last(&self) -> bool {
         let one_position = self.sizes.iter().skip(2).all(|size| *size == 1);
         self.channels() == 1 || one_position || self.strides.get(1) == Some(&1)

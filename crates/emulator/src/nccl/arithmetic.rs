@@ -1,4 +1,4 @@
-//! What a reduction over ranks gives, for the element types of NCCL.
+//! Results of a reduction over ranks, for the element types of NCCL.
 
 /// `ncclDataType_t`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,11 +12,11 @@ pub(super) enum Element {
     Float {
         format: Format,
     },
-    /// The types of eight bits are carried around, not computed with.
+    /// The 8-bit types are transferred, but not computed with.
     Float8,
 }
 
-/// How a floating-point number is laid out.
+/// Layout of a floating-point number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Format {
     Half,
@@ -73,7 +73,7 @@ impl Element {
         i128::from_le_bytes(extended)
     }
 
-    /// A scalar of this type, as a factor.
+    /// Scalar of this type, as a factor.
     pub(super) fn scalar(self, bytes: &[u8]) -> Option<f64> {
         match self {
             Element::Signed { .. } | Element::Unsigned { .. } => Some(self.integer(bytes) as f64),
@@ -84,7 +84,7 @@ impl Element {
 }
 
 impl Format {
-    /// Bits of exponent and mantissa of the formats that Rust does not have.
+    /// Bits of exponent and mantissa of the formats that Rust lacks.
     fn bits(self) -> (u32, u32) {
         match self {
             Format::Bfloat => (8, 7),
@@ -124,7 +124,7 @@ impl Format {
         }
     }
 
-    /// To the nearest number of sixteen bits, ties to even.
+    /// Rounds to the nearest 16-bit number, ties to even.
     fn round(self, value: f64) -> u16 {
         let (exponent_bits, mantissa_bits) = self.bits();
         let bias = (1 << (exponent_bits - 1)) - 1;
@@ -138,7 +138,8 @@ impl Format {
             const DOUBLE_BIAS: i32 = 1023;
             const DOUBLE_MANTISSA: u32 = 52;
             let exponent = ((magnitude.to_bits() >> DOUBLE_MANTISSA) as i32 - DOUBLE_BIAS).max(1 - bias);
-            // Units in the last place, the implied leading one among them: it and a carry end up in the exponent.
+            // Units in the last place, including the implied leading one: it and a carry end up in the
+            // exponent.
             let units = (magnitude * 2f64.powi(mantissa_bits as i32 - exponent))
                 .round_ties_even()
                 .min(f64::from(u16::MAX));
@@ -150,12 +151,12 @@ impl Format {
     }
 }
 
-/// Combines the ranks' pieces, which have the same length.
-pub(super) fn reduce(element: Element, reduction: Reduction, pieces: &[&[u8]]) -> Option<Vec<u8>> {
-    let length = pieces.first()?.len();
+/// Combines the ranks' parts, which have the same length.
+pub(super) fn reduce(element: Element, reduction: Reduction, inputs: &[&[u8]]) -> Option<Vec<u8>> {
+    let length = inputs.first()?.len();
     let mut result = Vec::with_capacity(length);
     for at in (0..length).step_by(element.bytes()) {
-        let of_ranks = pieces.iter().map(|piece| &piece[at..at + element.bytes()]);
+        let of_ranks = inputs.iter().map(|input| &input[at..at + element.bytes()]);
         match element {
             Element::Signed { bytes } | Element::Unsigned { bytes } => {
                 let sum = integers(reduction, of_ranks.map(|bytes| element.integer(bytes)))?;
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_of_sixteen_bits_is_read_and_written_alike() {
+    fn every_16_bit_number_round_trips() {
         for format in [Format::Half, Format::Bfloat] {
             for code in 0..=u16::MAX {
                 let value = format.read(&code.to_le_bytes());
@@ -224,10 +225,10 @@ mod tests {
     #[test]
     fn reductions_over_ranks() {
         let ints = Element::Signed { bytes: 4 };
-        let pieces = [(-3i32).to_le_bytes(), 5i32.to_le_bytes()];
-        let pieces: Vec<&[u8]> = pieces.iter().map(<[u8; 4]>::as_slice).collect();
+        let inputs = [(-3i32).to_le_bytes(), 5i32.to_le_bytes()];
+        let inputs: Vec<&[u8]> = inputs.iter().map(<[u8; 4]>::as_slice).collect();
         let of = |reduction| {
-            reduce(ints, reduction, &pieces)
+            reduce(ints, reduction, &inputs)
                 .map(|bytes| i32::from_le_bytes(bytes.try_into().unwrap_or_default()))
         };
         assert_eq!(of(Reduction::Sum), Some(2));

@@ -1,4 +1,4 @@
-//! Communicators: how ranks find each other, split up and part.
+//! Communicators: how ranks find each other, split, and leave.
 
 use super::contents::Contents;
 use super::exchange::{Exchange, Message};
@@ -10,36 +10,36 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
-/// The directory in which the processes of a run meet, where oomph names one.
-const VARIABLE: &str = "OOMPH_EMULATOR_RENDEZVOUS";
+/// Environment variable with the directory in which the processes of a run meet.
+const RENDEZVOUS_VARIABLE: &str = "OOMPH_EMULATOR_RENDEZVOUS";
 
 pub(super) struct Communicator {
     pub(super) exchange: Exchange,
     pub(super) rank: usize,
     pub(super) size: usize,
-    /// The status of the first call that failed.
+    /// Status of the first call that failed.
     pub(super) failure: AtomicI32,
 }
 
-/// `ncclUniqueId`: one rank draws it and tells the others by means of its own.
+/// `ncclUniqueId`: one rank generates it and sends it to the others by other means.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct UniqueId([u8; 128]);
 
-/// How much of an id is drawn; the rest is zero.
-const DRAWN: usize = 16;
+/// Random bytes in an ID; the rest is zero.
+const RANDOM_ID_BYTES: usize = 16;
 
 impl UniqueId {
-    fn draw() -> UniqueId {
+    fn generate() -> UniqueId {
         let mut id = UniqueId([0; 128]);
-        // Cannot fail: sixteen bytes are always there at once.
-        unsafe { libc::getrandom(id.0.as_mut_ptr().cast(), DRAWN, 0) };
+        // Cannot fail: sixteen bytes are always available.
+        unsafe { libc::getrandom(id.0.as_mut_ptr().cast(), RANDOM_ID_BYTES, 0) };
         id
     }
 
     fn directory(&self) -> PathBuf {
-        let name: String = self.0[..DRAWN].iter().map(|byte| format!("{byte:02x}")).collect();
-        match std::env::var_os(VARIABLE) {
+        let name: String = self.0[..RANDOM_ID_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
+        match std::env::var_os(RENDEZVOUS_VARIABLE) {
             Some(directory) => PathBuf::from(directory).join(name),
             None => PathBuf::from(format!("/dev/shm/oomph-{}-{name}", unsafe { libc::getuid() })),
         }
@@ -63,10 +63,10 @@ pub(super) fn find(handle: u64) -> Option<Arc<Communicator>> {
     communicators().open.get(&handle).cloned()
 }
 
-/// Ranks that end without taking leave would keep others waiting, and leave files behind. The communicators stay open:
-/// PyTorch's watchdog asks for them until the very end.
+/// Leaves all communicators at exit, so that other ranks do not wait for this one and no files remain. The
+/// communicators stay open, because PyTorch's watchdog queries them until the very end.
 extern "C" fn leave_all() {
-    // A forked process ends for itself: the rank is the parent's.
+    // A forked process exits on its own; the rank belongs to the parent.
     if process::is_forked() {
         return;
     }
@@ -74,12 +74,12 @@ extern "C" fn leave_all() {
     open.iter().for_each(|communicator| communicator.exchange.leave());
 }
 
-/// Opens this rank's end; the others are waited for when the group ends.
+/// Opens this rank's end; the group waits for the other ranks when it ends.
 unsafe fn open(to: *mut u64, directory: PathBuf, rank: i32, size: i32) -> Status {
     if size < 1 || rank < 0 || rank >= size {
         return INVALID_ARGUMENT;
     }
-    if process::runtime_refuses().is_some() {
+    if process::runtime_refusal().is_some() {
         return UNHANDLED_CUDA_ERROR;
     }
     static AT_EXIT: Once = Once::new();
@@ -90,7 +90,7 @@ unsafe fn open(to: *mut u64, directory: PathBuf, rank: i32, size: i32) -> Status
     let (rank, size) = (rank as usize, size as usize);
     let exchange = match Exchange::new(directory, rank, size) {
         Ok(exchange) => exchange,
-        Err(error) => return failed("ncclCommInitRank", None, &super::Failure::Disk(error)),
+        Err(error) => return failed("ncclCommInitRank", None, &super::Failure::Io(error)),
     };
     let communicator = Arc::new(Communicator { exchange, rank, size, failure: AtomicI32::new(SUCCESS) });
     let handle = {
@@ -101,15 +101,15 @@ unsafe fn open(to: *mut u64, directory: PathBuf, rank: i32, size: i32) -> Status
         handle
     };
     unsafe { put(to, handle) };
-    match communicator.exchange.introduce() {
-        Ok(turn) => group::later("ncclCommInitRank", Pending::Meeting { communicator, turn }),
+    match communicator.exchange.announce() {
+        Ok(round) => group::defer("ncclCommInitRank", Pending::Init { communicator, round }),
         Err(failure) => failed("ncclCommInitRank", Some(&communicator), &failure),
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclGetUniqueId(to: *mut UniqueId) -> Status {
-    unsafe { put(to, UniqueId::draw()) };
+    unsafe { put(to, UniqueId::generate()) };
     SUCCESS
 }
 
@@ -129,7 +129,7 @@ unsafe extern "C" fn ncclCommInitRankConfig(
     unsafe { open(to, id.directory(), rank, size) }
 }
 
-/// Several ids share the work of starting many ranks; one is enough here.
+/// Several IDs distribute the work of starting many ranks; one is enough here.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommInitRankScalable(
     to: *mut u64,
@@ -145,10 +145,10 @@ unsafe extern "C" fn ncclCommInitRankScalable(
     unsafe { open(to, (*ids).directory(), rank, size) }
 }
 
-/// All ranks in one process, as `torch.nn.DataParallel` has them.
+/// All ranks in one process, as in `torch.nn.DataParallel`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommInitAll(to: *mut u64, count: i32, _devices: u64) -> Status {
-    let directory = UniqueId::draw().directory();
+    let directory = UniqueId::generate().directory();
     group::start();
     let opened = (0..count)
         .map(|rank| unsafe { open(to.add(rank as usize), directory.clone(), rank, count) })
@@ -157,7 +157,7 @@ unsafe extern "C" fn ncclCommInitAll(to: *mut u64, count: i32, _devices: u64) ->
     opened.unwrap_or(ended)
 }
 
-/// A rank that takes no part in any of the new communicators.
+/// Color of a rank that joins none of the new communicators.
 const NO_COLOR: i32 = -1;
 
 #[unsafe(no_mangle)]
@@ -170,29 +170,29 @@ unsafe extern "C" fn ncclCommSplit(
 ) -> Status {
     const NAME: &str = "ncclCommSplit";
     let Some(communicator) = find(handle) else { return INVALID_ARGUMENT };
-    let wish = Contents::known([color.to_le_bytes(), key.to_le_bytes()].concat());
-    match communicator.exchange.take_part(&wish) {
-        Ok(turn) => group::later(NAME, Pending::Split { communicator, turn, color, to }),
+    let request = Contents::known([color.to_le_bytes(), key.to_le_bytes()].concat());
+    match communicator.exchange.contribute(&request) {
+        Ok(round) => group::defer(NAME, Pending::Split { communicator, round, color, to }),
         Err(failure) => failed(NAME, Some(&communicator), &failure),
     }
 }
 
-/// Opens the part of a split that a rank asked for: ranks of its color, by key and old rank.
+/// Opens the part of a split that a rank requested: the ranks of its color, ordered by key and old rank.
 pub(super) unsafe fn finish_split(
     parent: &Communicator,
-    turn: u64,
+    round: u64,
     color: i32,
     to: *mut u64,
-    wishes: &[Message],
+    requests: &[Message],
 ) -> Status {
     if color == NO_COLOR {
         unsafe { put(to, 0) };
         return SUCCESS;
     }
-    let mut members: Vec<(i32, usize)> = wishes
+    let mut members: Vec<(i32, usize)> = requests
         .iter()
         .enumerate()
-        .filter_map(|(rank, wish)| match *wish.contents.bytes() {
+        .filter_map(|(rank, request)| match *request.contents.bytes() {
             [a, b, c, d, e, f, g, h] if i32::from_le_bytes([a, b, c, d]) == color => {
                 Some((i32::from_le_bytes([e, f, g, h]), rank))
             }
@@ -202,11 +202,11 @@ pub(super) unsafe fn finish_split(
     members.sort_unstable();
     let rank = members.iter().position(|&(_, rank)| rank == parent.rank).unwrap_or(0);
     let mut directory = parent.exchange.directory().as_os_str().to_owned();
-    directory.push(format!("-{turn}-{color}"));
+    directory.push(format!("-{round}-{color}"));
     unsafe { open(to, directory.into(), rank as i32, members.len() as i32) }
 }
 
-/// Takes leave of the others.
+/// Closes a communicator and leaves the other ranks.
 fn close(handle: u64) -> Status {
     let removed = communicators().open.remove(&handle);
     match removed {
@@ -231,17 +231,17 @@ extern "C" fn ncclCommAbort(handle: u64) -> Status {
     close(handle)
 }
 
-does_nothing! { ncclCommFinalize }
+no_op! { ncclCommFinalize }
 
-/// Functions that ask a communicator for a number.
-macro_rules! asks {
-    ($($name:ident: $ask:expr;)*) => {$(
+/// Defines functions that query a number of a communicator.
+macro_rules! queries {
+    ($($name:ident: $query:expr;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(handle: u64, to: *mut i32) -> Status {
-            let ask: fn(&Communicator) -> i32 = $ask;
+            let query: fn(&Communicator) -> i32 = $query;
             match find(handle) {
                 Some(communicator) => {
-                    unsafe { put(to, ask(&communicator)) };
+                    unsafe { put(to, query(&communicator)) };
                     SUCCESS
                 }
                 None => INVALID_ARGUMENT,
@@ -250,7 +250,7 @@ macro_rules! asks {
     )*};
 }
 
-asks! {
+queries! {
     ncclCommCount: |communicator| communicator.size as i32;
     ncclCommUserRank: |communicator| communicator.rank as i32;
     ncclCommGetAsyncError: |communicator| communicator.failure.load(Relaxed);

@@ -1,6 +1,6 @@
-//! What a buffer holds, to be carried to another process: its bytes, and which of them somebody knows.
+//! Contents of a buffer to send to another process: its bytes, and which of them are known.
 //!
-//! A buffer may be known in part: PyTorch pads a pickled object with memory that nobody wrote.
+//! A buffer may be partly known: PyTorch pads a pickled object with uninitialized memory.
 
 use crate::memory::is_device;
 use crate::values::{self, Value};
@@ -8,18 +8,18 @@ use std::ops::Range;
 
 #[derive(Clone, Default, PartialEq, Debug)]
 pub(super) struct Contents {
-    /// The parts that hold a value, in order.
+    /// Parts that have a value, in order.
     parts: Vec<(Range<usize>, Value)>,
-    /// All bytes, those without a value too; none if no part holds one.
+    /// All bytes, including those without a value; empty if no part has one.
     bytes: Vec<u8>,
 }
 
-/// How a [`Value`] is written.
+/// Encoding of a [`Value`].
 const KNOWN: u8 = 1;
 const MADE_UP: u8 = 2;
 
 impl Contents {
-    /// What a buffer holds now.
+    /// Current contents of a buffer.
     pub(super) unsafe fn of(at: u64, size: usize) -> Contents {
         let parts: Vec<(Range<usize>, Value)> = if is_device(at) {
             values::parts(at, size as u64)
@@ -36,7 +36,7 @@ impl Contents {
         Contents { parts, bytes }
     }
 
-    /// Bytes that a process made itself.
+    /// Bytes that a process created itself.
     pub(super) fn known(bytes: Vec<u8>) -> Contents {
         Contents { parts: vec![(0..bytes.len(), Value::Known)], bytes }
     }
@@ -49,7 +49,7 @@ impl Contents {
         &self.bytes
     }
 
-    /// A part of the buffer as a buffer.
+    /// Contents of a part of the buffer.
     pub(super) fn slice(&self, range: Range<usize>) -> Contents {
         let Some(bytes) = self.bytes.get(range.clone()) else { return Contents::default() };
         let inside = |part: &Range<usize>| {
@@ -64,7 +64,7 @@ impl Contents {
         Contents { parts, bytes: bytes.to_vec() }
     }
 
-    /// The bytes if all of them hold a value, and whether all are known or some made up.
+    /// The bytes if all of them have a value, and whether all are known or some made up.
     pub(super) fn whole(&self, size: usize) -> Option<(&[u8], Value)> {
         let covered: usize = self.parts.iter().map(|(part, _)| part.len()).sum();
         let known = self.parts.iter().all(|(_, value)| *value == Value::Known);
@@ -72,7 +72,7 @@ impl Contents {
             .then_some((self.bytes.as_slice(), if known { Value::Known } else { Value::MadeUp }))
     }
 
-    /// Fills a buffer; what holds no value here holds none there.
+    /// Fills a buffer; bytes without a value here have none there.
     pub(super) unsafe fn put(&self, to: u64, size: usize) {
         if is_device(to) {
             values::forget(to, size as u64);
@@ -109,7 +109,7 @@ impl Contents {
     }
 }
 
-/// Takes a number off the front.
+/// Removes a number from the front.
 pub(super) fn number(text: &mut &[u8]) -> Option<u64> {
     let (first, rest) = text.split_first_chunk()?;
     *text = rest;
@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn contents_survive_the_way() {
+    fn contents_survive_encoding() {
         let mut text = Vec::new();
         partly_known().encode(&mut text);
         assert_eq!(Contents::decode(&text), Some(partly_known()));
     }
 
     #[test]
-    fn a_slice_keeps_what_is_known_of_it() {
+    fn a_slice_keeps_known_parts() {
         let slice = partly_known().slice(2..6);
         assert_eq!(slice.parts, [(0..1, Value::Known), (3..4, Value::MadeUp)]);
         assert_eq!(slice.bytes, [3, 0, 0, 6]);

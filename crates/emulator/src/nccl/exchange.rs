@@ -1,8 +1,9 @@
-//! How the ranks of a communicator, each a process of its own, hand each other small messages: as files in a directory
-//! that all of them can name.
+//! Exchange of small messages between the ranks of a communicator, each a separate process, as files in a
+//! directory known to all of them.
 //!
-//! A message is written aside and renamed, so that it is there as a whole or not at all. Nobody waits in order to send.
-//! Somebody who waits for a message gives up when its sender has left or died, or after [`PATIENCE`].
+//! A message is written under another name and then renamed, so it is either complete or absent. Sending
+//! never waits. A rank that waits for a message gives up when its sender has left or died, or after
+//! [`MESSAGE_TIMEOUT`].
 
 use super::contents::{Contents, number};
 use std::fs;
@@ -12,19 +13,20 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long ranks wait for others that are alive, while nothing arrives.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a rank waits for running ranks while no message arrives.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How often somebody who waits looks again, at first and later, and how often for the health of the others.
-const FIRST_PAUSE: Duration = Duration::from_micros(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(2);
-const HEALTH_CHECK: Duration = Duration::from_millis(200);
+/// First and longest interval between checks for messages, and interval between checks whether the other
+/// ranks are alive.
+const MIN_POLL_INTERVAL: Duration = Duration::from_micros(20);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(2);
+const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What one rank gives to others.
+/// Message from one rank to others.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) contents: Contents,
-    /// How many turns its sender had finished.
+    /// Number of rounds that its sender had finished.
     finished: u64,
 }
 
@@ -41,48 +43,48 @@ impl Message {
     }
 }
 
-/// Why a message did not come.
+/// Reason why a message did not arrive.
 #[derive(Debug)]
 pub(super) enum Failure {
     Aborted,
-    /// Nothing came for [`PATIENCE`] from these ranks.
-    Late(Vec<usize>),
+    /// No message arrived from these ranks for [`MESSAGE_TIMEOUT`].
+    TimedOut(Vec<usize>),
     /// These ranks left or died.
-    Gone(Vec<usize>),
-    Disk(io::Error),
+    Exited(Vec<usize>),
+    Io(io::Error),
 }
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, to: &mut std::fmt::Formatter) -> std::fmt::Result {
         match self {
             Failure::Aborted => write!(to, "the communicator was aborted"),
-            Failure::Late(ranks) => {
-                write!(to, "ranks {ranks:?} did not come within {} s", PATIENCE.as_secs())
+            Failure::TimedOut(ranks) => {
+                write!(to, "no message from ranks {ranks:?} within {} s", MESSAGE_TIMEOUT.as_secs())
             }
-            Failure::Gone(ranks) => write!(to, "ranks {ranks:?} are not running any more"),
-            Failure::Disk(error) => write!(to, "{error}"),
+            Failure::Exited(ranks) => write!(to, "ranks {ranks:?} have exited"),
+            Failure::Io(error) => write!(to, "{error}"),
         }
     }
 }
 
-/// One rank's place in the directory.
+/// One rank's end of the exchange.
 pub(super) struct Exchange {
     directory: PathBuf,
     rank: usize,
     size: usize,
-    /// The process that came here; its forks have no part in it.
+    /// Process that created the exchange; its forks do not take part.
     process: u32,
     counts: Mutex<Counts>,
-    /// The ranks' processes, once everybody has come.
+    /// Process IDs of the ranks, once all of them have joined.
     processes: OnceLock<Vec<i32>>,
     aborted: AtomicBool,
 }
 
 #[derive(Default)]
 struct Counts {
-    turns: u64,
+    rounds: u64,
     finished: u64,
-    /// Turns whose messages were removed.
+    /// Number of rounds whose messages were removed.
     removed: u64,
     sent: Vec<u64>,
     received: Vec<u64>,
@@ -111,95 +113,95 @@ impl Exchange {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn turn_file(&self, turn: u64, rank: usize) -> PathBuf {
-        self.directory.join(format!("turn-{turn}-rank-{rank}"))
+    fn round_file(&self, round: u64, rank: usize) -> PathBuf {
+        self.directory.join(format!("round-{round}-rank-{rank}"))
     }
 
-    fn letter_file(&self, from: usize, to: usize, number: u64) -> PathBuf {
+    fn message_file(&self, from: usize, to: usize, number: u64) -> PathBuf {
         self.directory.join(format!("from-{from}-to-{to}-{number}"))
     }
 
-    fn gone_file(&self, rank: usize) -> PathBuf {
-        self.directory.join(format!("gone-{rank}"))
+    fn exit_file(&self, rank: usize) -> PathBuf {
+        self.directory.join(format!("exited-{rank}"))
     }
 
     fn write(&self, path: &Path, text: &[u8]) -> Result<(), Failure> {
         let aside = path.with_extension("writing");
-        fs::write(&aside, text).and_then(|()| fs::rename(&aside, path)).map_err(Failure::Disk)
+        fs::write(&aside, text).and_then(|()| fs::rename(&aside, path)).map_err(Failure::Io)
     }
 
-    /// Gives this rank's part in the next turn, in which all ranks take part; which turn it is.
-    pub(super) fn take_part(&self, contents: &Contents) -> Result<u64, Failure> {
-        let (turn, finished) = {
+    /// Contributes this rank's part to the next round, in which all ranks take part; returns the round.
+    pub(super) fn contribute(&self, contents: &Contents) -> Result<u64, Failure> {
+        let (round, finished) = {
             let mut counts = self.counts();
-            counts.turns += 1;
-            (counts.turns - 1, counts.finished)
+            counts.rounds += 1;
+            (counts.rounds - 1, counts.finished)
         };
-        self.write(&self.turn_file(turn, self.rank), &Message::encode(finished, contents))?;
-        Ok(turn)
+        self.write(&self.round_file(round, self.rank), &Message::encode(finished, contents))?;
+        Ok(round)
     }
 
-    /// Everybody's part in a turn, by rank.
-    pub(super) fn collect(&self, turn: u64) -> Result<Vec<Message>, Failure> {
+    /// All ranks' parts of a round, by rank.
+    pub(super) fn collect(&self, round: u64) -> Result<Vec<Message>, Failure> {
         let senders: Vec<(usize, PathBuf)> =
-            (0..self.size).map(|rank| (rank, self.turn_file(turn, rank))).collect();
+            (0..self.size).map(|rank| (rank, self.round_file(round, rank))).collect();
         let messages = self.wait(&senders)?;
-        // What everybody has finished with is nobody's to read any more.
+        // Rounds that all ranks have finished will not be read again.
         let finished_by_all = messages.iter().map(|message| message.finished).min().unwrap_or(0);
         let to_remove = {
             let mut counts = self.counts();
-            counts.finished = turn + 1;
+            counts.finished = round + 1;
             let first = counts.removed;
             counts.removed = first.max(finished_by_all);
             first..finished_by_all
         };
-        for turn in to_remove {
-            let _ = fs::remove_file(self.turn_file(turn, self.rank));
+        for round in to_remove {
+            let _ = fs::remove_file(self.round_file(round, self.rank));
         }
         Ok(messages)
     }
 
-    /// The first turn: everybody says which process it is.
-    pub(super) fn introduce(&self) -> Result<u64, Failure> {
-        self.take_part(&Contents::known(self.process.to_le_bytes().to_vec()))
+    /// Announces this rank's process ID, in the first round.
+    pub(super) fn announce(&self) -> Result<u64, Failure> {
+        self.contribute(&Contents::known(self.process.to_le_bytes().to_vec()))
     }
 
-    pub(super) fn meet(&self, turn: u64) -> Result<(), Failure> {
+    pub(super) fn finish_init(&self, round: u64) -> Result<(), Failure> {
         let process = |message: &Message| {
             message.contents.bytes().try_into().map_or(0, |bytes| u32::from_le_bytes(bytes) as i32)
         };
-        let processes = self.collect(turn)?.iter().map(process).collect();
+        let processes = self.collect(round)?.iter().map(process).collect();
         let _ = self.processes.set(processes);
         Ok(())
     }
 
-    /// A message from one rank to another, which may be the same.
+    /// Sends a message to a rank, possibly this one.
     pub(super) fn send(&self, to: usize, contents: &Contents) -> Result<(), Failure> {
         let number = next(&mut self.counts().sent, to);
-        self.write(&self.letter_file(self.rank, to, number), &Message::encode(0, contents))
+        self.write(&self.message_file(self.rank, to, number), &Message::encode(0, contents))
     }
 
-    /// Which message a rank receives next from another.
+    /// Number of the next message to receive from a rank.
     pub(super) fn expect(&self, from: usize) -> u64 {
         next(&mut self.counts().received, from)
     }
 
     pub(super) fn receive(&self, from: usize, number: u64) -> Result<Message, Failure> {
-        let path = self.letter_file(from, self.rank, number);
+        let path = self.message_file(from, self.rank, number);
         let message = self.wait(&[(from, path.clone())])?.pop().ok_or(Failure::Aborted)?;
         let _ = fs::remove_file(path);
         Ok(message)
     }
 
-    /// Waits until all these messages are there.
+    /// Waits until all these messages have arrived.
     fn wait(&self, senders: &[(usize, PathBuf)]) -> Result<Vec<Message>, Failure> {
         let mut messages: Vec<Option<Message>> = vec![None; senders.len()];
         let mut last_progress = Instant::now();
         let mut last_check = Instant::now();
-        let mut pause = FIRST_PAUSE;
+        let mut pause = MIN_POLL_INTERVAL;
         loop {
-            if self.look(senders, &mut messages)? {
-                (last_progress, pause) = (Instant::now(), FIRST_PAUSE);
+            if self.read_arrived(senders, &mut messages)? {
+                (last_progress, pause) = (Instant::now(), MIN_POLL_INTERVAL);
             }
             let missing: Vec<usize> = senders
                 .iter()
@@ -213,24 +215,29 @@ impl Exchange {
             if self.aborted.load(Relaxed) {
                 return Err(Failure::Aborted);
             }
-            if last_progress.elapsed() > PATIENCE {
-                return Err(Failure::Late(missing));
+            if last_progress.elapsed() > MESSAGE_TIMEOUT {
+                return Err(Failure::TimedOut(missing));
             }
-            if last_check.elapsed() > HEALTH_CHECK {
+            if last_check.elapsed() > LIVENESS_CHECK_INTERVAL {
                 last_check = Instant::now();
-                let gone: Vec<usize> = missing.iter().copied().filter(|&rank| self.is_gone(rank)).collect();
+                let exited: Vec<usize> =
+                    missing.iter().copied().filter(|&rank| self.has_exited(rank)).collect();
                 // A rank may have sent its message just before it left.
-                if !gone.is_empty() && !self.look(senders, &mut messages)? {
-                    return Err(Failure::Gone(gone));
+                if !exited.is_empty() && !self.read_arrived(senders, &mut messages)? {
+                    return Err(Failure::Exited(exited));
                 }
             }
             std::thread::sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_POLL_INTERVAL);
         }
     }
 
-    /// Reads the messages that have come; whether any had.
-    fn look(&self, senders: &[(usize, PathBuf)], messages: &mut [Option<Message>]) -> Result<bool, Failure> {
+    /// Reads the messages that have arrived; returns whether there were any.
+    fn read_arrived(
+        &self,
+        senders: &[(usize, PathBuf)],
+        messages: &mut [Option<Message>],
+    ) -> Result<bool, Failure> {
         let mut any = false;
         for ((_, path), message) in senders.iter().zip(messages).filter(|(_, message)| message.is_none()) {
             match fs::read(path) {
@@ -239,39 +246,39 @@ impl Exchange {
                     any = true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Failure::Disk(error)),
+                Err(error) => return Err(Failure::Io(error)),
             }
         }
         Ok(any)
     }
 
     /// Whether a rank has left or its process has ended.
-    fn is_gone(&self, rank: usize) -> bool {
+    fn has_exited(&self, rank: usize) -> bool {
         let process = self.processes.get().and_then(|all| all.get(rank)).copied().unwrap_or(0);
         let dead = process > 0
             && unsafe { libc::kill(process, 0) } != 0
             && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
-        dead || self.gone_file(rank).exists()
+        dead || self.exit_file(rank).exists()
     }
 
-    /// Lets those who wait here give up.
+    /// Makes waiting calls give up.
     pub(super) fn abort(&self) {
         self.aborted.store(true, Relaxed);
     }
 
-    /// Leaves; the last one removes the directory.
+    /// Leaves; the last rank removes the directory.
     pub(super) fn leave(&self) {
         if std::process::id() != self.process {
             return;
         }
-        let _ = fs::write(self.gone_file(self.rank), []);
-        if (0..self.size).all(|rank| self.is_gone(rank)) {
+        let _ = fs::write(self.exit_file(self.rank), []);
+        if (0..self.size).all(|rank| self.has_exited(rank)) {
             let _ = fs::remove_dir_all(&self.directory);
         }
     }
 }
 
-/// Counts up and gives the number before.
+/// Increments a count and returns its previous value.
 fn next(counts: &mut [u64], at: usize) -> u64 {
     match counts.get_mut(at) {
         Some(count) => {

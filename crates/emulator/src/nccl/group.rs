@@ -1,5 +1,5 @@
-//! Calls between `ncclGroupStart` and `ncclGroupEnd`: each gives its part at once, and none waits for the others' parts
-//! before the group ends. A call outside a group is a group of its own.
+//! Calls between `ncclGroupStart` and `ncclGroupEnd`: each sends its part immediately, and none waits for the
+//! parts of other ranks before the group ends. A call outside a group is a group of its own.
 
 use super::collective::Collective;
 use super::communicator::{Communicator, finish_split};
@@ -8,11 +8,11 @@ use super::{SUCCESS, Status, failed};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// What is left to do of a call once this rank has given its part.
+/// Rest of a call, once this rank has sent its part.
 pub(super) enum Pending {
-    Meeting { communicator: Arc<Communicator>, turn: u64 },
-    Split { communicator: Arc<Communicator>, turn: u64, color: i32, to: *mut u64 },
-    Collective { communicator: Arc<Communicator>, turn: u64, collective: Collective },
+    Init { communicator: Arc<Communicator>, round: u64 },
+    Split { communicator: Arc<Communicator>, round: u64, color: i32, to: *mut u64 },
+    Collective { communicator: Arc<Communicator>, round: u64, collective: Collective },
     Receive { communicator: Arc<Communicator>, from: usize, number: u64, to: u64, bytes: usize },
 }
 
@@ -29,7 +29,7 @@ thread_local! {
 impl Pending {
     fn communicator(&self) -> &Arc<Communicator> {
         match self {
-            Pending::Meeting { communicator, .. }
+            Pending::Init { communicator, .. }
             | Pending::Split { communicator, .. }
             | Pending::Collective { communicator, .. }
             | Pending::Receive { communicator, .. } => communicator,
@@ -39,13 +39,13 @@ impl Pending {
     fn finish(&self) -> Result<Status, Failure> {
         let exchange = &self.communicator().exchange;
         match self {
-            Pending::Meeting { turn, .. } => exchange.meet(*turn)?,
-            Pending::Split { communicator, turn, color, to } => {
-                let wishes = exchange.collect(*turn)?;
-                return Ok(unsafe { finish_split(communicator, *turn, *color, *to, &wishes) });
+            Pending::Init { round, .. } => exchange.finish_init(*round)?,
+            Pending::Split { communicator, round, color, to } => {
+                let requests = exchange.collect(*round)?;
+                return Ok(unsafe { finish_split(communicator, *round, *color, *to, &requests) });
             }
-            Pending::Collective { turn, collective, .. } => {
-                let parts = exchange.collect(*turn)?;
+            Pending::Collective { round, collective, .. } => {
+                let parts = exchange.collect(*round)?;
                 unsafe { collective.finish(Some(&parts)) };
             }
             Pending::Receive { from, number, to, bytes, .. } => {
@@ -61,7 +61,7 @@ pub(super) fn start() {
     GROUP.with_borrow_mut(|group| group.depth += 1);
 }
 
-/// Finishes what was begun since the outermost start; the first failure, if any.
+/// Finishes the calls since the outermost start; returns the first failure, if any.
 pub(super) fn end() -> Status {
     let pending = GROUP.with_borrow_mut(|group| {
         group.depth = group.depth.saturating_sub(1);
@@ -78,8 +78,8 @@ pub(super) fn end() -> Status {
     first
 }
 
-/// Leaves the rest of a call to the end of its group.
-pub(super) fn later(name: &'static str, call: Pending) -> Status {
+/// Defers the rest of a call to the end of its group.
+pub(super) fn defer(name: &'static str, call: Pending) -> Status {
     start();
     GROUP.with_borrow_mut(|group| group.pending.push((name, call)));
     end()

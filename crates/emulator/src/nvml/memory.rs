@@ -1,4 +1,4 @@
-//! How full a device is, and who holds its memory.
+//! Memory use of a device, in total and by process.
 
 use super::{INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS, Status, index};
 use crate::card::card;
@@ -19,7 +19,7 @@ impl Memory {
     }
 }
 
-/// `nvmlMemory_v2_t`, whose caller has filled in the version.
+/// `nvmlMemory_v2_t`, in which the caller has filled in the version.
 #[repr(C)]
 struct MemoryV2 {
     version: u32,
@@ -56,10 +56,10 @@ struct ProcessV2 {
     compute_instance: u32,
 }
 
-/// An instance that a process does not run in.
+/// Instance ID of a process that does not run in a MIG instance.
 const NO_INSTANCE: u32 = u32::MAX;
 
-/// The processes that hold memory: this one. Of the others only the sum is known.
+/// Lists the processes that use memory: this one. Only the total is known for the others.
 unsafe fn processes<T>(handle: u64, count: *mut u32, to: *mut T, entry: impl Fn(u32, u64) -> T) -> Status {
     let (Some(device), false) = (index(handle), count.is_null()) else { return INVALID_ARGUMENT };
     let used = Memory::of(device).used.saturating_sub(card().others);
@@ -82,7 +82,7 @@ unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses(
     unsafe { processes(handle, count, to, |id, used| Process { id, used }) }
 }
 
-/// Later versions, which differ from each other in nothing that is filled in.
+/// Later versions, whose structures do not differ in the fields filled in here.
 macro_rules! later_versions {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]

@@ -1,17 +1,17 @@
-//! Sizes of cuSOLVER's workspaces, as the library of CUDA 13.0 gave them on an H200.
+//! Workspace sizes of cuSOLVER, as returned by the library of CUDA 13.0 on an H200.
 //!
-//! They are in elements of the matrix unless they say bytes. Most follow the formulas to the byte over all shapes that
-//! were measured; where one does not, it says by how much it is off.
+//! Sizes are in elements of the matrix unless the name says bytes. Most formulas are exact to the byte over
+//! all measured shapes; where one is not, its comment gives the error.
 
-/// Parts of a workspace begin at multiples of this many elements.
+/// Rounds up to the alignment of the parts of a workspace, in elements.
 fn aligned(elements: u64) -> u64 {
     elements.next_multiple_of(32)
 }
 
-/// The functions with 64-bit sizes want this much on top, in bytes.
-pub(super) const EXTRA_OF_X: u64 = 128;
+/// Bytes that the functions with 64-bit sizes request in addition.
+pub(super) const EXTRA_BYTES_64BIT: u64 = 128;
 
-/// Cholesky; in bytes. Only the lower triangle needs a word for each pair of blocks.
+/// Cholesky, in bytes. Only the lower triangle needs a word for each pair of blocks.
 pub(super) fn potrf_bytes(upper: bool, n: u64, element: u64) -> u64 {
     if upper {
         return match element {
@@ -24,10 +24,10 @@ pub(super) fn potrf_bytes(upper: bool, n: u64, element: u64) -> u64 {
     (4 * blocks * blocks).next_multiple_of(32) + 128
 }
 
-/// LU; in bytes. Exact for most powers of two, otherwise off by at most 18 KiB.
+/// LU, in bytes. Exact for most powers of two, otherwise off by at most 18 KiB.
 pub(super) fn getrf_bytes(m: u64, n: u64, element: u64) -> u64 {
-    /// From this many rows on, panels are factorized by several blocks of threads together.
-    const TALL: u64 = 1500;
+    /// From this many rows on, several thread blocks factorize a panel together.
+    const MIN_TALL_ROWS: u64 = 1500;
     let rank = match m.min(n) {
         0..=32 => 32,
         33..=512 => m.min(n).next_multiple_of(64),
@@ -35,7 +35,7 @@ pub(super) fn getrf_bytes(m: u64, n: u64, element: u64) -> u64 {
     };
     let longest = if rank <= 512 { m.max(n).max(2048) } else { m.max(n) };
     let panels = rank * longest / 256;
-    let together = if m > TALL { 8448 * element + 2048 } else { 0 };
+    let together = if m > MIN_TALL_ROWS { 8448 * element + 2048 } else { 0 };
     256 + 8 * rank + panels.max(together)
 }
 
@@ -50,23 +50,23 @@ pub(super) fn sytrf(n: u64, element: u64) -> u64 {
     (block * n + 64).max(least)
 }
 
-/// QR. For more than 8192 rows the library takes less, by an amount that no formula here follows.
+/// QR. For more than 8192 rows the library takes less, by an amount that this formula does not model.
 pub(super) fn geqrf(n: u64) -> u64 {
     1024 * n.max(256) + (512 << 10)
 }
 
-/// The matrix Q. Exact where it has as many columns as reflectors, otherwise up to two thirds too small.
+/// The matrix Q. Exact if it has as many columns as reflectors, otherwise up to two thirds too small.
 pub(super) fn orgqr(m: u64, n: u64, k: u64) -> u64 {
-    const BLOCK: u64 = 128;
+    const BLOCK_COLUMNS: u64 = 128;
     let beyond = match k {
         0..=64 => 0,
-        65..BLOCK => k * (2 * n).saturating_sub(64 + k),
-        _ => BLOCK * (2 * n - BLOCK),
+        65..BLOCK_COLUMNS => k * (2 * n).saturating_sub(64 + k),
+        _ => BLOCK_COLUMNS * (2 * n - BLOCK_COLUMNS),
     };
-    33_024 + aligned(m * k.min(BLOCK)) + aligned(beyond)
+    33_024 + aligned(m * k.min(BLOCK_COLUMNS)) + aligned(beyond)
 }
 
-/// The product with Q, from the left or the right.
+/// Product with Q, from the left or the right.
 pub(super) fn ormqr(left: bool, m: u64, n: u64, k: u64) -> u64 {
     let (blocks, other) = if left { (256 * m + 512 * n, n) } else { (256 * m, m) };
     (64 << 10) + blocks + aligned(m.max(n) * k) + aligned(k * k) + 256 + aligned(other)
@@ -77,10 +77,10 @@ pub(super) fn syevd(n: u64) -> u64 {
     (3 * n * n + 768 * n + 65_603).max(4 * n * n + 127 * n + 32_963)
 }
 
-/// As a batch, in bytes: off by less than 1 KiB for each matrix.
+/// Eigenvalues of a batch of symmetric matrices, in bytes: off by less than 1 KiB per matrix.
 pub(super) fn syev_batched_bytes(n: u64, element: u64, batch: u64) -> u64 {
-    const SHARED: u64 = 64;
-    (batch * (syevd(n) - SHARED) + SHARED) * element + EXTRA_OF_X
+    const SHARED_ELEMENTS: u64 = 64;
+    (batch * (syevd(n) - SHARED_ELEMENTS) + SHARED_ELEMENTS) * element + EXTRA_BYTES_64BIT
 }
 
 /// Eigenvalues of a symmetric matrix by Jacobi's method.
@@ -98,7 +98,7 @@ pub(super) fn syevj(n: u64) -> u64 {
     }
 }
 
-/// As a batch: exact up to 32 rows, beyond off by less than half a percent.
+/// Eigenvalues of a batch by Jacobi's method: exact up to 32 rows, above that off by less than 0.5%.
 pub(super) fn syevj_batched(n: u64, batch: u64) -> u64 {
     let blocks = n.div_ceil(32);
     match n {
@@ -114,7 +114,8 @@ fn gesvdj_square(n: u64) -> u64 {
     aligned(2 * n * n) + vectors + 2048 * blocks + 1024 + aligned(4 * blocks * blocks + blocks)
 }
 
-/// Of any matrix: a tall one is brought to a square by QR, a wide one is turned first.
+/// Singular values of any matrix by Jacobi's method: a tall matrix is reduced to a square one by QR, a wide
+/// one is transposed first.
 pub(super) fn gesvdj(economy: bool, m: u64, n: u64) -> u64 {
     if m == n {
         return gesvdj_square(n);
@@ -127,11 +128,11 @@ pub(super) fn gesvdj(economy: bool, m: u64, n: u64) -> u64 {
     by_qr.max(gesvdj_square(n) + n * n)
 }
 
-/// Of many small matrices: it works in shared memory.
-pub(super) const GESVDJ_BATCHED: u64 = 992;
+/// Singular values of many small matrices, which are computed in shared memory.
+pub(super) const GESVDJ_BATCHED_ELEMENTS: u64 = 992;
 
-/// Of many tall matrices, by the eigenvalues of their squares in double precision: off by less than
-/// half a percent.
+/// Singular values of many tall matrices, from the eigenvalues of their squares in double precision: off by
+/// less than 0.5%.
 pub(super) fn gesvda_batched(m: u64, n: u64, batch: u64, double: bool) -> u64 {
     let eigenvalues = if n <= 32 { syevj_batched(n, batch) } else { batch * syevd(n) };
     let in_double = batch * (m * n + n * n + 3 * n) + eigenvalues;
@@ -148,8 +149,7 @@ pub(super) fn gesvd(m: u64, n: u64) -> u64 {
     }
 }
 
-/// Eigenvalues of any matrix, in bytes on the device and on the host: off by up to 7 percent below
-/// 512 rows.
+/// Eigenvalues of any matrix, in bytes on the device and on the host: off by up to 7% below 512 rows.
 pub(super) fn geev_bytes(n: u64, element: u64) -> (u64, u64) {
     let small = if n < 112 { 32_768 + n * n + 4 * n + 384 } else { 15_112 + 392 * n };
     let device = if n < 500 { small.max(n * n + 4 * n + 128) } else { n * n + 4 * n + 128 };
@@ -160,7 +160,7 @@ pub(super) fn geev_bytes(n: u64, element: u64) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    /// Some of the figures that the H200 gave.
+    /// Some of the sizes returned by the H200.
     #[test]
     fn measured_sizes() {
         assert_eq!(potrf_bytes(false, 10_000, 4), 98_008 * 4);

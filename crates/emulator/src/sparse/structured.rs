@@ -1,9 +1,9 @@
-//! cuSPARSELt: matrices of which every second element is zero. PyTorch computes by itself how large a compressed one is;
-//! the library's own workspace is not modelled.
+//! cuSPARSELt: matrices in which every second element is zero. PyTorch computes the size of a compressed
+//! matrix itself; the library's own workspace is not modeled.
 
 use crate::{SUCCESS, Status, notes, put};
 
-does_nothing! {
+no_op! {
     cusparseLtInit
     cusparseLtDenseDescriptorInit cusparseLtStructuredDescriptorInit cusparseLtMatDescriptorDestroy
     cusparseLtMatmulDescriptorInit cusparseLtMatmulDescSetAttribute
@@ -19,7 +19,7 @@ unsafe extern "C" fn cusparseLtMatmulGetWorkspace(_handle: u64, _plan: u64, to: 
     SUCCESS
 }
 
-/// PyTorch uses the second size only, of the workspace to compress.
+/// PyTorch only uses the second size, of the workspace for compression.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cusparseLtSpMMACompressedSize2(
     _handle: u64,

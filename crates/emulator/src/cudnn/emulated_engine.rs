@@ -1,6 +1,6 @@
-//! Engines that the real library does not know of or cannot plan for here: what it would say of them, we say.
+//! Engines that the real library does not know or cannot plan for here: the emulator answers for them.
 //!
-//! Their descriptors are created and destroyed by the real library, but nothing is set in them there.
+//! The real library creates and destroys their descriptors, but nothing is set in them there.
 
 use super::SUCCESS;
 use super::Status;
@@ -8,19 +8,19 @@ use super::backend::attribute;
 use crate::{notes, put};
 use std::ffi::c_void;
 
-/// An engine, the one configuration that it has, and its plan.
+/// An engine, its only configuration, and its plan.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shadow {
+pub(super) struct EmulatedEngine {
     pub(super) engine: i64,
     pub(super) workspace: i64,
     pub(super) uses_tensor_cores: bool,
-    /// What to note when its workspace is asked for.
+    /// Note to write when its workspace is queried.
     pub(super) model: &'static str,
 }
 
-impl Shadow {
-    /// Answers what is asked of its engine, its configuration or its plan. Knobs, of which there are none, and
-    /// everything else come to nothing.
+impl EmulatedEngine {
+    /// Answers a query about its engine, its configuration or its plan. There are no knobs, and everything
+    /// else is empty.
     pub(super) unsafe fn get(&self, name: i32, room: i64, count: *mut i64, values: *mut c_void) -> Status {
         const TENSOR_CORE: i32 = 0; // `cudnnBackendNumericalNote_t`
         if name == attribute::EXECUTION_PLAN_WORKSPACE {
@@ -28,7 +28,7 @@ impl Shadow {
         }
         let wants_value = room > 0 && !values.is_null();
         let found = match name {
-            // The caller has put a descriptor of its own into the array: it becomes the answer.
+            // The caller has put its own descriptor into the array; it becomes the answer.
             attribute::ENGINE_CONFIGURATION_ENGINE => 1,
             attribute::ENGINE_NUMERICAL_NOTES if self.uses_tensor_cores => {
                 if wants_value {

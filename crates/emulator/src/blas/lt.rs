@@ -1,11 +1,11 @@
-//! cuBLASLt: descriptors hold nothing, and every product is computed in one way, which needs no workspace.
+//! cuBLASLt: descriptors contain nothing, and every product has a single algorithm that needs no workspace.
 
 use super::INVALID_VALUE;
 use crate::{SUCCESS, Status, put};
 
-gives_handle! { cublasLtMatmulDescCreate cublasLtMatmulPreferenceCreate cublasLtMatrixLayoutCreate }
+returns_handle! { cublasLtMatmulDescCreate cublasLtMatmulPreferenceCreate cublasLtMatrixLayoutCreate }
 
-does_nothing! {
+no_op! {
     cublasLtMatmul
     cublasLtMatmulDescSetAttribute cublasLtMatmulDescDestroy
     cublasLtMatmulPreferenceSetAttribute cublasLtMatmulPreferenceDestroy
@@ -29,7 +29,7 @@ struct HeuristicResult {
     reserved: [i32; 4],
 }
 
-/// One way to compute a product, which needs none of the workspace that PyTorch offers.
+/// Returns one algorithm, which uses none of the workspace that PyTorch offers.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     _handle: u64,
