@@ -6,7 +6,7 @@ use crate::split::Split;
 use crate::untrusted::read_file;
 use crate::wire::{Device, Frame, Question, State, Step};
 use analysis::{Pace, Trail, is_user_file};
-use serde::Deserialize;
+use recording::{Exit, RunInfo};
 use snapshot::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -30,25 +30,16 @@ pub struct Followed {
     pub state: State,
     /// When it came.
     pub heard: Instant,
-    /// How the process has ended, once it has.
-    pub ended: Option<Ended>,
+    /// How the process ended, once it has. One that wrote nothing was killed, or crashed.
+    pub exit: Option<Exit>,
+    /// First line of the exception that ended it.
+    pub exception: Option<String>,
     /// From the beginning to now.
     pub course: Course,
     recent: VecDeque<Step>,
     trails: BTreeMap<u32, Trail>,
     sites: BTreeMap<Place, VecDeque<Look>>,
     looked_at_step: u64,
-}
-
-/// How a process has ended.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Ended {
-    /// It came to its end.
-    Finished,
-    /// An exception ended it; its first line.
-    Failed(String),
-    /// It is gone without a word: it was killed, or has crashed.
-    Gone,
 }
 
 /// A line of code, on one device.
@@ -79,7 +70,8 @@ impl Followed {
         let mut followed = Followed {
             state: State::default(),
             heard: Instant::now(),
-            ended: None,
+            exit: None,
+            exception: None,
             course: Course::default(),
             recent: VecDeque::new(),
             trails: BTreeMap::new(),
@@ -198,34 +190,24 @@ impl Followed {
     }
 }
 
-/// How a process of this user has ended, by the summary that it has written, if it has.
-pub(crate) fn how_it_ended(state: &State, owner: u32) -> Ended {
-    let own = summary(state, owner).filter(|summary| summary.pid == state.pid && summary.host == state.host);
-    match own {
-        Some(Summary { exception: Some(exception), .. }) => {
-            let mut line = exception.lines().next().unwrap_or_default().to_owned();
-            shorten(&mut line, MAX_EXCEPTION);
-            Ended::Failed(line)
-        }
-        Some(Summary { ended, .. }) if ended != "running" && ended != "killed" => Ended::Finished,
-        _ => Ended::Gone,
-    }
+/// How a process of this user has ended, with the first line of its exception, by the summary that it has written. One that has
+/// written none was killed, or crashed.
+pub(crate) fn how_it_ended(state: &State, owner: u32) -> (Exit, Option<String>) {
+    let own = |run: &RunInfo| run.pid == Some(state.pid) && run.host.as_ref() == Some(&state.host);
+    let Some(run) = summary(state, owner).filter(own) else { return (Exit::Killed, None) };
+    let exception = run.exception_line().map(|line| {
+        let mut line = line.to_owned();
+        shorten(&mut line, MAX_EXCEPTION);
+        line
+    });
+    (run.state.exit().unwrap_or(Exit::Killed), exception)
 }
 
 /// The summary in the folder that the process has named, which may be any folder.
-fn summary(state: &State, owner: u32) -> Option<Summary> {
+fn summary(state: &State, owner: u32) -> Option<RunInfo> {
     let name = state.name.as_ref().filter(|name| !name.contains('/'))?;
     let file = Path::new(&state.folder).join(format!("{name}.json"));
-    serde_json::from_slice(&read_file(&file, owner, MAX_SUMMARY).ok()?).ok()
-}
-
-/// What is read of `rankN.json`.
-#[derive(Deserialize)]
-struct Summary {
-    pid: u32,
-    host: String,
-    ended: String,
-    exception: Option<String>,
+    RunInfo::parse(&read_file(&file, owner, MAX_SUMMARY).ok()?).ok()
 }
 
 /// The user's own line of a stack, or the innermost if none is.

@@ -6,6 +6,7 @@ use crate::recorder::{Heard, Recorder};
 use crate::remote::Address;
 use crate::sockets::{Finder, Socket};
 use analysis::words::counted;
+use recording::Exit;
 use std::cell::Cell;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,7 +161,7 @@ impl Followers {
 
     /// Forgets those that have ended.
     pub fn forget_ended(&self) {
-        lock(&self.shared.followed).retain(|_, followed| followed.ended.is_none());
+        lock(&self.shared.followed).retain(|_, followed| followed.exit.is_none());
     }
 }
 
@@ -306,12 +307,13 @@ impl Shared {
     /// Says how a recorder has ended. What it has written is read while nobody waits for it.
     fn end(&self, name: &str, owner: u32) {
         let Some(state) = lock(&self.followed).get(name).map(|known| known.state.clone()) else { return };
-        let how = how_it_ended(&state, owner);
+        let (exit, exception) = how_it_ended(&state, owner);
         let mut followed = lock(&self.followed);
         if let Some(known) = followed.get_mut(name) {
-            known.ended = Some(how);
+            known.exit = Some(exit);
+            known.exception = exception;
         }
-        let ended = || followed.iter().filter(|(_, known)| known.ended.is_some());
+        let ended = || followed.iter().filter(|(_, known)| known.exit.is_some());
         if ended().count() > MAX_ENDED {
             let oldest = ended().min_by_key(|(_, known)| known.heard).map(|(name, _)| name.clone());
             oldest.map(|oldest| followed.remove(&oldest));
@@ -387,7 +389,7 @@ impl Shared {
                         }
                     }
                     for (_, gone) in followed.iter_mut().filter(|(name, _)| !here.contains(*name)) {
-                        gone.ended.get_or_insert(crate::Ended::Gone);
+                        gone.exit.get_or_insert(Exit::Killed);
                     }
                     *lock(&self.gpus) = Ok(answer.gpus);
                 }
@@ -481,7 +483,7 @@ mod tests {
         let summary = r#"{"pid": 7, "host": "", "ended": "finished", "exception": null}"#;
         std::fs::write(place.path().join("rank0.json"), summary).expect("written");
         let (_, known) = followed(&socket, listener, &answer(&state(place.path())));
-        assert_eq!(known.expect("heard").ended, Some(crate::Ended::Finished));
+        assert_eq!(known.expect("heard").exit, Some(Exit::Finished));
         assert!(!socket.path().exists(), "nobody listens any more");
     }
 
@@ -497,7 +499,7 @@ mod tests {
                 std::os::unix::fs::symlink("/dev/zero", &summary).expect("a link");
             }
             let (_, known) = followed(&socket, listener, &answer(&state(place.path())));
-            assert_eq!(known.expect("heard").ended, Some(crate::Ended::Gone), "pipe: {is_pipe}");
+            assert_eq!(known.expect("heard").exit, Some(Exit::Killed), "pipe: {is_pipe}");
         }
     }
 

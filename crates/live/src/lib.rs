@@ -19,7 +19,7 @@ mod wire;
 
 pub use course::{Course, Level, Piece};
 pub use driver::{Driver, Gpu};
-pub use followed::{Ended, Followed, Site};
+pub use followed::{Followed, Site};
 pub use followers::{Followers, MAX_RECORDERS, MAX_RECORDERS_PER_USER, Source};
 pub use remote::{Address, Answer};
 pub use split::Split;

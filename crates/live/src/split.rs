@@ -1,7 +1,7 @@
 //! What the memory of a device is in use for: the part of it that `nvidia-smi` cannot show.
 
 use crate::wire::{Device, Process, State};
-use analysis::own_process;
+use recording::own_process;
 use snapshot::Bytes;
 
 /// A device's memory, by who has it. What the driver does not say is `None`, and is not guessed.

@@ -5,7 +5,8 @@ use super::written::written;
 use crate::child::{self, own_rank};
 use crate::terminal::say;
 use analysis::{Alarm, Growth};
-use serde::{Deserialize, Serialize};
+use recording::StepLine;
+use serde::Serialize;
 use snapshot::Bytes;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -48,25 +49,11 @@ struct Rank {
     read: u64,
     /// By device.
     alarms: BTreeMap<u32, Alarm>,
-    ended_us: u64,
+    ended_us: i64,
     /// How long its last step took.
     step: Duration,
     /// What its recorder has not been told yet.
     untold: Vec<Leak>,
-}
-
-#[derive(Deserialize)]
-struct Step {
-    step: usize,
-    #[serde(default)]
-    time_us: u64,
-    devices: Vec<Counters>,
-}
-
-#[derive(Deserialize)]
-struct Counters {
-    device: u32,
-    allocated: u64,
 }
 
 impl Alarms {
@@ -150,15 +137,20 @@ impl Rank {
         self.read += whole as u64;
         let mut found = Vec::new();
         for line in text[..whole].lines() {
-            let Ok(step) = serde_json::from_str::<Step>(line) else { continue };
+            let Ok(StepLine { step: Some(number), time_us, devices, .. }) = StepLine::parse(line) else {
+                continue;
+            };
             if self.ended_us > 0 {
-                self.step = Duration::from_micros(step.time_us.saturating_sub(self.ended_us));
+                let micros = u64::try_from(time_us.saturating_sub(self.ended_us)).unwrap_or(0);
+                self.step = Duration::from_micros(micros);
             }
-            self.ended_us = step.time_us;
-            for Counters { device, allocated } in step.devices {
-                let growth = self.alarms.entry(device).or_default().step(Bytes(allocated));
-                // Counted as the recorder does: it may have begun anew, and we have not read each of its files.
-                found.extend(growth.map(|growth| (device, Growth { step: step.step, ..growth })));
+            self.ended_us = time_us;
+            for counters in devices {
+                let Some(allocated) = counters.allocated else { continue };
+                let growth = self.alarms.entry(counters.device).or_default().step(Bytes(allocated));
+                // Numbered by the recorder: it may have started over, and we have not read each of its files.
+                let step = usize::try_from(number).unwrap_or(usize::MAX);
+                found.extend(growth.map(|growth| (counters.device, Growth { step, ..growth })));
             }
         }
         Ok(found)

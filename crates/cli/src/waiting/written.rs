@@ -1,6 +1,6 @@
 //! What a rank has written last: its `rankN.json`, which comes after everything else of a recording.
 
-use serde::Deserialize;
+use recording::RunInfo;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -19,17 +19,11 @@ pub(super) struct Stamp {
     modified: (i64, i64),
 }
 
-#[derive(Deserialize)]
-struct Summary {
-    pid: Option<u32>,
-    ended: Option<String>,
-}
-
 /// What is known of a rank, if it has written anything.
 pub(super) fn written(folder: &Path, rank: u32) -> Option<Written> {
     let path = folder.join(format!("rank{rank}.json"));
     let metadata = std::fs::metadata(&path).ok()?;
     let stamp = Stamp { inode: metadata.ino(), modified: (metadata.mtime(), metadata.mtime_nsec()) };
-    let Summary { pid, ended } = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
-    Some(Written { stamp, pid, is_last: ended.is_some_and(|ended| ended != "running") })
+    let run = RunInfo::parse(&std::fs::read(&path).ok()?).ok()?;
+    Some(Written { stamp, pid: run.pid, is_last: run.state.exit().is_some() })
 }

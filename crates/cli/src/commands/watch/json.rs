@@ -3,7 +3,8 @@
 use super::look::{Look, Row};
 use crate::terminal::Terminal;
 use analysis::Pace;
-use live::{Ended, Followed, Gpu, Split};
+use live::{Followed, Gpu, Split};
+use recording::Exit;
 use serde::Serialize;
 use snapshot::Bytes;
 use std::io::Write;
@@ -100,10 +101,10 @@ fn told<'a>(followed: &'a Followed, device: &'a live::Device, split: &Split) -> 
         folder: &state.folder,
         time_us: state.time_us,
         step: state.count,
-        ended: followed.ended.as_ref().map(|ended| match ended {
-            Ended::Finished => "finished",
-            Ended::Failed(_) => "failed",
-            Ended::Gone => "gone",
+        ended: followed.exit.map(|exit| match exit {
+            Exit::Finished | Exit::Stopped(_) => "finished",
+            Exit::Failed | Exit::OutOfMemory => "failed",
+            Exit::Killed => "gone",
         }),
         counters: device,
         pinned: state.pinned,
