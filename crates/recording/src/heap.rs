@@ -121,7 +121,8 @@ mod tests {
                 "names": [["attribute", "x"], ["new", ""]],
                 "edges": [[0, 0, 7, 0], [1, 5, 1, 2], [0, 0, 0, 9]], 
                 "storages": [[1, "cuda", 0, 512, 64], [8, "cuda", 0, 1, 1]],
-                "roots": [[0, "module", "__main__", "a.py", 0], [70, "module", "b", "", 0], [0, "moon", "", "", 0]],
+                "roots": [[0, "module", "__main__", "a.py", 0], [70, "module", "b", "", 0],
+                          [0, "moon", "", "", 0]],
                 "outside": [2, 33], "texts": [[55, "far"]], "more": 1}"#,
         )
         .expect("readable");
@@ -134,7 +135,8 @@ mod tests {
     fn sums_of_what_a_file_claims_do_not_overflow() {
         let dump = HeapDump::parse(
             br#"{"version": 1, "types": ["storage"], "nodes": [0, 0], "names": [], "edges": [[], [], []],
-                "storages": [[0, "cuda", 0, 1, 18446744073709551615], [1, "cuda", 0, 2, 18446744073709551615]], "roots": []}"#,
+                "storages": [[0, "cuda", 0, 1, 18446744073709551615], [1, "cuda", 0, 2, 18446744073709551615]],
+                "roots": []}"#,
         )
         .expect("readable");
         let holdings = heap::Holdings::new(&dump.heap, |_| true, |storage| storage.bytes);
@@ -143,7 +145,8 @@ mod tests {
 
     #[test]
     fn another_version_or_no_json_is_refused() {
-        let new = br#"{"version": 2, "types": [], "nodes": [], "names": [], "edges": [[], [], []], "storages": [], "roots": []}"#;
+        let new = br#"{"version": 2, "types": [], "nodes": [], "names": [], "edges": [[], [], []],
+                        "storages": [], "roots": []}"#;
         assert_eq!(
             HeapDump::parse(new).err().map(|error| error.to_string()).as_deref(),
             Some("version 2 is unknown")

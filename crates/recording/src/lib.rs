@@ -1,13 +1,15 @@
-//! Reads what oomph's recorder writes: the sidecar files of a snapshot (`docs/recording.md`), and how the program ended.
+//! Reads what oomph's recorder writes: the sidecar files of a snapshot (`docs/recording.md`), and how the
+//! program ended.
 //!
-//! Each file has one module, with the struct that mirrors its JSON and the typed value that everyone else uses. Parsers take
-//! bytes, so files of other users can be read by whatever means is safe; [`Sidecars::read`] takes the path of a snapshot and
-//! reads everything next to it. Nothing here prints: files that cannot be read are returned as [`UnreadableFile`].
+//! Each file has one module, with the struct that mirrors its JSON and the typed value that everyone else
+//! uses. Parsers take bytes, so files of other users can be read by whatever means is safe;
+//! [`Sidecars::read`] takes the path of a snapshot and reads everything next to it. Nothing here prints:
+//! files that cannot be read are returned as [`UnreadableFile`].
 //!
 //! ```
 //! use recording::{Exit, RunInfo, RunState};
 //!
-//! let json = br#"{"ended": "failed", "exception": "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"}"#;
+//! let json = br#"{"ended": "failed", "exception": "OutOfMemoryError: CUDA out of memory."}"#;
 //! let run = RunInfo::parse(json)?;
 //! assert_eq!(run.state, RunState::Exited(Exit::OutOfMemory));
 //! # Ok::<(), recording::FileError>(())
@@ -36,8 +38,8 @@ pub use steps::{NonPytorchMemory, StepCounters, StepLine, StepMark};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the recorder of one rank wrote next to its snapshot. Every part may be missing, and nothing has been checked against
-/// the snapshot yet.
+/// What the recorder of one rank wrote next to its snapshot. Every part may be missing, and nothing has been
+/// checked against the snapshot yet.
 #[derive(Clone, Debug)]
 pub struct Recording {
     /// Ends of steps, in order of time.
@@ -56,7 +58,8 @@ pub struct Recording {
     pub gpus: Vec<GpuInfo>,
     /// Memory of each device that PyTorch's allocator did not hand out.
     pub non_pytorch: Vec<NonPytorchMemory>,
-    /// References that kept tensors alive. The dump at the end comes first, then the one written while memory grew.
+    /// References that kept tensors alive. The dump at the end comes first, then the one written while memory
+    /// grew.
     pub heaps: Vec<Arc<HeapDump>>,
 }
 

@@ -15,7 +15,8 @@ const COMPRESSED: [&str; 3] = ["gz", "xz", "zst"];
 /// Name of the file that all ranks of a recording share.
 pub const META_FILE: &str = "meta.json";
 
-/// Returns the rank of a file of a recording, by its exact name: `rank3.labels`, or `rank3.labels.77.part` while it is written.
+/// Returns the rank of a file of a recording, by its exact name: `rank3.labels`, or `rank3.labels.77.part`
+/// while it is written.
 pub fn rank_of_file(name: &str) -> Option<u32> {
     let (number, ending) = name.strip_prefix("rank")?.split_once('.')?;
     let ending = unfinished_name(ending).unwrap_or(ending);
@@ -83,7 +84,8 @@ impl SidecarPart {
 }
 
 impl Sidecars {
-    /// Reads all files next to a snapshot. A snapshot whose name is not `NAME.pickle`, possibly compressed, has none.
+    /// Reads all files next to a snapshot. A snapshot whose name is not `NAME.pickle`, possibly compressed,
+    /// has none.
     pub fn read(snapshot: &Path) -> Sidecars {
         let mut sidecars = Sidecars::default();
         if let Some(stem) = Stem::of(snapshot) {
@@ -130,7 +132,8 @@ impl Sidecars {
         }
     }
 
-    /// At the end of a program the variables of its functions are gone: the dump written while memory grew may say more.
+    /// At the end of a program the variables of its functions are gone: the dump written while memory grew
+    /// may say more.
     fn read_heaps(&mut self, stem: &Stem) {
         for ending in ["heap", "growing.heap"] {
             let dump = self.parse(stem.with_ending(ending), SidecarPart::Heap, HeapDump::parse);
@@ -138,7 +141,8 @@ impl Sidecars {
         }
     }
 
-    /// Reads and parses one file. One that is missing, or another tool's, gives nothing; any other error is kept.
+    /// Reads and parses one file. One that is missing, or another tool's, gives nothing; any other error is
+    /// kept.
     fn parse<T>(
         &mut self,
         path: PathBuf,

@@ -85,8 +85,9 @@ impl RunState {
 
 /// Whether an exception, as `Type: message`, says that a GPU ran out of memory.
 ///
-/// PyTorch raises `OutOfMemoryError` where its allocator fails. Other allocations of CUDA raise general types: they count only
-/// if the message says so. `CUBLAS_STATUS_ALLOC_FAILED` alone does not: cuBLAS says it for other reasons too.
+/// PyTorch raises `OutOfMemoryError` where its allocator fails. Other allocations of CUDA raise general
+/// types: they count only if the message says so. `CUBLAS_STATUS_ALLOC_FAILED` alone does not: cuBLAS says it
+/// for other reasons too.
 pub fn is_out_of_memory(exception: &str) -> bool {
     const GENERAL_TYPES: [&str; 4] = ["RuntimeError", "AcceleratorError", "DistBackendError", "DistError"];
     const LIBRARIES: [&str; 5] = ["cuda", "nccl", "cublas", "cudnn", "hip"];
@@ -260,8 +261,8 @@ pub struct Process {
 
 /// Finds the recorded process among those that the driver lists, by index.
 ///
-/// It is the one at `by_name`, which names itself. In a container the driver numbers processes differently: then it is the one
-/// that holds just a little more than PyTorch has reserved.
+/// It is the one at `by_name`, which names itself. In a container the driver numbers processes differently:
+/// then it is the one that holds just a little more than PyTorch has reserved.
 pub fn own_process(by_name: Option<usize>, held: &[u64], reserved: u64) -> Option<usize> {
     by_name
         .or_else(|| (0..held.len()).filter(|&index| held[index] >= reserved).min_by_key(|&index| held[index]))
@@ -456,10 +457,7 @@ mod tests {
             ("RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be reported later", true),
             ("AcceleratorError: CUDA error: out of memory", true),
             ("RuntimeError: HIP out of memory. Tried to allocate 2.00 GiB", true),
-            (
-                "DistBackendError: NCCL error in: a.cpp:1, unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'",
-                true,
-            ),
+            ("DistBackendError: NCCL error: unhandled cuda error\nCuda failure 2 'out of memory'", true),
             ("DistBackendError: NCCL error in: a.cpp:1, unhandled system error", false),
             (
                 "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",

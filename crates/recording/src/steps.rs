@@ -84,7 +84,8 @@ impl From<StepLine> for StepMark {
     }
 }
 
-/// Memory of a device that PyTorch's allocator did not hand out: the most that the driver showed at the end of a step.
+/// Memory of a device that PyTorch's allocator did not hand out: the most that the driver showed at the end
+/// of a step.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct NonPytorchMemory {
     /// Device ordinal.
@@ -119,8 +120,8 @@ mod tests {
     #[test]
     fn a_step_is_known_by_its_time_even_without_counts() {
         let lines = StepLine::parse_all(
-            b"{\"time_us\": 5, \"allocated\": 9}\n\n{\"time_us\": 7, \"devices\": [{\"device\": 1, \"allocations\": 3, \
-              \"reserved\": 10, \"used\": 60, \"others\": 20}]}\n",
+            b"{\"time_us\": 5, \"allocated\": 9}\n\n{\"time_us\": 7, \"devices\": [{\"device\": 1, \
+              \"allocations\": 3, \"reserved\": 10, \"used\": 60, \"others\": 20}]}\n",
         )
         .expect("marks");
         let expected = [NonPytorchMemory { device: 1, process: Bytes(30), others: Bytes(20) }];

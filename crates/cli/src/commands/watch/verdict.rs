@@ -81,7 +81,7 @@ pub(super) fn silence(followed: &Followed) -> Option<(Tone, String)> {
         }
         Some(Exit::Killed) => Some((Tone::Bad, "exited without reporting (killed or crashed)".to_owned())),
         None => {
-            let silent = followed.heard.elapsed();
+            let silent = followed.answered_at.elapsed();
             let words =
                 format!("no answer for {}: its interpreter is busy, or it is stopped", duration(silent));
             (silent > Duration::from_secs(3)).then_some((Tone::Unsure, words))
