@@ -212,7 +212,7 @@ def test_sockets_of_one_user_are_limited_and_the_rest_is_counted():
         threads, _ = uses(exporting)
         assert threads < 64 + 20, threads
         note = exporting.said + exporting.process.stderr.readline()
-        assert f"note: 36 live sockets of user {stranger()} left out: at most 64 of one user" in note
+        assert f"note: 36 live sockets of user {stranger()} left out: at most 64 per user" in note
 
 
 def test_root_removes_nothing_in_folders_of_others():

@@ -7,10 +7,10 @@
 use crate::backward::Follow;
 use crate::device::Device;
 use crate::modules::Phase;
-use crate::recording::Label;
 use crate::roles::{Role, Roles};
 use crate::sizes::{Sizes, outlives_backward, outlives_first_step};
 use crate::steps::Confidence;
+use recording::Label;
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, History, Life};
 

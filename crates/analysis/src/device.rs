@@ -6,10 +6,10 @@ use crate::labels::Labelled;
 use crate::modules::{ModuleId, Modules, Phase, Whereabouts};
 use crate::order::Order;
 use crate::parallel::join;
-use crate::recording::{Label, Recording, Tensor};
 use crate::roles::Roles;
 use crate::site::Sites;
 use crate::steps::{Steps, steps};
+use recording::{Label, Recording, Tensor};
 use snapshot::{Action, Bytes, Counters, DeviceKind, History, Life, PoolId, Snapshot};
 use std::collections::BTreeMap;
 

@@ -3,8 +3,8 @@
 use crate::explain::Outline;
 use crate::finding::Cause;
 use crate::layout::{Free, free_for, layout};
-use crate::recording::Shortage;
 use crate::words::share;
+use recording::Shortage;
 use snapshot::{Bytes, FrameId, History};
 
 pub(crate) const MIB: u64 = 1 << 20;

@@ -3,12 +3,13 @@
 //! A block and a storage are one where the block was alive at the storage's address when the references were written down.
 
 use crate::advice::{advice, sentence};
+use crate::counted::Counted;
 use crate::device::Device;
 use crate::order::Order;
-use crate::recording::{Counted, HeapDump, Recording};
 use crate::site::is_user_file;
 use crate::words::{listed, printable};
 use heap::{Called, Cycle, Habit, Heap, Holder, Holdings, Link, Path, Root, Storage};
+use recording::{DumpReason, HeapDump, Recording};
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, DeviceKind, History};
 use std::sync::{Arc, OnceLock};
@@ -181,7 +182,7 @@ impl Device<'_> {
             held.sentence += &format!(
                 "; of {total} only {seen} was there when this was looked at{}: the rest came later or was held by what is gone, \
                  such as a variable of a function that had returned",
-                if joined.dump.dumped == "growing" { ", while memory grew" } else { "" }
+                if joined.dump.reason == Some(DumpReason::Growing) { ", while memory grew" } else { "" }
             );
         }
         Some(held)

@@ -3,9 +3,10 @@
 //! A mark says which tensors lay at which addresses after so many allocations. Addresses are used again, so each mark is
 //! looked up among the lives of its addresses, in order of time; what has been looked at is never looked at again.
 
+use crate::counted::Counted;
 use crate::explain::Outline;
 use crate::order::Order;
-use crate::recording::{Counted, Label, Labels, Recording};
+use recording::{Label, Labels, Recording};
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, History, Life};
 

@@ -337,7 +337,7 @@ impl Room {
         if !outline.course.ooms.is_empty() && share(leaked, reserved) >= 0.1 {
             return Room { size: reserved, name: "the memory that this process may use".to_owned() };
         }
-        let card = outline.device.recording.card(outline.device.history.device);
+        let card = outline.device.recording.gpu(outline.device.history.device);
         if let Some(size) = card.and_then(|card| card.limit.or(card.total)).filter(|&size| size > reserved) {
             return Room { size, name: format!("this {size} device") };
         }

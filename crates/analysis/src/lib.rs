@@ -8,6 +8,7 @@ mod alarm;
 mod backward;
 mod categories;
 mod churn;
+mod counted;
 mod course;
 mod device;
 mod explain;
@@ -31,7 +32,6 @@ mod parallel;
 mod pending;
 mod portrait;
 mod private_pools;
-mod recording;
 mod repeated;
 mod retries;
 mod roles;
@@ -56,10 +56,6 @@ pub use live::{Group, Key, Live, Origin, Rest};
 pub use modules::{ModuleId, Modules, Phase, Whereabouts};
 pub use portrait::{
     Change, Fate, Holding, Place, Portrait, Remark, Skew, changes, difference, fates, holdings, skew,
-};
-pub use recording::{
-    Card, Counts, HeapDump, Label, LabelMark, Labels, Outside, Placed, Process, Recording, Shortage,
-    StepMark, Tensor, own_process,
 };
 pub use repeated::fill_in_repeated_steps;
 pub use retries::retries;

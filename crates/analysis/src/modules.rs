@@ -7,9 +7,9 @@
 //! the same places.
 
 use crate::order::Order;
-use crate::recording::{Label, Recording, Tensor};
 use crate::site::{Site, Sites};
 use crate::steps::Steps;
+use recording::{Label, Recording, Tensor};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::hash::{Hash, Hasher};

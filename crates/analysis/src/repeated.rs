@@ -4,10 +4,11 @@
 //! in every step and the same memory at its end, the recorder keeps the events and leaves out where they came from
 //! (`pace.py`). Here they get the stacks and modules of the step that they repeat.
 
+use crate::counted::Counted;
 use crate::modules;
 use crate::order::Order;
-use crate::recording::{Counted, Recording};
 use crate::words::counted;
+use recording::Recording;
 use rustc_hash::{FxHashMap, FxHasher};
 use snapshot::{Snapshot, StackId};
 use std::hash::{Hash, Hasher};

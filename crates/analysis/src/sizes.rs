@@ -2,8 +2,8 @@
 
 use crate::backward::End;
 use crate::device::Device;
-use crate::recording::Label;
 use crate::steps::{Confidence, Steps};
+use recording::Label;
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{History, Life};
 

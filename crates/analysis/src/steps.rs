@@ -3,11 +3,12 @@
 //! PyTorch does not record steps. In order of trust: marks that a recorder set, profiler steps, the optimizer's own
 //! annotations; otherwise the loop that the allocations themselves show.
 
+use crate::counted::Counted;
 use crate::loops::{Paths, main_loop};
 use crate::order::Order;
-use crate::recording::{Counted, Recording};
 use crate::roles::Roles;
 use crate::site::Sites;
+use recording::Recording;
 use std::cell::OnceCell;
 use std::ops::Range;
 

@@ -2,11 +2,9 @@
 
 mod common;
 
-use analysis::{
-    Category, Counts, Key, Kind, Label, LabelMark, Origin, Outline, Placed, Process, Recording, Shortage,
-    Site, Source, Tensor, findings, recorded_devices, words,
-};
+use analysis::{Category, Key, Kind, Origin, Outline, Site, Source, findings, recorded_devices, words};
 use common::recorded;
+use recording::{Counts, Label, LabelMark, Placed, Process, Recording, Shortage, Tensor};
 use snapshot::{Bytes, Snapshot};
 
 const MIB: u64 = 1 << 20;

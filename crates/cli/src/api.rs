@@ -8,7 +8,6 @@ mod rows;
 use crate::args::{DiffArgs, HoldersArgs, ReportArgs, SimulateArgs};
 use crate::commands::{diff, holders, report, simulate};
 use crate::export::tables;
-use crate::heap_file;
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
 use analysis::Device;
@@ -171,8 +170,8 @@ pub fn holders(
     options: &[String],
 ) -> Result<Answer, Failure> {
     let args: HoldersArgs = parse(options, ["this process"])?;
-    let dump =
-        heap_file::read(graph).map_err(|why| Failure::new("the walk gave no graph", Some(why), None))?;
+    let dump = recording::HeapDump::parse(graph.as_bytes())
+        .map_err(|error| Failure::new("the walk gave no graph", Some(error.to_string()), None))?;
     let wanted = tensor
         .map(|(kind, index, address)| holders::Wanted { device: heap::Device { kind, index }, address });
     answer(|terminal| holders::of_process(dump, wanted.as_ref(), &args, terminal))

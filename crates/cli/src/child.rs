@@ -13,9 +13,9 @@ use crate::Host;
 use crate::cards::Card;
 use crate::terminal::{Failure, say, shown_path};
 use crate::waiting;
+use recording::RunInfo;
 use scratch::{Lifeline, Scratch};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use serde::Serialize;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -155,71 +155,7 @@ pub(crate) struct Done {
 /// One process's recording.
 pub(crate) struct Rank {
     pub(crate) snapshot: PathBuf,
-    pub(crate) summary: Summary,
-}
-
-/// `rankN.json`. A process that was killed before it could write one has left less of it.
-#[derive(Deserialize, Clone, Debug)]
-pub(crate) struct Summary {
-    #[serde(default)]
-    pub(crate) torch: String,
-    pub(crate) ended: Ended,
-    #[serde(default)]
-    pub(crate) exception: Option<String>,
-    #[serde(default)]
-    pub(crate) steps: Steps,
-    #[serde(default)]
-    pub(crate) techniques: BTreeMap<String, String>,
-    #[serde(default)]
-    pub(crate) reads: Vec<Read>,
-    /// Whether small tensors were computed.
-    #[serde(default)]
-    pub(crate) values: bool,
-    /// Whether Inductor compiled something.
-    #[serde(default)]
-    pub(crate) inductor: bool,
-    #[serde(default)]
-    pub(crate) devices: Vec<DeviceSummary>,
-}
-
-#[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Ended {
-    /// The program came to its end.
-    Finished,
-    /// An exception ended it.
-    Failed,
-    /// After the steps that were asked for.
-    Steps,
-    /// When memory per step repeated itself.
-    Periodic,
-    /// After many steps, none like the one before.
-    Long,
-    /// By a signal.
-    Killed,
-    /// It had not ended when the recording was written, and has not written another.
-    Running,
-}
-
-#[derive(Deserialize, Clone, Default, Debug)]
-pub(crate) struct Steps {
-    pub(crate) count: usize,
-}
-
-/// A line that read a value which no kernel has computed.
-#[derive(Deserialize, Serialize, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Read {
-    pub(crate) file: String,
-    pub(crate) line: u32,
-    pub(crate) function: String,
-    pub(crate) operator: String,
-    pub(crate) kind: String,
-    pub(crate) count: u64,
-}
-
-#[derive(Deserialize, Clone, Debug)]
-pub(crate) struct DeviceSummary {
-    pub(crate) outside: Option<u64>,
+    pub(crate) summary: RunInfo,
 }
 
 /// What the processes of a run noted, by kind.
@@ -493,8 +429,8 @@ fn ranks(output: &Path) -> anyhow::Result<Vec<Rank>> {
     numbers.sort_unstable();
     let read = |number: u32| {
         let path = |ending: &str| PathBuf::from(shown(output)).join(format!("rank{number}.{ending}"));
-        let text = std::fs::read_to_string(path("json"))?;
-        Ok(Rank { snapshot: path("pickle"), summary: serde_json::from_str(&text)? })
+        let summary = RunInfo::parse(&std::fs::read(path("json"))?)?;
+        Ok(Rank { snapshot: path("pickle"), summary })
     };
     numbers.into_iter().map(read).collect()
 }

@@ -1,10 +1,10 @@
 //! From what the user typed to snapshots: files, folders, globs, standard input.
 
-use crate::recording::{self, Run};
 use crate::terminal::{Failure, say, shown_path};
+use analysis::Device;
 use analysis::words::printable;
-use analysis::{Device, Recording};
 use indicatif::{ProgressBar, ProgressStyle};
+use recording::{Recording, RunInfo, Sidecars, UnreadableFile};
 use snapshot::Snapshot;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
@@ -20,7 +20,7 @@ pub(crate) struct Input {
     /// What a recorder noted beside it, if it is part of a recording.
     pub(crate) recording: Recording,
     /// How the run went, if it was recorded.
-    pub(crate) run: Option<Run>,
+    pub(crate) run: Option<RunInfo>,
 }
 
 impl Input {
@@ -155,9 +155,16 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Input> {
         let (file, length) = open(path).map_err(fail)?;
         snapshot::read_sized(Progress::new(file, length, &name), length).map_err(fail)?
     };
-    let (recording, run) = if is_stdin { Default::default() } else { recording::beside(path) };
+    let sidecars = if is_stdin { Sidecars::default() } else { Sidecars::read(path) };
+    sidecars.unreadable.iter().for_each(say_unreadable);
+    let Sidecars { recording, run, .. } = sidecars;
     analysis::fill_in_repeated_steps(&mut snapshot, &recording);
     Ok(Input { name, is_file: !is_stdin, snapshot, recording, run })
+}
+
+fn say_unreadable(UnreadableFile { path, error, part }: &UnreadableFile) {
+    let so = part.consequence().map(|so| format!("; {so}")).unwrap_or_default();
+    say(&format!("note: `{}` cannot be read ({error}){so}", shown_path(path)));
 }
 
 fn open(path: &Path) -> Result<(File, u64), snapshot::Error> {

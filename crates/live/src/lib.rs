@@ -1,26 +1,57 @@
-//! Follows programs while they run: what their recorders say on their sockets, and what the driver says of the devices.
+//! Watches programs while they run: asks their recorders over the live sockets, and the driver about the
+//! GPUs.
 //!
-//! A recorder answers one line of JSON with another ([`Question`], [`State`]). [`Followers`] asks all recorders that this user
-//! may see, a few times a second, and keeps for each what its steps say about growth ([`Followed`]).
+//! A recorder answers one line of JSON with another ([`RecorderRequest`], [`RecorderState`]). A [`Watcher`]
+//! polls all recorders that this user may see, a few times per second, and keeps for each what its steps say
+//! about growth ([`WatchedRecorder`]).
+//!
+//! ```
+//! use live::{MemorySplit, WatchSource, Watcher};
+//! use std::time::Duration;
+//!
+//! let watcher = Watcher::begin(WatchSource::Process(std::process::id()), Duration::from_millis(200), false);
+//! for (_, recorder) in watcher.now() {
+//!     for device in &recorder.state.devices {
+//!         let split = MemorySplit::new(&recorder.state, device);
+//!         println!("{}: {} of tensors, {} cached", recorder.state.job(), split.tensors, split.cached);
+//!     }
+//! }
+//! assert!(watcher.now().is_empty(), "nothing records this process");
+//! ```
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
-mod bounded;
-mod course;
+mod connection;
+mod discovery;
 mod driver;
-mod followed;
-mod followers;
-mod recorder;
+mod limits;
+mod polling;
 mod remote;
 mod sockets;
 mod split;
+mod timeline;
 mod untrusted;
+mod watched;
+mod watcher;
 mod wire;
 
-pub use course::{Course, Level, Piece};
 pub use driver::{Driver, Gpu};
-pub use followed::{Ended, Followed, Site};
-pub use followers::{Followers, MAX_RECORDERS, MAX_RECORDERS_PER_USER, Source};
-pub use remote::{Address, Answer};
-pub use split::Split;
-pub use wire::{Device, Process, Question, State};
+pub use remote::{ExporterAddress, ExporterAnswer};
+pub use split::MemorySplit;
+pub use timeline::{DeviceLevel, MemoryTimeline, TimelineSpan};
+pub use watched::{LiveSite, WatchedRecorder};
+pub use watcher::{MAX_RECORDERS, MAX_RECORDERS_PER_USER, WatchSource, Watcher};
+pub use wire::{
+    DeviceCounters, GpuProcess, LiveFrame, LiveStack, LiveStep, LiveStepCounters, RecorderRequest,
+    RecorderState,
+};
+
+// renamed at integration
+pub use remote::ExporterAddress as Address;
+pub use remote::ExporterAnswer as Answer;
+pub use split::MemorySplit as Split;
+pub use timeline::{DeviceLevel as Level, MemoryTimeline as Course};
+pub use watched::{LiveSite as Site, WatchedRecorder as Followed};
+pub use watcher::{WatchSource as Source, Watcher as Followers};
+pub use wire::DeviceCounters as Device;

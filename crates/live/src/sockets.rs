@@ -1,7 +1,7 @@
-//! Where recorders listen: a private folder of each user, and what the kernel says of sockets in others.
+//! Finds live sockets: in the private folder of this user, and in the kernel's list of sockets.
 //!
-//! The folder follows from the environment, and a watcher may run in another session. So this user's folders are listed, and the
-//! kernel's own list of sockets is read as well: it has every recorder of the machine, and root needs no folder of anybody for it.
+//! The folder depends on the environment, and a watcher may run in another session. So the kernel's list is
+//! read as well: it has every recorder of the machine, and root need not look into the folders of users.
 
 use crate::untrusted::Folder;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,24 +12,25 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The variable that names the only folder to use; `python/oomph/recording/channel.py` reads it as well.
+/// Environment variable that names the only folder to use; `python/oomph/recording/channel.py` reads it as
+/// well.
 pub(crate) const FOLDER_VARIABLE: &str = "OOMPH_RUNTIME_DIR";
 
-/// Bytes that are read of the kernel's list of sockets: some hundred thousand sockets.
-const MAX_LIST: u64 = 32 << 20;
-/// Descriptors of a process that are searched for its socket.
+/// Most bytes read of the kernel's list of sockets: some hundred thousand sockets.
+const MAX_LIST_BYTES: u64 = 32 << 20;
+/// Most descriptors of a process that are searched for its socket.
 const MAX_DESCRIPTORS: usize = 16_384;
-/// The flag of a socket that accepts connections, in the kernel's list.
-const ACCEPTS: u32 = 1 << 16;
+/// Flag of a socket that accepts connections, in the kernel's list.
+const ACCEPTS_FLAG: u32 = 1 << 16;
 
-/// The socket of a recorder, as far as it can be known without touching a file of its user.
+/// The live socket of a recorder, as far as it is known without touching a file of its user.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Socket {
     pub(crate) folder: PathBuf,
     pub(crate) name: String,
-    /// The user it belongs to.
+    /// User that it belongs to.
     pub(crate) owner: u32,
-    /// The process that listens, by the name of the socket.
+    /// Process that listens, by the name of the socket.
     pub(crate) pid: u32,
 }
 
@@ -39,13 +40,14 @@ impl Socket {
     }
 }
 
-/// The folders in which a recorder of this user listens: the first that it can use.
+/// Returns the folders for live sockets of this user; a recorder uses the first that it can.
 pub(crate) fn folders() -> Vec<PathBuf> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     folders_for(|name| std::env::var_os(name), std::env::home_dir(), &host)
 }
 
-/// The rule, which `folders` in `python/oomph/recording/channel.py` has as well; `folders.json` checks both.
+/// Applies the rule that `folders` in `python/oomph/recording/channel.py` has as well; `folders.json` checks
+/// both.
 fn folders_for(
     variable: impl Fn(&str) -> Option<OsString>,
     home: Option<PathBuf>,
@@ -58,26 +60,26 @@ fn folders_for(
     // Homes are shared between machines, sockets are not.
     let host = host.split('.').next().filter(|host| !host.is_empty() && !host.contains('/'));
     let home = home.filter(|home| home.is_absolute());
-    // First the folder that is still there after a logout, as jobs are.
+    // The first folder survives a logout, as jobs do.
     let cache = absolute("XDG_CACHE_HOME").or_else(|| home.map(|home| home.join(".cache")));
     let cache = cache.map(|cache| cache.join("oomph/live").join(host.unwrap_or("localhost")));
     let runtime = absolute("XDG_RUNTIME_DIR").map(|runtime| runtime.join("oomph"));
     cache.into_iter().chain(runtime).collect()
 }
 
-/// Looks for sockets again and again.
+/// Finds live sockets, and remembers what it has seen.
 #[derive(Default)]
 pub(crate) struct Finder {
-    /// What came of each socket that the kernel has listed: refused ones are not looked at again.
+    /// Sockets of the kernel's list; `None` for refused ones, which are not checked again.
     listed: BTreeMap<PathBuf, Option<Socket>>,
 }
 
 impl Finder {
-    /// The sockets of recorders that this user may ask: its own; for root, those of all users.
+    /// Returns the live sockets that this user may connect to: its own; for root, those of all users.
     pub(crate) fn find(&mut self) -> BTreeSet<Socket> {
         let mut found: BTreeSet<Socket> = folders().iter().flat_map(|folder| in_folder(folder)).collect();
         if std::env::var_os(FOLDER_VARIABLE).is_none_or(|folder| folder.is_empty()) {
-            // Root's home may be that of a user, as with sudo.
+            // Root's home may be a user's, as with sudo.
             found.retain(|socket| socket.owner == rustix::process::getuid().as_raw());
             found.extend(self.find_listed());
         }
@@ -86,8 +88,9 @@ impl Finder {
 
     fn find_listed(&mut self) -> impl Iterator<Item = Socket> {
         let mut text = Vec::new();
-        // A list that cannot be read leaves the folders.
-        let _ = File::open("/proc/net/unix").and_then(|list| list.take(MAX_LIST).read_to_end(&mut text));
+        // Without the list, the folders remain.
+        let _ =
+            File::open("/proc/net/unix").and_then(|list| list.take(MAX_LIST_BYTES).read_to_end(&mut text));
         let mut processes = BTreeMap::new();
         let mut listed = BTreeMap::new();
         for (inode, folder, pid, name) in text.split(|&byte| byte == b'\n').filter_map(entry) {
@@ -106,9 +109,9 @@ impl Finder {
     }
 }
 
-/// Sockets in a folder that is this user's own, or that root was pointed to.
+/// Returns the sockets in a folder of this user, or one that root was pointed to.
 fn in_folder(path: &Path) -> Vec<Socket> {
-    // Links on the way to it are this user's own.
+    // Links on the path are this user's own.
     let Ok(path) = path.canonicalize() else { return Vec::new() };
     let Ok(folder) = Folder::open(&path) else { return Vec::new() };
     let owner = folder.owner();
@@ -120,24 +123,25 @@ fn in_folder(path: &Path) -> Vec<Socket> {
     sockets.collect()
 }
 
-/// A line of the kernel's list, if it may be about a recorder: the socket's inode, its folder, process and name.
+/// Parses a line of the kernel's list that may be about a recorder: inode, folder, process and name of the
+/// socket.
 fn entry(line: &[u8]) -> Option<(u64, PathBuf, u32, String)> {
     // Num: RefCount Protocol Flags Type St Inode Path
     let text = |field: &[u8]| str::from_utf8(field).ok().map(str::to_owned);
     let mut fields = line.splitn(8, |&byte| byte == b' ').skip(3);
     let flags = u32::from_str_radix(&text(fields.next()?)?, 16).ok()?;
-    // Inodes are set flush right.
+    // Inodes are aligned to the right.
     let rest = line.splitn(7, |&byte| byte == b' ').nth(6)?.trim_ascii_start();
     let (inode, path) = rest.split_at(rest.iter().position(|&byte| byte == b' ')?);
     let path = Path::new(OsStr::from_bytes(&path[1..]));
-    // A recorder binds a hidden name, and shows the socket under the other once it listens.
+    // A recorder binds a hidden name, and renames the socket once it listens.
     let name = path.file_name()?.to_str()?.strip_prefix('.')?;
     let pid = pid_of(name)?;
-    let folder = path.parent().filter(|folder| folder.is_absolute() && flags & ACCEPTS != 0)?;
+    let folder = path.parent().filter(|folder| folder.is_absolute() && flags & ACCEPTS_FLAG != 0)?;
     Some((text(inode)?.parse().ok()?, folder.to_owned(), pid, format!("{name}.sock")))
 }
 
-/// The process in a name such as `4242-0a1b2c3d`.
+/// Returns the process id in a name such as `4242-0a1b2c3d`.
 fn pid_of(name: &str) -> Option<u32> {
     let (pid, random) = name.split_once('-')?;
     let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -145,8 +149,8 @@ fn pid_of(name: &str) -> Option<u32> {
         .then(|| pid.parse().ok())?
 }
 
-/// The user of a process, if this user may ask it, and the inodes of the sockets that it has open. So a name cannot put a socket
-/// on the account of another process or user.
+/// Returns the user of a process, if this user may connect to it, and the inodes of its open sockets. So the
+/// name of a socket cannot attribute it to another process or user.
 fn sockets_of(pid: u32) -> (Option<u32>, BTreeSet<u64>) {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let user = rustix::process::getuid().as_raw();
@@ -212,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_on_the_account_of_the_process_that_has_it_open() {
+    fn a_socket_is_attributed_to_the_process_that_has_it_open() {
         let place = tempfile::tempdir().expect("a folder");
         let folder = place.path().canonicalize().expect("a path");
         let own = std::process::id();

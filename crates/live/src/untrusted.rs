@@ -1,8 +1,9 @@
-//! The only way to what belongs to other users: their folders, sockets and files.
+//! The only access to what belongs to other users: their folders, sockets and files.
 //!
-//! Whoever runs a program may be hostile to whoever watches it, and root watches everybody. So nothing here follows a link, waits
-//! for a file, reads more than a limit, or believes what a name says: the kernel's own word on the opened object decides. Calls
-//! may still take long on a slow file system, so they are made in a thread of the one recorder that they concern.
+//! The user who runs a program may be hostile to the one who watches it, and root watches everyone. So
+//! nothing here follows a link, waits for a file, reads more than a limit, or trusts a name: the kernel's
+//! data about the opened object decides. Calls may still block on a slow file system, so they are made in the
+//! thread of the one recorder that they concern.
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -12,18 +13,18 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Component, Path};
 
-/// Names that are read of a folder: a flood of files takes no longer than this.
+/// Most names that are read of a folder, so that a flood of files cannot keep us busy.
 const MAX_ENTRIES: usize = 4096;
 
-/// A folder that nobody but its owner can use.
+/// A folder that only its owner can use.
 pub(crate) struct Folder {
     folder: OwnedFd,
     owner: u32,
 }
 
 impl Folder {
-    /// Opens a folder by its absolute path. Fails if any part of the path is a link, if others have any right to the folder,
-    /// or if it belongs to another user and this one is not root.
+    /// Opens a folder by its absolute path. Fails if any part of the path is a link, if others have any right
+    /// to the folder, or if it belongs to another user and this one is not root.
     pub(crate) fn open(path: &Path) -> io::Result<Folder> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut folder = rustix::fs::open("/", flags, Mode::empty())?;
@@ -58,7 +59,8 @@ impl Folder {
         Ok(names.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned)).collect())
     }
 
-    /// Connects to a socket of the folder's owner. Does not wait: a socket whose queue is full fails with `WouldBlock`.
+    /// Connects to a socket of the folder's owner. Does not wait: a socket whose queue is full fails with
+    /// `WouldBlock`.
     pub(crate) fn connect(&self, name: &str) -> io::Result<UnixStream> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let socket = rustix::fs::openat(&self.folder, name, flags, Mode::empty())?;
@@ -69,7 +71,7 @@ impl Folder {
         }
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let stream = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        // Connects to what was opened and looked at, whatever its name means by now.
+        // Connects to the object that was checked, whatever its name refers to by now.
         rustix::net::connect(&stream, &SocketAddrUnix::new(opened(&socket))?)?;
         if rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw() != self.owner {
             return Err(refusal("another user listens on the socket"));
@@ -79,17 +81,18 @@ impl Folder {
         Ok(stream)
     }
 
-    /// Removes a file, if the folder is this user's own. In the folder of another user a name may be swapped at any moment for
-    /// that of something else.
+    /// Removes a file, if the folder is this user's own. In the folder of another user a name may be swapped
+    /// at any moment for that of something else.
     pub(crate) fn remove(&self, name: &str) {
         if self.owner == rustix::process::getuid().as_raw() {
-            // Gone already, or to be tried again at the next look.
+            // Already gone, or removed by the next search.
             let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
         }
     }
 }
 
-/// Reads a regular file of one user, of `limit` bytes at most. Its folder is not checked: the file itself has to be that user's.
+/// Reads a regular file of one user, of `limit` bytes at most. Its folder is not checked: the file itself has
+/// to be that user's.
 pub(crate) fn read_file(path: &Path, owner: u32, limit: u64) -> io::Result<Vec<u8>> {
     // Only looked at first: to open a device or a pipe can already have effects.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -1,167 +1,205 @@
-//! The lines of the channel; `python/oomph/recording/live.py` writes them.
+//! The messages of the live socket, one JSON object per line; `python/oomph/recording/live.py` is the other
+//! side.
 
-use crate::bounded::{
+use crate::limits::{
     MAX_DEVICES, MAX_FRAMES, MAX_PROCESSES, MAX_STACKS, MAX_STEPS, MAX_WORDS, first, first_if_any, shorten,
 };
 use serde::{Deserialize, Serialize};
 
-/// Bytes of the longest name of a job: as long as the name of a file can be.
-const MAX_JOB: usize = 255;
+/// Longest name of a job, in bytes: that of a file.
+const MAX_JOB_BYTES: usize = 255;
 
-/// What may be asked of a recorder.
+/// A request to a recorder.
 #[derive(Serialize, Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Question {
-    /// Only steps after this one.
+pub struct RecorderRequest {
+    /// Only steps after this one are wanted.
     pub since: u64,
-    /// As long as the steps are those that it had seen.
+    /// The [`RecorderState::era`] that `since` belongs to.
     pub era: u64,
     /// Whether the stacks of live blocks are wanted.
     pub stacks: bool,
-    /// As long as they are of a later step than this.
+    /// Only stacks of a later step than this are wanted.
     pub stacks_since: u64,
     /// Whether to write a recording.
     pub dump: bool,
 }
 
-/// What a recorder answers. A field that it does not know is one that a later version has added.
+/// The answer of a recorder. Fields of later versions are ignored.
 #[derive(Serialize, Deserialize, Clone, Default, PartialEq, Debug)]
-pub struct State {
+pub struct RecorderState {
+    /// Version of the format: 1.
     pub version: u32,
+    /// Process that records.
     pub pid: u32,
+    /// Name of the machine.
     pub host: String,
-    /// The rank that a launcher gave it.
+    /// Rank that a launcher gave to the process.
     pub rank: Option<u32>,
+    /// Number of processes that the launcher started; 0 if unknown.
     #[serde(default)]
     pub world_size: u32,
-    /// The command line.
+    /// Command line.
     #[serde(default, deserialize_with = "first::<_, _, MAX_WORDS>")]
     pub command: Vec<String>,
-    /// Where it records to.
+    /// Folder of the recording.
     pub folder: String,
-    /// What its files there begin with, once it has written some.
+    /// What the names of its files start with (`rank0`), once some are written.
     pub name: Option<String>,
+    /// Release of PyTorch.
     #[serde(default)]
     pub torch: String,
-    /// `cuda` or `cpu`.
+    /// What is recorded: `cuda` or `cpu`.
     pub kind: String,
+    /// When the recorder started, in microseconds since the Unix epoch.
     pub started_us: i64,
+    /// When it answered, in microseconds since the Unix epoch.
     pub time_us: i64,
-    /// Changes when what was counted as steps before were none.
+    /// Number that changes when the recorder starts to count steps over.
     #[serde(default)]
     pub era: u64,
-    /// Steps so far.
+    /// Number of steps so far.
     #[serde(default)]
     pub count: u64,
-    /// The last of them.
+    /// Last steps.
     #[serde(default, deserialize_with = "first::<_, _, MAX_STEPS>")]
-    pub steps: Vec<Step>,
+    pub steps: Vec<LiveStep>,
+    /// Counters of each device now.
     #[serde(default, deserialize_with = "first::<_, _, MAX_DEVICES>")]
-    pub devices: Vec<Device>,
-    /// Pinned host memory.
+    pub devices: Vec<DeviceCounters>,
+    /// Pinned host memory, in bytes.
     pub pinned: Option<u64>,
-    /// Whether live blocks can be told by their stacks.
+    /// Whether the stacks of live blocks are available.
     #[serde(default)]
     pub has_stacks: bool,
-    /// Those that hold most; nothing if they were not asked for, or are not new.
+    /// Stacks that hold most; `None` if they were not asked for, or are not new.
     #[serde(default, deserialize_with = "first_if_any::<_, _, MAX_STACKS>")]
-    pub stacks: Option<Vec<Stack>>,
-    /// The step in which they were read.
+    pub stacks: Option<Vec<LiveStack>>,
+    /// Step at whose end the stacks were read.
     #[serde(default)]
     pub stacks_step: u64,
-    /// Recordings that were written because somebody asked here.
+    /// Number of recordings written on request of a watcher.
     #[serde(default)]
     pub dumps: u64,
+    /// Whether a recording is being written.
     #[serde(default)]
     pub is_dumping: bool,
 }
 
-/// The end of a step.
+/// The end of a step, as a recorder reports it.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
-pub struct Step {
+pub struct LiveStep {
+    /// Number of the step, from 1.
     pub step: u64,
+    /// When it ended, in microseconds since the Unix epoch.
     pub time_us: i64,
+    /// Counters of each device then.
     #[serde(deserialize_with = "first::<_, _, MAX_DEVICES>")]
-    pub devices: Vec<StepDevice>,
+    pub devices: Vec<LiveStepCounters>,
 }
 
+/// Counters of one device at the end of a step, in bytes.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug)]
-pub struct StepDevice {
+pub struct LiveStepCounters {
+    /// Device ordinal.
     pub device: u32,
+    /// Allocated by PyTorch.
     pub allocated: u64,
+    /// Reserved by PyTorch.
     pub reserved: u64,
 }
 
-/// PyTorch's counters of one device, and what the driver says of it.
+/// PyTorch's counters of one device, and the driver's. Amounts of memory are in bytes.
 #[derive(Serialize, Deserialize, Clone, Default, PartialEq, Debug)]
-pub struct Device {
+pub struct DeviceCounters {
+    /// Device ordinal.
     pub device: u32,
+    /// Allocated by PyTorch.
     pub allocated: u64,
+    /// Reserved by PyTorch.
     pub reserved: u64,
+    /// Requested by the program, before rounding.
     #[serde(default)]
     pub requested: u64,
+    /// Allocated, or freed and still in use by a stream.
     #[serde(default)]
     pub active: u64,
+    /// Free parts of split blocks.
     #[serde(default)]
     pub inactive_split: u64,
-    /// The most that was allocated at once, since the program began or last set it back.
+    /// Highest allocated amount since the start or the last reset by the program.
     #[serde(default)]
     pub peak: u64,
-    /// Allocations so far.
+    /// Number of allocations so far.
     #[serde(default)]
     pub allocations: u64,
+    /// Number of allocations that succeeded only after cached memory was released.
     #[serde(default)]
     pub retries: u64,
+    /// Number of failed allocations.
     #[serde(default)]
     pub ooms: u64,
-    /// Calls of `cudaMalloc` and its like so far.
+    /// Number of calls of `cudaMalloc` and the like.
     #[serde(default)]
     pub device_allocs: u64,
-    /// In use by everybody, as the driver sees it.
+    /// In use by all processes, by the driver.
     pub used: Option<u64>,
+    /// Processes that use memory of the device, by the driver.
     #[serde(default, deserialize_with = "first::<_, _, MAX_PROCESSES>")]
-    pub processes: Vec<Process>,
-    /// What the card is called.
+    pub processes: Vec<GpuProcess>,
+    /// Product name of the device.
     #[serde(default)]
     pub card: String,
+    /// UUID of the device.
     #[serde(default)]
     pub uuid: String,
+    /// All memory of the device.
     pub total: Option<u64>,
-    /// What the process may have, if not all.
+    /// The most that the process may use, if it is limited.
     pub limit: Option<u64>,
 }
 
-/// A process that holds memory of a device.
+/// A process that uses memory of a device.
 #[derive(Serialize, Deserialize, Clone, Default, PartialEq, Eq, Debug)]
-pub struct Process {
+pub struct GpuProcess {
+    /// Process id.
     pub pid: u32,
+    /// Memory of the device that it uses, in bytes.
     pub bytes: u64,
+    /// Name, or empty.
     #[serde(default)]
     pub name: String,
 }
 
-/// What one stack has allocated and is still there.
+/// Live blocks that were allocated with one stack.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
-pub struct Stack {
+pub struct LiveStack {
+    /// Device ordinal.
     pub device: u32,
-    /// Innermost first.
+    /// Frames, innermost first.
     #[serde(deserialize_with = "first::<_, _, MAX_FRAMES>")]
-    pub frames: Vec<Frame>,
+    pub frames: Vec<LiveFrame>,
+    /// Bytes of the blocks.
     pub bytes: u64,
+    /// Number of the blocks.
     pub count: u64,
 }
 
+/// A frame of a Python stack.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
-pub struct Frame {
+pub struct LiveFrame {
+    /// File of the line.
     pub filename: String,
+    /// Number of the line.
     pub line: u32,
+    /// Function of the line.
     pub name: String,
 }
 
-impl State {
-    /// What the program is called: its script or module.
+impl RecorderState {
+    /// Returns the name of the program: its script or module.
     pub fn job(&self) -> String {
         let mut job = self.whole_job();
-        shorten(&mut job, MAX_JOB);
+        shorten(&mut job, MAX_JOB_BYTES);
         job
     }
 
@@ -200,15 +238,16 @@ mod tests {
             ("", "process 7"),
         ] {
             let command = command.split_whitespace().map(str::to_owned).collect();
-            assert_eq!(State { command, pid: 7, ..State::default() }.job(), expected);
+            assert_eq!(RecorderState { command, pid: 7, ..RecorderState::default() }.job(), expected);
         }
     }
 
     #[test]
-    fn what_a_later_version_adds_is_passed_over() {
-        let text = r#"{"version": 1, "pid": 1, "host": "h", "rank": null, "folder": "/f", "name": null, "kind": "cuda",
-            "started_us": 1, "time_us": 2, "more": [], "devices": [{"device": 0, "allocated": 5, "reserved": 9, "new": {}}]}"#;
-        let state: State = serde_json::from_str(text).expect("readable");
+    fn fields_of_later_versions_are_ignored() {
+        let text = r#"{"version": 1, "pid": 1, "host": "h", "rank": null, "folder": "/f", "name": null,
+            "kind": "cuda", "started_us": 1, "time_us": 2, "more": [],
+            "devices": [{"device": 0, "allocated": 5, "reserved": 9, "new": {}}]}"#;
+        let state: RecorderState = serde_json::from_str(text).expect("readable");
         assert_eq!((state.devices[0].allocated, state.devices[0].total), (5, None));
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn run(view: &View<'_>, has_holders: bool) -> Value {
         })
         .collect();
     let bounds = &device.steps.bounds;
-    let card = device.recording.card(history.device);
+    let card = device.recording.gpu(history.device);
     let mut run = json!({
         "id": view.id,
         "name": view.name,

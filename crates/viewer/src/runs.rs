@@ -1,7 +1,8 @@
 //! The inputs with what was found in them, kept together with the tables that they refer to.
 
 use crate::view::{Kept, View};
-use analysis::{Answer, Device, Recording};
+use analysis::{Answer, Device};
+use recording::Recording;
 use self_cell::self_cell;
 use snapshot::Snapshot;
 use std::sync::Arc;

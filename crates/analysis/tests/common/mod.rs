@@ -14,7 +14,7 @@
 //! ```
 //! Files without a folder are the user's; `torch/…` is installed.
 
-use analysis::{Counts, Label, LabelMark, Placed, Recording, StepMark, Tensor};
+use recording::{Counts, Label, LabelMark, Placed, Recording, StepMark, Tensor};
 use serde_json::{Value, json};
 use snapshot::Snapshot;
 use std::collections::BTreeMap;

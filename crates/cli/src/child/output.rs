@@ -6,6 +6,7 @@
 use super::scratch;
 use crate::terminal::{Failure, shown_path};
 use chrono::{DateTime, Utc};
+use recording::{META_FILE, rank_of_file, unfinished_name};
 use serde_json::Value;
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -14,10 +15,6 @@ use std::path::{Path, PathBuf};
 
 /// Name of the folder where the user names none.
 pub(crate) const DEFAULT_FOLDER: &str = "oomph-recording";
-/// What the files of one rank end with.
-const ENDINGS: [&str; 7] = ["json", "pickle", "steps.jsonl", "labels", "heap", "growing.heap", "ask"];
-/// The file that all ranks share.
-const META: &str = "meta.json";
 /// The marker of a job whose ranks have an `oomph run` each.
 const MARKER: &str = ".oomph-job";
 /// Variables that launchers give to all ranks of a job, and that tell jobs apart.
@@ -104,25 +101,7 @@ pub(crate) fn launched_as() -> Option<u32> {
 
 /// The rank of a file, if the file is of a recording and of a rank that this `oomph` runs.
 pub(crate) fn own_rank(name: &str) -> Option<u32> {
-    rank_of(name).filter(|&rank| launched_as().is_none_or(|own| own == rank))
-}
-
-/// The rank of a file of a recording, by its exact name.
-fn rank_of(name: &str) -> Option<u32> {
-    let (number, ending) = name.strip_prefix("rank")?.split_once('.')?;
-    let ending = unfinished(ending).unwrap_or(ending);
-    let rank: u32 = number.parse().ok()?;
-    // `rank+1`, `rank01`: no names of ours.
-    (rank.to_string() == number && ENDINGS.contains(&ending)).then_some(rank)
-}
-
-/// What a file is to be called, from the name that it has while it is written: `NAME.PID.part`, or `NAME.part`.
-fn unfinished(name: &str) -> Option<&str> {
-    let name = name.strip_suffix(".part")?;
-    match name.rsplit_once('.') {
-        Some((before, number)) if number.bytes().all(|letter| letter.is_ascii_digit()) => Some(before),
-        _ => Some(name),
-    }
+    rank_of_file(name).filter(|&rank| launched_as().is_none_or(|own| own == rank))
 }
 
 /// Chooses the folder for a recording and makes sure that it is ours; `None` where it need not stay.
@@ -207,7 +186,8 @@ fn claim_one(folder: &Path, force: bool, asker: &Asker) -> io::Result<Result<Cla
     if let (Some(rank), Some(job)) = (asker.rank, &contents.job)
         && *job == asker.job
     {
-        let own: Vec<&String> = contents.files.iter().filter(|name| rank_of(name) == Some(rank)).collect();
+        let own: Vec<&String> =
+            contents.files.iter().filter(|name| rank_of_file(name) == Some(rank)).collect();
         if !own.is_empty() && !force && !asker.is_restarted {
             return Ok(Err(Taken::Recording(contents.time)));
         }
@@ -260,11 +240,11 @@ impl Contents {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let is_file = entry.file_type()?.is_file();
-            let is_meta = name == META || unfinished(&name) == Some(META);
+            let is_meta = name == META_FILE || unfinished_name(&name) == Some(META_FILE);
             if is_file && name == MARKER {
                 contents.job = std::fs::read_to_string(entry.path()).ok();
                 contents.files.push(name);
-            } else if is_file && (is_meta || rank_of(&name).is_some()) {
+            } else if is_file && (is_meta || rank_of_file(&name).is_some()) {
                 modified = modified.max(entry.metadata()?.mtime());
                 contents.files.push(name);
             } else {
@@ -273,9 +253,9 @@ impl Contents {
         }
         contents.foreign.sort();
         contents.files.sort();
-        let meta = object(&folder.join(META));
+        let meta = object(&folder.join(META_FILE));
         let is_meta = meta.as_ref().is_some_and(|meta| meta["version"].is_u64() && meta["torch"].is_string());
-        let has_meta = contents.files.iter().any(|name| name == META);
+        let has_meta = contents.files.iter().any(|name| name == META_FILE);
         // A process that was killed early has left its `rankN.json` alone.
         let is_rank = |name: &String| {
             name.ends_with(".json")
@@ -374,7 +354,7 @@ mod tests {
             "rank0.ask.part",
             "rank0.pickle.9.part",
         ] {
-            assert!(rank_of(name).is_some(), "{name}");
+            assert!(rank_of_file(name).is_some(), "{name}");
         }
         for name in [
             "rank0.pt",
@@ -386,7 +366,7 @@ mod tests {
             "rank0",
             "meta.json",
         ] {
-            assert_eq!(rank_of(name), None, "{name}");
+            assert_eq!(rank_of_file(name), None, "{name}");
         }
     }
 

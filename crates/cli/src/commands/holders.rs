@@ -3,11 +3,11 @@
 use super::{holders_json, holders_text};
 use crate::Status;
 use crate::args::HoldersArgs;
-use crate::heap_file;
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
-use analysis::{Device, HeapDump, Held, Place, Recording};
+use analysis::{Device, Held, Place};
 use heap::{Branch, Change, Holdings, Limits};
+use recording::{HeapDump, Recording};
 use serde_json::json;
 use snapshot::Bytes;
 use std::collections::HashMap;
@@ -109,12 +109,12 @@ impl Recorded {
     fn open(file: &Path) -> anyhow::Result<Recorded> {
         let name = file.to_string_lossy().into_owned();
         if file.extension().is_some_and(|ending| ending == "heap") {
-            let text = std::fs::read_to_string(file).map_err(|error| {
+            let bytes = std::fs::read(file).map_err(|error| {
                 Failure::new(format!("`{name}` cannot be read"), Some(error.to_string()), None)
                     .refused(error.kind())
             })?;
-            let dump = heap_file::read(&text).map_err(|why| {
-                Failure::new(format!("`{name}` is no graph of references"), Some(why), None)
+            let dump = HeapDump::parse(&bytes).map_err(|error| {
+                Failure::new(format!("`{name}` is not a heap file"), Some(error.to_string()), None)
             })?;
             return Ok(Recorded { name, input: None, dump: Arc::new(dump) });
         }

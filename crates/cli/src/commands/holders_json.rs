@@ -5,6 +5,7 @@ use crate::args::HoldersArgs;
 use crate::stores;
 use analysis::{Held, Place};
 use heap::{Branch, Change, Cycle, Device};
+use recording::DumpReason;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -60,7 +61,7 @@ impl HolderReport {
 pub(super) fn input(view: &View<'_>, args: &HoldersArgs) -> Value {
     let mut report = json!({
         "file": view.name,
-        "dumped": view.dump.dumped,
+        "dumped": view.dump.reason.map_or("", DumpReason::word),
         "objects": view.dump.heap.len(),
         "held": view.totals().iter().map(|(device, storages, bytes)| {
             json!({"device": named(device), "storages": storages, "bytes": bytes})
@@ -108,7 +109,7 @@ pub(super) fn input(view: &View<'_>, args: &HoldersArgs) -> Value {
 pub(super) fn page(view: &View<'_>, tree: &Branch) -> Value {
     json!({
         "name": view.name,
-        "dumped": view.dump.dumped,
+        "dumped": view.dump.reason.map_or("", DumpReason::word),
         "tree": branch(tree),
         "cycles": view.holdings.cycles().iter().map(|each| cycle(view, each)).collect::<Vec<_>>(),
         "caveats": view.caveats(),

@@ -10,6 +10,7 @@ use crate::terminal::{Style, Terminal};
 use analysis::Held;
 use analysis::words::{counted, grouped, percent, printable};
 use heap::{Branch, Cycle, Habit};
+use recording::DumpReason;
 use snapshot::Bytes;
 use std::io::Write;
 
@@ -59,12 +60,12 @@ pub(super) fn tensor(tensor: &Tensor, terminal: &mut Terminal) -> anyhow::Result
 
 fn header(view: &View<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let name = terminal.paint(Style::Bold, view.name);
-    let when = match view.dump.dumped.as_str() {
-        "" => String::new(),
-        "growing" => " · written while memory grew".to_owned(),
-        "oom" => " · written when an allocation failed".to_owned(),
-        "exit" => " · written at the end".to_owned(),
-        why => format!(" · written on {}", printable(why)),
+    let when = match view.dump.reason {
+        None => String::new(),
+        Some(DumpReason::Growing) => " · written while memory grew".to_owned(),
+        Some(DumpReason::OutOfMemory) => " · written when an allocation failed".to_owned(),
+        Some(DumpReason::Exit) => " · written at the end".to_owned(),
+        Some(reason) => format!(" · written on {}", reason.word()),
     };
     let totals = view.totals();
     let held: Vec<String> = totals

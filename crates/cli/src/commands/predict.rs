@@ -3,10 +3,11 @@
 use super::{predict_json, predict_text, vary};
 use crate::args::{PredictArgs, ProgramArgs};
 use crate::cards::Card;
-use crate::child::{self, Done, EmulatedGpu, Ended, Folder, Job, Output, Read, Summary, Words};
+use crate::child::{self, Done, EmulatedGpu, Folder, Job, Output, Words};
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
 use crate::{Host, Status, waiting};
+use recording::{Exit, RunInfo, RunState, StopReason, ValueRead};
 use snapshot::{Action, Bytes, History, Snapshot};
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -52,7 +53,7 @@ pub(super) struct Prediction {
     /// Its recording.
     pub(super) recording: Input,
     /// How the run on the card itself ended.
-    pub(super) summary: Summary,
+    pub(super) summary: RunInfo,
     /// Requests that failed on the card.
     pub(super) failed_requests: u64,
     /// The memory of the card.
@@ -130,9 +131,9 @@ pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<
     let first = look(&done)?;
     let summary = first.summary.clone();
     let ran_out = is_out_of_memory(&summary);
-    if summary.ended == Ended::Failed && !ran_out {
+    if has_failed(&summary) {
         // A zero that nobody computed may be what the program failed with: it divides by it, for example.
-        if emulated.unknown == 0 && !summary.reads.is_empty() && done.notes.uncovered.is_empty() {
+        if emulated.unknown == 0 && !summary.emulation.reads.is_empty() && done.notes.uncovered.is_empty() {
             let other = Job { emulated: Some(EmulatedGpu { unknown: 1, ..emulated.clone() }), ..job.clone() };
             if let Ok(prediction) = predict(&other, folder, once) {
                 return Ok(prediction);
@@ -147,7 +148,7 @@ pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<
         let scratch = Folder::new(Output::Unkept)?;
         let done = child::run_to_end(&roomy, &scratch)?;
         let seen = look(&done)?;
-        if seen.summary.ended == Ended::Failed && !is_out_of_memory(&seen.summary) {
+        if has_failed(&seen.summary) {
             return Err(failed(&seen.summary, &done).into());
         }
         (done.notes, seen)
@@ -168,19 +169,19 @@ pub(super) fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<
                 .to_owned(),
         );
     }
-    if summary.inductor {
+    if summary.emulation.uses_inductor {
         let reason = "compiled by Inductor: it chooses kernels by their time, and its programs were not compared with a real card";
         sureness.reasons.push(reason.to_owned());
     }
-    if !summary.values {
+    if !summary.emulation.has_values {
         sureness.reasons.push(format!(
             "torch {} does not let small tensors be computed: values read as 0",
-            summary.torch
+            summary.torch.as_deref().unwrap_or_default()
         ));
     }
-    if !seen.summary.reads.is_empty() {
+    if !seen.summary.emulation.reads.is_empty() {
         let differs = (!once).then(|| differs_with_other_values(job, &seen, ran_out));
-        judge_reads(&seen.summary.reads, differs, &mut sureness);
+        judge_reads(&seen.summary.emulation.reads, differs, &mut sureness);
     }
     let Seen { highest, all, recording, .. } = seen;
     Ok(Prediction {
@@ -209,14 +210,14 @@ fn differs_with_other_values(job: &Job, seen: &Seen, ran_out: bool) -> bool {
         }
     }
     // It must make the same number of steps, wherever it would have stopped by itself.
-    if seen.summary.ended == Ended::Periodic {
-        other.steps = Some(seen.summary.steps.count as u32);
+    if seen.summary.state == RunState::Exited(Exit::Stopped(StopReason::Periodic)) {
+        other.steps = seen.summary.steps.and_then(|steps| u32::try_from(steps).ok());
     }
     let again = Folder::new(Output::Unkept).and_then(|scratch| look(&child::run_to_end(&other, &scratch)?));
     again.map_or(true, |again| again.all != seen.all)
 }
 
-fn judge_reads(reads: &[Read], differs: Option<bool>, sureness: &mut Sureness) {
+fn judge_reads(reads: &[ValueRead], differs: Option<bool>, sureness: &mut Sureness) {
     let places: Vec<String> = reads
         .iter()
         .map(|read| {
@@ -246,22 +247,22 @@ struct Seen {
     highest: Figures,
     all: Vec<Figures>,
     recording: Input,
-    summary: Summary,
+    summary: RunInfo,
     ooms: u64,
 }
 
 fn look(done: &Done) -> anyhow::Result<Seen> {
     let mut all = Vec::new();
     let mut ooms = 0;
-    let mut best: Option<(Figures, Input, Summary)> = None;
+    let mut best: Option<(Figures, Input, RunInfo)> = None;
     for (place, rank) in done.ranks.iter().enumerate() {
         let input = inputs::load(&rank.snapshot)?;
         for device in input.snapshot.devices() {
             let history = History::new(&input.snapshot, device);
-            let outside = rank.summary.devices.get(device as usize).and_then(|device| device.outside);
+            let outside = rank.summary.emulation.non_pytorch.get(device as usize).copied().flatten();
             let events = input.snapshot.events.iter(input.snapshot.rows(device));
             ooms += events.filter(|event| event.action == Action::Oom).count() as u64;
-            all.push(figures(place, &input.snapshot, &history, Bytes(outside.unwrap_or(0))));
+            all.push(figures(place, &input.snapshot, &history, outside.unwrap_or_default()));
         }
         let highest =
             all.iter().filter(|figures| figures.rank == place).max_by_key(|figures| figures.total());
@@ -274,7 +275,8 @@ fn look(done: &Done) -> anyhow::Result<Seen> {
     match best {
         Some((highest, recording, summary)) => {
             // How the job ended is the worst that happened to a rank.
-            let worst = done.ranks.iter().find(|rank| rank.summary.ended == Ended::Failed);
+            let worst =
+                done.ranks.iter().find(|rank| has_failed(&rank.summary) || is_out_of_memory(&rank.summary));
             let summary = worst.map_or(summary, |rank| rank.summary.clone());
             Ok(Seen { highest, all, recording, summary, ooms })
         }
@@ -303,14 +305,16 @@ fn figures(rank: usize, snapshot: &Snapshot, history: &History, outside: Bytes) 
     }
 }
 
-fn is_out_of_memory(summary: &Summary) -> bool {
-    summary.ended == Ended::Failed
-        && summary.exception.as_deref().is_some_and(|text| text.starts_with("OutOfMemoryError"))
+fn is_out_of_memory(summary: &RunInfo) -> bool {
+    summary.state == RunState::Exited(Exit::OutOfMemory)
 }
 
-fn failed(summary: &Summary, done: &Done) -> Failure {
-    let exception = summary.exception.clone().unwrap_or_default();
-    let first_line = exception.lines().next().unwrap_or_default().to_owned();
+fn has_failed(summary: &RunInfo) -> bool {
+    summary.state == RunState::Exited(Exit::Failed)
+}
+
+fn failed(summary: &RunInfo, done: &Done) -> Failure {
+    let first_line = summary.exception_line().unwrap_or_default().to_owned();
     let hint = match done.notes.uncovered.first() {
         Some(name) => {
             format!("`{name}` is not covered by the emulator; the program cannot be predicted as it is")

@@ -5,8 +5,8 @@ use super::predict_text::caveats;
 use super::report_json::Document;
 use super::vary::Variant;
 use crate::args::ReportArgs;
-use crate::child::{Ended, Read};
 use crate::terminal::Terminal;
+use recording::ValueRead;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -26,7 +26,7 @@ struct PredictReport<'a> {
     /// What is known not to matter, and what the answer does not cover.
     remarks: Vec<&'a str>,
     /// Values that only a real GPU computes and that the program read.
-    reads: &'a [Read],
+    reads: &'a [ValueRead],
     devices: Vec<DeviceFigures>,
     vary: Option<VaryReport<'a>>,
     #[serde(rename = "try")]
@@ -45,7 +45,7 @@ struct GpuReport<'a> {
 
 #[derive(Serialize)]
 struct StepsReport {
-    count: usize,
+    count: u64,
     /// `finished`, `failed`, `steps` (as many as asked for), `periodic` or `long`.
     ended: &'static str,
 }
@@ -112,13 +112,16 @@ pub(super) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Res
             count: answer.args.gpus,
             memory: prediction.memory,
         },
-        torch: &prediction.summary.torch,
-        steps: StepsReport { count: prediction.summary.steps.count, ended: ended(prediction.summary.ended) },
+        torch: prediction.summary.torch.as_deref().unwrap_or_default(),
+        steps: StepsReport {
+            count: prediction.summary.steps.unwrap_or_default(),
+            ended: prediction.summary.state.word().unwrap_or_default(),
+        },
         outcome: outcome(prediction),
         confidence: if sureness.is_exact() { "exact" } else { "estimate" },
         reasons: &sureness.reasons,
         remarks: sureness.remarks.iter().map(String::as_str).chain(caveats(answer)).collect(),
-        reads: &prediction.summary.reads,
+        reads: &prediction.summary.emulation.reads,
         devices: prediction.all.iter().map(device).collect(),
         vary: answer.variants.varied.as_ref().map(|varied| VaryReport {
             name: &varied.name,
@@ -130,18 +133,6 @@ pub(super) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Res
     };
     serde_json::to_writer_pretty(terminal.out(), &report)?;
     Ok(writeln!(terminal.out())?)
-}
-
-fn ended(ended: Ended) -> &'static str {
-    match ended {
-        Ended::Finished => "finished",
-        Ended::Failed => "failed",
-        Ended::Steps => "steps",
-        Ended::Periodic => "periodic",
-        Ended::Long => "long",
-        Ended::Killed => "killed",
-        Ended::Running => "running",
-    }
 }
 
 fn outcome(prediction: &Prediction) -> OutcomeReport<'_> {
@@ -175,7 +166,7 @@ fn variant(variant: &Variant) -> VariantReport<'_> {
     VariantReport {
         label: &variant.label,
         outcome: prediction.map(outcome),
-        techniques: prediction.map(|prediction| &prediction.summary.techniques),
+        techniques: prediction.map(|prediction| &prediction.summary.emulation.techniques),
         error: variant.outcome.as_ref().err().map(String::as_str),
     }
 }

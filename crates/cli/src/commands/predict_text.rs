@@ -5,9 +5,9 @@ use super::predict::{Answer, Figures, Prediction, card_remark};
 use super::report_text;
 use super::vary::{Variant, Varied};
 use crate::args::ReportArgs;
-use crate::child::Ended;
 use crate::terminal::{Style, Terminal};
 use analysis::words::{counted, percent, share};
+use recording::{Exit, StopReason};
 use snapshot::Bytes;
 use std::io::Write;
 
@@ -38,14 +38,14 @@ pub(super) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Res
 
 fn header(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let Prediction { summary, memory, .. } = &answer.prediction;
-    let ended = match summary.ended {
-        Ended::Periodic => ", then every step is like the one before",
-        Ended::Steps => " as asked",
-        Ended::Long => ", then stopped: no step was like the one before",
-        Ended::Finished | Ended::Failed | Ended::Killed | Ended::Running => "",
+    let ended = match summary.state.exit() {
+        Some(Exit::Stopped(StopReason::Periodic)) => ", then every step is like the one before",
+        Some(Exit::Stopped(StopReason::Steps)) => " as asked",
+        Some(Exit::Stopped(StopReason::Long)) => ", then stopped: no step was like the one before",
+        Some(Exit::Finished | Exit::OutOfMemory | Exit::Failed | Exit::Killed) | None => "",
     };
     let name = terminal.paint(Style::Bold, &answer.shown);
-    let (card, steps) = (answer.args.gpu.name, counted(summary.steps.count as u64, "step"));
+    let (card, steps) = (answer.args.gpu.name, counted(summary.steps.unwrap_or_default(), "step"));
     let cards = if answer.args.gpus > 1 {
         format!("{} emulated ", answer.args.gpus)
     } else {
@@ -55,7 +55,7 @@ fn header(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
         terminal.out(),
         "{name} · {cards}{card}, {} · torch {} · {steps}{ended}",
         Bytes(*memory),
-        summary.torch
+        summary.torch.as_deref().unwrap_or_default()
     )?;
     Ok(())
 }
@@ -92,7 +92,7 @@ fn verdict(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
             paragraph(
                 "   ",
                 "   ",
-                &format!("step {}: {first}", prediction.summary.steps.count + 1),
+                &format!("step {}: {first}", prediction.summary.steps.unwrap_or_default() + 1),
                 None,
                 terminal,
             )?;
@@ -168,6 +168,7 @@ fn techniques(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()
             Ok(prediction) => {
                 let refused = prediction
                     .summary
+                    .emulation
                     .techniques
                     .values()
                     .find_map(|text| text.strip_prefix("not applied: "));
@@ -221,7 +222,7 @@ fn sureness(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> 
 
 /// What the answer does not cover.
 pub(super) fn caveats(answer: &Answer<'_>) -> Vec<&'static str> {
-    let stopped = matches!(answer.prediction.summary.ended, Ended::Periodic | Ended::Steps | Ended::Long)
+    let stopped = matches!(answer.prediction.summary.state.exit(), Some(Exit::Stopped(_)))
         .then_some("the program was stopped: what it does later (evaluation, other phases) is not in the answer; `--steps all` runs it to the end");
     stopped.into_iter().chain(card_remark(&answer.args.gpu)).collect()
 }

@@ -5,11 +5,9 @@ use super::live_json::{LiveReport, live};
 use crate::args::ReportArgs;
 use crate::inputs::Input;
 use crate::linted::Linted;
-use crate::recording::Run;
 use crate::terminal::Terminal;
-use analysis::{
-    Answer, ByCategory, Category, Change, Device, Label, LabelledTensors, Outline, Place, Portrait,
-};
+use analysis::{Answer, ByCategory, Category, Change, Device, LabelledTensors, Outline, Place, Portrait};
+use recording::{DumpReason, Label, RunInfo};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use snapshot::{Counters, FrameId, Metric, PoolClass, Snapshot, StackId};
@@ -76,17 +74,18 @@ struct InputReport {
 struct RunReport {
     torch: Option<String>,
     /// `finished`, `failed`, `steps`, `periodic`, `long`, `killed` or `running`.
-    ended: Option<String>,
+    ended: Option<&'static str>,
     /// What made the recorder write: `exit`, `oom`, `signal`, `alarm`, `asked` or `stop`.
-    dumped: Option<String>,
+    dumped: Option<&'static str>,
     exception: Option<String>,
     steps: Option<u64>,
     command: Vec<String>,
 }
 
-impl From<&Run> for RunReport {
-    fn from(run: &Run) -> RunReport {
-        let Run { torch, ended, dumped, exception, steps, command } = run.clone();
+impl From<&RunInfo> for RunReport {
+    fn from(run: &RunInfo) -> RunReport {
+        let RunInfo { torch, exception, steps, command, .. } = run.clone();
+        let (ended, dumped) = (run.state.word(), run.reason.map(DumpReason::word));
         RunReport { torch, ended, dumped, exception, steps, command }
     }
 }
@@ -276,7 +275,7 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
         kind: if device.is_cpu() { "cpu" } else { "gpu" },
         name: device
             .recording
-            .card(history.device)
+            .gpu(history.device)
             .map(|card| card.name.clone())
             .filter(|name| !name.is_empty()),
         events: history.len(),
@@ -316,7 +315,7 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
         counters: CountersAt { peak: history.allocated_peak.counters.into(), end: history.end.into() },
         outside: device
             .recording
-            .outside(history.device)
+            .non_pytorch(history.device)
             .map(|outside| OutsideReport { process: outside.process.0, others: outside.others.0 }),
         live: live(outline, args),
         streams_and_pools: pools(device),

@@ -4,7 +4,7 @@ use super::ranks::signed;
 use super::{findings_text, live_text};
 use crate::args::{By, ReportArgs};
 use crate::inputs::Input;
-use crate::recording::Run;
+use crate::run_remark::run_remark;
 use crate::terminal::{Style, Terminal};
 use analysis::words::{counted, grouped, printable, share, shortened};
 use analysis::{Answer, Category, Change, Device, Kind, Outline};
@@ -70,12 +70,12 @@ fn header(input: &Input, outline: &Outline<'_>, terminal: &mut Terminal) -> anyh
         Some(torch) => format!("torch {}", printable(torch)),
         None => input.snapshot.torch.to_string(),
     };
-    let card = outline.device.recording.card(history.device).map(|card| printable(&card.name));
+    let card = outline.device.recording.gpu(history.device).map(|card| printable(&card.name));
     let card = card.filter(|card| !card.is_empty() && !outline.device.is_cpu());
     let card = card.map(|card| format!(", {card}")).unwrap_or_default();
     let device = outline.device.name();
     writeln!(terminal.out(), "{name} · {device}{card} · {torch} · {completeness}{steps}")?;
-    if let Some(ended) = input.run.as_ref().and_then(Run::remark) {
+    if let Some(ended) = input.run.as_ref().and_then(run_remark) {
         findings_text::paragraph(" ", " ", &ended, Some(Style::Yellow), terminal)?;
     }
     Ok(())
@@ -112,7 +112,7 @@ fn totals(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> 
     }
     let label = terminal.paint(Style::Bold, "end");
     writeln!(terminal.out(), " {label}  {}", rest.join(" · "))?;
-    if let Some(outside) = outline.device.recording.outside(history.device)
+    if let Some(outside) = outline.device.recording.non_pytorch(history.device)
         && outside.process + outside.others > Bytes::ZERO
     {
         let others = match outside.others {

@@ -1,35 +1,31 @@
-//! What a rank has written last: its `rankN.json`, which comes after everything else of a recording.
+//! The last recording of a rank: its `rankN.json`, which is written after all other files.
 
-use serde::Deserialize;
+use recording::RunInfo;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+/// State of a rank's recording.
 pub(super) struct Written {
+    /// Identifies this version of the file.
     pub(super) stamp: Stamp,
-    /// The process that records.
+    /// Process that records.
     pub(super) pid: Option<u32>,
-    /// Whether the process has written its last.
+    /// Whether the program has ended, so that this recording is the last.
     pub(super) is_last: bool,
 }
 
-/// Tells one state of a file from another: each is written under another name and renamed.
+/// Distinguishes versions of a file: each is written under another name and renamed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stamp {
     inode: u64,
     modified: (i64, i64),
 }
 
-#[derive(Deserialize)]
-struct Summary {
-    pid: Option<u32>,
-    ended: Option<String>,
-}
-
-/// What is known of a rank, if it has written anything.
+/// Returns the last recording of a rank, if it has written one.
 pub(super) fn written(folder: &Path, rank: u32) -> Option<Written> {
     let path = folder.join(format!("rank{rank}.json"));
     let metadata = std::fs::metadata(&path).ok()?;
     let stamp = Stamp { inode: metadata.ino(), modified: (metadata.mtime(), metadata.mtime_nsec()) };
-    let Summary { pid, ended } = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
-    Some(Written { stamp, pid, is_last: ended.is_some_and(|ended| ended != "running") })
+    let run = RunInfo::parse(&std::fs::read(&path).ok()?).ok()?;
+    Some(Written { stamp, pid: run.pid, is_last: run.state.exit().is_some() })
 }

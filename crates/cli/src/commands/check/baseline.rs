@@ -96,7 +96,7 @@ impl Context {
             self.torch = run.and_then(|run| run.torch.clone()).unwrap_or_default();
         }
         if self.gpu.is_empty() {
-            self.gpu = input.recording.cards.first().map(|card| card.name.clone()).unwrap_or_default();
+            self.gpu = input.recording.gpus.first().map(|gpu| gpu.name.clone()).unwrap_or_default();
         }
         if self.command.is_empty() {
             // Where the interpreter lies differs from machine to machine.

@@ -3,6 +3,7 @@
 use crate::inputs::Input;
 use crate::terminal::Failure;
 use analysis::words::printable;
+use recording::{Exit, RunState};
 use snapshot::Action;
 use std::process::ExitStatus;
 
@@ -26,15 +27,14 @@ impl Ending {
         let Some(run) = &input.run else {
             return if ends_without_memory(input) { Ending::OutOfMemory } else { Ending::Fine };
         };
-        let exception = run.exception.as_deref().unwrap_or_default();
-        match run.ended.as_deref() {
-            Some("failed") if exception.starts_with("OutOfMemoryError") => Ending::OutOfMemory,
-            Some("failed") => {
-                Ending::Failed(printable(exception.lines().next().unwrap_or_default()).into_owned())
+        match run.state {
+            RunState::Exited(Exit::OutOfMemory) => Ending::OutOfMemory,
+            RunState::Exited(Exit::Failed) => {
+                Ending::Failed(printable(run.exception_line().unwrap_or_default()).into_owned())
             }
-            Some("killed") => Ending::Killed,
+            RunState::Exited(Exit::Killed) => Ending::Killed,
             // It has ended, and had no time to say so.
-            Some("running") if status.is_some() => Ending::Killed,
+            RunState::Running if status.is_some() => Ending::Killed,
             _ => Ending::Fine,
         }
     }

@@ -44,7 +44,7 @@ const OF_DEVICES: [(&str, Kind, &str, OfDevice); 16] = [
     ("oomph_device_used_by_others_bytes", Kind::Gauge, "Memory of the device that other processes use.",
         |of, device| Split::new(&of.state, device).others.and_then(|others| number(others.0))),
     ("oomph_process_outside_bytes", Kind::Gauge, "What the process uses outside PyTorch's allocator: the CUDA context, libraries, NCCL.",
-        |of, device| Split::new(&of.state, device).outside.and_then(|outside| number(outside.0))),
+        |of, device| Split::new(&of.state, device).non_pytorch.and_then(|bytes| number(bytes.0))),
     ("oomph_alloc_retries_total", Kind::Counter, "Allocations that had to give cached memory back first.",
         |_, device| number(device.retries)),
     ("oomph_ooms_total", Kind::Counter, "Allocations that failed.",
@@ -66,7 +66,7 @@ const OF_PROCESSES: [(&str, Kind, &str, OfRecorder); 3] = [
     ("oomph_steps_total", Kind::Counter, "Steps of the program.",
         |of| number(of.state.count)),
     ("oomph_last_answer_age_seconds", Kind::Gauge, "How old the numbers of this recorder are; a process that stands still does not answer.",
-        |of| Some(of.heard.elapsed().as_secs_f64())),
+        |of| Some(of.answered_at.elapsed().as_secs_f64())),
 ];
 
 fn of_recorders(recorders: &[Followed]) -> Vec<Family> {

@@ -10,9 +10,9 @@ pub(super) fn parts(split: &Split) -> Vec<(Part, Bytes)> {
     let of = |part| match part {
         Part::Tensors => Some(split.tensors),
         Part::Cached => Some(split.cached),
-        Part::Outside => split.outside,
+        Part::Outside => split.non_pytorch,
         Part::Others => split.others,
-        Part::Unseen => split.unseen,
+        Part::Unseen => split.unknown_owner,
         Part::Free => split.free,
     };
     Part::ALL.into_iter().filter_map(|part| Some((part, of(part)?))).collect()

@@ -54,7 +54,7 @@ impl Details<'_> {
         let sites = self.site_lines(followed, device, width);
         let wanted = (sites.len() as u16).min(rest.height.saturating_sub(LOWEST_PICTURE));
         let picture = Rect { height: rest.height - wanted, ..rest };
-        Timeline { course: &followed.course, device: device.device, palette: self.palette }
+        Timeline { course: &followed.timeline, device: device.device, palette: self.palette }
             .render(picture, buffer);
         Paragraph::new(sites).render(Rect { y: picture.y + picture.height, height: wanted, ..rest }, buffer);
     }
@@ -73,7 +73,7 @@ impl Details<'_> {
             return vec![Line::styled(shortened(why, width), self.palette.dim())];
         };
         // A line that grows is what people look for, however much the others hold.
-        sites.sort_by_key(|site| std::cmp::Reverse(site.grows));
+        sites.sort_by_key(|site| std::cmp::Reverse(site.bytes_per_step));
         let title = format!("the lines that hold most, at the end of step {}", grouped(step));
         let mut lines = vec![Line::styled(title, self.palette.dim())];
         lines.extend(sites.iter().take(SITES).map(|site| self.site_line(site, width)));
@@ -82,7 +82,7 @@ impl Details<'_> {
 
     fn site_line(&self, site: &Site, width: usize) -> Line<'static> {
         let held = format!("{:>9}  {:<12} ", site.bytes.to_string(), counted(site.count, "block"));
-        let grows = site.grows.map(|bytes| format!("  +{bytes} a step")).unwrap_or_default();
+        let grows = site.bytes_per_step.map(|bytes| format!("  +{bytes} a step")).unwrap_or_default();
         let room = width.saturating_sub(held.len() + grows.chars().count());
         Line::from(vec![
             Span::raw(held),
@@ -173,7 +173,7 @@ fn counters(followed: &Followed, device: &Device, split: &Split, palette: Palett
 
 /// `train.py:20 in train`
 pub(super) fn place(site: &Site) -> String {
-    match &site.place {
+    match &site.line {
         Some((file, line, function)) => {
             let name = file.rsplit('/').next().unwrap_or(file);
             format!("{}:{line} in {}", printable(name), printable(function))

@@ -3,7 +3,8 @@
 use super::look::{Look, Row};
 use crate::terminal::Terminal;
 use analysis::Pace;
-use live::{Ended, Followed, Gpu, Split};
+use live::{Followed, Gpu, Split};
+use recording::Exit;
 use serde::Serialize;
 use snapshot::Bytes;
 use std::io::Write;
@@ -86,9 +87,9 @@ fn told<'a>(followed: &'a Followed, device: &'a live::Device, split: &Split) -> 
     let pace = followed.pace(device.device);
     let sites = followed.sites(device.device).into_iter().map(|site| {
         let (file, line, function) = site
-            .place
+            .line
             .map_or((None, None, None), |(file, line, function)| (Some(file), Some(line), Some(function)));
-        let bytes_per_step = site.grows.map(|bytes| bytes.0);
+        let bytes_per_step = site.bytes_per_step.map(|bytes| bytes.0);
         SiteJson { file, line, function, bytes: site.bytes.0, count: site.count, bytes_per_step }
     });
     let known = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
@@ -100,19 +101,19 @@ fn told<'a>(followed: &'a Followed, device: &'a live::Device, split: &Split) -> 
         folder: &state.folder,
         time_us: state.time_us,
         step: state.count,
-        ended: followed.ended.as_ref().map(|ended| match ended {
-            Ended::Finished => "finished",
-            Ended::Failed(_) => "failed",
-            Ended::Gone => "gone",
+        ended: followed.exit.map(|exit| match exit {
+            Exit::Finished | Exit::Stopped(_) => "finished",
+            Exit::Failed | Exit::OutOfMemory => "failed",
+            Exit::Killed => "gone",
         }),
         counters: device,
         pinned: state.pinned,
         split: SplitJson {
             tensors: split.tensors.0,
             cached: split.cached.0,
-            outside: known(split.outside),
+            outside: known(split.non_pytorch),
             others: known(split.others),
-            unseen: known(split.unseen),
+            unseen: known(split.unknown_owner),
             free: known(split.free),
         },
         pace: name(pace),

@@ -33,7 +33,7 @@ impl Look {
         let mut rows: Vec<Row> = Vec::new();
         let mut followed = followers.now();
         followed.sort_by_key(|(_, one)| {
-            (one.ended.is_some(), one.state.folder.clone(), one.state.rank, one.state.pid)
+            (one.exit.is_some(), one.state.folder.clone(), one.state.rank, one.state.pid)
         });
         for (name, followed) in followed {
             let followed = Rc::new(followed);
@@ -51,7 +51,7 @@ impl Look {
 
     pub(super) fn all_have_ended(&self) -> bool {
         self.rows.iter().all(|row| match row {
-            Row::Recorded { followed, .. } => followed.ended.is_some(),
+            Row::Recorded { followed, .. } => followed.exit.is_some(),
             Row::Bare(_) => true,
         })
     }
@@ -63,7 +63,7 @@ impl Row {
         let plain = |uuid: &str| uuid.trim_start_matches("GPU-").to_owned();
         match self {
             Row::Recorded { device, followed, .. } => {
-                followed.ended.is_none() && plain(&device.uuid) == plain(uuid)
+                followed.exit.is_none() && plain(&device.uuid) == plain(uuid)
             }
             Row::Bare(gpu) => gpu.uuid == uuid,
         }

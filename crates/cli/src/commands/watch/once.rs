@@ -58,7 +58,7 @@ fn print_verdict(followed: &Followed, device: &Device, terminal: &mut Terminal) 
         writeln!(terminal.out(), "  {}", printable(&words))?;
     }
     for site in followed.sites(device.device).iter().take(SITES) {
-        let grows = site.grows.map(|bytes| format!(", +{bytes} a step")).unwrap_or_default();
+        let grows = site.bytes_per_step.map(|bytes| format!(", +{bytes} a step")).unwrap_or_default();
         writeln!(terminal.out(), "  {:>9}  {}{grows}", site.bytes.to_string(), place(site))?;
     }
     Ok(())

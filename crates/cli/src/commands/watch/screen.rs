@@ -149,7 +149,7 @@ impl Screen<'_> {
 
     fn dump(&mut self) {
         let message = match self.look.rows.get(self.place()) {
-            Some(Row::Recorded { followed, .. }) if followed.ended.is_some() => {
+            Some(Row::Recorded { followed, .. }) if followed.exit.is_some() => {
                 "the process has ended".to_owned()
             }
             Some(Row::Recorded { name, followed, .. }) => {

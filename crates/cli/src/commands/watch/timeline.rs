@@ -66,14 +66,14 @@ impl Timeline<'_> {
     /// The course in so many columns, evenly in time.
     fn columns(&self, width: usize) -> Vec<Column> {
         let mut columns = vec![Column::default(); width];
-        let pieces = self.course.pieces();
+        let pieces = self.course.spans();
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return columns };
         let span = (last.time_us - first.time_us).max(1) as f64;
         for piece in pieces {
             let place = (piece.time_us - first.time_us) as f64 / span * (width - 1) as f64;
             let column = &mut columns[place as usize];
             if let Some(level) = piece.level(self.device) {
-                column.level = Some(column.level.map_or(level, |before| before.joined(level)));
+                column.level = Some(column.level.map_or(level, |before| before.merged(level)));
             }
             column.has_step |= piece.step.is_some();
         }
@@ -122,7 +122,7 @@ impl Timeline<'_> {
         let line: String =
             columns.iter().map(|column| if column.has_step && shows_marks { mark } else { lying }).collect();
         buffer.set_string(area.x + MARGIN, y, format!("{corner}{line}"), self.palette.dim());
-        let pieces = self.course.pieces();
+        let pieces = self.course.spans();
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return };
         let span = Duration::from_micros(u64::try_from(last.time_us - first.time_us).unwrap_or(0));
         let step =

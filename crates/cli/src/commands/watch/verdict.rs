@@ -2,7 +2,8 @@
 
 use analysis::Pace;
 use analysis::words::{counted, grouped};
-use live::{Ended, Followed};
+use live::Followed;
+use recording::Exit;
 use snapshot::Bytes;
 use std::time::Duration;
 
@@ -72,12 +73,15 @@ fn leaking(bytes_per_step: Bytes, followed: &Followed, device: u32) -> String {
 
 /// How a process has ended, or why it says nothing.
 pub(super) fn silence(followed: &Followed) -> Option<(Tone, String)> {
-    match &followed.ended {
-        Some(Ended::Finished) => Some((Tone::Quiet, "finished".to_owned())),
-        Some(Ended::Failed(why)) => Some((Tone::Bad, format!("failed: {why}"))),
-        Some(Ended::Gone) => Some((Tone::Bad, "gone without a word: killed, or crashed".to_owned())),
+    match followed.exit {
+        Some(Exit::Finished | Exit::Stopped(_)) => Some((Tone::Quiet, "finished".to_owned())),
+        Some(Exit::Failed | Exit::OutOfMemory) => {
+            let why = followed.exception.as_deref().unwrap_or("for an unknown reason");
+            Some((Tone::Bad, format!("failed: {why}")))
+        }
+        Some(Exit::Killed) => Some((Tone::Bad, "exited without reporting (killed or crashed)".to_owned())),
         None => {
-            let silent = followed.heard.elapsed();
+            let silent = followed.answered_at.elapsed();
             let words =
                 format!("no answer for {}: its interpreter is busy, or it is stopped", duration(silent));
             (silent > Duration::from_secs(3)).then_some((Tone::Unsure, words))

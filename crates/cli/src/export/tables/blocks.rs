@@ -2,8 +2,9 @@
 
 use super::words::Words;
 use super::{Table, pool_name};
-use analysis::{Device, Label, Phase, Site, Tensor, Whereabouts};
+use analysis::{Device, Phase, Site, Whereabouts};
 use arrow_array::types::{UInt32Type, UInt64Type};
+use recording::{Label, Tensor};
 use snapshot::{Frame, FrameId, Life, Region, Snapshot, StrId};
 
 struct Row<'a> {

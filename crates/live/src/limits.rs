@@ -1,33 +1,33 @@
-//! Limits on what an answer may have in it. A recorder stays within them; whatever else answers on a socket is cut down to them,
-//! so that nothing that is kept, drawn or exported of it grows with what it sends.
+//! Limits on an answer. A recorder stays within them; anything else that answers on a live socket is cut down
+//! to them, so that what is kept, drawn or exported does not grow with what it sends.
 
 use crate::driver::Gpu;
-use crate::wire::{Device, Process, State, StepDevice};
+use crate::wire::{DeviceCounters, GpuProcess, LiveStepCounters, RecorderState};
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Devices of a process; also one more than the highest number of a device.
+/// Most devices of a process; also one more than the highest device ordinal.
 pub(crate) const MAX_DEVICES: usize = 64;
-/// Steps of an answer; a recorder keeps 512.
+/// Most steps of an answer; a recorder keeps 512.
 pub(crate) const MAX_STEPS: usize = 1024;
-/// Stacks of an answer; a recorder sends 64.
+/// Most stacks of an answer; a recorder sends 64.
 pub(crate) const MAX_STACKS: usize = 256;
-/// Frames of a stack.
+/// Most frames of a stack.
 pub(crate) const MAX_FRAMES: usize = 1024;
-/// Processes that hold memory of a device.
+/// Most processes of a device.
 pub(crate) const MAX_PROCESSES: usize = 1024;
-/// Words of a command line.
+/// Most words of a command line.
 pub(crate) const MAX_WORDS: usize = 1024;
-/// Bytes of a text: the longest path has as many.
-const MAX_TEXT: usize = 4096;
-/// Bytes of memory, a pebibyte: sums of any that are kept stay far from overflow.
-const MAX_BYTES: u64 = 1 << 50;
-/// Numbers of steps, and microseconds of a time: exact as a floating-point number.
+/// Longest text, in bytes: that of the longest path.
+const MAX_TEXT_BYTES: usize = 4096;
+/// Largest amount of memory, in bytes (1 PiB): sums of all that is kept cannot overflow.
+const MAX_MEMORY: u64 = 1 << 50;
+/// Largest step number and time in microseconds: exact as a floating-point number.
 const MAX_NUMBER: u64 = 1 << 53;
 
-/// The first entries of a list; the rest is passed over and takes no memory.
+/// Deserializes the first entries of a list; the rest is skipped and takes no memory.
 pub(crate) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>, const LIMIT: usize>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
@@ -54,7 +54,7 @@ pub(crate) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>, const LIMIT:
     deserializer.deserialize_seq(First::<T, LIMIT>(PhantomData))
 }
 
-/// The same of a list that may be missing.
+/// Deserializes the first entries of a list that may be null.
 pub(crate) fn first_if_any<'de, D: Deserializer<'de>, T: Deserialize<'de>, const LIMIT: usize>(
     deserializer: D,
 ) -> Result<Option<Vec<T>>, D::Error> {
@@ -65,17 +65,17 @@ pub(crate) fn first_if_any<'de, D: Deserializer<'de>, T: Deserialize<'de>, const
     Ok(Option::<Kept<T, LIMIT>>::deserialize(deserializer)?.map(|kept| kept.0))
 }
 
-/// Cuts a text at a character.
+/// Truncates a text to at most `limit` bytes, between two characters.
 pub(crate) fn shorten(text: &mut String, limit: usize) {
     text.truncate(text.floor_char_boundary(limit));
 }
 
-impl State {
-    /// The answer with numbers and texts of possible sizes, and each device once.
-    pub(crate) fn bounded(mut self) -> State {
+impl RecorderState {
+    /// Limits numbers and texts to plausible sizes, and lists each device once.
+    pub(crate) fn bounded(mut self) -> RecorderState {
         let texts = [&mut self.host, &mut self.folder, &mut self.torch, &mut self.kind];
         texts.into_iter().chain(&mut self.name).chain(&mut self.command).for_each(|text| {
-            shorten(text, MAX_TEXT);
+            shorten(text, MAX_TEXT_BYTES);
         });
         once_each(&mut self.devices, |device| device.device);
         self.devices.iter_mut().for_each(bound_device);
@@ -88,15 +88,15 @@ impl State {
         for step in &mut self.steps {
             step.time_us = bounded_time(step.time_us);
             once_each(&mut step.devices, |row| row.device);
-            for StepDevice { allocated, reserved, .. } in &mut step.devices {
+            for LiveStepCounters { allocated, reserved, .. } in &mut step.devices {
                 bound_bytes([allocated, reserved]);
             }
         }
         for stack in self.stacks.iter_mut().flatten() {
             bound_bytes([&mut stack.bytes, &mut stack.count]);
             for frame in &mut stack.frames {
-                shorten(&mut frame.filename, MAX_TEXT);
-                shorten(&mut frame.name, MAX_TEXT);
+                shorten(&mut frame.filename, MAX_TEXT_BYTES);
+                shorten(&mut frame.name, MAX_TEXT_BYTES);
             }
         }
         bound_bytes(&mut self.pinned);
@@ -108,42 +108,42 @@ impl State {
 }
 
 impl Gpu {
-    /// The same of what another machine says of a GPU.
+    /// Limits numbers and texts of a GPU of another machine.
     pub(crate) fn bounded(mut self) -> Gpu {
-        shorten(&mut self.name, MAX_TEXT);
-        shorten(&mut self.uuid, MAX_TEXT);
+        shorten(&mut self.name, MAX_TEXT_BYTES);
+        shorten(&mut self.uuid, MAX_TEXT_BYTES);
         bound_bytes([&mut self.total, &mut self.used]);
         bound_processes(&mut self.processes);
         self
     }
 }
 
-fn bound_device(device: &mut Device) {
-    shorten(&mut device.card, MAX_TEXT);
-    shorten(&mut device.uuid, MAX_TEXT);
+fn bound_device(device: &mut DeviceCounters) {
+    shorten(&mut device.card, MAX_TEXT_BYTES);
+    shorten(&mut device.uuid, MAX_TEXT_BYTES);
     bound_processes(&mut device.processes);
     bound_bytes([&mut device.allocated, &mut device.reserved, &mut device.requested, &mut device.active]);
     bound_bytes([&mut device.inactive_split, &mut device.peak]);
     bound_bytes(device.used.iter_mut().chain(&mut device.total).chain(&mut device.limit));
 }
 
-fn bound_processes(processes: &mut Vec<Process>) {
+fn bound_processes(processes: &mut Vec<GpuProcess>) {
     processes.truncate(MAX_PROCESSES);
     for process in processes {
-        shorten(&mut process.name, MAX_TEXT);
+        shorten(&mut process.name, MAX_TEXT_BYTES);
         bound_bytes([&mut process.bytes]);
     }
 }
 
 fn bound_bytes<'a>(amounts: impl IntoIterator<Item = &'a mut u64>) {
-    amounts.into_iter().for_each(|amount| *amount = MAX_BYTES.min(*amount));
+    amounts.into_iter().for_each(|amount| *amount = MAX_MEMORY.min(*amount));
 }
 
 fn bounded_time(micros: i64) -> i64 {
     micros.clamp(0, MAX_NUMBER as i64)
 }
 
-/// Keeps the first row of each device that there can be.
+/// Keeps the first row of each device whose ordinal is within the limit.
 fn once_each<T>(rows: &mut Vec<T>, device: impl Fn(&T) -> u32) {
     let mut seen = 0u64;
     rows.retain(|row| {
@@ -160,13 +160,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn answer(more: serde_json::Value) -> State {
-        let mut answer = json!({"version": 1, "pid": 1, "host": "h", "rank": null, "folder": "/f", "name": null,
-            "kind": "cuda", "started_us": 1, "time_us": 2});
+    fn answer(more: serde_json::Value) -> RecorderState {
+        let mut answer = json!({"version": 1, "pid": 1, "host": "h", "rank": null, "folder": "/f",
+            "name": null, "kind": "cuda", "started_us": 1, "time_us": 2});
         let (fields, more) =
             (answer.as_object_mut().expect("fields"), more.as_object().expect("fields").clone());
         fields.extend(more);
-        serde_json::from_value::<State>(answer).expect("readable").bounded()
+        serde_json::from_value::<RecorderState>(answer).expect("readable").bounded()
     }
 
     #[test]
@@ -176,30 +176,31 @@ mod tests {
         let stack =
             json!({"device": 0, "frames": vec![frame; MAX_FRAMES + 9], "bytes": u64::MAX, "count": 1});
         let bare = json!({"device": 0, "frames": [], "bytes": 1, "count": 1});
-        let process = json!({"pid": 1, "bytes": u64::MAX, "name": "x".repeat(2 * MAX_TEXT)});
-        let crowded = json!({"device": 5, "allocated": 0, "reserved": 0, "processes": vec![process; MAX_PROCESSES + 9]});
+        let process = json!({"pid": 1, "bytes": u64::MAX, "name": "x".repeat(2 * MAX_TEXT_BYTES)});
+        let processes = vec![process; MAX_PROCESSES + 9];
+        let crowded = json!({"device": 5, "allocated": 0, "reserved": 0, "processes": processes});
         let steps: Vec<_> = (1..1100u64)
             .map(|step| json!({"step": step, "time_us": i64::MIN, "devices": vec![device(0); 2]}))
             .collect();
         let stacks = [vec![stack], vec![bare; MAX_STACKS + 9]].concat();
         let state = answer(json!({
-            "command": vec!["x".repeat(2 * MAX_TEXT); MAX_WORDS + 9],
+            "command": vec!["x".repeat(2 * MAX_TEXT_BYTES); MAX_WORDS + 9],
             "devices": std::iter::once(crowded).chain((0..20_000).map(device)).collect::<Vec<_>>(),
             "steps": steps,
             "stacks": stacks,
             "time_us": i64::MAX,
         }));
-        assert_eq!((state.command.len(), state.command[0].len()), (MAX_WORDS, MAX_TEXT));
+        assert_eq!((state.command.len(), state.command[0].len()), (MAX_WORDS, MAX_TEXT_BYTES));
         assert!(state.devices.len() <= MAX_DEVICES && state.devices[0].processes.len() == MAX_PROCESSES);
         assert_eq!((state.steps.len(), state.steps[0].devices.len()), (MAX_STEPS, 1));
         let stacks = state.stacks.as_ref().expect("stacks");
         assert_eq!((stacks.len(), stacks[0].frames.len()), (MAX_STACKS, MAX_FRAMES));
-        assert!(state.devices.iter().all(|device| device.allocated <= MAX_BYTES && device.device < 64));
+        assert!(state.devices.iter().all(|device| device.allocated <= MAX_MEMORY && device.device < 64));
         assert_eq!((state.time_us, state.steps[0].time_us), (MAX_NUMBER as i64, 0));
     }
 
     #[test]
-    fn devices_are_told_once_and_steps_in_order() {
+    fn devices_are_listed_once_and_steps_in_order() {
         let row = |device: u32, bytes: u64| json!({"device": device, "allocated": bytes, "reserved": bytes});
         let step =
             |step: u64| json!({"step": step, "time_us": 1, "devices": [row(0, 5), row(0, 6), row(64, 7)]});
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_recorder_says_is_kept_as_it_is() {
+    fn what_a_recorder_sends_is_kept_as_it_is() {
         let device = json!({"device": 0, "allocated": 5, "reserved": 9, "used": 10, "total": 80_u64 << 30});
         let state = answer(json!({"devices": [device], "stacks": null, "command": ["python", "é"]}));
         assert_eq!((state.devices[0].allocated, state.devices[0].total), (5, Some(80 << 30)));

@@ -1,0 +1,114 @@
+//! Reads what oomph's recorder writes: the sidecar files of a snapshot (`docs/recording.md`), and how the
+//! program ended.
+//!
+//! Each file has one module, with the struct that mirrors its JSON and the typed value that everyone else
+//! uses. Parsers take bytes, so files of other users can be read by whatever means is safe;
+//! [`Sidecars::read`] takes the path of a snapshot and reads everything next to it. Nothing here prints:
+//! files that cannot be read are returned as [`UnreadableFile`].
+//!
+//! ```
+//! use recording::{Exit, RunInfo, RunState};
+//!
+//! let json = br#"{"ended": "failed", "exception": "OutOfMemoryError: CUDA out of memory."}"#;
+//! let run = RunInfo::parse(json)?;
+//! assert_eq!(run.state, RunState::Exited(Exit::OutOfMemory));
+//! # Ok::<(), recording::FileError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod error;
+mod heap;
+mod labels;
+mod ranks;
+mod run;
+mod steps;
+
+pub use crate::heap::HeapDump;
+pub use error::FileError;
+pub use labels::{Label, LabelMark, Labels, Placed, Tensor};
+pub use ranks::{META_FILE, SidecarPart, Sidecars, UnreadableFile, rank_of_file, unfinished_name};
+pub use run::{
+    DumpReason, EmulationInfo, Exit, GpuInfo, Process, RunInfo, RunState, Shortage, StopReason, ValueRead,
+    is_out_of_memory, own_process,
+};
+pub use steps::{NonPytorchMemory, StepCounters, StepLine, StepMark};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What the recorder of one rank wrote next to its snapshot. Every part may be missing, and nothing has been
+/// checked against the snapshot yet.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// Ends of steps, in order of time.
+    pub marks: Vec<StepMark>,
+    /// Whether allocations after the last step were recorded with their stacks.
+    pub ends_with_stacks: bool,
+    /// Allocations that each device had made when the snapshot was written.
+    pub allocations: Counts,
+    /// Which tensor was where, and when.
+    pub labels: Labels,
+    /// Paths of modules, which the metadata of events refers to by number.
+    pub modules: Vec<String>,
+    /// The driver's numbers when an allocation failed.
+    pub shortage: Option<Shortage>,
+    /// The devices, as the driver describes them.
+    pub gpus: Vec<GpuInfo>,
+    /// Memory of each device that PyTorch's allocator did not hand out.
+    pub non_pytorch: Vec<NonPytorchMemory>,
+    /// References that kept tensors alive. The dump at the end comes first, then the one written while memory
+    /// grew.
+    pub heaps: Vec<Arc<HeapDump>>,
+}
+
+impl Recording {
+    /// The recording of a plain snapshot: nothing is known.
+    pub const NONE: &'static Recording = &Recording {
+        marks: Vec::new(),
+        ends_with_stacks: true,
+        allocations: Counts(Vec::new()),
+        labels: Labels { tensors: Vec::new(), sets: Vec::new(), marks: Vec::new() },
+        modules: Vec::new(),
+        shortage: None,
+        gpus: Vec::new(),
+        non_pytorch: Vec::new(),
+        heaps: Vec::new(),
+    };
+
+    /// Returns the driver's description of a device.
+    pub fn gpu(&self, device: u32) -> Option<&GpuInfo> {
+        self.gpus.iter().find(|gpu| gpu.device == device)
+    }
+
+    /// Returns the memory of a device that PyTorch's allocator did not hand out.
+    pub fn non_pytorch(&self, device: u32) -> Option<&NonPytorchMemory> {
+        self.non_pytorch.iter().find(|memory| memory.device == device)
+    }
+}
+
+impl Default for Recording {
+    fn default() -> Recording {
+        Recording::NONE.clone()
+    }
+}
+
+/// Allocations made so far, by device: `allocation.all.allocated` of `memory_stats()`.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Counts(pub Vec<(u32, u64)>);
+
+impl Counts {
+    /// Returns the number of allocations of one device.
+    pub fn of(&self, device: u32) -> Option<u64> {
+        self.0.iter().find(|(of, _)| *of == device).map(|(_, count)| *count)
+    }
+}
+
+/// Converts `{"0": 1234}`; keys that are not device ordinals are left out.
+impl From<BTreeMap<String, u64>> for Counts {
+    fn from(by_device: BTreeMap<String, u64>) -> Counts {
+        let parsed = by_device.into_iter().filter_map(|(device, count)| Some((device.parse().ok()?, count)));
+        Counts(parsed.collect())
+    }
+}

@@ -1,0 +1,221 @@
+//! The files of one rank: their names, and reading all of them.
+
+use crate::{FileError, HeapDump, NonPytorchMemory, Recording, RunInfo, StepLine, StepMark, labels, run};
+use snapshot::Bytes;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Larger files are not read: a year of steps takes less.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+/// What the names of a rank's files end with.
+const ENDINGS: [&str; 7] = ["json", "pickle", "steps.jsonl", "labels", "heap", "growing.heap", "ask"];
+/// Endings of compressed snapshots.
+const COMPRESSED: [&str; 3] = ["gz", "xz", "zst"];
+
+/// Name of the file that all ranks of a recording share.
+pub const META_FILE: &str = "meta.json";
+
+/// Returns the rank of a file of a recording, by its exact name: `rank3.labels`, or `rank3.labels.77.part`
+/// while it is written.
+pub fn rank_of_file(name: &str) -> Option<u32> {
+    let (number, ending) = name.strip_prefix("rank")?.split_once('.')?;
+    let ending = unfinished_name(ending).unwrap_or(ending);
+    let rank: u32 = number.parse().ok()?;
+    // The recorder never writes `rank+1` or `rank01`.
+    (rank.to_string() == number && ENDINGS.contains(&ending)).then_some(rank)
+}
+
+/// Returns the final name of a file that is being written under `NAME.PID.part` or `NAME.part`.
+pub fn unfinished_name(name: &str) -> Option<&str> {
+    let name = name.strip_suffix(".part")?;
+    match name.rsplit_once('.') {
+        Some((before, number)) if number.bytes().all(|letter| letter.is_ascii_digit()) => Some(before),
+        _ => Some(name),
+    }
+}
+
+/// The sidecar files of one snapshot.
+#[derive(Default, Debug)]
+pub struct Sidecars {
+    /// What the files say about the history.
+    pub recording: Recording,
+    /// How the run went, if the recorder wrote that down.
+    pub run: Option<RunInfo>,
+    /// Files that exist and cannot be used.
+    pub unreadable: Vec<UnreadableFile>,
+}
+
+/// A sidecar file that exists and cannot be used.
+#[derive(Debug)]
+pub struct UnreadableFile {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub error: FileError,
+    /// Which part of the recording is missing without it.
+    pub part: SidecarPart,
+}
+
+/// A part of a recording that has a file of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SidecarPart {
+    /// `rankN.steps.jsonl`
+    Steps,
+    /// `rankN.labels`
+    Labels,
+    /// `rankN.json`
+    Run,
+    /// `meta.json`
+    Meta,
+    /// `rankN.heap` or `rankN.growing.heap`
+    Heap,
+}
+
+impl SidecarPart {
+    /// Returns what is lost without the file, as half a sentence.
+    pub fn consequence(self) -> Option<&'static str> {
+        match self {
+            SidecarPart::Steps => Some("steps are inferred"),
+            SidecarPart::Labels => Some("what each block is for is inferred"),
+            SidecarPart::Heap => Some("who holds memory is not known"),
+            SidecarPart::Run | SidecarPart::Meta => None,
+        }
+    }
+}
+
+impl Sidecars {
+    /// Reads all files next to a snapshot. A snapshot whose name is not `NAME.pickle`, possibly compressed,
+    /// has none.
+    pub fn read(snapshot: &Path) -> Sidecars {
+        let mut sidecars = Sidecars::default();
+        if let Some(stem) = Stem::of(snapshot) {
+            sidecars.read_steps(&stem);
+            sidecars.read_labels(&stem);
+            sidecars.read_run(&stem);
+            sidecars.read_heaps(&stem);
+        }
+        sidecars
+    }
+
+    fn read_steps(&mut self, stem: &Stem) {
+        let path = stem.with_ending("steps.jsonl");
+        if let Some(lines) = self.parse(path, SidecarPart::Steps, StepLine::parse_all) {
+            self.recording.non_pytorch = NonPytorchMemory::highest(&lines);
+            self.recording.marks = lines.into_iter().map(StepMark::from).collect();
+        }
+    }
+
+    fn read_labels(&mut self, stem: &Stem) {
+        let parsed = self.parse(stem.with_ending("labels"), SidecarPart::Labels, labels::parse);
+        if let Some((labels, modules)) = parsed {
+            self.recording.labels = labels;
+            self.recording.modules = modules;
+        }
+    }
+
+    fn read_run(&mut self, stem: &Stem) {
+        if let Some((run, end)) = self.parse(stem.with_ending("json"), SidecarPart::Run, run::parse_rank) {
+            self.recording.allocations = end.allocations;
+            self.recording.ends_with_stacks = end.has_stacks;
+            self.recording.shortage = end.shortage;
+            self.run = Some(run);
+        }
+        if let Some(meta) = self.parse(stem.folder().join(META_FILE), SidecarPart::Meta, run::parse_meta) {
+            let run = self.run.get_or_insert_default();
+            run.command = meta.command;
+            run.torch = run.torch.take().or(meta.torch);
+            self.recording.gpus = meta.gpus;
+        }
+        if let Some(shortage) = &mut self.recording.shortage {
+            let gpu = self.recording.gpus.iter().find(|gpu| gpu.device == shortage.device);
+            shortage.settle_limit(gpu.and_then(|gpu| gpu.total));
+        }
+    }
+
+    /// At the end of a program the variables of its functions are gone: the dump written while memory grew
+    /// may say more.
+    fn read_heaps(&mut self, stem: &Stem) {
+        for ending in ["heap", "growing.heap"] {
+            let dump = self.parse(stem.with_ending(ending), SidecarPart::Heap, HeapDump::parse);
+            self.recording.heaps.extend(dump.map(Arc::new));
+        }
+    }
+
+    /// Reads and parses one file. One that is missing, or another tool's, gives nothing; any other error is
+    /// kept.
+    fn parse<T>(
+        &mut self,
+        path: PathBuf,
+        part: SidecarPart,
+        parser: impl FnOnce(&[u8]) -> Result<T, FileError>,
+    ) -> Option<T> {
+        match read_file(&path)?.and_then(|bytes| parser(&bytes)) {
+            Ok(parsed) => Some(parsed),
+            Err(FileError::Foreign) => None,
+            Err(error) => {
+                self.unreadable.push(UnreadableFile { path, error, part });
+                None
+            }
+        }
+    }
+}
+
+/// Returns the bytes of a file; `None` where there is none.
+fn read_file(path: &Path) -> Option<Result<Vec<u8>, FileError>> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some(if !metadata.is_file() {
+        Err(FileError::NotRegular)
+    } else if metadata.len() > MAX_FILE_BYTES {
+        Err(FileError::TooLarge(Bytes(metadata.len())))
+    } else {
+        std::fs::read(path).map_err(FileError::from)
+    })
+}
+
+/// `folder/rank0`, the part of the path that all files of a rank share.
+struct Stem(PathBuf);
+
+impl Stem {
+    /// Cuts `.pickle`, and the ending of a compressed file, off the path of a snapshot.
+    fn of(snapshot: &Path) -> Option<Stem> {
+        let name = snapshot.file_name()?.to_str()?;
+        let plain = COMPRESSED.iter().find_map(|ending| strip_ending(name, ending)).unwrap_or(name);
+        Some(Stem(snapshot.with_file_name(strip_ending(plain, "pickle")?)))
+    }
+
+    fn with_ending(&self, ending: &str) -> PathBuf {
+        let mut path = self.0.clone().into_os_string();
+        path.push(".");
+        path.push(ending);
+        path.into()
+    }
+
+    fn folder(&self) -> &Path {
+        self.0.parent().unwrap_or(Path::new(""))
+    }
+}
+
+/// Returns a name without its ending, in upper or lower case.
+fn strip_ending<'a>(name: &'a str, ending: &str) -> Option<&'a str> {
+    let (stem, found) = name.rsplit_once('.')?;
+    found.eq_ignore_ascii_case(ending).then_some(stem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_a_rank_share_its_name() {
+        for (snapshot, expected) in [
+            ("r/rank0.pickle", Some("r/rank0.labels")),
+            ("r/Rank10.PICKLE.XZ", Some("r/Rank10.labels")),
+            ("rank0.pickle.zst", Some("rank0.labels")),
+            ("a.pkl", None),
+            ("pickle", None),
+        ] {
+            let labels = Stem::of(Path::new(snapshot)).map(|stem| stem.with_ending("labels"));
+            assert_eq!(labels.as_deref(), expected.map(Path::new), "{snapshot}");
+        }
+    }
+}
