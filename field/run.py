@@ -252,7 +252,7 @@ class Trial:
 
         def text(name: str) -> str:
             # Where the emulated GPU's own files are, which PyTorch names in warnings.
-            found = re.sub(r'[^\s"\']*/oomph_child/child/', "{emulated}/", _read(side / name, replaced))
+            found = re.sub(r'[^\s"\']*/oomph(?:_child)?/(?:emulation|techniques)/', "{emulated}/", _read(side / name, replaced))
             return re.sub(r"\(pid=\d+\)", "(pid)", found)  # of Python's warnings
 
         stderr = "".join(line for line in text("stderr").splitlines(True) if not line.startswith("oomph: "))

@@ -126,7 +126,7 @@ class Posts:
 
 
 def _used_gpus() -> list[str]:
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if not torch.cuda.is_initialized():
         return []
     devices = range(torch.cuda.device_count())
     return [f"cuda:{at}" for at in devices if torch.cuda.memory_stats(at).get("allocation.all.allocated", 0)]

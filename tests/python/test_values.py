@@ -1,4 +1,4 @@
-"""Values on the emulated GPU: what `python/oomph/child/values.py` computes, makes up, notes, and leaves alone.
+"""Values on the emulated GPU: what `python/oomph/emulation/values.py` computes, makes up, notes, and leaves alone.
 
 Each test runs a script in a process of its own, with the emulator that OOMPH_EMULATOR_LIB names (otherwise the one of
 target/debug) loaded ahead of torch. A script sees `show(...)`, which the test gets back, `cuda`, and `value(tensor)`:
@@ -26,7 +26,7 @@ import ctypes, json, sys
 library = ctypes.CDLL({library!r}, mode=ctypes.RTLD_GLOBAL)
 import torch
 sys.path.append({python!r})
-from oomph.child import values
+from oomph.emulation import values
 if {installed}:
     values.install(library)
     memory = values._handlers.memory
@@ -394,7 +394,7 @@ def test_errors_of_operators_pass_unchanged(run):
 
 def test_failures_of_our_own_do_not_reach_the_program(run):
     assert run("""
-        from oomph.child import counts, handlers
+        from oomph.emulation import counts, handlers
         x, ones = torch.arange(4, device=cuda), torch.ones(2, dtype=torch.int64, device=cuda)
         def broken(*args, **kwargs):
             raise ZeroDivisionError

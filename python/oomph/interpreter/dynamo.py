@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from .errors import keep
+from .importing import Report, around_import
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,3 +33,12 @@ def skip_all(function: Callable[..., Any]) -> bool:
         keep(error)
         return False
     return True
+
+
+def never_compile(package: str, report: Report | None) -> None:
+    """Has Dynamo skip every function of a package, as soon as the program has imported Dynamo."""
+
+    def after(rules: Any) -> None:
+        rules.add(package)
+
+    around_import("torch._dynamo.trace_rules", after=after, report=report)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 
 
@@ -45,13 +44,6 @@ class MemoryGrows(RuntimeError):
 
 
 Leak.__module__ = MemoryGrows.__module__ = "oomph"
-
-# `oomph run` has its own copy of this file in a process that may have oomph's as well. What the one raises, an `except
-# oomph.MemoryGrows` of the other has to catch: whichever comes first has the classes of both.
-for _name in {"oomph.recording.alarm", "oomph_child.recording.alarm"} - {__name__}:
-    _first = sys.modules.get(_name)
-    if _first is not None and hasattr(_first, "MemoryGrows"):
-        Leak, MemoryGrows = _first.Leak, _first.MemoryGrows  # type: ignore[misc]
 
 
 def told(asked: str, folder: str) -> tuple[str, list[Leak]]:

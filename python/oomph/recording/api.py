@@ -69,6 +69,12 @@ class Recording:
     def start(self) -> Recording:
         if self._recorder is not None:
             return self
+        try:
+            # Under `oomph run` this starts its recorder, if the program has not imported torch before.
+            import torch  # noqa: F401
+        except Exception as error:
+            say(f"nothing is recorded: {words(error)}")
+            return self
         running = _running()
         if running is not None:
             self._recorder, self._is_guest = running, True
@@ -212,7 +218,7 @@ def _alarm() -> Alarm:
 
 
 def _running() -> Recorder | None:
-    """The recorder of this process: ours, or that of the `oomph run` which has started it."""
+    """The recorder of this process: ours, or that of an `oomph run` of another version, which has brought its own copy."""
     for module in ("oomph_child.recording.recorder", f"{__package__}.recorder"):
         found = sys.modules.get(module)
         running: Recorder | None = getattr(found, "active", None)

@@ -15,7 +15,7 @@ See = Callable[[tuple[Any, ...], dict[str, Any], Any], None]
 _PLAIN = torch._C._disabled_torch_dispatch_impl
 
 
-class CpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class CpuMode(TorchDispatchMode):
     supports_higher_order_operators = True
     """Without it, a program that uses one (`torch.cond`, flex attention) would fail."""
 

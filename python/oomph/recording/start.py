@@ -23,7 +23,7 @@ def history(device: str, max_events: int) -> History:
 
 def has_gpu() -> bool:
     """Whether the program can have a GPU. Not by asking CUDA: a process that has initialised it cannot be forked."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized():
         return True
     if torch.version.hip is not None:
         return os.path.exists("/dev/kfd")

@@ -16,7 +16,7 @@ from . import made_up
 from .device_memory import KNOWN, MADE_UP, UNKNOWN, DeviceMemory, span, twin
 from .operators import Operator
 from .reads import Reads
-from .switch import own_work
+from .dispatch_keys import own_work
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

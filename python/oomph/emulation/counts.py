@@ -17,7 +17,7 @@ from . import made_up
 from .device_memory import KNOWN, MADE_UP, UNKNOWN
 from .handlers import KINDS, Args, Handlers, Kwargs, capturing, tensors_in
 from .operators import Operator
-from .switch import own_work
+from .dispatch_keys import own_work
 
 Results = list["torch.Tensor | None"]
 """Values for an operator's results, in order; None: nobody knows."""
@@ -53,7 +53,8 @@ def _made_up_boxes(count: int, given: Kwargs) -> Results:
 
 def _unique_total(given: Kwargs) -> int:
     dim = given.get("dim")
-    return given["self"].numel() if dim is None else given["self"].shape[dim]
+    tensor: torch.Tensor = given["self"]
+    return tensor.numel() if dim is None else tensor.shape[dim]
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,8 @@ class Counting:
                 computed = self.handlers.on_cpu(operator, args, kwargs, {})
                 if isinstance(computed, bool):
                     return int(computed), []
-                contents: Results = list(tensors_in(computed))
-                return contents[0].shape[given.get("dim") or 0], contents
+                contents = list(tensors_in(computed))
+                return contents[0].shape[given.get("dim") or 0], [*contents]
             count = ordered if ordered is not None else counted.plausible(given)
             return count, counted.made_up(count, given)
 

@@ -35,11 +35,12 @@ from . import counts, operators
 from .counts import Counting
 from .device_memory import DeviceMemory
 from .handlers import Handler, Handlers, tensors_in
-from .importing import around_import
+from ..interpreter.dynamo import never_compile
+from ..interpreter.importing import Report, around_import
 from .operators import Operator, Schema
 from .reads import Read
-from .switch import BACKWARD_BELOW, BACKWARD_KEY, BACKWARD_NAME, BELOW, KEY, include, switched
-from .wrapped import WrappedNumbers
+from .dispatch_keys import BACKWARD_BELOW, BACKWARD_KEY, BACKWARD_NAME, BELOW, KEY, include, switched
+from .wrapped_numbers import WrappedNumbers
 
 AVAILABLE: bool = hasattr(torch.library.Library, "fallback")
 """Before PyTorch 2.5 a fallback cannot be written in Python."""
@@ -84,16 +85,16 @@ class _Route(NamedTuple):
 _handlers: Handlers | None = None
 
 
-def install(library: ctypes.CDLL, unknown: int = 0) -> None:
+def install(library: ctypes.CDLL, unknown: int = 0, report: Report | None = None) -> None:
     """Computes values from now on, in this thread and in those that it starts.
 
     `unknown` is what reads of unknown values give: whether a program makes the same requests with another number tells
-    whether such values matter to it.
+    whether such values matter to it. Failures of ours go to `report`.
     """
     global _handlers
     if AVAILABLE:
         _handlers = Handlers(library, unknown)
-        Fallback(_handlers).install()
+        Fallback(_handlers).install(report)
         _leave_backward_alone(_handlers.memory)
         _follow_threads()
 
@@ -129,7 +130,7 @@ class Fallback:
         self.libraries: dict[str, torch.library.Library] = {}
         self.registered: set[str] = set()
 
-    def install(self) -> None:
+    def install(self, report: Report | None) -> None:
         for key in ("Fake", BACKWARD_NAME):
             self._library("_").fallback(torch.library.fallthrough_kernel, key)
         for schema in operators.of_pytorch():
@@ -139,9 +140,9 @@ class Fallback:
         atexit.register(include, KEY, False)
         self._register_others()
         self._follow_libraries()
-        around_import("torchvision.extension", after=self._register_torchvision)
+        around_import("torchvision.extension", after=self._register_torchvision, report=report)
         # `torch.compile` would compile us, as code that runs in between.
-        around_import("torch._dynamo.trace_rules", after=lambda rules: rules.add(__package__))  # type: ignore[attr-defined]
+        never_compile(__package__, report)
 
     def register(self, schema: Schema) -> None:
         name = operators.full_name(schema)
@@ -171,13 +172,13 @@ class Fallback:
 
         @functools.wraps(define)
         def defined(*args: Any, **kwargs: Any) -> Any:
-            result = define(*args, **kwargs)
+            result = define(*args, **kwargs)  # type: ignore[no-untyped-call]
             self._register_others()
             return result
 
         @functools.wraps(load)
         def loaded(*args: Any, **kwargs: Any) -> Any:
-            result = load(*args, **kwargs)
+            result = load(*args, **kwargs)  # type: ignore[no-untyped-call]
             self._register_others()
             return result
 
@@ -258,7 +259,7 @@ class _Engine:
 def _leave_backward_alone(memory: DeviceMemory) -> None:
     """Off while the autograd engine runs, on again in the Python functions that it calls."""
     variable = torch.autograd.Variable
-    variable._execution_engine = _Engine(variable._execution_engine, memory)  # type: ignore[attr-defined]
+    variable._execution_engine = _Engine(variable._execution_engine, memory)  # type: ignore[assignment]
     node = torch.autograd.function.BackwardCFunction
     node.apply = _switching_on(node.apply)  # type: ignore[method-assign]
     frame = getattr(torch.utils.checkpoint, "_CheckpointFrame", None)

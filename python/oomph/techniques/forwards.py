@@ -58,7 +58,7 @@ class Forwards:
 
     def _install(self) -> None:
         hooks.register_module_forward_pre_hook(self._ask_for_keywords)
-        self.before_id = hooks.register_module_forward_pre_hook(self._before).id
+        self.before_id = hooks.register_module_forward_pre_hook(self._before).id  # type: ignore[arg-type]
         hooks.register_module_forward_hook(self._after, always_call=True)
         register_optimizer_step_pre_hook(self._before_step)
         backward = torch.autograd.backward
@@ -146,7 +146,7 @@ class Amp(Technique, Listener):
         @functools.wraps(enter)
         def __enter__(self: torch.autocast) -> Any:
             technique._notice(self)
-            return enter(self)
+            return enter(self)  # type: ignore[no-untyped-call]
 
         torch.autocast.__enter__ = __enter__  # type: ignore[method-assign]
 
@@ -276,7 +276,8 @@ class Bf16(Technique, Listener):
     def inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
         if not self.has_converted:
             return args, kwargs
-        return tree_map_only(torch.Tensor, _converted, (args, kwargs))
+        converted: Inputs = tree_map_only(torch.Tensor, _converted, (args, kwargs))
+        return converted
 
     def _converting(self, move: Callable[..., torch.nn.Module]) -> Callable[..., torch.nn.Module]:
         @functools.wraps(move)

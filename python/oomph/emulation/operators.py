@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .switch import switched
+from .dispatch_keys import switched
 
 Schema = Any
 """PyTorch's `FunctionSchema`."""
@@ -27,7 +27,7 @@ _WRITE_NOTHING = {"aten::zero_", "aten::set_", "aten::record_stream"}
 # What they write does not depend on what was there.
 _OVERWRITING = {"aten::fill_", "aten::_foreach_zero_", "aten::_foreach_copy_"}
 
-# They pass a number on as a marked tensor (wrapped.py) on the device, which PyTorch refuses to give to Python.
+# They pass a number on as a marked tensor (wrapped_numbers.py) on the device, which PyTorch refuses to give to Python.
 _ALONE = {"aten::pow", "aten::isin", "aten::searchsorted", "aten::bucketize"}
 
 _RANDOM = {

@@ -10,7 +10,7 @@ import sys
 
 def _prepare() -> None:
     try:
-        from oomph_child.child import start
+        from oomph_child.bootstrap import start
 
         start.prepare()
     except Exception as error:  # the program runs all the same; oomph sees that nothing was recorded
