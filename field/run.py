@@ -88,9 +88,7 @@ def programs() -> list[Program]:
             continue
         tree = ast.parse(path.read_text())
         literals = [
-            node.value
-            for node in tree.body
-            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "PROGRAM"
+            node.value for node in tree.body if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "PROGRAM"
         ]
         if not literals:
             raise SystemExit(f"error: {path} has no PROGRAM = {{...}} at its top")

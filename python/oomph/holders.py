@@ -35,7 +35,7 @@ def holders(tensor: torch.Tensor = _ALL, *, top: int | None = None) -> Holders:
             raise ValueError("this tensor has no memory: it is on the meta device, or of a kind without a storage")
         storage = max(found, key=lambda each: each.bytes)
         wanted = storage.device, storage.device_index, storage.address
-    # Code below may leave a frame in a cycle, with the frames around it: that shall not hold the tensor.
+    # Code below may leave a frame in a cycle, with the frames around it: that must not hold the tensor.
     tensor = _ALL
     graph = json.dumps(_as_allocated(walk()))
     return Holders(lambda options: _native.holders(graph, wanted, options), options)

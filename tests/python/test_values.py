@@ -56,9 +56,7 @@ def run(tmp_path):
     def run(script, installed=True):
         path = tmp_path / "program.py"
         path.write_text(textwrap.dedent(script))
-        prelude = PRELUDE.format(
-            library=library(), python=str(ROOT / "python"), script=str(path), installed=installed
-        )
+        prelude = PRELUDE.format(library=library(), python=str(ROOT / "python"), script=str(path), installed=installed)
         env = {**os.environ, "OOMPH_EMULATOR": H200, "OOMPH_EMULATOR_NOTES": str(tmp_path / "notes")}
         done = subprocess.run([sys.executable, "-c", prelude], capture_output=True, text=True, timeout=300, env=env)
         assert done.returncode == 0, done.stderr
@@ -300,7 +298,8 @@ def test_memory_requests_stay_the_same(run, reentrant, foreach):
 
 
 def test_a_grad_scaler_takes_unknown_gradients_for_finite(run):
-    assert run("""
+    assert (
+        run("""
         model = torch.nn.Linear(1024, 64).cuda()
         optimizer = torch.optim.AdamW(model.parameters())
         scaler = torch.amp.GradScaler("cuda")
@@ -311,7 +310,9 @@ def test_a_grad_scaler_takes_unknown_gradients_for_finite(run):
             scaler.step(optimizer)
             scaler.update()
             show(scaler.get_scale(), len(optimizer.state))
-    """) == [65536.0, 2] * 3
+    """)
+        == [65536.0, 2] * 3
+    )
 
 
 def test_no_tensor_is_kept_alive(run):

@@ -65,9 +65,7 @@ class RecordedProcess:
             has_all_stacks=is_prediction or settings.detail == "full",
             is_live=settings.is_live,
         )
-        self.recorder = Recorder(
-            options, chosen, after_step=self._after_step, more=self._more, problem=settings.report_problem
-        )
+        self.recorder = Recorder(options, chosen, after_step=self._after_step, more=self._more, problem=settings.report_problem)
         self.recorder.on_leak.append(OnLeak(raises=settings.raise_on_leak))
 
     def _after_step(self, rows: list[dict[str, int]]) -> None:

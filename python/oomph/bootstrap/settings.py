@@ -1,4 +1,4 @@
-"""What `oomph` gives to a process that it has started: one JSON object in the environment; and what such a process reports back."""
+"""Settings of a process that `oomph` starts, as one JSON object in the environment, and what the process reports back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Settings:
     device: str = "auto"
     """Which memory to record: `cuda`, `cpu`, or `auto`, the first where there is a GPU."""
     max_events: int | None = None
-    """Bound on the history, if not the usual one."""
+    """Most events to keep in the history, if not the default."""
     steps: int | None = None
     """Stop after so many steps; 0: run to the end; None: when memory per step repeats itself."""
     detail: str = "auto"
@@ -26,7 +26,7 @@ class Settings:
     techniques: list[str] = field(default_factory=list)
     """What to switch on from outside (techniques/registry.py)."""
     unknown: int = 0
-    """What the program gets that reads a value which nobody knows."""
+    """Byte that programs get where they read unknown values."""
     is_live: bool = False
     """Whether others may watch the run."""
     keep_files: bool = False

@@ -24,8 +24,10 @@ def _leave() -> None:
 
 
 def _site_module() -> None:
-    """Puts the site's own file of this name, which ours hides, in our place. What it raises is Python's to handle, and that there is
-    none as well: `site` expects both."""
+    """Replaces this module by the site's own `sitecustomize`, which ours hides.
+
+    Exceptions are Python's to handle, also that there is no such module: `site` expects both.
+    """
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 

@@ -15,12 +15,12 @@ import torch
 
 from . import made_up
 from .device_memory import KNOWN, MADE_UP, UNKNOWN
+from .dispatch_keys import own_work
 from .handlers import KINDS, Args, Handlers, Kwargs, capturing, tensors_in
 from .operators import Operator
-from .dispatch_keys import own_work
 
 Results = list["torch.Tensor | None"]
-"""Values for an operator's results, in order; None: nobody knows."""
+"""Values for an operator's results, in order; None: unknown."""
 
 
 def _made_up_nonzero(count: int, given: Kwargs) -> Results:
@@ -65,7 +65,7 @@ class Counted:
     """The most that it can count."""
     made_up: Callable[[int, Kwargs], Results]
     halved: bool = True
-    """Whether about half of that is plausible if nobody knows; otherwise all of it."""
+    """Whether about half of that is plausible for unknown values; otherwise all of it."""
     checks: tuple[int, ...] = ()
     """What it reads from the device after the count: that all is well."""
 
@@ -83,9 +83,7 @@ OPERATORS: dict[str, Counted] = {
     "aten::unique_dim": _UNIQUE,
     "aten::unique_consecutive": _UNIQUE,
     "aten::unique_dim_consecutive": _UNIQUE,
-    "aten::repeat_interleave": Counted(
-        lambda given: given["repeats"].numel(), _made_up_repeats, halved=False, checks=(1,)
-    ),
+    "aten::repeat_interleave": Counted(lambda given: given["repeats"].numel(), _made_up_repeats, halved=False, checks=(1,)),
     # Not a count, but read in the same way: whether there is no difference.
     "aten::equal": Counted(lambda given: 0, lambda count, given: []),
     "torchvision::nms": Counted(lambda given: given["scores"].numel(), _made_up_boxes),

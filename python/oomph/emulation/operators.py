@@ -96,19 +96,19 @@ class Operator:
     """What the handlers want to know of an operator."""
 
     __slots__ = (
-        "name",
-        "run",
-        "handle",
-        "factory",
-        "computable",
-        "random",
-        "pointwise",
-        "fresh",
-        "written",
-        "overwritten",
         "arguments",
+        "computable",
+        "factory",
+        "fresh",
+        "handle",
+        "name",
         "names",
+        "overwritten",
+        "pointwise",
+        "random",
+        "run",
         "tensors",
+        "written",
     )
 
     def __init__(self, schema: Schema) -> None:
@@ -130,9 +130,7 @@ class Operator:
         self.fresh: bool = any(result.alias_info is None for result in schema.returns)
         """Whether it gives new tensors."""
         types = [str(argument.type) for argument in schema.arguments]
-        self.tensors: tuple[int, ...] = tuple(
-            place for place, kind in enumerate(types) if kind in ("Tensor", "Optional[Tensor]")
-        )
+        self.tensors: tuple[int, ...] = tuple(place for place, kind in enumerate(types) if kind in ("Tensor", "Optional[Tensor]"))
         """Places of single tensors among the arguments."""
         self.factory: bool = "device" in self.names and not any("Tensor" in kind for kind in types)
         tags = torch._C._get_operation_overload(schema.name, schema.overload_name)[2]

@@ -4,11 +4,11 @@ Kernels do nothing on the emulated GPU, so whatever a program reads back is zero
 whose memory depends on values takes another way than on a real one. The values that programs branch on are few and
 small: lengths, masks, indices, flags, counters. So each operator whose inputs are small and hold values is run twice: on
 the emulated GPU, which makes the memory requests, and on the CPU, which gives the results; those are written into the
-device memory of the first (handlers.py). Where a kernel would give data that nobody can know, random numbers and
+device memory of the first (handlers.py). Where a kernel would give data that cannot be known, random numbers and
 indices are made up (made_up.py), and sizes with them (counts.py). Reads of values that are not known are noted with
 their place in the program (reads.py).
 
-All this hangs on the dispatch key "Fake", which PyTorch has and does not use. It lies below autograd and above the
+All this is registered for the dispatch key "Fake", which PyTorch has and does not use. It is below autograd and above the
 devices: what is registered there sees every operator, also those that others call, and autograd does not see it. A
 `TorchDispatchMode` would lie above, and PyTorch takes other ways when there is one.
 
@@ -31,15 +31,15 @@ from typing import Any, NamedTuple
 import torch
 import torch.utils.checkpoint
 
+from ..interpreter.dynamo import never_compile
+from ..interpreter.importing import Report, around_import
 from . import counts, operators
 from .counts import Counting
 from .device_memory import DeviceMemory
+from .dispatch_keys import BACKWARD_BELOW, BACKWARD_KEY, BACKWARD_NAME, BELOW, KEY, include, switched
 from .handlers import Handler, Handlers, tensors_in
-from ..interpreter.dynamo import never_compile
-from ..interpreter.importing import Report, around_import
 from .operators import Operator, Schema
 from .reads import Read
-from .dispatch_keys import BACKWARD_BELOW, BACKWARD_KEY, BACKWARD_NAME, BELOW, KEY, include, switched
 from .wrapped_numbers import WrappedNumbers
 
 AVAILABLE: bool = hasattr(torch.library.Library, "fallback")
@@ -79,8 +79,9 @@ class _Route(NamedTuple):
 
     tensors: _Tensors
     in_python: bool
-    """Whether somebody after us handles it in Python: a mode, or a subclass of `Tensor`."""
+    """Whether it is handled in Python after us: by a mode, or a subclass of `Tensor`."""
     below: Any
+
 
 _handlers: Handlers | None = None
 
@@ -100,7 +101,7 @@ def install(library: ctypes.CDLL, unknown: int = 0, report: Report | None = None
 
 
 def reads() -> list[Read]:
-    """Where the program read values that nobody knows."""
+    """Where the program read unknown values."""
     return _handlers.reads.all() if _handlers is not None else []
 
 

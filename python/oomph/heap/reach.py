@@ -40,7 +40,7 @@ def in_python(objects: list[Any], kinds: list[type], array_kinds: list[type], ro
             everything.append(thing)
     known = len(everything)
     sources: dict[int, list[int]] = {}
-    # Grows meanwhile by what the collector has been told not to look at.
+    # Grows meanwhile by objects that the collector does not track.
     for at, thing in enumerate(everything):
         found = referents(thing)
         if id(type(thing)) in hidden:

@@ -24,7 +24,7 @@ def never_traced(function: F) -> F:
 
 
 def skip_all(function: Callable[..., Any]) -> bool:
-    """Whether Dynamo could be made to. Before torch 2.7 there is no way to tell it."""
+    """Whether Dynamo skips it now. Before torch 2.7 there is no way to ask for that."""
     try:
         dynamo: Any = torch._C._dynamo.eval_frame
         skip = dynamo._FrameAction.SKIP

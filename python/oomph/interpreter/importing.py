@@ -1,11 +1,13 @@
 """Something to do around the import of a module, whenever that happens, without a trace in the import itself.
 
-The module's loader stays the one that Python has found, in `__spec__`, in `__loader__`, and for whoever only looks for the module.
+The module's loader stays the one that Python has found, in `__spec__`, in `__loader__`, and for code that only looks for
+the module.
 Nothing that goes wrong in what is done here reaches the program.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import importlib.machinery
 import sys
@@ -69,8 +71,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             find = getattr(finder, "find_spec", None)
             spec: importlib.machinery.ModuleSpec | None = None if find is None else find(name, path, target)
             if spec is not None:
-                loader = spec.loader
-                self.guarded(lambda: self._wrap(loader))
+                self.guarded(functools.partial(self._wrap, spec.loader))
                 return spec
         return None
 

@@ -13,7 +13,7 @@ import torch
 from ..interpreter.errors import keep
 from . import symbols
 from .history import LiveStack
-from .talk import say, words
+from .messages import say, words
 
 _COUNTERS = {
     "allocated": "allocated_bytes",
@@ -209,9 +209,7 @@ class CudaHistory:
             return []
         if self._calls % _LOOK_AGAIN == 0 or not self._devices:
             self._devices = [
-                device
-                for device in range(torch.cuda.device_count())
-                if _is_used(torch._C._cuda_memoryStats(device))
+                device for device in range(torch.cuda.device_count()) if _is_used(torch._C._cuda_memoryStats(device))
             ]
         self._calls += 1
         return self._devices

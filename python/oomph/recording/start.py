@@ -9,12 +9,11 @@ import torch
 from .cuda_history import CudaHistory
 from .history import History
 
-
 _WSL_DEVICE = "/dev/dxg"
 
 
 def history(device: str, max_events: int) -> History:
-    if device == "cuda" or device == "auto" and has_gpu():
+    if device == "cuda" or (device == "auto" and has_gpu()):
         return CudaHistory(max_events)
     from .cpu_history import CpuHistory
 

@@ -113,7 +113,7 @@ def _blocks_in_attributes(module: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def _is_list(module: torch.nn.Module) -> bool:
-    """Whether it is no more than a list: subclasses of these are blocks with a name."""
+    """Whether it is just a list: subclasses of these are blocks with a name."""
     return type(module) in (torch.nn.ModuleList, torch.nn.Sequential)
 
 

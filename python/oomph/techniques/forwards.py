@@ -27,7 +27,7 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Listener:
-    """What can be told of a forward pass."""
+    """Events of a forward pass."""
 
     def begin(self, module: torch.nn.Module, trains: bool) -> None:
         """The program calls an outermost module."""
@@ -44,7 +44,7 @@ class Listener:
 
 
 class Forwards:
-    """Follows the program's forward passes; does nothing before somebody listens."""
+    """Follows the program's forward passes; does nothing before the first listener."""
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
@@ -75,9 +75,7 @@ class Forwards:
         if self._is_outermost():
             module._forward_pre_hooks_with_kwargs[self.before_id] = True
 
-    def _before(
-        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
-    ) -> Inputs | None:
+    def _before(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Inputs | None:
         if not is_program():
             return None
         self.depth += 1

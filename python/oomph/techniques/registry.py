@@ -1,9 +1,9 @@
 """Memory-saving techniques, switched on from outside a program.
 
 What a technique saves depends on the program, so the honest answer is to run the program with it. Nobody should have to
-edit a program for that: everything here hangs on places that all programs pass, the call of an outermost module
+edit a program for that: everything here hooks into what all programs do, the call of an outermost module
 (forwards.py, checkpointing.py), the construction of a `DataLoader` (batches.py) and of an optimizer (optimizers.py), and does
-there what its author would write. Where that is not possible the program runs as it is, and the reason is told.
+there what its author would write. Where that is not possible the program runs unchanged, and the reason is reported.
 
 `expandable`, a setting of the allocator, is an environment variable and not in here.
 """
