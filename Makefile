@@ -22,12 +22,17 @@ wheel: ## the wheel for this machine, in dist/
 page: page-env ## the page of `oomph view`, out of web/ into crates/viewer/assets
 	cd web && npx --no-install tsc --noEmit && node build.mjs
 
-lint: ## formatting and lints, as the gate checks them
+lint: python-env ## formatting, lints and types, as the gate checks them
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	$(VENV)/bin/python -m ruff format --quiet --check .
+	$(VENV)/bin/python -m ruff check --quiet .
+	$(VENV)/bin/python -m mypy python/oomph
 
-fmt: ## format everything
+fmt: python-env ## format everything
 	cargo fmt --all
+	$(VENV)/bin/python -m ruff check --quiet --fix --select I .
+	$(VENV)/bin/python -m ruff format --quiet .
 
 fuzz: ## the fuzz targets, a minute each (make fuzz SECONDS=600 for longer)
 	fuzz/run.sh $(or $(SECONDS),60)

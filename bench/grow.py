@@ -69,7 +69,7 @@ def own_copy(frames, lists):
 def repeat_segment(segment, move, lists):
     new = dict(segment, address=segment["address"] + move)
     if "segment_pool_id" in segment:
-        new["segment_pool_id"] = tuple(list(segment["segment_pool_id"]))  # a new tuple
+        new["segment_pool_id"] = (*segment["segment_pool_id"],)  # a new tuple
     new["blocks"] = [dict(block) for block in segment["blocks"]]
     for block in new["blocks"]:
         if "address" in block:
@@ -130,9 +130,7 @@ def grow(base, wanted):
         for out, trace in zip(big["device_traces"], base["device_traces"]):
             out += repeat_trace(trace, k * move, k * delay, lists)
         if "external_annotations" in base:
-            big["external_annotations"] += [
-                repeat_annotation(a, k * delay) for a in base["external_annotations"]
-            ]
+            big["external_annotations"] += [repeat_annotation(a, k * delay) for a in base["external_annotations"]]
     big["segments"].sort(key=lambda s: s["address"])
     return big, count
 

@@ -10,6 +10,7 @@ import sys
 import time
 
 import torch
+
 from oomph.heap import reach, walk
 
 _ROUNDS = 3
@@ -36,7 +37,9 @@ def main(count: int) -> None:
             del graph
         after = len(gc.get_objects())
         seconds = " ".join(f"{each:.2f}" for each in times)
-        print(f"{name}: {before:,} objects, {after - before:+} afterwards; {seconds} s; {nodes:,} nodes, {outside} held from outside")
+        print(
+            f"{name}: {before:,} objects, {after - before:+} afterwards; {seconds} s; {nodes:,} nodes, {outside} held from outside"
+        )
     del kept, objects
 
 

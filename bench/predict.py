@@ -156,9 +156,7 @@ def main():
         for name, answer, _, why, _ in results:
             if not answer:
                 print(f"| {name} | | failed | | | | | {why.splitlines()[-1] if why else ''} |")
-        close = lambda peak, percent: sum(
-            abs(answer[peak] / real[peak] - 1) <= percent / 100 for _, answer, real in done
-        )
+        close = lambda peak, percent: sum(abs(answer[peak] / real[peak] - 1) <= percent / 100 for _, answer, real in done)
         print(
             f"\n{len(done)} of {len(results)} ran; requests identical in {len(same)} of {len(known)}; peak allocated equal in "
             f"{close('peak_allocated', 0)}, within 1 % in {close('peak_allocated', 1)}; peak reserved equal in "

@@ -58,10 +58,7 @@ def compare(tools, rounds):
         for name, command, _ in tools:
             taken[name].append(measure(command))
             print(f"  round {number + 1}: {name}: {taken[name][-1][0]:.3f} s", file=sys.stderr)
-    return [
-        (name, shown, [t[0] for t in taken[name]], max(t[1] for t in taken[name]))
-        for name, _, shown in tools
-    ]
+    return [(name, shown, [t[0] for t in taken[name]], max(t[1] for t in taken[name])) for name, _, shown in tools]
 
 
 def tools_for(file, oomph, viz, gc_on):
@@ -78,9 +75,7 @@ def tools_for(file, oomph, viz, gc_on):
         ),
     ]
     if gc_on:
-        tools.append(
-            ("pickle.load, gc on", [python, "-c", LOAD, file], f'python3 -c "{LOAD}" {base}')
-        )
+        tools.append(("pickle.load, gc on", [python, "-c", LOAD, file], f'python3 -c "{LOAD}" {base}'))
     if viz:
         tools.append(
             (
@@ -106,10 +101,7 @@ def get_memory_viz(work):
         # in a process of its own: what this one holds would show in the children's peaks
         unzip = "import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extract(*sys.argv[2:])"
         target = os.path.join(work, f"torch-{TORCH}")
-        run(
-            [sys.executable, "-c", unzip, os.path.join(wheels, wheel)]
-            + ["torch/cuda/_memory_viz.py", target]
-        )
+        run([sys.executable, "-c", unzip, os.path.join(wheels, wheel)] + ["torch/cuda/_memory_viz.py", target])
         shutil.rmtree(wheels)
     return path
 
@@ -239,9 +231,7 @@ def replaying(args, file, rounds):
     rows |= {name or "PyTorch's defaults": figures for name, figures in taken["replay"].items()}
     for name, figures in rows.items():
         fastest, median = figures["fastest"], figures["median"]
-        lines.append(
-            f"| {name} | {fastest:.4f} | {median:.4f} | {events / fastest / 1e6:.1f} | {events / median / 1e6:.1f} |"
-        )
+        lines.append(f"| {name} | {fastest:.4f} | {median:.4f} | {events / fastest / 1e6:.1f} | {events / median / 1e6:.1f} |")
     searches = [measure([args.oomph, "simulate", "--search", "--json", file])[0] for _ in range(rounds)]
     lines += [
         "",
@@ -267,10 +257,8 @@ def check(file, results, more):
     return all(passed) and all(p for p, _ in more), [
         "## Checks, on the small file",
         "",
-        f"- {words[0]}: {fast:.1f} times as fast as pickle.load with gc off"
-        f" (minimum to minimum; at least {NEEDED_RATIO} needed)",
-        f"- {words[1]}: peak memory {oomph[3] / 1e6:.1f} MB"
-        f" (at most the file's size, {size / 1e6:.1f} MB)",
+        f"- {words[0]}: {fast:.1f} times as fast as pickle.load with gc off (minimum to minimum; at least {NEEDED_RATIO} needed)",
+        f"- {words[1]}: peak memory {oomph[3] / 1e6:.1f} MB (at most the file's size, {size / 1e6:.1f} MB)",
         *(f"- {'ok' if p else 'FAILED'}: {words}" for p, words in more),
         "",
     ]
@@ -301,10 +289,7 @@ def main():
     if args.large_rounds:
         path = os.path.join(args.work, "gpt2_grown.pickle")
         large = make_input(args.base, path, LARGE_EVENTS)
-        between = [
-            make_input(args.base, os.path.join(args.work, f"grown_{events}.pickle"), events)
-            for events in BETWEEN_EVENTS
-        ]
+        between = [make_input(args.base, os.path.join(args.work, f"grown_{events}.pickle"), events) for events in BETWEEN_EVENTS]
         jobs.append((large, args.large_rounds, viz if args.large_peers else None, args.large_peers))
 
     today = datetime.date.today().isoformat()
@@ -317,8 +302,7 @@ def main():
         f"- Python: {platform.python_version()}",
         f"- PyTorch: {'left out' if args.no_torch else TORCH + ', _memory_viz.py alone'}",
         "- Wall seconds of the whole process; the tools take turns, the page cache is warm.",
-        "- Peak is the largest resident set of any round; ≤ marks one too small to be told"
-        " apart from what `true` shows.",
+        "- Peak is the largest resident set of any round; ≤ marks one too small to be told apart from what `true` shows.",
         "",
     ]
     ok = True

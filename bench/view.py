@@ -31,6 +31,7 @@ from importlib.metadata import version
 
 from playwright.sync_api import Error as BrowserError
 from playwright.sync_api import sync_playwright
+
 from run import ROOT, TORCH, fail, field, first_line, get_memory_viz, machine, measure
 
 WINDOW = {"width": 1280, "height": 800}

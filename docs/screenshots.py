@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The pictures of the documentation: the real page on real recordings, in a real browser.
 
-    target/venv/bin/python docs/screenshots.py          after `make test` or `cargo build`
+target/venv/bin/python docs/screenshots.py          after `make test` or `cargo build`
 """
 
 import pathlib
@@ -10,8 +10,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/python"))
 
-from playwright.sync_api import sync_playwright  # noqa: E402
-from viewing import Look, launched, served  # noqa: E402
+from playwright.sync_api import sync_playwright
+
+from viewing import Look, launched, served
 
 ZOO = ROOT / "fixtures/zoo"
 LEAK = ZOO / "leak_infer_outputs.pickle.xz"

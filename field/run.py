@@ -88,9 +88,7 @@ def programs() -> list[Program]:
             continue
         tree = ast.parse(path.read_text())
         literals = [
-            node.value
-            for node in tree.body
-            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "PROGRAM"
+            node.value for node in tree.body if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "PROGRAM"
         ]
         if not literals:
             raise SystemExit(f"error: {path} has no PROGRAM = {{...}} at its top")
@@ -252,7 +250,7 @@ class Trial:
 
         def text(name: str) -> str:
             # Where the emulated GPU's own files are, which PyTorch names in warnings.
-            found = re.sub(r'[^\s"\']*/oomph_child/child/', "{emulated}/", _read(side / name, replaced))
+            found = re.sub(r'[^\s"\']*/oomph(?:_child)?/(?:emulation|techniques)/', "{emulated}/", _read(side / name, replaced))
             return re.sub(r"\(pid=\d+\)", "(pid)", found)  # of Python's warnings
 
         stderr = "".join(line for line in text("stderr").splitlines(True) if not line.startswith("oomph: "))

@@ -8,6 +8,7 @@ limit, which a snapshot does not hold, and without, so that oomph has to find ou
 is kept, and the command that shows the difference is printed.  Exit status 0 only if every whole recording was
 explained with those two given; what had to be found out, and histories that begin late, are only counted: they may not
 say enough."""
+
 import argparse
 import collections
 import json
@@ -23,55 +24,55 @@ import cases
 import recording
 from real import Aborted
 
-OOMPH = os.path.join(os.path.dirname(build.HERE), 'target', 'release', 'oomph')
-VERDICTS = {0: 'identical', 1: 'different'}
+OOMPH = os.path.join(os.path.dirname(build.HERE), "target", "release", "oomph")
+VERDICTS = {0: "identical", 1: "different"}
 
 
 def simulate(oomph, path, case, is_told):
     """The command, its verdict in a word, and what it said."""
-    command = [oomph, 'simulate', path, '--verify', '--json', '--torch', f'2.{build.minor(case.release)}']
-    if build.minor(case.release) < 3 and case.conf:           # before 2.3 a snapshot does not hold its settings
-        command += ['--recorded-conf', case.conf]
+    command = [oomph, "simulate", path, "--verify", "--json", "--torch", f"2.{build.minor(case.release)}"]
+    if build.minor(case.release) < 3 and case.conf:  # before 2.3 a snapshot does not hold its settings
+        command += ["--recorded-conf", case.conf]
     if is_told:
-        command += ['--gpu', str(case.total)]
+        command += ["--gpu", str(case.total)]
         if case.limit is not None:
-            command += ['--limit', str(case.limit)]
+            command += ["--limit", str(case.limit)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     except subprocess.TimeoutExpired:
-        return command, 'failed', 'no answer within 300 s'
-    verdict = VERDICTS.get(done.returncode, 'failed')
+        return command, "failed", "no answer within 300 s"
+    verdict = VERDICTS.get(done.returncode, "failed")
     try:
-        verify = json.loads(done.stdout)['verify']
-        if verdict == 'identical' and verify['identical'] != verify['events']:
-            verdict = 'different'                 # the status and the numbers must agree
-        said = verify['first_difference']
+        verify = json.loads(done.stdout)["verify"]
+        if verdict == "identical" and verify["identical"] != verify["events"]:
+            verdict = "different"  # the status and the numbers must agree
+        said = verify["first_difference"]
     except (ValueError, KeyError, TypeError):
-        verdict, said = 'failed', done.stderr.strip() or 'no JSON with `verify`'
+        verdict, said = "failed", done.stderr.strip() or "no JSON with `verify`"
     return command, verdict, said
 
 
 def check(case, options, counts):
     """True if oomph explains what it can be expected to of the recording of this case."""
-    name = f'{case.release}-seed-{case.seed}.pickle'
+    name = f"{case.release}-seed-{case.seed}.pickle"
     try:
         content, label = recording.make(case)
     except Aborted as reason:
-        counts['PyTorch aborts'] += 1
-        print(f'{name}: not recorded, PyTorch aborts: {reason}', flush=True)
+        counts["PyTorch aborts"] += 1
+        print(f"{name}: not recorded, PyTorch aborts: {reason}", flush=True)
         return True
     path = os.path.join(options.keep, name)
-    with open(path, 'wb') as file:
+    with open(path, "wb") as file:
         file.write(content)
     explained, expected = True, True
     for is_told in (True, False):
         command, verdict, said = simulate(options.oomph, path, case, is_told)
-        counts[verdict if is_told else f'{verdict} without being told'] += 1
-        if verdict != 'identical':
+        counts[verdict if is_told else f"{verdict} without being told"] += 1
+        if verdict != "identical":
             explained = False
-            if verdict == 'failed' or is_told and not case.cut:
+            if verdict == "failed" or (is_told and not case.cut):
                 expected = False
-            print(f'{name}: {verdict.upper()} [{" ".join(label["tags"])}] {said}\n  {shlex.join(command)}', flush=True)
+            print(f"{name}: {verdict.upper()} [{' '.join(label['tags'])}] {said}\n  {shlex.join(command)}", flush=True)
     if explained:
         os.remove(path)
     return expected
@@ -79,33 +80,33 @@ def check(case, options, counts):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--releases', nargs='+', metavar='RELEASE', default=build.built())
-    parser.add_argument('--cases', type=int, default=200, help='for each release (default 200)')
-    parser.add_argument('--seed', type=int, default=int(time.time()), help='of the first case (default: the time)')
-    parser.add_argument('--oomph', default=OOMPH, help='the program (default: target/release/oomph)')
-    parser.add_argument('--keep', help='folder for recordings that differ (default: a new temporary one)')
+    parser.add_argument("--releases", nargs="+", metavar="RELEASE", default=build.built())
+    parser.add_argument("--cases", type=int, default=200, help="for each release (default 200)")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="of the first case (default: the time)")
+    parser.add_argument("--oomph", default=OOMPH, help="the program (default: target/release/oomph)")
+    parser.add_argument("--keep", help="folder for recordings that differ (default: a new temporary one)")
     options = parser.parse_args()
     missing = [release for release in options.releases if release not in build.built()]
     if missing or not options.releases:
-        sys.exit(f'not built: {" ".join(missing) or "any release"}; run `python oracle/build.py` first')
+        sys.exit(f"not built: {' '.join(missing) or 'any release'}; run `python oracle/build.py` first")
     if not os.access(options.oomph, os.X_OK):
-        sys.exit(f'no program at {options.oomph}; `cargo build --release` makes it')
-    options.keep = options.keep or tempfile.mkdtemp(prefix='oomph-nightly-')
+        sys.exit(f"no program at {options.oomph}; `cargo build --release` makes it")
+    options.keep = options.keep or tempfile.mkdtemp(prefix="oomph-nightly-")
     os.makedirs(options.keep, exist_ok=True)
     counts = collections.Counter()
     wrong = 0
     for release in options.releases:
         seeds = range(options.seed, options.seed + options.cases)
         bad = sum(not check(cases.draw(release, seed), options, counts) for seed in seeds)
-        print(f'{release}: {options.cases} cases from seed {options.seed}, {bad} unexpectedly different', flush=True)
+        print(f"{release}: {options.cases} cases from seed {options.seed}, {bad} unexpectedly different", flush=True)
         wrong += bad
-    print(', '.join(f'{count} {verdict}' for verdict, count in counts.most_common()))
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))
     if os.listdir(options.keep):
-        print(f'kept in {options.keep}')
+        print(f"kept in {options.keep}")
     else:
         os.rmdir(options.keep)
     return 1 if wrong else 0
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,5 @@
 """One case as a file, and what to know about it."""
+
 import pickle
 
 import snapshot
@@ -8,39 +9,47 @@ import traffic
 def make(case):
     """The bytes of the pickle and its label."""
     dump = traffic.record(case)
-    events = dump['trace']
+    events = dump["trace"]
     cut = int(case.cut * len(events))
     content = pickle.dumps(snapshot.snapshot(case.release, case.conf, dump, cut), protocol=4)
     label = {
-        'torch': case.release, 'seed': case.seed, 'conf': case.conf, 'device_total': case.total,
-        'used_by_others': case.used, 'limit': case.limit, 'cut': cut, 'events': len(events) - cut,
-        'streams': sorted({stream for _, _, _, stream, _ in events}), 'pools': dump['pools'],
-        'tags': tags(case, dump), 'stats': dump['stats'],
+        "torch": case.release,
+        "seed": case.seed,
+        "conf": case.conf,
+        "device_total": case.total,
+        "used_by_others": case.used,
+        "limit": case.limit,
+        "cut": cut,
+        "events": len(events) - cut,
+        "streams": sorted({stream for _, _, _, stream, _ in events}),
+        "pools": dump["pools"],
+        "tags": tags(case, dump),
+        "stats": dump["stats"],
     }
     return content, label
 
 
 def tags(case, dump):
     """What happened, for choosing cases: settings that were on and events that really occurred."""
-    stats, events = dump['stats'], dump['trace']
+    stats, events = dump["stats"], dump["trace"]
     happened = {
-        'pools': bool(dump['pools']),
-        'captures': 'capture' in dump['scopes'],
-        'nested_scopes': 'nested' in dump['scopes'],
-        'pending': any(waits(events, at) for at, event in enumerate(events) if event[0] == 'free_requested'),
-        'expandable': 'expandable_segments:True' in case.conf,
-        'max_split': 'max_split_size_mb' in case.conf,
-        'roundup': 'roundup_power2_divisions' in case.conf,
-        'gc': 'garbage_collection_threshold' in case.conf and case.limit is not None,
-        'limit': case.limit is not None,
-        'retries': stats['num_alloc_retries'] > 0,
-        'oom': stats['num_ooms'] > 0,
-        'cut': case.cut > 0,
+        "pools": bool(dump["pools"]),
+        "captures": "capture" in dump["scopes"],
+        "nested_scopes": "nested" in dump["scopes"],
+        "pending": any(waits(events, at) for at, event in enumerate(events) if event[0] == "free_requested"),
+        "expandable": "expandable_segments:True" in case.conf,
+        "max_split": "max_split_size_mb" in case.conf,
+        "roundup": "roundup_power2_divisions" in case.conf,
+        "gc": "garbage_collection_threshold" in case.conf and case.limit is not None,
+        "limit": case.limit is not None,
+        "retries": stats["num_alloc_retries"] > 0,
+        "oom": stats["num_ooms"] > 0,
+        "cut": case.cut > 0,
     }
     return [name for name, true in happened.items() if true]
 
 
 def waits(events, at):
     """A free that is not completed at once."""
-    following = events[at + 1] if at + 1 < len(events) else ('',) * 5
-    return following[:2] != ['free_completed', events[at][1]]
+    following = events[at + 1] if at + 1 < len(events) else ("",) * 5
+    return following[:2] != ["free_completed", events[at][1]]

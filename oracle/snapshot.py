@@ -2,6 +2,7 @@
 
 The harness has no Python, so the part that turns C++ structures into dictionaries is written again here, after the
 recordings in fixtures/torch.  Times are made up: the real ones would differ from run to run."""
+
 import random
 
 import build
@@ -12,37 +13,39 @@ START_US = 1_760_000_000_000_000
 def snapshot(release, conf, dump, cut=0):
     """`cut`: how many of the oldest events a full ring buffer has lost."""
     minor = build.minor(release)
-    frames = []                               # one list for all, as in PyTorch, so pickle writes it once
-    result = {'segments': [segment_dict(minor, s, frames) for s in dump['segments']],
-              'device_traces': [trace(minor, dump['trace'])[cut:]]}
+    frames = []  # one list for all, as in PyTorch, so pickle writes it once
+    result = {
+        "segments": [segment_dict(minor, s, frames) for s in dump["segments"]],
+        "device_traces": [trace(minor, dump["trace"])[cut:]],
+    }
     if minor >= 3:
-        result['allocator_settings'] = settings_dict(conf, dump['settings'])
+        result["allocator_settings"] = settings_dict(conf, dump["settings"])
     if minor >= 5:
-        result['external_annotations'] = []
+        result["external_annotations"] = []
     if minor >= 14:
-        result['host_segments'] = []
-        result['host_traces'] = []
+        result["host_segments"] = []
+        result["host_traces"] = []
     return result
 
 
 def segment_dict(minor, segment, frames):
-    result = {'device': 0}
-    for key in ('address', 'total_size', 'allocated_size', 'active_size', 'requested_size', 'stream'):
+    result = {"device": 0}
+    for key in ("address", "total_size", "allocated_size", "active_size", "requested_size", "stream"):
         result[key] = segment[key]
-    result['segment_type'] = 'large' if segment['is_large'] else 'small'
+    result["segment_type"] = "large" if segment["is_large"] else "small"
     if minor >= 1:
-        result['segment_pool_id'] = tuple(segment['pool'])
-        result['is_expandable'] = bool(segment['is_expandable'])
-        result['frames'] = frames
-    result['blocks'] = blocks = []
-    address = segment['address']
-    for size, requested, allocated, active in segment['blocks']:
-        block = {'address': address} if minor >= 1 else {}
-        block['size'] = size
-        block['requested_size'] = requested
-        block['state'] = 'active_allocated' if allocated else 'active_pending_free' if active else 'inactive'
+        result["segment_pool_id"] = tuple(segment["pool"])
+        result["is_expandable"] = bool(segment["is_expandable"])
+        result["frames"] = frames
+    result["blocks"] = blocks = []
+    address = segment["address"]
+    for size, requested, allocated, active in segment["blocks"]:
+        block = {"address": address} if minor >= 1 else {}
+        block["size"] = size
+        block["requested_size"] = requested
+        block["state"] = "active_allocated" if allocated else "active_pending_free" if active else "inactive"
         if minor >= 1:
-            block['frames'] = frames
+            block["frames"] = frames
         blocks.append(block)
         address += size
     return result
@@ -54,29 +57,32 @@ def trace(minor, events):
     result = []
     for action, address, size, stream, pool in events:
         now += clock.choice((0, 0, 1, 1, 2, 3, 12, 40))
-        event = {'action': action, 'device_free' if action == 'oom' else 'addr': address, 'size': size,
-                 'stream': stream}
+        event = {"action": action, "device_free" if action == "oom" else "addr": address, "size": size, "stream": stream}
         if minor >= 2:
-            event['time_us'] = now
+            event["time_us"] = now
         if minor >= 8:
-            event['compile_context'] = 'N/A'
+            event["compile_context"] = "N/A"
         if minor >= 10:
-            event['user_metadata'] = ''
+            event["user_metadata"] = ""
         if minor >= 12:
-            event['pool_id'] = tuple(pool)
+            event["pool_id"] = tuple(pool)
         result.append(event)
     return result
 
 
-FLAGS = ('expandable_segments', 'release_lock_on_cudamalloc', 'pinned_use_cuda_host_register',
-         'graph_capture_record_stream_reuse')
+FLAGS = (
+    "expandable_segments",
+    "release_lock_on_cudamalloc",
+    "pinned_use_cuda_host_register",
+    "graph_capture_record_stream_reuse",
+)
 
 
 def settings_dict(conf, settings):
-    result = {'PYTORCH_CUDA_ALLOC_CONF': conf}
+    result = {"PYTORCH_CUDA_ALLOC_CONF": conf}
     for key, value in settings.items():
         result[key] = bool(value) if key in FLAGS else value
-    result['garbage_collection_threshold'] = float(settings['garbage_collection_threshold'])
-    divisions = settings['roundup_power2_divisions']
-    result['roundup_power2_divisions'] = {str(1 << i): d for i, d in enumerate(divisions)}
+    result["garbage_collection_threshold"] = float(settings["garbage_collection_threshold"])
+    divisions = settings["roundup_power2_divisions"]
+    result["roundup_power2_divisions"] = {str(1 << i): d for i, d in enumerate(divisions)}
     return result

@@ -1,4 +1,5 @@
 """Applies the calls of a case to the real allocator of its release."""
+
 import random
 
 from cases import MIB, STREAMS, Sizes
@@ -12,19 +13,19 @@ def record(case):
         traffic = Traffic(case, real)
         traffic.run()
         pools = traffic.pools
-        return {**real.dump(), 'pools': pools.ids if pools else [], 'scopes': pools.scopes if pools else set()}
+        return {**real.dump(), "pools": pools.ids if pools else [], "scopes": pools.scopes if pools else set()}
 
 
 class Traffic:
     def __init__(self, case, real):
         self.case, self.real = case, real
-        self.rng = random.Random(f'{case.release} {case.seed} traffic')
+        self.rng = random.Random(f"{case.release} {case.seed} traffic")
         capacity = min(case.total - case.used, case.limit or case.total)
         self.sizes = Sizes(self.rng, case.sizes, max(capacity // 3, MIB))
         # Around this many live bytes; above the capacity it means that some requests fail.
-        self.target = min(self.rng.uniform(.4, 1.15) * capacity, 3 << 30)
-        self.streams = STREAMS[:case.streams]
-        self.live = {}                        # block -> (size, pools that were open)
+        self.target = min(self.rng.uniform(0.4, 1.15) * capacity, 3 << 30)
+        self.streams = STREAMS[: case.streams]
+        self.live = {}  # block -> (size, pools that were open)
         self.next_block = 0
         self.pools = Pools(self) if case.pools else None
 
@@ -39,22 +40,22 @@ class Traffic:
     def step(self):
         rng = self.rng
         kind = rng.random()
-        if kind < .90:
+        if kind < 0.90:
             wanted = sum(size for size, _ in self.live.values()) < self.target
-            if not self.live or rng.random() < (.62 if wanted else .35):
+            if not self.live or rng.random() < (0.62 if wanted else 0.35):
                 self.alloc()
             else:
                 self.free(self.pick())
-        elif kind < .905:
+        elif kind < 0.905:
             if not self.pools or self.pools.may_empty_cache():
                 self.real.empty_cache()
-        elif kind < .908:
+        elif kind < 0.908:
             self.real.take_snapshot()
-        elif kind < .918:
-            if len(self.live) > 20:           # the end of a step: half of everything goes
-                for block in list(self.live)[:len(self.live) // 2]:
+        elif kind < 0.918:
+            if len(self.live) > 20:  # the end of a step: half of everything goes
+                for block in list(self.live)[: len(self.live) // 2]:
                     self.free(block)
-        elif kind < .96:
+        elif kind < 0.96:
             if self.case.record_stream:
                 self.fall_behind_or_catch_up()
         elif self.pools:
@@ -71,10 +72,10 @@ class Traffic:
 
     def pick(self):
         blocks = list(self.live)
-        return blocks[-1] if self.case.sizes == 'steps' and self.rng.random() < .7 else self.rng.choice(blocks)
+        return blocks[-1] if self.case.sizes == "steps" and self.rng.random() < 0.7 else self.rng.choice(blocks)
 
     def free(self, block):
-        if self.case.record_stream and self.rng.random() < .3:
+        if self.case.record_stream and self.rng.random() < 0.3:
             for stream in self.rng.sample(self.streams, self.rng.randint(1, 2)):
                 self.real.record_stream(block, stream)
         self.real.free(block)
@@ -82,9 +83,9 @@ class Traffic:
 
     def fall_behind_or_catch_up(self):
         kind = self.rng.random()
-        if kind < .4:
+        if kind < 0.4:
             self.real.hold_events(True)
-        elif kind < .8:
+        elif kind < 0.8:
             self.real.complete_events(self.rng.randint(1, 5))
         else:
             self.real.hold_events(False)
@@ -94,21 +95,21 @@ class Traffic:
 class Pools:
     """Private pools: of MemPools (0, k) and of graph captures (k, 0); opened, left, dropped."""
 
-    CAPTURE_STREAM = STREAMS[1]               # CUDA captures no graph on the default stream
+    CAPTURE_STREAM = STREAMS[1]  # CUDA captures no graph on the default stream
 
     def __init__(self, traffic):
         self.traffic, self.real, self.rng = traffic, traffic.real, traffic.rng
         self.kinds = traffic.case.pools
-        self.users = {}                       # pool -> MemPool or graphs that keep it
-        self.open = []                        # (pool, whether by a capture), oldest first
-        self.ids = []                         # of all pools that there ever were
-        self.scopes = set()                   # kinds of scopes that there were
+        self.users = {}  # pool -> MemPool or graphs that keep it
+        self.open = []  # (pool, whether by a capture), oldest first
+        self.ids = []  # of all pools that there ever were
+        self.scopes = set()  # kinds of scopes that there were
 
     def open_ids(self):
         return [pool for pool, _ in self.open]
 
     def may_empty_cache(self):
-        return not self.open or self.real.minor >= 8          # up to 2.7 it aborts inside a scope
+        return not self.open or self.real.minor >= 8  # up to 2.7 it aborts inside a scope
 
     def may_drop(self):
         """Up to 2.11 only the final segments name their pool, so what a dropped pool had cannot be told afterwards."""
@@ -117,17 +118,17 @@ class Pools:
     def stream(self, otherwise):
         """A capture takes place on its own stream; now and then another thread works elsewhere meanwhile."""
         capturing = any(capture for _, capture in self.open)
-        return self.CAPTURE_STREAM if capturing and self.rng.random() < .9 else otherwise
+        return self.CAPTURE_STREAM if capturing and self.rng.random() < 0.9 else otherwise
 
     def step(self):
         if self.open:
-            if self.rng.random() < .7:
+            if self.rng.random() < 0.7:
                 self.leave()
-            elif self.kinds == 'both' and len(self.open) < 2:
+            elif self.kinds == "both" and len(self.open) < 2:
                 self.use_mem_pool()
-        elif self.users and self.may_drop() and self.rng.random() < .25:
+        elif self.users and self.may_drop() and self.rng.random() < 0.25:
             self.drop(self.rng.choice(list(self.users)))
-        elif self.kinds == 'mem_pools' or self.kinds == 'both' and self.rng.random() < .5:
+        elif self.kinds == "mem_pools" or (self.kinds == "both" and self.rng.random() < 0.5):
             self.use_mem_pool()
         else:
             self.capture()
@@ -135,7 +136,7 @@ class Pools:
     def choose(self, graph):
         """A pool of that kind which is not open, now and then a new one."""
         idle = [pool for pool in self.users if (pool[1] == 0) == graph and pool not in self.open_ids()]
-        if idle and self.rng.random() < .6:
+        if idle and self.rng.random() < 0.6:
             return self.rng.choice(idle)
         number = len(self.ids) + 1
         self.ids.append((number, 0) if graph else (0, number))
@@ -143,19 +144,19 @@ class Pools:
 
     def use_mem_pool(self):
         pool = self.choose(graph=False)
-        if pool not in self.users:            # the first scope makes the pool; the MemPool object stays its user
+        if pool not in self.users:  # the first scope makes the pool; the MemPool object stays its user
             self.real.open_pool(pool)
             self.real.close_pool(pool)
             self.users[pool] = 1
         self.real.open_pool(pool)
-        self.scopes.add('nested' if self.open else 'mem_pool')
+        self.scopes.add("nested" if self.open else "mem_pool")
         self.open.append((pool, False))
 
     def capture(self):
         pool = self.choose(graph=True)
         self.real.begin_capture(pool, self.CAPTURE_STREAM)
-        self.users[pool] = self.users.get(pool, 0) + 1        # each graph stays a user of the pool
-        self.scopes.add('capture')
+        self.users[pool] = self.users.get(pool, 0) + 1  # each graph stays a user of the pool
+        self.scopes.add("capture")
         self.open.append((pool, True))
 
     def leave(self):
@@ -171,7 +172,7 @@ class Pools:
 
         With expandable segments PyTorch counts a pool's pages wrongly when only part of them can go: it then deletes
         the pool under its blocks and breaks, at once or later.  So no block is left in such a pool."""
-        expandable = 'expandable_segments:True' in self.traffic.case.conf
+        expandable = "expandable_segments:True" in self.traffic.case.conf
         if expandable:
             for block in [b for b, (_, pools) in self.traffic.live.items() if pool in pools]:
                 self.traffic.free(block)
@@ -179,7 +180,7 @@ class Pools:
             self.real.release_pool(pool)
         if pool[0] == 0 and self.real.minor >= 8:
             self.real.empty_cache(pool)
-        elif expandable or self.rng.random() < .5:
+        elif expandable or self.rng.random() < 0.5:
             self.real.empty_cache()
 
     def leave_all(self):

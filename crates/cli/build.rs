@@ -5,7 +5,7 @@ use std::path::Path;
 use std::{env, fs, io};
 
 /// Packages of `python/oomph` that such a process needs.
-const PACKAGES: [&str; 4] = ["child", "heap", "interpreter", "recording"];
+const PACKAGES: [&str; 6] = ["bootstrap", "emulation", "heap", "interpreter", "recording", "techniques"];
 
 fn main() -> io::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/oomph");

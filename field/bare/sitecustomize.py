@@ -11,7 +11,7 @@ import sys
 def _prepare():
     # Not on the path of the program, which may print it.
     sys.path.append(os.environ["FIELD_SITE"])
-    from oomph_child.child.importing import around_import
+    from oomph_child.interpreter.importing import around_import
 
     sys.path.remove(os.environ["FIELD_SITE"])
     library = []
@@ -20,10 +20,10 @@ def _prepare():
         library.append(ctypes.CDLL(os.environ["FIELD_LIBRARY"], mode=ctypes.RTLD_GLOBAL))
 
     def after(torch):
-        from oomph_child.child import guard, values
+        from oomph_child.emulation import checkpoint_guard, values
 
         values.install(library[0])
-        guard.install()
+        checkpoint_guard.install()
 
     around_import("torch", before=before, after=after)
 

@@ -61,7 +61,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = ["__version__", *_HOME_OF]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["__version__", *_HOME_OF]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -269,9 +269,7 @@ def peak(devices: tuple[Device, ...]) -> Peak:
         return Peak(0, 0, 0, "", 0, {}, ())
     of = max(devices, key=lambda device: device.allocated.peak)
     allocated = of.allocated
-    return Peak(
-        allocated.peak, of.reserved.peak, allocated.peak_event, of.file, of.device, of.categories_at_peak, of.live
-    )
+    return Peak(allocated.peak, of.reserved.peak, allocated.peak_event, of.file, of.device, of.categories_at_peak, of.live)
 
 
 def _device(file: str, of: Json) -> Device:

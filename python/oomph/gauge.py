@@ -77,7 +77,7 @@ class CudaGauge:
         self._before: dict[int, int] = {}
 
     def start(self) -> None:
-        torch.cuda.init()  # type: ignore[no-untyped-call]
+        torch.cuda.init()
         gc.collect()
         self._forget_workspaces()
         if not torch._C._cuda_isHistoryEnabled():

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch._C import DisableTorchFunction
 
 from oomph import _native
 from oomph.answers import Holders
 from oomph.heap import storages
 from oomph.heap.walk import walk
-
-if TYPE_CHECKING:
-    import torch
-
 
 _ALL: Any = object()
 
@@ -27,10 +26,7 @@ def holders(tensor: torch.Tensor = _ALL, *, top: int | None = None) -> Holders:
     options = [] if top is None else [f"--top={top}"]
     wanted = None
     if tensor is not _ALL:
-        from torch import Tensor
-        from torch._C import DisableTorchFunction
-
-        if not issubclass(type(tensor), Tensor):
+        if not issubclass(type(tensor), torch.Tensor):
             raise TypeError(f"expected a tensor, found {type(tensor).__name__}")
         # A class of tensors may answer with code of its own.
         with DisableTorchFunction():
@@ -39,7 +35,7 @@ def holders(tensor: torch.Tensor = _ALL, *, top: int | None = None) -> Holders:
             raise ValueError("this tensor has no memory: it is on the meta device, or of a kind without a storage")
         storage = max(found, key=lambda each: each.bytes)
         wanted = storage.device, storage.device_index, storage.address
-    # Code below may leave a frame in a cycle, with the frames around it: that shall not hold the tensor.
+    # Code below may leave a frame in a cycle, with the frames around it: that must not hold the tensor.
     tensor = _ALL
     graph = json.dumps(_as_allocated(walk()))
     return Holders(lambda options: _native.holders(graph, wanted, options), options)
@@ -48,11 +44,9 @@ def holders(tensor: torch.Tensor = _ALL, *, top: int | None = None) -> Holders:
 def _as_allocated(graph: dict[str, Any]) -> dict[str, Any]:
     """With what the allocator has given for each storage, as `torch.cuda.memory_allocated()` counts it."""
     if any(device == "cuda" for _, device, *_ in graph["storages"]):
-        from torch.cuda import memory_snapshot
-
         sizes = {
             (segment["device"], block["address"]): block["size"]
-            for segment in memory_snapshot()  # type: ignore[no-untyped-call]
+            for segment in torch.cuda.memory_snapshot()
             for block in segment["blocks"]
             if block["state"] == "active_allocated"
         }

@@ -126,15 +126,13 @@ class Posts:
 
 
 def _used_gpus() -> list[str]:
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if not torch.cuda.is_initialized():
         return []
     devices = range(torch.cuda.device_count())
     return [f"cuda:{at}" for at in devices if torch.cuda.memory_stats(at).get("allocation.all.allocated", 0)]
 
 
-def _check(
-    device: str, counts: list[dict[int, int]], blocks: list[Life], garbage: set[tuple[int, int]]
-) -> LeakCheck:
+def _check(device: str, counts: list[dict[int, int]], blocks: list[Life], garbage: set[tuple[int, int]]) -> LeakCheck:
     """The verdict, from the number of allocations after each call and the blocks that were allocated."""
     repeat = len(counts) - 1
     middle = repeat // 2
@@ -147,7 +145,7 @@ def _check(
     verdict = "grows" if growth > 0 else "settles" if kept > 0 else "flat"
     since = counts[middle] if verdict == "grows" else counts[0]
     stays = [block for block in held[-1] if not _is_before(block, since)] if verdict != "flat" else []
-    # A line that stays with its last call only keeps its newest result, which is no growth.
+    # A line that stays with its last call only keeps its newest result, which is not growth.
     growing = {block.site for block in stays if _is_before(block, counts[-2])}
     return LeakCheck(
         device=device,

@@ -101,7 +101,9 @@ def _gauge(device: str) -> Gauge:
 
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("oomph_device = cuda, and there is no GPU here")
-    return CudaGauge(without_workspaces=True) if device == "cuda" or device == "auto" and torch.cuda.is_available() else CpuGauge()
+    if device == "cuda" or (device == "auto" and torch.cuda.is_available()):
+        return CudaGauge(without_workspaces=True)
+    return CpuGauge()
 
 
 def _problems(gauge: Gauge, before: dict[int, int], allowed: Allowed) -> list[str]:

@@ -17,7 +17,7 @@ def load(paths: Path | Iterable[Path]) -> "Snapshot":
     """Reads a snapshot: whatever `oomph report` takes. Several paths, a folder or a glob are the ranks of one job.
 
     Nothing in the file is executed. Raises FileNotFoundError, PermissionError and so on for files that cannot be opened,
-    and ValueError for those that are no snapshots.
+    and ValueError for those that are not snapshots.
     """
     several = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not several:
@@ -48,7 +48,7 @@ class Snapshot:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Every device of every file; what is live is told for its peak."""
+        """Every device of every file; what is live is listed for its peak."""
         return self._at_peak.devices
 
     @property
@@ -114,9 +114,7 @@ class Snapshot:
         device: int | None = None,
     ) -> Search:
         """`oomph simulate --search`: tries the settings that matter and ranks them."""
-        options = _options(
-            search=True, gpu=gpu, outside=outside, limit=limit, smallest_gpu=smallest_gpu, device=device
-        )
+        options = _options(search=True, gpu=gpu, outside=outside, limit=limit, smallest_gpu=smallest_gpu, device=device)
         return Search(self._native.simulate, options)
 
     def verify(self) -> Verification:

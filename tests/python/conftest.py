@@ -145,9 +145,7 @@ class Recorded:
         return [event for event in self.snapshot(rank)["device_traces"][0] if event["action"] == "alloc"]
 
     def report(self, *options: str) -> dict:
-        done = subprocess.run(
-            [OOMPH, "report", "--json", *options, self.folder], capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([OOMPH, "report", "--json", *options, self.folder], capture_output=True, text=True, check=True)
         return json.loads(done.stdout)["inputs"][0]["devices"][0]
 
     def said(self, word: str) -> dict:
@@ -163,7 +161,9 @@ def run(predict):
         predict.write(program, name)
         folder = predict.folder / "recording"
         card = ("--emulate", "h200") if gpu else ()
-        done = predict.run("run", *card, "--python", sys.executable, "-o", str(folder), "--force", *options, name, *arguments, env=env)
+        done = predict.run(
+            "run", *card, "--python", sys.executable, "-o", str(folder), "--force", *options, name, *arguments, env=env
+        )
         return Recorded(done, folder)
 
     return run

@@ -192,7 +192,9 @@ class Prometheus:
 def prometheus(folder: pathlib.Path, scrape: str, rules: str) -> Iterator[Prometheus]:
     folder.mkdir()
     (folder / "rules.yml").write_text(rules)
-    (folder / "prometheus.yml").write_text("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yml]\n" + scrape)
+    (folder / "prometheus.yml").write_text(
+        "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yml]\n" + scrape
+    )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -10,6 +10,7 @@ import textwrap
 import weakref
 
 import torch
+
 from oomph import holders  # noqa: F401  (the expressions below use it)
 
 DEVICE = sys.argv[1]

@@ -13,13 +13,15 @@ import time
 
 import pytest
 import torch
-from conftest import MODEL, OOMPH
 
 import oomph
+from conftest import MODEL, OOMPH
 
 VARIABLES = r"""env | grep -E '^OOMPH_(RECORDING|RANK|DEVICE|STEP|BYTES_PER_STEP|ALLOCATED|PID|MESSAGE)=' >> said"""
 
-GROWS = MODEL + """
+GROWS = (
+    MODEL
+    + """
     import os, time
     kept = []
     def grow(steps, until="nothing", pause=0.03):
@@ -30,6 +32,7 @@ GROWS = MODEL + """
             if os.path.exists(until):
                 break
 """
+)
 
 
 def variables(path: pathlib.Path) -> list[dict[str, str]]:
@@ -62,12 +65,15 @@ def test_a_command_is_run_once_and_can_read_the_recording(run, tmp_path):
 
 
 def test_a_program_that_ends_at_once_is_called_and_a_command_that_fails_and_hangs_hurts_nobody(run, tmp_path):
-    program = GROWS + """
+    program = (
+        GROWS
+        + """
     # The recorder's steps stay with it, so that nobody hears of them before the program ends.
-    sys.modules["oomph_child.recording.files"]._FLUSH_SECONDS = 600
+    next(module for name, module in sys.modules.items() if name.endswith(".recording.files"))._FLUSH_SECONDS = 600
     grow(12, pause=0)
     sys.exit(7)
 """
+    )
     # Whoever reads our standard error, as we do here, would wait for a command that keeps it open.
     command = f"{VARIABLES}; no-such-command; echo $$ > pid; exec sleep 300 > /dev/null 2>&1"
     recorded = run(program, "--on-leak", command)
@@ -85,13 +91,16 @@ def test_a_program_that_ends_at_once_is_called_and_a_command_that_fails_and_hang
 
 
 def test_an_exception_ends_the_program_when_the_recording_is_written(run):
-    program = GROWS + """
+    program = (
+        GROWS
+        + """
     try:
         grow(600)
     except RuntimeError as error:
         print("WRITTEN", open("recording/rank0.json").read())
         raise
 """
+    )
     recorded = run(program, "--raise-on-leak")
     assert recorded.done.returncode == 1
     assert recorded.said("WRITTEN")["dumped"] == "alarm"
@@ -180,7 +189,6 @@ def record(path: str | pathlib.Path, **options) -> oomph.Recording:
     """Without who holds what, which is not asked here and takes most of the time of a dump."""
     gc.collect()  # what other tests have left is not freed in the middle of a step
     return oomph.record(path, device="cpu", holders=False, **options)
-
 
 
 class Program:

@@ -127,9 +127,7 @@ def test_notes_are_warnings(leak: oomph.Snapshot) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         leak.simulate("pinned_num_register_threads:8")
-    done = subprocess.run(
-        [OOMPH, "simulate", "--conf=pinned_num_register_threads:8", LEAK], capture_output=True, text=True
-    )
+    done = subprocess.run([OOMPH, "simulate", "--conf=pinned_num_register_threads:8", LEAK], capture_output=True, text=True)
     notes = [line.removeprefix("note: ") for line in done.stderr.splitlines() if line.startswith("note: ")]
     assert notes and [str(warning.message) for warning in caught] == notes
     assert caught[0].filename == __file__
@@ -312,4 +310,4 @@ def test_names_are_found_when_they_are_asked_for() -> None:
     program = "import sys, oomph; assert 'oomph._native' not in sys.modules; oomph.load; assert 'load' in dir(oomph)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
-        oomph.lode  # noqa: B018
+        oomph.lode

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
+
 from conftest import OOMPH, ROOT, Predict
 
 TRAIN = """
@@ -48,7 +49,9 @@ def test_every_run_gives_the_same_verdict_bytes_and_baseline(tmp_path: pathlib.P
         predict.folder.mkdir()
         predict.write(TRAIN)
         limits = ("--max-peak", "1GiB", "--max-reserved", "1GiB", "--max-fragmentation", "90%", "--no-leaks", "--max-growth", "0")
-        done = predict.run(*CHECK, *limits, "--baseline", "memory.json", "--update", "--json", *COMMAND, env={"PYTHONHASHSEED": str(run)})
+        done = predict.run(
+            *CHECK, *limits, "--baseline", "memory.json", "--update", "--json", *COMMAND, env={"PYTHONHASHSEED": str(run)}
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout, (predict.folder / "memory.json").read_text()
 
@@ -77,7 +80,18 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Predict:
 def test_two_percent_more_activations_fail_and_the_line_is_named(project: Predict) -> None:
     # Two lines of comment in front of everything: the lines have moved as well.
     project.write("# one\n# two\n" + textwrap.dedent(TRAIN.replace("4000", "4080")))
-    options = ("--baseline", "memory.json", "--format", "text", "--format", "github", "--format", "junit=memory.xml", "--format", "json=memory.out")
+    options = (
+        "--baseline",
+        "memory.json",
+        "--format",
+        "text",
+        "--format",
+        "github",
+        "--format",
+        "junit=memory.xml",
+        "--format",
+        "json=memory.out",
+    )
     done = project.run(*CHECK, *options, *COMMAND)
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("✗ over the budget: 1 of 1 limit broken")

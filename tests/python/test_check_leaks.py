@@ -7,8 +7,8 @@ import sys
 
 import pytest
 import torch
-from conftest import ROOT
 
+from conftest import ROOT
 from oomph.leaks import LeakError, check_leaks
 from oomph.recording.cpu_history import CpuHistory
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 import numpy
 import pytest
 import torch
-from conftest import OOMPH
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
 from torch.utils.data import DataLoader, TensorDataset
 
+from conftest import OOMPH
 from oomph.recording.cpu_history import CpuHistory
 
 KIB = 1024
@@ -270,7 +270,7 @@ def test_foreign_memory_is_counted_once(recorded):
     first.add_(1), second.add_(1)
     assert recorded.allocated - before == 1000
     del first
-    assert recorded.growth(lambda: second.add_(1)) == 0
+    assert recorded.growth(lambda: second.add_(1)) == 0  # noqa: F821 (deleted below)
     del second
     assert recorded.allocated == before
     ours = torch.empty(1000, dtype=torch.uint8)

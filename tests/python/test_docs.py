@@ -3,6 +3,7 @@
 import doctest
 
 import pytest
+
 from conftest import ROOT
 
 

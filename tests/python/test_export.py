@@ -120,9 +120,7 @@ def make(source, folder):
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory):
     """Exports a fixture to all formats, once."""
-    return functools.cache(
-        lambda name: make(ROOT / "fixtures" / f"{name}.pickle.xz", tmp_path_factory.mktemp("real"))
-    )
+    return functools.cache(lambda name: make(ROOT / "fixtures" / f"{name}.pickle.xz", tmp_path_factory.mktemp("real")))
 
 
 @pytest.fixture(params=FIXTURES)
@@ -149,7 +147,7 @@ def made_up(tmp_path_factory):
     def trace(start):
         return [
             event("segment_alloc", base, 2 << 20, start),
-            event("alloc", base, 512, start + 1, user_metadata="étape \"1\"\n"),
+            event("alloc", base, 512, start + 1, user_metadata='étape "1"\n'),
             event("alloc", base + 512, 1000, start + 2, colour="red"),
             event("free_requested", base, 512, start + 3),
             event("free_completed", base, 512, start + 3),
@@ -268,7 +266,7 @@ def test_events_and_blocks_point_at_each_other(either):
     assert list(blocks) == list(range(len(either.blocks)))
     column = {"alloc": "alloc_event", "free_requested": "free_requested_event",
               "free_completed": "free_completed_event"}  # fmt: skip
-    seen = {name: 0 for name in column.values()}
+    seen = dict.fromkeys(column.values(), 0)
     for event in either.events:
         if event["action"] not in column:
             assert event["block_id"] is None
@@ -334,9 +332,7 @@ def test_columns_are_those_of_the_documentation(exported):
     documented = documented_columns()
     assert list(documented) == TABLES
     for name, columns in documented.items():
-        expected = pyarrow.schema(
-            [pyarrow.field(column, types[kind], nullable) for column, kind, nullable in columns]
-        )
+        expected = pyarrow.schema([pyarrow.field(column, types[kind], nullable) for column, kind, nullable in columns])
         assert pyarrow.parquet.read_schema(folder / "parquet" / f"{name}.parquet").remove_metadata() == expected
         assert pyarrow.feather.read_table(folder / "arrow" / f"{name}.arrow").schema == expected
         described = sqlite3.connect(folder / "sqlite").execute(f"PRAGMA table_info({name})").fetchall()
@@ -467,7 +463,7 @@ def test_annotations_become_slices(real):
 
 
 def test_annotations_that_cross_keep_their_own_ends_and_halves_are_left_out(made_up):
-    ns = lambda place: (2_000_000 + place) * 1000  # noqa: E731
+    ns = lambda place: (2_000_000 + place) * 1000
     assert slices_of(made_up.trace) == [("a", ns(1), ns(3)), ("b", ns(2), ns(4))]
 
 

@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+
 from conftest import MODEL, OOMPH, ROOT
 from exporting import PATIENCE, Exporter, Prometheus, exporter, prometheus, running, runtime, tool, until
 from hostile import STRANGER, folder_of, hostile, stranger
@@ -67,7 +68,9 @@ def queries() -> list[str]:
     """All that the dashboard asks, as Grafana would send it."""
     panels = json.loads(DASHBOARD.read_text())["panels"]
     asked = [target["expr"] for panel in panels for target in panel["targets"]]
-    return [re.sub(r"\$__\w+", "1m", query).replace("$instance", ".*").replace("$job", ".*").replace("$rank", ".*") for query in asked]
+    return [
+        re.sub(r"\$__\w+", "1m", query).replace("$instance", ".*").replace("$job", ".*").replace("$rank", ".*") for query in asked
+    ]
 
 
 def exported(text: str) -> set[str]:
@@ -242,7 +245,12 @@ def test_users_are_found_by_the_kernels_list(tmp_path):
             shutil.copy(OOMPH, sockets / "oomph")
             sockets.chmod(0o755)
             done = subprocess.run(
-                [sockets / "oomph", "exporter", "--once"], capture_output=True, text=True, env=env, timeout=PATIENCE, user=STRANGER + 1
+                [sockets / "oomph", "exporter", "--once"],
+                capture_output=True,
+                text=True,
+                env=env,
+                timeout=PATIENCE,
+                user=STRANGER + 1,
             )
             assert done.returncode == 0 and "honest.py" not in done.stdout, done
 

@@ -9,6 +9,7 @@ import sys
 from types import ModuleType
 
 import pytest
+
 from conftest import OOMPH, ROOT
 
 HARNESS = ROOT / "field/run.py"

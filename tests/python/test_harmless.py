@@ -46,7 +46,9 @@ def same(run, predict):
 
 
 def test_a_traceback_is_the_same_to_the_letter(same):
-    done = same(CPU_MODEL + """
+    done = same(
+        CPU_MODEL
+        + """
     import traceback
     train(2)
 
@@ -69,12 +71,15 @@ def test_a_traceback_is_the_same_to_the_letter(same):
         except Exception:
             traceback.print_exc()
     nn.Sequential(hooked)(torch.ones(5))
-""")
+"""
+    )
     assert done.stderr.count("Traceback") == 3 and done.returncode == 1
 
 
 def test_a_program_sees_the_same_of_itself(same):
-    done = same(CPU_MODEL + """
+    done = same(
+        CPU_MODEL
+        + """
     import gc, inspect, signal, sys, threading
     train(3)
     print([signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)])
@@ -85,12 +90,15 @@ def test_a_program_sees_the_same_of_itself(same):
                      torch.cuda.memory._record_memory_history):
         print(function.__module__, function.__qualname__, inspect.signature(function), inspect.getsourcefile(function).split("torch")[-1])
     print("torch._inductor" in sys.modules, sys.argv, sys.flags)
-""")
+"""
+    )
     assert "['MainThread'] 1" in done.stdout
 
 
 def test_patches_of_the_program_are_called(same):
-    done = same(CPU_MODEL + """
+    done = same(
+        CPU_MODEL
+        + """
     calls = {"_call_impl": 0, "__call__": 0}
 
     def patch(name):
@@ -105,22 +113,29 @@ def test_patches_of_the_program_are_called(same):
     patch("__call__")
     train(1)
     print(calls)
-""")
+"""
+    )
     assert done.stdout == "{'_call_impl': 20, '__call__': 10}\n"
 
 
 def test_patches_made_before_cuda_are_called(run):
-    recorded = run(MODEL.replace("DEVICE = ", """
+    recorded = run(
+        MODEL.replace(
+            "DEVICE = ",
+            """
     calls = []
     original = nn.Module._call_impl
     def patched(self, *args, **kwargs):
         calls.append(type(self).__name__)
         return original(self, *args, **kwargs)
     nn.Module._call_impl = patched
-    DEVICE = """) + """
+    DEVICE = """,
+        )
+        + """
     train(1)
     print(len(calls), calls[0])
-""")
+"""
+    )
     assert recorded.done.stdout.startswith("10 Net\n"), recorded.done.stderr
 
 
@@ -201,7 +216,9 @@ def test_modules_in_workers_of_a_data_loader_are_left_alone(run, method):
 
 
 def test_a_child_forked_during_a_dump_has_the_programs_settings(run):
-    recorded = run(CPU_MODEL + """
+    recorded = run(
+        CPU_MODEL
+        + """
     import gc, json, os, signal, threading, time
     train(2)
     kept = [[{}] for _ in range(300_000)]  # for a dump that takes its time
@@ -229,12 +246,18 @@ def test_a_child_forked_during_a_dump_has_the_programs_settings(run):
     is_over = True
     asking.join()
     print("SEEN", json.dumps([list(each) for each in set(seen)]))
-""", "--cpu", gpu=False, env=ONE_THREAD)
+""",
+        "--cpu",
+        gpu=False,
+        env=ONE_THREAD,
+    )
     assert recorded.said("SEEN") == [[True, 0.004, 0]], recorded.done.stderr
 
 
 def test_a_forked_child_ends_on_sigterm_and_calls_nothing_of_ours(run):
-    recorded = run(MODEL + """
+    recorded = run(
+        MODEL
+        + """
     import json, os, signal, time
     train(2)
     pid = os.fork()
@@ -250,7 +273,9 @@ def test_a_forked_child_ends_on_sigterm_and_calls_nothing_of_ours(run):
     _, status = os.waitpid(pid, 0)
     print("ENDED", json.dumps({"signal": os.WTERMSIG(status), "at_once": time.monotonic() - began < 1}))
     train(2)
-""", env=ONE_THREAD)
+""",
+        env=ONE_THREAD,
+    )
     assert recorded.said("ENDED") == {"signal": signal.SIGTERM, "at_once": True}, recorded.done.stderr
     assert (recorded.json()["ended"], len(recorded.steps())) == ("finished", 4)
     assert "CUDA error" not in recorded.done.stderr, recorded.done.stderr
@@ -261,7 +286,9 @@ def _ended(predict, program: str, *options: str) -> tuple[float, float, int, str
     predict.write(program)
     command = [OOMPH, "run", *options, "--python", sys.executable, "-o", "recording", "train.py"]
     environment = {**os.environ, **ONE_THREAD}
-    with subprocess.Popen(command, cwd=predict.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=predict.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         pid = int(process.stdout.readline().split()[1])
         began = time.time()
         os.kill(pid, signal.SIGTERM)
@@ -294,12 +321,16 @@ def test_a_program_that_gets_sigterm_does_not_go_on_and_ends_in_time(predict):
 
 
 def test_a_dump_that_fails_does_not_keep_a_program_from_ending(predict):
-    program = CPU_MODEL + """
+    program = (
+        CPU_MODEL
+        + """
     import shutil
     train(1)
     shutil.rmtree("recording")
     open("recording", "w").close()
-""" + ALIVE
+"""
+        + ALIVE
+    )
     seconds, _, code, said = _ended(predict, program, "--cpu")
     assert code == 143, said
     assert seconds < 4
@@ -377,17 +408,24 @@ def test_a_history_of_the_programs_own_outlives_ours(monkeypatch):
 
 
 def test_steps_that_repeat_are_recorded_without_stacks_and_shown_with_them(run):
-    program = MODEL + """
+    program = (
+        MODEL
+        + """
     train(30)
     train(1, batch=256)
     train(5)
 """
+    )
     recorded = run(program)
     assert recorded.done.returncode == 0, recorded.done.stderr
     steps = recorded.steps()
     assert sum(not step.get("stacks", True) for step in steps) > 15
     assert all(step.get("stacks", True) for step in steps[:4])
-    without = [event for event in recorded.allocations() if not event.get("frames") and not event["user_metadata"].startswith("backward ")]
+    without = [
+        event
+        for event in recorded.allocations()
+        if not event.get("frames") and not event["user_metadata"].startswith("backward ")
+    ]
     assert len(without) > 500
     report = recorded.report("--at", "peak", "--by", "site", "--top", "50")
     assert report["steps"]["count"] == 36
@@ -398,44 +436,56 @@ def test_steps_that_repeat_are_recorded_without_stacks_and_shown_with_them(run):
 
 
 def test_memory_that_grows_is_recorded_with_every_stack(run):
-    recorded = run(MODEL + """
+    recorded = run(
+        MODEL
+        + """
     kept = []
     for _ in range(30):
         train(1)
         kept.append(torch.zeros(1000, device="cuda"))
-""")
+"""
+    )
     assert recorded.done.returncode == 0, recorded.done.stderr
     assert all(step.get("stacks", True) for step in recorded.steps())
 
 
 def test_a_signal_that_is_handled_below_python_stays_so(same):
-    done = same("""
+    done = same(
+        """
     import faulthandler, os, signal
     faulthandler.register(signal.SIGUSR1, all_threads=False)
-""" + CPU_MODEL + """
+"""
+        + CPU_MODEL
+        + """
     train(2)
     os.kill(os.getpid(), signal.SIGUSR1)
     if os.fork() == 0:
         os.kill(os.getpid(), signal.SIGUSR1)
         os._exit(0)
     print(os.wait()[1])
-""")
+"""
+    )
     assert done.stdout == "0\n" and done.stderr.count("Stack (most recent call first)") == 2
 
 
 def test_a_program_that_waits_for_a_signal_gets_it(same):
-    done = same(CPU_MODEL + """
+    done = same(
+        CPU_MODEL
+        + """
     import os, signal, threading
     train(2)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGUSR2)).start()
     print(signal.sigwait({signal.SIGUSR2}))
-""")
+"""
+    )
     assert done.stdout == "12\n"
 
 
 def test_descriptors_that_the_program_gets_after_closing_all_are_its_own(run, predict):
-    recorded = run(MODEL + """
+    recorded = run(
+        MODEL
+        + """
     import os, signal, time
     train(3)
     os.closerange(3, 512)
@@ -447,6 +497,7 @@ def test_descriptors_that_the_program_gets_after_closing_all_are_its_own(run, pr
         file.flush()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(30)
-""")
+"""
+    )
     assert recorded.done.returncode == 143, recorded.done.stderr
     assert [path.read_text() for path in predict.folder.glob("file*")] == ["mine"] * 20

@@ -15,7 +15,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from oomph.heap import reach, trial, walk as heap
+from oomph.heap import reach, trial
+from oomph.heap import walk as heap
 
 
 class Graph:
@@ -350,7 +351,7 @@ def test_odd_objects_are_survived():
     def mean(*_):
         raise RuntimeError("mine")
 
-    everything = {name: mean for name in ("__getattr__", "__eq__", "__bool__", "__iter__", "__len__", "__repr__", "__hash__")}
+    everything = dict.fromkeys(("__getattr__", "__eq__", "__bool__", "__iter__", "__len__", "__repr__", "__hash__"), mean)
     odd_class = type("OddClass", (type,), {"__hash__": mean, "__eq__": mean, "__getattribute__": mean})
     odd = [
         type("Lying", (), {**everything, "__class__": property(mean)})(),
@@ -383,7 +384,9 @@ def test_what_a_loop_and_a_handler_hold_is_theirs():
     here = graph.frame("test_what_a_loop_and_a_handler_hold_is_theirs")
     assert graph.follow([here], "part:a value in use")
     raised = graph.follow([here], "part:the exception that is being handled")
-    frames = graph.follow(graph.follow(graph.follow(raised, "attribute:__traceback__"), "attribute:tb_next"), "attribute:tb_frame")
+    frames = graph.follow(
+        graph.follow(graph.follow(raised, "attribute:__traceback__"), "attribute:tb_next"), "attribute:tb_frame"
+    )
     assert graph.follow(frames, "local:kept")
     assert collections.Counter(graph.outside()) - before == collections.Counter()
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+
 from conftest import OOMPH
 
 PROGRAM = pathlib.Path(__file__).with_name("holders_program.py")

@@ -9,8 +9,9 @@ import sys
 
 import pytest
 import torch
-from conftest import OOMPH
 from torch.utils.data import DataLoader, TensorDataset
+
+from conftest import OOMPH
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -100,9 +101,9 @@ def test_an_exception_in_fit_is_in_the_recording(package, callback, tmp_path):
 
 def test_fit_ends_with_the_exception_that_was_asked_for(tmp_path):
     import lightning.pytorch as package
-    from oomph.integrations.lightning import OomphCallback
 
     import oomph
+    from oomph.integrations.lightning import OomphCallback
 
     kept, heard = [], []
     module = lightning_module(package.LightningModule)
@@ -117,6 +118,7 @@ def test_fit_ends_with_the_exception_that_was_asked_for(tmp_path):
 
 def test_the_recording_of_fit_can_be_read(tmp_path):
     import lightning.pytorch as package
+
     from oomph.integrations.lightning import OomphCallback
 
     run = trainer(package, OomphCallback(tmp_path / "recording", device="cpu"), tmp_path)

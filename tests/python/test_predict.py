@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+
 from conftest import FIXTURES, OOMPH, Predict
 
 LOOP = """
@@ -70,7 +71,9 @@ def test_a_program_that_does_not_fit_says_what_it_needs(predict: Predict) -> Non
 
 
 def test_memory_of_the_card_can_be_given(predict: Predict) -> None:
-    answer = predict.answer("import torch; print(torch.cuda.mem_get_info())\nx = torch.zeros(1, device='cuda')", "--gpu-memory", "3GiB", gpu="l4")
+    answer = predict.answer(
+        "import torch; print(torch.cuda.mem_get_info())\nx = torch.zeros(1, device='cuda')", "--gpu-memory", "3GiB", gpu="l4"
+    )
     assert answer["gpu"]["memory"] == 3 << 30
 
 
@@ -322,7 +325,9 @@ def test_the_gate_gives_the_same_bytes_every_time(predict: Predict) -> None:
     predict.write(LOOP)
     said = set()
     for _ in range(3):
-        done = predict.run("check", "--emulate", "h100", "--max-peak", "60GiB", "--no-leaks", "--json", "--", sys.executable, "train.py")
+        done = predict.run(
+            "check", "--emulate", "h100", "--max-peak", "60GiB", "--no-leaks", "--json", "--", sys.executable, "train.py"
+        )
         assert done.returncode == 0, done.stderr
         said.add(done.stdout)
     assert len(said) == 1

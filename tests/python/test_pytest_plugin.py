@@ -7,10 +7,7 @@ import sys
 import pytest
 
 # Before pytester's inner runs, which forget what they import: torch cannot be imported twice.
-import torch._dynamo
-import torch._inductor.codecache
 from conftest import OOMPH, ROOT
-
 from oomph.sizes import format_size, parse_size
 
 pytest_plugins = ["pytester"]

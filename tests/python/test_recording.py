@@ -45,7 +45,9 @@ def test_every_block_of_a_pass_has_its_module_and_those_of_backward_a_line(run):
 
 
 def test_the_recorder_does_not_change_what_the_program_asks_for(run, predict):
-    program = MODEL + """
+    program = (
+        MODEL
+        + """
     from torch.utils.checkpoint import checkpoint
     if len(sys.argv) > 1:
         torch.cuda.memory._set_memory_metadata("mine")
@@ -54,6 +56,7 @@ def test_the_recorder_does_not_change_what_the_program_asks_for(run, predict):
     x = torch.randn(64, 128, device="cuda", requires_grad=True)
     checkpoint(model.blocks[1], x, use_reentrant=False).sum().backward()
 """
+    )
     recorded = run(program)
     assert recorded.done.returncode == 0, recorded.done.stderr
     # A program that marks its own events is not followed through its modules.
@@ -78,7 +81,9 @@ def test_an_allocation_that_fails_is_explained(run):
 
 
 def test_a_program_that_catches_a_failure_goes_on(run):
-    program = MODEL + """
+    program = (
+        MODEL
+        + """
     for batch in (400_000, 300_000, 64):
         try:
             train(1, batch=batch)
@@ -87,6 +92,7 @@ def test_a_program_that_catches_a_failure_goes_on(run):
             print("too large", batch)
             optimizer.zero_grad()
 """
+    )
     recorded = run(program, "--gpu-memory", "2GiB")
     assert recorded.done.returncode == 0, recorded.done.stderr
     assert "fits 64" in recorded.done.stdout
@@ -103,7 +109,9 @@ def test_the_users_exception_and_exit_code_stay(run):
 
 
 def test_a_recording_that_cannot_be_written_is_said_and_hurts_nobody(run):
-    program = MODEL + """
+    program = (
+        MODEL
+        + """
     import os, shutil
     train(2)
     shutil.rmtree("recording")
@@ -112,6 +120,7 @@ def test_a_recording_that_cannot_be_written_is_said_and_hurts_nobody(run):
     print("the program ends well")
     raise ValueError("mine")
 """
+    )
     recorded = run(program)
     assert recorded.done.returncode == 1
     assert "the program ends well" in recorded.done.stdout
@@ -120,7 +129,9 @@ def test_a_recording_that_cannot_be_written_is_said_and_hurts_nobody(run):
 
 
 def test_an_alarm_is_raised_while_memory_grows(run):
-    program = MODEL + """
+    program = (
+        MODEL
+        + """
     import os, time
     kept = []
     path = os.path.join("recording", "rank0.json")
@@ -132,6 +143,7 @@ def test_an_alarm_is_raised_while_memory_grows(run):
             print("written at step", step)
             break
 """
+    )
     recorded = run(program)
     assert "memory grows 4.00 MiB a step" in recorded.done.stderr
     assert "written at step" in recorded.done.stdout
@@ -140,7 +152,9 @@ def test_an_alarm_is_raised_while_memory_grows(run):
 
 
 def test_odd_tensors_and_modules_cost_their_labels_alone(run):
-    program = MODEL + """
+    program = (
+        MODEL
+        + """
     class Odd(nn.Module):
         def named_parameters(self, *args, **kwargs):
             raise RuntimeError("mine")
@@ -148,7 +162,9 @@ def test_odd_tensors_and_modules_cost_their_labels_alone(run):
     kept = [nn.LazyLinear(3, device="cuda"), Odd(), nn.Linear(2, 2, device="meta")]
     kept[1].register_buffer("sparse", torch.eye(3).to_sparse_csr().cuda())
     train(3)
-""" + SUMS
+"""
+        + SUMS
+    )
     recorded = run(program)
     assert "is missing" not in recorded.done.stderr
     sums = recorded.said("SUMS")
@@ -185,12 +201,15 @@ def test_modules_that_come_later_have_their_names(run):
 
 
 def test_steps_go_on_with_the_next_optimizer(run):
-    program = MODEL + """
+    program = (
+        MODEL
+        + """
     train(4)
     del optimizer
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(3)
 """
+    )
     assert len(run(program).steps()) == 7
 
 
@@ -205,18 +224,24 @@ def test_the_history_is_bounded(run):
 
 
 def test_a_leak_on_a_laptop(run):
-    program = MODEL.replace('"cuda"', '"cpu"') + """
+    program = (
+        MODEL.replace('"cuda"', '"cpu"')
+        + """
     kept = []
     for _ in range(12):
         train(1)
         kept.append(torch.randn(64, 128) * 2)
-""" + SUMS
+"""
+        + SUMS
+    )
     recorded = run(program, "--cpu", gpu=False)
     assert recorded.done.returncode == 0, recorded.done.stderr
     report = recorded.report()
     assert report["kind"] == "cpu"
     finding = report["findings"][0]
-    line = next(n for n, text in enumerate((recorded.folder.parent / "train.py").read_text().splitlines(), 1) if "kept.append" in text)
+    line = next(
+        n for n, text in enumerate((recorded.folder.parent / "train.py").read_text().splitlines(), 1) if "kept.append" in text
+    )
     assert (finding["kind"], finding["site"]["line"]) == ("leak", line)
     sums = recorded.said("SUMS")
     assert {name: report["categories"][name] for name in sums} == sums
@@ -229,7 +254,9 @@ def test_a_program_without_torch_is_left_alone(run):
     assert "the program never used CUDA" in recorded.done.stderr
 
 
-LEAK = MODEL + """
+LEAK = (
+    MODEL
+    + """
     def main():
         kept = []
         for _ in range(20):
@@ -238,6 +265,7 @@ LEAK = MODEL + """
 
     main()
 """
+)
 
 
 def names_of(graph: dict, source_text: str) -> set[str]:
@@ -274,7 +302,9 @@ def test_a_program_that_does_not_grow_is_neither_looked_at_nor_called(run):
 
 
 def test_who_held_what_when_an_allocation_failed(run):
-    program = MODEL + """
+    program = (
+        MODEL
+        + """
     def main():
         kept = [torch.empty(1 << 20, device=DEVICE) for _ in range(3)]
         train(1, batch=400_000)
@@ -282,6 +312,7 @@ def test_who_held_what_when_an_allocation_failed(run):
     train(3)
     main()
 """
+    )
     recorded = run(program, "--gpu-memory", "2GiB")
     assert "OutOfMemoryError" in recorded.done.stderr
     assert "is missing" not in recorded.done.stderr

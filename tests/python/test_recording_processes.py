@@ -13,7 +13,9 @@ from conftest import MODEL, OOMPH
 
 
 def test_a_signal_asks_for_a_dump(run):
-    program = MODEL + """
+    program = (
+        MODEL
+        + """
     import os, signal, time
     train(3)
     os.kill(os.getpid(), signal.SIGUSR1)
@@ -25,6 +27,7 @@ def test_a_signal_asks_for_a_dump(run):
             break
     train(2)
 """
+    )
     recorded = run(program)
     assert recorded.said("WROTE")["ended"] == "running"
     assert recorded.json()["ended"] == "finished"
@@ -41,7 +44,9 @@ def _started(run, predict, program: str) -> tuple[subprocess.Popen, int]:
     return process, int(line.split()[1])
 
 
-ENDLESS = MODEL + """
+ENDLESS = (
+    MODEL
+    + """
     import os, time
     train(3)
     print("PID", os.getpid(), flush=True)
@@ -49,6 +54,7 @@ ENDLESS = MODEL + """
         train(1)
         time.sleep(0.01)
 """
+)
 
 
 @pytest.mark.parametrize(("number", "ended", "code"), [(signal.SIGTERM, "killed", 143), (signal.SIGINT, "failed", 130)])
@@ -68,7 +74,9 @@ def test_a_program_that_is_told_to_end_writes_first(run, predict, number, ended,
 
 
 def test_a_kill_in_the_middle_of_a_dump_leaves_a_whole_file(run, predict):
-    program = MODEL + """
+    program = (
+        MODEL
+        + """
     import os, signal, threading, time
     train(40)
     def ask():
@@ -83,6 +91,7 @@ def test_a_kill_in_the_middle_of_a_dump_leaves_a_whole_file(run, predict):
     while True:
         train(1)
 """
+    )
     for wait in (0.05, 0.23, 0.41):
         process, pid = _started(run, predict, program)
         time.sleep(wait)
@@ -95,11 +104,14 @@ def test_a_kill_in_the_middle_of_a_dump_leaves_a_whole_file(run, predict):
 
 
 def test_ranks_of_a_launcher_have_files_of_their_own(run):
-    program = MODEL.replace('"cuda"', 'f"cuda:{os.environ[\'RANK\']}"').replace("import sys", "import os, sys") + """
+    program = (
+        MODEL.replace('"cuda"', "f\"cuda:{os.environ['RANK']}\"").replace("import sys", "import os, sys")
+        + """
     import torch.distributed as dist
     dist.init_process_group("nccl")
     train(2 + dist.get_rank())
 """
+    )
     recorded = run(program, "--gpus", "2", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     assert recorded.done.returncode == 0, recorded.done.stderr
     assert [recorded.json(rank)["rank"] for rank in (0, 1)] == [0, 1]
@@ -107,7 +119,9 @@ def test_ranks_of_a_launcher_have_files_of_their_own(run):
 
 
 def test_a_launcher_may_start_oomph_for_each_rank(predict):
-    predict.write(MODEL.replace('"cuda"', 'f"cuda:{os.environ[\'RANK\']}"').replace("import sys", "import os, sys") + "    train(3)\n")
+    predict.write(
+        MODEL.replace('"cuda"', "f\"cuda:{os.environ['RANK']}\"").replace("import sys", "import os, sys") + "    train(3)\n"
+    )
     oomph = [OOMPH, "run", "--emulate", "h200", "--gpus", "2", "--python", sys.executable, "-o", "recording", "train.py"]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", "2"]
     done = subprocess.run([*launcher, *oomph], cwd=predict.folder, capture_output=True, text=True, timeout=300)
@@ -136,7 +150,9 @@ def test_forked_processes_begin_recordings_of_their_own(run):
 
 
 def test_a_fork_does_not_write_into_its_parents_recording(run):
-    program = MODEL.replace('"cuda"', '"cpu"') + """
+    program = (
+        MODEL.replace('"cuda"', '"cpu"')
+        + """
     import os
     train(3)
     if os.fork() == 0:
@@ -145,13 +161,16 @@ def test_a_fork_does_not_write_into_its_parents_recording(run):
     os.wait()
     train(2)
 """
+    )
     # With more threads torch itself hangs in a forked process.
     recorded = run(program, "--cpu", gpu=False, env={"OMP_NUM_THREADS": "1"})
     assert [row["step"] for row in recorded.steps()] == [1, 2, 3, 4, 5]
 
 
 def test_signals_that_the_program_handles_are_its_own(run):
-    program = MODEL.replace('"cuda"', '"cpu"') + """
+    program = (
+        MODEL.replace('"cuda"', '"cpu"')
+        + """
     import os, signal, time
     train(1)
     signal.signal(signal.SIGTERM, lambda *_: print("saves a checkpoint"))
@@ -159,6 +178,7 @@ def test_signals_that_the_program_handles_are_its_own(run):
     time.sleep(0.5)
     print("goes on")
 """
+    )
     recorded = run(program, "--cpu", gpu=False)
     assert recorded.done.returncode == 0, recorded.done.stderr
     assert "saves a checkpoint\ngoes on\n" in recorded.done.stdout

@@ -263,7 +263,9 @@ def test_a_cache_that_others_can_write_is_refused(predict: Predict) -> None:
     shared.chmod(0o1777)
     done = predict.run("run", *PYTHON, "train.py", env={"OOMPH_CACHE_DIR": str(shared / "cache")})
     assert done.returncode == 2 and "everybody can write to" in done.stderr and "OOMPH_CACHE_DIR" in done.stderr, done.stderr
-    done = predict.run("run", *PYTHON, "train.py", env={"HOME": "", "XDG_CACHE_HOME": "", "XDG_RUNTIME_DIR": "", "OOMPH_CACHE_DIR": ""})
+    done = predict.run(
+        "run", *PYTHON, "train.py", env={"HOME": "", "XDG_CACHE_HOME": "", "XDG_RUNTIME_DIR": "", "OOMPH_CACHE_DIR": ""}
+    )
     assert done.returncode == 2 and "neither HOME nor XDG_CACHE_HOME is set" in done.stderr, done.stderr
     assert not (predict.folder / "started").exists()
 
@@ -370,11 +372,13 @@ def test_a_folder_that_cannot_be_written_is_named_as_the_cause(predict: Predict)
 
 def test_what_a_killed_oomph_has_left_is_swept_by_the_next(predict: Predict, tmp_path: pathlib.Path) -> None:
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "oomph/run"
-    predict.write(textwrap.dedent("""
+    predict.write(
+        textwrap.dedent("""
         import json, os, time
         print(json.dumps([os.getpid()]), flush=True)
         time.sleep(100)
-    """))
+    """)
+    )
     process, family = started(predict, (predict.folder / "train.py").read_text(), "run", "--emulate", "h100")
     (left,) = cache.glob(f"*-{process.pid}-*")
     process.kill()

@@ -1,7 +1,5 @@
 """The emulated GPU refuses what a GPU refuses. What is expected here was seen on an H200 with driver 580, CUDA 13.0 and torch 2.11."""
 
-import json
-
 import pytest
 
 PRELUDE = """

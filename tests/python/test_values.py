@@ -1,4 +1,4 @@
-"""Values on the emulated GPU: what `python/oomph/child/values.py` computes, makes up, notes, and leaves alone.
+"""Values on the emulated GPU: what `python/oomph/emulation/values.py` computes, makes up, notes, and leaves alone.
 
 Each test runs a script in a process of its own, with the emulator that OOMPH_EMULATOR_LIB names (otherwise the one of
 target/debug) loaded ahead of torch. A script sees `show(...)`, which the test gets back, `cuda`, and `value(tensor)`:
@@ -26,7 +26,7 @@ import ctypes, json, sys
 library = ctypes.CDLL({library!r}, mode=ctypes.RTLD_GLOBAL)
 import torch
 sys.path.append({python!r})
-from oomph.child import values
+from oomph.emulation import values
 if {installed}:
     values.install(library)
     memory = values._handlers.memory
@@ -56,9 +56,7 @@ def run(tmp_path):
     def run(script, installed=True):
         path = tmp_path / "program.py"
         path.write_text(textwrap.dedent(script))
-        prelude = PRELUDE.format(
-            library=library(), python=str(ROOT / "python"), script=str(path), installed=installed
-        )
+        prelude = PRELUDE.format(library=library(), python=str(ROOT / "python"), script=str(path), installed=installed)
         env = {**os.environ, "OOMPH_EMULATOR": H200, "OOMPH_EMULATOR_NOTES": str(tmp_path / "notes")}
         done = subprocess.run([sys.executable, "-c", prelude], capture_output=True, text=True, timeout=300, env=env)
         assert done.returncode == 0, done.stderr
@@ -300,7 +298,8 @@ def test_memory_requests_stay_the_same(run, reentrant, foreach):
 
 
 def test_a_grad_scaler_takes_unknown_gradients_for_finite(run):
-    assert run("""
+    assert (
+        run("""
         model = torch.nn.Linear(1024, 64).cuda()
         optimizer = torch.optim.AdamW(model.parameters())
         scaler = torch.amp.GradScaler("cuda")
@@ -311,7 +310,9 @@ def test_a_grad_scaler_takes_unknown_gradients_for_finite(run):
             scaler.step(optimizer)
             scaler.update()
             show(scaler.get_scale(), len(optimizer.state))
-    """) == [65536.0, 2] * 3
+    """)
+        == [65536.0, 2] * 3
+    )
 
 
 def test_no_tensor_is_kept_alive(run):
@@ -394,7 +395,7 @@ def test_errors_of_operators_pass_unchanged(run):
 
 def test_failures_of_our_own_do_not_reach_the_program(run):
     assert run("""
-        from oomph.child import counts, handlers
+        from oomph.emulation import counts, handlers
         x, ones = torch.arange(4, device=cuda), torch.ones(2, dtype=torch.int64, device=cuda)
         def broken(*args, **kwargs):
             raise ZeroDivisionError

@@ -192,7 +192,7 @@ def test_a_watcher_that_is_there_early_does_not_come_between_imports(tmp_path):
     say("READY")
 """
     with running(tmp_path, program) as program:
-        pid, _ = program.wait_for("EARLY")
+        program.wait_for("EARLY")
         client = program.connect()
         client.sendall(b'{"stacks": true, "dump": true}\n')
         program.let_go("EARLY")
@@ -279,7 +279,9 @@ def test_a_folder_of_somebody_else_is_refused_and_the_program_goes_on(tmp_path):
         assert "cannot be watched" in (tmp_path / "stderr").read_text()
 
 
-@pytest.mark.parametrize("case", json.loads((ROOT / "crates/live/folders.json").read_text()), ids=lambda case: str(case["folders"]))
+@pytest.mark.parametrize(
+    "case", json.loads((ROOT / "crates/live/folders.json").read_text()), ids=lambda case: str(case["folders"])
+)
 def test_the_folders_of_the_recorder_are_those_of_the_watcher(case):
     assert channel.folders(case["env"], case["host"]) == case["folders"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import oomph
-from conftest import FIXTURES, OOMPH, ROOT
+from conftest import FIXTURES, OOMPH
 
 LEAK = FIXTURES / "zoo/leak_infer_outputs.pickle.xz"
 SCRIPT = Path(sysconfig.get_path("scripts")) / "oomph"
@@ -100,10 +100,8 @@ def mypy(*arguments: object, **options: object) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_package_is_typed(tmp_path: Path) -> None:
-    assert (PACKAGE / "py.typed").exists()
-    # All but what only `oomph run` puts into other processes.
-    mypy("mypy", "--cache-dir", tmp_path, "--exclude", "oomph/child/", ROOT / "python/oomph", cwd=ROOT)
+def test_the_package_is_marked_as_typed() -> None:
+    assert (PACKAGE / "py.typed").exists()  # `make lint` checks the types
 
 
 def test_the_stub_is_what_the_module_has(tmp_path: Path) -> None:

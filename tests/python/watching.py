@@ -19,7 +19,9 @@ from typing import Any
 
 from conftest import MODEL, OOMPH
 
-PROGRAM = MODEL + """
+PROGRAM = (
+    MODEL
+    + """
     import os, time
 
     kept = []
@@ -38,6 +40,7 @@ PROGRAM = MODEL + """
 
     import json
 """
+)
 
 
 class Running:
@@ -122,9 +125,7 @@ class Screen:
         self.type(command)
 
     def _tmux(self, *arguments: str) -> str:
-        done = subprocess.run(
-            ["tmux", "-L", self._server, *arguments], env=self._env, capture_output=True, text=True, timeout=20
-        )
+        done = subprocess.run(["tmux", "-L", self._server, *arguments], env=self._env, capture_output=True, text=True, timeout=20)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

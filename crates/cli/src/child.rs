@@ -1,6 +1,6 @@
 //! A user's program in a process of its own, with oomph's recorder in it, on this machine's GPU or on an emulated one.
 //!
-//! The Python half (`child` and `recording` of `python/oomph`) is part of this binary. It is laid out in a private folder of the
+//! The Python half (`bootstrap`, `recording` and what they use of `python/oomph`) is part of this binary. It is laid out in a private folder of the
 //! run, which is first on PYTHONPATH, so every Python process of the run prepares itself: also those that a launcher starts.
 
 mod output;
@@ -24,7 +24,7 @@ use std::process::{Command, ExitStatus, Stdio};
 /// The files of the Python half: name and text.
 const PYTHON_HALF: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/python_half.rs"));
 /// The one of them that Python itself looks for, on PYTHONPATH and not in a package.
-const SITE: &str = "child/sitecustomize.py";
+const SITE: &str = "bootstrap/sitecustomize.py";
 
 /// The CUDA emulator: a library beside this program.
 const LIBRARY: &str = "liboomph_emulator.so";

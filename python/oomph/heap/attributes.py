@@ -1,6 +1,6 @@
 """The names of an instance's attributes, without giving it a `__dict__` that it does not have yet.
 
-Since Python 3.11 an instance keeps its attributes in itself until somebody asks for its `__dict__`; asking makes one, which
+Since Python 3.11 an instance keeps its attributes inline until `__dict__` is read; asking makes one, which
 stays. So they are read where they lie. The places are found and tried on a class of our own; where they do not fit,
 attributes have no names, and nothing else changes.
 """

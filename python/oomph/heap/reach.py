@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gc
 import importlib
-import importlib.util
-import os
 import sys
 from typing import Any
 
 from ..interpreter.errors import keep
 from . import arrays
 from .referents import referents
+
+_ROOT = __name__.partition(".")[0]
 
 Holding = list[tuple[Any, int]]
 """Objects, each with the number of references to it that come from nowhere in the graph: C code, the interpreter's stack."""
@@ -40,7 +40,7 @@ def in_python(objects: list[Any], kinds: list[type], array_kinds: list[type], ro
             everything.append(thing)
     known = len(everything)
     sources: dict[int, list[int]] = {}
-    # Grows meanwhile by what the collector has been told not to look at.
+    # Grows meanwhile by objects that the collector does not track.
     for at, thing in enumerate(everything):
         found = referents(thing)
         if id(type(thing)) in hidden:
@@ -71,15 +71,9 @@ def in_python(objects: list[Any], kinds: list[type], array_kinds: list[type], ro
 
 
 def native() -> Any:
-    """`oomph._native` of the wheel, if the program's Python has it. It is looked for as a file first: to import a module of the
-    program's own that is called `oomph` would run it."""
+    """The extension module of the wheel; None in the copy that `oomph run` lays out, which has Python files only."""
     try:
-        spec = importlib.util.find_spec("oomph")
-        folders = list(spec.submodule_search_locations or ()) if spec is not None else []
-        if not any(os.path.exists(os.path.join(folder, "_native.abi3.so")) for folder in folders):
-            return None
-        found = importlib.import_module("oomph._native")
+        return importlib.import_module(f"{_ROOT}._native")
     except Exception as error:
         keep(error)
         return None
-    return found if hasattr(found, "holding") else None

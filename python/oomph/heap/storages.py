@@ -92,8 +92,8 @@ class _Places(NamedTuple):
 @cache
 def _places() -> _Places | None:
     """Where every one of some storages has its own."""
-    storages = [torch.UntypedStorage(size) for size in (1031, 65537, 4099)]  # type: ignore[no-untyped-call]
-    unreal = torch.UntypedStorage(1033, device="meta")  # type: ignore[no-untyped-call]
+    storages = [torch.UntypedStorage(size) for size in (1031, 65537, 4099)]
+    unreal = torch.UntypedStorage(1033, device="meta")
     address = offset_of({each._cdata: each.data_ptr() for each in storages}, 15 * WORD)
     size = offset_of({each._cdata: each.nbytes() for each in storages}, 15 * WORD)
     if address is None or size is None:

@@ -27,6 +27,6 @@ class Trial(Generic[T]):
 
 
 def _are_hooks_active() -> bool:
-    """Whether the program wants to be asked about every tensor that is saved now. Before torch 2.7 it is not told."""
+    """Whether the program wants to be asked about every tensor that is saved now. Before torch 2.7 this is not known."""
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     return top is not None and top(True) is not None

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from . import arrays, attributes, autograd, frames, node_hooks, reach, saved, storages
-from . import roots as roots_of
 from ..interpreter.errors import keep
 from ..interpreter.pause import undisturbed
+from . import arrays, attributes, autograd, frames, node_hooks, reach, saved, storages
+from . import roots as roots_of
 from .references import Name, References, type_name
 
 _MOST_OBJECTS = 20_000_000
@@ -44,8 +44,9 @@ def walk() -> dict[str, Any]:
     """The graph of this process."""
     prepare()
     # The program's own modes and subclasses of tensors have no part in it.
-    with undisturbed(_SECONDS_WITHOUT_OTHER_THREADS), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
-        return _Walk().graph()
+    with undisturbed(_SECONDS_WITHOUT_OTHER_THREADS), torch.no_grad():  # noqa: SIM117
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+            return _Walk().graph()
 
 
 class _Walk:
@@ -369,7 +370,7 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def _text(thing: Any) -> str:
-    """What to say of an object beside its class."""
+    """What to show of an object in addition to its class."""
     kind = type(thing)
     if issubclass(kind, torch.Tensor):
         try:

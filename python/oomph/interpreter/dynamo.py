@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from .errors import keep
+from .importing import Report, around_import
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,7 +24,7 @@ def never_traced(function: F) -> F:
 
 
 def skip_all(function: Callable[..., Any]) -> bool:
-    """Whether Dynamo could be made to. Before torch 2.7 there is no way to tell it."""
+    """Whether Dynamo skips it now. Before torch 2.7 there is no way to ask for that."""
     try:
         dynamo: Any = torch._C._dynamo.eval_frame
         skip = dynamo._FrameAction.SKIP
@@ -32,3 +33,12 @@ def skip_all(function: Callable[..., Any]) -> bool:
         keep(error)
         return False
     return True
+
+
+def never_compile(package: str, report: Report | None) -> None:
+    """Has Dynamo skip every function of a package, as soon as the program has imported Dynamo."""
+
+    def after(rules: Any) -> None:
+        rules.add(package)
+
+    around_import("torch._dynamo.trace_rules", after=after, report=report)

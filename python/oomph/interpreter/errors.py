@@ -32,7 +32,7 @@ def _handlers() -> set[CodeType]:
             handler = handler.func
         handler = getattr(handler, "__func__", handler)
         if not hasattr(handler, "__code__"):
-            handler = getattr(type(handler), "__call__", None)
+            handler = getattr(type(handler), "__call__", None)  # noqa: B004 (the method itself)
         code = getattr(handler, "__code__", None)
         if isinstance(code, CodeType):
             found.add(code)

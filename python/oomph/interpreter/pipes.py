@@ -1,4 +1,4 @@
-"""Pipes of ours in a process that is not: a program may close all its descriptors, and get their numbers again for files of its own."""
+"""Pipes in a program that may close all descriptors, and may then get the same numbers for files of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 
 class Pipe:
-    """Wakes a thread of ours: by a byte, or by the end of the pipe. Nothing is done with a descriptor that is not ours any more."""
+    """Wakes a thread of ours, by a byte or by the end of the pipe. Never touches a descriptor that is no longer ours."""
 
     def __init__(self) -> None:
         self.read, self.write = os.pipe()

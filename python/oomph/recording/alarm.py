@@ -1,9 +1,8 @@
-"""Memory that grows step after step, as the program hears of it."""
+"""Memory that grows step after step, as it is reported to the program."""
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 
 
@@ -12,9 +11,9 @@ class Leak:
     """Memory that grows step after step on one device. The rule is that of `oomph report`."""
 
     message: str
-    """What a person is to know."""
+    """One sentence for people."""
     step: int
-    """The step that it was found in, counted from 1."""
+    """Step in which it was found, counted from 1."""
     bytes_per_step: int
     """What each step adds."""
     allocated: int
@@ -46,15 +45,8 @@ class MemoryGrows(RuntimeError):
 
 Leak.__module__ = MemoryGrows.__module__ = "oomph"
 
-# `oomph run` has its own copy of this file in a process that may have oomph's as well. What the one raises, an `except
-# oomph.MemoryGrows` of the other has to catch: whichever comes first has the classes of both.
-for _name in {"oomph.recording.alarm", "oomph_child.recording.alarm"} - {__name__}:
-    _first = sys.modules.get(_name)
-    if _first is not None and hasattr(_first, "MemoryGrows"):
-        Leak, MemoryGrows = _first.Leak, _first.MemoryGrows  # type: ignore[misc]
 
-
-def told(asked: str, folder: str) -> tuple[str, list[Leak]]:
-    """What `oomph run` leaves for the recorder of a rank: the reason for a dump, and a line for each leak (`alarms.rs`)."""
+def parse_request(asked: str, folder: str) -> tuple[str, list[Leak]]:
+    """Parses the file that `oomph run` leaves for a rank's recorder: the reason for a dump, and a line per leak (`alarms.rs`)."""
     reason, *lines = asked.splitlines() or [""]
     return reason.strip() or "asked", [Leak(**json.loads(line), folder=folder) for line in lines]

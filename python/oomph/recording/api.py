@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from .alarm import Leak
 from .history import MAX_EVENTS
+from .messages import say, words
 from .on_leak import OnLeak
-from .talk import say, words
 
 if TYPE_CHECKING:
     from .files import Files
@@ -69,6 +69,12 @@ class Recording:
     def start(self) -> Recording:
         if self._recorder is not None:
             return self
+        try:
+            # Under `oomph run` this starts its recorder, if the program has not imported torch before.
+            import torch  # noqa: F401
+        except Exception as error:
+            say(f"nothing is recorded: {words(error)}")
+            return self
         running = _running()
         if running is not None:
             self._recorder, self._is_guest = running, True
@@ -102,17 +108,17 @@ class Recording:
         return Recorder(options, chosen, alarm=_alarm)
 
     def step(self) -> None:
-        """A step of the program has ended. Without this, an optimizer's steps count."""
+        """Ends a step of the program. If it is never called, an optimizer's steps count."""
         if self._recorder is not None:
             self._recorder.steps.step()
 
     def dump(self) -> None:
-        """Writes what there is so far, and goes on."""
+        """Writes what is recorded so far, and continues."""
         if self._recorder is not None:
             self._recorder.dump("asked")
 
     def stop(self, error: BaseException | None = None) -> None:
-        """Writes the recording and ends it; `error`: what has ended the program's part."""
+        """Writes the recording and ends it; `error`: the exception that ended the recorded part."""
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
@@ -128,9 +134,7 @@ class Recording:
         self._depth += 1
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._depth -= 1
         # A function that calls itself is recorded as one call.
         if self._depth == 0:
@@ -166,15 +170,16 @@ def record(
     """Records CUDA memory, or CPU tensors where there is no GPU, to the folder `path`.
 
     `max_events` bounds the history that is kept (a million events unless given). `labels` names parameters, gradients,
-    optimizer state, buffers and inputs; `modules` says which module made each block; `holders` writes who holds the tensors.
-    With `own_steps` only `step()` ends a step, also before its first call. `live` lets `oomph watch` and `oomph exporter` of the
-    same user see the run. `device` is `cuda`, `cpu` or `auto`. `detail="full"` records stacks and modules also in steps that repeat
-    the ones before; the report shows those with the lines of the step that they repeat.
+    optimizer state, buffers and inputs; `modules` records which module made each block; `holders` writes who holds the
+    tensors. With `own_steps` only `step()` ends a step, also before its first call. `live` lets `oomph watch` and
+    `oomph exporter` of the same user see the run. `device` is `cuda`, `cpu` or `auto`. `detail="full"` records stacks and
+    modules also in steps that repeat the previous ones; otherwise the report shows these with the lines of the step that
+    they repeat.
 
-    When memory grows step after step, that is said once for each device, and a recording is written. Then `on_leak` is called with
-    an `oomph.Leak`, or is run if it is a shell command, and with `raise_on_leak` the step ends with `oomph.MemoryGrows`.
+    When memory grows step after step, that is reported once per device, and a recording is written. Then `on_leak` is called
+    with an `oomph.Leak`, or is run if it is a shell command, and with `raise_on_leak` the step raises `oomph.MemoryGrows`.
 
-    Nothing else of this raises into the program: what cannot be recorded or written is said once on standard error.
+    Nothing else raises into the program: what cannot be recorded or written is reported once on standard error.
     """
     return Recording(
         path,
@@ -192,12 +197,12 @@ def record(
 
 
 def _alarm() -> Alarm:
-    """Says once for each device that its memory grows, by the rule of the report."""
+    """Reports each device whose memory grows once, by the rule of `oomph report`."""
     from .. import _native
 
     alarms: dict[int, _native.Alarm] = {}
 
-    def heard(rows: list[dict[str, int]], files: Files) -> list[Leak]:
+    def growing(rows: list[dict[str, int]], files: Files) -> list[Leak]:
         leaks = []
         for row in rows:
             device = row["device"]
@@ -208,11 +213,11 @@ def _alarm() -> Alarm:
                 leaks.append(Leak(growth.message + where, *numbers, device, files.number or 0, files.folder))
         return leaks
 
-    return heard
+    return growing
 
 
 def _running() -> Recorder | None:
-    """The recorder of this process: ours, or that of the `oomph run` which has started it."""
+    """The recorder of this process: ours, or that of an `oomph run` of another version, which has brought its own copy."""
     for module in ("oomph_child.recording.recorder", f"{__package__}.recorder"):
         found = sys.modules.get(module)
         running: Recorder | None = getattr(found, "active", None)

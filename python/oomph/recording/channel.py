@@ -1,8 +1,8 @@
-"""A socket on which this process answers whoever watches it: one line of JSON asks, one line answers.
+"""The live socket of this process: a watcher sends one line of JSON and gets one line back.
 
-A thread waits in the kernel for questions, so a run that nobody watches pays nothing. Only the user who runs the program, and
-root, may ask. The socket is in a private folder of the user's own; a watcher in another session, with another environment, finds it
-by the kernel's list of sockets.
+A thread waits in the kernel for questions, so a run that nobody watches pays nothing. Only the user who runs the program
+and root may ask. The socket is in a private folder of the user; a watcher in another session, with another environment,
+finds it in the kernel's list of sockets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Question = dict[str, Any]
 
 
 def folders(environ: Mapping[str, str], host: str) -> list[str]:
-    """The folders to listen in, best first. `crates/live/src/sockets.rs` has the same rule; `crates/live/folders.json` checks both."""
+    """Folders to listen in, best first. `crates/live/src/sockets.rs` has the same rule; `crates/live/folders.json` tests both."""
     if named := environ.get(FOLDER_VARIABLE):
         return [named]
     # Homes are shared between machines, sockets are not.
@@ -74,11 +74,11 @@ class Channel:
         with contextlib.suppress(OSError):
             os.unlink(self._path)
         if self._wake is not None:
-            self._wake.close_write()  # the thread hears of it, and closes the rest
+            self._wake.close_write()  # wakes the thread, which closes the rest
 
     def forked(self) -> None:
         """In a forked process, which has copies of the sockets and no thread: they stay the parent's. A client whose connection
-        was held open here would not hear that the parent has ended."""
+        was held open here would not see that the parent has exited."""
         for client in self._clients:
             client.close()
         self._clients = {}
@@ -206,7 +206,7 @@ def _listen_in(place: str) -> tuple[socket.socket, str]:
         os.chmod(hidden, 0o600)
         listener.listen(_MOST_CLIENTS)
         listener.setblocking(False)
-        # Under its name only now: one that does not listen yet looks like one that nobody listens to any more.
+        # Under its name only now: a socket that does not listen yet looks like an abandoned one.
         os.rename(hidden, path)
     except OSError:
         listener.close()

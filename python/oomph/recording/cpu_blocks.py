@@ -54,7 +54,7 @@ class Blocks:
         self._at: dict[int, Block] = {}
 
     def alloc(self, address: int, size: int, owned: bool, time_us: int, mark: str) -> Block:
-        """The block of a storage that is new. `owned`: PyTorch allocated its memory, nobody else."""
+        """The block of a storage that is new. `owned`: PyTorch itself allocated its memory."""
         for other in self._overlapping(address, size):
             if not owned:
                 # Another view of memory that is counted already, as `from_numpy` makes it.

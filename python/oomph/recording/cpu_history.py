@@ -21,7 +21,7 @@ from .alive import alive
 from .cpu_mode import CpuMode
 from .cpu_storages import Storages
 from .history import LiveStack
-from .talk import say, words
+from .messages import say, words
 
 
 def _nothing() -> None:
@@ -84,7 +84,7 @@ class CpuHistory:
             return self._storages.blocks.snapshot()
 
     def record_stacks(self, *, wanted: bool) -> bool:
-        """They are always recorded: nobody records the CPU for its speed."""
+        """They are always recorded: speed matters less on the CPU."""
         return True
 
     def live_snapshot(self) -> dict[str, Any]:
@@ -98,8 +98,9 @@ class CpuHistory:
             self._storages.bury()
             blocks = self._storages.blocks
             row = {"device": 0, "allocations": blocks.count, "allocated": blocks.allocated, "reserved": blocks.allocated}
-            row |= {"peak": blocks.peak, "requested": blocks.allocated, "active": blocks.allocated, "inactive_split": 0, "retries": 0}
-            return [row | {"ooms": 0, "device_allocs": blocks.count, "all_requested": blocks.requested}]
+            row |= {"peak": blocks.peak, "requested": blocks.allocated, "active": blocks.allocated}
+            row |= {"inactive_split": 0, "retries": 0, "ooms": 0}
+            return [row | {"device_allocs": blocks.count, "all_requested": blocks.requested}]
 
     def live_stacks(self) -> list[LiveStack]:
         with self._lock:
@@ -164,7 +165,7 @@ def _install_hooks() -> None:
 
     os.register_at_fork(after_in_child=after_in_child)
 
-    # It is no operator, so no dispatch mode sees it; FSDP frees its parameters with it.
+    # It is not an operator, so no dispatch mode sees it; FSDP frees its parameters with it.
     storage_class: Any = torch.UntypedStorage
     resize = storage_class.resize_
 

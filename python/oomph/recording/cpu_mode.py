@@ -15,7 +15,7 @@ See = Callable[[tuple[Any, ...], dict[str, Any], Any], None]
 _PLAIN = torch._C._disabled_torch_dispatch_impl
 
 
-class CpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class CpuMode(TorchDispatchMode):
     supports_higher_order_operators = True
     """Without it, a program that uses one (`torch.cond`, flex attention) would fail."""
 
@@ -27,9 +27,7 @@ class CpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _should_skip_dynamo(cls) -> bool:
         return not skip_all(cls.__torch_dispatch__)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         for kind in types:
             if kind.__torch_dispatch__ is not _PLAIN and not torch._C._len_torch_dispatch_stack():
                 # A tensor subclass: what it does inside comes back here, with the tensors that have memory. But a mode

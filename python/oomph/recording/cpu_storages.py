@@ -92,7 +92,7 @@ class Storages:
                 self.blocks.release(watched.block, time_us, mark)
 
     def forget(self) -> None:
-        """No more deaths are told; the blocks stay as they are."""
+        """Stops reporting freed storages; the blocks stay as they are."""
         self.bury()
         self._watched.clear()
 
@@ -116,20 +116,20 @@ class Storages:
     def _look_again(self, watched: Watched, storage: torch.UntypedStorage) -> None:
         """Storages change their size, and where they are: `resize_`, `share_memory_`."""
         if watched.elsewhere:
-            return
+            return None
         try:
             size = storage.nbytes()
             address = storage.data_ptr() if size else 0
         except Exception as error:
             return keep(error)  # of a tensor that has no memory of its own: `torch.func` and others make some
         if size == watched.size and address == watched.address:
-            return
+            return None
         mark, time_us = self.mark, time.time_ns() // 1000
         if watched.block is not None:
             self.blocks.release(watched.block, time_us, mark)
         watched.size, watched.address, watched.block = size, address, None
         if not size or not address:
-            return
+            return None
         if self.finding:
             watched.block = self.blocks.found(address, size)
         else:

@@ -13,7 +13,7 @@ import torch
 from ..interpreter.errors import keep
 from . import symbols
 from .history import LiveStack
-from .talk import say, words
+from .messages import say, words
 
 _COUNTERS = {
     "allocated": "allocated_bytes",
@@ -63,7 +63,7 @@ class CudaHistory:
     def start(self, begun: Callable[[], None], marked_by_program: Callable[[], None]) -> None:
         """Begins when the process initialises CUDA; at once if it has."""
         self._share(marked_by_program)
-        torch.cuda._lazy_call(lambda: self._begin(begun))  # type: ignore[no-untyped-call]
+        torch.cuda._lazy_call(lambda: self._begin(begun))
 
     def _begin(self, begun: Callable[[], None]) -> None:
         if self._pytorchs is None:
@@ -136,7 +136,7 @@ class CudaHistory:
 
     def _asked_by_program(self, record: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # Recording is one of the ways to initialise CUDA; then ours begins as well.
-        torch.cuda.init()  # type: ignore[no-untyped-call]
+        torch.cuda.init()
         if not self.is_on:
             return record(*args, **kwargs)
         enabled = args[0] if args else kwargs.get("enabled", "all")
@@ -166,7 +166,7 @@ class CudaHistory:
     def live_snapshot(self) -> dict[str, Any]:
         """Without the events: a fraction of the time."""
         with symbols.without_the_compiler():
-            segments = torch.cuda.memory_snapshot(include_traces=False)  # type: ignore[no-untyped-call]
+            segments = torch.cuda.memory_snapshot(include_traces=False)
         return {"segments": segments, "device_traces": [[] for _ in range(torch.cuda.device_count())]}
 
     def allocations(self) -> dict[int, int]:
@@ -209,9 +209,7 @@ class CudaHistory:
             return []
         if self._calls % _LOOK_AGAIN == 0 or not self._devices:
             self._devices = [
-                device
-                for device in range(torch.cuda.device_count())
-                if _is_used(torch._C._cuda_memoryStats(device))
+                device for device in range(torch.cuda.device_count()) if _is_used(torch._C._cuda_memoryStats(device))
             ]
         self._calls += 1
         return self._devices

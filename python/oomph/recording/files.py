@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import torch
 
 _FLUSH_SECONDS = 0.5
-"""How long a step may wait until it is in the file: whoever watches the run reads along."""
+"""How long a step may wait until it is in the file, which watchers read while the run goes on."""
 
 
 _CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK
@@ -48,7 +48,7 @@ class Files:
         _replace(os.path.join(self.folder, name), lambda file: file.write(text.encode()))
 
     def add_step(self, row: dict[str, Any]) -> str | None:
-        """Now and then the file is brought up to date, and the reason is given if somebody wants a dump."""
+        """Flushes the file now and then; returns the reason if a dump is requested from outside."""
         self._steps.append(json.dumps(row, separators=(",", ":")) + "\n")
         now = time.monotonic()
         if now - self._flushed_at < _FLUSH_SECONDS:
@@ -58,7 +58,7 @@ class Files:
         return self._asked()
 
     def _asked(self) -> str | None:
-        """Why somebody outside wants a dump now: whoever reads the steps along may leave a file."""
+        """Reason for a dump that another process requests, by leaving a file."""
         try:
             path = self.path("ask")
             # Not what a link or a FIFO leads to.
@@ -105,7 +105,7 @@ class Files:
         return os.path.join(self.folder, f"rank{number}.{ending}")
 
     def _is_foreign(self, number: int) -> bool:
-        """Whether files under the names of ours are somebody else's. What `oomph run` records to, it has looked at itself."""
+        """Whether files with our names belong to another run. `oomph run` has checked its own folder itself."""
         if self.is_fresh:
             return False
         summary = self._path(number, "json")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-
 MAX_EVENTS = 1_000_000
 """Bound on the history that is kept, unless another is given."""
 EVENTS_PER_ALLOCATION = 3
@@ -29,7 +28,7 @@ class History(Protocol):
     max_events: int
     """The most that are kept."""
     has_own_frames: bool
-    """Whether our own code stands in recorded stacks, between an operator and the line that calls it."""
+    """Whether our own code is in recorded stacks, between an operator and the line that calls it."""
 
     has_live_stacks: bool
     """Whether `live_stacks` can tell anything."""
@@ -66,7 +65,7 @@ class History(Protocol):
         """How many allocations each device has made so far."""
 
     def counters(self) -> list[dict[str, int]]:
-        """The counters of each device, as they stand in `rankN.steps.jsonl`."""
+        """The counters of each device, as in `rankN.steps.jsonl`."""
 
     def live_stacks(self) -> list[LiveStack] | None:
         """What is alive now by the stack that allocated it, without the events; `None` where PyTorch cannot say."""

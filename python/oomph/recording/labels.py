@@ -1,7 +1,7 @@
 """Which tensor each block is: parameter, buffer, gradient, optimizer state or input, with its name.
 
 A block is known by the address of a tensor at a moment, and a moment by the number of allocations that the device has made
-by then. So a label can be told for a block that is gone when the recording is written.
+by then. So even a block that is freed before the recording is written can have a label.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a running recorder tells whoever watches it: counters as they are now, the last steps, the driver's view.
+"""What a running recorder reports to watchers: current counters, the last steps, the driver's view.
 
 Nothing of the history is copied for it and nothing waits for the GPU. What costs more than microseconds, the driver's view and
-the stacks of what is alive, is asked for rarely and only while somebody wants it.
+the stacks of what is alive, is asked for rarely, and only while a watcher shows it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..interpreter import threads
 from .channel import Channel, Question
 from .facts import command, limit, pinned, world_size
 from .files import launched_as
-from .talk import say, words
+from .messages import say, words
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -28,7 +28,7 @@ _COUNT_SECONDS = 0.1
 _DRIVER_SECONDS = 1.0
 _STACKS_SECONDS = 2.0
 _WANTED_SECONDS = 10.0
-"""How long a question for stacks holds: whoever asked once and went away is not served for ever."""
+"""How long a request for stacks holds: a watcher that has gone away is not served forever."""
 _STACKS_SHARE = 0.002
 """What reading the stacks of live blocks may take of the run: the program stands still meanwhile."""
 _MOST_STACKS = 64
@@ -54,7 +54,7 @@ class Live:
         self._counted_at = 0.0
         self._steps: deque[dict[str, Any]] = deque(maxlen=_KEPT_STEPS)
         self._era = 0
-        """Counts how often the steps have begun anew."""
+        """Counts how often steps have been numbered from the start."""
         self._driver: dict[int, dict[str, Any]] = {}
         self._driver_at = 0.0
         self._stacks: list[dict[str, Any]] | None = None
@@ -89,7 +89,7 @@ class Live:
 
     def _answer(self, question: Question) -> dict[str, Any]:
         if question.get("dump") and not self._is_dumping:
-            # In a thread of its own: whoever watches wants to see meanwhile.
+            # In a thread of its own: watchers want answers meanwhile.
             self._is_dumping = True
             threads.start(self._dump)
         now = time.monotonic()
@@ -108,7 +108,7 @@ class Live:
         return answer
 
     def _count(self) -> dict[str, Any]:
-        """What may be told again to whoever asks at the same time."""
+        """Reply that may be reused for watchers that ask at the same time."""
         recorder = self._recorder
         is_cuda = recorder.history.kind == "cuda"
         devices = recorder.history.counters()

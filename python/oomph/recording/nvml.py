@@ -28,7 +28,7 @@ _MOST_PROCESSES = 256
 
 
 class Nvml:
-    """Answers `None` where there is no NVML or it does not answer: nothing hangs on it."""
+    """Answers `None` where there is no NVML or it fails: nothing depends on it."""
 
     def __init__(self) -> None:
         self._library: Any = None

@@ -1,4 +1,4 @@
-"""What a program wants to be done when its memory grows step after step: nothing, unless it says so."""
+"""What to do when memory grows step after step: nothing, unless the program asks for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..interpreter import threads
 from ..interpreter.errors import keep
 from .alarm import Leak, MemoryGrows
-from .talk import say, words
+from .messages import say, words
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,11 +18,11 @@ class OnLeak:
     calls: str | Callable[[Leak], object] | None = None
     """A shell command, or a function."""
     raises: bool = False
-    """Whether the step in which it is heard of ends with an exception."""
+    """Whether the step in which growth is reported ends with an exception."""
 
 
 def answer(wanted: Iterable[OnLeak], leaks: list[Leak]) -> None:
-    """First everything that is to be called, then what is to be raised."""
+    """Makes all calls first, then raises."""
     wanted = list(wanted)
     for leak in leaks:
         for each in wanted:
@@ -44,14 +44,12 @@ def _call(calls: str | Callable[[Leak], object], leak: Leak) -> None:
 
 
 def _start(command: str, leak: Leak) -> None:
-    """Runs a command beside the program, which neither waits for it nor is hurt by it."""
+    """Runs a command in parallel with the program, which does not wait for it."""
     environment = {**os.environ, **_variables(leak)}
     # A command that uses torch is not a part of the run that `oomph run` records.
     environment.pop("OOMPH_CHILD", None)
     # Its output to standard error, as with `oomph run`; Ctrl-C is for the program.
-    process = subprocess.Popen(
-        command, shell=True, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True, env=environment
-    )
+    process = subprocess.Popen(command, shell=True, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True, env=environment)
     threads.start(process.wait)
 
 

@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from ..interpreter.dynamo import never_traced
 from ..interpreter.errors import keep
-from ..interpreter.stand_in import makes_calls, stand_in
+from ..interpreter.patching import look_like, makes_calls
 from .names import Names
 
 _MOST_HOOKED = 4096
@@ -33,6 +33,7 @@ _MOST_PLACES = 100_000
 _DEEPEST = 3
 _WIDEST = 8
 """How far to look for tensors in what a module returns."""
+
 
 class Place:
     """A module, with the words for it and what autograd calls when it comes to the module's part."""
@@ -56,7 +57,7 @@ class _Here(threading.local):
 
 
 class Places:
-    """Tells `mark` where each thread is, and `marked` says what it was told last. `entered` and `left` hear of the modules
+    """Reports to `mark` where each thread is; `marked` returns the last report. `entered` and `left` are called for the modules
     that no other module has called."""
 
     def __init__(
@@ -179,7 +180,7 @@ class Places:
                 left()
             return result
 
-        ours = stand_in(_wrapped_call_impl, call, "_compiled_call_impl", "_call_impl")
+        ours = look_like(_wrapped_call_impl, call, "_compiled_call_impl", "_call_impl")
         Module.__call__ = ours  # type: ignore[method-assign]
 
         def undo() -> None:
@@ -196,7 +197,7 @@ class Places:
 
     @never_traced
     def _follow(self, module: Module, parent: Place | None, text: str, args: Any, kwargs: Any) -> Place:
-        """The place of a module that is not known yet, or that nobody else has called."""
+        """The place of a module that is not known yet, or that nothing else has called."""
         try:
             if parent is None and not text.startswith("backward"):
                 self.entered(module, args, kwargs)
@@ -266,7 +267,7 @@ class Places:
                     except Exception as error:
                         of.fail(error)
 
-        ours = stand_in(_engine_run_backward, run, "run_backward")
+        ours = look_like(_engine_run_backward, run, "run_backward")
         for owner in owners:
             owner._engine_run_backward = ours
 

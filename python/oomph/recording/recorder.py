@@ -21,7 +21,7 @@ import torch
 from ..heap import walk as heap
 from ..interpreter.errors import keep
 from ..interpreter.pause import undisturbed
-from .alarm import Leak, MemoryGrows, told
+from .alarm import Leak, MemoryGrows, parse_request
 from .compiled import Compiled
 from .facts import meta, pinned
 from .files import Files, launched_as, owner
@@ -29,6 +29,7 @@ from .growth import Growth
 from .history import EVENTS_PER_ALLOCATION, History
 from .labels import Labels
 from .live import Live
+from .messages import say, words
 from .names import Names
 from .nvml import Nvml
 from .on_leak import OnLeak, answer
@@ -37,7 +38,6 @@ from .places import Places
 from .signals import Signals
 from .stacks import leave_out_own_frames
 from .steps import Steps
-from .talk import say, words
 
 _MOST_CALLS = 1024
 _SECONDS_PER_EVENT = 3e-6
@@ -78,8 +78,8 @@ class Options:
 class Recorder:
     """Records from `install` on, to the end of the process or to `stop`.
 
-    `after_step` hears the counters of each step; what `alarm` makes hears them as well, and says whose memory grows; `more` adds
-    to what is said about the run; `problem` hears of the first failure of ours.
+    `after_step` gets the counters of each step; so does what `alarm` returns, which reports devices whose memory grows; `more`
+    adds to the summary of the run; `problem` gets the first failure of ours.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Recorder:
         self._compiled = Compiled()
         self._signals = Signals(self._dump_for_signal)
         self.on_leak: list[OnLeak] = []
-        """What is to be done when memory grows: by whoever has put it in."""
+        """What to do when memory grows, for each owner of this recorder."""
         self._nvml: Nvml | None = None
         self._asked_nvml_at = 0.0
         self._oom: dict[str, Any] | None = None
@@ -278,7 +278,7 @@ class Recorder:
             self.say_failure(error)
         self._write("exit", "failed" if self.exception else "finished")
         self._live.close()
-        # From here on no thread of ours would hear a signal.
+        # From here on no thread of ours would get a signal.
         self._part(self._signals.remove)
 
     def _begin_anew(self) -> None:
@@ -311,7 +311,7 @@ class Recorder:
                 self._ask_driver(rows)
             asked = self._add_step({**row, "devices": rows})
             if asked is not None:
-                reason, leaks = told(asked, self.files.folder)
+                reason, leaks = parse_request(asked, self.files.folder)
                 is_written = self._write(reason, "running")
             if self.options.has_heap and self._growth.is_worth_a_look(rows):
                 self._part(self._write_growing)
@@ -328,8 +328,8 @@ class Recorder:
             self._answer(leaks, is_written=is_written)
 
     def _prepare(self) -> None:
-        """What has to be known before the end of the process, but not before the program itself uses the device: it runs a piece of
-        autograd, which begins to use CUDA."""
+        """Runs the trials of the heap walk: before the process exits, but not before the program itself uses the device, since
+        they run a piece of autograd, which initializes CUDA."""
         if self.history.kind == "cuda":
             self._compiled.follow()
         if self.options.has_heap and not self._is_prepared:
@@ -362,7 +362,7 @@ class Recorder:
             answer(self.on_leak, leaks)
         except MemoryGrows:
             self._last_word = "alarm" if is_written else None
-            # Whoever comes after us at the end of an optimizer's step does not hear of it: where the program is, for one.
+            # Hooks after ours at the end of an optimizer's step are not called then: the one that follows phases, for example.
             if not self._is_marked:
                 self.history.mark("")
             raise

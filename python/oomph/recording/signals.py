@@ -81,7 +81,7 @@ class Signals:
 
 
 def _is_default(number: signal.Signals) -> bool:
-    """Whether nobody handles a signal: in Python, or below it, as `faulthandler` does for a program."""
+    """Whether a signal has no handler: neither in Python nor below it, as `faulthandler` installs one."""
     if signal.getsignal(number) is not signal.SIG_DFL:
         return False
     action = ctypes.create_string_buffer(_SIGACTION_BYTES)

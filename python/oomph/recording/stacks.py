@@ -16,15 +16,13 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """Our own code stands between an operator and the line that calls it; it never belongs in a stack."""
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
-_BETWEEN = frozenset(
-    os.path.join(_TORCH, *parts) for parts in (("_ops.py",), ("_compile.py",), ("_dynamo", "eval_frame.py"))
-)
+_BETWEEN = frozenset(os.path.join(_TORCH, *parts) for parts in (("_ops.py",), ("_compile.py",), ("_dynamo", "eval_frame.py")))
 """What PyTorch puts between our code and what calls it, or what it calls."""
 
 MOST_PENDING = 16_384
 """Stacks that wait for their names: each holds some hundred bytes until then."""
 MOST_DISTINCT = 100_000
-"""Beyond it sharing starts anew: a program that generates code must not grow the table for ever."""
+"""Beyond it the table is cleared: a program that generates code must not grow it forever."""
 
 Frames = list[dict[str, Any]]
 
@@ -86,7 +84,7 @@ def leave_out_own_frames(snapshot: dict[str, Any]) -> None:
     for stack in stacks.values():
         own = [at for at, frame in enumerate(stack) if _is_own(frame)]
         if own:
-            # What our code calls (`OpOverload.redispatch`) stands in front of it: frames are innermost first.
+            # What our code calls (`OpOverload.redispatch`) comes before it: frames are innermost first.
             called = {at - 1 for at in own if at and stack[at - 1]["name"] == "redispatch"}
             stack[:] = [frame for at, frame in enumerate(stack) if at not in called and at not in own]
 

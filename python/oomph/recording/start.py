@@ -9,12 +9,11 @@ import torch
 from .cuda_history import CudaHistory
 from .history import History
 
-
 _WSL_DEVICE = "/dev/dxg"
 
 
 def history(device: str, max_events: int) -> History:
-    if device == "cuda" or device == "auto" and has_gpu():
+    if device == "cuda" or (device == "auto" and has_gpu()):
         return CudaHistory(max_events)
     from .cpu_history import CpuHistory
 
@@ -23,7 +22,7 @@ def history(device: str, max_events: int) -> History:
 
 def has_gpu() -> bool:
     """Whether the program can have a GPU. Not by asking CUDA: a process that has initialised it cannot be forked."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized():
         return True
     if torch.version.hip is not None:
         return os.path.exists("/dev/kfd")

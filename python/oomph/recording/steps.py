@@ -15,7 +15,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..interpreter.dynamo import never_traced
 
-
 _ANOTHER = 8
 """So many steps of another optimizer, and none of the one that counts, are a new phase of the program."""
 
@@ -60,8 +59,8 @@ class Steps:
             self.ended()
 
     def _has_an_optimizer(self) -> bool:
-        """Whether the program has made one of a kind that it had not before: PyTorch prepares the `step` of a class when its first
-        instance is made."""
+        """Whether the program has created the first optimizer of some class: that is when PyTorch prepares the `step` of the
+        class."""
         if not self._has_optimizer:
             self._has_optimizer = not _prepared_kinds() <= self._kinds_before
         return self._has_optimizer

@@ -2,7 +2,7 @@
 
 Whatever goes through `torch.save`, `safetensors.torch.save_file` and their relatives is not written. Programs read
 their own checkpoints, though: the best one at the end, the last one after a failure. So what was saved is remembered by
-its path, as its structure with a description in the place of each storage (saved.py), and loading that path in the same
+its path, as its structure with a description in the place of each storage (saved_files.py), and loading that path in the same
 run gives zeros of the same shapes and types on the same devices. A file that the run has not saved is loaded as always.
 
 Renaming, copying and removing a path that was saved happens in that memory too. A checkpoint that is older than the run
@@ -28,15 +28,16 @@ from typing import Any
 
 import torch
 
-from .importing import around_import
-from .saved import Saved, SavedTensors
+from ..interpreter.importing import Report, around_import
+from .saved_files import Saved, SavedTensors
 
 SUFFIXES = (".pt", ".pth", ".pt.tar", ".pth.tar", ".ckpt", ".bin", ".safetensors", ".distcp")
 """What checkpoints are called."""
 
 
-def install() -> None:
-    Guard().install()
+def install(report: Report | None = None) -> None:
+    """Guards checkpoints from now on; failures of ours go to `report`."""
+    Guard().install(report)
 
 
 class Guard:
@@ -47,15 +48,15 @@ class Guard:
         """Paths that were saved and cannot be given back."""
         self.said: set[str] = set()
 
-    def install(self) -> None:
+    def install(self, report: Report | None) -> None:
         torch.save = self._saving(torch.save, "torch.save")
         torch.load = self._loading(torch.load)
         torch.jit.save = self._skipping(torch.jit.save, "f", "torch.jit.save")
         torch.onnx.export = self._skipping(torch.onnx.export, "f", "torch.onnx.export")
-        around_import("safetensors.torch", after=self._guard_safetensors)
-        around_import("torch.distributed.checkpoint", after=self._guard_distributed)
+        around_import("safetensors.torch", after=self._guard_safetensors, report=report)
+        around_import("torch.distributed.checkpoint", after=self._guard_distributed, report=report)
         for package in ("lightning.fabric", "lightning_fabric"):
-            around_import(f"{package}.utilities.cloud_io", after=self._guard_lightning)
+            around_import(f"{package}.utilities.cloud_io", after=self._guard_lightning, report=report)
         self._guard_files()
 
     def _saving(self, save: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -95,7 +96,7 @@ class Guard:
 
         return skipping
 
-    def _guard_safetensors(self, module: ModuleType) -> None:
+    def _guard_safetensors(self, module: Any) -> None:
         # `save_model` and `load_model` call these.
         load = module.load_file
 
@@ -109,12 +110,13 @@ class Guard:
             saved = self.saved.get(_path(filename) or "")
             if isinstance(saved, SavedTensors):
                 return saved.load(device)
-            return load(filename, device, *args, **kwargs)
+            loaded: dict[str, torch.Tensor] = load(filename, device, *args, **kwargs)
+            return loaded
 
-        module.save_file = save_file  # type: ignore[attr-defined]
-        module.load_file = load_file  # type: ignore[attr-defined]
+        module.save_file = save_file
+        module.load_file = load_file
 
-    def _guard_distributed(self, module: ModuleType) -> None:
+    def _guard_distributed(self, module: Any) -> None:
         module.save = self._skipping(module.save, "checkpoint_id", "torch.distributed.checkpoint.save")
         load = module.load
         signature = inspect.signature(load)
@@ -124,7 +126,7 @@ class Guard:
             if _path(signature.bind(*args, **kwargs).arguments.get("checkpoint_id")) not in self.unwritten:
                 load(*args, **kwargs)
 
-        module.load = loading  # type: ignore[attr-defined]
+        module.load = loading
         if hasattr(module, "async_save"):
             save = self._skipping(module.async_save, "checkpoint_id", "torch.distributed.checkpoint.async_save")
 
@@ -136,7 +138,7 @@ class Guard:
                     future.set_result(None)
                 return future
 
-            module.async_save = async_save  # type: ignore[attr-defined]
+            module.async_save = async_save
 
     def _guard_lightning(self, module: ModuleType) -> None:
         """Lightning has `torch.save` write to memory, and writes that to a file itself."""

@@ -1,49 +1,65 @@
 """Something to do around the import of a module, whenever that happens, without a trace in the import itself.
 
-The module's loader stays the one that Python has found, in `__spec__`, in `__loader__`, and for whoever only looks for the module.
+The module's loader stays the one that Python has found, in `__spec__`, in `__loader__`, and for code that only looks for
+the module.
 Nothing that goes wrong in what is done here reaches the program.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
-from .settings import from_environment
+Report = Callable[[str], None]
+"""Takes one line about a failure of ours."""
 
 _IMPORT_SYSTEM = "<frozen importlib._bootstrap_external>"
 """Python leaves frames of this file out of the traceback of a failed import, and `warnings` does not count them."""
 
 
-def around_import(name: str, *, before: Callable[[], None] | None = None, after: Callable[[ModuleType], None]) -> None:
-    """Calls `before` and `after` around the import of `name`; `after` at once if it is there already."""
+def around_import(
+    name: str,
+    *,
+    before: Callable[[], None] | None = None,
+    after: Callable[[ModuleType], None],
+    report: Report | None = None,
+) -> None:
+    """Calls `before` and `after` around the import of `name`, or `after` at once if `name` is already imported.
+
+    Exceptions of the two go to `report` and never reach the program.
+    """
+    finder = _Finder(name, before, after, report)
     if name in sys.modules:
-        _guarded(name, lambda: after(sys.modules[name]))
+        finder.guarded(lambda: after(sys.modules[name]))
     else:
-        sys.meta_path.insert(0, _Finder(name, before, after))
-
-
-def _guarded(name: str, call: Callable[[], None]) -> None:
-    try:
-        call()
-    except Exception as error:
-        settings = from_environment()
-        if settings is not None:
-            settings.report_problem(f"`{name}` could not be prepared: {type(error).__name__}: {error}")
+        sys.meta_path.insert(0, finder)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     """First of all finders until the module has been imported."""
 
     def __init__(
-        self, name: str, before: Callable[[], None] | None, after: Callable[[ModuleType], None]
+        self,
+        name: str,
+        before: Callable[[], None] | None,
+        after: Callable[[ModuleType], None],
+        report: Report | None,
     ) -> None:
         self.name = name
         self.before = before
         self.after = after
+        self.report = report
+
+    def guarded(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:
+            if self.report is not None:
+                self.report(f"`{self.name}` could not be prepared: {type(error).__name__}: {error}")
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -53,9 +69,9 @@ class _Finder(importlib.abc.MetaPathFinder):
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             # Finders of before PEP 451 have no such method; Python passes over them as well.
             find = getattr(finder, "find_spec", None)
-            spec = None if find is None else find(name, path, target)
+            spec: importlib.machinery.ModuleSpec | None = None if find is None else find(name, path, target)
             if spec is not None:
-                _guarded(name, lambda: self._wrap(spec.loader))
+                self.guarded(functools.partial(self._wrap, spec.loader))
                 return spec
         return None
 
@@ -79,10 +95,10 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def _before(self) -> None:
         if self.before is not None and self in sys.meta_path:
-            _guarded(self.name, self.before)
+            self.guarded(self.before)
 
     def _after(self, module: ModuleType) -> None:
         # A module that fails to import may be tried again; one that is there is not prepared twice.
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-            _guarded(self.name, lambda: self.after(module))
+            self.guarded(lambda: self.after(module))

@@ -154,7 +154,7 @@ class Accumulate(Technique):
             return loss
 
         every_second_step.every_second = True  # type: ignore[attr-defined]
-        kind.step = every_second_step  # type: ignore[method-assign]
+        kind.step = every_second_step  # type: ignore[method-assign, assignment]
 
     def _is_first_half(self, optimizer: torch.optim.Optimizer) -> bool:
         if not self.loaders.changes or optimizer in self.stepping or optimizer in self.pending:

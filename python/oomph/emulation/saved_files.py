@@ -91,8 +91,7 @@ class SavedTensors:
 
     def load(self, device: Any) -> dict[str, torch.Tensor]:
         return {
-            name: _zeros(_size(shape, dtype)).view(dtype).view(shape).to(device)
-            for name, (shape, dtype) in self.tensors.items()
+            name: _zeros(_size(shape, dtype)).view(dtype).view(shape).to(device) for name, (shape, dtype) in self.tensors.items()
         }
 
 

@@ -1,12 +1,13 @@
 """Functions of ours in the place of PyTorch's, which look like PyTorch's: in tracebacks, stacks and `inspect`.
 
 Python shows a frame by the file and position that its code object names. Ours are compiled with the positions of the calls
-in PyTorch's source that they stand in for, so what a user sees of a failed program does not depend on us.
+in PyTorch's source that they replace, so tracebacks do not depend on us.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import textwrap
 from collections.abc import Callable
@@ -16,17 +17,15 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def stand_in(function: F, original: Callable[..., Any], *calls: str) -> F:
+def look_like(function: F, original: Callable[..., Any], *calls: str) -> F:
     """`function` under the name of `original`, at the positions where `original` calls the attributes named in `calls`.
 
     Both make these calls in the same words; everything else in `function` takes the position of the last one. Where PyTorch's
     source cannot be read, or makes no such call, `function` keeps its own positions.
     """
     code = None
-    try:
+    with contextlib.suppress(OSError, TypeError, SyntaxError, ValueError):  # where there is no source
         code = _moved(function, original, calls)
-    except (OSError, TypeError, SyntaxError, ValueError):
-        pass  # no source
     moved: Any = function
     if code is not None:
         moved = FunctionType(code, function.__globals__, original.__name__, None, function.__closure__)

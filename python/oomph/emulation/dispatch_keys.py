@@ -1,4 +1,4 @@
-"""The dispatch keys that values hang on (values.py), and switching them: they are on or off for each thread by itself.
+"""The dispatch keys that values.py registers for, and switching them: they are on or off per thread.
 
 There are two. With the first, every operator is seen; it is off in the backward pass. There the second is on, with which
 only the few operators are seen that read a size from the device: the gradient of `x[mask]` counts the mask again.
@@ -34,7 +34,7 @@ def switched(on: bool) -> Iterator[None]:
 
 @contextmanager
 def own_work() -> Iterator[None]:
-    """For work with tensors that neither we ourselves nor the program's modes shall see."""
+    """For work with tensors that neither our handlers nor the program's modes may see."""
     with _both(False, False), torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
         yield
 

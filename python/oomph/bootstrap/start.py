@@ -7,15 +7,16 @@ first allocation. Both start with the import of torch, so a process that never i
 from __future__ import annotations
 
 import ctypes
+from importlib import import_module
 from types import ModuleType
 
-from . import lifeline, settings as settings_module
-from .importing import around_import
+from ..interpreter.importing import around_import
+from . import lifeline, one_copy
 from .settings import Settings
 
 
 def prepare() -> None:
-    settings = settings_module.from_environment()
+    settings = Settings.from_environment()
     if settings is None:
         return
     settings.note("prepared", "")
@@ -31,17 +32,7 @@ def prepare() -> None:
         if library and torch.version.cuda is None:
             text = f"torch {torch.__version__} is a build without CUDA; the CUDA build of it is needed, though no GPU"
             settings.note("failure", text)
-        _install(settings, library[0] if library else None)
+        install = import_module(f"{one_copy.package()}.bootstrap.install")
+        install.install(settings, library[0] if library else None)
 
-    around_import("torch", before=before, after=after)
-
-
-def _install(settings: Settings, library: ctypes.CDLL | None) -> None:
-    from . import guard, recording, techniques, values
-
-    if library is not None:
-        values.install(library, settings.unknown)
-        if not settings.keep_files:
-            guard.install()
-    techniques.install(settings.techniques)
-    recording.install(settings, library)
+    around_import("torch", before=before, after=after, report=settings.report_problem)

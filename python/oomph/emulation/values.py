@@ -4,11 +4,11 @@ Kernels do nothing on the emulated GPU, so whatever a program reads back is zero
 whose memory depends on values takes another way than on a real one. The values that programs branch on are few and
 small: lengths, masks, indices, flags, counters. So each operator whose inputs are small and hold values is run twice: on
 the emulated GPU, which makes the memory requests, and on the CPU, which gives the results; those are written into the
-device memory of the first (handlers.py). Where a kernel would give data that nobody can know, random numbers and
+device memory of the first (handlers.py). Where a kernel would give data that cannot be known, random numbers and
 indices are made up (made_up.py), and sizes with them (counts.py). Reads of values that are not known are noted with
 their place in the program (reads.py).
 
-All this hangs on the dispatch key "Fake", which PyTorch has and does not use. It lies below autograd and above the
+All this is registered for the dispatch key "Fake", which PyTorch has and does not use. It is below autograd and above the
 devices: what is registered there sees every operator, also those that others call, and autograd does not see it. A
 `TorchDispatchMode` would lie above, and PyTorch takes other ways when there is one.
 
@@ -31,15 +31,16 @@ from typing import Any, NamedTuple
 import torch
 import torch.utils.checkpoint
 
+from ..interpreter.dynamo import never_compile
+from ..interpreter.importing import Report, around_import
 from . import counts, operators
 from .counts import Counting
 from .device_memory import DeviceMemory
+from .dispatch_keys import BACKWARD_BELOW, BACKWARD_KEY, BACKWARD_NAME, BELOW, KEY, include, switched
 from .handlers import Handler, Handlers, tensors_in
-from .importing import around_import
 from .operators import Operator, Schema
 from .reads import Read
-from .switch import BACKWARD_BELOW, BACKWARD_KEY, BACKWARD_NAME, BELOW, KEY, include, switched
-from .wrapped import WrappedNumbers
+from .wrapped_numbers import WrappedNumbers
 
 AVAILABLE: bool = hasattr(torch.library.Library, "fallback")
 """Before PyTorch 2.5 a fallback cannot be written in Python."""
@@ -78,28 +79,29 @@ class _Route(NamedTuple):
 
     tensors: _Tensors
     in_python: bool
-    """Whether somebody after us handles it in Python: a mode, or a subclass of `Tensor`."""
+    """Whether it is handled in Python after us: by a mode, or a subclass of `Tensor`."""
     below: Any
+
 
 _handlers: Handlers | None = None
 
 
-def install(library: ctypes.CDLL, unknown: int = 0) -> None:
+def install(library: ctypes.CDLL, unknown: int = 0, report: Report | None = None) -> None:
     """Computes values from now on, in this thread and in those that it starts.
 
     `unknown` is what reads of unknown values give: whether a program makes the same requests with another number tells
-    whether such values matter to it.
+    whether such values matter to it. Failures of ours go to `report`.
     """
     global _handlers
     if AVAILABLE:
         _handlers = Handlers(library, unknown)
-        Fallback(_handlers).install()
+        Fallback(_handlers).install(report)
         _leave_backward_alone(_handlers.memory)
         _follow_threads()
 
 
 def reads() -> list[Read]:
-    """Where the program read values that nobody knows."""
+    """Where the program read unknown values."""
     return _handlers.reads.all() if _handlers is not None else []
 
 
@@ -129,7 +131,7 @@ class Fallback:
         self.libraries: dict[str, torch.library.Library] = {}
         self.registered: set[str] = set()
 
-    def install(self) -> None:
+    def install(self, report: Report | None) -> None:
         for key in ("Fake", BACKWARD_NAME):
             self._library("_").fallback(torch.library.fallthrough_kernel, key)
         for schema in operators.of_pytorch():
@@ -139,9 +141,9 @@ class Fallback:
         atexit.register(include, KEY, False)
         self._register_others()
         self._follow_libraries()
-        around_import("torchvision.extension", after=self._register_torchvision)
+        around_import("torchvision.extension", after=self._register_torchvision, report=report)
         # `torch.compile` would compile us, as code that runs in between.
-        around_import("torch._dynamo.trace_rules", after=lambda rules: rules.add(__package__))  # type: ignore[attr-defined]
+        never_compile(__package__, report)
 
     def register(self, schema: Schema) -> None:
         name = operators.full_name(schema)
@@ -171,13 +173,13 @@ class Fallback:
 
         @functools.wraps(define)
         def defined(*args: Any, **kwargs: Any) -> Any:
-            result = define(*args, **kwargs)
+            result = define(*args, **kwargs)  # type: ignore[no-untyped-call]
             self._register_others()
             return result
 
         @functools.wraps(load)
         def loaded(*args: Any, **kwargs: Any) -> Any:
-            result = load(*args, **kwargs)
+            result = load(*args, **kwargs)  # type: ignore[no-untyped-call]
             self._register_others()
             return result
 
@@ -258,7 +260,7 @@ class _Engine:
 def _leave_backward_alone(memory: DeviceMemory) -> None:
     """Off while the autograd engine runs, on again in the Python functions that it calls."""
     variable = torch.autograd.Variable
-    variable._execution_engine = _Engine(variable._execution_engine, memory)  # type: ignore[attr-defined]
+    variable._execution_engine = _Engine(variable._execution_engine, memory)  # type: ignore[assignment]
     node = torch.autograd.function.BackwardCFunction
     node.apply = _switching_on(node.apply)  # type: ignore[method-assign]
     frame = getattr(torch.utils.checkpoint, "_CheckpointFrame", None)

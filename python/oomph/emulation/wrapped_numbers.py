@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .switch import own_work
+from .dispatch_keys import own_work
 
 # Programs have few constants; those that count steps would fill the memory.
 _MOST = 1024
@@ -41,7 +41,7 @@ class WrappedNumbers:
         if tensor is None:
             with own_work():
                 tensor = self._marked[type(number)].data
-                tensor.set_(torch.scalar_tensor(number, dtype=tensor.dtype, device="cpu"))
+                tensor.set_(torch.scalar_tensor(number, dtype=tensor.dtype, device="cpu"))  # type: ignore[call-overload]
             if len(self._made) >= _MOST:
                 self._made.clear()
             self._made[key] = tensor

@@ -1,4 +1,4 @@
-"""Where a program read a value from the device that nobody knows: from there on it may take another way than on a GPU."""
+"""Where a program read an unknown value from the device: from there on it may behave differently than on a GPU."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from types import CodeType, FrameType
 
 import torch
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
-_INSTALLED = tuple(
-    os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
-)
+_INSTALLED = tuple(os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 @dataclass

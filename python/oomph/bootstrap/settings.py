@@ -1,4 +1,4 @@
-"""What `oomph` gives to a process that it has started: one JSON object in the environment; and what such a process reports back."""
+"""Settings of a process that `oomph` starts, as one JSON object in the environment, and what the process reports back."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Settings:
     device: str = "auto"
     """Which memory to record: `cuda`, `cpu`, or `auto`, the first where there is a GPU."""
     max_events: int | None = None
-    """Bound on the history, if not the usual one."""
+    """Most events to keep in the history, if not the default."""
     steps: int | None = None
     """Stop after so many steps; 0: run to the end; None: when memory per step repeats itself."""
     detail: str = "auto"
     """Which steps to record with stacks: `auto`, not those that repeat the ones before; `full`, all."""
     techniques: list[str] = field(default_factory=list)
-    """What to switch on from outside (techniques.py)."""
+    """What to switch on from outside (techniques/registry.py)."""
     unknown: int = 0
-    """What the program gets that reads a value which nobody knows."""
+    """Byte that programs get where they read unknown values."""
     is_live: bool = False
     """Whether others may watch the run."""
     keep_files: bool = False
@@ -39,6 +39,11 @@ class Settings:
     """File for lines `KIND<tab>TEXT` that `oomph` acts on or shows: `prepared`, `device`, `failure`."""
     problems: str | None = None
     """File for one line about each failure of the recorder, which `oomph` shows as the cause where something is missing."""
+
+    @classmethod
+    def from_environment(cls) -> Settings | None:
+        text = os.environ.get(VARIABLE)
+        return cls(**json.loads(text)) if text else None
 
     def note(self, kind: str, text: str) -> None:
         _append(self.notes, f"{kind}\t{text}")
@@ -61,8 +66,3 @@ def _append(path: str | None, text: str) -> None:
             os.close(descriptor)
     except OSError:
         return  # the run has ended and its folder is gone, or the disk is full
-
-
-def from_environment() -> Settings | None:
-    text = os.environ.get(VARIABLE)
-    return Settings(**json.loads(text)) if text else None

@@ -14,9 +14,9 @@ import torch
 
 from . import made_up
 from .device_memory import KNOWN, MADE_UP, UNKNOWN, DeviceMemory, span, twin
+from .dispatch_keys import own_work
 from .operators import Operator
 from .reads import Reads
-from .switch import own_work
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -267,19 +267,13 @@ class Handlers:
 
     def on_cpu(self, operator: Operator, args: Args, kwargs: Kwargs, copies: Kwargs) -> Any:
         """Runs an operator on the CPU, with twins for the tensors that there are no copies of."""
-        cpu_args = [
-            copies[name] if name in copies else _converted(given, twin) for name, given in zip(operator.names, args)
-        ]
-        cpu_kwargs = {
-            name: copies[name] if name in copies else _converted(given, twin) for name, given in kwargs.items()
-        }
+        cpu_args = [copies[name] if name in copies else _converted(given, twin) for name, given in zip(operator.names, args)]
+        cpu_kwargs = {name: copies[name] if name in copies else _converted(given, twin) for name, given in kwargs.items()}
         if operator.random:
             cpu_kwargs["generator"] = self.generator
         return operator.run(_CPU_KERNELS, *cpu_args, **cpu_kwargs)
 
-    def _compute(
-        self, operator: Operator, args: Args, kwargs: Kwargs, result: Any, value: int, copies: Kwargs
-    ) -> bool:
+    def _compute(self, operator: Operator, args: Args, kwargs: Kwargs, result: Any, value: int, copies: Kwargs) -> bool:
         """Computes an operator's results and writes them to the device; False if that cannot be done."""
         try:
             floats = _LARGEST_FLOATS
@@ -322,9 +316,7 @@ class Handlers:
         except Exception:
             return False
 
-    def _make_up(
-        self, make_up: made_up.MakeUp, operator: Operator, args: Args, kwargs: Kwargs, result: Any
-    ) -> None:
+    def _make_up(self, make_up: made_up.MakeUp, operator: Operator, args: Args, kwargs: Kwargs, result: Any) -> None:
         try:
             outputs = tensors_in(result)
             if capturing() or not _small(outputs[-1]):
@@ -342,7 +334,7 @@ class Handlers:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """Where a tensor is; 0 for somebody's wrapper without memory."""
+    """Address of a tensor; 0 for a wrapper subclass without memory."""
     try:
         return tensor.data_ptr()
     except Exception:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import itertools
 
-REPEATS = 3
-"""So many equal steps in a row are a period."""
-FEWEST = 20
-"""Steps before a period ends the run: evaluations and leaks show themselves late."""
-MOST = 200
+EQUAL_STEPS_FOR_PERIOD = 3
+MIN_STEPS = 20
+"""Steps before a period ends the run: evaluations and leaks show up late."""
+MAX_STEPS = 200
 """Steps after which a run without a period ends as well."""
 
 Row = dict[str, int]
 """Counters of all devices together at the end of a step."""
 
 
-class Ending:
+class StopRule:
     """`limit`: stop after so many steps; 0: run to the end; `None`: when memory per step repeats itself."""
 
     def __init__(self, limit: int | None) -> None:
@@ -28,12 +27,12 @@ class Ending:
         self.count += 1
         if self.limit is not None:
             return "steps" if self.count == self.limit else None
-        self.rows = [*self.rows[-REPEATS:], row]
-        if self.count >= FEWEST and self._repeats():
+        self.rows = [*self.rows[-EQUAL_STEPS_FOR_PERIOD:], row]
+        if self.count >= MIN_STEPS and self._repeats():
             return "periodic"
-        return "long" if self.count >= MOST else None
+        return "long" if self.count >= MAX_STEPS else None
 
     def _repeats(self) -> bool:
         """Whether the last steps made the same requests and left the same amount behind."""
         changes = [{key: b[key] - a[key] for key in a} for a, b in itertools.pairwise(self.rows)]
-        return len(changes) == REPEATS and all(change == changes[0] for change in changes)
+        return len(changes) == EQUAL_STEPS_FOR_PERIOD and all(change == changes[0] for change in changes)

@@ -27,7 +27,7 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Listener:
-    """What can be told of a forward pass."""
+    """Events of a forward pass."""
 
     def begin(self, module: torch.nn.Module, trains: bool) -> None:
         """The program calls an outermost module."""
@@ -44,7 +44,7 @@ class Listener:
 
 
 class Forwards:
-    """Follows the program's forward passes; does nothing before somebody listens."""
+    """Follows the program's forward passes; does nothing before the first listener."""
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
@@ -58,7 +58,7 @@ class Forwards:
 
     def _install(self) -> None:
         hooks.register_module_forward_pre_hook(self._ask_for_keywords)
-        self.before_id = hooks.register_module_forward_pre_hook(self._before).id
+        self.before_id = hooks.register_module_forward_pre_hook(self._before).id  # type: ignore[arg-type]
         hooks.register_module_forward_hook(self._after, always_call=True)
         register_optimizer_step_pre_hook(self._before_step)
         backward = torch.autograd.backward
@@ -75,9 +75,7 @@ class Forwards:
         if self._is_outermost():
             module._forward_pre_hooks_with_kwargs[self.before_id] = True
 
-    def _before(
-        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
-    ) -> Inputs | None:
+    def _before(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Inputs | None:
         if not is_program():
             return None
         self.depth += 1
@@ -146,7 +144,7 @@ class Amp(Technique, Listener):
         @functools.wraps(enter)
         def __enter__(self: torch.autocast) -> Any:
             technique._notice(self)
-            return enter(self)
+            return enter(self)  # type: ignore[no-untyped-call]
 
         torch.autocast.__enter__ = __enter__  # type: ignore[method-assign]
 
@@ -276,7 +274,8 @@ class Bf16(Technique, Listener):
     def inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
         if not self.has_converted:
             return args, kwargs
-        return tree_map_only(torch.Tensor, _converted, (args, kwargs))
+        converted: Inputs = tree_map_only(torch.Tensor, _converted, (args, kwargs))
+        return converted
 
     def _converting(self, move: Callable[..., torch.nn.Module]) -> Callable[..., torch.nn.Module]:
         @functools.wraps(move)

@@ -1,4 +1,4 @@
-"""Puts the recorder into a process that oomph has started."""
+"""Puts the recorder, and on an emulated GPU values and techniques, into a process that has just imported torch."""
 
 from __future__ import annotations
 
@@ -10,16 +10,26 @@ from typing import Any
 
 import torch
 
+from ..emulation import checkpoint_guard, values
 from ..recording.history import MAX_EVENTS, History
 from ..recording.on_leak import OnLeak
 from ..recording.recorder import Options, Recorder
 from ..recording.start import history
-from . import techniques, values
-from .ending import Ending
+from ..techniques import registry as techniques
 from .settings import Settings
+from .stop_rule import StopRule
 
 
 def install(settings: Settings, library: ctypes.CDLL | None) -> None:
+    if library is not None:
+        values.install(library, settings.unknown, settings.report_problem)
+        if not settings.keep_files:
+            checkpoint_guard.install(settings.report_problem)
+    techniques.install(settings.techniques, settings.report_problem)
+    _record(settings, library)
+
+
+def _record(settings: Settings, library: ctypes.CDLL | None) -> None:
     chosen = history("cuda" if library is not None else settings.device, settings.max_events or MAX_EVENTS)
     # A data loader's worker has tensors on the CPU as well, but they are not what the program is about.
     if chosen.kind == "cpu" and multiprocessing.current_process().daemon:
@@ -28,7 +38,7 @@ def install(settings: Settings, library: ctypes.CDLL | None) -> None:
         settings.note("device", _why_no_gpu())
     # Values are computed in the middle of the program's own operators.
     chosen.has_own_frames |= library is not None
-    Child(settings, library, chosen).recorder.install()
+    RecordedProcess(settings, library, chosen).recorder.install()
 
 
 def _why_no_gpu() -> str:
@@ -40,10 +50,12 @@ def _why_no_gpu() -> str:
     return "no device or no driver found"
 
 
-class Child:
+class RecordedProcess:
+    """A recorder with the options of `oomph run` or `oomph predict`, and the rule that ends the run."""
+
     def __init__(self, settings: Settings, library: ctypes.CDLL | None, chosen: History) -> None:
         self.library = library
-        self.ending = Ending(settings.steps)
+        self.stop_rule = StopRule(settings.steps)
         # A run that ends where its steps repeat themselves is a prediction: who holds what is not asked, and would take time.
         is_prediction = settings.steps is None
         options = Options(
@@ -58,9 +70,9 @@ class Child:
 
     def _after_step(self, rows: list[dict[str, int]]) -> None:
         fields = ("allocated", "reserved", "allocations", "all_requested")
-        ended = self.ending.after({field: sum(row[field] for row in rows) for field in fields})
-        if ended is not None:
-            self.recorder.end_now(ended)
+        reason = self.stop_rule.after({field: sum(row[field] for row in rows) for field in fields})
+        if reason is not None:
+            self.recorder.end_now(reason)
 
     def _more(self) -> dict[str, Any]:
         return {

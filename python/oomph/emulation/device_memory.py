@@ -39,7 +39,7 @@ def twin(tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
     at = tensor.data_ptr()
     if at == 0:
-        raise ValueError("a tensor without memory: somebody's wrapper")
+        raise ValueError("a tensor without memory: a wrapper subclass")
     data = (ctypes.c_char * size).from_address(at)
     return torch.frombuffer(data, dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride())
 
@@ -105,7 +105,7 @@ class DeviceMemory:
         if size == 0:
             return KNOWN
         if not self.is_noted(tensor):
-            # What the library has noted here is about somebody who is gone.
+            # What the library has noted here is about a storage that was freed.
             self._note(tensor.data_ptr(), size, UNKNOWN)
             return UNKNOWN
         value: int = self._value(tensor.data_ptr(), size)
@@ -134,7 +134,7 @@ class DeviceMemory:
         if size == tensor.nbytes:
             self._note(tensor.data_ptr(), size, value)
             return
-        # What lies between the elements is somebody else's.
+        # What is between the elements belongs to another tensor.
         pieces = _pieces(tensor)
         if pieces is None:
             self.forget(tensor)

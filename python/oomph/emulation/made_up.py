@@ -99,7 +99,7 @@ def _equals(given: Arguments, results: list[torch.Tensor]) -> tuple[int, torch.T
 
 
 def _holds(given: Arguments, results: list[torch.Tensor]) -> tuple[int, torch.Tensor]:
-    """`all`: what a program demands of values that nobody knows holds."""
+    """`all`: conditions on unknown values hold."""
     return 0, torch.ones(results[0].shape, dtype=results[0].dtype, device="cpu")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .switch import switched
+from .dispatch_keys import switched
 
 Schema = Any
 """PyTorch's `FunctionSchema`."""
@@ -27,7 +27,7 @@ _WRITE_NOTHING = {"aten::zero_", "aten::set_", "aten::record_stream"}
 # What they write does not depend on what was there.
 _OVERWRITING = {"aten::fill_", "aten::_foreach_zero_", "aten::_foreach_copy_"}
 
-# They pass a number on as a marked tensor (wrapped.py) on the device, which PyTorch refuses to give to Python.
+# They pass a number on as a marked tensor (wrapped_numbers.py) on the device, which PyTorch refuses to give to Python.
 _ALONE = {"aten::pow", "aten::isin", "aten::searchsorted", "aten::bucketize"}
 
 _RANDOM = {
@@ -96,19 +96,19 @@ class Operator:
     """What the handlers want to know of an operator."""
 
     __slots__ = (
-        "name",
-        "run",
-        "handle",
-        "factory",
-        "computable",
-        "random",
-        "pointwise",
-        "fresh",
-        "written",
-        "overwritten",
         "arguments",
+        "computable",
+        "factory",
+        "fresh",
+        "handle",
+        "name",
         "names",
+        "overwritten",
+        "pointwise",
+        "random",
+        "run",
         "tensors",
+        "written",
     )
 
     def __init__(self, schema: Schema) -> None:
@@ -130,9 +130,7 @@ class Operator:
         self.fresh: bool = any(result.alias_info is None for result in schema.returns)
         """Whether it gives new tensors."""
         types = [str(argument.type) for argument in schema.arguments]
-        self.tensors: tuple[int, ...] = tuple(
-            place for place, kind in enumerate(types) if kind in ("Tensor", "Optional[Tensor]")
-        )
+        self.tensors: tuple[int, ...] = tuple(place for place, kind in enumerate(types) if kind in ("Tensor", "Optional[Tensor]"))
         """Places of single tensors among the arguments."""
         self.factory: bool = "device" in self.names and not any("Tensor" in kind for kind in types)
         tags = torch._C._get_operation_overload(schema.name, schema.overload_name)[2]

@@ -15,12 +15,12 @@ import torch
 
 from . import made_up
 from .device_memory import KNOWN, MADE_UP, UNKNOWN
+from .dispatch_keys import own_work
 from .handlers import KINDS, Args, Handlers, Kwargs, capturing, tensors_in
 from .operators import Operator
-from .switch import own_work
 
 Results = list["torch.Tensor | None"]
-"""Values for an operator's results, in order; None: nobody knows."""
+"""Values for an operator's results, in order; None: unknown."""
 
 
 def _made_up_nonzero(count: int, given: Kwargs) -> Results:
@@ -53,7 +53,8 @@ def _made_up_boxes(count: int, given: Kwargs) -> Results:
 
 def _unique_total(given: Kwargs) -> int:
     dim = given.get("dim")
-    return given["self"].numel() if dim is None else given["self"].shape[dim]
+    tensor: torch.Tensor = given["self"]
+    return tensor.numel() if dim is None else tensor.shape[dim]
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Counted:
     """The most that it can count."""
     made_up: Callable[[int, Kwargs], Results]
     halved: bool = True
-    """Whether about half of that is plausible if nobody knows; otherwise all of it."""
+    """Whether about half of that is plausible for unknown values; otherwise all of it."""
     checks: tuple[int, ...] = ()
     """What it reads from the device after the count: that all is well."""
 
@@ -82,9 +83,7 @@ OPERATORS: dict[str, Counted] = {
     "aten::unique_dim": _UNIQUE,
     "aten::unique_consecutive": _UNIQUE,
     "aten::unique_dim_consecutive": _UNIQUE,
-    "aten::repeat_interleave": Counted(
-        lambda given: given["repeats"].numel(), _made_up_repeats, halved=False, checks=(1,)
-    ),
+    "aten::repeat_interleave": Counted(lambda given: given["repeats"].numel(), _made_up_repeats, halved=False, checks=(1,)),
     # Not a count, but read in the same way: whether there is no difference.
     "aten::equal": Counted(lambda given: 0, lambda count, given: []),
     "torchvision::nms": Counted(lambda given: given["scores"].numel(), _made_up_boxes),
@@ -128,8 +127,8 @@ class Counting:
                 computed = self.handlers.on_cpu(operator, args, kwargs, {})
                 if isinstance(computed, bool):
                     return int(computed), []
-                contents: Results = list(tensors_in(computed))
-                return contents[0].shape[given.get("dim") or 0], contents
+                contents = list(tensors_in(computed))
+                return contents[0].shape[given.get("dim") or 0], [*contents]
             count = ordered if ordered is not None else counted.plausible(given)
             return count, counted.made_up(count, given)
 

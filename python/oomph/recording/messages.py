@@ -1,4 +1,4 @@
-"""What the recorder has to say, on standard error, whatever has become of that."""
+"""Messages of the recorder on standard error, which the program may have closed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ def say(text: str) -> None:
         if sys.stderr is not None:
             print(f"oomph: {text}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
-        return  # closed: nobody listens
+        return  # closed by the program
 
 
 def words(error: BaseException) -> str:
-    """An exception in a line; its own text may fail, or be no text that can be written."""
+    """An exception in one line; `str()` of it may fail or give text that cannot be encoded."""
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception:

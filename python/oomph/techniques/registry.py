@@ -1,9 +1,9 @@
 """Memory-saving techniques, switched on from outside a program.
 
 What a technique saves depends on the program, so the honest answer is to run the program with it. Nobody should have to
-edit a program for that: everything here hangs on places that all programs pass, the call of an outermost module
-(forwards.py, blocks.py), the construction of a `DataLoader` (batches.py) and of an optimizer (optimizers.py), and does
-there what its author would write. Where that is not possible the program runs as it is, and the reason is told.
+edit a program for that: everything here hooks into what all programs do, the call of an outermost module
+(forwards.py, checkpointing.py), the construction of a `DataLoader` (batches.py) and of an optimizer (optimizers.py), and does
+there what its author would write. Where that is not possible the program runs unchanged, and the reason is reported.
 
 `expandable`, a setting of the allocator, is an environment variable and not in here.
 """
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..interpreter.dynamo import never_compile
+from ..interpreter.importing import Report
 from .batches import Accumulate, SmallerBatches
-from .blocks import Checkpoint
+from .checkpointing import Checkpoint
 from .forwards import Amp, Bf16, Forwards, Offload
 from .optimizers import ForeachOff, Fused, SetToNone
 from .technique import Technique
@@ -21,10 +23,12 @@ from .technique import Technique
 _installed: dict[str, Technique] = {}
 
 
-def install(names: list[str]) -> None:
-    """Switches techniques on; without names it leaves everything alone."""
+def install(names: list[str], report: Report | None = None) -> None:
+    """Switches techniques on; without names it leaves everything alone. Failures of ours go to `report`."""
     if not names:
         return
+    # They stand between the program and PyTorch, where `torch.compile` would compile them too.
+    never_compile(__package__, report)
     forwards = Forwards()
     kinds: dict[str, Callable[[], Technique]] = {
         "amp": lambda: Amp(forwards),

@@ -10,7 +10,7 @@ import sys
 
 def _prepare() -> None:
     try:
-        from oomph_child.child import start
+        from oomph_child.bootstrap import start
 
         start.prepare()
     except Exception as error:  # the program runs all the same; oomph sees that nothing was recorded
@@ -24,8 +24,10 @@ def _leave() -> None:
 
 
 def _site_module() -> None:
-    """Puts the site's own file of this name, which ours hides, in our place. What it raises is Python's to handle, and that there is
-    none as well: `site` expects both."""
+    """Replaces this module by the site's own `sitecustomize`, which ours hides.
+
+    Exceptions are Python's to handle, also that there is no such module: `site` expects both.
+    """
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 

@@ -113,7 +113,7 @@ def _blocks_in_attributes(module: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def _is_list(module: torch.nn.Module) -> bool:
-    """Whether it is no more than a list: subclasses of these are blocks with a name."""
+    """Whether it is just a list: subclasses of these are blocks with a name."""
     return type(module) in (torch.nn.ModuleList, torch.nn.Sequential)
 
 
@@ -145,8 +145,11 @@ def _checkpointed(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
 
     def __reduce_ex__(self: torch.nn.Module, protocol: Any) -> Any:
         # In pickles and copies it is what it was.
-        function, arguments, *state = kind.__reduce_ex__(self, protocol)
+        reduced: Any = kind.__reduce_ex__(self, protocol)
+        function, arguments, *state = reduced
         return function, tuple(kind if argument is type(self) else argument for argument in arguments), *state
 
-    members = {"forward": forward, "__reduce_ex__": __reduce_ex__, "__module__": kind.__module__}
-    return type(kind)(kind.__name__, (kind,), members)
+    members: dict[str, Any] = {"forward": forward, "__reduce_ex__": __reduce_ex__, "__module__": kind.__module__}
+    metaclass: Any = type(kind)
+    subclass: type[torch.nn.Module] = metaclass(kind.__name__, (kind,), members)
+    return subclass

@@ -1,0 +1,1 @@
+"""Memory-saving techniques that are switched on from outside a program."""
