@@ -7,12 +7,11 @@ mod rows;
 
 use crate::args::{DiffArgs, HoldersArgs, ReportArgs, SimulateArgs};
 use crate::commands::{diff, holders, report, simulate};
-use crate::export::tables;
 use crate::inputs::{self, Input};
 use crate::terminal::{Failure, Terminal};
 use analysis::Device;
-use arrow_array::RecordBatchReader;
 use clap::{Args, Parser};
+use export::{RecordBatchReader, tables};
 use self_cell::self_cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -527,6 +527,18 @@ pub(crate) enum Format {
     Perfetto,
 }
 
+impl From<Format> for export::Format {
+    fn from(format: Format) -> export::Format {
+        match format {
+            Format::Parquet => export::Format::Parquet,
+            Format::Arrow => export::Format::Arrow,
+            Format::Sqlite => export::Format::Sqlite,
+            Format::Json => export::Format::Json,
+            Format::Perfetto => export::Format::Perfetto,
+        }
+    }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArgs {
     /// The shell

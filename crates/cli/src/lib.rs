@@ -8,7 +8,6 @@ mod args;
 mod cards;
 mod child;
 mod commands;
-mod export;
 mod huge_pages;
 mod inputs;
 mod linted;
@@ -19,6 +18,7 @@ mod source;
 mod stores;
 mod terminal;
 mod waiting;
+mod words;
 
 pub use huge_pages::HugePages;
 pub use terminal::Failure;

@@ -6,7 +6,9 @@
 //! through but text and the styles of [`Style`]. Only [`Terminal::data`] writes bytes as they are.
 
 use crate::args::Color;
+pub(crate) use analysis::words::shown_path;
 use analysis::words::{printable, push_printable};
+pub use failure::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -143,11 +145,6 @@ fn style_at(text: &str) -> Option<&str> {
     text.get(.."\x1b[m".len() + code.len())
 }
 
-/// A path on one line, without what would steer a terminal.
-pub(crate) fn shown_path(path: impl AsRef<Path>) -> String {
-    printable(&path.as_ref().to_string_lossy()).into_owned()
-}
-
 /// An argument of the command line, as a message may repeat it.
 pub(crate) fn shown_argument(argument: impl AsRef<Path>) -> String {
     Cleaner::new(false).clean(&shown_path(argument)).into_owned()
@@ -282,11 +279,11 @@ impl Terminal {
     pub(crate) fn failure(&self, failure: &Failure) {
         let label = |style, text| paint(self.error_color, style, text);
         let say = |text: &str| self.tell(text, self.error_color);
-        say(&format!("{} {}", label(Style::Red, "error:"), printable(&failure.what)));
-        if let Some(cause) = &failure.cause {
+        say(&format!("{} {}", label(Style::Red, "error:"), printable(&failure.to_string())));
+        if let Some(cause) = failure.cause() {
             say(&format!("  {} {cause}", label(Style::Dim, "cause:")));
         }
-        if let Some(hint) = &failure.hint {
+        if let Some(hint) = failure.hint() {
             say(&format!("{} {}", label(Style::Cyan, "hint:"), printable(hint)));
         }
     }
@@ -341,80 +338,6 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some(bar) = self.bar.get() {
             bar.finish_and_clear();
-        }
-    }
-}
-
-/// What could not be done, why, and the way out.
-#[derive(Debug)]
-pub struct Failure {
-    what: String,
-    cause: Option<String>,
-    hint: Option<String>,
-    refusal: Option<io::ErrorKind>,
-}
-
-impl Failure {
-    pub(crate) fn new(what: impl Into<String>, cause: Option<String>, hint: Option<&str>) -> Failure {
-        Failure { what: what.into(), cause, hint: hint.map(str::to_owned), refusal: None }
-    }
-
-    /// The same, for callers who tell a file that is not there from one that makes no sense.
-    pub(crate) fn refused(self, by_system: io::ErrorKind) -> Failure {
-        Failure { refusal: Some(by_system), ..self }
-    }
-
-    /// What the operating system said, if the failure is about a file that it did not give us.
-    pub fn refusal(&self) -> Option<io::ErrorKind> {
-        self.refusal
-    }
-
-    /// All of it, as the terminal shows it behind `error:`.
-    pub fn message(&self) -> String {
-        let cause = self.cause.as_ref().map(|cause| format!("\n  cause: {cause}"));
-        let hint = self.hint.as_ref().map(|hint| format!("\nhint: {hint}"));
-        format!("{}{}{}", self.what, cause.unwrap_or_default(), hint.unwrap_or_default())
-    }
-
-    /// Why it could not be done.
-    pub(crate) fn cause(&self) -> Option<&str> {
-        self.cause.as_deref()
-    }
-
-    /// What to do about it.
-    pub(crate) fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
-    }
-
-    /// A file that could not be read as a snapshot.
-    pub(crate) fn reading(name: &str, error: &snapshot::Error) -> Failure {
-        Failure {
-            what: format!("`{name}` {}", error.what),
-            cause: Some(error.cause.clone()),
-            hint: Some(error.hint.clone()),
-            refusal: error.refusal(),
-        }
-    }
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for Failure {}
-
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Failure {
-        match error.downcast::<Failure>() {
-            Ok(failure) => failure,
-            Err(error) => {
-                let cause = error.chain().skip(1).map(ToString::to_string).collect::<Vec<_>>().join(": ");
-                let refusal = error.chain().find_map(|cause| Some(cause.downcast_ref::<io::Error>()?.kind()));
-                let cause = (!cause.is_empty()).then_some(cause);
-                Failure { what: error.to_string(), cause, hint: None, refusal }
-            }
         }
     }
 }

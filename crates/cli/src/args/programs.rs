@@ -4,7 +4,7 @@ use super::size;
 use crate::Host;
 use crate::cards::{CARDS, Card};
 use crate::child::{Detail, EmulatedGpu};
-use crate::commands::vary::Vary;
+use crate::commands::predict::vary::Vary;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;

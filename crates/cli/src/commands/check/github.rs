@@ -1,8 +1,8 @@
 //! `--format github`: annotations on the lines that break the budget.
 
-use super::super::annotation;
 use super::judge::{Breach, Judgement};
 use super::{Judged, Verdict};
+use crate::commands::annotation;
 use crate::terminal::Terminal;
 
 /// Lines of a baseline that are named in one message.

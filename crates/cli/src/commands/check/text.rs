@@ -1,12 +1,12 @@
 //! The verdict for people: the answer, then every limit, then where to go on.
 
-use super::super::findings_text::paragraph;
-use super::super::ranks::signed;
-use super::super::report_text::change_line;
 use super::compare::Comparison;
 use super::judge::{Judgement, State};
 use super::{Judged, Verdict};
+use crate::commands::report::text::change_line;
 use crate::terminal::{Style, Terminal};
+use crate::words::paragraph;
+use crate::words::signed;
 use analysis::difference;
 use analysis::words::{counted, grouped};
 use snapshot::Bytes;
