@@ -11,7 +11,6 @@ mod commands;
 mod huge_pages;
 mod inputs;
 mod linted;
-mod own_options;
 mod parallel;
 mod run_remark;
 mod source;
@@ -23,8 +22,8 @@ mod words;
 pub use huge_pages::HugePages;
 pub use terminal::Failure;
 
-use args::{Cli, Command};
-use clap::Parser;
+use args::Command;
+use clap::error::ErrorKind;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use terminal::Terminal;
@@ -43,17 +42,22 @@ pub struct Host {
 
 /// Runs `oomph` with these arguments (the first is the program's name).
 pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status {
-    let arguments = own_options::in_front(arguments);
-    let cli = match Cli::try_parse_from(&arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let cli = match args::parse(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Clap repeats arguments as they are, and any file name can be one.
-            let error =
-                Cli::try_parse_from(arguments.iter().map(terminal::shown_argument)).err().unwrap_or(error);
+            let error = args::parse(
+                &arguments.iter().map(|word| terminal::shown_argument(word).into()).collect::<Vec<_>>(),
+            )
+            .err()
+            .unwrap_or(error);
             // Help and version are not failures; a broken pipe while printing them is nobody's concern.
             let _ = error.print();
-            if let Some(hint) = own_options::hint(&error, &arguments) {
-                terminal::say(&format!("\nhint: {hint}"));
+            if error.kind() == ErrorKind::MissingRequiredArgument {
+                terminal::say(
+                    "hint: options of oomph go before the script; everything after it is the program's own",
+                );
             }
             return if error.use_stderr() { 2 } else { 0 };
         }

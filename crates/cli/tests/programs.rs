@@ -30,15 +30,18 @@ fn a_program_is_needed() {
 fn an_option_behind_the_script_is_pointed_out_and_not_taken() {
     refused(
         &["predict", "train.py", "--gpu", "h100"],
-        &["--gpu <NAME>", "hint: options of oomph go before the script: oomph predict --gpu h100 train.py …"],
+        &["--gpu <NAME>", "hint: options of oomph go before the script"],
     );
     refused(
         &["check", "--", "python", "train.py", "--max-peak", "60GiB"],
-        &[
-            "no limit was given",
-            "options of oomph go before `--`: oomph check --max-peak 60GiB -- python train.py …",
-        ],
+        &["no limit was given", "or another limit before the program"],
     );
+}
+
+#[test]
+fn an_option_that_nobody_knows_is_not_taken_for_a_script() {
+    refused(&["run", "--jsonn", "train.py"], &["unexpected argument '--jsonn'"]);
+    refused(&["check", "--max-peek", "1GiB", "train.py"], &["unexpected argument '--max-peek'"]);
 }
 
 #[test]

@@ -75,6 +75,13 @@ pub struct State {
     pub is_dumping: bool,
 }
 
+impl State {
+    /// Whether it records the host's memory, not a GPU's.
+    pub fn is_cpu(&self) -> bool {
+        self.kind == "cpu"
+    }
+}
+
 /// The end of a step.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub struct Step {

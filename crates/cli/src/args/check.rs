@@ -1,14 +1,15 @@
 //! The arguments of `oomph check`.
 
-use super::programs::{EmulateArgs, steps};
-use super::{INPUT_HELP, size};
+use super::programs::{EmulateArgs, is_script, python, steps};
+use super::size;
+use crate::Host;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "oomph check [OPTIONS] INPUT...\n       oomph check [OPTIONS] [--emulate NAME] -- COMMAND...",
+    override_usage = "oomph check [OPTIONS] INPUT...\n       oomph check [OPTIONS] [--emulate NAME] SCRIPT [ARGS]...\n       oomph check [OPTIONS] [--emulate NAME] -- COMMAND...",
     after_help = "\
 Examples:
   oomph check snapshot.pickle --max-peak 20GiB --no-leaks
@@ -17,13 +18,14 @@ Examples:
   oomph check --emulate h100 --baseline memory.json -- python train.py             compares with it
   oomph check --format text --format junit=memory.xml --max-peak 20GiB recording/
 
-Options go before `--`; everything after it is the command.
+Options go before the script or `--`; everything after it is the program's own.
 What each limit measures, the baseline's format, an example for GitHub Actions: docs/check.md.
 Exit codes: 0 within the budget, 1 over it or out of memory, 2 could not measure."
 )]
 pub(crate) struct CheckArgs {
-    #[arg(value_name = "INPUT", help = INPUT_HELP)]
-    pub(crate) inputs: Vec<PathBuf>,
+    /// Snapshots or recordings, as for `oomph report`; or a script to run and measure, `-m MODULE` too, and its own arguments
+    #[arg(value_name = "INPUT", allow_hyphen_values = true)]
+    pub(crate) inputs: Vec<OsString>,
 
     /// A command to run and measure
     #[arg(last = true, value_name = "COMMAND", allow_hyphen_values = true, conflicts_with = "inputs")]
@@ -40,7 +42,7 @@ pub(crate) struct CheckArgs {
     pub(crate) steps: Option<u32>,
 
     /// Keep the recording of the command in this folder
-    #[arg(short, long, value_name = "DIR", conflicts_with = "inputs")]
+    #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 
     /// Replace a recording in that folder, or write next to other files in it
@@ -57,6 +59,23 @@ pub(crate) struct CheckArgs {
 }
 
 impl CheckArgs {
+    /// Whether the positional arguments are a script to run, not files to read.
+    pub(super) fn has_script(&self) -> bool {
+        is_script(&self.inputs)
+    }
+
+    /// The snapshots and recordings to read; none if a program is run.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        if self.has_script() { Vec::new() } else { self.inputs.iter().map(PathBuf::from).collect() }
+    }
+
+    /// The command to run; empty if files are read.
+    pub(crate) fn command(&self, host: &Host) -> Vec<OsString> {
+        let words = if self.has_script() { &self.inputs } else { &self.command };
+        let python = is_script(words).then(|| python(host).into_os_string());
+        python.into_iter().chain(words.iter().cloned()).collect()
+    }
+
     /// What to write. Where every report goes into a file, people still get the text.
     pub(crate) fn outputs(&self) -> Vec<Output> {
         let plain = |format| Output { format, file: None };

@@ -1,7 +1,7 @@
 //! Names of files that are the same on another machine: a baseline is made on one and compared on another, and an
 //! annotation has to find its line in the repository.
 
-use analysis::Place;
+use analysis::{Place, in_package};
 use std::path::{Component, Path, PathBuf};
 
 /// The folder that names are relative to: that of the git repository around the current one, or that itself.
@@ -25,10 +25,8 @@ impl Checkout {
     /// `src/train.py` of `/home/user/project/src/train.py`; `torch/nn/modules/linear.py` of a library's.
     fn name(&self, file: &str) -> String {
         let file = file.replace('\\', "/");
-        for libraries in ["/site-packages/", "/dist-packages/"] {
-            if let Some((_, inside)) = file.rsplit_once(libraries) {
-                return inside.to_owned();
-            }
+        if let Some(inside) = in_package(&file) {
+            return inside.to_owned();
         }
         let path = self.folder.join(&file);
         if let Ok(inside) = path.strip_prefix(&self.root)

@@ -18,7 +18,7 @@ use crate::commands::predict::shown;
 use crate::commands::run;
 use crate::inputs;
 use crate::terminal::{Failure, Terminal, shown_path};
-use crate::{Host, Status, own_options};
+use crate::{Host, Status};
 use analysis::Answer;
 use baseline::{Baseline, Context};
 use checkout::Checkout;
@@ -29,33 +29,35 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
-    let (command, limits) = (&args.command, &args.limits);
-    if command.is_empty() && args.inputs.is_empty() {
-        let hint = "name a snapshot, or a command behind `--`";
+    let (command, inputs, limits) = (args.command(host), args.files(), &args.limits);
+    if command.is_empty() && inputs.is_empty() {
+        let hint = "name a snapshot, a script, or a command behind `--`";
         return Err(Failure::new("nothing to check", None, Some(hint)).into());
     }
     if limits.is_empty() {
-        let usual = "add --max-peak SIZE, --no-leaks, --baseline FILE or another limit: `oomph check --help`";
-        let hint = own_options::limit_behind(command).unwrap_or_else(|| usual.to_owned());
+        let place = if command.is_empty() { "" } else { " before the program" };
+        let hint = format!(
+            "add --max-peak SIZE, --no-leaks, --baseline FILE or another limit{place}: `oomph check --help`"
+        );
         return Err(Failure::new("no limit was given", None, Some(&hint)).into());
     }
     // What is wrong with the baseline is said before the program runs for an hour.
     let former = limits.baseline.as_deref().map(|file| baseline::read(file, limits)).transpose()?.flatten();
     let folder;
     let (files, status) = if command.is_empty() {
-        (inputs::expand(&args.inputs)?, None)
+        (inputs::expand(&inputs)?, None)
     } else {
         folder = Folder::new(Output::kept_if_named(args.output.as_deref(), args.force))?;
         let job = Job::new(command.clone(), args.emulate.gpu(host), args.steps);
-        let done = run::record(job, &shown(command), &folder, terminal)?;
+        let done = run::record(job, &shown(&command), &folder, terminal)?;
         (done.ranks.into_iter().map(|rank| rank.snapshot).collect(), Some(done.status))
     };
-    let (devices, context) = measure_all(&files, command, status)?;
+    let (devices, context) = measure_all(&files, &command, status)?;
     let mut verdict = Verdict {
         devices: devices.into_iter().map(|device| Judged::new(device, limits)).collect(),
         notes: Vec::new(),
         written: None,
-        recording: recording(args),
+        recording: recording(&inputs, args),
     };
     if let Some(file) = &limits.baseline {
         verdict.hold_against(file, former.as_ref(), context, limits)?;
@@ -174,11 +176,11 @@ impl Verdict {
 }
 
 /// What `oomph report` takes to say more: the inputs, or the folder in which a recording was kept.
-fn recording(args: &CheckArgs) -> Option<String> {
-    if args.inputs.is_empty() {
+fn recording(inputs: &[PathBuf], args: &CheckArgs) -> Option<String> {
+    if inputs.is_empty() {
         return args.output.as_ref().map(shown_path);
     }
-    Some(args.inputs.iter().map(shown_path).collect::<Vec<_>>().join(" "))
+    Some(inputs.iter().map(shown_path).collect::<Vec<_>>().join(" "))
 }
 
 fn write(verdict: &Verdict, output: &args::Output, terminal: &mut Terminal) -> anyhow::Result<()> {

@@ -141,7 +141,7 @@ fn process_labels(recorder: &Followed) -> Labels {
 }
 
 fn device_labels(recorder: &Followed, device: &Device) -> Labels {
-    let is_cpu = recorder.state.kind == "cpu";
+    let is_cpu = recorder.state.is_cpu();
     let mut labels = process_labels(recorder);
     labels.push(("device", if is_cpu { "cpu".to_owned() } else { device.device.to_string() }));
     labels

@@ -165,5 +165,5 @@ fn retained(devices: &[(Device, u64)]) -> Vec<Value> {
 
 /// `cuda:0`, `cpu`
 pub(crate) fn named(device: &Device) -> String {
-    if device.kind == "cpu" { "cpu".to_owned() } else { format!("{}:{}", device.kind, device.index) }
+    if device.is_cpu() { "cpu".to_owned() } else { format!("{}:{}", device.kind, device.index) }
 }

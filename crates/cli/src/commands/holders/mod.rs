@@ -203,7 +203,7 @@ impl<'a> View<'a> {
     }
 
     fn ask_all(&mut self, most: usize) {
-        let is_cpu = !self.holdings.devices.iter().any(|device| device.kind != "cpu");
+        let is_cpu = !self.holdings.devices.iter().any(|device| !device.is_cpu());
         let top = self.holdings.top(most);
         self.holders = top
             .iter()
@@ -260,7 +260,7 @@ impl<'a> View<'a> {
             .into());
         };
         let holdings = &self.holdings;
-        let is_cpu = storage.device.kind == "cpu";
+        let is_cpu = storage.device.is_cpu();
         let ways = holdings.ways(storage.node, most);
         let holder = holdings.holder(&[(storage.node, storage.bytes.max(1))]);
         Ok(Tensor {

@@ -16,16 +16,18 @@ use std::io::Write;
 
 pub(super) fn print(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     header(view, terminal)?;
-    match () {
-        () if view.changes.is_some() => changes(view, args, terminal)?,
-        () if args.tree => tree(view, args, terminal)?,
-        () if args.path && args.of.is_none() => paths(view, args, terminal)?,
-        () if args.cycles => cycles(view, terminal)?,
-        () => {
-            holders(view, args, terminal)?;
-            if args.of.is_none() && !view.holdings.cycles().is_empty() {
-                cycles(view, terminal)?;
-            }
+    if view.changes.is_some() {
+        changes(view, args, terminal)?;
+    } else if args.tree {
+        tree(view, args, terminal)?;
+    } else if args.path && args.of.is_none() {
+        paths(view, args, terminal)?;
+    } else if args.cycles {
+        cycles(view, terminal)?;
+    } else {
+        holders(view, args, terminal)?;
+        if args.of.is_none() && !view.holdings.cycles().is_empty() {
+            cycles(view, terminal)?;
         }
     }
     for caveat in view.caveats() {
@@ -148,11 +150,14 @@ fn is_worth_a_line(held: &Held, args: &HoldersArgs) -> bool {
 
 fn what(held: &Held) -> String {
     let class = held.class.rsplit('.').next().unwrap_or(&held.class);
-    match () {
-        () if !held.text.is_empty() => format!("{class} {}", printable(&held.text)),
-        () if held.alike > 1 => format!("{} × {class}", grouped(held.alike)),
-        () if held.entries > 1 => format!("{class} with {}", counted(held.entries, "reference")),
-        () => class.to_owned(),
+    if !held.text.is_empty() {
+        format!("{class} {}", printable(&held.text))
+    } else if held.alike > 1 {
+        format!("{} × {class}", grouped(held.alike))
+    } else if held.entries > 1 {
+        format!("{class} with {}", counted(held.entries, "reference"))
+    } else {
+        class.to_owned()
     }
 }
 

@@ -4,7 +4,7 @@ mod json;
 mod text;
 pub(crate) mod vary;
 
-use crate::args::{PredictArgs, ProgramArgs};
+use crate::args::PredictArgs;
 use crate::cards::Card;
 use crate::child::{self, Done, EmulatedGpu, Folder, Job, Output, Words};
 use crate::inputs::{self, Input};
@@ -14,7 +14,6 @@ use recording::{Exit, RunInfo, RunState, StopReason, ValueRead};
 use snapshot::{Action, Bytes, History, Snapshot};
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
 
 /// More than any card has: what a program would need if it could have it.
 const PLENTY: u64 = 900 << 30;
@@ -22,7 +21,7 @@ const PLENTY: u64 = 900 << 30;
 pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let job = job(args, host);
     let folder = Folder::new(Output::kept_if_named(args.output.as_deref(), args.force))?;
-    let shown = shown(&args.program.command);
+    let shown = shown(args.program.words());
     let name = args.gpu.name;
     let follows = if args.quiet { "" } else { "; its own output follows" };
     terminal.say(&format!("running {shown} on an emulated {name}{follows}"));
@@ -102,23 +101,11 @@ impl Sureness {
 }
 
 fn job(args: &PredictArgs, host: &Host) -> Job {
-    let command = command(&args.program, host);
+    let command = args.program.command(host);
     let emulated = EmulatedGpu::new(&args.gpu, args.gpu_memory, args.gpus, host);
     let job = Job::new(command, Some(emulated), args.program.steps);
     let words = if args.quiet { Words::Kept } else { Words::Talk };
     Job { keep_files: args.keep_files, words, ..job }
-}
-
-/// The interpreter with the script or `-m MODULE`, and the script's own arguments.
-pub(super) fn command(program: &ProgramArgs, host: &Host) -> Vec<OsString> {
-    let in_environment = || {
-        std::env::var_os("VIRTUAL_ENV")
-            .map(|folder| PathBuf::from(folder).join("bin/python"))
-            .filter(|path| path.exists())
-    };
-    let python = program.python.clone().or_else(in_environment).or_else(|| host.python.clone());
-    let python = python.map_or_else(|| "python3".into(), PathBuf::into_os_string);
-    std::iter::once(python).chain(program.command.iter().cloned()).collect()
 }
 
 /// A command for people.

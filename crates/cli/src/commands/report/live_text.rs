@@ -4,7 +4,7 @@ use crate::args::{By, ReportArgs};
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use analysis::words::{counted, grouped, percent, printable, share, shortened};
-use analysis::{Category, Device, Group, Live, Moment, Origin, Outline, Rest, Site};
+use analysis::{Category, Device, Group, Live, Moment, Origin, Outline, Rest, Site, in_package};
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::io::Write;
 
@@ -115,10 +115,7 @@ fn frame_line(snapshot: &Snapshot, frame: FrameId) -> String {
     let (file, function) =
         (snapshot.strings.get(frame.file), printable(snapshot.strings.get(frame.function)));
     let file = &*printable(file);
-    let file = ["/site-packages/", "/dist-packages/"]
-        .iter()
-        .find_map(|folder| file.rsplit_once(folder).map(|(_, package)| package))
-        .unwrap_or(file);
+    let file = in_package(file).unwrap_or(file);
     if frame.line == 0 { format!("{function}  {file}") } else { format!("{file}:{}  {function}", frame.line) }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::args::{ReportArgs, RunArgs};
 use crate::child::{self, DEFAULT_FOLDER, Done, Folder, Job, Output, Words};
-use crate::commands::predict::{command, nothing_recorded, shown};
+use crate::commands::predict::{nothing_recorded, shown};
 use crate::commands::report;
 use crate::terminal::{Failure, Terminal};
 use crate::{Host, Status};
@@ -13,7 +13,7 @@ use std::process::ExitStatus;
 const ALL_STEPS: u32 = 0;
 
 pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
-    let command = command(&args.program, host);
+    let command = args.program.command(host);
     let job = Job::new(command, args.emulate.gpu(host), args.program.steps);
     let words = if args.json { Words::Talk } else { Words::Own };
     let job = Job {
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
     if args.output.is_none() && recording != DEFAULT_FOLDER {
         terminal.say(&format!("{DEFAULT_FOLDER} exists: recording to {recording}"));
     }
-    let done = child::run(&recorded(job, &shown(&args.program.command), terminal), &folder)?;
+    let done = child::run(&recorded(job, &shown(args.program.words()), terminal), &folder)?;
     // Where nothing at all was recorded, they are the cause.
     for problem in done.problems.iter().filter(|_| !done.ranks.is_empty()) {
         terminal.say(&format!("part of the recording is missing: {problem}"));

@@ -1,20 +1,17 @@
 //! The JSON of `oomph simulate`: public and versioned.
 
+use super::caveat::Caveat;
 use super::{Scene, Trial};
 use crate::commands::report::json::place_report;
 use crate::inputs::Input;
 use crate::terminal::Terminal;
 use allocator::{Oom, Recorded};
-use analysis::words::counted;
 use analysis::{Place, Site};
 use serde_json::{Value, json};
-use snapshot::{Action, History};
+use snapshot::History;
 use std::io::Write;
 
 const VERSION: u64 = 1;
-
-/// The words by which the caveat about addresses is known: the search marks those settings in its table instead.
-pub(super) const ORDERS_TRIED: &str = "the orders tried";
 
 pub(super) fn print(document: &Value, terminal: &mut Terminal) -> anyhow::Result<()> {
     serde_json::to_writer_pretty(terminal.out(), document)?;
@@ -50,7 +47,7 @@ pub(super) fn trial(scene: &Scene<'_>, trial: &Trial) -> Value {
         "smallest_gpu": trial.smallest,
         "recorded": recorded(scene),
         "verify": Value::Null,
-        "caveats": caveats(scene, trial),
+        "caveats": Caveat::all(scene, trial).iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
 
@@ -106,80 +103,6 @@ fn recorded(scene: &Scene<'_>) -> Value {
         "ooms": history.stats.ooms,
         "identical": scene.recorded.verification().difference.is_none(),
     })
-}
-
-/// What is uncertain about a replay.
-pub(super) fn caveats(scene: &Scene<'_>, trial: &Trial) -> Vec<String> {
-    let verification = scene.recorded.verification();
-    let mut caveats = Vec::new();
-    if let Some(difference) = verification.difference {
-        caveats.push(format!(
-            "the model follows the recorded run only to event {}: {difference}",
-            verification.identical
-        ));
-    }
-    if verification.assumed_private > 0 {
-        caveats.push(format!(
-            "{} segments are taken to have belonged to private pools that were gone at the end: that explains the \
-             recording, which does not name them",
-            verification.assumed_private
-        ));
-    }
-    if !scene.device.history.complete {
-        caveats.push(
-            "the history begins late: what was allocated before stays where it was recorded, under any settings".to_owned(),
-        );
-    }
-    let conf = &trial.what.conf;
-    if conf.gc_threshold > 0.0 && trial.what.limit.is_none() {
-        caveats.push(
-            "`garbage_collection_threshold` does nothing without a memory limit (`per_process_memory_fraction`, or \
-             `set_per_process_memory_fraction`)"
-                .to_owned(),
-        );
-    }
-    if let Some(events) =
-        trial.outcome.oom.and_then(|oom| lifetime(scene, oom.event)).filter(|&events| events <= BRIEF)
-    {
-        caveats.push(format!(
-            "the request that fails was given back after {}: if it is a workspace of cuDNN, the library goes on with a \
-             smaller one, and so does the program",
-            counted(events as u64, "event")
-        ));
-    }
-    if trial.outcome.verdict_hangs_on_addresses {
-        caveats.push(
-            "whether it fits hangs on the addresses that the driver returns: another order gives the other answer".to_owned(),
-        );
-    }
-    if !trial.outcome.finished {
-        caveats
-            .push("the replay ends at this failure: the figures are those of the part before it".to_owned());
-    }
-    let (low, high) = trial.outcome.peak_reserved_range;
-    if low != high || !trial.outcome.improbable.is_empty() {
-        caveats.push(format!(
-            "up to torch 2.11 the addresses that the driver returns decide between free blocks of equal size; over \
-             {ORDERS_TRIED} the peak lies between {} and {}{}",
-            snapshot::Bytes(low),
-            snapshot::Bytes(high),
-            match trial.outcome.improbable.iter().max() {
-                Some(&far) => format!(", in an improbable one at {}", snapshot::Bytes(far)),
-                None => String::new(),
-            }
-        ));
-    }
-    caveats
-}
-
-/// Events for which a library keeps a workspace, at most.
-const BRIEF: usize = 2;
-
-/// How many events the block of a request lived in the recorded run.
-fn lifetime(scene: &Scene<'_>, event: usize) -> Option<usize> {
-    let history = &scene.device.history;
-    let life = history.life_of(event, Action::Alloc)?;
-    Some(history.lives[life].freed()?.saturating_sub(event))
 }
 
 /// All settings that were tried, the best first.

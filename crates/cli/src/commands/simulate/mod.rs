@@ -1,5 +1,6 @@
 //! `oomph simulate`: a recorded run under other allocator settings, on another card.
 
+mod caveat;
 mod json;
 mod text;
 

@@ -1,6 +1,7 @@
 //! `oomph simulate` for people: the verdict, the numbers beside the recorded ones, the line to copy.
 
-use super::json::{ORDERS_TRIED, caveats, export, site};
+use super::caveat::Caveat;
+use super::json::{export, site};
 use super::{Scene, Trial};
 use crate::inputs::Input;
 use crate::terminal::{Style, Terminal, shown_path};
@@ -33,7 +34,7 @@ pub(super) fn what_if(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal)
             terminal,
         )?;
     }
-    notes(&caveats(scene, trial), terminal)?;
+    notes(&Caveat::all(scene, trial), terminal)?;
     if scene.args.conf.is_none() {
         let next = format!(" next: oomph simulate --search {}", scene.name);
         let next = terminal.paint(Style::Dim, &next);
@@ -207,7 +208,7 @@ fn change(before: Bytes, after: Bytes) -> String {
     }
 }
 
-fn notes(caveats: &[String], terminal: &mut Terminal) -> anyhow::Result<()> {
+fn notes(caveats: &[Caveat], terminal: &mut Terminal) -> anyhow::Result<()> {
     if !caveats.is_empty() {
         writeln!(terminal.out())?;
     }
@@ -257,8 +258,10 @@ pub(super) fn search(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Termina
         legend.push("~ hangs on addresses that the driver chooses; `--conf` shows the range");
     }
     paragraph("   ", "   ", &legend.join(" · "), Some(Style::Dim), terminal)?;
-    let shared: Vec<String> = trials.first().map(|best| caveats(scene, best)).unwrap_or_default();
-    notes(&shared.into_iter().filter(|caveat| !caveat.contains(ORDERS_TRIED)).collect::<Vec<_>>(), terminal)
+    // The table marks the settings whose peak depends on addresses.
+    let shared = trials.first().map(|best| Caveat::all(scene, best)).unwrap_or_default();
+    let shared = shared.into_iter().filter(|caveat| !matches!(caveat, Caveat::AddressRange { .. }));
+    notes(&shared.collect::<Vec<_>>(), terminal)
 }
 
 /// What to export, or that there is nothing to gain.

@@ -130,7 +130,7 @@ pub(super) const UNKNOWN: [&str; 2] = [
 
 fn headline(followed: &Followed, device: &Device, palette: Palette) -> Line<'static> {
     let state = &followed.state;
-    let place = if state.kind == "cpu" {
+    let place = if state.is_cpu() {
         ("CPU  ".to_owned(), "tensors of this process".to_owned())
     } else {
         let total = device.total.map(|total| format!(", {}", Bytes(total))).unwrap_or_default();

@@ -83,8 +83,7 @@ impl Row {
             Row::Recorded { followed, device, .. } => {
                 let state = &followed.state;
                 let rank = state.rank.map(|rank| format!(" rank {rank}")).unwrap_or_default();
-                let place =
-                    if state.kind == "cpu" { "CPU".to_owned() } else { format!("GPU {}", device.device) };
+                let place = if state.is_cpu() { "CPU".to_owned() } else { format!("GPU {}", device.device) };
                 format!("{}{rank} {place}", analysis::words::printable(&state.job()))
             }
             Row::Bare(gpu) => format!("GPU {} (no recorder)", gpu.index),
