@@ -7,11 +7,11 @@ mod rows;
 
 use crate::args::{DiffArgs, HoldersArgs, ReportArgs, SimulateArgs};
 use crate::commands::{diff, holders, report, simulate};
-use crate::inputs::{self, Input};
-use crate::terminal::{Failure, Terminal};
+use crate::terminal::{Failure, TALK, Terminal};
 use analysis::Device;
 use clap::{Args, Parser};
 use export::{RecordBatchReader, tables};
+use inputs::Input;
 use self_cell::self_cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -96,7 +96,7 @@ pub fn size(bytes: u64) -> String {
 impl Loaded {
     /// Reads a file.
     pub fn open(path: &Path) -> Result<Loaded, Failure> {
-        let input = inputs::load(path)?;
+        let input = inputs::load(path, &TALK)?;
         let file = File::new(input, Input::devices);
         Ok(Loaded { path: path.to_owned(), file })
     }

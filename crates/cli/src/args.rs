@@ -14,7 +14,7 @@ mod lint;
 mod live;
 mod programs;
 
-pub(crate) use check::{CheckArgs, CheckFormat, Limits, Output, Tolerance};
+pub(crate) use check::{CheckArgs, CheckFormat, Output};
 pub(crate) use exporter::ExporterArgs;
 pub(crate) use lint::{LintArgs, LintFormat, MinSeverity, RuleArgs};
 pub(crate) use live::{Target, WatchArgs};

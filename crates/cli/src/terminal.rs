@@ -10,9 +10,11 @@ pub(crate) use analysis::words::shown_path;
 use analysis::words::{printable, push_printable};
 pub use failure::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
+use inputs::Talk;
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Read, StdoutLock, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -341,6 +343,70 @@ impl Drop for Progress {
         }
     }
 }
+
+/// Passes bytes on and, once that has taken a second, shows how far it is.
+pub(crate) struct ReadProgress {
+    file: File,
+    length: u64,
+    name: String,
+    begun: Instant,
+    read: u64,
+    bar: Option<ProgressBar>,
+}
+
+impl ReadProgress {
+    pub(crate) fn new(file: File, length: u64, name: &str) -> ReadProgress {
+        ReadProgress {
+            file,
+            length,
+            name: printable(name).into_owned(),
+            begun: Instant::now(),
+            read: 0,
+            bar: None,
+        }
+    }
+
+    fn show(&mut self) {
+        let style =
+            ProgressStyle::with_template("reading {msg} {bar:30} {bytes} of {total_bytes}, {eta} left")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::new(self.length).with_style(style).with_message(self.name.clone());
+        bar.set_position(self.read);
+        self.bar = Some(bar);
+    }
+}
+
+impl Read for ReadProgress {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(into)?;
+        self.read += count as u64;
+        match &self.bar {
+            Some(bar) => bar.set_position(self.read),
+            // indicatif draws nothing where stderr is not a terminal.
+            None if self.begun.elapsed() > Duration::from_secs(1) => self.show(),
+            None => {}
+        }
+        Ok(count)
+    }
+}
+
+impl Drop for ReadProgress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// How libraries keep the user informed.
+pub(crate) const TALK: Talk = Talk {
+    say,
+    reading: |file, length, name| Box::new(ReadProgress::new(file, length, name)),
+    steps: |what, steps| {
+        let progress = Progress::new(what, steps);
+        Box::new(move || progress.advance())
+    },
+};
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@ use super::programs::{EmulateArgs, is_script, python, steps};
 use super::size;
 use crate::Host;
 use clap::{Args, ValueEnum};
+use gate::Tolerance;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -118,7 +119,7 @@ pub(crate) struct Limits {
     pub(crate) baseline: Option<PathBuf>,
 
     /// By how much a number may be above the baseline: a share or a size [default: 1%]
-    #[arg(long, value_name = "SHARE", value_parser = Tolerance::parse, requires = "baseline")]
+    #[arg(long, value_name = "SHARE", value_parser = tolerance, requires = "baseline")]
     pub(crate) tolerance: Option<Tolerance>,
 
     /// Write the baseline instead of comparing with it
@@ -126,41 +127,32 @@ pub(crate) struct Limits {
     pub(crate) update: bool,
 }
 
-impl Limits {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.max_peak.is_none()
-            && self.max_reserved.is_none()
-            && !self.no_leaks
-            && self.max_growth.is_none()
-            && self.max_fragmentation.is_none()
-            && self.baseline.is_none()
-    }
-}
-
-/// By how much a number may be above another.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Tolerance {
-    /// So much of it, 0.01 for 1 %.
-    Share(f64),
-    /// So many bytes.
-    Size(u64),
-}
-
-impl Default for Tolerance {
-    fn default() -> Tolerance {
-        Tolerance::Share(0.01)
-    }
-}
-
-impl Tolerance {
-    fn parse(text: &str) -> Result<Tolerance, String> {
-        let is_bare = text.bytes().all(|letter| letter.is_ascii_digit() || letter == b'.');
-        match text {
-            "0" => Ok(Tolerance::Size(0)),
-            _ if text.ends_with('%') => percentage(text).map(Tolerance::Share),
-            _ if is_bare => Err(format!("expected a share or a size: {text}% or {text}MiB")),
-            _ => size(text).map(Tolerance::Size),
+impl From<&Limits> for gate::Limits {
+    fn from(limits: &Limits) -> gate::Limits {
+        let Limits {
+            max_peak, max_reserved, no_leaks, max_growth, max_fragmentation, tolerance, update, ..
+        } = *limits;
+        let baseline = limits.baseline.clone();
+        gate::Limits {
+            max_peak,
+            max_reserved,
+            no_leaks,
+            max_growth,
+            max_fragmentation,
+            baseline,
+            tolerance,
+            update,
         }
+    }
+}
+
+fn tolerance(text: &str) -> Result<Tolerance, String> {
+    let is_bare = text.bytes().all(|letter| letter.is_ascii_digit() || letter == b'.');
+    match text {
+        "0" => Ok(Tolerance::Size(0)),
+        _ if text.ends_with('%') => percentage(text).map(Tolerance::Share),
+        _ if is_bare => Err(format!("expected a share or a size: {text}% or {text}MiB")),
+        _ => size(text).map(Tolerance::Size),
     }
 }
 
@@ -217,13 +209,13 @@ mod tests {
 
     #[test]
     fn a_tolerance_is_a_share_or_a_size() {
-        assert_eq!(Tolerance::parse("1%"), Ok(Tolerance::Share(0.01)));
-        assert_eq!(Tolerance::parse("2.5 %"), Ok(Tolerance::Share(0.025)));
-        assert_eq!(Tolerance::parse("64MiB"), Ok(Tolerance::Size(64 << 20)));
-        assert_eq!(Tolerance::parse("0"), Ok(Tolerance::Size(0)));
-        assert_eq!(Tolerance::parse("5"), Err("expected a share or a size: 5% or 5MiB".to_owned()));
+        assert_eq!(tolerance("1%"), Ok(Tolerance::Share(0.01)));
+        assert_eq!(tolerance("2.5 %"), Ok(Tolerance::Share(0.025)));
+        assert_eq!(tolerance("64MiB"), Ok(Tolerance::Size(64 << 20)));
+        assert_eq!(tolerance("0"), Ok(Tolerance::Size(0)));
+        assert_eq!(tolerance("5"), Err("expected a share or a size: 5% or 5MiB".to_owned()));
         for wrong in ["-1%", "101%", "%", "", "much", "NaN%"] {
-            assert!(Tolerance::parse(wrong).is_err(), "{wrong}");
+            assert!(tolerance(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -2,10 +2,8 @@
 
 use super::size;
 use crate::Host;
-use crate::cards::{CARDS, Card};
-use crate::child::{Detail, EmulatedGpu};
-use crate::commands::predict::vary::Vary;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use launch::{CARDS, Card, EmulatedGpu, Vary};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -215,6 +213,24 @@ pub(crate) struct RunArgs {
     /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Which steps are recorded with the stacks and modules of their allocations.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Detail {
+    /// Not those that repeat the ones before: the report shows them with the lines of the step that they repeat
+    Auto,
+    /// All
+    Full,
+}
+
+impl From<Detail> for launch::Detail {
+    fn from(detail: Detail) -> launch::Detail {
+        match detail {
+            Detail::Auto => launch::Detail::Auto,
+            Detail::Full => launch::Detail::Full,
+        }
+    }
 }
 
 /// Techniques that can be switched on from outside.

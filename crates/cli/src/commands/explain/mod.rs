@@ -5,7 +5,7 @@ mod text;
 
 use crate::Status;
 use crate::args::ExplainArgs;
-use crate::inputs::Progress;
+use crate::terminal::ReadProgress as Progress;
 use crate::terminal::{Failure, Terminal};
 use analysis::message::{Message, MessageReader};
 use std::fs::File;

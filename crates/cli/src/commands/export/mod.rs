@@ -2,14 +2,13 @@
 
 use crate::Status;
 use crate::args::ExportArgs;
-use crate::inputs;
-use crate::terminal::{Failure, Terminal};
+use crate::terminal::{Failure, TALK, Terminal};
 use analysis::words::grouped;
 use export::Output;
 
 pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let output = Output::new(args.output.clone(), args.to.into(), &args.input)?;
-    let input = inputs::load(&args.input)?;
+    let input = inputs::load(&args.input, &TALK)?;
     let devices = input.devices();
     let written = export::write(&input.snapshot, &devices, args.to.into(), &output)
         .map_err(|error| failure(&output, error))?;

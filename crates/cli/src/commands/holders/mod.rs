@@ -5,10 +5,10 @@ mod text;
 
 use crate::Status;
 use crate::args::HoldersArgs;
-use crate::inputs::{self, Input};
-use crate::terminal::{Failure, Terminal};
+use crate::terminal::{Failure, TALK, Terminal};
 use analysis::{Device, Held, Place};
 use heap::{Branch, Change, Holdings, Limits};
+use inputs::Input;
 use recording::{HeapDump, Recording};
 use serde_json::json;
 use snapshot::Bytes;
@@ -120,7 +120,7 @@ impl Recorded {
             })?;
             return Ok(Recorded { name, input: None, dump: Arc::new(dump) });
         }
-        let input = inputs::load(file)?;
+        let input = inputs::load(file, &TALK)?;
         let Some(dump) = telling(&input.recording).cloned() else {
             return Err(Failure::new(
                 format!("`{}` has no references of objects", input.name),

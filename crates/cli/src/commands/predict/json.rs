@@ -1,11 +1,11 @@
 //! The JSON of `oomph predict --json`: public and versioned. Fields may be added, none renamed.
 
+use super::Answer;
 use super::text::caveats;
-use super::vary::Variant;
-use super::{Answer, Figures, Prediction};
 use crate::args::ReportArgs;
 use crate::commands::report::json::Document;
 use crate::terminal::Terminal;
+use launch::{Figures, Prediction, Variant};
 use recording::ValueRead;
 use serde::Serialize;
 use std::collections::BTreeMap;

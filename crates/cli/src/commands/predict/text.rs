@@ -1,13 +1,13 @@
 //! The answer of `oomph predict`, for people.
 
-use super::vary::{Variant, Varied};
-use super::{Answer, Figures, Prediction, card_remark};
+use super::Answer;
 use crate::args::ReportArgs;
 use crate::commands::report::findings_text;
 use crate::commands::report::text as report_text;
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use analysis::words::{counted, percent, share};
+use launch::{Figures, Prediction, Variant, Varied, card_remark};
 use recording::{Exit, StopReason};
 use snapshot::Bytes;
 use std::io::Write;

@@ -3,10 +3,10 @@
 use super::findings_json::{FindingReport, finding_report};
 use super::live_json::{LiveReport, live};
 use crate::args::ReportArgs;
-use crate::inputs::Input;
 use crate::linted::Linted;
 use crate::terminal::Terminal;
 use analysis::{Answer, ByCategory, Category, Change, Device, LabelledTensors, Outline, Place, Portrait};
+use inputs::Input;
 use recording::{DumpReason, Label, RunInfo};
 use serde::Serialize;
 use serde_json::{Map, Value};

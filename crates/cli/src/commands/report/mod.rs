@@ -11,16 +11,16 @@ pub(super) mod text;
 
 use crate::Status;
 use crate::args::{By, ReportArgs};
-use crate::inputs::{self, Input};
-use crate::terminal::{Failure, Terminal};
+use crate::terminal::{Failure, TALK, Terminal};
 use analysis::{Answer, Device, Moment, Portrait, Severity};
+use inputs::Input;
 use std::path::PathBuf;
 
 pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let files = inputs::expand(&args.inputs)?;
     let mut report = Report::new(args, files.len());
     for file in &files {
-        let input = inputs::load(file)?;
+        let input = inputs::load(file, &TALK)?;
         let devices = input.devices();
         report.add(&input, &devices, terminal)?;
     }
@@ -99,7 +99,7 @@ fn drawn(name: &str, answers: &[Answer<'_>]) -> Vec<Portrait> {
 pub(super) fn portraits(files: &[PathBuf]) -> anyhow::Result<Vec<Portrait>> {
     let mut portraits = Vec::new();
     for file in inputs::expand(files)? {
-        let input = inputs::load(&file)?;
+        let input = inputs::load(&file, &TALK)?;
         let devices = input.devices();
         portraits.extend(portraits_of(&input, &devices));
     }

@@ -2,12 +2,12 @@
 
 use super::{findings_text, live_text};
 use crate::args::{By, ReportArgs};
-use crate::inputs::Input;
 use crate::run_remark::run_remark;
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
 use analysis::words::{counted, grouped, printable, share, shortened};
 use analysis::{Answer, Category, Change, Device, Kind, Outline};
+use inputs::Input;
 use snapshot::Bytes;
 use std::io::Write;
 

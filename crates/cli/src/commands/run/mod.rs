@@ -1,11 +1,10 @@
 //! `oomph run`: a program under the recorder, on this machine's GPU or on an emulated one, then its report.
 
 use crate::args::{ReportArgs, RunArgs};
-use crate::child::{self, DEFAULT_FOLDER, Done, Folder, Job, Output, Words};
-use crate::commands::predict::{nothing_recorded, shown};
 use crate::commands::report;
-use crate::terminal::{Failure, Terminal};
+use crate::terminal::{Failure, TALK, Terminal};
 use crate::{Host, Status};
+use launch::{DEFAULT_FOLDER, Done, Folder, Job, Output, Words, nothing_recorded, shown};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -14,11 +13,11 @@ const ALL_STEPS: u32 = 0;
 
 pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let command = args.program.command(host);
-    let job = Job::new(command, args.emulate.gpu(host), args.program.steps);
+    let job = Job::new(command, args.emulate.gpu(host), args.program.steps, TALK);
     let words = if args.json { Words::Talk } else { Words::Own };
     let job = Job {
         max_events: args.max_events,
-        detail: args.detail,
+        detail: args.detail.into(),
         is_on_cpu: args.cpu,
         on_leak: args.on_leak.clone(),
         raise_on_leak: args.raise_on_leak,
@@ -29,11 +28,11 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
     let output = args.output.as_deref();
     let output = output.map_or(Output::Default, |folder| Output::Named { folder, force: args.force });
     let folder = Folder::new(output)?;
-    let recording = child::shown(folder.output());
+    let recording = folder.shown();
     if args.output.is_none() && recording != DEFAULT_FOLDER {
         terminal.say(&format!("{DEFAULT_FOLDER} exists: recording to {recording}"));
     }
-    let done = child::run(&recorded(job, &shown(args.program.words()), terminal), &folder)?;
+    let done = launch::run(&recorded(job, &shown(args.program.words()), terminal), &folder)?;
     // Where nothing at all was recorded, they are the cause.
     for problem in done.problems.iter().filter(|_| !done.ranks.is_empty()) {
         terminal.say(&format!("part of the recording is missing: {problem}"));
@@ -45,7 +44,7 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
     }
     terminal.say(&format!("recorded in {recording}"));
     // Under a launcher each rank has its own `oomph run`; one of them speaks, and of itself: the others may still write.
-    if child::launched_as().is_some_and(|rank| rank != 0) {
+    if launch::launched_as().is_some_and(|rank| rank != 0) {
         return Ok(code(done.status));
     }
     let inputs = done.ranks.iter().map(|rank| rank.snapshot.clone()).collect();
@@ -64,7 +63,7 @@ fn code(status: ExitStatus) -> u8 {
 
 /// Runs a program to its end, or for as many steps as it says, and expects a recording.
 pub(super) fn record(job: Job, shown: &str, folder: &Folder, terminal: &Terminal) -> anyhow::Result<Done> {
-    let done = child::run_to_end(&recorded(job, shown, terminal), folder)?;
+    let done = launch::run_to_end(&recorded(job, shown, terminal), folder)?;
     if done.ranks.is_empty() { Err(nothing_recorded(&done).into()) } else { Ok(done) }
 }
 

@@ -3,10 +3,10 @@
 use super::caveat::Caveat;
 use super::{Scene, Trial};
 use crate::commands::report::json::place_report;
-use crate::inputs::Input;
 use crate::terminal::Terminal;
 use allocator::{Oom, Recorded};
 use analysis::{Place, Site};
+use inputs::Input;
 use serde_json::{Value, json};
 use snapshot::History;
 use std::io::Write;

@@ -6,11 +6,11 @@ mod text;
 
 use crate::Status;
 use crate::args::SimulateArgs;
-use crate::inputs::{self, Input};
-use crate::parallel::in_parallel;
-use crate::terminal::{Failure, Progress, Terminal, shown_path};
+use crate::terminal::{Failure, Progress, TALK, Terminal, shown_path};
 use allocator::{Conditions, Conf, Given, Outcome, Recorded, Release, WhatIf, worth_trying};
 use analysis::Device;
+use inputs::Input;
+use launch::in_parallel;
 use snapshot::{History, Snapshot, TorchRange};
 use std::path::Path;
 
@@ -161,7 +161,7 @@ fn given_conf(args: &SimulateArgs) -> Option<&str> {
 }
 
 fn load(file: &Path, args: &SimulateArgs, terminal: &Terminal) -> anyhow::Result<Input> {
-    let mut input = inputs::load(file)?;
+    let mut input = inputs::load(file, &TALK)?;
     if let Some(Release(minor)) = args.torch {
         input.snapshot.torch = TorchRange { oldest: minor, newest: minor };
     }

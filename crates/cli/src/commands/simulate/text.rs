@@ -3,11 +3,11 @@
 use super::caveat::Caveat;
 use super::json::{export, site};
 use super::{Scene, Trial};
-use crate::inputs::Input;
 use crate::terminal::{Style, Terminal, shown_path};
 use crate::words::paragraph;
 use allocator::{Oom, Recorded};
 use analysis::words::{counted, grouped, percent, printable, share};
+use inputs::Input;
 use snapshot::{Bytes, History, Snapshot};
 use std::io::Write;
 

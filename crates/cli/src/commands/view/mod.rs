@@ -5,11 +5,11 @@ use crate::args::{SimulateArgs, ViewArgs};
 use crate::commands::report::findings_json::finding_report;
 use crate::commands::report::findings_text::not_found;
 use crate::commands::{holders, simulate};
-use crate::inputs::{self, Input};
 use crate::linted::Linted;
-use crate::terminal::{Failure, Progress, Terminal, shown_path};
+use crate::terminal::{Failure, Progress, TALK, Terminal, shown_path};
 use analysis::{Device, Finding, Outline};
 use anyhow::Context;
+use inputs::Input;
 use serde_json::{Value, json};
 use serve::Token;
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<St
     let files = inputs::expand(&args.inputs)?;
     let mut inputs = Vec::new();
     for file in &files {
-        let Input { name, snapshot, recording, .. } = inputs::load(file)?;
+        let Input { name, snapshot, recording, .. } = inputs::load(file, &TALK)?;
         inputs.push(viewer::Input { name, snapshot, recording });
     }
     let viewer = Viewer::new(inputs, relation(&files), &Answers);

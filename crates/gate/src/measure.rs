@@ -1,66 +1,66 @@
 //! One device of a run in numbers that do not jitter, in a form that outlives its snapshot.
 
-use super::checkout::Checkout;
-use super::ending::Ending;
-use super::replay::{Replayed, replay};
-use crate::inputs::Input;
+use crate::checkout::Checkout;
+use crate::ending::Ending;
+use crate::replay::{Replayed, replay};
 use analysis::words::printable;
 use analysis::{Answer, ByCategory, FEWEST_STEPS, Finding, Holding, Key, Kind, Origin, Place, holdings};
+use inputs::Input;
 use snapshot::{Bytes, Metric, PoolClass};
 use std::path::Path;
 
 /// What was measured of one device of one rank.
-pub(super) struct Measured {
+pub struct Measured {
     /// `rank0`
-    pub(super) input: String,
-    pub(super) rank: usize,
-    pub(super) device: u32,
+    pub input: String,
+    pub rank: usize,
+    pub device: u32,
     /// `GPU 0` or `CPU`.
-    pub(super) device_name: String,
-    pub(super) steps: usize,
-    pub(super) peak_allocated: Bytes,
-    pub(super) peak_requested: Bytes,
+    pub device_name: String,
+    pub steps: usize,
+    pub peak_allocated: Bytes,
+    pub peak_requested: Bytes,
     /// Why the peak may have been higher than that.
-    pub(super) peak_doubt: Option<Why>,
+    pub peak_doubt: Option<Why>,
     /// As recorded: it hangs on the card.
-    pub(super) recorded_reserved: Bytes,
-    pub(super) replayed: Result<Replayed, Why>,
+    pub recorded_reserved: Bytes,
+    pub replayed: Result<Replayed, Why>,
     /// Bytes that still pile up every step.
-    pub(super) growth: Result<Bytes, Why>,
-    pub(super) leaks: Vec<Found>,
+    pub growth: Result<Bytes, Why>,
+    pub leaks: Vec<Found>,
     /// What each category had asked for and held at the peak.
-    pub(super) categories: ByCategory,
+    pub categories: ByCategory,
     /// What each line had asked for and held at the peak, largest first.
-    pub(super) sites: Vec<Holding>,
+    pub sites: Vec<Holding>,
     /// How the run ran out of memory.
-    pub(super) shortage: Option<Found>,
+    pub shortage: Option<Found>,
 }
 
 /// Why something could not be measured, and what to do about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Why {
-    pub(super) what: String,
-    pub(super) hint: String,
+pub struct Why {
+    pub what: String,
+    pub hint: String,
 }
 
 impl Why {
     /// For a history that lacks its beginning.
-    pub(super) const RECORD: &str =
+    pub const RECORD: &str =
         "record from before the first CUDA allocation, with enough events; `oomph check -- COMMAND` does";
 }
 
 /// A finding that may break a limit.
-pub(super) struct Found {
-    pub(super) place: Option<Place>,
-    pub(super) summary: String,
-    pub(super) fix: String,
+pub struct Found {
+    pub place: Option<Place>,
+    pub summary: String,
+    pub fix: String,
     /// Bytes that it adds every step; none if it has stopped.
-    pub(super) per_step: Bytes,
+    pub per_step: Bytes,
 }
 
 impl Found {
     /// A failed allocation that only the program's end tells of.
-    pub(super) fn unseen_shortage() -> Found {
+    pub fn unseen_shortage() -> Found {
         let summary = "the program ended with an allocation that failed".to_owned();
         let fix = "`oomph report` shows what memory was filled with".to_owned();
         Found { place: None, summary, fix, per_step: Bytes::ZERO }
@@ -68,7 +68,7 @@ impl Found {
 }
 
 impl Measured {
-    pub(super) fn new(
+    pub fn new(
         input: &Input,
         place: usize,
         answer: &Answer<'_>,
@@ -111,7 +111,7 @@ impl Measured {
     }
 
     /// `rank0 · GPU 0`
-    pub(super) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         format!("{} · {}", self.input, self.device_name)
     }
 }

@@ -3,16 +3,25 @@
 //! The Python half (`child` and `recording` of `python/oomph`) is part of this binary. It is laid out in a private folder of the
 //! run, which is first on PYTHONPATH, so every Python process of the run prepares itself: also those that a launcher starts.
 
+mod cards;
 mod output;
+mod parallel;
+mod predict;
 mod scratch;
+mod vary;
+mod waiting;
 
-pub(crate) use output::{DEFAULT_FOLDER, Output, launched_as, own_rank, shown};
-pub(crate) use scratch::write;
+pub use cards::{CARDS, Card};
+pub use output::{DEFAULT_FOLDER, Output, launched_as};
+pub use parallel::in_parallel;
+pub use predict::{Figures, Prediction, Sureness, card_remark, nothing_recorded, predict, shown};
+pub use vary::{Variant, Variants, Varied, Vary};
+pub use waiting::{Stopped, go_on, stopped_by};
 
-use crate::Host;
-use crate::cards::Card;
-use crate::terminal::{Failure, say, shown_path};
-use crate::waiting;
+use analysis::words::shown_path;
+use failure::Failure;
+use inputs::Talk;
+use output::own_rank;
 use recording::RunInfo;
 use scratch::{Lifeline, Scratch};
 use serde::Serialize;
@@ -33,30 +42,39 @@ const LIBRARY_NAMES: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 /// Where it is, if not there.
 const LIBRARY_VARIABLE: &str = "OOMPH_EMULATOR_LIB";
 
+/// What a program that has `oomph` in it knows better than `oomph` itself.
+#[derive(Clone, Default, Debug)]
+pub struct Host {
+    /// The interpreter for users' programs, where neither they nor an active environment name one.
+    pub python: Option<PathBuf>,
+    /// The folder with the CUDA emulator, if it is not beside the executable.
+    pub libraries: Option<PathBuf>,
+}
+
 /// A card to emulate.
 #[derive(Clone, Debug)]
-pub(crate) struct EmulatedGpu {
-    pub(crate) card: Card,
-    pub(crate) memory: u64,
-    pub(crate) devices: u32,
+pub struct EmulatedGpu {
+    pub card: Card,
+    pub memory: u64,
+    pub devices: u32,
     /// What programs get that read a value nobody knows.
-    pub(crate) unknown: u8,
+    pub unknown: u8,
     /// Where the emulator is, if not beside this program.
-    pub(crate) libraries: Option<PathBuf>,
+    pub libraries: Option<PathBuf>,
 }
 
 impl EmulatedGpu {
     /// So many cards, with their usual memory unless another is given.
-    pub(crate) fn new(card: &Card, memory: Option<u64>, devices: u32, host: &Host) -> EmulatedGpu {
+    pub fn new(card: &Card, memory: Option<u64>, devices: u32, host: &Host) -> EmulatedGpu {
         let (memory, libraries) = (memory.unwrap_or(card.memory), host.libraries.clone());
         EmulatedGpu { card: card.clone(), memory, devices, unknown: 0, libraries }
     }
 }
 
 /// Which steps are recorded with the stacks and modules of their allocations.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Detail {
+pub enum Detail {
     /// Not those that repeat the ones before: the report shows them with the lines of the step that they repeat
     Auto,
     /// All
@@ -65,32 +83,34 @@ pub(crate) enum Detail {
 
 /// A program to run.
 #[derive(Clone, Debug)]
-pub(crate) struct Job {
-    pub(crate) command: Vec<OsString>,
-    pub(crate) environment: Vec<(String, String)>,
-    pub(crate) emulated: Option<EmulatedGpu>,
-    pub(crate) steps: Option<u32>,
+pub struct Job {
+    pub command: Vec<OsString>,
+    pub environment: Vec<(String, String)>,
+    pub emulated: Option<EmulatedGpu>,
+    pub steps: Option<u32>,
     /// Bound on the history, if not the usual one.
-    pub(crate) max_events: Option<u64>,
+    pub max_events: Option<u64>,
     /// Which steps to record with stacks.
-    pub(crate) detail: Detail,
+    pub detail: Detail,
     /// Whether to record the CPU's tensors although there may be a GPU.
-    pub(crate) is_on_cpu: bool,
-    pub(crate) techniques: Vec<String>,
+    pub is_on_cpu: bool,
+    pub techniques: Vec<String>,
     /// Whether an emulated run may write checkpoints.
-    pub(crate) keep_files: bool,
+    pub keep_files: bool,
     /// A command for when memory grows step after step.
-    pub(crate) on_leak: Option<OsString>,
+    pub on_leak: Option<OsString>,
     /// Whether the program gets an exception then.
-    pub(crate) raise_on_leak: bool,
-    pub(crate) words: Words,
+    pub raise_on_leak: bool,
+    pub words: Words,
     /// Whether others may watch the run.
-    pub(crate) is_live: bool,
+    pub is_live: bool,
+    /// How the user is kept informed.
+    pub talk: Talk,
 }
 
 /// Where the program's own output goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Words {
+pub enum Words {
     /// Where it would go without us.
     Own,
     /// All to standard error: standard output is for our own answer.
@@ -101,7 +121,7 @@ pub(crate) enum Words {
 
 impl Job {
     /// A program as it is; `steps` as the recorder takes them (`settings.py`).
-    pub(crate) fn new(command: Vec<OsString>, emulated: Option<EmulatedGpu>, steps: Option<u32>) -> Job {
+    pub fn new(command: Vec<OsString>, emulated: Option<EmulatedGpu>, steps: Option<u32>, talk: Talk) -> Job {
         Job {
             command,
             environment: Vec::new(),
@@ -116,6 +136,7 @@ impl Job {
             raise_on_leak: false,
             words: Words::Talk,
             is_live: false,
+            talk,
         }
     }
 }
@@ -140,38 +161,38 @@ struct Settings<'a> {
 }
 
 /// How a run went.
-pub(crate) struct Done {
-    pub(crate) status: ExitStatus,
-    pub(crate) ranks: Vec<Rank>,
-    pub(crate) notes: Notes,
+pub struct Done {
+    pub status: ExitStatus,
+    pub ranks: Vec<Rank>,
+    pub notes: Notes,
     /// What the recorder could not do, each once.
-    pub(crate) problems: Vec<String>,
+    pub problems: Vec<String>,
     /// Why nothing can be written to the folder for the recording, if that is so.
-    pub(crate) unwritable: Option<String>,
+    pub unwritable: Option<String>,
     /// The last lines that a quiet program said.
-    pub(crate) last_words: String,
+    pub last_words: String,
 }
 
 /// One process's recording.
-pub(crate) struct Rank {
-    pub(crate) snapshot: PathBuf,
-    pub(crate) summary: RunInfo,
+pub struct Rank {
+    pub snapshot: PathBuf,
+    pub summary: RunInfo,
 }
 
 /// What the processes of a run noted, by kind.
 #[derive(Default, Debug)]
-pub(crate) struct Notes {
+pub struct Notes {
     /// Whether a Python process has loaded our half.
-    pub(crate) is_prepared: bool,
+    pub is_prepared: bool,
     /// Why tensors on the CPU are recorded, where nobody chose that.
-    pub(crate) no_gpu: Option<String>,
-    pub(crate) uncovered: Vec<String>,
-    pub(crate) modelled: Vec<String>,
-    pub(crate) failures: Vec<String>,
+    pub no_gpu: Option<String>,
+    pub uncovered: Vec<String>,
+    pub modelled: Vec<String>,
+    pub failures: Vec<String>,
 }
 
 /// The folders of a run: a private one, and the one that the recording goes to.
-pub(crate) struct Folder {
+pub struct Folder {
     scratch: Scratch,
     output: PathBuf,
     /// Whether the recordings stay.
@@ -182,7 +203,7 @@ pub(crate) struct Folder {
 
 impl Folder {
     /// Lays out what a run needs, and makes sure that the recording overwrites nothing.
-    pub(crate) fn new(output: Output) -> anyhow::Result<Folder> {
+    pub fn new(output: Output) -> anyhow::Result<Folder> {
         let scratch = Scratch::new()?;
         let claimed = output::claim(output)?;
         let is_new = claimed.as_ref().is_some_and(|claimed| claimed.is_new);
@@ -194,8 +215,13 @@ impl Folder {
     }
 
     /// Where the recording goes, as an absolute path.
-    pub(crate) fn output(&self) -> &Path {
+    pub fn output(&self) -> &Path {
         &self.output
+    }
+
+    /// The same, as a person would write it from here.
+    pub fn shown(&self) -> String {
+        output::shown(&self.output)
     }
 
     fn site(&self) -> PathBuf {
@@ -242,7 +268,7 @@ impl Folder {
         let file = self.output.join(format!(".oomph-trial-{}", std::process::id()));
         let written = scratch::write(&file, &TRIAL);
         let _ = std::fs::remove_file(&file);
-        written.err().map(|error| format!("`{}` cannot be written: {error}", shown(&self.output)))
+        written.err().map(|error| format!("`{}` cannot be written: {error}", output::shown(&self.output)))
     }
 }
 
@@ -264,7 +290,7 @@ fn unwritable(what: &str, error: &io::Error) -> Failure {
 }
 
 /// Runs a program that is to come to its end: when a signal has stopped us meanwhile, or before, what it left is no answer.
-pub(crate) fn run_to_end(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
+pub fn run_to_end(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
     waiting::go_on()?;
     let done = run(job, folder)?;
     waiting::go_on()?;
@@ -272,7 +298,7 @@ pub(crate) fn run_to_end(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
 }
 
 /// Runs a program and collects its recordings.
-pub(crate) fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
+pub fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
     let library = job.emulated.as_ref().map(library).transpose()?;
     let Some((program, arguments)) = job.command.split_first() else {
         return Err(Failure::new("no program was given", None, Some("name a script, or `-m MODULE`")).into());
@@ -307,8 +333,9 @@ pub(crate) fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
         )
     })?;
     let kept = folder.is_kept.then_some(folder.output.as_path());
-    let mut announced = Announced(false);
-    let status = waiting::wait(child, kept, job.on_leak.as_deref(), || announced.look(&folder.notes()))?;
+    let mut announced = Announced { is_done: false, say: job.talk.say };
+    let status =
+        waiting::wait(child, kept, job.on_leak.as_deref(), job.talk.say, || announced.look(&folder.notes()))?;
     drop(lifeline);
     announced.look(&folder.notes());
     let last_words = std::fs::read(&said).map(|bytes| tail(&bytes)).unwrap_or_default();
@@ -324,13 +351,16 @@ pub(crate) fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
 }
 
 /// Whether it has been said which memory is recorded, where nobody chose that.
-struct Announced(bool);
+struct Announced {
+    is_done: bool,
+    say: fn(&str),
+}
 
 impl Announced {
     fn look(&mut self, path: &Path) {
-        if let Some(why) = notes(path).no_gpu.filter(|_| !self.0) {
-            self.0 = true;
-            say(&format!(
+        if let Some(why) = notes(path).no_gpu.filter(|_| !self.is_done) {
+            self.is_done = true;
+            (self.say)(&format!(
                 "no usable GPU ({why}): recording tensors on the CPU (--cpu to choose this silently; --emulate NAME for an \
                  emulated GPU)"
             ));
@@ -428,7 +458,7 @@ fn ranks(output: &Path) -> anyhow::Result<Vec<Rank>> {
         .collect();
     numbers.sort_unstable();
     let read = |number: u32| {
-        let path = |ending: &str| PathBuf::from(shown(output)).join(format!("rank{number}.{ending}"));
+        let path = |ending: &str| PathBuf::from(output::shown(output)).join(format!("rank{number}.{ending}"));
         let summary = RunInfo::parse(&std::fs::read(path("json"))?)?;
         Ok(Rank { snapshot: path("pickle"), summary })
     };

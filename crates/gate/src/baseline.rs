@@ -1,11 +1,12 @@
 //! The baseline: a small file in git with the numbers of a run that was fine. `docs/check.md` describes it.
 
-use super::measure::Measured;
-use crate::args::Limits;
-use crate::inputs::Input;
-use crate::terminal::{Failure, shown_path};
+use crate::Limits;
+use crate::measure::Measured;
+use analysis::words::shown_path;
 use analysis::words::{counted, printable, shortened};
 use analysis::{Category, Holding, Place};
+use failure::Failure;
+use inputs::Input;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
@@ -24,15 +25,15 @@ const SITES: usize = 32;
 
 /// A baseline as it was read.
 #[derive(Deserialize)]
-pub(super) struct Baseline {
+pub struct Baseline {
     #[serde(flatten)]
-    pub(super) context: Context,
-    pub(super) devices: Vec<Entry<Site>>,
+    pub context: Context,
+    pub devices: Vec<Entry<Site>>,
 }
 
 /// What the numbers were measured on. They may differ where this does.
 #[derive(Serialize, Deserialize, Clone, Default, PartialEq, Eq, Debug)]
-pub(super) struct Context {
+pub struct Context {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     command: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -43,29 +44,29 @@ pub(super) struct Context {
 
 /// The numbers of one device of one rank, in bytes.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Entry<S> {
-    pub(super) rank: usize,
-    pub(super) device: u32,
-    pub(super) steps: usize,
-    pub(super) peak_allocated: u64,
-    pub(super) peak_requested: u64,
+pub struct Entry<S> {
+    pub rank: usize,
+    pub device: u32,
+    pub steps: usize,
+    pub peak_allocated: u64,
+    pub peak_requested: u64,
     /// Replayed from an empty pool; absent where it could not be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) peak_reserved: Option<u64>,
+    pub peak_reserved: Option<u64>,
     /// Absent where there were too few steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) growth_per_step: Option<u64>,
+    pub growth_per_step: Option<u64>,
     /// Requested at the peak.
-    pub(super) categories: BTreeMap<String, u64>,
+    pub categories: BTreeMap<String, u64>,
     /// The same by line, largest first.
-    pub(super) sites: Vec<S>,
+    pub sites: Vec<S>,
     #[serde(default)]
-    pub(super) other_sites: u64,
+    pub other_sites: u64,
 }
 
 /// What a line had asked for at the peak.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Site {
+pub struct Site {
     bytes: u64,
     /// Absent where no stack tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,7 +91,7 @@ fn is_false(flag: &bool) -> bool {
 
 impl Context {
     /// Takes what one input of a run tells.
-    pub(super) fn learn(&mut self, input: &Input, command: &[OsString]) {
+    pub fn learn(&mut self, input: &Input, command: &[OsString]) {
         let run = input.run.as_ref();
         if self.torch.is_empty() {
             self.torch = run.and_then(|run| run.torch.clone()).unwrap_or_default();
@@ -110,7 +111,7 @@ impl Context {
     }
 
     /// What is not as it was when the baseline was written, in words.
-    pub(super) fn differences(&self, now: &Context) -> Option<String> {
+    pub fn differences(&self, now: &Context) -> Option<String> {
         let pairs = [
             ("torch", &self.torch, &now.torch),
             ("GPU", &self.gpu, &now.gpu),
@@ -126,7 +127,7 @@ impl Context {
 
 impl Entry<Site> {
     /// The lines as the analysis compares them.
-    pub(super) fn holdings(&self) -> Vec<Holding> {
+    pub fn holdings(&self) -> Vec<Holding> {
         let holding = |site: &Site| Holding {
             place: site.file.as_ref().map(|file| Place {
                 file: file.clone(),
@@ -172,7 +173,7 @@ impl Entry<Box<RawValue>> {
 }
 
 /// Reads a baseline to compare with. With `--update` there is none, but a file that is something else stays.
-pub(super) fn read(file: &Path, limits: &Limits) -> anyhow::Result<Option<Baseline>> {
+pub(crate) fn read(file: &Path, limits: &Limits) -> anyhow::Result<Option<Baseline>> {
     let name = shown_path(file);
     let text = match text(file) {
         Ok(text) => text,
@@ -259,7 +260,7 @@ fn parse(text: &str) -> Result<Baseline, Unreadable> {
 }
 
 /// Writes a baseline, if it would be another one. Says what became of it.
-pub(super) fn write(file: &Path, context: Context, devices: &[&Measured]) -> anyhow::Result<String> {
+pub(crate) fn write(file: &Path, context: Context, devices: &[&Measured]) -> anyhow::Result<String> {
     if let Some(why) = devices.iter().find_map(|device| device.peak_doubt.as_ref()) {
         let what = "a baseline needs the peak, which could not be measured";
         return Err(Failure::new(what, Some(why.what.clone()), Some(&why.hint)).into());

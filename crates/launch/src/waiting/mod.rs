@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// A signal that has stopped the command: its exit code says all there is to say.
 #[derive(Debug)]
-pub(crate) struct Stopped(i32);
+pub struct Stopped(i32);
 
 impl std::fmt::Display for Stopped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -35,26 +35,28 @@ impl std::fmt::Display for Stopped {
 impl std::error::Error for Stopped {}
 
 /// The signal that told us to stop, if one has.
-pub(crate) fn stopped_by() -> Option<i32> {
+pub fn stopped_by() -> Option<i32> {
     Some(STOPPED_BY.load(Ordering::SeqCst)).filter(|&signal| signal != NONE)
 }
 
 /// An error if a signal has told us to stop.
-pub(crate) fn go_on() -> Result<(), Stopped> {
+pub fn go_on() -> Result<(), Stopped> {
     stopped_by().map_or(Ok(()), |signal| Err(Stopped(signal)))
 }
 
 /// Waits for a program. `folder` is where its recordings stay, if they do: only then is there something to call for.
-/// `on_leak` is a command for that case. `look` is called now and then.
+/// `on_leak` is a command for that case. `say` tells the user; `look` is called now and then.
 pub(crate) fn wait(
     mut child: Child,
     folder: Option<&Path>,
     on_leak: Option<&OsStr>,
+    say: fn(&str),
     mut look: impl FnMut(),
 ) -> io::Result<ExitStatus> {
     running().insert(child.id());
     pass_signals_on()?;
-    let mut alarms = folder.map(|folder| Alarms::new(folder, on_leak.map(OnLeak::new)));
+    let mut alarms =
+        folder.map(|folder| Alarms::new(folder, on_leak.map(|command| OnLeak::new(command, say)), say));
     let mut looked = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait()? {

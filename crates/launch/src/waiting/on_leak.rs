@@ -6,7 +6,7 @@
 use super::GLANCE;
 use super::alarms::Leak;
 use super::written::{Stamp, written};
-use crate::terminal::{say, shown_path};
+use analysis::words::shown_path;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -23,6 +23,7 @@ pub(super) struct OnLeak {
     command: OsString,
     waiting: Vec<Call>,
     running: Vec<Child>,
+    say: fn(&str),
 }
 
 /// A command that is to be run when a rank has written.
@@ -42,8 +43,8 @@ impl Call {
 }
 
 impl OnLeak {
-    pub(super) fn new(command: &OsStr) -> OnLeak {
-        OnLeak { command: command.to_owned(), waiting: Vec::new(), running: Vec::new() }
+    pub(super) fn new(command: &OsStr, say: fn(&str)) -> OnLeak {
+        OnLeak { command: command.to_owned(), waiting: Vec::new(), running: Vec::new(), say }
     }
 
     /// Runs the command when the rank has written something else than `before`, or has been waited for long enough.
@@ -80,7 +81,7 @@ impl OnLeak {
         command.env("OOMPH_ALLOCATED", leak.allocated.to_string());
         match command.spawn() {
             Ok(child) => self.running.push(child),
-            Err(error) => say(&format!("`{}` cannot be started: {error}", shown_path(&self.command))),
+            Err(error) => (self.say)(&format!("`{}` cannot be started: {error}", shown_path(&self.command))),
         }
     }
 
@@ -95,7 +96,7 @@ impl OnLeak {
             std::thread::sleep(GLANCE);
         }
         if !self.running.is_empty() {
-            say(&format!("`{}` still runs, and is left to itself", shown_path(&self.command)));
+            (self.say)(&format!("`{}` still runs, and is left to itself", shown_path(&self.command)));
         }
     }
 
@@ -135,7 +136,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let folder = folder.path();
         write(folder, "running");
-        let mut on_leak = OnLeak::new(OsStr::new(ECHO));
+        let mut on_leak = OnLeak::new(OsStr::new(ECHO), |_| ());
         on_leak.call_when_written(leak(0), stamp(folder), Duration::ZERO);
         on_leak.look(folder);
         assert!(on_leak.running.is_empty(), "nothing has been written since");
@@ -151,7 +152,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let folder = folder.path();
         write(folder, "failed");
-        let mut on_leak = OnLeak::new(OsStr::new(ECHO));
+        let mut on_leak = OnLeak::new(OsStr::new(ECHO), |_| ());
         on_leak.call_when_written(leak(0), stamp(folder), Duration::ZERO);
         on_leak.waiting.push(Call { leak: leak(1), before: None, until: Instant::now() });
         on_leak.call_when_written(leak(2), None, Duration::ZERO);

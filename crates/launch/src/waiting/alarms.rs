@@ -2,8 +2,7 @@
 
 use super::on_leak::OnLeak;
 use super::written::written;
-use crate::child::{self, own_rank};
-use crate::terminal::say;
+use crate::output::{self, own_rank};
 use analysis::{Alarm, Growth};
 use recording::StepLine;
 use serde::Serialize;
@@ -18,6 +17,7 @@ pub(super) struct Alarms {
     folder: PathBuf,
     ranks: BTreeMap<u32, Rank>,
     on_leak: Option<OnLeak>,
+    say: fn(&str),
 }
 
 /// A rank and device whose memory grows. The recorder reads it as well (`alarm.py`).
@@ -57,8 +57,8 @@ struct Rank {
 }
 
 impl Alarms {
-    pub(super) fn new(folder: &Path, on_leak: Option<OnLeak>) -> Alarms {
-        Alarms { folder: folder.to_owned(), ranks: BTreeMap::new(), on_leak }
+    pub(super) fn new(folder: &Path, on_leak: Option<OnLeak>, say: fn(&str)) -> Alarms {
+        Alarms { folder: folder.to_owned(), ranks: BTreeMap::new(), on_leak, say }
     }
 
     /// While the program runs.
@@ -68,9 +68,13 @@ impl Alarms {
             let last = written(&self.folder, leak.rank);
             // Of a launcher's processes one may have ended while the others go on.
             if last.as_ref().is_some_and(|last| last.is_last) {
-                say(&leak.message);
+                (self.say)(&leak.message);
             } else {
-                say(&format!("{}; a recording so far goes to {}", leak.message, child::shown(&self.folder)));
+                (self.say)(&format!(
+                    "{}; a recording so far goes to {}",
+                    leak.message,
+                    output::shown(&self.folder)
+                ));
                 rank.untold.push(leak.clone());
             }
             if let Some(on_leak) = &mut self.on_leak {
@@ -88,7 +92,7 @@ impl Alarms {
     /// When it has ended: what it did in its last moments has not been looked at, and its recording is there.
     pub(super) fn finish(mut self) {
         for leak in self.heard() {
-            say(&leak.message);
+            (self.say)(&leak.message);
             if let Some(on_leak) = &mut self.on_leak {
                 on_leak.call(leak, &self.folder);
             }
@@ -167,7 +171,7 @@ impl Rank {
         let text = std::iter::once("alarm".to_owned()).chain(leaks).collect::<Vec<_>>().join("\n");
         // Renamed, so that it is read whole.
         let part = path.with_extension("ask.part");
-        let _ = child::write(&part, text.as_bytes()).and_then(|()| std::fs::rename(&part, &path));
+        let _ = crate::scratch::write(&part, text.as_bytes()).and_then(|()| std::fs::rename(&part, &path));
     }
 }
 
@@ -193,7 +197,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("rank3.steps.jsonl"), steps(30, &[8, 0, 2])).expect("a file");
         std::fs::write(folder.path().join("rank4.steps.jsonl"), steps(30, &[0, 0, 0])).expect("a file");
-        let mut alarms = Alarms::new(folder.path(), None);
+        let mut alarms = Alarms::new(folder.path(), None, |_| ());
         let heard: Vec<_> = alarms
             .heard()
             .iter()

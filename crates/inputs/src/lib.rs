@@ -1,37 +1,56 @@
 //! From what the user typed to snapshots: files, folders, globs, standard input.
 
-use crate::terminal::{Failure, say, shown_path};
+#![forbid(unsafe_code)]
+
 use analysis::Device;
-use analysis::words::printable;
-use indicatif::{ProgressBar, ProgressStyle};
+use analysis::words::shown_path;
+use failure::Failure;
 use recording::{Recording, RunInfo, Sidecars, UnreadableFile};
 use snapshot::Snapshot;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+
+/// How whoever asks is kept informed: only the command line prints.
+#[derive(Clone, Copy, Debug)]
+pub struct Talk {
+    /// Says something on one line.
+    pub say: fn(&str),
+    /// Watches a file of this length and name being read.
+    pub reading: fn(File, u64, &str) -> Box<dyn Read + Send>,
+    /// Watches so many steps of something; what it returns is called after each.
+    pub steps: fn(&'static str, usize) -> Box<dyn Fn() + Send + Sync>,
+}
+
+impl Talk {
+    /// Says nothing.
+    pub const SILENT: Talk =
+        Talk { say: |_| (), reading: |file, _, _| Box::new(file), steps: |_, _| Box::new(|| ()) };
+}
 
 /// A snapshot and the name to show for it.
-pub(crate) struct Input {
-    pub(crate) name: String,
+pub struct Input {
+    /// The path as it was given.
+    pub name: String,
     /// Whether it can be read again under that name.
-    pub(crate) is_file: bool,
-    pub(crate) snapshot: Snapshot,
+    pub is_file: bool,
+    /// What was read.
+    pub snapshot: Snapshot,
     /// What a recorder noted beside it, if it is part of a recording.
-    pub(crate) recording: Recording,
+    pub recording: Recording,
     /// How the run went, if it was recorded.
-    pub(crate) run: Option<RunInfo>,
+    pub run: Option<RunInfo>,
 }
 
 impl Input {
     /// The devices of the snapshot, with all that was noted about them.
-    pub(crate) fn devices(&self) -> Vec<Device<'_>> {
+    pub fn devices(&self) -> Vec<Device<'_>> {
         analysis::recorded_devices(&self.snapshot, &self.recording)
     }
 }
 
 /// Finds the files that the arguments stand for: folders give the snapshots in them.
-pub(crate) fn expand(arguments: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+pub fn expand(arguments: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for argument in arguments {
         if argument.is_dir() {
@@ -142,89 +161,35 @@ fn natural_key(path: &Path) -> Vec<(String, u64)> {
 }
 
 /// Reads one snapshot; `-` is standard input.
-pub(crate) fn load(path: &Path) -> anyhow::Result<Input> {
+pub fn load(path: &Path, talk: &Talk) -> anyhow::Result<Input> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { path.to_string_lossy().into_owned() };
     let fail = |error: snapshot::Error| anyhow::Error::from(Failure::reading(&name, &error));
     let mut snapshot = if is_stdin {
         if io::stdin().is_terminal() {
-            say("reading a snapshot from standard input …");
+            (talk.say)("reading a snapshot from standard input …");
         }
         snapshot::read(io::stdin()).map_err(fail)?
     } else {
         let (file, length) = open(path).map_err(fail)?;
-        snapshot::read_sized(Progress::new(file, length, &name), length).map_err(fail)?
+        snapshot::read_sized((talk.reading)(file, length, &name), length).map_err(fail)?
     };
     let sidecars = if is_stdin { Sidecars::default() } else { Sidecars::read(path) };
-    sidecars.unreadable.iter().for_each(say_unreadable);
+    sidecars.unreadable.iter().for_each(|file| (talk.say)(&unreadable(file)));
     let Sidecars { recording, run, .. } = sidecars;
     analysis::fill_in_repeated_steps(&mut snapshot, &recording);
     Ok(Input { name, is_file: !is_stdin, snapshot, recording, run })
 }
 
-fn say_unreadable(UnreadableFile { path, error, part }: &UnreadableFile) {
+fn unreadable(UnreadableFile { path, error, part }: &UnreadableFile) -> String {
     let so = part.consequence().map(|so| format!("; {so}")).unwrap_or_default();
-    say(&format!("note: `{}` cannot be read ({error}){so}", shown_path(path)));
+    format!("note: `{}` cannot be read ({error}){so}", shown_path(path))
 }
 
 fn open(path: &Path) -> Result<(File, u64), snapshot::Error> {
     let file = snapshot::open_file(path)?;
     let length = file.metadata().map_or(0, |metadata| metadata.len());
     Ok((file, length))
-}
-
-/// Passes bytes on and, once that has taken a second, shows how far it is.
-pub(crate) struct Progress {
-    file: File,
-    length: u64,
-    name: String,
-    begun: Instant,
-    read: u64,
-    bar: Option<ProgressBar>,
-}
-
-impl Progress {
-    pub(crate) fn new(file: File, length: u64, name: &str) -> Progress {
-        Progress {
-            file,
-            length,
-            name: printable(name).into_owned(),
-            begun: Instant::now(),
-            read: 0,
-            bar: None,
-        }
-    }
-
-    fn show(&mut self) {
-        let style =
-            ProgressStyle::with_template("reading {msg} {bar:30} {bytes} of {total_bytes}, {eta} left")
-                .unwrap_or_else(|_| ProgressStyle::default_bar());
-        let bar = ProgressBar::new(self.length).with_style(style).with_message(self.name.clone());
-        bar.set_position(self.read);
-        self.bar = Some(bar);
-    }
-}
-
-impl Read for Progress {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read(into)?;
-        self.read += count as u64;
-        match &self.bar {
-            Some(bar) => bar.set_position(self.read),
-            // indicatif draws nothing where stderr is not a terminal.
-            None if self.begun.elapsed() > Duration::from_secs(1) => self.show(),
-            None => {}
-        }
-        Ok(count)
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ use std::fmt::Write;
 
 /// What PyTorch's memory depends on.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Card {
+pub struct Card {
     /// What the user types.
-    pub(crate) key: &'static str,
+    pub key: &'static str,
     /// What the driver calls it.
-    pub(crate) name: &'static str,
-    pub(crate) memory: u64,
+    pub name: &'static str,
+    pub memory: u64,
     capability: (u32, u32),
     multiprocessors: u32,
     l2_mib: u32,
@@ -33,7 +33,7 @@ const fn mib(mib: u64) -> u64 {
 
 macro_rules! cards {
     ($($key:literal $name:literal $memory:expr, $major:literal.$minor:literal, $sms:literal, $l2:literal;)*) => {
-        pub(crate) const CARDS: &[Card] = &[$(Card {
+        pub const CARDS: &[Card] = &[$(Card {
             key: $key,
             name: $name,
             memory: $memory,
@@ -78,7 +78,7 @@ cards! {
 
 impl Card {
     /// Finds a card by what the user typed: `h100`, `H100-80GB`, `RTX 4090`, `NVIDIA L4`.
-    pub(crate) fn find(text: &str) -> Option<&'static Card> {
+    pub fn find(text: &str) -> Option<&'static Card> {
         let wanted = plain(text);
         CARDS.iter().find(|card| plain(card.key) == wanted || plain(card.name) == wanted).or_else(|| {
             let alias = match wanted.as_str() {
@@ -100,7 +100,7 @@ impl Card {
     }
 
     /// Whether everything about it was measured, not taken from tables.
-    pub(crate) fn is_measured(&self) -> bool {
+    pub fn is_measured(&self) -> bool {
         self.key == "h200"
     }
 
@@ -114,7 +114,7 @@ impl Card {
     }
 
     /// The description that the emulator reads.
-    pub(crate) fn describe(&self, memory: u64, devices: u32) -> String {
+    pub fn describe(&self, memory: u64, devices: u32) -> String {
         let (major, minor) = self.capability;
         let (threads, blocks, shared_kib) = match (major, minor) {
             (7, 5) => (1024, 16, 64),

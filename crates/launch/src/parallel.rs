@@ -3,11 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Does the same to every item, at most `most` at a time; the results in order.
-pub(crate) fn in_parallel<T: Sync, R: Send>(
-    items: &[T],
-    most: usize,
-    work: impl Fn(&T) -> R + Sync,
-) -> Vec<R> {
+pub fn in_parallel<T: Sync, R: Send>(items: &[T], most: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len()).min(most);
     let worker = || {

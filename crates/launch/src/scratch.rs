@@ -4,7 +4,8 @@
 //! keeps these variables. Whoever could create the path later would run code as this user, so it lies in a folder that only its
 //! owner can write to, and never below one that everybody can write to, such as `/tmp`.
 
-use crate::terminal::{Failure, shown_path};
+use analysis::words::shown_path;
+use failure::Failure;
 use rustix::fs::{FileType, Mode};
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};

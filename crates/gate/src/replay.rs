@@ -4,20 +4,20 @@
 //! for that, and up to torch 2.11 on the addresses that the driver returned. So the recorded requests are replayed through
 //! the model of the allocator, from an empty pool on a card that has enough: the same requests give the same bytes.
 
-use super::measure::Why;
+use crate::measure::Why;
 use allocator::{Given, Recorded};
 use analysis::{Device, never_needed, words::share};
 use snapshot::{Bytes, History};
 
 /// The replayed run.
-pub(super) struct Replayed {
+pub struct Replayed {
     /// Highest reserved bytes.
-    pub(super) reserved: Bytes,
+    pub reserved: Bytes,
     /// What of that was never needed at one time, as a share.
-    pub(super) fragmentation: f64,
+    pub fragmentation: f64,
 }
 
-pub(super) fn replay(device: &Device<'_>) -> Result<Replayed, Why> {
+pub(crate) fn replay(device: &Device<'_>) -> Result<Replayed, Why> {
     let history = &device.history;
     let refused = |what: &str, hint: &str| Err(Why { what: what.to_owned(), hint: hint.to_owned() });
     if device.is_cpu() {

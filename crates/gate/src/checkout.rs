@@ -5,20 +5,20 @@ use analysis::{Place, in_package};
 use std::path::{Component, Path, PathBuf};
 
 /// The folder that names are relative to: that of the git repository around the current one, or that itself.
-pub(super) struct Checkout {
+pub struct Checkout {
     root: PathBuf,
     folder: PathBuf,
 }
 
 impl Checkout {
-    pub(super) fn here() -> Checkout {
+    pub fn here() -> Checkout {
         let folder = std::env::current_dir().unwrap_or_default();
         let root = folder.ancestors().find(|above| above.join(".git").exists()).unwrap_or(&folder).to_owned();
         Checkout { root, folder }
     }
 
     /// A line with the portable name of its file.
-    pub(super) fn place(&self, place: Place) -> Place {
+    pub fn place(&self, place: Place) -> Place {
         Place { file: self.name(&place.file), ..place }
     }
 

@@ -1,22 +1,22 @@
 //! One device against the limits.
 
-use super::compare::Comparison;
-use super::measure::{Measured, Why};
-use crate::args::Limits;
+use crate::Limits;
+use crate::compare::Comparison;
+use crate::measure::{Measured, Why};
 use analysis::Place;
 use analysis::words::{counted, percent, printable};
 use snapshot::Bytes;
 
 /// How a limit came out; what comes later counts for more.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum State {
+pub enum State {
     Kept,
     Unmeasured,
     Broken,
 }
 
 impl State {
-    pub(super) fn words(self) -> &'static str {
+    pub fn words(self) -> &'static str {
         match self {
             State::Kept => "within the budget",
             State::Broken => "over the budget",
@@ -25,7 +25,7 @@ impl State {
     }
 
     /// Its word in the JSON.
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             State::Kept => "kept",
             State::Broken => "broken",
@@ -35,31 +35,31 @@ impl State {
 }
 
 /// One limit on one device.
-pub(super) struct Judgement {
+pub struct Judgement {
     /// The option without its dashes.
-    pub(super) limit: &'static str,
+    pub limit: &'static str,
     /// What was measured, and what it may be: bytes, a share, or a number of leaks.
-    pub(super) value: Option<f64>,
-    pub(super) allowed: Option<f64>,
+    pub value: Option<f64>,
+    pub allowed: Option<f64>,
     /// What holds, in a few words.
-    pub(super) found: String,
-    pub(super) breaches: Vec<Breach>,
-    pub(super) unmeasured: Option<Why>,
+    pub found: String,
+    pub breaches: Vec<Breach>,
+    pub unmeasured: Option<Why>,
     /// For the baseline.
-    pub(super) comparison: Option<Comparison>,
+    pub comparison: Option<Comparison>,
 }
 
 /// One way in which a limit is broken.
-pub(super) struct Breach {
-    pub(super) message: String,
+pub struct Breach {
+    pub message: String,
     /// The line to look at.
-    pub(super) place: Option<Place>,
+    pub place: Option<Place>,
     /// What else to know, and what to change.
-    pub(super) advice: Option<String>,
+    pub advice: Option<String>,
 }
 
 impl Judgement {
-    pub(super) fn state(&self) -> State {
+    pub fn state(&self) -> State {
         match (&self.breaches[..], &self.unmeasured) {
             ([_, ..], _) => State::Broken,
             ([], Some(_)) => State::Unmeasured,
@@ -67,7 +67,7 @@ impl Judgement {
         }
     }
 
-    pub(super) fn new(limit: &'static str) -> Judgement {
+    pub fn new(limit: &'static str) -> Judgement {
         Judgement {
             limit,
             value: None,
@@ -81,7 +81,7 @@ impl Judgement {
 }
 
 /// Holds a device against every limit that was given. That it ran out of memory breaks any budget.
-pub(super) fn judge(device: &Measured, limits: &Limits) -> Vec<Judgement> {
+pub(crate) fn judge(device: &Measured, limits: &Limits) -> Vec<Judgement> {
     let asked = [
         shortage(device),
         limits.max_peak.map(|limit| peak(device, limit)),
@@ -207,7 +207,7 @@ fn fragmentation(device: &Measured, limit: f64) -> Judgement {
 }
 
 /// `2.04 %`: next to a limit a rounded share would look like the limit itself.
-pub(super) fn exact(share: f64) -> String {
+pub(crate) fn exact(share: f64) -> String {
     let text = format!("{:.2}", share * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }

@@ -4,8 +4,9 @@
 //! those that find the marker of their own job join it, whenever they start.
 
 use super::scratch;
-use crate::terminal::{Failure, shown_path};
+use analysis::words::shown_path;
 use chrono::{DateTime, Utc};
+use failure::Failure;
 use recording::{META_FILE, rank_of_file, unfinished_name};
 use serde_json::Value;
 use std::fs::{DirBuilder, File};
@@ -14,7 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Name of the folder where the user names none.
-pub(crate) const DEFAULT_FOLDER: &str = "oomph-recording";
+pub const DEFAULT_FOLDER: &str = "oomph-recording";
 /// The marker of a job whose ranks have an `oomph run` each.
 const MARKER: &str = ".oomph-job";
 /// Variables that launchers give to all ranks of a job, and that tell jobs apart.
@@ -35,7 +36,7 @@ const RESTART_VARIABLES: [&str; 2] = ["TORCHELASTIC_RESTART_COUNT", "SLURM_RESTA
 
 /// What the user says about the folder.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Output<'a> {
+pub enum Output<'a> {
     /// Nothing, and the recording need not stay.
     Unkept,
     /// Nothing, and the recording stays: the first name that is free.
@@ -46,7 +47,7 @@ pub(crate) enum Output<'a> {
 
 impl<'a> Output<'a> {
     /// The folder that was asked for, if one was.
-    pub(crate) fn kept_if_named(folder: Option<&'a Path>, force: bool) -> Output<'a> {
+    pub fn kept_if_named(folder: Option<&'a Path>, force: bool) -> Output<'a> {
         folder.map_or(Output::Unkept, |folder| Output::Named { folder, force })
     }
 }
@@ -92,7 +93,7 @@ impl Asker {
 
 /// The rank that a launcher gave us: then other ranks write to the same folder, each with an `oomph run` of its own. The
 /// recorder goes by the same variables (`files.py`).
-pub(crate) fn launched_as() -> Option<u32> {
+pub fn launched_as() -> Option<u32> {
     let number = |variable: &str| std::env::var(variable).ok()?.parse().ok();
     let of_slurm =
         || number("SLURM_PROCID").filter(|_| number("SLURM_NTASKS").is_some_and(|tasks| tasks > 1));

@@ -1,16 +1,13 @@
 //! The same program with something changed: an argument (`--vary`), or a technique switched on from outside (`--try`).
 
-use super::{Prediction, predict};
-use crate::args::PredictArgs;
-use crate::child::{Folder, Job, Output, Words};
-use crate::parallel::in_parallel;
-use crate::terminal::{Failure, Progress, Terminal};
+use crate::{Folder, Job, Output, Prediction, Words, in_parallel, predict};
+use failure::Failure;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 /// What `--vary` asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Vary {
+pub struct Vary {
     name: String,
     values: Values,
 }
@@ -27,28 +24,28 @@ const AT_ONCE: usize = 2;
 
 /// Everything that was tried besides the program itself.
 #[derive(Default)]
-pub(crate) struct Variants {
-    pub(super) varied: Option<Varied>,
-    pub(super) tried: Vec<Variant>,
+pub struct Variants {
+    pub varied: Option<Varied>,
+    pub tried: Vec<Variant>,
 }
 
 /// The runs of `--vary`.
-pub(crate) struct Varied {
-    pub(super) name: String,
-    pub(super) runs: Vec<Variant>,
+pub struct Varied {
+    pub name: String,
+    pub runs: Vec<Variant>,
     /// The largest that fits, where the values are numbers.
-    pub(super) largest: Option<u64>,
+    pub largest: Option<u64>,
 }
 
 /// One run with something changed.
-pub(crate) struct Variant {
-    pub(super) label: String,
-    pub(super) outcome: Result<Prediction, String>,
+pub struct Variant {
+    pub label: String,
+    pub outcome: Result<Prediction, String>,
 }
 
 impl Vary {
     /// `batch_size=8,16,32` or `batch_size=8..512`.
-    pub(crate) fn parse(text: &str) -> Result<Vary, String> {
+    pub fn parse(text: &str) -> Result<Vary, String> {
         const EXPECTED: &str =
             "expected NAME=VALUE,VALUE… or NAME=SMALLEST..LARGEST, such as batch_size=8,16,32";
         let (name, values) = text.split_once('=').ok_or(EXPECTED)?;
@@ -71,14 +68,17 @@ impl Vary {
     }
 }
 
-pub(super) fn all(args: &PredictArgs, job: &Job, terminal: &Terminal) -> anyhow::Result<Variants> {
-    let varied = args.vary.as_ref().map(|vary| varied(vary, job, terminal)).transpose()?;
-    let techniques = args.techniques.iter();
-    let jobs: Vec<(String, Job)> = techniques.map(|name| (name.clone(), with_technique(job, name))).collect();
-    Ok(Variants { varied, tried: run_all(&jobs, "trying techniques") })
+impl Variants {
+    /// Runs a program with the values of `vary`, and with each of some techniques.
+    pub fn run(vary: Option<&Vary>, techniques: &[String], job: &Job) -> anyhow::Result<Variants> {
+        let varied = vary.map(|vary| varied(vary, job)).transpose()?;
+        let jobs: Vec<(String, Job)> =
+            techniques.iter().map(|name| (name.clone(), with_technique(job, name))).collect();
+        Ok(Variants { varied, tried: run_all(&jobs, "trying techniques") })
+    }
 }
 
-fn varied(vary: &Vary, job: &Job, terminal: &Terminal) -> anyhow::Result<Varied> {
+fn varied(vary: &Vary, job: &Job) -> anyhow::Result<Varied> {
     let with = |value: &str| (value.to_owned(), with_value(job, &vary.name, value));
     let runs = match &vary.values {
         Values::Listed(values) => {
@@ -86,7 +86,7 @@ fn varied(vary: &Vary, job: &Job, terminal: &Terminal) -> anyhow::Result<Varied>
             run_all(&jobs, "trying values")
         }
         Values::Between(low, high) => narrowed(*low, *high, |value| {
-            terminal.say(&format!("trying {} = {value}", vary.name));
+            (job.talk.say)(&format!("trying {} = {value}", vary.name));
             run_one(&with(&value.to_string()))
         })?,
     };
@@ -96,7 +96,7 @@ fn varied(vary: &Vary, job: &Job, terminal: &Terminal) -> anyhow::Result<Varied>
 }
 
 impl Variant {
-    pub(super) fn fits(&self) -> bool {
+    pub fn fits(&self) -> bool {
         self.outcome.as_ref().is_ok_and(|prediction| prediction.fits)
     }
 }
@@ -137,10 +137,11 @@ fn meeting(fits: &Variant, low: u64, fails: &Variant, high: u64) -> Option<u64> 
 }
 
 fn run_all(jobs: &[(String, Job)], what: &'static str) -> Vec<Variant> {
-    let progress = Progress::new(what, jobs.len());
+    let Some((_, first)) = jobs.first() else { return Vec::new() };
+    let advance = (first.talk.steps)(what, jobs.len());
     in_parallel(jobs, AT_ONCE, |job| {
         let variant = run_one(job);
-        progress.advance();
+        advance();
         variant
     })
 }
@@ -219,13 +220,14 @@ fn with_technique(job: &Job, names: &str) -> Job {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use inputs::Talk;
 
     fn job(command: &str) -> Job {
-        Job::new(command.split_whitespace().map(OsString::from).collect(), None, None)
+        Job::new(command.split_whitespace().map(OsString::from).collect(), None, None, Talk::SILENT)
     }
 
     fn changed(command: &str, name: &str, value: &str) -> String {
-        crate::commands::predict::shown(&with_value(&job(command), name, value).command)
+        crate::shown(&with_value(&job(command), name, value).command)
     }
 
     #[test]

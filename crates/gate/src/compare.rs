@@ -1,10 +1,10 @@
 //! A device against the baseline: by how much, which category, which lines.
 
-use super::baseline::{Baseline, Entry, Site};
-use super::judge::{Breach, Judgement, exact};
-use super::measure::{Measured, Why};
-use crate::args::Tolerance;
-use crate::terminal::shown_path;
+use crate::Tolerance;
+use crate::baseline::{Baseline, Entry, Site};
+use crate::judge::{Breach, Judgement, exact};
+use crate::measure::{Measured, Why};
+use analysis::words::shown_path;
 use analysis::{Category, Change, changes};
 use snapshot::Bytes;
 use std::path::Path;
@@ -17,30 +17,30 @@ const GROWTH: &str = "growth_per_step";
 const SEGMENT: u64 = 20 << 20;
 
 /// What became of the numbers.
-pub(super) struct Comparison {
-    pub(super) file: String,
-    pub(super) rows: Vec<Row>,
+pub struct Comparison {
+    pub file: String,
+    pub rows: Vec<Row>,
     /// Categories that hold another amount at the peak, the largest change first.
-    pub(super) categories: Vec<(Category, Bytes, Bytes)>,
+    pub categories: Vec<(Category, Bytes, Bytes)>,
     /// Lines, the same.
-    pub(super) lines: Vec<Change>,
+    pub lines: Vec<Change>,
     /// Whether lines that the baseline does not have may have been too small to be in it.
-    pub(super) is_cut: bool,
+    pub is_cut: bool,
 }
 
 /// One number, then and now.
-pub(super) struct Row {
+pub struct Row {
     /// Its key in the baseline.
-    pub(super) key: &'static str,
+    pub key: &'static str,
     /// Its name for people.
-    pub(super) name: &'static str,
-    pub(super) before: u64,
-    pub(super) after: u64,
-    pub(super) allowed: u64,
+    pub name: &'static str,
+    pub before: u64,
+    pub after: u64,
+    pub allowed: u64,
 }
 
 impl Row {
-    pub(super) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.after > self.allowed
     }
 
@@ -50,7 +50,7 @@ impl Row {
     }
 
     /// `+123 MiB, +8.2 %`
-    pub(super) fn by(&self) -> String {
+    pub fn by(&self) -> String {
         let (sign, by) = match self.after >= self.before {
             true => ('+', self.after - self.before),
             false => ('-', self.before - self.after),
@@ -63,7 +63,7 @@ impl Row {
 }
 
 /// Compares one device. The second is a note where the baseline can be tightened.
-pub(super) fn compare(
+pub(crate) fn compare(
     file: &Path,
     baseline: &Baseline,
     device: &Measured,
@@ -164,7 +164,7 @@ fn breaches(comparison: &Comparison, device: &Measured, tolerance: Tolerance) ->
 }
 
 /// Devices of the baseline that this run did not use.
-pub(super) fn missing<'a>(
+pub(crate) fn missing<'a>(
     file: &Path,
     baseline: &Baseline,
     measured: impl Iterator<Item = &'a Measured>,

@@ -1,15 +1,15 @@
 //! How the program ended, and whether its numbers then mean anything.
 
-use crate::inputs::Input;
-use crate::terminal::Failure;
 use analysis::words::printable;
+use failure::Failure;
+use inputs::Input;
 use recording::{Exit, RunState};
 use snapshot::Action;
 use std::process::ExitStatus;
 
 /// How the program of one recording ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Ending {
+pub enum Ending {
     /// By itself, or after the steps that were asked for; or it is not known.
     Fine,
     /// By an allocation that failed.
@@ -23,7 +23,7 @@ pub(super) enum Ending {
 impl Ending {
     /// What a recorder noted; a snapshot alone shows only whether it ends with a failed allocation. `status` is that of the
     /// command, if we ran it.
-    pub(super) fn of(input: &Input, status: Option<ExitStatus>) -> Ending {
+    pub fn of(input: &Input, status: Option<ExitStatus>) -> Ending {
         let Some(run) = &input.run else {
             return if ends_without_memory(input) { Ending::OutOfMemory } else { Ending::Fine };
         };
@@ -53,7 +53,7 @@ fn ends_without_memory(input: &Input) -> bool {
 }
 
 /// A program that broke off has not shown its memory. That it ran out of it is an answer, though.
-pub(super) fn refuse(endings: &[Ending], status: Option<ExitStatus>) -> anyhow::Result<()> {
+pub(crate) fn refuse(endings: &[Ending], status: Option<ExitStatus>) -> anyhow::Result<()> {
     if endings.contains(&Ending::OutOfMemory) {
         return Ok(());
     }
