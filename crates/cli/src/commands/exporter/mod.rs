@@ -1,16 +1,12 @@
 //! `oomph exporter`: what every recorder of this machine says, for Prometheus and for `oomph watch` on another machine.
 
-mod access;
-mod exposition;
-mod metrics;
-mod routes;
-
 use crate::Status;
 use crate::args::ExporterArgs;
 use crate::terminal::{Failure, Terminal, say, shown_path};
-use access::Access;
 use anyhow::Context;
-use exposition::Format;
+use exporter::access::Access;
+use exporter::exposition::{self, Format};
+use exporter::{metrics, routes};
 use live::{Followers, Source};
 use serve::Token;
 use signal_hook::consts::{SIGINT, SIGTERM};

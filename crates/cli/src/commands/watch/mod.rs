@@ -1,23 +1,16 @@
 //! `oomph watch`: what running programs hold now, and whether it grows.
 
-mod bar;
-mod details;
 mod json;
-mod keys;
-mod look;
-mod once;
-mod palette;
-mod screen;
-mod timeline;
-mod verdict;
+mod text;
 
 use crate::Status;
 use crate::args::{Target, WatchArgs};
 use crate::terminal::{Failure, Terminal};
 use live::Followers;
-use look::Look;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
+use watch::look::Look;
+use watch::screen;
 
 /// How long to wait for a first answer from what was named.
 const FIRST: Duration = Duration::from_secs(3);
@@ -39,7 +32,7 @@ pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<S
     } else {
         settle(&followers, args.interval);
         let look = Look::new(&followers);
-        if args.json { json::print(&look, terminal)? } else { once::print(&look, terminal)? }
+        if args.json { json::print(&look, terminal)? } else { text::print(&look, terminal)? }
     }
     Ok(0)
 }

@@ -1,9 +1,7 @@
 //! Real recordings of `fixtures/recordings/train.py`, on an emulated GPU and on a CPU, held against what the program itself
 //! says about its tensors.
 
-mod common;
-
-use common::{json, oomph, root, text};
+use crate::common::{json, oomph, root, text};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,10 @@
 //! All about one row: the split, the verdict, the course, the lines that hold most.
 
-use super::bar::{bar, bare_parts, legend, parts};
-use super::look::Row;
-use super::palette::Palette;
-use super::timeline::Timeline;
-use super::verdict::{Tone, Verdict, silence};
+use crate::bar::{bar, bare_parts, legend, parts};
+use crate::look::Row;
+use crate::palette::Palette;
+use crate::timeline::Timeline;
+use crate::verdict::{Tone, Verdict, silence};
 use analysis::words::{counted, grouped, printable, shortened};
 use live::{Device, Followed, Gpu, Site, Split};
 use ratatui::buffer::Buffer;
@@ -13,10 +13,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget};
 use snapshot::Bytes;
 
-pub(super) struct Details<'a> {
-    pub(super) row: &'a Row,
-    pub(super) shows_sites: bool,
-    pub(super) palette: Palette,
+pub struct Details<'a> {
+    pub row: &'a Row,
+    pub shows_sites: bool,
+    pub palette: Palette,
 }
 
 /// Lines of code to show, where there is room.
@@ -123,7 +123,7 @@ impl Details<'_> {
 }
 
 /// What only a recorder knows.
-pub(super) const UNKNOWN: [&str; 2] = [
+pub const UNKNOWN: [&str; 2] = [
     "no recorder: what of this is tensors, what cache, and whether it grows cannot be known from here;",
     "start the program with `oomph run`, or with `oomph.record()` in it",
 ];
@@ -172,7 +172,7 @@ fn counters(followed: &Followed, device: &Device, split: &Split, palette: Palett
 }
 
 /// `train.py:20 in train`
-pub(super) fn place(site: &Site) -> String {
+pub fn place(site: &Site) -> String {
     match &site.place {
         Some((file, line, function)) => {
             let name = file.rsplit('/').next().unwrap_or(file);

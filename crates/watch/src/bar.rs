@@ -1,12 +1,12 @@
 //! A device's memory as one bar, and what its parts are.
 
-use super::palette::{Palette, Part};
+use crate::palette::{Palette, Part};
 use live::{Gpu, Split};
 use ratatui::text::{Line, Span};
 use snapshot::Bytes;
 
 /// The parts that are known, in their order.
-pub(super) fn parts(split: &Split) -> Vec<(Part, Bytes)> {
+pub fn parts(split: &Split) -> Vec<(Part, Bytes)> {
     let of = |part| match part {
         Part::Tensors => Some(split.tensors),
         Part::Cached => Some(split.cached),
@@ -19,7 +19,7 @@ pub(super) fn parts(split: &Split) -> Vec<(Part, Bytes)> {
 }
 
 /// The same of a GPU that no recorder uses: who holds what, and nothing of what for.
-pub(super) fn bare_parts(gpu: &Gpu) -> Vec<(Part, Bytes)> {
+pub fn bare_parts(gpu: &Gpu) -> Vec<(Part, Bytes)> {
     let processes: u64 = gpu.processes.iter().map(|process| process.bytes).sum();
     vec![
         (Part::Others, Bytes(processes)),
@@ -29,7 +29,7 @@ pub(super) fn bare_parts(gpu: &Gpu) -> Vec<(Part, Bytes)> {
 }
 
 /// The bar. Whatever is there at all has a cell.
-pub(super) fn bar(parts: &[(Part, Bytes)], width: usize, palette: Palette) -> Line<'static> {
+pub fn bar(parts: &[(Part, Bytes)], width: usize, palette: Palette) -> Line<'static> {
     let spans = cells(parts, width).into_iter().map(|(part, cells)| {
         let (letter, style) = palette.part(part);
         Span::styled(letter.to_string().repeat(cells), style)
@@ -55,7 +55,7 @@ fn cells(parts: &[(Part, Bytes)], width: usize) -> Vec<(Part, usize)> {
 }
 
 /// What the parts are: as many lines as it takes.
-pub(super) fn legend(parts: &[(Part, Bytes)], width: usize, palette: Palette) -> Vec<Line<'static>> {
+pub fn legend(parts: &[(Part, Bytes)], width: usize, palette: Palette) -> Vec<Line<'static>> {
     let mut lines: Vec<(usize, Vec<Span<'static>>)> = vec![(0, Vec::new())];
     for &(part, bytes) in parts {
         let (letter, style) = palette.part(part);

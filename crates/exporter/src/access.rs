@@ -3,16 +3,16 @@
 use serve::{Asked, Reply, Token, is_loopback};
 
 /// What a client has to know and to be.
-pub(super) struct Access {
+pub struct Access {
     /// The secret, if there is one.
-    pub(super) token: Option<Token>,
+    pub token: Option<Token>,
     /// Whether only this machine can reach the address.
-    pub(super) is_local: bool,
+    pub is_local: bool,
 }
 
 impl Access {
     /// Why a request is refused, if it is.
-    pub(super) fn refusal(&self, asked: &Asked, path: &str) -> Option<Reply> {
+    pub fn refusal(&self, asked: &Asked, path: &str) -> Option<Reply> {
         // On another interface nobody knows by which names the machine is known there.
         if self.is_local && !is_loopback(&asked.host) {
             return Some(Reply::problem(403, "only this machine is answered", None));

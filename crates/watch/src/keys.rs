@@ -3,7 +3,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Action {
+pub enum Action {
     Quit,
     Up,
     Down,
@@ -14,7 +14,7 @@ pub(super) enum Action {
 }
 
 /// What a key asks for.
-pub(super) fn action(key: KeyEvent) -> Option<Action> {
+pub fn action(key: KeyEvent) -> Option<Action> {
     let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
     Some(match key.code {
         KeyCode::Char('c') if is_control => Action::Quit,
@@ -31,10 +31,10 @@ pub(super) fn action(key: KeyEvent) -> Option<Action> {
 }
 
 /// For the last line.
-pub(super) const SHORT: &str = "q quit  ↑↓ choose  d write a recording  s lines  p pause  ? help";
+pub const SHORT: &str = "q quit  ↑↓ choose  d write a recording  s lines  p pause  ? help";
 
 /// For the help.
-pub(super) const LONG: [(&str, &str); 6] = [
+pub const LONG: [(&str, &str); 6] = [
     ("q, Esc, Ctrl-C", "quit; the programs go on"),
     ("up, down, j, k", "choose another rank or GPU"),
     ("d", "ask the chosen program to write a recording now"),

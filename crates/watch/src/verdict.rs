@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// How much it matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Tone {
+pub enum Tone {
     Bad,
     Unsure,
     Good,
@@ -17,15 +17,15 @@ pub(super) enum Tone {
 }
 
 /// A judgement in a few words and in a sentence.
-pub(super) struct Verdict {
-    pub(super) tone: Tone,
+pub struct Verdict {
+    pub tone: Tone,
     /// For a table.
-    pub(super) short: String,
-    pub(super) sentence: String,
+    pub short: String,
+    pub sentence: String,
 }
 
 impl Verdict {
-    pub(super) fn new(followed: &Followed, device: u32) -> Verdict {
+    pub fn new(followed: &Followed, device: u32) -> Verdict {
         let (tone, short, sentence) = match followed.pace(device) {
             Pace::NoSteps => (
                 Tone::Quiet,
@@ -72,7 +72,7 @@ fn leaking(bytes_per_step: Bytes, followed: &Followed, device: u32) -> String {
 }
 
 /// How a process has ended, or why it says nothing.
-pub(super) fn silence(followed: &Followed) -> Option<(Tone, String)> {
+pub fn silence(followed: &Followed) -> Option<(Tone, String)> {
     match followed.exit {
         Some(Exit::Finished | Exit::Stopped(_)) => Some((Tone::Quiet, "finished".to_owned())),
         Some(Exit::Failed | Exit::OutOfMemory) => {
@@ -90,7 +90,7 @@ pub(super) fn silence(followed: &Followed) -> Option<(Tone, String)> {
 }
 
 /// A time to read at a glance.
-pub(super) fn duration(time: Duration) -> String {
+pub fn duration(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", time.as_millis()),
         seconds @ 1..=119 => format!("{seconds} s"),

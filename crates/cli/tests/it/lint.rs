@@ -1,8 +1,6 @@
 //! `oomph lint` and `oomph rule`, as their users call them.
 
-mod common;
-
-use common::{json, root, text};
+use crate::common::{json, root, text};
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
@@ -489,7 +487,7 @@ fn rules_are_explained() {
     assert!(page.starts_with("OOM101 loss-kept-in-list\n\n") && page.contains("\n    for x, y in"), "{page}");
     assert!(!page.contains("```") && !page.contains('#') && !page.contains("**"), "{page}");
     assert!(text(&["rule", "--markdown", "OOM101"]).contains("```python\n"));
-    let (code, _, err) = answer(common::oomph(&["rule", "loss-kept"]));
+    let (code, _, err) = answer(crate::common::oomph(&["rule", "loss-kept"]));
     assert!(code == 2 && err.contains("did you mean `loss-kept-in-list`?"), "{err}");
 }
 

@@ -1,15 +1,15 @@
 //! One look as text: for a pipe, a log, a terminal without keys.
 
-use super::bar::{bare_parts, parts};
-use super::details::{UNKNOWN, place};
-use super::look::{Look, Row};
-use super::palette::Part;
-use super::verdict::{Tone, Verdict, silence};
 use crate::terminal::{Style, Terminal};
 use analysis::words::{grouped, printable};
 use live::{Device, Followed, Gpu};
 use snapshot::Bytes;
 use std::io::Write;
+use watch::bar::{bare_parts, parts};
+use watch::details::{UNKNOWN, place};
+use watch::look::{Look, Row};
+use watch::palette::Part;
+use watch::verdict::{Tone, Verdict, silence};
 
 /// Lines of code to show.
 const SITES: usize = 5;

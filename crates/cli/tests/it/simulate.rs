@@ -1,8 +1,6 @@
 //! `oomph simulate` as its users call it.
 
-mod common;
-
-use common::{json, oomph, text};
+use crate::common::{json, oomph, text};
 use serde_json::Value;
 
 const VARIED: &str = "fixtures/whatif/default/frag_variable_length.pickle.xz";

@@ -1,10 +1,7 @@
 //! Commands that run a program: what they say without one.
 //! Programs that really run are in `tests/python/test_predict.py`.
 
-#[allow(dead_code)] // nothing here succeeds, so there is no output to read
-mod common;
-
-use common::oomph;
+use crate::common::oomph;
 
 fn refused(arguments: &[&str], words: &[&str]) {
     let output = oomph(arguments);

@@ -1,7 +1,7 @@
 //! The course of a device's memory as a picture: tensors at the ends of steps, what steps needed on top, what is reserved.
 
-use super::palette::{Palette, Part};
-use super::verdict::duration;
+use crate::palette::{Palette, Part};
+use crate::verdict::duration;
 use analysis::words::grouped;
 use live::{Course, Level};
 use ratatui::buffer::Buffer;
@@ -11,10 +11,10 @@ use ratatui::widgets::Widget;
 use snapshot::Bytes;
 use std::time::Duration;
 
-pub(super) struct Timeline<'a> {
-    pub(super) course: &'a Course,
-    pub(super) device: u32,
-    pub(super) palette: Palette,
+pub struct Timeline<'a> {
+    pub course: &'a Course,
+    pub device: u32,
+    pub palette: Palette,
 }
 
 /// Columns for the numbers on the left.

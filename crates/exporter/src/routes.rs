@@ -1,8 +1,8 @@
 //! What there is to read.
 
-use super::access::Access;
-use super::exposition::{self, Format};
-use super::metrics;
+use crate::access::Access;
+use crate::exposition::{self, Format};
+use crate::metrics;
 use live::{Answer, Followers};
 use serve::{Asked, Reply};
 
@@ -14,7 +14,7 @@ oomph exporter: GPU memory of the PyTorch programs on this machine
 /-/healthy    whether it runs
 ";
 
-pub(super) fn reply(asked: &Asked, access: &Access, followers: &Followers) -> Reply {
+pub fn reply(asked: &Asked, access: &Access, followers: &Followers) -> Reply {
     let path = asked.path.split('?').next().unwrap_or_default();
     if let Some(refused) = access.refusal(asked, path) {
         return refused;

@@ -4,16 +4,16 @@ use live::{Device, Followed, Followers, Gpu, Split};
 use std::rc::Rc;
 
 /// Everything at one moment.
-pub(super) struct Look {
-    pub(super) rows: Vec<Row>,
+pub struct Look {
+    pub rows: Vec<Row>,
     /// Why the driver could not be asked.
-    pub(super) no_driver: Option<String>,
+    pub no_driver: Option<String>,
     /// What is left out, in words.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// One device as one process sees it, or one GPU as the driver does.
-pub(super) enum Row {
+pub enum Row {
     Recorded {
         /// What its recorder is called here.
         name: String,
@@ -25,7 +25,7 @@ pub(super) enum Row {
 }
 
 impl Look {
-    pub(super) fn new(followers: &Followers) -> Look {
+    pub fn new(followers: &Followers) -> Look {
         let (gpus, no_driver) = match followers.gpus() {
             Ok(gpus) => (gpus, None),
             Err(why) => (Vec::new(), Some(why)),
@@ -49,7 +49,7 @@ impl Look {
         Look { rows, no_driver, notes: followers.notes() }
     }
 
-    pub(super) fn all_have_ended(&self) -> bool {
+    pub fn all_have_ended(&self) -> bool {
         self.rows.iter().all(|row| match row {
             Row::Recorded { followed, .. } => followed.exit.is_some(),
             Row::Bare(_) => true,
@@ -70,7 +70,7 @@ impl Row {
     }
 
     /// What stays the same from look to look.
-    pub(super) fn key(&self) -> String {
+    pub fn key(&self) -> String {
         match self {
             Row::Recorded { name, device, .. } => format!("{name} {}", device.device),
             Row::Bare(gpu) => gpu.uuid.clone(),
@@ -78,7 +78,7 @@ impl Row {
     }
 
     /// Whose memory it is, in a few words.
-    pub(super) fn title(&self) -> String {
+    pub fn title(&self) -> String {
         match self {
             Row::Recorded { followed, device, .. } => {
                 let state = &followed.state;

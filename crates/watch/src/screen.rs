@@ -1,10 +1,10 @@
 //! The screen: a list where there is more than one row, everything about the chosen one, and the keys.
 
-use super::details::Details;
-use super::keys::{self, Action};
-use super::look::{Look, Row};
-use super::palette::Palette;
-use super::verdict::{Tone, Verdict, duration, silence};
+use crate::details::Details;
+use crate::keys::{self, Action};
+use crate::look::{Look, Row};
+use crate::palette::Palette;
+use crate::verdict::{Tone, Verdict, duration, silence};
 use analysis::words::{grouped, printable, shortened};
 use live::Followers;
 use ratatui::Frame;
@@ -24,7 +24,7 @@ use std::time::Duration;
 const FRAME: Duration = Duration::from_millis(250);
 
 /// Draws until the user has seen enough. The terminal is as before afterwards, also after a panic or a signal.
-pub(super) fn run(followers: &Followers, has_color: bool) -> anyhow::Result<()> {
+pub fn run(followers: &Followers, has_color: bool) -> anyhow::Result<()> {
     let mut terminal = ratatui::try_init()?;
     end_at_signals()?;
     let mut screen = Screen::new(followers, has_color);

@@ -1,11 +1,11 @@
 //! What is exported: each metric with its name, and where its numbers come from.
 
-use super::exposition::{Family, Kind, Labels};
+use crate::exposition::{Family, Kind, Labels};
 use analysis::Pace;
 use live::{Device, Followed, Followers, Gpu, Split};
 
 /// All metrics as of now.
-pub(super) fn families(followers: &Followers) -> Vec<Family> {
+pub fn families(followers: &Followers) -> Vec<Family> {
     followers.forget_ended();
     let recorders: Vec<Followed> = followers.now().into_iter().map(|(_, followed)| followed).collect();
     made_from(&recorders, followers.left_out(), &followers.gpus())
@@ -158,12 +158,12 @@ fn number(count: u64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::exposition::{Format, text};
     use super::*;
+    use crate::exposition::{Format, text};
 
     /// Rows such as "| `oomph_steps_total` | counter | steps |".
     fn documented() -> Vec<(String, String)> {
-        let page = include_str!("../../../../../docs/exporter.md");
+        let page = include_str!("../../../docs/exporter.md");
         let rows = page.lines().filter_map(|line| line.strip_prefix("| `oomph_"));
         rows.map(|row| {
             let mut cells = row.split(" | ");

@@ -1,8 +1,6 @@
 //! `oomph diff`, several inputs as ranks, and `--fail-on`, as their users call them.
 
-mod common;
-
-use common::{json, oomph, root, text};
+use crate::common::{json, oomph, root, text};
 use serde_json::Value;
 use std::path::Path;
 

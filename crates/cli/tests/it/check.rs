@@ -1,8 +1,6 @@
 //! `oomph check` on recordings: limits, baselines, formats. Programs that really run are in `tests/python/test_check.py`.
 
-mod common;
-
-use common::{json, oomph, text};
+use crate::common::{json, oomph, text};
 use serde_json::Value;
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -234,7 +232,7 @@ fn what_is_no_baseline_is_refused_and_left_alone() {
     for text in [r#"{"oomph_baseline": 1, "devices": [{}]}"#, "<<<<<<< HEAD\n{\n=======\n"] {
         std::fs::write(&file, text).expect("written");
         refused(&[CLEAN, "--baseline", name], &["--update"]);
-        let said = common::text(&["check", CLEAN, "--baseline", name, "--update"]);
+        let said = crate::common::text(&["check", CLEAN, "--baseline", name, "--update"]);
         assert!(flat(&said).contains("was written"), "{said}");
     }
 }

@@ -1,8 +1,6 @@
 //! `oomph explain` as its users see it.
 
-mod common;
-
-use common::{json, oomph, root, text};
+use crate::common::{json, oomph, root, text};
 use std::io::Write;
 use std::process::{Command, Stdio};
 

@@ -1,18 +1,18 @@
 //! Colours, and the letters that do without them.
 
-use super::verdict::Tone;
+use crate::verdict::Tone;
 use ratatui::style::{Color, Modifier, Style};
 
 /// How things look on this terminal.
 #[derive(Clone, Copy)]
-pub(super) struct Palette {
+pub struct Palette {
     has_color: bool,
     is_unicode: bool,
 }
 
 /// What a part of a device's memory is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part {
+pub enum Part {
     Tensors,
     Cached,
     Outside,
@@ -22,10 +22,10 @@ pub(super) enum Part {
 }
 
 impl Part {
-    pub(super) const ALL: [Part; 6] =
+    pub const ALL: [Part; 6] =
         [Part::Tensors, Part::Cached, Part::Outside, Part::Others, Part::Unseen, Part::Free];
 
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Part::Tensors => "tensors",
             Part::Cached => "cached",
@@ -38,7 +38,7 @@ impl Part {
 }
 
 impl Palette {
-    pub(super) fn new(has_color: bool) -> Palette {
+    pub fn new(has_color: bool) -> Palette {
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
             .iter()
             .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
@@ -52,7 +52,7 @@ impl Palette {
         if self.has_color { Style::new().fg(color) } else { Style::new() }
     }
 
-    pub(super) fn part(self, part: Part) -> (char, Style) {
+    pub fn part(self, part: Part) -> (char, Style) {
         let (letter, plain, color) = match part {
             Part::Tensors => ('█', '#', Color::Cyan),
             Part::Cached => ('▓', '=', Color::Blue),
@@ -65,11 +65,11 @@ impl Palette {
     }
 
     /// Tensors that a step needs and gives back.
-    pub(super) fn within_steps(self) -> (char, Style) {
+    pub fn within_steps(self) -> (char, Style) {
         (if self.is_unicode { '▒' } else { '+' }, self.color(Color::LightCyan))
     }
 
-    pub(super) fn tone(self, tone: Tone) -> Style {
+    pub fn tone(self, tone: Tone) -> Style {
         match tone {
             Tone::Bad => self.color(Color::Red).add_modifier(Modifier::BOLD),
             Tone::Unsure => self.color(Color::Yellow),
@@ -78,7 +78,7 @@ impl Palette {
         }
     }
 
-    pub(super) fn dim(self) -> Style {
+    pub fn dim(self) -> Style {
         if self.has_color {
             Style::new().fg(Color::DarkGray)
         } else {
@@ -86,22 +86,22 @@ impl Palette {
         }
     }
 
-    pub(super) fn bold(self) -> Style {
+    pub fn bold(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
     /// The row that is chosen.
-    pub(super) fn chosen(self) -> Style {
+    pub fn chosen(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
     /// Whether a cell can show two colours, and eighths of itself.
-    pub(super) fn is_fine(self) -> bool {
+    pub fn is_fine(self) -> bool {
         self.has_color && self.is_unicode
     }
 
     /// The letters of axes: upright, corner, lying, a mark on it.
-    pub(super) fn axis(self) -> [char; 4] {
+    pub fn axis(self) -> [char; 4] {
         if self.is_unicode { ['│', '└', '─', '┴'] } else { ['|', '+', '-', '+'] }
     }
 }

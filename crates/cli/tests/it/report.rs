@@ -1,8 +1,6 @@
 //! `oomph report` as its users call it.
 
-mod common;
-
-use common::{json, oomph, root, text};
+use crate::common::{json, oomph, root, text};
 use serde_json::Value;
 use std::process::Command;
 

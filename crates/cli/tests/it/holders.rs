@@ -1,8 +1,6 @@
 //! Who holds what, in a real recording of `fixtures/recordings/holders.py` on an H200.
 
-mod common;
-
-use common::{json, oomph, root, text};
+use crate::common::{json, oomph, root, text};
 use serde_json::{Value, json};
 use std::path::Path;
 

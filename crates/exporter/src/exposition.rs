@@ -8,18 +8,18 @@ use std::fmt::Write;
 
 /// The form of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Format {
+pub enum Format {
     Prometheus,
     OpenMetrics,
 }
 
 impl Format {
     /// What a client reads best, by its `Accept` header.
-    pub(super) fn wanted(accept: &str) -> Format {
+    pub fn wanted(accept: &str) -> Format {
         if accept.contains("application/openmetrics-text") { Format::OpenMetrics } else { Format::Prometheus }
     }
 
-    pub(super) fn content_type(self) -> &'static str {
+    pub fn content_type(self) -> &'static str {
         match self {
             Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -29,7 +29,7 @@ impl Format {
 
 /// What a number is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub enum Kind {
     Gauge,
     /// Only ever grows; its name ends in `_total`.
     Counter,
@@ -38,28 +38,28 @@ pub(super) enum Kind {
 }
 
 /// Names and values, in the order in which they are written.
-pub(super) type Labels = Vec<(&'static str, String)>;
+pub type Labels = Vec<(&'static str, String)>;
 
 /// A metric with all its series. One set of labels has one value: a scrape that had two would be refused as a whole.
-pub(super) struct Family {
-    pub(super) name: &'static str,
-    pub(super) help: &'static str,
-    pub(super) kind: Kind,
+pub struct Family {
+    pub name: &'static str,
+    pub help: &'static str,
+    pub kind: Kind,
     series: BTreeMap<Labels, f64>,
 }
 
 impl Family {
-    pub(super) fn new(name: &'static str, kind: Kind, help: &'static str) -> Family {
+    pub fn new(name: &'static str, kind: Kind, help: &'static str) -> Family {
         Family { name, help, kind, series: BTreeMap::new() }
     }
 
-    pub(super) fn set(&mut self, labels: Labels, value: f64) {
+    pub fn set(&mut self, labels: Labels, value: f64) {
         self.series.entry(labels).or_insert(value);
     }
 }
 
 /// All of it. A metric without series is left out.
-pub(super) fn text(families: &[Family], format: Format) -> String {
+pub fn text(families: &[Family], format: Format) -> String {
     let mut text = String::new();
     for family in families.iter().filter(|family| !family.series.is_empty()) {
         // OpenMetrics names a family without the ending that its kind gives to each sample.
