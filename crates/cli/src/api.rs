@@ -135,11 +135,11 @@ pub fn simulate(loaded: &[Arc<Loaded>], options: &[String]) -> Result<Answer, Fa
     let args: SimulateArgs = parse(options, loaded.iter().map(|each| &each.path))?;
     answer(|terminal| {
         // Histories are rebuilt by the rules of a release and its settings: with others, from the file.
-        if !simulate::is_as_recorded(&args) {
+        if !whatif::is_as_recorded(&args.question()) {
             return simulate::run(&args, terminal);
         }
         if !args.verify {
-            let only = simulate::only(loaded)?;
+            let only = whatif::only(loaded)?;
             return simulate::replay(only.input(), only.devices(), &args, terminal);
         }
         let mut comparison = simulate::Comparison::new(&args, loaded.len());

@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use whatif::Question;
 
 mod check;
 mod exporter;
@@ -420,29 +421,30 @@ pub(crate) struct SimulateArgs {
 }
 
 impl SimulateArgs {
-    /// One what-if about a run that is already there.
-    pub(crate) fn what_if(conf: Option<String>, gpu: Option<u64>, fraction: Option<f64>) -> SimulateArgs {
-        SimulateArgs {
-            inputs: Vec::new(),
+    /// What is asked.
+    pub(crate) fn question(&self) -> Question {
+        let SimulateArgs {
+            gpu, outside, fraction, limit, search, smallest_gpu, verify, torch, device, ..
+        } = *self;
+        let (conf, recorded_conf) = (self.conf.clone(), self.recorded_conf.clone());
+        Question {
             conf,
             gpu,
-            outside: OUTSIDE,
+            outside,
             fraction,
-            limit: None,
-            search: false,
-            smallest_gpu: false,
-            verify: false,
-            output: None,
-            torch: None,
-            recorded_conf: None,
-            device: None,
-            json: true,
+            limit,
+            search,
+            smallest_gpu,
+            verify,
+            torch,
+            recorded_conf,
+            device,
         }
     }
 }
 
 /// What a process takes beside PyTorch's memory, unless it is said.
-const OUTSIDE: u64 = 700 << 20;
+pub(crate) const OUTSIDE: u64 = 700 << 20;
 
 /// `24GiB`, `80GB`, `512M`, or bytes.
 fn size(text: &str) -> Result<u64, String> {

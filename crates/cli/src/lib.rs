@@ -7,10 +7,7 @@ pub mod api;
 mod args;
 mod commands;
 mod huge_pages;
-mod linted;
 mod run_remark;
-mod source;
-mod stores;
 mod terminal;
 mod words;
 

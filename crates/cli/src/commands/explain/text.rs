@@ -1,7 +1,6 @@
 //! Messages in words, with the memory that they describe as a bar.
 
 use super::Explained;
-use crate::source;
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, sentence, wrap};
 use analysis::message::{Message, MessageCause, Part, Share, Verdict, written};

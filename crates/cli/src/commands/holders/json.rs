@@ -2,12 +2,12 @@
 
 use super::{Tensor, View};
 use crate::args::HoldersArgs;
-use crate::stores;
 use analysis::{Held, Place};
 use heap::{Branch, Change, Cycle, Device};
 use recording::DumpReason;
 use serde::Serialize;
 use serde_json::{Value, json};
+use source::stores;
 
 /// Who keeps some memory.
 #[derive(Serialize)]

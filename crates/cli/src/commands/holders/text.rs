@@ -3,7 +3,6 @@
 use super::json::named;
 use super::{Tensor, View};
 use crate::args::HoldersArgs;
-use crate::stores;
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use crate::words::signed;
@@ -12,6 +11,7 @@ use analysis::words::{counted, grouped, percent, printable};
 use heap::{Branch, Cycle, Habit};
 use recording::DumpReason;
 use snapshot::Bytes;
+use source::stores;
 use std::io::Write;
 
 pub(super) fn print(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<()> {

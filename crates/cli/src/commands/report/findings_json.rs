@@ -2,11 +2,11 @@
 
 use super::json::{SiteReport, site_report, stack_report};
 use crate::commands::holders::json::HolderReport;
-use crate::linted::{Linted, Remark};
 use analysis::{Device, Finding, Place};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use snapshot::Snapshot;
+use source::linted::{Linted, Remark};
 
 #[derive(Serialize)]
 pub(crate) struct FindingReport {

@@ -1,12 +1,11 @@
 //! Findings for people: the answer, the line, the reasons, the fix.
 
-use crate::linted::{Linted, Remark};
-use crate::source;
-use crate::stores;
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, sentence, wrap};
 use analysis::words::{grouped, percent, printable, share};
 use analysis::{Cause, FEWEST_STEPS, Finding, Kind, Outline, Place, Severity, never_needed};
+use source::linted::{Linted, Remark};
+use source::stores;
 use std::io::Write;
 
 /// Findings that are shown in full; the others get a line each.

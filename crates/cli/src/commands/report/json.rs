@@ -3,7 +3,6 @@
 use super::findings_json::{FindingReport, finding_report};
 use super::live_json::{LiveReport, live};
 use crate::args::ReportArgs;
-use crate::linted::Linted;
 use crate::terminal::Terminal;
 use analysis::{Answer, ByCategory, Category, Change, Device, LabelledTensors, Outline, Place, Portrait};
 use inputs::Input;
@@ -11,6 +10,7 @@ use recording::{DumpReason, Label, RunInfo};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use snapshot::{Counters, FrameId, Metric, PoolClass, Snapshot, StackId};
+use source::linted::Linted;
 use std::io::Write;
 
 /// The document: one entry per input, one per device in it.

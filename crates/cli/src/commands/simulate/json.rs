@@ -1,15 +1,13 @@
 //! The JSON of `oomph simulate`: public and versioned.
 
-use super::caveat::Caveat;
-use super::{Scene, Trial};
 use crate::commands::report::json::place_report;
 use crate::terminal::Terminal;
 use allocator::{Oom, Recorded};
-use analysis::{Place, Site};
 use inputs::Input;
 use serde_json::{Value, json};
 use snapshot::History;
 use std::io::Write;
+use whatif::{Caveat, Scene, Trial, site};
 
 const VERSION: u64 = 1;
 
@@ -80,16 +78,6 @@ fn failure(scene: &Scene<'_>, oom: &Oom) -> Value {
         "cause": if oom.is_fragmentation { "fragmentation" } else { "capacity" },
         "was_recorded": oom.was_recorded,
     })
-}
-
-/// The user's own line behind an event.
-pub(super) fn site(scene: &Scene<'_>, event: usize) -> Option<Place> {
-    match scene.device.site_of_event(event) {
-        Site::User(frame) | Site::Library(frame) | Site::Backward(frame) | Site::BackwardOf(frame) => {
-            Some(Place::of(scene.device.snapshot, frame))
-        }
-        Site::Native | Site::Unknown | Site::Before => None,
-    }
 }
 
 fn recorded(scene: &Scene<'_>) -> Value {

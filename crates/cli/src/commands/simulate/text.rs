@@ -1,8 +1,6 @@
 //! `oomph simulate` for people: the verdict, the numbers beside the recorded ones, the line to copy.
 
-use super::caveat::Caveat;
-use super::json::{export, site};
-use super::{Scene, Trial};
+use super::json::export;
 use crate::terminal::{Style, Terminal, shown_path};
 use crate::words::paragraph;
 use allocator::{Oom, Recorded};
@@ -10,12 +8,19 @@ use analysis::words::{counted, grouped, percent, printable, share};
 use inputs::Input;
 use snapshot::{Bytes, History, Snapshot};
 use std::io::Write;
+use std::path::Path;
+use whatif::{Caveat, Scene, Trial, site};
 
 /// A gain below this is not worth a change of settings.
 const WORTH_IT: f64 = 0.02;
 
 /// One what-if: does it fit, and how does it compare with the recorded run.
-pub(super) fn what_if(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn what_if(
+    scene: &Scene<'_>,
+    trial: &Trial,
+    output: Option<&Path>,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     header(scene.name, scene.device.snapshot, &scene.device.history, terminal)?;
     followed(scene, terminal)?;
     writeln!(terminal.out())?;
@@ -24,7 +29,7 @@ pub(super) fn what_if(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal)
         Some(oom) => fails(scene, trial, oom, terminal)?,
     }
     table(scene, trial, terminal)?;
-    if let Some(path) = &scene.args.output {
+    if let Some(path) = output {
         let path = shown_path(path);
         paragraph(
             "   ",

@@ -1,21 +1,24 @@
 //! `oomph view`: the page in the browser, from this machine's own server or as one file.
 
 use crate::Status;
-use crate::args::{SimulateArgs, ViewArgs};
+use crate::args::{OUTSIDE, ViewArgs};
 use crate::commands::report::findings_json::finding_report;
 use crate::commands::report::findings_text::not_found;
 use crate::commands::{holders, simulate};
-use crate::linted::Linted;
 use crate::terminal::{Failure, Progress, TALK, Terminal, shown_path};
+use analysis::words::printable;
 use analysis::{Device, Finding, Outline};
 use anyhow::Context;
 use inputs::Input;
 use serde_json::{Value, json};
 use serve::Token;
+use source::linted::Linted;
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use viewer::{Commands, Problem, Relation, Replayed, Server, Viewer, WhatIf};
+use whatif::Question;
 
 pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
     // A port that is taken is said before minutes of reading.
@@ -140,15 +143,16 @@ impl Commands for Answers {
 
     fn what_if(&self, device: &Device<'_>, question: &WhatIf) -> Result<Replayed, Problem> {
         let WhatIf { conf, gpu, fraction } = question.clone();
-        let args = SimulateArgs::what_if(conf, gpu, fraction);
-        let terminal = Terminal::in_memory();
-        let replayed = simulate::replayed("this run", device, &args, &terminal);
+        let question = Question { conf, gpu, fraction, outside: OUTSIDE, ..Question::default() };
+        let notes = RefCell::new(Vec::new());
+        let say = |line: &str| notes.borrow_mut().push(printable(line).into_owned());
+        let replayed = simulate::replayed("this run", device, &question, &say);
         let (answer, snapshot) = replayed.map_err(|error| {
             let failure = Failure::from(error);
             let cause = failure.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
             Problem { what: format!("{failure}{cause}"), hint: failure.hint().map(str::to_owned) }
         })?;
-        Ok(Replayed { answer, notes: terminal.kept().1, snapshot })
+        Ok(Replayed { answer, notes: notes.into_inner(), snapshot })
     }
 
     fn holders(&self, input: &viewer::Input, devices: &[Device<'_>]) -> Option<Value> {

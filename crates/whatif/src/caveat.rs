@@ -1,6 +1,6 @@
 //! What is uncertain about a replay.
 
-use super::{Scene, Trial};
+use crate::{Scene, Trial};
 use analysis::words::counted;
 use snapshot::{Action, Bytes};
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 const BRIEF: usize = 2;
 
 /// A reason why the real run may differ from a replay.
-pub(super) enum Caveat {
+pub enum Caveat {
     /// The model leaves the recorded run at this event.
     Diverges { identical: usize, difference: String },
     /// Segments that belong to no pool that the recording names.
@@ -30,7 +30,7 @@ pub(super) enum Caveat {
 
 impl Caveat {
     /// All that applies to a replay.
-    pub(super) fn all(scene: &Scene<'_>, trial: &Trial) -> Vec<Caveat> {
+    pub fn all(scene: &Scene<'_>, trial: &Trial) -> Vec<Caveat> {
         let verification = scene.recorded.verification();
         let (what, outcome) = (&trial.what, &trial.outcome);
         let diverges = verification.difference.map(|difference| Caveat::Diverges {

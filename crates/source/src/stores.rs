@@ -3,24 +3,23 @@
 //! A name is all that is known: `history` in this file. Of the lines that store something under it (`lint::stores`), the one
 //! that adds most is taken: `history.append(loss)` before `total = total + loss` before `history = []`.
 
-use crate::source;
 use analysis::{Place, Store};
 use lint::Source;
 
 /// A line that stores something.
-pub(crate) struct Line {
-    pub(crate) place: Place,
-    pub(crate) code: String,
+pub struct Line {
+    pub place: Place,
+    pub code: String,
 }
 
 /// The likeliest line in the files, the first file first. `near` is a line that is known to have to do with it.
-pub(crate) fn find(store: &Store, near: Option<&Place>) -> Option<Line> {
+pub fn find(store: &Store, near: Option<&Place>) -> Option<Line> {
     let near_file = near.map(|place| place.file.as_str());
     let files = store.files.iter().map(String::as_str);
     let files = files.chain(near_file.filter(|file| !store.files.iter().any(|known| known == file)));
     let mut best = None;
     for (order, file) in files.enumerate() {
-        let Some(text) = source::whole(file) else { continue };
+        let Some(text) = crate::whole(file) else { continue };
         let source = Source::python(text.as_bytes());
         let found = store.names.iter().flat_map(|name| lint::stores(&source, name).unwrap_or_default());
         let near = near.filter(|place| place.file == file);
@@ -28,7 +27,7 @@ pub(crate) fn find(store: &Store, near: Option<&Place>) -> Option<Line> {
             let distance = near.map_or(0, |near| distance(near.line as usize, line));
             let rank = (std::cmp::Reverse(how), distance, order, line);
             if best.as_ref().is_none_or(|(least, _)| rank < *least) {
-                let code = source::shown(text.lines().nth(line - 1).unwrap_or_default());
+                let code = crate::shown(text.lines().nth(line - 1).unwrap_or_default());
                 let place = Place { file: file.to_owned(), line: line as u32, function: String::new() };
                 best = Some((rank, Line { place, code }));
             }

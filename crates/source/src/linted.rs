@@ -1,6 +1,5 @@
 //! What the linter says of the lines that a recording names, where the program's files are at hand.
 
-use crate::source;
 use analysis::{Finding, Kind, Place};
 use lint::{Diagnostic, RULES, Source};
 use snapshot::Snapshot;
@@ -8,19 +7,19 @@ use std::collections::HashMap;
 
 /// Files that were checked; each is parsed once.
 #[derive(Default)]
-pub(crate) struct Linted {
+pub struct Linted {
     files: HashMap<String, Option<(Source, Vec<Diagnostic>)>>,
 }
 
 /// The linter on a line of the program.
-pub(crate) struct Remark {
-    pub(crate) line: usize,
-    pub(crate) found: Diagnostic,
+pub struct Remark {
+    pub line: usize,
+    pub found: Diagnostic,
 }
 
 impl Linted {
     /// What is said of the line of a leak: the line itself, or another that keeps what this one computes.
-    pub(crate) fn of(&mut self, finding: &Finding, snapshot: &Snapshot) -> Vec<Remark> {
+    pub fn of(&mut self, finding: &Finding, snapshot: &Snapshot) -> Vec<Remark> {
         match finding.site {
             Some(frame) if finding.kind == Kind::Leak => self.at(&Place::of(snapshot, frame)),
             _ => Vec::new(),
@@ -29,7 +28,7 @@ impl Linted {
 
     fn at(&mut self, place: &Place) -> Vec<Remark> {
         let file = self.files.entry(place.file.clone()).or_insert_with(|| {
-            let source = Source::python(source::whole(&place.file)?.as_bytes());
+            let source = Source::python(crate::whole(&place.file)?.as_bytes());
             let found = lint::check(&source, RULES).ok()?;
             Some((source, found))
         });

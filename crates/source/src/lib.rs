@@ -1,5 +1,10 @@
 //! The user's own source, where it lies where the snapshot says.
 
+#![forbid(unsafe_code)]
+
+pub mod linted;
+pub mod stores;
+
 use analysis::words::is_hidden;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -10,21 +15,21 @@ const MOST_BYTES: u64 = 4 << 20;
 const WIDTH: usize = 72;
 
 /// Line `line` of a Python file, without its indentation; `None` if there is no such file or line.
-pub(crate) fn line(path: &str, line: u32) -> Option<String> {
+pub fn line(path: &str, line: u32) -> Option<String> {
     let reader = open(path)?;
     let text = reader.lines().nth((line as usize).checked_sub(1)?)?.ok()?;
     Some(shown(&text))
 }
 
 /// All of a Python file.
-pub(crate) fn whole(path: &str) -> Option<String> {
+pub fn whole(path: &str) -> Option<String> {
     let mut text = Vec::new();
     open(path)?.read_to_end(&mut text).ok()?;
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// A line as it is shown.
-pub(crate) fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     let text: String = text.trim().chars().filter(|letter| !is_hidden(*letter)).collect();
     if text.chars().count() <= WIDTH {
         return text;
