@@ -57,7 +57,10 @@ ARGUMENTS = [
     [
         ("run", *PYTHON),
         ("run", *PYTHON, "--"),
+        ("run", "--", sys.executable),
         ("predict", "--gpu", "l4", *PYTHON),
+        ("predict", "--gpu", "l4", "--", sys.executable),
+        ("check", "--no-leaks"),
         ("check", "--no-leaks", "--", sys.executable),
     ],
 )

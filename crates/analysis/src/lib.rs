@@ -59,5 +59,5 @@ pub use portrait::{
 };
 pub use repeated::fill_in_repeated_steps;
 pub use retries::retries;
-pub use site::{Site, Sites, is_user_file};
+pub use site::{Site, Sites, in_package, is_user_file};
 pub use steps::{Confidence, Source, Steps};

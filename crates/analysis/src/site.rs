@@ -91,6 +91,14 @@ pub fn is_user_file(file: &str) -> bool {
     whose(file) == Code::User
 }
 
+/// The part of a path that begins at an installed package: `torch/nn/modules/linear.py`.
+pub fn in_package(file: &str) -> Option<&str> {
+    INSTALLED.iter().find_map(|folder| file.rsplit_once(folder)).map(|(_, inside)| inside)
+}
+
+/// Folders that packages are installed in.
+const INSTALLED: [&str; 2] = ["/site-packages/", "/dist-packages/"];
+
 /// Packages of torch and of ours, for installations outside `site-packages` (a source checkout, a zip, a container).
 const TORCH: [&str; 13] = [
     "/torchinductor", // what Inductor has generated
@@ -115,9 +123,8 @@ fn whose(file: &str) -> Code {
     if file.is_empty() || file == "??" {
         return Code::Native;
     }
-    // The frames of our own recorder are in the first of these.
-    let installed = ["/oomph_child/", "/site-packages/", "/dist-packages/"];
-    if installed.iter().any(|part| has(part)) || is_standard_library(&file) {
+    let is_recorder = has("/oomph_child/");
+    if is_recorder || in_package(&file).is_some() || is_standard_library(&file) {
         return Code::Library;
     }
     if let Some(made_up) = file.strip_prefix('<') {

@@ -58,6 +58,11 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// A path on one line, as [`printable`] writes it.
+pub fn shown_path(path: impl AsRef<std::path::Path>) -> String {
+    printable(&path.as_ref().to_string_lossy()).into_owned()
+}
+
 /// Adds a character to a text as [`printable`] writes it.
 pub fn push_printable(into: &mut String, letter: char) {
     match letter {

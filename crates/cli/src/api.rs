@@ -7,12 +7,11 @@ mod rows;
 
 use crate::args::{DiffArgs, HoldersArgs, ReportArgs, SimulateArgs};
 use crate::commands::{diff, holders, report, simulate};
-use crate::export::tables;
-use crate::inputs::{self, Input};
-use crate::terminal::{Failure, Terminal};
+use crate::terminal::{Failure, TALK, Terminal};
 use analysis::Device;
-use arrow_array::RecordBatchReader;
 use clap::{Args, Parser};
+use export::{RecordBatchReader, tables};
+use inputs::Input;
 use self_cell::self_cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,7 +96,7 @@ pub fn size(bytes: u64) -> String {
 impl Loaded {
     /// Reads a file.
     pub fn open(path: &Path) -> Result<Loaded, Failure> {
-        let input = inputs::load(path)?;
+        let input = inputs::load(path, &TALK)?;
         let file = File::new(input, Input::devices);
         Ok(Loaded { path: path.to_owned(), file })
     }
@@ -136,11 +135,11 @@ pub fn simulate(loaded: &[Arc<Loaded>], options: &[String]) -> Result<Answer, Fa
     let args: SimulateArgs = parse(options, loaded.iter().map(|each| &each.path))?;
     answer(|terminal| {
         // Histories are rebuilt by the rules of a release and its settings: with others, from the file.
-        if !simulate::is_as_recorded(&args) {
+        if !whatif::is_as_recorded(&args.question()) {
             return simulate::run(&args, terminal);
         }
         if !args.verify {
-            let only = simulate::only(loaded)?;
+            let only = whatif::only(loaded)?;
             return simulate::replay(only.input(), only.devices(), &args, terminal);
         }
         let mut comparison = simulate::Comparison::new(&args, loaded.len());

@@ -2,9 +2,12 @@
 
 use allocator::Release;
 use analysis::{Device, Key, Moment, Severity};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use std::ffi::OsString;
 use std::path::PathBuf;
+use whatif::Question;
 
 mod check;
 mod exporter;
@@ -12,11 +15,12 @@ mod lint;
 mod live;
 mod programs;
 
-pub(crate) use check::{CheckArgs, CheckFormat, Limits, Output, Tolerance};
+pub(crate) use check::{CheckArgs, CheckFormat, Output};
 pub(crate) use exporter::ExporterArgs;
 pub(crate) use lint::{LintArgs, LintFormat, MinSeverity, RuleArgs};
 pub(crate) use live::{Target, WatchArgs};
-pub(crate) use programs::{PredictArgs, ProgramArgs, RunArgs};
+use programs::is_script;
+pub(crate) use programs::{PredictArgs, RunArgs};
 
 /// Why your PyTorch job ran out of GPU memory, and which line to change.
 #[derive(Parser, Debug)]
@@ -93,6 +97,31 @@ pub(crate) enum Command {
 /// What INPUT may be, in the help of every command that takes one.
 pub(crate) const INPUT_HELP: &str = "Snapshots: pickles of any protocol, `torch.save` zips, JSON, each plain or \
     under gzip, xz or zstd; a folder or a glob of them; `-` for standard input";
+
+/// Reads the arguments. Everything after a script is the program's own; behind files that `oomph check` reads, options may
+/// follow.
+pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let cli = Cli::try_parse_from(arguments)?;
+    match &cli.command {
+        Command::Check(args) if !args.has_script() && !args.inputs.is_empty() => {
+            let files_only = |command: clap::Command| {
+                let command = command.mut_arg("inputs", |inputs| inputs.allow_hyphen_values(false));
+                command.mut_arg("output", |output| output.conflicts_with("inputs"))
+            };
+            let matches =
+                Cli::command().mut_subcommand("check", files_only).try_get_matches_from(arguments)?;
+            Cli::from_arg_matches(&matches)
+        }
+        Command::Run(RunArgs { program, .. }) | Command::Predict(PredictArgs { program, .. }) => {
+            match program.script.first().map(|first| first.to_string_lossy()) {
+                Some(first) if first.starts_with('-') && !is_script(&program.script) => Err(Cli::command()
+                    .error(ErrorKind::UnknownArgument, format!("unexpected argument '{first}' found"))),
+                _ => Ok(cli),
+            }
+        }
+        _ => Ok(cli),
+    }
+}
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -392,29 +421,30 @@ pub(crate) struct SimulateArgs {
 }
 
 impl SimulateArgs {
-    /// One what-if about a run that is already there.
-    pub(crate) fn what_if(conf: Option<String>, gpu: Option<u64>, fraction: Option<f64>) -> SimulateArgs {
-        SimulateArgs {
-            inputs: Vec::new(),
+    /// What is asked.
+    pub(crate) fn question(&self) -> Question {
+        let SimulateArgs {
+            gpu, outside, fraction, limit, search, smallest_gpu, verify, torch, device, ..
+        } = *self;
+        let (conf, recorded_conf) = (self.conf.clone(), self.recorded_conf.clone());
+        Question {
             conf,
             gpu,
-            outside: OUTSIDE,
+            outside,
             fraction,
-            limit: None,
-            search: false,
-            smallest_gpu: false,
-            verify: false,
-            output: None,
-            torch: None,
-            recorded_conf: None,
-            device: None,
-            json: true,
+            limit,
+            search,
+            smallest_gpu,
+            verify,
+            torch,
+            recorded_conf,
+            device,
         }
     }
 }
 
 /// What a process takes beside PyTorch's memory, unless it is said.
-const OUTSIDE: u64 = 700 << 20;
+pub(crate) const OUTSIDE: u64 = 700 << 20;
 
 /// `24GiB`, `80GB`, `512M`, or bytes.
 fn size(text: &str) -> Result<u64, String> {
@@ -527,6 +557,18 @@ pub(crate) enum Format {
     Perfetto,
 }
 
+impl From<Format> for export::Format {
+    fn from(format: Format) -> export::Format {
+        match format {
+            Format::Parquet => export::Format::Parquet,
+            Format::Arrow => export::Format::Arrow,
+            Format::Sqlite => export::Format::Sqlite,
+            Format::Json => export::Format::Json,
+            Format::Perfetto => export::Format::Perfetto,
+        }
+    }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArgs {
     /// The shell
@@ -536,3 +578,62 @@ pub(crate) struct CompletionsArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ManArgs {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        std::iter::once("oomph").chain(text.split_whitespace()).map(OsString::from).collect()
+    }
+
+    /// The program's arguments, as the parser gives them to the commands, without the interpreter or launcher.
+    fn program(text: &str) -> String {
+        let host = crate::Host::default();
+        let command = match parse(&words(text)).expect("arguments").command {
+            Command::Run(args) => args.program.command(&host),
+            Command::Predict(args) => args.program.command(&host),
+            Command::Check(args) => args.command(&host),
+            _ => panic!("no program"),
+        };
+        command[1..].join(&OsString::from(" ")).into_string().expect("text")
+    }
+
+    #[test]
+    fn everything_after_the_script_is_the_programs() {
+        let theirs = "a.py --gpus 4 --gpu h100 --json --try amp --vary x=1 --gpu-memory 8GiB -o x --force --help -- --json -- -m";
+        for own in [
+            "run",
+            "run --",
+            "run -- python",
+            "run -o rec --json",
+            "predict --gpu l4",
+            "predict --gpu=l4 -q --",
+            "--color never predict -qo dir --gpu t4 --steps 5",
+            "predict --gpu l4 -- /usr/bin/python3",
+            "check --no-leaks",
+            "check --no-leaks --",
+            "check --no-leaks -- python",
+        ] {
+            assert_eq!(program(&format!("{own} {theirs}")), theirs, "{own}");
+        }
+        let module = "-m torch.distributed.run --nproc-per-node 2 -- a.py --json -- x";
+        for own in ["run", "run --", "run -- python", "check --no-leaks", "predict --gpu l4"] {
+            assert_eq!(program(&format!("{own} {module}")), module, "{own}");
+        }
+        assert_eq!(program("run - x"), "- x");
+        assert_eq!(program("run -- torchrun --nproc-per-node 2 a.py"), "--nproc-per-node 2 a.py");
+    }
+
+    #[test]
+    fn options_may_follow_files() {
+        let text = "check a.pickle --max-peak 1GiB b.pickle --no-leaks";
+        let Command::Check(args) = parse(&words(text)).expect("arguments").command else {
+            panic!("another command")
+        };
+        assert_eq!(args.files(), ["a.pickle", "b.pickle"].map(PathBuf::from));
+        assert!(args.limits.no_leaks && args.limits.max_peak == Some(1 << 30));
+        assert!(parse(&words("check a.pickle --no-leaks -o kept")).is_err());
+        assert!(parse(&words("check a.pickle --no-leekage")).is_err());
+    }
+}

@@ -5,55 +5,42 @@
 
 pub mod api;
 mod args;
-mod cards;
-mod child;
 mod commands;
-mod export;
 mod huge_pages;
-mod inputs;
-mod linted;
-mod own_options;
-mod parallel;
 mod run_remark;
-mod source;
-mod stores;
 mod terminal;
-mod waiting;
+mod words;
 
 pub use huge_pages::HugePages;
+pub use launch::Host;
 pub use terminal::Failure;
 
-use args::{Cli, Command};
-use clap::Parser;
+use args::Command;
+use clap::error::ErrorKind;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use terminal::Terminal;
 
 /// The exit code: 0 fine, 1 findings, 2 could not do it; for `oomph run` the program's own.
 pub type Status = u8;
 
-/// What a program that has `oomph` in it knows better than `oomph` itself.
-#[derive(Clone, Default, Debug)]
-pub struct Host {
-    /// The interpreter for users' programs, where neither they nor an active environment name one.
-    pub python: Option<PathBuf>,
-    /// The folder with the CUDA emulator, if it is not beside the executable.
-    pub libraries: Option<PathBuf>,
-}
-
 /// Runs `oomph` with these arguments (the first is the program's name).
 pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status {
-    let arguments = own_options::in_front(arguments);
-    let cli = match Cli::try_parse_from(&arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let cli = match args::parse(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Clap repeats arguments as they are, and any file name can be one.
-            let error =
-                Cli::try_parse_from(arguments.iter().map(terminal::shown_argument)).err().unwrap_or(error);
+            let error = args::parse(
+                &arguments.iter().map(|word| terminal::shown_argument(word).into()).collect::<Vec<_>>(),
+            )
+            .err()
+            .unwrap_or(error);
             // Help and version are not failures; a broken pipe while printing them is nobody's concern.
             let _ = error.print();
-            if let Some(hint) = own_options::hint(&error, &arguments) {
-                terminal::say(&format!("\nhint: {hint}"));
+            if error.kind() == ErrorKind::MissingRequiredArgument {
+                terminal::say(
+                    "hint: options of oomph go before the script; everything after it is the program's own",
+                );
             }
             return if error.use_stderr() { 2 } else { 0 };
         }
@@ -82,7 +69,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status
         // `oomph report … | head` closes the pipe: the reader has what it wanted.
         Err(error) if is_broken_pipe(&error) => 0,
         // Whoever stops a command knows why it has no answer.
-        Err(_) if let Some(signal) = waiting::stopped_by() => 128 + u8::try_from(signal).unwrap_or_default(),
+        Err(_) if let Some(signal) = launch::stopped_by() => 128 + u8::try_from(signal).unwrap_or_default(),
         Err(error) => {
             terminal.failure(&Failure::from(error));
             2

@@ -6,11 +6,15 @@
 //! through but text and the styles of [`Style`]. Only [`Terminal::data`] writes bytes as they are.
 
 use crate::args::Color;
+pub(crate) use analysis::words::shown_path;
 use analysis::words::{printable, push_printable};
+pub use failure::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
+use inputs::Talk;
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Read, StdoutLock, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -141,11 +145,6 @@ fn style_at(text: &str) -> Option<&str> {
     let is_here = |code: &&str| rest.strip_prefix(*code).is_some_and(|rest| rest.starts_with('m'));
     let code = Style::ALL.map(Style::code).into_iter().chain([RESET]).find(is_here)?;
     text.get(.."\x1b[m".len() + code.len())
-}
-
-/// A path on one line, without what would steer a terminal.
-pub(crate) fn shown_path(path: impl AsRef<Path>) -> String {
-    printable(&path.as_ref().to_string_lossy()).into_owned()
 }
 
 /// An argument of the command line, as a message may repeat it.
@@ -282,11 +281,11 @@ impl Terminal {
     pub(crate) fn failure(&self, failure: &Failure) {
         let label = |style, text| paint(self.error_color, style, text);
         let say = |text: &str| self.tell(text, self.error_color);
-        say(&format!("{} {}", label(Style::Red, "error:"), printable(&failure.what)));
-        if let Some(cause) = &failure.cause {
+        say(&format!("{} {}", label(Style::Red, "error:"), printable(&failure.to_string())));
+        if let Some(cause) = failure.cause() {
             say(&format!("  {} {cause}", label(Style::Dim, "cause:")));
         }
-        if let Some(hint) = &failure.hint {
+        if let Some(hint) = failure.hint() {
             say(&format!("{} {}", label(Style::Cyan, "hint:"), printable(hint)));
         }
     }
@@ -345,79 +344,69 @@ impl Drop for Progress {
     }
 }
 
-/// What could not be done, why, and the way out.
-#[derive(Debug)]
-pub struct Failure {
-    what: String,
-    cause: Option<String>,
-    hint: Option<String>,
-    refusal: Option<io::ErrorKind>,
+/// Passes bytes on and, once that has taken a second, shows how far it is.
+pub(crate) struct ReadProgress {
+    file: File,
+    length: u64,
+    name: String,
+    begun: Instant,
+    read: u64,
+    bar: Option<ProgressBar>,
 }
 
-impl Failure {
-    pub(crate) fn new(what: impl Into<String>, cause: Option<String>, hint: Option<&str>) -> Failure {
-        Failure { what: what.into(), cause, hint: hint.map(str::to_owned), refusal: None }
+impl ReadProgress {
+    pub(crate) fn new(file: File, length: u64, name: &str) -> ReadProgress {
+        ReadProgress {
+            file,
+            length,
+            name: printable(name).into_owned(),
+            begun: Instant::now(),
+            read: 0,
+            bar: None,
+        }
     }
 
-    /// The same, for callers who tell a file that is not there from one that makes no sense.
-    pub(crate) fn refused(self, by_system: io::ErrorKind) -> Failure {
-        Failure { refusal: Some(by_system), ..self }
+    fn show(&mut self) {
+        let style =
+            ProgressStyle::with_template("reading {msg} {bar:30} {bytes} of {total_bytes}, {eta} left")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::new(self.length).with_style(style).with_message(self.name.clone());
+        bar.set_position(self.read);
+        self.bar = Some(bar);
     }
+}
 
-    /// What the operating system said, if the failure is about a file that it did not give us.
-    pub fn refusal(&self) -> Option<io::ErrorKind> {
-        self.refusal
+impl Read for ReadProgress {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(into)?;
+        self.read += count as u64;
+        match &self.bar {
+            Some(bar) => bar.set_position(self.read),
+            // indicatif draws nothing where stderr is not a terminal.
+            None if self.begun.elapsed() > Duration::from_secs(1) => self.show(),
+            None => {}
+        }
+        Ok(count)
     }
+}
 
-    /// All of it, as the terminal shows it behind `error:`.
-    pub fn message(&self) -> String {
-        let cause = self.cause.as_ref().map(|cause| format!("\n  cause: {cause}"));
-        let hint = self.hint.as_ref().map(|hint| format!("\nhint: {hint}"));
-        format!("{}{}{}", self.what, cause.unwrap_or_default(), hint.unwrap_or_default())
-    }
-
-    /// Why it could not be done.
-    pub(crate) fn cause(&self) -> Option<&str> {
-        self.cause.as_deref()
-    }
-
-    /// What to do about it.
-    pub(crate) fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
-    }
-
-    /// A file that could not be read as a snapshot.
-    pub(crate) fn reading(name: &str, error: &snapshot::Error) -> Failure {
-        Failure {
-            what: format!("`{name}` {}", error.what),
-            cause: Some(error.cause.clone()),
-            hint: Some(error.hint.clone()),
-            refusal: error.refusal(),
+impl Drop for ReadProgress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
         }
     }
 }
 
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for Failure {}
-
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Failure {
-        match error.downcast::<Failure>() {
-            Ok(failure) => failure,
-            Err(error) => {
-                let cause = error.chain().skip(1).map(ToString::to_string).collect::<Vec<_>>().join(": ");
-                let refusal = error.chain().find_map(|cause| Some(cause.downcast_ref::<io::Error>()?.kind()));
-                let cause = (!cause.is_empty()).then_some(cause);
-                Failure { what: error.to_string(), cause, hint: None, refusal }
-            }
-        }
-    }
-}
+/// How libraries keep the user informed.
+pub(crate) const TALK: Talk = Talk {
+    say,
+    reading: |file, length, name| Box::new(ReadProgress::new(file, length, name)),
+    steps: |what, steps| {
+        let progress = Progress::new(what, steps);
+        Box::new(move || progress.advance())
+    },
+};
 
 #[cfg(test)]
 mod tests {

@@ -44,6 +44,13 @@ pub struct Device {
     pub index: u32,
 }
 
+impl Device {
+    /// Whether it is the host's memory.
+    pub fn is_cpu(&self) -> bool {
+        self.kind == "cpu"
+    }
+}
+
 /// The memory of one or several tensors.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Storage {

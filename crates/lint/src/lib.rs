@@ -12,6 +12,7 @@ mod names;
 mod rule;
 mod rules;
 mod source;
+mod stores;
 mod suppress;
 mod syntax;
 mod torch;
@@ -22,6 +23,7 @@ pub use fix::{Fixed, fix};
 pub use rule::{Applicability, Diagnostic, Edit, Fix, Rule, Severity};
 pub use rules::RULES;
 pub use source::{Place, Source};
+pub use stores::{Store, Storing, stores};
 pub use syntax::SyntaxError;
 pub use tree::Range;
 

@@ -85,6 +85,13 @@ pub struct RecorderState {
     pub is_dumping: bool,
 }
 
+impl RecorderState {
+    /// Whether it records the host's memory, not a GPU's.
+    pub fn is_cpu(&self) -> bool {
+        self.kind == "cpu"
+    }
+}
+
 /// The end of a step, as a recorder reports it.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub struct LiveStep {

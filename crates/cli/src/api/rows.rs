@@ -1,10 +1,9 @@
 //! A table as a stream of batches that keeps the snapshot it is made from.
 
 use super::{Loaded, TABLES};
-use crate::export::tables::{self, Table};
 use crate::terminal::Failure;
-use arrow_array::{RecordBatch, RecordBatchReader};
-use arrow_schema::{ArrowError, SchemaRef};
+use export::tables::{self, Table};
+use export::{ArrowError, RecordBatch, RecordBatchReader, SchemaRef};
 use self_cell::self_cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

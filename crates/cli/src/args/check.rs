@@ -1,14 +1,16 @@
 //! The arguments of `oomph check`.
 
-use super::programs::{EmulateArgs, steps};
-use super::{INPUT_HELP, size};
+use super::programs::{EmulateArgs, is_script, python, steps};
+use super::size;
+use crate::Host;
 use clap::{Args, ValueEnum};
+use gate::Tolerance;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "oomph check [OPTIONS] INPUT...\n       oomph check [OPTIONS] [--emulate NAME] -- COMMAND...",
+    override_usage = "oomph check [OPTIONS] INPUT...\n       oomph check [OPTIONS] [--emulate NAME] SCRIPT [ARGS]...\n       oomph check [OPTIONS] [--emulate NAME] -- COMMAND...",
     after_help = "\
 Examples:
   oomph check snapshot.pickle --max-peak 20GiB --no-leaks
@@ -17,13 +19,14 @@ Examples:
   oomph check --emulate h100 --baseline memory.json -- python train.py             compares with it
   oomph check --format text --format junit=memory.xml --max-peak 20GiB recording/
 
-Options go before `--`; everything after it is the command.
+Options go before the script or `--`; everything after it is the program's own.
 What each limit measures, the baseline's format, an example for GitHub Actions: docs/check.md.
 Exit codes: 0 within the budget, 1 over it or out of memory, 2 could not measure."
 )]
 pub(crate) struct CheckArgs {
-    #[arg(value_name = "INPUT", help = INPUT_HELP)]
-    pub(crate) inputs: Vec<PathBuf>,
+    /// Snapshots or recordings, as for `oomph report`; or a script to run and measure, `-m MODULE` too, and its own arguments
+    #[arg(value_name = "INPUT", allow_hyphen_values = true)]
+    pub(crate) inputs: Vec<OsString>,
 
     /// A command to run and measure
     #[arg(last = true, value_name = "COMMAND", allow_hyphen_values = true, conflicts_with = "inputs")]
@@ -40,7 +43,7 @@ pub(crate) struct CheckArgs {
     pub(crate) steps: Option<u32>,
 
     /// Keep the recording of the command in this folder
-    #[arg(short, long, value_name = "DIR", conflicts_with = "inputs")]
+    #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 
     /// Replace a recording in that folder, or write next to other files in it
@@ -57,6 +60,23 @@ pub(crate) struct CheckArgs {
 }
 
 impl CheckArgs {
+    /// Whether the positional arguments are a script to run, not files to read.
+    pub(super) fn has_script(&self) -> bool {
+        is_script(&self.inputs)
+    }
+
+    /// The snapshots and recordings to read; none if a program is run.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        if self.has_script() { Vec::new() } else { self.inputs.iter().map(PathBuf::from).collect() }
+    }
+
+    /// The command to run; empty if files are read.
+    pub(crate) fn command(&self, host: &Host) -> Vec<OsString> {
+        let words = if self.has_script() { &self.inputs } else { &self.command };
+        let python = is_script(words).then(|| python(host).into_os_string());
+        python.into_iter().chain(words.iter().cloned()).collect()
+    }
+
     /// What to write. Where every report goes into a file, people still get the text.
     pub(crate) fn outputs(&self) -> Vec<Output> {
         let plain = |format| Output { format, file: None };
@@ -99,7 +119,7 @@ pub(crate) struct Limits {
     pub(crate) baseline: Option<PathBuf>,
 
     /// By how much a number may be above the baseline: a share or a size [default: 1%]
-    #[arg(long, value_name = "SHARE", value_parser = Tolerance::parse, requires = "baseline")]
+    #[arg(long, value_name = "SHARE", value_parser = tolerance, requires = "baseline")]
     pub(crate) tolerance: Option<Tolerance>,
 
     /// Write the baseline instead of comparing with it
@@ -107,41 +127,32 @@ pub(crate) struct Limits {
     pub(crate) update: bool,
 }
 
-impl Limits {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.max_peak.is_none()
-            && self.max_reserved.is_none()
-            && !self.no_leaks
-            && self.max_growth.is_none()
-            && self.max_fragmentation.is_none()
-            && self.baseline.is_none()
-    }
-}
-
-/// By how much a number may be above another.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Tolerance {
-    /// So much of it, 0.01 for 1 %.
-    Share(f64),
-    /// So many bytes.
-    Size(u64),
-}
-
-impl Default for Tolerance {
-    fn default() -> Tolerance {
-        Tolerance::Share(0.01)
-    }
-}
-
-impl Tolerance {
-    fn parse(text: &str) -> Result<Tolerance, String> {
-        let is_bare = text.bytes().all(|letter| letter.is_ascii_digit() || letter == b'.');
-        match text {
-            "0" => Ok(Tolerance::Size(0)),
-            _ if text.ends_with('%') => percentage(text).map(Tolerance::Share),
-            _ if is_bare => Err(format!("expected a share or a size: {text}% or {text}MiB")),
-            _ => size(text).map(Tolerance::Size),
+impl From<&Limits> for gate::Limits {
+    fn from(limits: &Limits) -> gate::Limits {
+        let Limits {
+            max_peak, max_reserved, no_leaks, max_growth, max_fragmentation, tolerance, update, ..
+        } = *limits;
+        let baseline = limits.baseline.clone();
+        gate::Limits {
+            max_peak,
+            max_reserved,
+            no_leaks,
+            max_growth,
+            max_fragmentation,
+            baseline,
+            tolerance,
+            update,
         }
+    }
+}
+
+fn tolerance(text: &str) -> Result<Tolerance, String> {
+    let is_bare = text.bytes().all(|letter| letter.is_ascii_digit() || letter == b'.');
+    match text {
+        "0" => Ok(Tolerance::Size(0)),
+        _ if text.ends_with('%') => percentage(text).map(Tolerance::Share),
+        _ if is_bare => Err(format!("expected a share or a size: {text}% or {text}MiB")),
+        _ => size(text).map(Tolerance::Size),
     }
 }
 
@@ -198,13 +209,13 @@ mod tests {
 
     #[test]
     fn a_tolerance_is_a_share_or_a_size() {
-        assert_eq!(Tolerance::parse("1%"), Ok(Tolerance::Share(0.01)));
-        assert_eq!(Tolerance::parse("2.5 %"), Ok(Tolerance::Share(0.025)));
-        assert_eq!(Tolerance::parse("64MiB"), Ok(Tolerance::Size(64 << 20)));
-        assert_eq!(Tolerance::parse("0"), Ok(Tolerance::Size(0)));
-        assert_eq!(Tolerance::parse("5"), Err("expected a share or a size: 5% or 5MiB".to_owned()));
+        assert_eq!(tolerance("1%"), Ok(Tolerance::Share(0.01)));
+        assert_eq!(tolerance("2.5 %"), Ok(Tolerance::Share(0.025)));
+        assert_eq!(tolerance("64MiB"), Ok(Tolerance::Size(64 << 20)));
+        assert_eq!(tolerance("0"), Ok(Tolerance::Size(0)));
+        assert_eq!(tolerance("5"), Err("expected a share or a size: 5% or 5MiB".to_owned()));
         for wrong in ["-1%", "101%", "%", "", "much", "NaN%"] {
-            assert!(Tolerance::parse(wrong).is_err(), "{wrong}");
+            assert!(tolerance(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -2,18 +2,20 @@
 
 use super::size;
 use crate::Host;
-use crate::cards::{CARDS, Card};
-use crate::child::{Detail, EmulatedGpu};
-use crate::commands::vary::Vary;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use launch::{CARDS, Card, EmulatedGpu, Vary};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A program to run.
 #[derive(Args, Debug)]
 pub(crate) struct ProgramArgs {
     /// The script or `-m MODULE`, and its own arguments
-    #[arg(required = true, last = true, value_name = "SCRIPT", allow_hyphen_values = true)]
+    #[arg(required_unless_present = "command", value_name = "SCRIPT", allow_hyphen_values = true)]
+    pub(crate) script: Vec<OsString>,
+
+    /// A command that runs Python, such as `python train.py` or `torchrun train.py`, and its own arguments
+    #[arg(last = true, value_name = "COMMAND", allow_hyphen_values = true, conflicts_with = "script")]
     pub(crate) command: Vec<OsString>,
 
     /// Stop after N steps; `all`: run to the end; otherwise when memory per step repeats itself, after 20 steps at the earliest
@@ -25,9 +27,39 @@ pub(crate) struct ProgramArgs {
     pub(crate) python: Option<PathBuf>,
 }
 
+impl ProgramArgs {
+    /// The program as the user wrote it.
+    pub(crate) fn words(&self) -> &[OsString] {
+        if self.script.is_empty() { &self.command } else { &self.script }
+    }
+
+    /// The command to run. A script or `-m MODULE` is run by the interpreter, also behind `--`.
+    pub(crate) fn command(&self, host: &Host) -> Vec<OsString> {
+        if self.script.is_empty() && !is_script(&self.command) {
+            return self.command.clone();
+        }
+        let python = self.python.clone().unwrap_or_else(|| python(host));
+        std::iter::once(python.into_os_string()).chain(self.words().iter().cloned()).collect()
+    }
+}
+
+/// The interpreter of the active environment, or that which oomph is installed for, or python3.
+pub(super) fn python(host: &Host) -> PathBuf {
+    let active = std::env::var_os("VIRTUAL_ENV").map(|folder| PathBuf::from(folder).join("bin/python"));
+    let active = active.filter(|path| path.exists());
+    active.or_else(|| host.python.clone()).unwrap_or_else(|| PathBuf::from("python3"))
+}
+
+/// Whether these words are for the interpreter: `train.py …`, `-m MODULE …`, `- …`.
+pub(super) fn is_script(words: &[OsString]) -> bool {
+    words.first().is_some_and(|first| {
+        first == "-m" || first == "-" || Path::new(first).extension().is_some_and(|ending| ending == "py")
+    })
+}
+
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "oomph predict --gpu NAME [OPTIONS] SCRIPT [ARGS]...\n       oomph predict --gpu NAME [OPTIONS] -m MODULE [ARGS]...",
+    override_usage = "oomph predict --gpu NAME [OPTIONS] SCRIPT [ARGS]...\n       oomph predict --gpu NAME [OPTIONS] -m MODULE [ARGS]...\n       oomph predict --gpu NAME [OPTIONS] -- COMMAND...",
     after_help = predict_help()
 )]
 pub(crate) struct PredictArgs {
@@ -125,7 +157,7 @@ impl EmulateArgs {
 
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "oomph run [OPTIONS] SCRIPT [ARGS]...\n       oomph run [OPTIONS] -m MODULE [ARGS]...",
+    override_usage = "oomph run [OPTIONS] SCRIPT [ARGS]...\n       oomph run [OPTIONS] -m MODULE [ARGS]...\n       oomph run [OPTIONS] -- COMMAND...",
     after_help = "\
 Examples:
   oomph run train.py --epochs 1                    record on this machine's GPU
@@ -181,6 +213,24 @@ pub(crate) struct RunArgs {
     /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Which steps are recorded with the stacks and modules of their allocations.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Detail {
+    /// Not those that repeat the ones before: the report shows them with the lines of the step that they repeat
+    Auto,
+    /// All
+    Full,
+}
+
+impl From<Detail> for launch::Detail {
+    fn from(detail: Detail) -> launch::Detail {
+        match detail {
+            Detail::Auto => launch::Detail::Auto,
+            Detail::Full => launch::Detail::Full,
+        }
+    }
 }
 
 /// Techniques that can be switched on from outside.

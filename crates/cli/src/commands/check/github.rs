@@ -1,9 +1,9 @@
 //! `--format github`: annotations on the lines that break the budget.
 
-use super::super::annotation;
-use super::judge::{Breach, Judgement};
-use super::{Judged, Verdict};
+use crate::commands::annotation;
 use crate::terminal::Terminal;
+use gate::{Breach, Judgement};
+use gate::{Judged, Verdict};
 
 /// Lines of a baseline that are named in one message.
 const LINES: usize = 3;

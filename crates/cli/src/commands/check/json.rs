@@ -1,10 +1,10 @@
 //! `--format json`: the numbers and the verdict. Fields are added, never renamed.
 
-use super::super::report_json::{ChangeReport, by_category, place_report};
-use super::compare::Comparison;
-use super::judge::{Judgement, State};
-use super::{Judged, Verdict};
+use crate::commands::report::json::{ChangeReport, by_category, place_report};
 use crate::terminal::Terminal;
+use gate::Comparison;
+use gate::{Judged, Verdict};
+use gate::{Judgement, State};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 

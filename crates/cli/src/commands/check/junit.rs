@@ -1,8 +1,9 @@
 //! `--format junit`: a test case for each limit and device.
 
-use super::judge::{Judgement, State};
-use super::{Judged, Verdict, text};
+use super::text;
 use crate::terminal::Terminal;
+use gate::{Judged, Verdict};
+use gate::{Judgement, State};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use std::io::Write;
 

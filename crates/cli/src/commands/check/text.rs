@@ -1,14 +1,14 @@
 //! The verdict for people: the answer, then every limit, then where to go on.
 
-use super::super::findings_text::paragraph;
-use super::super::ranks::signed;
-use super::super::report_text::change_line;
-use super::compare::Comparison;
-use super::judge::{Judgement, State};
-use super::{Judged, Verdict};
+use crate::commands::report::text::change_line;
 use crate::terminal::{Style, Terminal};
+use crate::words::paragraph;
+use crate::words::signed;
 use analysis::difference;
 use analysis::words::{counted, grouped};
+use gate::Comparison;
+use gate::{Judged, Verdict};
+use gate::{Judgement, State};
 use snapshot::Bytes;
 use std::io::Write;
 
@@ -18,7 +18,11 @@ const CATEGORIES: usize = 4;
 /// Columns of a limit's name.
 const NAME: usize = 17;
 
-pub(super) fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(
+    verdict: &Verdict,
+    recording: Option<&str>,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     headline(verdict, terminal)?;
     for device in &verdict.devices {
         print_device(device, terminal)?;
@@ -29,7 +33,7 @@ pub(super) fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Resul
         .iter()
         .map(|note| format!("note: {note}"))
         .chain(written)
-        .chain(next(verdict))
+        .chain(next(verdict, recording))
         .collect();
     if !remarks.is_empty() {
         writeln!(terminal.out())?;
@@ -153,11 +157,11 @@ fn category((of, before, after): (analysis::Category, Bytes, Bytes)) -> String {
 }
 
 /// Where to go on from here.
-fn next(verdict: &Verdict) -> Vec<String> {
+fn next(verdict: &Verdict, recording: Option<&str>) -> Vec<String> {
     if verdict.state() == State::Kept {
         return Vec::new();
     }
-    let report = match &verdict.recording {
+    let report = match recording {
         Some(recording) => format!("next: oomph report {recording}"),
         None => "next: add `-o DIR` to keep the recording, then `oomph report DIR`".to_owned(),
     };

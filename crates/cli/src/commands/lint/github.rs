@@ -1,7 +1,7 @@
 //! `--format github`: annotations on the lines of a pull request.
 
-use super::super::annotation;
 use super::{File, Looked};
+use crate::commands::annotation;
 use crate::terminal::Terminal;
 use lint::{Diagnostic, Severity};
 

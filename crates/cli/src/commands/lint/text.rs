@@ -2,8 +2,8 @@
 
 use super::{File, Looked, fixes, place};
 use crate::args::LintArgs;
-use crate::commands::findings_text::paragraph;
 use crate::terminal::{Style, Terminal};
+use crate::words::paragraph;
 use analysis::words::{counted, grouped, is_hidden, printable};
 use lint::{Applicability, Diagnostic, Severity};
 use std::io::Write;

@@ -1,6 +1,5 @@
 //! One look as JSON, on one line.
 
-use super::look::{Look, Row};
 use crate::terminal::Terminal;
 use analysis::Pace;
 use live::{Followed, Gpu, Split};
@@ -8,6 +7,7 @@ use recording::Exit;
 use serde::Serialize;
 use snapshot::Bytes;
 use std::io::Write;
+use watch::look::{Look, Row};
 
 #[derive(Serialize)]
 struct Document<'a> {

@@ -1,0 +1,89 @@
+//! `oomph check`: a budget for memory, kept or broken.
+
+mod github;
+mod json;
+mod junit;
+mod text;
+
+use crate::args::{self, CheckArgs, CheckFormat};
+use crate::commands::run;
+use crate::terminal::{Failure, TALK, Terminal, shown_path};
+use crate::{Host, Status};
+use gate::{Limits, State, Verdict};
+use launch::{Folder, Job, Output, shown};
+use std::path::PathBuf;
+
+pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    let (command, inputs, limits) = (args.command(host), args.files(), Limits::from(&args.limits));
+    if command.is_empty() && inputs.is_empty() {
+        let hint = "name a snapshot, a script, or a command behind `--`";
+        return Err(Failure::new("nothing to check", None, Some(hint)).into());
+    }
+    if limits.is_empty() {
+        let place = if command.is_empty() { "" } else { " before the program" };
+        let hint = format!(
+            "add --max-peak SIZE, --no-leaks, --baseline FILE or another limit{place}: `oomph check --help`"
+        );
+        return Err(Failure::new("no limit was given", None, Some(&hint)).into());
+    }
+    // What is wrong with the baseline is said before the program runs for an hour.
+    let former = limits.read_baseline()?;
+    let folder;
+    let (files, status) = if command.is_empty() {
+        (inputs::expand(&inputs)?, None)
+    } else {
+        folder = Folder::new(Output::kept_if_named(args.output.as_deref(), args.force))?;
+        let job = Job::new(command.clone(), args.emulate.gpu(host), args.steps, TALK);
+        let done = run::record(job, &shown(&command), &folder, terminal)?;
+        (done.ranks.into_iter().map(|rank| rank.snapshot).collect(), Some(done.status))
+    };
+    let verdict = Verdict::new(&files, &command, status, &limits, former.as_ref(), &TALK)?;
+    let answer = Answer { verdict, recording: recording(&inputs, args) };
+    for output in args.outputs() {
+        write(&answer, &output, terminal)?;
+    }
+    Ok(code(&answer.verdict))
+}
+
+/// What is said: the verdict, and what `oomph report` takes to say more.
+struct Answer {
+    verdict: Verdict,
+    recording: Option<String>,
+}
+
+/// What is certainly broken counts for more than what could not be measured.
+fn code(verdict: &Verdict) -> Status {
+    match verdict.state() {
+        State::Kept => 0,
+        State::Broken => 1,
+        State::Unmeasured => 2,
+    }
+}
+
+/// What `oomph report` takes to say more: the inputs, or the folder in which a recording was kept.
+fn recording(inputs: &[PathBuf], args: &CheckArgs) -> Option<String> {
+    if inputs.is_empty() {
+        return args.output.as_ref().map(shown_path);
+    }
+    Some(inputs.iter().map(shown_path).collect::<Vec<_>>().join(" "))
+}
+
+fn write(answer: &Answer, output: &args::Output, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let print = |terminal: &mut Terminal| match output.format {
+        CheckFormat::Text => text::print(&answer.verdict, answer.recording.as_deref(), terminal),
+        CheckFormat::Json => json::print(&answer.verdict, terminal),
+        CheckFormat::Junit => junit::print(&answer.verdict, terminal),
+        CheckFormat::Github => github::print(&answer.verdict, terminal),
+    };
+    let Some(file) = &output.file else { return print(terminal) };
+    let mut page = Terminal::in_memory();
+    print(&mut page)?;
+    std::fs::write(file, page.kept().0).map_err(|error| {
+        Failure::new(
+            format!("`{}` cannot be written", shown_path(file)),
+            Some(error.to_string()),
+            Some("choose another place: --format FORMAT=FILE"),
+        )
+        .into()
+    })
+}

@@ -1,0 +1,46 @@
+//! The JSON of `oomph diff`: public and versioned.
+
+use crate::commands::report::json::{ChangeReport, place_report};
+use analysis::{Category, Fate, Portrait, Remark, changes, fates};
+use serde_json::{Value, json};
+use snapshot::Bytes;
+
+/// One pair of devices as JSON.
+pub(super) fn pair(a: &Portrait, b: &Portrait, top: usize) -> Value {
+    let pair = |before: Bytes, after: Bytes| json!({ "before": before.0, "after": after.0 });
+    let categories: serde_json::Map<String, Value> = Category::ALL
+        .iter()
+        .map(|&of| (of.name().to_owned(), pair(a.at_peak.get(of), b.at_peak.get(of))))
+        .collect();
+    let remark = |remark: &Remark| {
+        json!({
+            "kind": remark.kind.name(),
+            "severity": remark.severity.name(),
+            "summary": remark.summary,
+            "bytes": remark.bytes.0,
+            "bytes_per_step": remark.bytes_per_step.map(|bytes| bytes.0),
+            "site": remark.place.as_ref().map(place_report),
+        })
+    };
+    let fates = fates(&a.remarks, &b.remarks);
+    let of_fate = |fate: Fate| -> Vec<Value> {
+        fates.iter().filter(|found| found.0 == fate).map(|found| remark(found.1)).collect()
+    };
+    let changes = changes(&a.holdings, &b.holdings);
+    json!({
+        "before": { "file": a.name, "device": a.device },
+        "after": { "file": b.name, "device": b.device },
+        "allocated": { "peak": pair(a.allocated.0, b.allocated.0), "end": pair(a.allocated.1, b.allocated.1) },
+        "reserved": { "peak": pair(a.reserved.0, b.reserved.0), "end": pair(a.reserved.1, b.reserved.1) },
+        "steps": { "before": a.steps, "after": b.steps },
+        "settings": { "before": a.settings, "after": b.settings },
+        "categories_at_peak": categories,
+        "sites": changes.iter().take(top).map(ChangeReport::from).collect::<Vec<_>>(),
+        "more_sites": changes.len().saturating_sub(top),
+        "findings": {
+            "appeared": of_fate(Fate::Appeared),
+            "stayed": of_fate(Fate::Stayed),
+            "gone": of_fate(Fate::Gone),
+        },
+    })
+}

@@ -1,0 +1,50 @@
+//! `oomph diff A B`: what has changed from one run to another.
+
+mod json;
+mod text;
+
+use crate::Status;
+use crate::args::DiffArgs;
+use crate::commands::report;
+use crate::terminal::{Failure, Terminal, shown_path};
+use analysis::Portrait;
+use analysis::words::counted;
+use serde_json::{Value, json};
+use std::io::Write;
+
+pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    let side = |path| report::portraits(std::slice::from_ref(path));
+    show(&side(&args.before)?, &side(&args.after)?, args, terminal)
+}
+
+/// Shows the difference between two sides, device by device.
+pub(crate) fn show(
+    before: &[Portrait],
+    after: &[Portrait],
+    args: &DiffArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Status> {
+    if before.len() != after.len() || before.is_empty() {
+        let count = |side: &[Portrait]| counted(side.len() as u64, "device");
+        return Err(Failure::new(
+            "the two sides cannot be paired",
+            Some(format!(
+                "`{}` has {} and `{}` has {}",
+                shown_path(&args.before),
+                count(before),
+                shown_path(&args.after),
+                count(after)
+            )),
+            Some("give one snapshot on each side, or two folders with the same ranks"),
+        )
+        .into());
+    }
+    if args.json {
+        let pairs: Vec<Value> = before.iter().zip(after).map(|(a, b)| json::pair(a, b, args.top)).collect();
+        serde_json::to_writer_pretty(terminal.out(), &json!({ "version": 1, "pairs": pairs }))?;
+        writeln!(terminal.out())?;
+        return Ok(0);
+    }
+    text::print(before, after, args.top, terminal)?;
+    Ok(0)
+}

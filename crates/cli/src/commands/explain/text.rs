@@ -1,0 +1,183 @@
+//! Messages in words, with the memory that they describe as a bar.
+
+use super::Explained;
+use crate::terminal::{Style, Terminal};
+use crate::words::{paragraph, sentence, wrap};
+use analysis::message::{Message, MessageCause, Part, Share, Verdict, written};
+use analysis::words::{counted, grouped, printable};
+use std::io::Write;
+
+/// What to say where there is no message.
+pub(super) fn nothing(explained: &Explained) -> String {
+    format!(
+        "no out-of-memory message in {} ({}): looked for those of PyTorch (CUDA, ROCm, XPU, MPS, NPU and CPU), cuBLAS, cuDNN, NCCL, \
+         vLLM, JAX, TensorFlow, Triton, llama.cpp, NumPy, DataLoader workers, the Linux OOM killer, Slurm, Ray and containers",
+        printable(&explained.name),
+        counted(explained.lines, "line"),
+    )
+}
+
+pub(super) fn print(explained: &Explained, terminal: &mut Terminal) -> anyhow::Result<()> {
+    if explained.messages.is_empty() {
+        return paragraph(" ", " ", &nothing(explained), None, terminal);
+    }
+    let groups = groups(&explained.messages);
+    let messages = counted(explained.messages.len() as u64 + explained.more, "message");
+    let (name, lines) = (printable(&explained.name), counted(explained.lines, "line"));
+    writeln!(terminal.out(), "{name} · {lines} · {messages}")?;
+    for (verdict, group) in &groups {
+        writeln!(terminal.out())?;
+        print_group(verdict, group, terminal)?;
+    }
+    Ok(())
+}
+
+/// Messages of one form with one cause are told once, by the first of them: the others often follow from it.
+fn groups(messages: &[Message]) -> Vec<(Verdict, Vec<&Message>)> {
+    let mut groups: Vec<(Verdict, Vec<&Message>)> = Vec::new();
+    for message in messages {
+        let verdict = message.verdict();
+        let same = groups.iter_mut().find(|(known, group)| {
+            known.cause == verdict.cause
+                && group[0].kind == message.kind
+                && group[0].backend == message.backend
+        });
+        match same {
+            Some((_, group)) => group.push(message),
+            None => groups.push((verdict, vec![message])),
+        }
+    }
+    groups
+}
+
+fn print_group(verdict: &Verdict, group: &[&Message], terminal: &mut Terminal) -> anyhow::Result<()> {
+    let first = group[0];
+    let style = if verdict.cause == MessageCause::Unknown { Style::Yellow } else { Style::Red };
+    let mark = if verdict.cause == MessageCause::Unknown { "?" } else { "✗" };
+    let mark = terminal.paint(style, mark);
+    for (place, line) in wrap(&verdict.summary, terminal.width().saturating_sub(3)).iter().enumerate() {
+        let start = if place == 0 { format!(" {mark} ") } else { "   ".to_owned() };
+        let line = terminal.paint(Style::Bold, line);
+        writeln!(terminal.out(), "{start}{line}")?;
+    }
+    paragraph("   ", "   ", &where_from(group), Some(Style::Dim), terminal)?;
+    if let Some(site) = &first.site {
+        let place = terminal.paint(Style::Bold, &site.short());
+        let code = site
+            .code
+            .as_ref()
+            .map(|code| terminal.paint(Style::Cyan, &format!("   {}", printable(&source::shown(code)))));
+        writeln!(terminal.out(), "   {place}  {}{}", printable(&site.function), code.unwrap_or_default())?;
+    }
+    print_bar(&first.parts(), terminal)?;
+    for detail in &verdict.details {
+        paragraph("   ", "   ", &sentence(detail), None, terminal)?;
+    }
+    paragraph("   ", "        ", &format!("fix: {}", verdict.fix), Some(Style::Green), terminal)?;
+    if !verdict.unknowns.is_empty() {
+        let unknowns = format!("the message cannot tell: {}", verdict.unknowns.join(" · "));
+        paragraph("   ", "     ", &unknowns, Some(Style::Dim), terminal)?;
+    }
+    for (place, step) in verdict.steps.iter().enumerate() {
+        let label = if place == 0 { " next: " } else { "       " };
+        let command = terminal.paint(Style::Bold, &step.command);
+        let is_short = label.len() + step.command.len() + 3 + step.why.chars().count() <= terminal.width();
+        let gap = if is_short { "   ".to_owned() } else { format!("\n{}", " ".repeat(10)) };
+        writeln!(terminal.out(), "{label}{command}{gap}{}", step.why)?;
+    }
+    Ok(())
+}
+
+/// `line 4, printed 3 times`, `8 ranks ran out: 0–7; requests from 20.00 MiB to 2.00 GiB; the first, rank 3, is shown`
+fn where_from(group: &[&Message]) -> String {
+    let first = group[0];
+    let who = first.rank.map_or_else(String::new, |rank| format!("rank {rank}, "));
+    let times = group.iter().map(|message| message.count).sum::<u64>();
+    let place = format!("{who}line {}", grouped(first.line()));
+    if let [_] = group {
+        return if times > 1 { format!("{place}, printed {} times", grouped(times)) } else { place };
+    }
+    let mut ranks: Vec<u64> = group.iter().filter_map(|message| message.rank).map(u64::from).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    let count = match ranks.len() {
+        0 | 1 => format!("{} of this kind", counted(group.len() as u64, "message")),
+        count => format!("{} ranks ran out: {}", count, ranges(&ranks)),
+    };
+    let requests = || group.iter().filter_map(|message| message.numbers.requested);
+    let requests = match (requests().min(), requests().max()) {
+        (Some(least), Some(most)) if least < most => {
+            format!("; requests from {} to {}", written(least), written(most))
+        }
+        _ => String::new(),
+    };
+    format!("{count}{requests}; the first is told here: {place}")
+}
+
+/// `0–3, 7`
+fn ranges(sorted: &[u64]) -> String {
+    let runs = sorted.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}–{last}"),
+        [] => String::new(),
+    });
+    runs.collect::<Vec<_>>().join(", ")
+}
+
+/// How a part is drawn: told apart without colour as well.
+fn look(part: Part) -> (char, Style) {
+    match part {
+        Part::Tensors | Part::Held => ('█', Style::Cyan),
+        Part::Cached => ('▒', Style::Yellow),
+        Part::Own => ('▚', Style::Bold),
+        Part::Others => ('▞', Style::Red),
+        Part::Untold => ('░', Style::Red),
+        Part::Free => ('·', Style::Green),
+    }
+}
+
+/// Columns of the widest bar.
+const BAR: usize = 76;
+
+fn print_bar(parts: &[Share], terminal: &mut Terminal) -> anyhow::Result<()> {
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let width = BAR.min(terminal.width().saturating_sub(4));
+    let mut bar = String::new();
+    for (share, cells) in parts.iter().zip(cells(parts, width)) {
+        let (glyph, style) = look(share.part);
+        bar += &terminal.paint(style, &glyph.to_string().repeat(cells));
+    }
+    writeln!(terminal.out(), "\n   {bar}")?;
+    let mut line = String::new();
+    let mut used = 0;
+    for share in parts {
+        let (glyph, style) = look(share.part);
+        let text = format!("{} {}", share.part.name(), written(share.bytes));
+        let length = text.chars().count() + 2;
+        if used > 0 && used + 3 + length > width {
+            writeln!(terminal.out(), "   {line}")?;
+            (line, used) = (String::new(), 0);
+        }
+        if used > 0 {
+            line.push_str("   ");
+            used += 3;
+        }
+        line += &format!("{} {text}", terminal.paint(style, &glyph.to_string()));
+        used += length;
+    }
+    Ok(writeln!(terminal.out(), "   {line}\n")?)
+}
+
+/// Cells for each part, at least one, that fill the width: what is rounded goes to the largest.
+fn cells(parts: &[Share], width: usize) -> Vec<usize> {
+    let whole: u64 = parts.iter().map(|share| share.bytes.0).sum();
+    let cell = |bytes: u64| (bytes as f64 / whole.max(1) as f64 * width as f64).round().max(1.0) as usize;
+    let mut cells: Vec<usize> = parts.iter().map(|share| cell(share.bytes.0)).collect();
+    let used: usize = cells.iter().sum();
+    if let Some(largest) = cells.iter_mut().max() {
+        *largest = (*largest + width).saturating_sub(used).max(1);
+    }
+    cells
+}

@@ -1,0 +1,34 @@
+//! `oomph export`: the tables of a snapshot, for other tools.
+
+use crate::Status;
+use crate::args::ExportArgs;
+use crate::terminal::{Failure, TALK, Terminal};
+use analysis::words::grouped;
+use export::Output;
+
+pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    let output = Output::new(args.output.clone(), args.to.into(), &args.input)?;
+    let input = inputs::load(&args.input, &TALK)?;
+    let devices = input.devices();
+    let written = export::write(&input.snapshot, &devices, args.to.into(), &output)
+        .map_err(|error| failure(&output, error))?;
+    let caveats = devices.iter().flat_map(|device| &device.history.caveats).chain(&input.snapshot.caveats);
+    for note in caveats.chain(&written.notes) {
+        terminal.say(&format!("note: {note}"));
+    }
+    let counts: Vec<String> =
+        written.counts.iter().map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
+    terminal.say(&format!("wrote {} to {output}", counts.join(" · ")));
+    Ok(0)
+}
+
+/// What went wrong below a format's own library is best told by its root: `No space left on device`.
+fn failure(output: &Output, error: anyhow::Error) -> Failure {
+    error.downcast().unwrap_or_else(|error| {
+        Failure::new(
+            format!("`{output}` could not be written"),
+            Some(error.root_cause().to_string()),
+            Some("check the space left on its disk; nothing was left behind"),
+        )
+    })
+}

@@ -1,0 +1,172 @@
+//! The JSON of `oomph predict --json`: public and versioned. Fields may be added, none renamed.
+
+use super::Answer;
+use super::text::caveats;
+use crate::args::ReportArgs;
+use crate::commands::report::json::Document;
+use crate::terminal::Terminal;
+use launch::{Figures, Prediction, Variant};
+use recording::ValueRead;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+#[derive(Serialize)]
+struct PredictReport<'a> {
+    version: u32,
+    program: &'a str,
+    gpu: GpuReport<'a>,
+    torch: &'a str,
+    steps: StepsReport,
+    #[serde(flatten)]
+    outcome: OutcomeReport<'a>,
+    confidence: &'static str,
+    /// Why it is an estimate.
+    reasons: &'a [String],
+    /// What is known not to matter, and what the answer does not cover.
+    remarks: Vec<&'a str>,
+    /// Values that only a real GPU computes and that the program read.
+    reads: &'a [ValueRead],
+    devices: Vec<DeviceFigures>,
+    vary: Option<VaryReport<'a>>,
+    #[serde(rename = "try")]
+    tried: Vec<VariantReport<'a>>,
+    /// As `oomph report --json` gives it.
+    report: Document,
+}
+
+#[derive(Serialize)]
+struct GpuReport<'a> {
+    key: &'a str,
+    name: &'a str,
+    count: u32,
+    memory: u64,
+}
+
+#[derive(Serialize)]
+struct StepsReport {
+    count: u64,
+    /// `finished`, `failed`, `steps` (as many as asked for), `periodic` or `long`.
+    ended: &'static str,
+}
+
+/// Whether it fits, and what the device with the highest need takes; without an OOM if it did not fit.
+#[derive(Serialize)]
+struct OutcomeReport<'a> {
+    fits: bool,
+    peak_allocated: u64,
+    peak_reserved: u64,
+    /// The CUDA context and libraries.
+    context: u64,
+    total: u64,
+    /// Negative if it does not fit.
+    headroom: i64,
+    requests: u64,
+    /// Requests that failed on this card.
+    failed_requests: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exception: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct DeviceFigures {
+    rank: usize,
+    device: u32,
+    peak_allocated: u64,
+    peak_reserved: u64,
+    context: u64,
+    requests: u64,
+}
+
+#[derive(Serialize)]
+struct VaryReport<'a> {
+    name: &'a str,
+    largest: Option<u64>,
+    runs: Vec<VariantReport<'a>>,
+}
+
+#[derive(Serialize)]
+struct VariantReport<'a> {
+    label: &'a str,
+    #[serde(flatten)]
+    outcome: Option<OutcomeReport<'a>>,
+    /// What was done for each technique, or why it could not be.
+    techniques: Option<&'a BTreeMap<String, String>>,
+    error: Option<&'a str>,
+}
+
+pub(super) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let prediction = &answer.prediction;
+    let recording = &prediction.recording;
+    let devices = recording.devices();
+    let answers: Vec<analysis::Answer<'_>> = devices.iter().map(analysis::Answer::new).collect();
+    let mut document = Document::new();
+    document.add(recording, &answers, &ReportArgs::for_a_run());
+    let sureness = &prediction.sureness;
+    let report = PredictReport {
+        version: 1,
+        program: &answer.shown,
+        gpu: GpuReport {
+            key: answer.args.gpu.key,
+            name: answer.args.gpu.name,
+            count: answer.args.gpus,
+            memory: prediction.memory,
+        },
+        torch: prediction.summary.torch.as_deref().unwrap_or_default(),
+        steps: StepsReport {
+            count: prediction.summary.steps.unwrap_or_default(),
+            ended: prediction.summary.state.word().unwrap_or_default(),
+        },
+        outcome: outcome(prediction),
+        confidence: if sureness.is_exact() { "exact" } else { "estimate" },
+        reasons: &sureness.reasons,
+        remarks: sureness.remarks.iter().map(String::as_str).chain(caveats(answer)).collect(),
+        reads: &prediction.summary.emulation.reads,
+        devices: prediction.all.iter().map(device).collect(),
+        vary: answer.variants.varied.as_ref().map(|varied| VaryReport {
+            name: &varied.name,
+            largest: varied.largest,
+            runs: varied.runs.iter().map(variant).collect(),
+        }),
+        tried: answer.variants.tried.iter().map(variant).collect(),
+        report: document,
+    };
+    serde_json::to_writer_pretty(terminal.out(), &report)?;
+    Ok(writeln!(terminal.out())?)
+}
+
+fn outcome(prediction: &Prediction) -> OutcomeReport<'_> {
+    let highest = &prediction.highest;
+    OutcomeReport {
+        fits: prediction.fits,
+        peak_allocated: highest.allocated.0,
+        peak_reserved: highest.reserved.0,
+        context: highest.outside.0,
+        total: highest.total().0,
+        headroom: prediction.memory as i64 - highest.total().0 as i64,
+        requests: highest.requests,
+        failed_requests: prediction.failed_requests,
+        exception: prediction.summary.exception.as_deref(),
+    }
+}
+
+fn device(figures: &Figures) -> DeviceFigures {
+    DeviceFigures {
+        rank: figures.rank,
+        device: figures.device,
+        peak_allocated: figures.allocated.0,
+        peak_reserved: figures.reserved.0,
+        context: figures.outside.0,
+        requests: figures.requests,
+    }
+}
+
+fn variant(variant: &Variant) -> VariantReport<'_> {
+    let prediction = variant.outcome.as_ref().ok();
+    VariantReport {
+        label: &variant.label,
+        outcome: prediction.map(outcome),
+        techniques: prediction.map(|prediction| &prediction.summary.emulation.techniques),
+        error: variant.outcome.as_ref().err().map(String::as_str),
+    }
+}

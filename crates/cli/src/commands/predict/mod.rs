@@ -1,0 +1,44 @@
+//! `oomph predict`: the real program on an emulated card. Does it fit, what fills it, and how sure is that.
+
+mod json;
+mod text;
+
+use crate::args::PredictArgs;
+use crate::terminal::{TALK, Terminal};
+use crate::{Host, Status};
+use launch::{EmulatedGpu, Folder, Job, Output, Prediction, Variants, Words, predict, shown};
+
+pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    let job = job(args, host);
+    let folder = Folder::new(Output::kept_if_named(args.output.as_deref(), args.force))?;
+    let shown = shown(args.program.words());
+    let name = args.gpu.name;
+    let follows = if args.quiet { "" } else { "; its own output follows" };
+    terminal.say(&format!("running {shown} on an emulated {name}{follows}"));
+    let prediction = predict(&job, &folder, args.once)?;
+    let variants = Variants::run(args.vary.as_ref(), &args.techniques, &job)?;
+    launch::go_on()?;
+    let answer = Answer { args, shown, prediction, variants };
+    if args.json {
+        json::print(&answer, terminal)?;
+    } else {
+        text::print(&answer, terminal)?;
+    }
+    Ok(u8::from(!answer.prediction.fits))
+}
+
+/// Everything that is said.
+pub(super) struct Answer<'a> {
+    pub(super) args: &'a PredictArgs,
+    pub(super) shown: String,
+    pub(super) prediction: Prediction,
+    pub(super) variants: Variants,
+}
+
+fn job(args: &PredictArgs, host: &Host) -> Job {
+    let command = args.program.command(host);
+    let emulated = EmulatedGpu::new(&args.gpu, args.gpu_memory, args.gpus, host);
+    let job = Job::new(command, Some(emulated), args.program.steps, TALK);
+    let words = if args.quiet { Words::Kept } else { Words::Talk };
+    Job { keep_files: args.keep_files, words, ..job }
+}

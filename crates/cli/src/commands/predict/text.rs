@@ -1,0 +1,246 @@
+//! The answer of `oomph predict`, for people.
+
+use super::Answer;
+use crate::args::ReportArgs;
+use crate::commands::report::findings_text;
+use crate::commands::report::text as report_text;
+use crate::terminal::{Style, Terminal};
+use crate::words::paragraph;
+use analysis::words::{counted, percent, share};
+use launch::{Figures, Prediction, Variant, Varied, card_remark};
+use recording::{Exit, StopReason};
+use snapshot::Bytes;
+use std::io::Write;
+
+pub(crate) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let prediction = &answer.prediction;
+    header(answer, terminal)?;
+    verdict(answer, terminal)?;
+    let recording = &prediction.recording;
+    let devices = recording.devices();
+    if let Some(device) = devices.iter().find(|device| device.history.device == prediction.highest.device) {
+        let analysis::Answer { outline, findings } = analysis::Answer::new(device);
+        findings_text::print(&outline, &findings, terminal)?;
+        report_text::what_fills(&outline, &ReportArgs::for_a_run(), terminal)?;
+        findings_text::nothing_else(&outline, &findings, terminal)?;
+    }
+    if prediction.all.len() > 1 {
+        ranks(&prediction.all, terminal)?;
+    }
+    if let Some(varied) = &answer.variants.varied {
+        values(varied, terminal)?;
+    }
+    if !answer.variants.tried.is_empty() {
+        techniques(answer, terminal)?;
+    }
+    sureness(answer, terminal)?;
+    next(answer, terminal)
+}
+
+fn header(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let Prediction { summary, memory, .. } = &answer.prediction;
+    let ended = match summary.state.exit() {
+        Some(Exit::Stopped(StopReason::Periodic)) => ", then every step is like the one before",
+        Some(Exit::Stopped(StopReason::Steps)) => " as asked",
+        Some(Exit::Stopped(StopReason::Long)) => ", then stopped: no step was like the one before",
+        Some(Exit::Finished | Exit::OutOfMemory | Exit::Failed | Exit::Killed) | None => "",
+    };
+    let name = terminal.paint(Style::Bold, &answer.shown);
+    let (card, steps) = (answer.args.gpu.name, counted(summary.steps.unwrap_or_default(), "step"));
+    let cards = if answer.args.gpus > 1 {
+        format!("{} emulated ", answer.args.gpus)
+    } else {
+        "an emulated ".to_owned()
+    };
+    writeln!(
+        terminal.out(),
+        "{name} · {cards}{card}, {} · torch {} · {steps}{ended}",
+        Bytes(*memory),
+        summary.torch.as_deref().unwrap_or_default()
+    )?;
+    Ok(())
+}
+
+fn verdict(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let prediction = &answer.prediction;
+    let highest = &prediction.highest;
+    let memory = Bytes(prediction.memory);
+    let total = highest.total();
+    writeln!(terminal.out())?;
+    if prediction.fits {
+        let label = terminal.paint(Style::Green, "✓ FITS");
+        let left = Bytes(memory.0.saturating_sub(total.0));
+        let caught = match prediction.failed_requests {
+            0 => String::new(),
+            count => format!(", after {} that the program survived", counted(count, "failed request")),
+        };
+        writeln!(
+            terminal.out(),
+            " {label}  {total} of {memory} at the peak, {left} ({}) to spare{caught}",
+            percent(share(left, memory))
+        )?;
+    } else {
+        let label = terminal.paint(Style::Red, "✗ DOES NOT FIT");
+        let missing = Bytes(total.0.saturating_sub(memory.0));
+        let missing = match missing {
+            Bytes::ZERO => ", with nothing to spare".to_owned(),
+            missing => format!(", {missing} more than it has"),
+        };
+        writeln!(terminal.out(), " {label}  it would take {total} of {memory}{missing}")?;
+        if let Some(exception) = &prediction.summary.exception {
+            let first = exception.lines().next().unwrap_or_default();
+            let first = first.split(". GPU ").next().unwrap_or(first);
+            paragraph(
+                "   ",
+                "   ",
+                &format!("step {}: {first}", prediction.summary.steps.unwrap_or_default() + 1),
+                None,
+                terminal,
+            )?;
+        }
+    }
+    let text = format!(
+        "{} allocated · {} reserved · {} for the CUDA context and libraries",
+        highest.allocated, highest.reserved, highest.outside
+    );
+    paragraph("   ", "   ", &text, None, terminal)
+}
+
+fn ranks(all: &[Figures], terminal: &mut Terminal) -> anyhow::Result<()> {
+    let title = terminal.paint(Style::Bold, "every device");
+    writeln!(terminal.out(), "\n {title}")?;
+    for Figures { rank, device, allocated, reserved, .. } in all {
+        writeln!(
+            terminal.out(),
+            "   rank {rank} GPU {device}  {allocated:>10} allocated  {reserved:>10} reserved"
+        )?;
+    }
+    Ok(())
+}
+
+fn values(varied: &Varied, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let title = terminal.paint(Style::Bold, &varied.name);
+    writeln!(terminal.out(), "\n {title}")?;
+    let width = varied.runs.iter().map(|run| run.label.chars().count()).max().unwrap_or(0);
+    for run in &varied.runs {
+        let line = match &run.outcome {
+            Ok(prediction) => {
+                let Figures { allocated, reserved, .. } = &prediction.highest;
+                let (total, mark) =
+                    (prediction.highest.total(), if prediction.fits { "fits" } else { "does not fit" });
+                format!("{total:>10}  {allocated} allocated, {reserved} reserved  {mark}")
+            }
+            Err(why) => format!("failed: {why}"),
+        };
+        writeln!(terminal.out(), "   {:>width$}  {line}", run.label)?;
+    }
+    if let Some(largest) = varied.largest {
+        let text = terminal.paint(Style::Green, &format!("{largest} is the largest of these that fits"));
+        writeln!(terminal.out(), "   {text}")?;
+    }
+    Ok(())
+}
+
+/// What is known of the price of a technique: step time on an H200, ResNet-50 and GPT-2 small.
+fn price(technique: &str) -> Option<&'static str> {
+    Some(match technique {
+        "amp" => "step time −9 % and −64 %",
+        "checkpoint" => "step time +71 % and +18 %",
+        "batch/2" => "half the samples a step",
+        "accumulate" => "step time +26 % and +5 %",
+        "set-to-none" => "none",
+        "fused" => "step time −2 % and −1 %",
+        "foreach-off" => "step time +40 % and +1 %",
+        "offload" => "step time +1058 % and +297 %",
+        "bf16" => "step time −11 % and −70 %, less precise updates",
+        "expandable" => "none",
+        "amp+checkpoint" => "step time +115 % and −53 %",
+        _ => return None,
+    })
+}
+
+fn techniques(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let base = &answer.prediction.highest;
+    let title = terminal.paint(Style::Bold, "techniques, each on this program");
+    writeln!(terminal.out(), "\n {title}  (cost: ResNet-50 and GPT-2 small on an H200)")?;
+    let width = answer.variants.tried.iter().map(|tried| tried.label.chars().count()).max().unwrap_or(0);
+    for Variant { label, outcome } in &answer.variants.tried {
+        let line = match outcome {
+            Ok(prediction) => {
+                let refused = prediction
+                    .summary
+                    .emulation
+                    .techniques
+                    .values()
+                    .find_map(|text| text.strip_prefix("not applied: "));
+                match refused {
+                    Some(why) => format!("not applied: {why}"),
+                    None => saving(base, prediction, label),
+                }
+            }
+            Err(why) => format!("the program fails with it: {why}"),
+        };
+        paragraph(&format!("   {label:<width$}  "), &" ".repeat(width + 5), &line, None, terminal)?;
+    }
+    Ok(())
+}
+
+fn saving(base: &Figures, prediction: &Prediction, label: &str) -> String {
+    let with = &prediction.highest;
+    let change = |before: Bytes, after: Bytes| {
+        let by = 100.0 * (after.0 as f64 - before.0 as f64) / (before.0 as f64).max(1.0);
+        if by.abs() < 0.05 { "±0 %".to_owned() } else { format!("{by:+.1} %") }
+    };
+    let cost = price(label).map(|price| format!("; cost: {price}")).unwrap_or_default();
+    let fits = if prediction.fits { "" } else { ", does not fit" };
+    format!(
+        "{} allocated ({}), {} reserved ({}){fits}{cost}",
+        with.allocated,
+        change(base.allocated, with.allocated),
+        with.reserved,
+        change(base.reserved, with.reserved)
+    )
+}
+
+fn sureness(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let sureness = &answer.prediction.sureness;
+    writeln!(terminal.out())?;
+    if sureness.is_exact() {
+        let label = terminal.paint(Style::Green, "exact:");
+        writeln!(terminal.out(), " {label} nothing in this answer was guessed")?;
+    } else {
+        let label = terminal.paint(Style::Yellow, "estimate:");
+        writeln!(terminal.out(), " {label} a real run may differ, because")?;
+    }
+    for reason in &sureness.reasons {
+        paragraph("   - ", "     ", reason, None, terminal)?;
+    }
+    for remark in sureness.remarks.iter().map(String::as_str).chain(caveats(answer)) {
+        paragraph("   note: ", "         ", remark, Some(Style::Dim), terminal)?;
+    }
+    Ok(())
+}
+
+/// What the answer does not cover.
+pub(crate) fn caveats(answer: &Answer<'_>) -> Vec<&'static str> {
+    let stopped = matches!(answer.prediction.summary.state.exit(), Some(Exit::Stopped(_)))
+        .then_some("the program was stopped: what it does later (evaluation, other phases) is not in the answer; `--steps all` runs it to the end");
+    stopped.into_iter().chain(card_remark(&answer.args.gpu)).collect()
+}
+
+fn next(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let mut ideas = Vec::new();
+    if answer.variants.tried.is_empty() {
+        ideas.push("--try amp,checkpoint,expandable measures what each saves here");
+    }
+    if answer.variants.varied.is_none() {
+        ideas.push("--vary batch-size=1..512 finds the largest batch");
+    }
+    if answer.args.output.is_none() {
+        ideas.push("-o DIR keeps the recording for `oomph report` and `oomph simulate`");
+    }
+    if ideas.is_empty() {
+        return Ok(());
+    }
+    paragraph(" ", "   ", &format!("next: {}", ideas.join(" · ")), Some(Style::Dim), terminal)
+}

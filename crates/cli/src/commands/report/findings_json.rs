@@ -1,0 +1,98 @@
+//! Findings in the JSON of `oomph report --json`.
+
+use super::json::{SiteReport, site_report, stack_report};
+use crate::commands::holders::json::HolderReport;
+use analysis::{Device, Finding, Place};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use snapshot::Snapshot;
+use source::linted::{Linted, Remark};
+
+#[derive(Serialize)]
+pub(crate) struct FindingReport {
+    kind: &'static str,
+    severity: &'static str,
+    severity_reason: String,
+    summary: String,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_per_step: Option<u64>,
+    count: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<SiteReport>,
+    /// The module that the blocks of that line lie in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module: Option<String>,
+    /// The way to what is kept, and who keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<HolderReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
+    details: Vec<String>,
+    evidence: Map<String, Value>,
+    fix: String,
+    caveats: Vec<String>,
+    /// What `oomph lint` says of that line.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lint: Vec<RemarkReport>,
+}
+
+#[derive(Serialize)]
+struct RemarkReport {
+    code: &'static str,
+    name: &'static str,
+    line: usize,
+    message: String,
+}
+
+impl From<Remark> for RemarkReport {
+    fn from(Remark { line, found }: Remark) -> RemarkReport {
+        RemarkReport { code: found.rule.code, name: found.rule.name, line, message: found.message }
+    }
+}
+
+/// One finding.
+pub(crate) fn finding_report(device: &Device<'_>, finding: &Finding, linted: &mut Linted) -> FindingReport {
+    let snapshot = device.snapshot;
+    FindingReport {
+        kind: finding.kind.name(),
+        severity: finding.severity.name(),
+        severity_reason: finding.reason.clone(),
+        summary: finding.summary.clone(),
+        bytes: finding.bytes.0,
+        bytes_per_step: finding.bytes_per_step.map(|bytes| bytes.0),
+        count: finding.count,
+        site: finding.site.map(|frame| site_report(snapshot, frame)),
+        module: finding.module.map(|module| device.modules.path(module).to_owned()),
+        held_by: finding.held.as_ref().map(|held| held.by.clone()),
+        holder: finding.held.as_ref().map(|held| {
+            HolderReport::new(held, finding.site.map(|frame| Place::of(snapshot, frame)).as_ref())
+        }),
+        cause: finding.cause.map(|cause| cause.name()),
+        details: finding.details.clone(),
+        evidence: record(snapshot, &finding.evidence),
+        fix: finding.fix.clone(),
+        caveats: finding.caveats.clone(),
+        lint: linted.of(finding, snapshot).into_iter().map(RemarkReport::from).collect(),
+    }
+}
+
+fn record(snapshot: &Snapshot, values: &[(&'static str, analysis::Value)]) -> Map<String, Value> {
+    values.iter().map(|(name, value)| ((*name).to_owned(), evidence(snapshot, value))).collect()
+}
+
+fn evidence(snapshot: &Snapshot, value: &analysis::Value) -> Value {
+    match value {
+        analysis::Value::Bytes(bytes) => bytes.0.into(),
+        analysis::Value::Count(count) => (*count).into(),
+        analysis::Value::Ratio(ratio) => json!((ratio * 1e4).round() / 1e4),
+        analysis::Value::Text(text) => text.clone().into(),
+        analysis::Value::Flag(flag) => (*flag).into(),
+        analysis::Value::Site(frame) => json!(site_report(snapshot, *frame)),
+        analysis::Value::Stack(stack) => json!(stack_report(snapshot, *stack)),
+        analysis::Value::List(values) => values.iter().map(|value| evidence(snapshot, value)).collect(),
+        analysis::Value::Record(values) => record(snapshot, values).into(),
+    }
+}

@@ -1,0 +1,133 @@
+//! `oomph report`: what is wrong, what fills memory, and where it comes from.
+
+pub(super) mod findings_json;
+pub(super) mod findings_text;
+pub(super) mod json;
+mod live_json;
+mod live_text;
+mod ranks;
+mod summary;
+pub(super) mod text;
+
+use crate::Status;
+use crate::args::{By, ReportArgs};
+use crate::terminal::{Failure, TALK, Terminal};
+use analysis::{Answer, Device, Moment, Portrait, Severity};
+use inputs::Input;
+use std::path::PathBuf;
+
+pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    let files = inputs::expand(&args.inputs)?;
+    let mut report = Report::new(args, files.len());
+    for file in &files {
+        let input = inputs::load(file, &TALK)?;
+        let devices = input.devices();
+        report.add(&input, &devices, terminal)?;
+    }
+    report.finish(terminal)
+}
+
+/// A report in the making. Inputs are added one by one, so that not all ranks need to be in memory at one time.
+pub(crate) struct Report<'a> {
+    args: &'a ReportArgs,
+    is_ranks: bool,
+    json: Option<json::Document>,
+    portraits: Vec<Portrait>,
+    worst: Option<Severity>,
+}
+
+impl<'a> Report<'a> {
+    pub(crate) fn new(args: &'a ReportArgs, inputs: usize) -> Report<'a> {
+        let json = args.json.then(json::Document::new);
+        Report { args, is_ranks: inputs > 1, json, portraits: Vec::new(), worst: None }
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        input: &Input,
+        devices: &[Device<'_>],
+        terminal: &mut Terminal,
+    ) -> anyhow::Result<()> {
+        let args = self.args;
+        if let Some(moment) = args.at.filter(|_| !self.is_ranks || args.json) {
+            for device in devices {
+                check_moment(moment, device, &input.name)?;
+            }
+        }
+        if args.summary && self.json.is_none() {
+            return summary::print(devices, terminal);
+        }
+        let answers: Vec<Answer<'_>> = devices.iter().map(Answer::new).collect();
+        let findings = answers.iter().flat_map(|answer| &answer.findings);
+        self.worst = findings.map(|finding| finding.severity).max().max(self.worst);
+        if self.is_ranks {
+            self.portraits.extend(drawn(&input.name, &answers));
+        }
+        match &mut self.json {
+            Some(document) => document.add(input, &answers, args),
+            None if !self.is_ranks => text::print(input, &answers, args, terminal)?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(self, terminal: &mut Terminal) -> anyhow::Result<Status> {
+        let Report { args, is_ranks, json, portraits, worst } = self;
+        if is_ranks && !args.json && !args.summary && (args.at.is_some() || args.by != By::Site) {
+            terminal
+                .say("note: --at and --by are for one input; the ranks are compared at their peaks, by line");
+        }
+        match json {
+            Some(document) => document.print(&portraits, terminal)?,
+            None if is_ranks && !args.summary => ranks::print(&portraits, terminal)?,
+            None => {}
+        }
+        let fails = args.fail_on.is_some_and(|limit| worst >= Some(limit.into()));
+        Ok(u8::from(fails))
+    }
+}
+
+/// The portraits of the devices of one input. An empty one has a place among the ranks as well.
+fn drawn(name: &str, answers: &[Answer<'_>]) -> Vec<Portrait> {
+    if answers.is_empty() {
+        return vec![Portrait::empty(name)];
+    }
+    answers.iter().map(|answer| Portrait::new(name, &answer.outline, &answer.findings)).collect()
+}
+
+/// The portraits of every device of some inputs; nothing of the snapshots stays in memory.
+pub(super) fn portraits(files: &[PathBuf]) -> anyhow::Result<Vec<Portrait>> {
+    let mut portraits = Vec::new();
+    for file in inputs::expand(files)? {
+        let input = inputs::load(&file, &TALK)?;
+        let devices = input.devices();
+        portraits.extend(portraits_of(&input, &devices));
+    }
+    Ok(portraits)
+}
+
+/// The portraits of every device of one input.
+pub(crate) fn portraits_of(input: &Input, devices: &[Device<'_>]) -> Vec<Portrait> {
+    let answers: Vec<Answer<'_>> = devices.iter().map(Answer::new).collect();
+    drawn(&input.name, &answers)
+}
+
+/// Asking for a moment that never was is a mistake worth a word, not an empty table.
+fn check_moment(moment: Moment, device: &Device<'_>, name: &str) -> anyhow::Result<()> {
+    if device.position_of(moment).is_some() {
+        return Ok(());
+    }
+    let failure = match moment {
+        Moment::Oom => Failure::new(
+            format!("`{name}` has no out-of-memory event"),
+            Some(format!("none of the {} recorded events is an `oom`", device.history.len())),
+            Some("`--at peak` shows the highest point instead"),
+        ),
+        _ => Failure::new(
+            format!("`{name}` has no such event"),
+            Some(format!("its history has {} events, counted from 0", device.history.len())),
+            Some("`--at end` shows the last moment"),
+        ),
+    };
+    Err(failure.into())
+}

@@ -1,0 +1,151 @@
+//! Several inputs are the ranks of one job: one report, with what sets them apart.
+
+use super::findings_text::headline;
+use super::text::{bar, change_line};
+use crate::terminal::{Style, Terminal};
+use crate::words::{paragraph, signed};
+use analysis::words::{counted, printable};
+use analysis::{Kind, Portrait, Remark, Skew};
+use std::io::Write;
+
+/// Lines that are named as the reason for the skew.
+const LINES: usize = 5;
+
+/// Prints the report of all ranks.
+pub(crate) fn print(ranks: &[Portrait], terminal: &mut Terminal) -> anyhow::Result<()> {
+    let Some(skew) = analysis::skew(ranks) else {
+        return Ok(writeln!(terminal.out(), "nothing was allocated and no event was recorded")?);
+    };
+    let highest = &ranks[skew.highest];
+    let title = terminal.paint(Style::Bold, &counted(ranks.len() as u64, "rank"));
+    let verdict = skew.words(ranks);
+    writeln!(terminal.out(), "{title} · {verdict}\n")?;
+    table(ranks, &skew, terminal)?;
+    if let Some(text) = skew.doubt(ranks) {
+        writeln!(terminal.out())?;
+        paragraph("   ", "   ", text, Some(Style::Yellow), terminal)?;
+    } else if skew.is_uneven(ranks) {
+        reasons(&skew, terminal)?;
+    }
+    findings(ranks, terminal)?;
+    let next = format!(" next: oomph report {}", highest.name);
+    let next = terminal.paint(Style::Dim, &next);
+    Ok(writeln!(terminal.out(), "\n{next}")?)
+}
+
+fn table(ranks: &[Portrait], skew: &Skew, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let names: Vec<String> = ranks.iter().map(|rank| short_name(rank, ranks)).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let top = ranks[skew.highest].allocated.0;
+    let header =
+        format!("   rank  {:<width$}  {:<30}  {:>9}  {:>9}  steps", "", "peak allocated", "reserved", "end");
+    let header = terminal.paint(Style::Dim, &header);
+    writeln!(terminal.out(), "{header}")?;
+    for (number, rank) in ranks.iter().enumerate() {
+        let mark = if number == skew.highest { "→" } else { " " };
+        writeln!(
+            terminal.out(),
+            " {mark} {number:>4}  {:<width$}  {:<20} {:>9}  {:>9}  {:>9}  {:>5}",
+            names[number],
+            bar(rank.allocated.0, top, 20),
+            rank.allocated.0.to_string(),
+            rank.reserved.0.to_string(),
+            rank.allocated.1.to_string(),
+            rank.steps
+        )?;
+    }
+    Ok(())
+}
+
+/// The end of the path that tells the files apart, and the device where a file has several.
+fn short_name(rank: &Portrait, ranks: &[Portrait]) -> String {
+    let name = std::path::Path::new(&rank.name)
+        .file_name()
+        .map_or(rank.name.clone(), |name| name.to_string_lossy().into_owned());
+    let same_file =
+        ranks.iter().filter(|other| other.name == rank.name && other.device != rank.device).count();
+    let same_name =
+        ranks.iter().filter(|other| other.name != rank.name && other.name.ends_with(&name)).count();
+    let name = if same_name > 0 { rank.name.clone() } else { name };
+    let name = printable(&name).into_owned();
+    if same_file > 0 { format!("{name} {}", rank.device_name) } else { name }
+}
+
+/// What the highest rank holds that the middle one does not.
+fn reasons(skew: &Skew, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let title = format!(" why rank {}: what it holds at its peak against rank {}", skew.highest, skew.middle);
+    let title = terminal.paint(Style::Bold, &title);
+    writeln!(terminal.out(), "\n{title}")?;
+    for change in skew.changes.iter().take(LINES) {
+        change_line(change, terminal)?;
+    }
+    let categories: Vec<String> = skew
+        .categories
+        .iter()
+        .take(4)
+        .map(|(category, bytes)| format!("{} {}", category.name(), signed(*bytes)))
+        .collect();
+    paragraph("   ", "   ", &format!("by use: {}", categories.join(", ")), Some(Style::Dim), terminal)
+}
+
+/// Findings of all ranks, each once, with the ranks that have it.
+fn findings(ranks: &[Portrait], terminal: &mut Terminal) -> anyhow::Result<()> {
+    let mut merged: Vec<(&Remark, Vec<usize>)> = Vec::new();
+    for (number, rank) in ranks.iter().enumerate() {
+        for remark in &rank.remarks {
+            // Two of the same kind on one rank are two.
+            let same = |(other, holders): &&mut (&Remark, Vec<usize>)| {
+                other.kind == remark.kind && other.place == remark.place && holders.last() != Some(&number)
+            };
+            match merged.iter_mut().find(same) {
+                Some((worst, holders)) => {
+                    holders.push(number);
+                    if (remark.severity, remark.bytes) > (worst.severity, worst.bytes) {
+                        *worst = remark;
+                    }
+                }
+                None => merged.push((remark, vec![number])),
+            }
+        }
+    }
+    merged.sort_by_key(|(remark, _)| {
+        let first = remark.kind == Kind::Oom;
+        (std::cmp::Reverse((first, remark.severity, remark.bytes)), remark.kind)
+    });
+    if merged.is_empty() {
+        return Ok(writeln!(terminal.out(), "\n ✓ nothing stands out on any rank")?);
+    }
+    writeln!(terminal.out())?;
+    for (remark, holders) in merged {
+        headline(remark.kind, remark.severity, &remark.summary, terminal)?;
+        let place = remark
+            .place
+            .as_ref()
+            .map(|place| format!("{}  {} · ", place.short(), printable(&place.function)));
+        let on = if holders.len() == ranks.len() {
+            "on every rank".to_owned()
+        } else {
+            format!("on {}", listed_ranks(&holders))
+        };
+        writeln!(terminal.out(), "   {}{on}", place.unwrap_or_default())?;
+        paragraph("   ", "        ", &format!("fix: {}", remark.fix), Some(Style::Green), terminal)?;
+    }
+    Ok(())
+}
+
+/// `rank 3`, `ranks 0 to 3, 7`
+fn listed_ranks(ranks: &[usize]) -> String {
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    for &rank in ranks {
+        match parts.last_mut() {
+            Some(part) if part.1 + 1 == rank => part.1 = rank,
+            _ => parts.push((rank, rank)),
+        }
+    }
+    let words: Vec<String> = parts
+        .iter()
+        .map(|&(first, last)| if first == last { first.to_string() } else { format!("{first} to {last}") })
+        .collect();
+    let is_one = parts.len() == 1 && parts[0].0 == parts[0].1;
+    format!("{} {}", if is_one { "rank" } else { "ranks" }, words.join(", "))
+}

@@ -1,0 +1,255 @@
+//! The first screen of `oomph report`, for people.
+
+use super::{findings_text, live_text};
+use crate::args::{By, ReportArgs};
+use crate::run_remark::run_remark;
+use crate::terminal::{Style, Terminal};
+use crate::words::{paragraph, signed};
+use analysis::words::{counted, grouped, printable, share, shortened};
+use analysis::{Answer, Category, Change, Device, Kind, Outline};
+use inputs::Input;
+use snapshot::Bytes;
+use std::io::Write;
+
+/// Columns of the picture of the course.
+const COURSE: usize = 64;
+
+/// Prints the report of one input.
+pub(crate) fn print(
+    input: &Input,
+    answers: &[Answer<'_>],
+    args: &ReportArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
+    if answers.is_empty() {
+        let name = terminal.paint(Style::Bold, &input.name);
+        writeln!(terminal.out(), "{name} · {}", input.snapshot.torch)?;
+        writeln!(terminal.out(), "\n nothing was allocated and no event was recorded")?;
+        return Ok(());
+    }
+    for (place, Answer { outline, findings }) in answers.iter().enumerate() {
+        if place > 0 {
+            writeln!(terminal.out())?;
+        }
+        header(input, outline, terminal)?;
+        findings_text::print(outline, findings, terminal)?;
+        what_fills(outline, args, terminal)?;
+        if !outline.device.history.is_empty() {
+            findings_text::nothing_else(outline, findings, terminal)?;
+        }
+        notes(outline.device, terminal)?;
+    }
+    next(input, answers, args, terminal)
+}
+
+/// The peak, what it is made of, and the lines that hold it.
+pub(crate) fn what_fills(
+    outline: &Outline<'_>,
+    args: &ReportArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
+    totals(outline, terminal)?;
+    categories(outline, terminal)?;
+    live_text::print(outline, args, terminal)
+}
+
+fn header(input: &Input, outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let history = &outline.device.history;
+    let completeness = match (history.is_empty(), history.complete) {
+        (true, _) => "no history".to_owned(),
+        (false, true) => format!("{}, complete", counted(history.len() as u64, "event")),
+        (false, false) => format!("{}, truncated", counted(history.len() as u64, "event")),
+    };
+    let steps = match outline.device.steps.count() {
+        0 => String::new(),
+        count => format!(" · {} ({})", counted(count as u64, "step"), outline.device.steps.source.name()),
+    };
+    let name = terminal.paint(Style::Bold, &input.name);
+    // What a recorder was told is exact; a plain snapshot only shows which releases write such files.
+    let torch = match input.run.as_ref().and_then(|run| run.torch.as_deref()) {
+        Some(torch) => format!("torch {}", printable(torch)),
+        None => input.snapshot.torch.to_string(),
+    };
+    let card = outline.device.recording.gpu(history.device).map(|card| printable(&card.name));
+    let card = card.filter(|card| !card.is_empty() && !outline.device.is_cpu());
+    let card = card.map(|card| format!(", {card}")).unwrap_or_default();
+    let device = outline.device.name();
+    writeln!(terminal.out(), "{name} · {device}{card} · {torch} · {completeness}{steps}")?;
+    if let Some(ended) = input.run.as_ref().and_then(run_remark) {
+        paragraph(" ", " ", &ended, Some(Style::Yellow), terminal)?;
+    }
+    Ok(())
+}
+
+fn totals(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let history = &outline.device.history;
+    let (peak, end) = (history.allocated_peak, history.end);
+    writeln!(terminal.out())?;
+    if !history.is_empty() {
+        let when = match peak.position {
+            0 => "before the first event".to_owned(),
+            position => {
+                let step =
+                    outline.device.steps.of_event(position - 1).map(|step| format!(", step {}", step + 1));
+                format!("event {}{}", grouped(position as u64 - 1), step.unwrap_or_default())
+            }
+        };
+        let label = terminal.paint(Style::Bold, "peak");
+        let reserved = reserved(outline, history.reserved_peak.bytes);
+        writeln!(terminal.out(), " {label} {} allocated{reserved} · {when}", peak.bytes)?;
+    }
+    let mut rest = vec![format!("{} allocated{}", end.allocated, reserved(outline, end.reserved))];
+    let unused = end.reserved - end.active;
+    if unused > Bytes::ZERO && !outline.device.is_cpu() {
+        let split = match end.inactive_split {
+            Bytes::ZERO => String::new(),
+            split => format!(", {split} of it inactive_split"),
+        };
+        rest.push(format!("{unused} cached{split}"));
+    }
+    if end.active > end.allocated {
+        rest.push(format!("{} freed but waiting for another stream", end.active - end.allocated));
+    }
+    let label = terminal.paint(Style::Bold, "end");
+    writeln!(terminal.out(), " {label}  {}", rest.join(" · "))?;
+    if let Some(outside) = outline.device.recording.non_pytorch(history.device)
+        && outside.process + outside.others > Bytes::ZERO
+    {
+        let others = match outside.others {
+            Bytes::ZERO => String::new(),
+            bytes => format!(" · {bytes} of other processes"),
+        };
+        let process = outside.process;
+        writeln!(
+            terminal.out(),
+            " outside PyTorch  {process} of this process (CUDA context, libraries){others}"
+        )?;
+    }
+    if history.len() > 1 {
+        let columns = COURSE.min(terminal.width().saturating_sub(" allocated ".len()));
+        let course = terminal.paint(Style::Cyan, &course(&history.samples, columns));
+        writeln!(terminal.out(), " allocated {course}")?;
+    }
+    Ok(())
+}
+
+/// `, 2 GiB reserved`; on the CPU nothing is reserved beyond what is allocated.
+fn reserved(outline: &Outline<'_>, bytes: Bytes) -> String {
+    if outline.device.is_cpu() { String::new() } else { format!(", {bytes} reserved") }
+}
+
+/// The allocated bytes over the history, as a row of bars.
+fn course(samples: &[Bytes], columns: usize) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let highest = samples.iter().max().map_or(1, |bytes| bytes.0.max(1));
+    let columns = samples.len().min(columns);
+    (0..columns)
+        .map(|column| {
+            let range = column * samples.len() / columns..(column + 1) * samples.len() / columns;
+            let height = samples[range].iter().max().map_or(0, |bytes| bytes.0);
+            BARS[(height as u128 * 7).div_ceil(u128::from(highest)) as usize]
+        })
+        .collect()
+}
+
+/// What the peak is made of.
+fn categories(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    const WIDTH: usize = 20;
+    let peak = outline.device.history.allocated_peak;
+    let held = outline.categories.at(&outline.device.history, peak.position);
+    let mut parts: Vec<(Category, Bytes)> = Category::ALL.iter().map(|&of| (of, held.get(of))).collect();
+    parts.retain(|(_, bytes)| *bytes > Bytes::ZERO && bytes.0 >= peak.bytes.0 / 100);
+    parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let Some(&(first, bytes)) = parts.first() else { return Ok(()) };
+    let others: Vec<String> = parts[1..].iter().map(|(of, bytes)| format!("{} {bytes}", of.name())).collect();
+    let text = format!("{} {bytes} {}  {}", first.name(), bar(bytes, peak.bytes, WIDTH), others.join(" · "));
+    paragraph("   ", "   ", &text, None, terminal)
+}
+
+/// A bar of up to `width` characters.
+pub(crate) fn bar(part: Bytes, whole: Bytes, width: usize) -> String {
+    let full = (share(part, whole) * width as f64).round() as usize;
+    format!("{}{}", "█".repeat(full.min(width)), "░".repeat(width - full.min(width)))
+}
+
+/// What one line holds now and held before.
+pub(crate) fn change_line(change: &Change, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let place = match &change.place {
+        Some(place) => {
+            let inside = if change.in_backward { ", inside backward()" } else { "" };
+            let moved = change.moved_from.map(|line| format!(" (was line {line})")).unwrap_or_default();
+            format!("{}  {}{inside}{moved}", place.short(), shortened(&printable(&place.function), 40))
+        }
+        None => "(no stack)".to_owned(),
+    };
+    let by = terminal.paint(Style::Bold, &format!("{:>10}", signed(change.by())));
+    writeln!(terminal.out(), "   {by}  {place}  {} → {}", change.before, change.after)?;
+    Ok(())
+}
+
+fn notes(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let settings = &device.snapshot.settings;
+    let text = match (settings.recorded, settings.conf.as_str()) {
+        (false, _) => "not in the file (before torch 2.3)".to_owned(),
+        (true, "") => "PyTorch's defaults".to_owned(),
+        (true, conf) => conf.to_owned(),
+    };
+    if device.is_cpu() {
+        writeln!(terminal.out())?;
+    } else {
+        writeln!(terminal.out(), "\n allocator settings: {text}")?;
+    }
+    let caveats: Vec<&String> = device.history.caveats.iter().chain(&device.snapshot.caveats).collect();
+    for caveat in caveats {
+        let label = terminal.paint(Style::Yellow, "note:");
+        writeln!(terminal.out(), " {label} {caveat}")?;
+    }
+    Ok(())
+}
+
+/// Where to go on from here.
+fn next(
+    input: &Input,
+    answers: &[Answer<'_>],
+    args: &ReportArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
+    let has_modules = answers.iter().any(|answer| !answer.outline.device.modules.is_empty());
+    let other = match (args.by, args.at) {
+        (By::Site, None) if has_modules => {
+            "--by module for the layers · --by stack for the call stacks · --at end for what is left"
+        }
+        (By::Site, None) => "--by stack for the call stacks · --at end for what is left",
+        (By::Site, _) => "--by stack for the call stacks · --top 30 for more",
+        (By::Category | By::Stack | By::Module | By::Size, _) => {
+            "--by site for the lines · --top 30 for more"
+        }
+    };
+    // Settings or another card may be the way out of these.
+    let mut findings = answers.iter().flat_map(|answer| &answer.findings);
+    let can_be_replayed =
+        findings.any(|finding| matches!(finding.kind, Kind::Fragmentation | Kind::Oom | Kind::Churn));
+    let mut commands = String::new();
+    if input.is_file {
+        commands.push_str(&format!("oomph view {} to see it · ", printable(&input.name)));
+        if can_be_replayed {
+            commands.push_str(&format!(
+                "oomph simulate --search {} for other allocator settings · ",
+                printable(&input.name)
+            ));
+        }
+    }
+    paragraph(" ", "   ", &format!("next: {commands}{other}"), Some(Style::Dim), terminal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_course_is_drawn_to_scale() {
+        assert_eq!(course(&[Bytes(0), Bytes(1), Bytes(50), Bytes(100)], COURSE), "▁▂▅█");
+        assert_eq!(course(&[Bytes::ZERO], COURSE), "▁");
+        assert_eq!(course(&vec![Bytes(5); 1000], 30).chars().count(), 30);
+    }
+}

@@ -1,0 +1,76 @@
+//! `oomph run`: a program under the recorder, on this machine's GPU or on an emulated one, then its report.
+
+use crate::args::{ReportArgs, RunArgs};
+use crate::commands::report;
+use crate::terminal::{Failure, TALK, Terminal};
+use crate::{Host, Status};
+use launch::{DEFAULT_FOLDER, Done, Folder, Job, Output, Words, nothing_recorded, shown};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+/// A recording is of the whole program, unless something else is asked for.
+const ALL_STEPS: u32 = 0;
+
+pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    let command = args.program.command(host);
+    let job = Job::new(command, args.emulate.gpu(host), args.program.steps, TALK);
+    let words = if args.json { Words::Talk } else { Words::Own };
+    let job = Job {
+        max_events: args.max_events,
+        detail: args.detail.into(),
+        is_on_cpu: args.cpu,
+        on_leak: args.on_leak.clone(),
+        raise_on_leak: args.raise_on_leak,
+        words,
+        is_live: !args.no_live,
+        ..job
+    };
+    let output = args.output.as_deref();
+    let output = output.map_or(Output::Default, |folder| Output::Named { folder, force: args.force });
+    let folder = Folder::new(output)?;
+    let recording = folder.shown();
+    if args.output.is_none() && recording != DEFAULT_FOLDER {
+        terminal.say(&format!("{DEFAULT_FOLDER} exists: recording to {recording}"));
+    }
+    let done = launch::run(&recorded(job, &shown(args.program.words()), terminal), &folder)?;
+    // Where nothing at all was recorded, they are the cause.
+    for problem in done.problems.iter().filter(|_| !done.ranks.is_empty()) {
+        terminal.say(&format!("part of the recording is missing: {problem}"));
+    }
+    // Whoever runs us in place of Python expects Python's own exit code, whatever else there is to say.
+    if done.ranks.is_empty() {
+        terminal.failure(&nothing_recorded(&done));
+        return Ok(code(done.status));
+    }
+    terminal.say(&format!("recorded in {recording}"));
+    // Under a launcher each rank has its own `oomph run`; one of them speaks, and of itself: the others may still write.
+    if launch::launched_as().is_some_and(|rank| rank != 0) {
+        return Ok(code(done.status));
+    }
+    let inputs = done.ranks.iter().map(|rank| rank.snapshot.clone()).collect();
+    let report = ReportArgs { inputs, json: args.json, ..ReportArgs::for_a_run() };
+    if let Err(error) = report::run(&report, terminal) {
+        terminal.failure(&Failure::from(error));
+    }
+    Ok(code(done.status))
+}
+
+/// The exit code that a shell would give.
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(2)
+}
+
+/// Runs a program to its end, or for as many steps as it says, and expects a recording.
+pub(super) fn record(job: Job, shown: &str, folder: &Folder, terminal: &Terminal) -> anyhow::Result<Done> {
+    let done = launch::run_to_end(&recorded(job, shown, terminal), folder)?;
+    if done.ranks.is_empty() { Err(nothing_recorded(&done).into()) } else { Ok(done) }
+}
+
+/// A job that records the whole program, unless something else is asked for.
+fn recorded(job: Job, shown: &str, terminal: &Terminal) -> Job {
+    if let Some(emulated) = &job.emulated {
+        terminal.say(&format!("running {shown} on an emulated {}", emulated.card.name));
+    }
+    Job { steps: job.steps.or(Some(ALL_STEPS)), ..job }
+}

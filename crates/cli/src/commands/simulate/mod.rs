@@ -1,0 +1,165 @@
+//! `oomph simulate`: a recorded run under other allocator settings, on another card.
+
+mod json;
+mod text;
+
+use crate::Status;
+use crate::args::SimulateArgs;
+use crate::terminal::{Failure, Progress, TALK, Terminal, shown_path};
+use analysis::Device;
+use inputs::Input;
+use launch::in_parallel;
+use snapshot::{History, Snapshot};
+use std::path::Path;
+use whatif::{Question, Scene, Trial};
+
+pub(crate) fn run(args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    let files = inputs::expand(&args.inputs)?;
+    if args.verify {
+        return verify(args, &files, terminal);
+    }
+    let input = load(whatif::only(&files)?, args, terminal)?;
+    let devices = input.devices();
+    replay(&input, &devices, args, terminal)
+}
+
+/// One what-if, or the search over many.
+pub(crate) fn replay(
+    input: &Input,
+    devices: &[Device<'_>],
+    args: &SimulateArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Status> {
+    let question = args.question();
+    let device = whatif::chosen(devices, &question, &input.name)?;
+    let recorded = whatif::follow(&input.name, device, &question)?;
+    let scene = Scene::new(&input.name, device, &recorded, &question);
+    if args.search { search(&scene, args, terminal) } else { what_if(&scene, args, terminal) }
+}
+
+/// One what-if as the page asks for it: what `--json` prints, and the replayed run. `say` hears what to know about it.
+pub(super) fn replayed(
+    name: &str,
+    device: &Device<'_>,
+    question: &Question,
+    say: &dyn Fn(&str),
+) -> anyhow::Result<(serde_json::Value, Snapshot)> {
+    let recorded = whatif::follow(name, device, question)?;
+    let scene = Scene::new(name, device, &recorded, question);
+    let trial = whatif::asked(&scene, say)?;
+    let run = recorded.replayed(&trial.what, &trial.conf);
+    Ok((json::trial(&scene, &trial), run))
+}
+
+fn load(file: &Path, args: &SimulateArgs, terminal: &Terminal) -> anyhow::Result<Input> {
+    let mut input = inputs::load(file, &TALK)?;
+    whatif::amend(&mut input, &args.question(), &|line| terminal.say(line))?;
+    Ok(input)
+}
+
+fn what_if(scene: &Scene<'_>, args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    let trial = whatif::asked(scene, &|line| terminal.say(line))?;
+    if let Some(path) = &args.output {
+        whatif::write_run(scene, &trial, path)?;
+    }
+    if args.json {
+        json::print(&json::trial(scene, &trial), terminal)?;
+    } else {
+        text::what_if(scene, &trial, args.output.as_deref(), terminal)?;
+    }
+    Ok(u8::from(!trial.fits()))
+}
+
+fn search(scene: &Scene<'_>, args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    let trials = whatif::search(scene, |confs, try_out| {
+        let progress = Progress::new("trying settings", confs.len());
+        in_parallel(confs, usize::MAX, |conf| {
+            let trial = try_out(conf);
+            progress.advance();
+            trial
+        })
+    });
+    let any_fits = trials.iter().any(Trial::fits);
+    if args.json {
+        json::print(&json::search(scene, &trials), terminal)?;
+    } else {
+        text::search(scene, &trials, terminal)?;
+    }
+    Ok(u8::from(!any_fits))
+}
+
+fn verify(
+    args: &SimulateArgs,
+    files: &[std::path::PathBuf],
+    terminal: &mut Terminal,
+) -> anyhow::Result<Status> {
+    let mut comparison = Comparison::new(args, files.len());
+    for file in files {
+        let input = load(file, args, terminal)?;
+        for device in input.snapshot.devices() {
+            comparison.add(&input, &History::new(&input.snapshot, device), terminal)?;
+        }
+    }
+    let name = files.first().map(shown_path).unwrap_or_default();
+    comparison.finish(&name, terminal)
+}
+
+/// The model against the record, one history after the other.
+pub(crate) struct Comparison<'a> {
+    args: &'a SimulateArgs,
+    question: Question,
+    inputs: usize,
+    reports: Vec<serde_json::Value>,
+    all_identical: bool,
+    followed: usize,
+}
+
+impl<'a> Comparison<'a> {
+    pub(crate) fn new(args: &'a SimulateArgs, inputs: usize) -> Comparison<'a> {
+        Comparison {
+            args,
+            question: args.question(),
+            inputs,
+            reports: Vec::new(),
+            all_identical: true,
+            followed: 0,
+        }
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        input: &Input,
+        history: &History,
+        terminal: &mut Terminal,
+    ) -> anyhow::Result<()> {
+        if history.is_empty() {
+            return Ok(());
+        }
+        let recorded = whatif::recorded(&input.snapshot, history, &self.question)?;
+        self.followed += 1;
+        self.all_identical &= recorded.verification().difference.is_none();
+        if self.args.json {
+            let settings = whatif::given_conf(&self.question).unwrap_or(&input.snapshot.settings.conf);
+            self.reports.push(json::verification(input, history, &recorded, settings));
+            return Ok(());
+        }
+        text::verification(input, history, &recorded, self.inputs == 1, terminal)
+    }
+
+    pub(crate) fn finish(self, name: &str, terminal: &mut Terminal) -> anyhow::Result<Status> {
+        if self.followed == 0 {
+            return Err(Failure::new(
+                format!("`{name}` has no events to compare"),
+                Some("without a history there is nothing to verify".to_owned()),
+                Some("record one with `torch.cuda.memory._record_memory_history()` before the run"),
+            )
+            .into());
+        }
+        if self.args.json {
+            json::print_verifications(self.reports, terminal)?;
+        } else if self.inputs > 1 {
+            text::verified(self.followed, self.all_identical, terminal)?;
+        }
+        Ok(u8::from(!self.all_identical))
+    }
+}

@@ -1,0 +1,379 @@
+//! `oomph simulate` for people: the verdict, the numbers beside the recorded ones, the line to copy.
+
+use super::json::export;
+use crate::terminal::{Style, Terminal, shown_path};
+use crate::words::paragraph;
+use allocator::{Oom, Recorded};
+use analysis::words::{counted, grouped, percent, printable, share};
+use inputs::Input;
+use snapshot::{Bytes, History, Snapshot};
+use std::io::Write;
+use std::path::Path;
+use whatif::{Caveat, Scene, Trial, site};
+
+/// A gain below this is not worth a change of settings.
+const WORTH_IT: f64 = 0.02;
+
+/// One what-if: does it fit, and how does it compare with the recorded run.
+pub(super) fn what_if(
+    scene: &Scene<'_>,
+    trial: &Trial,
+    output: Option<&Path>,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
+    header(scene.name, scene.device.snapshot, &scene.device.history, terminal)?;
+    followed(scene, terminal)?;
+    writeln!(terminal.out())?;
+    match &trial.outcome.oom {
+        None => fits(trial, terminal)?,
+        Some(oom) => fails(scene, trial, oom, terminal)?,
+    }
+    table(scene, trial, terminal)?;
+    if let Some(path) = output {
+        let path = shown_path(path);
+        paragraph(
+            "   ",
+            "   ",
+            &format!("the replayed run is in {path}; `oomph diff` compares it with the recorded one"),
+            None,
+            terminal,
+        )?;
+    }
+    notes(&Caveat::all(scene, trial), terminal)?;
+    if scene.args.conf.is_none() {
+        let next = format!(" next: oomph simulate --search {}", scene.name);
+        let next = terminal.paint(Style::Dim, &next);
+        writeln!(terminal.out(), "\n{next}")?;
+    }
+    Ok(())
+}
+
+fn header(name: &str, snapshot: &Snapshot, history: &History, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let name = terminal.paint(Style::Bold, name);
+    let completeness = if history.complete { "complete" } else { "truncated" };
+    let events = counted(history.len() as u64, "event");
+    writeln!(
+        terminal.out(),
+        "{name} · GPU {} · {} · {events}, {completeness}",
+        history.device,
+        snapshot.torch
+    )?;
+    Ok(())
+}
+
+/// Whether the model does what PyTorch did on this very run: the ground under every figure below.
+fn followed(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let verification = scene.recorded.verification();
+    let text = if verification.difference.is_none() {
+        format!(
+            " the model repeats the recorded run: {} identical",
+            counted(verification.events as u64, "event")
+        )
+    } else {
+        format!(
+            " the model repeats the recorded run up to event {} of {}",
+            grouped(verification.identical as u64),
+            grouped(verification.events as u64)
+        )
+    };
+    let text = terminal.paint(Style::Dim, &text);
+    writeln!(terminal.out(), "{text}")?;
+    Ok(())
+}
+
+fn fits(trial: &Trial, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let label = terminal.paint(Style::Green, "✓ FITS");
+    let peak = Bytes(trial.outcome.peak_reserved);
+    let of = match room(trial) {
+        Some(room) => format!(" of {room} that PyTorch can have"),
+        None => String::new(),
+    };
+    writeln!(terminal.out(), " {label}  {peak} reserved at the peak{of}")?;
+    if !trial.outcome.rescued.is_empty() {
+        let count = trial.outcome.rescued.len() as u64;
+        let text = format!(
+            "{} that failed in the recorded run would have been served; what the program would have done next is not recorded",
+            counted(count, "request")
+        );
+        paragraph("   ", "   ", &text, None, terminal)?;
+    }
+    Ok(())
+}
+
+fn fails(scene: &Scene<'_>, trial: &Trial, oom: &Oom, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let label = terminal.paint(Style::Red, "✗ RUNS OUT OF MEMORY");
+    let step = scene.device.steps.of_event(oom.event).map(|step| format!(", step {}", step + 1));
+    writeln!(terminal.out(), " {label}  at event {}{}", grouped(oom.event as u64), step.unwrap_or_default())?;
+    if let Some(place) = site(scene, oom.event) {
+        let short = terminal.paint(Style::Bold, &place.short());
+        writeln!(terminal.out(), "   {short}  {}", printable(&place.function))?;
+    }
+    let short = (oom.reserved + oom.wanted).saturating_sub(oom.room);
+    let why = if oom.is_fragmentation {
+        format!(
+            "{} asked for; {} of {} is allocated, but the free rest is in pieces, the largest {}",
+            Bytes(oom.requested),
+            Bytes(oom.allocated),
+            Bytes(oom.room),
+            Bytes(oom.largest_free)
+        )
+    } else {
+        format!(
+            "{} asked for with {} of {} allocated: {} short",
+            Bytes(oom.requested),
+            Bytes(oom.allocated),
+            Bytes(oom.room),
+            Bytes(short)
+        )
+    };
+    paragraph("   ", "   ", &why, None, terminal)?;
+    if let (Some(smallest), Some(total)) = (trial.smallest, trial.what.total) {
+        let more = smallest.saturating_sub(total);
+        let text =
+            format!("the smallest card on which it goes through: {}, {} more", Bytes(smallest), Bytes(more));
+        paragraph("   ", "   ", &text, None, terminal)?;
+    }
+    if oom.was_recorded {
+        let text = "the recorded run failed here as well";
+        let text = if trial.outcome.finished { format!("{text} and went on") } else { text.to_owned() };
+        paragraph("   ", "   ", &text, None, terminal)?;
+    }
+    Ok(())
+}
+
+/// The lower of what the card and the limit let in.
+fn room(trial: &Trial) -> Option<Bytes> {
+    [trial.what.available, trial.what.limit].into_iter().flatten().min().map(Bytes)
+}
+
+fn named(conf: &str) -> &str {
+    if conf.is_empty() { "PyTorch's defaults" } else { conf }
+}
+
+fn table(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let history = &scene.device.history;
+    let outcome = &trial.outcome;
+    let before = history.reserved_peak.bytes;
+    let after = Bytes(outcome.peak_reserved);
+    let (low, high) = outcome.peak_reserved_range;
+    let range = if low == high { String::new() } else { format!("  {} to {}", Bytes(low), Bytes(high)) };
+    let unused = |peak: Bytes, allocated: Bytes| percent(share(peak.saturating_sub(allocated), peak));
+    let rows = [
+        ("peak reserved", before.to_string(), format!("{after}  {}{range}", change(before, after))),
+        (
+            "peak allocated",
+            history.allocated_peak.bytes.to_string(),
+            Bytes(outcome.peak_allocated).to_string(),
+        ),
+        (
+            "reserved beyond it",
+            unused(before, history.allocated_peak.bytes),
+            unused(after, Bytes(outcome.peak_allocated)),
+        ),
+        ("reserved at the end", history.end.reserved.to_string(), Bytes(outcome.end_reserved).to_string()),
+        ("cudaMalloc calls", grouped(history.stats.device_allocs), grouped(outcome.device_allocs)),
+        ("cudaFree calls", grouped(history.stats.device_frees), grouped(outcome.device_frees)),
+        ("retries", grouped(scene.recorded.verification().retries), grouped(outcome.retries)),
+    ];
+    let title = format!(" {:<20} {:<14} {}", "", "recorded", "replayed");
+    let title = terminal.paint(Style::Bold, &title);
+    writeln!(terminal.out(), "\n{title}")?;
+    writeln!(
+        terminal.out(),
+        " {:<20} {:<14} {}",
+        "settings",
+        short(named(scene.recorded_conf()), 13),
+        named(&trial.conf)
+    )?;
+    for (name, recorded, replayed) in rows {
+        writeln!(terminal.out(), " {name:<20} {recorded:<14} {}", replayed.trim_end())?;
+    }
+    if let Some(smallest) = trial.smallest {
+        writeln!(terminal.out(), " {:<20} {:<14} {}", "smallest card", "", Bytes(smallest))?;
+    }
+    Ok(())
+}
+
+/// The beginning of a text that is too long for its column.
+fn short(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    format!("{}…", text.chars().take(width - 1).collect::<String>())
+}
+
+/// `-44 %`; nothing where nothing has changed.
+fn change(before: Bytes, after: Bytes) -> String {
+    let by = after.0.abs_diff(before.0) as f64 / before.0.max(1) as f64;
+    match (after.0 >= before.0, by) {
+        (_, by) if by < 0.0005 => "same".to_owned(),
+        (true, by) if by >= 1.0 => format!("{:.1} times", after.0 as f64 / before.0.max(1) as f64),
+        (true, by) => format!("+{}", percent(by)),
+        (false, by) => format!("-{}", percent(by)),
+    }
+}
+
+fn notes(caveats: &[Caveat], terminal: &mut Terminal) -> anyhow::Result<()> {
+    if !caveats.is_empty() {
+        writeln!(terminal.out())?;
+    }
+    for caveat in caveats {
+        paragraph(" ", "       ", &format!("note: {caveat}"), Some(Style::Dim), terminal)?;
+    }
+    Ok(())
+}
+
+/// The settings that were tried, the best first, and the line to copy.
+pub(super) fn search(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Terminal) -> anyhow::Result<()> {
+    header(scene.name, scene.device.snapshot, &scene.device.history, terminal)?;
+    followed(scene, terminal)?;
+    advice(scene, trials, terminal)?;
+    let recorded = scene.device.history.reserved_peak.bytes;
+    let card = if scene.args.smallest_gpu { "smallest card  " } else { "" };
+    let title = format!("   peak reserved  of recorded  cudaMalloc  {card}settings");
+    let title = terminal.paint(Style::Bold, &title);
+    writeln!(terminal.out(), "\n{title}")?;
+    for trial in trials {
+        let outcome = &trial.outcome;
+        let peak = Bytes(outcome.peak_reserved);
+        let mark = match (trial.fits(), trial.conf == scene.recorded_conf()) {
+            (false, _) => terminal.paint(Style::Red, "✗"),
+            (true, true) => "•".to_owned(),
+            (true, false) => " ".to_owned(),
+        };
+        let figure = match (trial.fits(), outcome.peak_reserved_range) {
+            (false, _) => "out of memory".to_owned(),
+            (true, (low, high)) if low == high => peak.to_string(),
+            (true, _) => format!("~{peak}"),
+        };
+        let relative = if trial.fits() { change(recorded, peak) } else { String::new() };
+        let card = match (scene.args.smallest_gpu, trial.smallest) {
+            (false, _) => String::new(),
+            (true, None) => format!("{:<15}", "none"),
+            (true, Some(size)) => format!("{:<15}", Bytes(size)),
+        };
+        let calls = grouped(outcome.device_allocs);
+        let conf = named(&trial.conf);
+        writeln!(terminal.out(), " {mark} {figure:<13}  {relative:<11}  {calls:>10}  {card}{conf}")?;
+    }
+    let mut legend = vec!["• the recorded settings"];
+    if trials.iter().any(|trial| {
+        trial.fits() && trial.outcome.peak_reserved_range.0 != trial.outcome.peak_reserved_range.1
+    }) {
+        legend.push("~ hangs on addresses that the driver chooses; `--conf` shows the range");
+    }
+    paragraph("   ", "   ", &legend.join(" · "), Some(Style::Dim), terminal)?;
+    // The table marks the settings whose peak depends on addresses.
+    let shared = trials.first().map(|best| Caveat::all(scene, best)).unwrap_or_default();
+    let shared = shared.into_iter().filter(|caveat| !matches!(caveat, Caveat::AddressRange { .. }));
+    notes(&shared.collect::<Vec<_>>(), terminal)
+}
+
+/// What to export, or that there is nothing to gain.
+fn advice(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Terminal) -> anyhow::Result<()> {
+    writeln!(terminal.out())?;
+    let Some(best) = trials.first().filter(|best| best.fits()) else {
+        let label = terminal.paint(Style::Red, "✗ NOTHING FITS");
+        writeln!(
+            terminal.out(),
+            " {label}  no settings make this run fit: it needs a larger card or less memory"
+        )?;
+        return Ok(());
+    };
+    let now = trials.iter().find(|trial| trial.conf == scene.recorded_conf());
+    let memory = Trial::memory;
+    let recorded_fails = now.is_some_and(|now| !now.fits());
+    let gain = now.map_or(0, |now| memory(now).saturating_sub(memory(best)));
+    let is_worth_it = recorded_fails || gain as f64 > now.map_or(0, memory) as f64 * WORTH_IT;
+    if !is_worth_it {
+        let label = terminal.paint(Style::Green, "✓ LEAVE IT");
+        let text = "no settings tried would have reserved noticeably less";
+        writeln!(terminal.out(), " {label}  {text}")?;
+        return Ok(());
+    }
+    let label = terminal.paint(Style::Green, "✓ USE");
+    let line = terminal.paint(Style::Bold, &export(&best.conf));
+    writeln!(terminal.out(), " {label}  {line}")?;
+    let text = if recorded_fails {
+        format!("with it the run fits: {} reserved at the peak", Bytes(best.outcome.peak_reserved))
+    } else {
+        format!(
+            "{} reserved at the peak instead of {}",
+            Bytes(best.outcome.peak_reserved),
+            Bytes(now.map_or(0, |now| now.outcome.peak_reserved))
+        )
+    };
+    paragraph("   ", "   ", &text, None, terminal)?;
+    let worst = trials.iter().filter(|trial| trial.fits()).max_by_key(|trial| trial.outcome.peak_reserved);
+    let recorded = scene.device.history.reserved_peak.bytes.0;
+    if let Some(worst) = worst.filter(|worst| worst.outcome.peak_reserved > recorded + recorded / 4) {
+        let text = format!(
+            "stay away from {}: {}, {}",
+            named(&worst.conf),
+            Bytes(worst.outcome.peak_reserved),
+            change(Bytes(recorded), Bytes(worst.outcome.peak_reserved))
+        );
+        paragraph("   ", "   ", &text, Some(Style::Yellow), terminal)?;
+    }
+    Ok(())
+}
+
+/// The comparison with the record.
+pub(super) fn verification(
+    input: &Input,
+    history: &History,
+    recorded: &Recorded<'_>,
+    is_alone: bool,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
+    let verification = recorded.verification();
+    let events = grouped(verification.events as u64);
+    if is_alone {
+        header(&input.name, &input.snapshot, history, terminal)?;
+    }
+    let name = if is_alone {
+        String::new()
+    } else {
+        format!("{} · GPU {}: ", printable(&input.name), history.device)
+    };
+    let Some(difference) = verification.difference else {
+        let label = terminal.paint(Style::Green, "✓ IDENTICAL");
+        writeln!(terminal.out(), " {label}  {name}{events} events")?;
+        if is_alone {
+            let text = "given what the driver answered then, every block and segment is the model's own choice, and all segments and blocks at the end are the same";
+            paragraph("   ", "   ", text, None, terminal)?;
+            if verification.assumed_private > 0 {
+                let count = counted(verification.assumed_private as u64, "segment");
+                let text = format!(
+                    "note: {count} assumed to have belonged to private pools that were gone at the end"
+                );
+                paragraph("   ", "   ", &text, Some(Style::Dim), terminal)?;
+            }
+        }
+        return Ok(());
+    };
+    let label = terminal.paint(Style::Red, "✗ DIFFERENT");
+    writeln!(
+        terminal.out(),
+        " {label}  {name}first at event {} of {events}",
+        grouped(difference.event as u64)
+    )?;
+    writeln!(terminal.out(), "   recorded  {}\n   model     {}", difference.recorded, difference.model)?;
+    if is_alone {
+        for line in &difference.around {
+            writeln!(terminal.out(), "   {line}")?;
+        }
+        let text = "settings changed while it ran, a private pool that was gone at the end, or `release_lock_on_cudamalloc` \
+                    with several threads can be the reason; `--torch`, `--recorded-conf`, `--limit` and `--gpu` tell what the \
+                    file does not";
+        paragraph("   ", "   ", text, Some(Style::Dim), terminal)?;
+    }
+    Ok(())
+}
+
+/// The last line of several comparisons.
+pub(super) fn verified(count: usize, all_identical: bool, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let text = if all_identical { "all are identical" } else { "not all are identical" };
+    writeln!(terminal.out(), "\n {}: {text}", counted(count as u64, "recording"))?;
+    Ok(())
+}

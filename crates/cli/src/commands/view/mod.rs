@@ -1,0 +1,161 @@
+//! `oomph view`: the page in the browser, from this machine's own server or as one file.
+
+use crate::Status;
+use crate::args::{OUTSIDE, ViewArgs};
+use crate::commands::report::findings_json::finding_report;
+use crate::commands::report::findings_text::not_found;
+use crate::commands::{holders, simulate};
+use crate::terminal::{Failure, Progress, TALK, Terminal, shown_path};
+use analysis::words::printable;
+use analysis::{Device, Finding, Outline};
+use anyhow::Context;
+use inputs::Input;
+use serde_json::{Value, json};
+use serve::Token;
+use source::linted::Linted;
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use viewer::{Commands, Problem, Relation, Replayed, Server, Viewer, WhatIf};
+use whatif::Question;
+
+pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    // A port that is taken is said before minutes of reading.
+    let server = args.html.is_none().then(|| listen(args.port)).transpose()?;
+    let files = inputs::expand(&args.inputs)?;
+    let mut inputs = Vec::new();
+    for file in &files {
+        let Input { name, snapshot, recording, .. } = inputs::load(file, &TALK)?;
+        inputs.push(viewer::Input { name, snapshot, recording });
+    }
+    let viewer = Viewer::new(inputs, relation(&files), &Answers);
+    match (&args.html, server) {
+        (Some(path), _) => write(&viewer, path, args.max_size, terminal)?,
+        (None, Some(server)) => {
+            announce(&server, args, terminal)?;
+            viewer.serve(&server);
+        }
+        (None, None) => {}
+    }
+    Ok(0)
+}
+
+/// Files whose names differ in numbers only are ranks.
+fn relation(files: &[PathBuf]) -> Relation {
+    let plain = |path: &PathBuf| -> String {
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        name.chars().filter(|letter| !letter.is_ascii_digit()).collect()
+    };
+    // In folders of their own, files that are called alike are one rank of several jobs.
+    let is_one_folder = files.windows(2).all(|pair| pair[0].parent() == pair[1].parent());
+    let is_alike = files.windows(2).all(|pair| plain(&pair[0]) == plain(&pair[1]));
+    if is_one_folder && is_alike { Relation::Ranks } else { Relation::Compared }
+}
+
+fn listen(port: u16) -> anyhow::Result<Server> {
+    let token = Token::random().context("no secret for the address could be made")?;
+    Server::bind(port, token).map_err(|error| {
+        Failure::new(
+            format!("port {port} of this machine cannot be listened on"),
+            Some(error.to_string()),
+            Some("choose another with `--port`, or leave it out"),
+        )
+        .refused(error.kind())
+        .into()
+    })
+}
+
+/// Says where the page is, and opens it where there is a browser.
+fn announce(server: &Server, args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let url = server.url();
+    writeln!(terminal.out(), "{url}")?;
+    terminal.flush()?;
+    let is_remote = ["SSH_CONNECTION", "SSH_TTY"].iter().any(|name| std::env::var_os(name).is_some());
+    if is_remote {
+        let (port, host) = (server.port(), host().unwrap_or_else(|| "THIS-MACHINE".to_owned()));
+        terminal.say("this is a remote session: on your own machine run");
+        terminal.say(&format!("  ssh -N -L {port}:127.0.0.1:{port} {host}"));
+        terminal.say("and open the address there");
+    } else if args.no_open || !open(server) {
+        terminal.say("open this address in a browser on this machine");
+    }
+    terminal.say("Ctrl-C ends it");
+    Ok(())
+}
+
+/// What the user would type behind `ssh`: their name and the address that they came to.
+fn host() -> Option<String> {
+    // Client address and port, then our own.
+    let connection = std::env::var("SSH_CONNECTION").ok()?;
+    let address = connection.split_whitespace().nth(2)?.to_owned();
+    Some(match std::env::var("USER") {
+        Ok(user) => format!("{user}@{address}"),
+        Err(_) => address,
+    })
+}
+
+/// Opens a browser, if this machine seems to have a screen; says whether it could.
+fn open(server: &Server) -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    let (is_mac, is_wsl) = (cfg!(target_os = "macos"), is_set("WSL_DISTRO_NAME"));
+    let opener = if is_mac { "open" } else { "xdg-open" };
+    let has_screen = is_mac || is_wsl || is_set("DISPLAY") || is_set("WAYLAND_DISPLAY");
+    let quiet = |command: &mut Command| {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok()
+    };
+    // Not the address itself: every user can read the browser's command line. A browser on the Windows side is nobody here.
+    let user = (!is_mac && !is_wsl).then(|| rustix::process::getuid().as_raw());
+    let invitation = || server.invite(user);
+    has_screen && invitation().is_ok_and(|address| quiet(Command::new(opener).arg(address)))
+}
+
+fn write(viewer: &Viewer<'_>, path: &Path, most: u64, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let fail = |error: io::Error| {
+        Failure::new(
+            format!("`{}` cannot be written", shown_path(path)),
+            Some(error.to_string()),
+            Some("choose another place with `--html`"),
+        )
+        .refused(error.kind())
+    };
+    let progress = Progress::new("drawing", 1);
+    let exported = viewer.export(most);
+    drop(progress);
+    std::fs::write(path, &exported.page).map_err(fail)?;
+    let size = snapshot::Bytes(exported.page.len() as u64);
+    terminal.say(&format!("`{}`: {size}, to be opened in any browser, without a server", shown_path(path)));
+    for note in &exported.notes {
+        terminal.say(&format!("note: {note}"));
+    }
+    Ok(())
+}
+
+/// What the page shows of other commands.
+struct Answers;
+
+impl Commands for Answers {
+    fn findings(&self, outline: &Outline<'_>, findings: &[Finding]) -> (Vec<Value>, String) {
+        let mut linted = Linted::default();
+        let told = findings.iter().map(|finding| json!(finding_report(outline.device, finding, &mut linted)));
+        (told.collect(), not_found(outline, findings).unwrap_or_default())
+    }
+
+    fn what_if(&self, device: &Device<'_>, question: &WhatIf) -> Result<Replayed, Problem> {
+        let WhatIf { conf, gpu, fraction } = question.clone();
+        let question = Question { conf, gpu, fraction, outside: OUTSIDE, ..Question::default() };
+        let notes = RefCell::new(Vec::new());
+        let say = |line: &str| notes.borrow_mut().push(printable(line).into_owned());
+        let replayed = simulate::replayed("this run", device, &question, &say);
+        let (answer, snapshot) = replayed.map_err(|error| {
+            let failure = Failure::from(error);
+            let cause = failure.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
+            Problem { what: format!("{failure}{cause}"), hint: failure.hint().map(str::to_owned) }
+        })?;
+        Ok(Replayed { answer, notes: notes.into_inner(), snapshot })
+    }
+
+    fn holders(&self, input: &viewer::Input, devices: &[Device<'_>]) -> Option<Value> {
+        holders::for_page(&input.name, &input.recording, devices)
+    }
+}

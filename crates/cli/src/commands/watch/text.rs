@@ -1,0 +1,76 @@
+//! One look as text: for a pipe, a log, a terminal without keys.
+
+use crate::terminal::{Style, Terminal};
+use analysis::words::{grouped, printable};
+use live::{Device, Followed, Gpu};
+use snapshot::Bytes;
+use std::io::Write;
+use watch::bar::{bare_parts, parts};
+use watch::details::{UNKNOWN, place};
+use watch::look::{Look, Row};
+use watch::palette::Part;
+use watch::verdict::{Tone, Verdict, silence};
+
+/// Lines of code to show.
+const SITES: usize = 5;
+
+pub(super) fn print(look: &Look, terminal: &mut Terminal) -> anyhow::Result<()> {
+    for row in &look.rows {
+        match row {
+            Row::Recorded { followed, device, split, .. } => {
+                let step = grouped(followed.state.count);
+                let title = format!("{}, process {}, step {step}", row.title(), followed.state.pid);
+                let title = terminal.paint(Style::Bold, &title);
+                writeln!(terminal.out(), "{title}")?;
+                print_parts(&parts(split), split.total, terminal)?;
+                print_verdict(followed, device, terminal)?;
+            }
+            Row::Bare(gpu) => print_bare(gpu, terminal)?,
+        }
+    }
+    look.notes.iter().for_each(|note| terminal.say(&format!("note: {note}")));
+    if look.rows.is_empty() {
+        terminal.say("nothing to watch: no program of yours is being recorded");
+        if let Some(why) = &look.no_driver {
+            terminal.say(&format!("and no GPU can be seen: {why}"));
+        }
+    }
+    Ok(())
+}
+
+fn print_parts(parts: &[(Part, Bytes)], total: Option<Bytes>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let words: Vec<String> = parts.iter().map(|(part, bytes)| format!("{} {bytes}", part.name())).collect();
+    let total = total.map(|total| format!(" of {total}")).unwrap_or_default();
+    Ok(writeln!(terminal.out(), "  {}{total}", words.join(", "))?)
+}
+
+fn print_verdict(followed: &Followed, device: &Device, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let verdict = Verdict::new(followed, device.device);
+    let style = match verdict.tone {
+        Tone::Bad => Style::Red,
+        Tone::Unsure => Style::Yellow,
+        Tone::Good => Style::Green,
+        Tone::Quiet => Style::Dim,
+    };
+    let sentence = terminal.paint(style, &verdict.sentence);
+    writeln!(terminal.out(), "  {sentence}")?;
+    if let Some((_, words)) = silence(followed) {
+        writeln!(terminal.out(), "  {}", printable(&words))?;
+    }
+    for site in followed.sites(device.device).iter().take(SITES) {
+        let grows = site.bytes_per_step.map(|bytes| format!(", +{bytes} a step")).unwrap_or_default();
+        writeln!(terminal.out(), "  {:>9}  {}{grows}", site.bytes.to_string(), place(site))?;
+    }
+    Ok(())
+}
+
+fn print_bare(gpu: &Gpu, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let title = terminal.paint(Style::Bold, &format!("GPU {}, {}", gpu.index, printable(&gpu.name)));
+    writeln!(terminal.out(), "{title}")?;
+    print_parts(&bare_parts(gpu), Some(Bytes(gpu.total)), terminal)?;
+    for process in &gpu.processes {
+        let bytes = Bytes(process.bytes).to_string();
+        writeln!(terminal.out(), "  {bytes:>9}  process {} {}", process.pid, printable(&process.name))?;
+    }
+    UNKNOWN.iter().try_for_each(|line| Ok(writeln!(terminal.out(), "  {line}")?))
+}

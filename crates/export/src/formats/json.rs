@@ -1,0 +1,57 @@
+//! One JSON document, written row by row: `{"version": 1, "tables": {"events": [{…}, …], …}}`. Public and
+//! versioned: fields may be added, none renamed.
+
+use super::cells::{Cell, columns};
+use crate::Written;
+use crate::tables::Table;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+
+/// Writes all tables and says how many rows each has.
+pub(crate) fn write(tables: Vec<Table<'_>>, file: &File) -> anyhow::Result<Written> {
+    let mut out = BufWriter::with_capacity(1 << 20, file);
+    let mut written = Written::default();
+    out.write_all(b"{\"version\":1,\"tables\":{")?;
+    for (place, table) in tables.into_iter().enumerate() {
+        let comma = if place == 0 { "" } else { "," };
+        write!(out, "{comma}\n\"{}\":[", table.name)?;
+        written.counts.push((table.name, rows(table, &mut out)?));
+        out.write_all(b"\n]")?;
+    }
+    out.write_all(b"\n}}\n")?;
+    out.flush()?;
+    Ok(written)
+}
+
+fn rows(table: Table<'_>, out: &mut impl Write) -> anyhow::Result<u64> {
+    let keys: Vec<String> = table
+        .schema
+        .fields()
+        .iter()
+        .enumerate()
+        .map(|(place, field)| format!("{}\"{}\":", if place == 0 { "\n{" } else { "," }, field.name()))
+        .collect();
+    let mut rows = 0u64;
+    for batch in table.batches {
+        let batch = batch?;
+        let columns = columns(&batch)?;
+        for row in 0..batch.num_rows() {
+            if rows > 0 {
+                out.write_all(b",")?;
+            }
+            for (key, column) in keys.iter().zip(&columns) {
+                out.write_all(key.as_bytes())?;
+                match column.get(row) {
+                    Cell::Null => out.write_all(b"null")?,
+                    Cell::Unsigned(number) => write!(out, "{number}")?,
+                    Cell::Signed(number) => write!(out, "{number}")?,
+                    Cell::Flag(flag) => write!(out, "{flag}")?,
+                    Cell::Text(text) => serde_json::to_writer(&mut *out, text)?,
+                }
+            }
+            out.write_all(b"}")?;
+            rows += 1;
+        }
+    }
+    Ok(rows)
+}

@@ -1,0 +1,91 @@
+//! One SQLite database with a table each.
+//!
+//! SQLite has only signed integers: an address or stream of 2^63 and more is stored as the negative number with
+//! the same 64 bits.
+
+use super::cells::{Cell, columns};
+use crate::Written;
+use crate::tables::Table;
+use arrow_schema::{DataType, Schema};
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, Transaction};
+use std::path::Path;
+
+/// What joins and look-ups go by.
+const INDICES: [(&str, &str); 3] = [
+    ("events_by_event", "events (event, device)"),
+    ("blocks_by_alloc_event", "blocks (alloc_event, device)"),
+    ("stacks_by_stack_id", "stacks (stack_id, depth)"),
+];
+
+/// Columns that number the rows of their own table.
+const KEYS: [(&str, &str); 3] = [("blocks", "block_id"), ("segments", "segment_id"), ("frames", "frame_id")];
+
+/// Writes all tables and says how many rows each has.
+pub(crate) fn write(tables: Vec<Table<'_>>, file: &Path) -> anyhow::Result<Written> {
+    let mut connection = Connection::open(file)?;
+    // The file is a draft that is thrown away when anything fails: it needs no journal of its own.
+    connection.pragma_update(None, "journal_mode", "off")?;
+    connection.pragma_update(None, "synchronous", "off")?;
+    let mut written = Written::default();
+    let transaction = connection.transaction()?;
+    for table in tables {
+        transaction.execute(&definition(table.name, &table.schema), [])?;
+        written.counts.push((table.name, insert(table, &transaction)?));
+    }
+    for (name, columns) in INDICES {
+        transaction.execute(&format!("CREATE INDEX {name} ON {columns}"), [])?;
+    }
+    transaction.commit()?;
+    connection.close().map_err(|(_, error)| error)?;
+    Ok(written)
+}
+
+fn definition(table: &str, schema: &Schema) -> String {
+    let columns: Vec<String> = schema
+        .fields()
+        .iter()
+        .map(|field| {
+            let kind = match field.data_type() {
+                DataType::Utf8 | DataType::Dictionary(..) => "TEXT",
+                _ => "INTEGER",
+            };
+            let rule = match field.is_nullable() {
+                _ if KEYS.contains(&(table, field.name())) => " PRIMARY KEY",
+                true => "",
+                false => " NOT NULL",
+            };
+            format!("{} {kind}{rule}", field.name())
+        })
+        .collect();
+    format!("CREATE TABLE {table} ({})", columns.join(", "))
+}
+
+fn insert(table: Table<'_>, transaction: &Transaction<'_>) -> anyhow::Result<u64> {
+    let places = vec!["?"; table.schema.fields().len()].join(", ");
+    let mut statement = transaction.prepare(&format!("INSERT INTO {} VALUES ({places})", table.name))?;
+    let mut rows = 0;
+    for batch in table.batches {
+        let batch = batch?;
+        let columns = columns(&batch)?;
+        for row in 0..batch.num_rows() {
+            for (place, column) in columns.iter().enumerate() {
+                statement.raw_bind_parameter(place + 1, value(column.get(row)))?;
+            }
+            statement.raw_execute()?;
+        }
+        rows += batch.num_rows() as u64;
+    }
+    Ok(rows)
+}
+
+fn value(cell: Cell<'_>) -> ToSqlOutput<'_> {
+    let integer = |number: i64| ToSqlOutput::Owned(Value::Integer(number));
+    match cell {
+        Cell::Null => ToSqlOutput::Owned(Value::Null),
+        Cell::Unsigned(number) => integer(number as i64),
+        Cell::Signed(number) => integer(number),
+        Cell::Flag(flag) => integer(flag.into()),
+        Cell::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+    }
+}

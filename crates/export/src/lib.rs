@@ -1,0 +1,90 @@
+//! A snapshot in the formats of other tools.
+//!
+//! Every tabular format is written from the same [`tables`], a batch of rows at a time, so that the formats
+//! cannot disagree and a long history needs no second copy in memory. The Perfetto trace is a timeline, not a
+//! set of tables, and is made from the history itself.
+
+#![forbid(unsafe_code)]
+
+mod formats;
+mod output;
+mod perfetto;
+pub mod tables;
+
+pub use arrow_array::{RecordBatch, RecordBatchReader};
+pub use arrow_schema::{ArrowError, SchemaRef};
+pub use output::Output;
+
+use analysis::Device;
+use output::Draft;
+use snapshot::Snapshot;
+
+/// A format of `oomph export`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// Apache Parquet, one file per table.
+    Parquet,
+    /// Arrow IPC (Feather), one file per table.
+    Arrow,
+    /// One SQLite database.
+    Sqlite,
+    /// One JSON document.
+    Json,
+    /// A Perfetto trace with memory counters.
+    Perfetto,
+}
+
+/// What was written: how many of each thing, in the order of the file, and what the user should know about it.
+#[derive(Default)]
+pub struct Written {
+    /// Rows of each table, or packets of each kind.
+    pub counts: Vec<(&'static str, u64)>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// Writes `snapshot` in `format`. The output appears once all of it is written.
+pub fn write(
+    snapshot: &Snapshot,
+    devices: &[Device<'_>],
+    format: Format,
+    output: &Output,
+) -> anyhow::Result<Written> {
+    let tables = || tables::tables(snapshot, devices);
+    match format {
+        Format::Parquet => one_file_each(tables()?, output, "parquet", formats::parquet::write),
+        Format::Arrow => one_file_each(tables()?, output, "arrow", formats::arrow::write),
+        Format::Sqlite => one_file(output, |draft| formats::sqlite::write(tables()?, draft.path())),
+        Format::Json => one_file(output, |draft| formats::json::write(tables()?, draft.file())),
+        Format::Perfetto => one_file(output, |draft| perfetto::write(snapshot, devices, draft.file())),
+    }
+}
+
+fn one_file(
+    output: &Output,
+    write: impl FnOnce(&Draft) -> anyhow::Result<Written>,
+) -> anyhow::Result<Written> {
+    let draft = Draft::new(&output.file())?;
+    let written = write(&draft)?;
+    draft.keep()?;
+    Ok(written)
+}
+
+fn one_file_each(
+    tables: Vec<tables::Table<'_>>,
+    output: &Output,
+    ending: &str,
+    write: impl Fn(tables::Table<'_>, &std::fs::File) -> anyhow::Result<u64>,
+) -> anyhow::Result<Written> {
+    let folder = output.folder()?;
+    let mut written = Written::default();
+    let mut drafts = Vec::new();
+    for table in tables {
+        let draft = Draft::new(&folder.join(format!("{}.{ending}", table.name)))?;
+        written.counts.push((table.name, write(table, draft.file())?));
+        drafts.push(draft);
+    }
+    // Only now, so that the folder never holds tables of two different exports.
+    drafts.into_iter().try_for_each(Draft::keep)?;
+    Ok(written)
+}

@@ -1,0 +1,92 @@
+//! Who may read what.
+
+use serve::{Asked, Reply, Token, is_loopback};
+
+/// What a client has to know and to be.
+pub struct Access {
+    /// The secret, if there is one.
+    pub token: Option<Token>,
+    /// Whether only this machine can reach the address.
+    pub is_local: bool,
+}
+
+impl Access {
+    /// Why a request is refused, if it is.
+    pub fn refusal(&self, asked: &Asked, path: &str) -> Option<Reply> {
+        // On another interface nobody knows by which names the machine is known there.
+        if self.is_local && !is_loopback(&asked.host) {
+            return Some(Reply::problem(403, "only this machine is answered", None));
+        }
+        if asked.method != "GET" {
+            return Some(Reply::problem(405, "there is nothing here to change", None));
+        }
+        // Whether it runs at all is no secret: who asks so often has no other way to know.
+        if path == "/-/healthy" {
+            return None;
+        }
+        match &self.token {
+            Some(token) if !bearer(&asked.authorization).is_some_and(|shown| token.is(shown)) => {
+                let hint =
+                    Some("send `Authorization: Bearer TOKEN` with what is in the exporter's --token-file");
+                let refused = Reply::problem(401, "the token is missing or wrong", hint);
+                Some(Reply { headers: &["WWW-Authenticate: Bearer"], ..refused })
+            }
+            None if !self.is_local && path == "/live" => Some(Reply::problem(
+                403,
+                "command lines are not told to whoever asks: this exporter can be reached from other machines and has no token",
+                Some("start it with `--token-file FILE`, or on 127.0.0.1 and come through a tunnel"),
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// The token of an `Authorization` header.
+fn bearer(authorization: &str) -> Option<&str> {
+    let (scheme, token) = authorization.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(access: &Access, path: &str, host: &str, authorization: &str) -> u16 {
+        let (host, authorization) = (host.to_owned(), authorization.to_owned());
+        let asked = Asked { method: "GET".to_owned(), host, authorization, ..Asked::default() };
+        access.refusal(&asked, path).map_or(200, |reply| reply.status)
+    }
+
+    #[test]
+    fn on_this_machine_only_its_own_names_are_answered() {
+        let access = Access { token: None, is_local: true };
+        for path in ["/metrics", "/live", "/-/healthy"] {
+            assert_eq!(status(&access, path, "localhost:9", ""), 200);
+            assert_eq!(status(&access, path, "rebound.example", ""), 403);
+        }
+    }
+
+    #[test]
+    fn without_a_token_other_machines_see_no_command_lines() {
+        let access = Access { token: None, is_local: false };
+        assert_eq!(status(&access, "/metrics", "gpu7:16674", ""), 200);
+        assert_eq!(status(&access, "/live", "gpu7:16674", ""), 403);
+    }
+
+    #[test]
+    fn a_token_opens_everything_and_nothing_else_does() {
+        for is_local in [true, false] {
+            let access = Access { token: Some(Token::new("secret")), is_local };
+            for path in ["/metrics", "/live", "/", "/nothing"] {
+                assert_eq!(status(&access, path, "localhost", "Bearer secret"), 200);
+                assert_eq!(status(&access, path, "localhost", "bearer  secret"), 200);
+                for wrong in
+                    ["", "Bearer", "Bearer ", "Bearer secre", "Bearer secret2", "Basic secret", "secret"]
+                {
+                    assert_eq!(status(&access, path, "localhost", wrong), 401, "{wrong}");
+                }
+            }
+            assert_eq!(status(&access, "/-/healthy", "localhost", ""), 200);
+        }
+    }
+}

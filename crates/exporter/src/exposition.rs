@@ -1,0 +1,146 @@
+//! Metrics as text, in the two forms that scrapers read.
+//!
+//! The `prometheus-client` crate writes OpenMetrics only, which node_exporter's textfile collector and `promtool check metrics`
+//! do not read; and here nothing is counted that would need its registry: every scrape is made anew from the last answers.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The form of the text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    Prometheus,
+    OpenMetrics,
+}
+
+impl Format {
+    /// What a client reads best, by its `Accept` header.
+    pub fn wanted(accept: &str) -> Format {
+        if accept.contains("application/openmetrics-text") { Format::OpenMetrics } else { Format::Prometheus }
+    }
+
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// What a number is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Gauge,
+    /// Only ever grows; its name ends in `_total`.
+    Counter,
+    /// Always 1: the labels are what is told. Its name ends in `_info`.
+    Info,
+}
+
+/// Names and values, in the order in which they are written.
+pub type Labels = Vec<(&'static str, String)>;
+
+/// A metric with all its series. One set of labels has one value: a scrape that had two would be refused as a whole.
+pub struct Family {
+    pub name: &'static str,
+    pub help: &'static str,
+    pub kind: Kind,
+    series: BTreeMap<Labels, f64>,
+}
+
+impl Family {
+    pub fn new(name: &'static str, kind: Kind, help: &'static str) -> Family {
+        Family { name, help, kind, series: BTreeMap::new() }
+    }
+
+    pub fn set(&mut self, labels: Labels, value: f64) {
+        self.series.entry(labels).or_insert(value);
+    }
+}
+
+/// All of it. A metric without series is left out.
+pub fn text(families: &[Family], format: Format) -> String {
+    let mut text = String::new();
+    for family in families.iter().filter(|family| !family.series.is_empty()) {
+        // OpenMetrics names a family without the ending that its kind gives to each sample.
+        let (name, kind) = match (format, family.kind) {
+            (_, Kind::Gauge) | (Format::Prometheus, Kind::Info) => (family.name, "gauge"),
+            (Format::Prometheus, Kind::Counter) => (family.name, "counter"),
+            (Format::OpenMetrics, Kind::Counter) => (family.name.trim_end_matches("_total"), "counter"),
+            (Format::OpenMetrics, Kind::Info) => (family.name.trim_end_matches("_info"), "info"),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "# HELP {name} {}", family.help);
+        let _ = writeln!(text, "# TYPE {name} {kind}");
+        for (labels, value) in &family.series {
+            text.push_str(family.name);
+            for (place, (name, value)) in labels.iter().enumerate() {
+                text.push(if place == 0 { '{' } else { ',' });
+                let _ = write!(text, "{name}=\"{}\"", escaped(value));
+            }
+            if !labels.is_empty() {
+                text.push('}');
+            }
+            let _ = writeln!(text, " {value}");
+        }
+    }
+    if format == Format::OpenMetrics {
+        text.push_str("# EOF\n");
+    }
+    text
+}
+
+/// The value of a label. Prometheus takes a zero for the end of the text.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").replace('\0', "\u{fffd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn families() -> Vec<Family> {
+        let mut bytes = Family::new("oomph_bytes", Kind::Gauge, "Bytes.");
+        bytes.set(vec![("job", "a \"b\"\\\n\0ü.py".to_owned()), ("rank", "0".to_owned())], 139e9);
+        bytes.set(vec![("job", "a \"b\"\\\n\0ü.py".to_owned()), ("rank", "0".to_owned())], 7.0);
+        let mut count = Family::new("oomph_steps_total", Kind::Counter, "Steps.");
+        count.set(Vec::new(), 0.25);
+        let mut info = Family::new("oomph_recorder_info", Kind::Info, "What it is.");
+        info.set(vec![("pid", "7".to_owned())], 1.0);
+        vec![bytes, Family::new("oomph_nothing", Kind::Gauge, "Left out."), count, info]
+    }
+
+    #[test]
+    fn labels_are_escaped_and_have_one_value() {
+        let expected = "\
+# HELP oomph_bytes Bytes.
+# TYPE oomph_bytes gauge
+oomph_bytes{job=\"a \\\"b\\\"\\\\\\n\u{fffd}ü.py\",rank=\"0\"} 139000000000
+# HELP oomph_steps_total Steps.
+# TYPE oomph_steps_total counter
+oomph_steps_total 0.25
+# HELP oomph_recorder_info What it is.
+# TYPE oomph_recorder_info gauge
+oomph_recorder_info{pid=\"7\"} 1
+";
+        assert_eq!(text(&families(), Format::Prometheus), expected);
+    }
+
+    #[test]
+    fn open_metrics_names_families_without_their_endings() {
+        let text = text(&families(), Format::OpenMetrics);
+        assert!(text.contains("# TYPE oomph_steps counter\noomph_steps_total 0.25\n"), "{text}");
+        assert!(text.contains("# TYPE oomph_recorder info\noomph_recorder_info{"), "{text}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn who_reads_open_metrics_gets_it() {
+        let prometheus =
+            "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        assert_eq!(Format::wanted(prometheus), Format::OpenMetrics);
+        for accept in ["", "*/*", "text/plain"] {
+            assert_eq!(Format::wanted(accept), Format::Prometheus);
+        }
+    }
+}

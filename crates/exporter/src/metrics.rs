@@ -1,0 +1,217 @@
+//! What is exported: each metric with its name, and where its numbers come from.
+
+use crate::exposition::{Family, Kind, Labels};
+use analysis::Pace;
+use live::{Device, Followed, Followers, Gpu, Split};
+
+/// All metrics as of now.
+pub fn families(followers: &Followers) -> Vec<Family> {
+    followers.forget_ended();
+    let recorders: Vec<Followed> = followers.now().into_iter().map(|(_, followed)| followed).collect();
+    made_from(&recorders, followers.left_out(), &followers.gpus())
+}
+
+fn made_from(recorders: &[Followed], left_out: usize, gpus: &Result<Vec<Gpu>, String>) -> Vec<Family> {
+    let mut families = of_recorders(recorders);
+    families.push(recorder_info(recorders));
+    families.extend(of_machine(recorders, left_out, gpus));
+    families
+}
+
+/// A number of one device of a recorder; nothing where it is not known.
+type OfDevice = fn(&Followed, &Device) -> Option<f64>;
+/// A number of a recorder.
+type OfRecorder = fn(&Followed) -> Option<f64>;
+
+#[rustfmt::skip] // as a table
+const OF_DEVICES: [(&str, Kind, &str, OfDevice); 16] = [
+    ("oomph_memory_allocated_bytes", Kind::Gauge, "Bytes in tensors that are alive.",
+        |_, device| number(device.allocated)),
+    ("oomph_memory_reserved_bytes", Kind::Gauge, "Bytes that PyTorch has taken from the device.",
+        |_, device| number(device.reserved)),
+    ("oomph_memory_requested_bytes", Kind::Gauge, "Bytes that were asked for, before rounding.",
+        |_, device| number(device.requested)),
+    ("oomph_memory_active_bytes", Kind::Gauge, "Bytes allocated, or freed and waiting for a stream.",
+        |_, device| number(device.active)),
+    ("oomph_memory_inactive_split_bytes", Kind::Gauge, "Free bytes in segments that are partly in use, which cannot be given back.",
+        |_, device| number(device.inactive_split)),
+    ("oomph_memory_peak_allocated_bytes", Kind::Gauge, "The most that was allocated at once, since the program began or last set it back.",
+        |_, device| number(device.peak)),
+    ("oomph_device_total_bytes", Kind::Gauge, "Memory of the device.",
+        |_, device| device.total.and_then(number)),
+    ("oomph_device_free_bytes", Kind::Gauge, "Memory of the device that nobody uses.",
+        |of, device| Split::new(&of.state, device).free.and_then(|free| number(free.0))),
+    ("oomph_device_used_by_others_bytes", Kind::Gauge, "Memory of the device that other processes use.",
+        |of, device| Split::new(&of.state, device).others.and_then(|others| number(others.0))),
+    ("oomph_process_outside_bytes", Kind::Gauge, "What the process uses outside PyTorch's allocator: the CUDA context, libraries, NCCL.",
+        |of, device| Split::new(&of.state, device).non_pytorch.and_then(|bytes| number(bytes.0))),
+    ("oomph_alloc_retries_total", Kind::Counter, "Allocations that had to give cached memory back first.",
+        |_, device| number(device.retries)),
+    ("oomph_ooms_total", Kind::Counter, "Allocations that failed.",
+        |_, device| number(device.ooms)),
+    ("oomph_device_allocs_total", Kind::Counter, "Calls of cudaMalloc and its like.",
+        |_, device| number(device.device_allocs)),
+    ("oomph_growth_bytes_per_step", Kind::Gauge, "What a step adds to what is allocated at its end; 0 if it does not grow.",
+        |of, device| growth(of.pace(device.device))),
+    ("oomph_growing", Kind::Gauge, "1 if memory grows step after step: a leak.",
+        |of, device| Some(f64::from(u8::from(matches!(of.pace(device.device), Pace::Growing { .. }))))),
+    ("oomph_steps_until_full", Kind::Gauge, "Steps until a device that fills up is full.",
+        |of, device| of.steps_left(device.device).and_then(number)),
+];
+
+#[rustfmt::skip]
+const OF_PROCESSES: [(&str, Kind, &str, OfRecorder); 3] = [
+    ("oomph_pinned_host_bytes", Kind::Gauge, "Pinned host memory.",
+        |of| of.state.pinned.and_then(number)),
+    ("oomph_steps_total", Kind::Counter, "Steps of the program.",
+        |of| number(of.state.count)),
+    ("oomph_last_answer_age_seconds", Kind::Gauge, "How old the numbers of this recorder are; a process that stands still does not answer.",
+        |of| Some(of.answered_at.elapsed().as_secs_f64())),
+];
+
+fn of_recorders(recorders: &[Followed]) -> Vec<Family> {
+    let mut families = Vec::new();
+    for (name, kind, help, of) in OF_DEVICES {
+        let mut family = Family::new(name, kind, help);
+        for recorder in recorders {
+            for device in &recorder.state.devices {
+                if let Some(value) = of(recorder, device) {
+                    family.set(device_labels(recorder, device), value);
+                }
+            }
+        }
+        families.push(family);
+    }
+    for (name, kind, help, of) in OF_PROCESSES {
+        let mut family = Family::new(name, kind, help);
+        for recorder in recorders {
+            if let Some(value) = of(recorder) {
+                family.set(process_labels(recorder), value);
+            }
+        }
+        families.push(family);
+    }
+    families
+}
+
+fn recorder_info(recorders: &[Followed]) -> Family {
+    let mut family =
+        Family::new("oomph_recorder_info", Kind::Info, "What a recorder is, and where it records to.");
+    for recorder in recorders {
+        let state = &recorder.state;
+        let mut labels = process_labels(recorder);
+        let more = [
+            ("torch", &state.torch),
+            ("folder", &state.folder),
+            ("host", &state.host),
+            ("kind", &state.kind),
+        ];
+        labels.extend(more.map(|(name, value)| (name, value.clone())));
+        family.set(labels, 1.0);
+    }
+    family
+}
+
+/// What is known without a recorder, too.
+fn of_machine(recorders: &[Followed], left_out: usize, gpus: &Result<Vec<Gpu>, String>) -> [Family; 5] {
+    let gauge = |name, help| Family::new(name, Kind::Gauge, help);
+    let mut count = gauge("oomph_recorders", "Recorders that can be asked.");
+    count.set(Vec::new(), recorders.len() as f64);
+    let mut rest =
+        gauge("oomph_recorders_left_out", "Recorders beyond the limits of one user or of the exporter.");
+    rest.set(Vec::new(), left_out as f64);
+    let mut up = gauge("oomph_driver_up", "1 if the NVIDIA driver of this machine answers.");
+    up.set(Vec::new(), f64::from(u8::from(gpus.is_ok())));
+    let mut used =
+        gauge("oomph_gpu_used_bytes", "Memory of a GPU in use by everybody, as the driver sees it.");
+    let mut total = gauge("oomph_gpu_total_bytes", "Memory of a GPU.");
+    for gpu in gpus.iter().flatten() {
+        let labels =
+            vec![("gpu", gpu.index.to_string()), ("uuid", gpu.uuid.clone()), ("name", gpu.name.clone())];
+        used.set(labels.clone(), gpu.used as f64);
+        total.set(labels, gpu.total as f64);
+    }
+    [count, rest, up, used, total]
+}
+
+/// A process that no launcher has started is rank 0, as its files are.
+fn process_labels(recorder: &Followed) -> Labels {
+    let state = &recorder.state;
+    vec![("job", state.job()), ("rank", state.rank.unwrap_or(0).to_string()), ("pid", state.pid.to_string())]
+}
+
+fn device_labels(recorder: &Followed, device: &Device) -> Labels {
+    let is_cpu = recorder.state.is_cpu();
+    let mut labels = process_labels(recorder);
+    labels.push(("device", if is_cpu { "cpu".to_owned() } else { device.device.to_string() }));
+    labels
+}
+
+fn growth(pace: Pace) -> Option<f64> {
+    pace.bytes_per_step().and_then(|bytes| number(bytes.0))
+}
+
+/// A whole number as all numbers of Prometheus are: exact to eight petabytes.
+fn number(count: u64) -> Option<f64> {
+    Some(count as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exposition::{Format, text};
+
+    /// Rows such as "| `oomph_steps_total` | counter | steps |".
+    fn documented() -> Vec<(String, String)> {
+        let page = include_str!("../../../docs/exporter.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `oomph_"));
+        rows.map(|row| {
+            let mut cells = row.split(" | ");
+            let (name, kind) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
+            (format!("oomph_{}", name.trim_end_matches('`')), kind.to_owned())
+        })
+        .collect()
+    }
+
+    #[test]
+    fn the_page_lists_what_is_exported() {
+        let exported: Vec<_> = made_from(&[], 0, &Ok(Vec::new()))
+            .into_iter()
+            .map(|family| {
+                let kind = if family.kind == Kind::Counter { "counter" } else { "gauge" };
+                (family.name.to_owned(), kind.to_owned())
+            })
+            .collect();
+        assert_eq!(exported, documented());
+    }
+
+    #[test]
+    fn a_machine_without_recorders_still_has_its_gpus() {
+        let gpu = Gpu {
+            index: 1,
+            uuid: "GPU-7".to_owned(),
+            name: "NVIDIA H200".to_owned(),
+            total: 150_754_820_096,
+            used: 4096,
+            processes: Vec::new(),
+        };
+        let seen = text(&made_from(&[], 0, &Ok(vec![gpu])), Format::Prometheus);
+        assert!(
+            seen.contains(
+                "oomph_gpu_total_bytes{gpu=\"1\",uuid=\"GPU-7\",name=\"NVIDIA H200\"} 150754820096\n"
+            )
+        );
+        assert!(seen.contains("oomph_driver_up 1\n") && seen.contains("oomph_recorders 0\n"), "{seen}");
+        assert!(
+            text(&made_from(&[], 0, &Err("none".to_owned())), Format::Prometheus)
+                .contains("oomph_driver_up 0\n")
+        );
+    }
+
+    #[test]
+    fn growth_is_told_once_it_is_known() {
+        assert_eq!(growth(Pace::WarmingUp { steps: 3 }), None);
+        assert_eq!(growth(Pace::Flat), Some(0.0));
+        assert_eq!(growth(Pace::Rising { bytes_per_step: snapshot::Bytes(512) }), Some(512.0));
+    }
+}

@@ -1,0 +1,38 @@
+//! What there is to read.
+
+use crate::access::Access;
+use crate::exposition::{self, Format};
+use crate::metrics;
+use live::{Answer, Followers};
+use serve::{Asked, Reply};
+
+const WELCOME: &str = "\
+oomph exporter: GPU memory of the PyTorch programs on this machine
+
+/metrics      for Prometheus
+/live         the same and more as JSON, for `oomph watch HOST:PORT`
+/-/healthy    whether it runs
+";
+
+pub fn reply(asked: &Asked, access: &Access, followers: &Followers) -> Reply {
+    let path = asked.path.split('?').next().unwrap_or_default();
+    if let Some(refused) = access.refusal(asked, path) {
+        return refused;
+    }
+    match path {
+        "/metrics" => {
+            let format = Format::wanted(&asked.accept);
+            Reply::new(format.content_type(), exposition::text(&metrics::families(followers), format))
+        }
+        "/live" => Reply::new("application/json", serde_json::to_vec(&live(followers)).unwrap_or_default()),
+        "/" => Reply::new("text/plain; charset=utf-8", WELCOME),
+        "/-/healthy" => Reply::new("text/plain; charset=utf-8", "it runs\n"),
+        _ => Reply::problem(404, "there is no such page", Some("/ says which there are")),
+    }
+}
+
+fn live(followers: &Followers) -> Answer {
+    followers.forget_ended();
+    let recorders = followers.now().into_iter().map(|(_, followed)| followed.state_with_steps());
+    Answer { version: 1, recorders: recorders.collect(), gpus: followers.gpus().unwrap_or_default() }
+}

@@ -1,0 +1,86 @@
+//! What every crate that can fail in front of a user answers with: [`Failure`].
+//!
+//! ```
+//! use failure::Failure;
+//!
+//! let failure = Failure::new("`a.pickle` cannot be read", Some("it is empty".to_owned()), Some("record it again"));
+//! assert_eq!(failure.message(), "`a.pickle` cannot be read\n  cause: it is empty\nhint: record it again");
+//! ```
+
+#![forbid(unsafe_code)]
+
+use std::io;
+
+/// What could not be done, why, and the way out.
+#[derive(Debug)]
+pub struct Failure {
+    what: String,
+    cause: Option<String>,
+    hint: Option<String>,
+    refusal: Option<io::ErrorKind>,
+}
+
+impl Failure {
+    pub fn new(what: impl Into<String>, cause: Option<String>, hint: Option<&str>) -> Failure {
+        Failure { what: what.into(), cause, hint: hint.map(str::to_owned), refusal: None }
+    }
+
+    /// The same, for callers who tell a file that is not there from one that makes no sense.
+    pub fn refused(self, by_system: io::ErrorKind) -> Failure {
+        Failure { refusal: Some(by_system), ..self }
+    }
+
+    /// What the operating system said, if the failure is about a file that it did not give us.
+    pub fn refusal(&self) -> Option<io::ErrorKind> {
+        self.refusal
+    }
+
+    /// All of it, as the terminal shows it behind `error:`.
+    pub fn message(&self) -> String {
+        let cause = self.cause.as_ref().map(|cause| format!("\n  cause: {cause}"));
+        let hint = self.hint.as_ref().map(|hint| format!("\nhint: {hint}"));
+        format!("{}{}{}", self.what, cause.unwrap_or_default(), hint.unwrap_or_default())
+    }
+
+    /// Why it could not be done.
+    pub fn cause(&self) -> Option<&str> {
+        self.cause.as_deref()
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// A file that could not be read as a snapshot.
+    pub fn reading(name: &str, error: &snapshot::Error) -> Failure {
+        Failure {
+            what: format!("`{name}` {}", error.what),
+            cause: Some(error.cause.clone()),
+            hint: Some(error.hint.clone()),
+            refusal: error.refusal(),
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        match error.downcast::<Failure>() {
+            Ok(failure) => failure,
+            Err(error) => {
+                let cause = error.chain().skip(1).map(ToString::to_string).collect::<Vec<_>>().join(": ");
+                let refusal = error.chain().find_map(|cause| Some(cause.downcast_ref::<io::Error>()?.kind()));
+                let cause = (!cause.is_empty()).then_some(cause);
+                Failure { what: error.to_string(), cause, hint: None, refusal }
+            }
+        }
+    }
+}

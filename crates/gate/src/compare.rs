@@ -1,0 +1,235 @@
+//! A device against the baseline: by how much, which category, which lines.
+
+use crate::Tolerance;
+use crate::baseline::{Baseline, Entry, Site};
+use crate::judge::{Breach, Judgement, exact};
+use crate::measure::{Measured, Why};
+use analysis::words::shown_path;
+use analysis::{Category, Change, changes};
+use snapshot::Bytes;
+use std::path::Path;
+
+/// The name of this limit.
+const LIMIT: &str = "baseline";
+/// The key of a number that is about one step, not about the whole run.
+const GROWTH: &str = "growth_per_step";
+/// Reserved memory comes in segments, at most this large for small requests: one more is no step backwards.
+const SEGMENT: u64 = 20 << 20;
+
+/// What became of the numbers.
+pub struct Comparison {
+    pub file: String,
+    pub rows: Vec<Row>,
+    /// Categories that hold another amount at the peak, the largest change first.
+    pub categories: Vec<(Category, Bytes, Bytes)>,
+    /// Lines, the same.
+    pub lines: Vec<Change>,
+    /// Whether lines that the baseline does not have may have been too small to be in it.
+    pub is_cut: bool,
+}
+
+/// One number, then and now.
+pub struct Row {
+    /// Its key in the baseline.
+    pub key: &'static str,
+    /// Its name for people.
+    pub name: &'static str,
+    pub before: u64,
+    pub after: u64,
+    pub allowed: u64,
+}
+
+impl Row {
+    pub fn is_over(&self) -> bool {
+        self.after > self.allowed
+    }
+
+    /// Whether it fell by more than it might have risen.
+    fn is_lower(&self) -> bool {
+        self.before.saturating_sub(self.after) > self.allowed - self.before
+    }
+
+    /// `+123 MiB, +8.2 %`
+    pub fn by(&self) -> String {
+        let (sign, by) = match self.after >= self.before {
+            true => ('+', self.after - self.before),
+            false => ('-', self.before - self.after),
+        };
+        match self.before {
+            0 => format!("{sign}{}", Bytes(by)),
+            before => format!("{sign}{}, {sign}{}", Bytes(by), exact(by as f64 / before as f64)),
+        }
+    }
+}
+
+/// Compares one device. The second is a note where the baseline can be tightened.
+pub(crate) fn compare(
+    file: &Path,
+    baseline: &Baseline,
+    device: &Measured,
+    tolerance: Tolerance,
+) -> (Judgement, Option<String>) {
+    let name = shown_path(file);
+    let mut judgement = Judgement::new(LIMIT);
+    let same = |entry: &&Entry<Site>| (entry.rank, entry.device) == (device.rank, device.device);
+    let Some(entry) = baseline.devices.iter().find(same) else {
+        let what = format!("{name} has no numbers of rank {} {}", device.rank, device.device_name);
+        judgement.unmeasured = Some(Why { what, hint: UPDATE.to_owned() });
+        return (judgement, None);
+    };
+    let mut doubts: Vec<Why> = device.peak_doubt.iter().cloned().collect();
+    let mut number = |before: Option<u64>, now: Result<Bytes, &Why>| match (before?, now) {
+        (before, Ok(now)) => Some((before, now.0)),
+        (_, Err(why)) => {
+            doubts.push(why.clone());
+            None
+        }
+    };
+    let reserved = device.replayed.as_ref().map(|replayed| replayed.reserved);
+    let numbers = [
+        ("peak_allocated", "peak allocated", Some((entry.peak_allocated, device.peak_allocated.0))),
+        ("peak_requested", "peak requested", Some((entry.peak_requested, device.peak_requested.0))),
+        ("peak_reserved", "peak reserved", number(entry.peak_reserved, reserved)),
+        (
+            "growth_per_step",
+            "growth every step",
+            number(entry.growth_per_step, device.growth.as_ref().copied()),
+        ),
+    ];
+    let rows: Vec<Row> = numbers
+        .into_iter()
+        .filter_map(|(key, name, numbers)| {
+            let (before, after) = numbers?;
+            Some(Row { key, name, before, after, allowed: allowed(key, before, tolerance) })
+        })
+        .collect();
+    let comparison = Comparison {
+        categories: categories(entry, device),
+        lines: changes(&entry.holdings(), &device.sites),
+        is_cut: entry.other_sites > 0,
+        rows,
+        file: name.clone(),
+    };
+    judgement.breaches = breaches(&comparison, device, tolerance);
+    judgement.unmeasured = doubts.into_iter().next();
+    let peak = comparison.rows.first().map(Row::by).unwrap_or_default();
+    judgement.found = format!("peak allocated {peak} against {name}, tolerance {}", words(tolerance));
+    judgement.value = Some(device.peak_allocated.0 as f64);
+    judgement.allowed = Some(allowed("peak_allocated", entry.peak_allocated, tolerance) as f64);
+    let lower = comparison.rows.iter().find(|row| row.is_lower());
+    let note = lower.filter(|_| judgement.breaches.is_empty()).map(|row| {
+        format!(
+            "{}: {} is {} below {name}, which `--update` can tighten",
+            device.name(),
+            row.name,
+            Bytes(row.before - row.after)
+        )
+    });
+    judgement.comparison = Some(comparison);
+    (judgement, note)
+}
+
+/// What to do where the devices are not those of the baseline.
+const UPDATE: &str = "if that is meant, the same command with `--update` writes the baseline anew";
+
+/// What is over, as one breach at the line that grew most; growth has a line of its own.
+fn breaches(comparison: &Comparison, device: &Measured, tolerance: Tolerance) -> Vec<Breach> {
+    let over = || comparison.rows.iter().filter(|row| row.is_over());
+    let breach = |row: &Row, place, advice| Breach {
+        message: format!(
+            "{} {} was {} in {}: {}, tolerance {}",
+            row.name,
+            Bytes(row.after),
+            Bytes(row.before),
+            comparison.file,
+            row.by(),
+            words(tolerance)
+        ),
+        place,
+        advice,
+    };
+    let mut peaks = over().filter(|row| row.key != GROWTH);
+    let first = peaks.next().map(|row| {
+        let others: Vec<String> = peaks.map(|row| format!("{} {}", row.name, row.by())).collect();
+        let grown = comparison.lines.iter().find(|line| line.by() > 0);
+        let advice = (!others.is_empty()).then(|| format!("also {}", others.join("; ")));
+        breach(row, grown.and_then(|line| line.place.clone()), advice)
+    });
+    let growth = over().find(|row| row.key == GROWTH).map(|row| {
+        let worst = device.leaks.iter().max_by_key(|leak| leak.per_step);
+        let advice = worst.map(|leak| format!("fix: {}", leak.fix));
+        breach(row, worst.and_then(|leak| leak.place.clone()), advice)
+    });
+    first.into_iter().chain(growth).collect()
+}
+
+/// Devices of the baseline that this run did not use.
+pub(crate) fn missing<'a>(
+    file: &Path,
+    baseline: &Baseline,
+    measured: impl Iterator<Item = &'a Measured>,
+) -> Option<Judgement> {
+    let here: Vec<(usize, u32)> = measured.map(|device| (device.rank, device.device)).collect();
+    let gone = baseline.devices.iter().find(|entry| !here.contains(&(entry.rank, entry.device)))?;
+    let what = format!(
+        "{} has numbers of rank {} device {}, which this run did not use",
+        shown_path(file),
+        gone.rank,
+        gone.device
+    );
+    Some(Judgement { unmeasured: Some(Why { what, hint: UPDATE.to_owned() }), ..Judgement::new(LIMIT) })
+}
+
+/// How high a number may be now.
+fn allowed(key: &str, before: u64, tolerance: Tolerance) -> u64 {
+    let by = match tolerance {
+        Tolerance::Share(share) => (before as f64 * share) as u64,
+        // A size for a whole run is none for every step.
+        Tolerance::Size(_) if key == GROWTH => 0,
+        Tolerance::Size(bytes) => bytes,
+    };
+    before.saturating_add(if key == "peak_reserved" { by.max(SEGMENT) } else { by })
+}
+
+fn words(tolerance: Tolerance) -> String {
+    match tolerance {
+        Tolerance::Share(share) => exact(share),
+        Tolerance::Size(bytes) => Bytes(bytes).to_string(),
+    }
+}
+
+fn categories(entry: &Entry<Site>, device: &Measured) -> Vec<(Category, Bytes, Bytes)> {
+    let pair = |of: Category| {
+        let before = entry.categories.get(of.name()).copied().unwrap_or(0);
+        (of, Bytes(before), device.categories.get(of))
+    };
+    let mut moved: Vec<_> =
+        Category::ALL.into_iter().map(pair).filter(|(_, before, after)| before != after).collect();
+    moved.sort_by_key(|(of, before, after)| (std::cmp::Reverse(before.0.abs_diff(after.0)), *of));
+    moved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tolerance_is_above_what_was() {
+        assert_eq!(allowed("peak_allocated", 1000, Tolerance::Share(0.01)), 1010);
+        assert_eq!(allowed("peak_allocated", 1000, Tolerance::Size(64)), 1064);
+        assert_eq!(allowed("peak_allocated", u64::MAX, Tolerance::Share(1.0)), u64::MAX);
+        assert_eq!(allowed("peak_reserved", 1000, Tolerance::Size(0)), 1000 + SEGMENT);
+        assert_eq!(allowed("growth_per_step", 1000, Tolerance::Size(64)), 1000);
+        assert_eq!(allowed("growth_per_step", 0, Tolerance::Share(0.5)), 0);
+    }
+
+    #[test]
+    fn a_change_is_told_in_bytes_and_as_a_share() {
+        let row = |before, after| Row { key: "", name: "", before, after, allowed: before + 10 };
+        assert_eq!(row(1000, 1020).by(), "+20 B, +2 %");
+        assert_eq!(row(0, 1024).by(), "+1.00 KiB");
+        assert_eq!(row(1000, 500).by(), "-500 B, -50 %");
+        assert!(row(1000, 1011).is_over() && !row(1000, 1010).is_over());
+        assert!(row(1000, 989).is_lower() && !row(1000, 990).is_lower());
+    }
+}

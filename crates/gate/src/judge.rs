@@ -1,0 +1,223 @@
+//! One device against the limits.
+
+use crate::Limits;
+use crate::compare::Comparison;
+use crate::measure::{Measured, Why};
+use analysis::Place;
+use analysis::words::{counted, percent, printable};
+use snapshot::Bytes;
+
+/// How a limit came out; what comes later counts for more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum State {
+    Kept,
+    Unmeasured,
+    Broken,
+}
+
+impl State {
+    pub fn words(self) -> &'static str {
+        match self {
+            State::Kept => "within the budget",
+            State::Broken => "over the budget",
+            State::Unmeasured => "could not measure",
+        }
+    }
+
+    /// Its word in the JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Kept => "kept",
+            State::Broken => "broken",
+            State::Unmeasured => "unmeasured",
+        }
+    }
+}
+
+/// One limit on one device.
+pub struct Judgement {
+    /// The option without its dashes.
+    pub limit: &'static str,
+    /// What was measured, and what it may be: bytes, a share, or a number of leaks.
+    pub value: Option<f64>,
+    pub allowed: Option<f64>,
+    /// What holds, in a few words.
+    pub found: String,
+    pub breaches: Vec<Breach>,
+    pub unmeasured: Option<Why>,
+    /// For the baseline.
+    pub comparison: Option<Comparison>,
+}
+
+/// One way in which a limit is broken.
+pub struct Breach {
+    pub message: String,
+    /// The line to look at.
+    pub place: Option<Place>,
+    /// What else to know, and what to change.
+    pub advice: Option<String>,
+}
+
+impl Judgement {
+    pub fn state(&self) -> State {
+        match (&self.breaches[..], &self.unmeasured) {
+            ([_, ..], _) => State::Broken,
+            ([], Some(_)) => State::Unmeasured,
+            ([], None) => State::Kept,
+        }
+    }
+
+    pub fn new(limit: &'static str) -> Judgement {
+        Judgement {
+            limit,
+            value: None,
+            allowed: None,
+            found: String::new(),
+            breaches: Vec::new(),
+            unmeasured: None,
+            comparison: None,
+        }
+    }
+}
+
+/// Holds a device against every limit that was given. That it ran out of memory breaks any budget.
+pub(crate) fn judge(device: &Measured, limits: &Limits) -> Vec<Judgement> {
+    let asked = [
+        shortage(device),
+        limits.max_peak.map(|limit| peak(device, limit)),
+        limits.max_reserved.map(|limit| reserved(device, limit)),
+        limits.no_leaks.then(|| leaks(device)),
+        limits.max_growth.map(|limit| growth(device, limit)),
+        limits.max_fragmentation.map(|limit| fragmentation(device, limit)),
+    ];
+    asked.into_iter().flatten().collect()
+}
+
+fn shortage(device: &Measured) -> Option<Judgement> {
+    let shortage = device.shortage.as_ref()?;
+    let breach = Breach {
+        message: format!("ran out of memory on {}: {}", device.device_name, shortage.summary),
+        place: shortage.place.clone(),
+        advice: Some(format!("fix: {}", shortage.fix)),
+    };
+    Some(Judgement { breaches: vec![breach], ..Judgement::new("out-of-memory") })
+}
+
+/// Bytes against a limit, in the same words for each kind.
+fn bytes(limit: &'static str, what: &str, value: Bytes, allowed: u64, place: Option<Place>) -> Judgement {
+    let over = Bytes(value.0.saturating_sub(allowed));
+    let message = format!("{what} {value} is {over} over the limit of {}", Bytes(allowed));
+    let breach = (over > Bytes::ZERO).then_some(Breach { message, place, advice: None });
+    Judgement {
+        value: Some(value.0 as f64),
+        allowed: Some(allowed as f64),
+        found: format!("{what} {value}, limit {}", Bytes(allowed)),
+        breaches: breach.into_iter().collect(),
+        ..Judgement::new(limit)
+    }
+}
+
+fn peak(device: &Measured, limit: u64) -> Judgement {
+    let largest = device.sites.first();
+    let place = largest.and_then(|site| site.place.clone());
+    let mut judgement = bytes("max-peak", "peak allocated", device.peak_allocated, limit, place);
+    // What was seen is too much already, whatever was not seen.
+    judgement.unmeasured = device.peak_doubt.clone().filter(|_| judgement.breaches.is_empty());
+    for breach in &mut judgement.breaches {
+        breach.advice = largest.and_then(|site| {
+            let place = site.place.as_ref()?;
+            Some(format!("most of it is {} at {}  {}", site.bytes, place.short(), printable(&place.function)))
+        });
+    }
+    judgement
+}
+
+fn reserved(device: &Measured, limit: u64) -> Judgement {
+    match &device.replayed {
+        Ok(replayed) => {
+            let mut judgement = bytes("max-reserved", "peak reserved", replayed.reserved, limit, None);
+            for breach in &mut judgement.breaches {
+                let (allocated, lost) = (device.peak_allocated, percent(replayed.fragmentation));
+                breach.advice =
+                    Some(format!("{allocated} are allocated at the peak, {lost} is fragmentation"));
+            }
+            judgement
+        }
+        Err(why) => Judgement { unmeasured: Some(why.clone()), ..Judgement::new("max-reserved") },
+    }
+}
+
+fn leaks(device: &Measured) -> Judgement {
+    let breaches: Vec<Breach> = device
+        .leaks
+        .iter()
+        .map(|leak| {
+            let place = leak.place.as_ref().map(|place| format!(" at {}", place.short())).unwrap_or_default();
+            let message = format!("leak{place}: {}", leak.summary);
+            Breach { message, place: leak.place.clone(), advice: Some(format!("fix: {}", leak.fix)) }
+        })
+        .collect();
+    Judgement {
+        value: Some(breaches.len() as f64),
+        allowed: Some(0.0),
+        found: format!("no leak in {}", counted(device.steps as u64, "step")),
+        unmeasured: device.growth.as_ref().err().cloned(),
+        breaches,
+        ..Judgement::new("no-leaks")
+    }
+}
+
+fn growth(device: &Measured, limit: u64) -> Judgement {
+    match &device.growth {
+        Ok(growth) => {
+            let worst = device.leaks.iter().max_by_key(|leak| leak.per_step);
+            let place = worst.and_then(|leak| leak.place.clone());
+            let mut judgement = bytes("max-growth", "growth every step", *growth, limit, place.clone());
+            for breach in &mut judgement.breaches {
+                let at = place.as_ref().map(|place| format!(" at {}", place.short())).unwrap_or_default();
+                breach.advice = worst.map(|leak| format!("most of it is the leak{at}: {}", leak.summary));
+            }
+            judgement
+        }
+        Err(why) => Judgement { unmeasured: Some(why.clone()), ..Judgement::new("max-growth") },
+    }
+}
+
+fn fragmentation(device: &Measured, limit: f64) -> Judgement {
+    match &device.replayed {
+        Ok(replayed) => {
+            let (share, words) = (replayed.fragmentation, exact(replayed.fragmentation));
+            let message = format!(
+                "fragmentation {words} of the {} reserved is over the limit of {}",
+                replayed.reserved,
+                exact(limit)
+            );
+            let advice = "`oomph simulate --search` tries the allocator's settings".to_owned();
+            let breach = (share > limit).then_some(Breach { message, place: None, advice: Some(advice) });
+            Judgement {
+                value: Some(share),
+                allowed: Some(limit),
+                found: format!("fragmentation {words}, limit {}", exact(limit)),
+                breaches: breach.into_iter().collect(),
+                ..Judgement::new("max-fragmentation")
+            }
+        }
+        Err(why) => Judgement { unmeasured: Some(why.clone()), ..Judgement::new("max-fragmentation") },
+    }
+}
+
+/// `2.04 %`: next to a limit a rounded share would look like the limit itself.
+pub(crate) fn exact(share: f64) -> String {
+    let text = format!("{:.2}", share * 100.0);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_show_what_sets_them_apart_from_a_limit() {
+        assert_eq!([0.0, 0.0204, 0.1, 1.0].map(exact), ["0 %", "2.04 %", "10 %", "100 %"]);
+    }
+}

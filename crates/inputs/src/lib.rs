@@ -1,0 +1,221 @@
+//! From what the user typed to snapshots: files, folders, globs, standard input.
+
+#![forbid(unsafe_code)]
+
+use analysis::Device;
+use analysis::words::shown_path;
+use failure::Failure;
+use recording::{Recording, RunInfo, Sidecars, UnreadableFile};
+use snapshot::Snapshot;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+
+/// How whoever asks is kept informed: only the command line prints.
+#[derive(Clone, Copy, Debug)]
+pub struct Talk {
+    /// Says something on one line.
+    pub say: fn(&str),
+    /// Watches a file of this length and name being read.
+    pub reading: fn(File, u64, &str) -> Box<dyn Read + Send>,
+    /// Watches so many steps of something; what it returns is called after each.
+    pub steps: fn(&'static str, usize) -> Box<dyn Fn() + Send + Sync>,
+}
+
+impl Talk {
+    /// Says nothing.
+    pub const SILENT: Talk =
+        Talk { say: |_| (), reading: |file, _, _| Box::new(file), steps: |_, _| Box::new(|| ()) };
+}
+
+/// A snapshot and the name to show for it.
+pub struct Input {
+    /// The path as it was given.
+    pub name: String,
+    /// Whether it can be read again under that name.
+    pub is_file: bool,
+    /// What was read.
+    pub snapshot: Snapshot,
+    /// What a recorder noted beside it, if it is part of a recording.
+    pub recording: Recording,
+    /// How the run went, if it was recorded.
+    pub run: Option<RunInfo>,
+}
+
+impl Input {
+    /// The devices of the snapshot, with all that was noted about them.
+    pub fn devices(&self) -> Vec<Device<'_>> {
+        analysis::recorded_devices(&self.snapshot, &self.recording)
+    }
+}
+
+/// Finds the files that the arguments stand for: folders give the snapshots in them.
+pub fn expand(arguments: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for argument in arguments {
+        if argument.is_dir() {
+            files.extend(in_folder(argument)?);
+        } else if argument.exists() || !is_pattern(argument) {
+            files.push(argument.clone());
+        } else {
+            files.extend(matching(argument)?);
+        }
+    }
+    Ok(files)
+}
+
+/// Whether the shell left a pattern to us: it was quoted, or the shell has none.
+fn is_pattern(argument: &Path) -> bool {
+    argument.to_string_lossy().contains(['*', '?', '['])
+}
+
+fn matching(pattern: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let text = pattern.to_string_lossy();
+    let found = glob::glob(&text).map_err(|error| {
+        Failure::new(
+            format!("`{text}` is not a pattern"),
+            Some(error.to_string()),
+            Some("quote it, or name the files"),
+        )
+    })?;
+    let mut files: Vec<PathBuf> = found.filter_map(Result::ok).filter(|path| path.is_file()).collect();
+    if files.is_empty() {
+        let what = format!("no file matches `{text}`");
+        let failure = Failure::new(what, None, Some("check the path; a folder works too"));
+        return Err(failure.refused(io::ErrorKind::NotFound).into());
+    }
+    files.sort_by_key(|path| natural_key(path));
+    Ok(files)
+}
+
+fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let unreadable = |error: io::Error| {
+        Failure::new(
+            format!("the folder `{}` cannot be read", shown_path(folder)),
+            Some(error.to_string()),
+            Some("check its permissions"),
+        )
+        .refused(error.kind())
+    };
+    let mut files = Vec::new();
+    let mut others = 0;
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.is_file() && looks_like_a_snapshot(&path) {
+            files.push(path);
+        } else {
+            others += 1;
+        }
+    }
+    if files.is_empty() {
+        return Err(Failure::new(
+            format!("the folder `{}` has no snapshots", shown_path(folder)),
+            Some(format!(
+                "looked for *.pickle, *.pkl, *.pt and *.json, also with .gz, .xz or .zst; found {others} other entries"
+            )),
+            Some("name the file itself if it has another ending"),
+        )
+        .refused(io::ErrorKind::NotFound)
+        .into());
+    }
+    // Beside pickles, JSON is something about them: labels, settings, a recording's own notes.
+    if files.iter().any(|path| !is_json(path)) {
+        files.retain(|path| !is_json(path));
+    }
+    files.sort_by_key(|path| natural_key(path));
+    Ok(files)
+}
+
+fn is_json(path: &Path) -> bool {
+    plain_name(path).ends_with(".json")
+}
+
+/// The name in small letters, without the ending of a compressed file.
+fn plain_name(path: &Path) -> String {
+    let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let plain = ["gz", "xz", "zst"].iter().find_map(|packed| name.strip_suffix(packed)?.strip_suffix('.'));
+    plain.unwrap_or(&name).to_owned()
+}
+
+fn looks_like_a_snapshot(path: &Path) -> bool {
+    let name = plain_name(path);
+    ["pickle", "pkl", "pt", "json"]
+        .iter()
+        .any(|ending| name.strip_suffix(ending).is_some_and(|stem| stem.ends_with('.')))
+}
+
+/// Orders `rank2` before `rank10`: digits count as numbers.
+fn natural_key(path: &Path) -> Vec<(String, u64)> {
+    let name = path.to_string_lossy();
+    let mut parts = Vec::new();
+    let mut rest: &str = &name;
+    while !rest.is_empty() {
+        let text_end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (text, after) = rest.split_at(text_end);
+        let digits_end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        let (digits, after) = after.split_at(digits_end);
+        parts.push((text.to_owned(), digits.parse().unwrap_or(u64::MAX)));
+        rest = after;
+    }
+    parts
+}
+
+/// Reads one snapshot; `-` is standard input.
+pub fn load(path: &Path, talk: &Talk) -> anyhow::Result<Input> {
+    let is_stdin = path == Path::new("-");
+    let name = if is_stdin { "standard input".to_owned() } else { path.to_string_lossy().into_owned() };
+    let fail = |error: snapshot::Error| anyhow::Error::from(Failure::reading(&name, &error));
+    let mut snapshot = if is_stdin {
+        if io::stdin().is_terminal() {
+            (talk.say)("reading a snapshot from standard input …");
+        }
+        snapshot::read(io::stdin()).map_err(fail)?
+    } else {
+        let (file, length) = open(path).map_err(fail)?;
+        snapshot::read_sized((talk.reading)(file, length, &name), length).map_err(fail)?
+    };
+    let sidecars = if is_stdin { Sidecars::default() } else { Sidecars::read(path) };
+    sidecars.unreadable.iter().for_each(|file| (talk.say)(&unreadable(file)));
+    let Sidecars { recording, run, .. } = sidecars;
+    analysis::fill_in_repeated_steps(&mut snapshot, &recording);
+    Ok(Input { name, is_file: !is_stdin, snapshot, recording, run })
+}
+
+fn unreadable(UnreadableFile { path, error, part }: &UnreadableFile) -> String {
+    let so = part.consequence().map(|so| format!("; {so}")).unwrap_or_default();
+    format!("note: `{}` cannot be read ({error}){so}", shown_path(path))
+}
+
+fn open(path: &Path) -> Result<(File, u64), snapshot::Error> {
+    let file = snapshot::open_file(path)?;
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    Ok((file, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_in_numeric_order() {
+        let mut names = vec!["r/rank10.pickle", "r/rank2.pickle", "r/rank1.pickle"];
+        names.sort_by_key(|name| natural_key(Path::new(name)));
+        assert_eq!(names, ["r/rank1.pickle", "r/rank2.pickle", "r/rank10.pickle"]);
+    }
+
+    #[test]
+    fn snapshots_are_known_by_their_endings() {
+        for (name, expected) in [
+            ("a.pickle", true),
+            ("a.PICKLE.XZ", true),
+            ("rank0.pt.zst", true),
+            ("dump.json.gz", true),
+            ("a.truth.json", true),
+            ("notes.txt", false),
+            ("pickle", false),
+            ("a.tar.gz", false),
+        ] {
+            assert_eq!(looks_like_a_snapshot(Path::new(name)), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The private folder of a run, in the user's own cache: what its processes load, and what they report.
+//!
+//! Its path is in the environment of every process of the run (PYTHONPATH, LD_LIBRARY_PATH), and a process that outlives the run
+//! keeps these variables. Whoever could create the path later would run code as this user, so it lies in a folder that only its
+//! owner can write to, and never below one that everybody can write to, such as `/tmp`.
+
+use analysis::words::shown_path;
+use failure::Failure;
+use rustix::fs::{FileType, Mode};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// The variable that names the cache, where the usual one does not serve.
+const CACHE_VARIABLE: &str = "OOMPH_CACHE_DIR";
+/// File in the folder of a run that its `oomph` keeps locked: a free lock marks what a killed one has left behind.
+const LOCK: &str = "lock";
+/// FIFO in the folder of a run that its `oomph` keeps open for as long as the processes of the run may live.
+const LIFELINE: &str = "lifeline";
+/// Age below which a folder without a lock may be one that is just being made.
+const MIN_STALE_AGE: Duration = Duration::from_secs(60);
+
+/// The folder of one run; removed when it is dropped, or by a later run if that never happens.
+pub(crate) struct Scratch {
+    folder: TempDir,
+    /// Unlocked by the system when this process ends, however it does.
+    _lock: Option<File>,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> anyhow::Result<Scratch> {
+        let runs = runs()?;
+        let host = host();
+        sweep(&runs, &host);
+        let made = tempfile::Builder::new()
+            .prefix(&format!("{host}-{}-", std::process::id()))
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(&runs);
+        let folder = made.map_err(|error| super::unwritable(&shown_path(&runs), &error))?;
+        // Some network file systems have no locks: then nobody takes the folder for an abandoned one either.
+        let lock = create(&folder.path().join(LOCK)).ok().filter(|file| file.try_lock().is_ok());
+        Ok(Scratch { folder, _lock: lock })
+    }
+
+    /// A path in the folder.
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Opens what the processes of an emulated run watch: when it closes, they end.
+    pub(crate) fn lifeline(&self) -> Option<Lifeline> {
+        let path = self.at(LIFELINE);
+        let _ = std::fs::remove_file(&path);
+        // A file system without FIFOs, or nearly full: the processes are then not ended along with us.
+        rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).ok()?;
+        let end = OpenOptions::new().read(true).write(true).open(&path).ok()?;
+        Some(Lifeline { path, _end: end })
+    }
+}
+
+/// Our end of a FIFO. The processes of a run have the system kill them when it closes (`lifeline.py`), also by the end of this
+/// process.
+pub(crate) struct Lifeline {
+    pub(crate) path: PathBuf,
+    _end: File,
+}
+
+/// Creates a file that only its owner can read.
+pub(super) fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+/// Writes a file that only its owner can read.
+pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    create(path)?.write_all(content)
+}
+
+/// Creates a folder that only its owner can enter, with its parents.
+pub(super) fn create_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// The folder in which runs have theirs.
+fn runs() -> anyhow::Result<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let candidates: Vec<PathBuf> = match variable(CACHE_VARIABLE) {
+        Some(folder) => vec![std::path::absolute(folder)?],
+        None => [
+            variable("XDG_CACHE_HOME"),
+            variable("HOME").map(|home| home.join(".cache")),
+            variable("XDG_RUNTIME_DIR"),
+        ]
+        .into_iter()
+        .flatten()
+        // The specification asks for absolute paths and has others ignored.
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join("oomph"))
+        .collect(),
+    };
+    let mut reasons = Vec::new();
+    for candidate in candidates {
+        match private(&candidate) {
+            Ok(folder) => return Ok(folder),
+            Err(why) => reasons.push(format!("`{}`: {why}", shown_path(&candidate))),
+        }
+    }
+    if reasons.is_empty() {
+        reasons.push("neither HOME nor XDG_CACHE_HOME is set".to_owned());
+    }
+    Err(Failure::new(
+        "no private folder for the files of the run",
+        Some(reasons.join("; ")),
+        Some("name a folder that only you can write to in OOMPH_CACHE_DIR"),
+    )
+    .into())
+}
+
+/// The folder for runs in a cache, if nobody else can write or replace it; otherwise why not.
+fn private(cache: &Path) -> Result<PathBuf, String> {
+    let why = |error: io::Error| error.to_string();
+    create_folder(cache).map_err(why)?;
+    // People link their cache to a larger disk: what counts is where it is.
+    let cache = cache.canonicalize().map_err(why)?;
+    let user = rustix::process::geteuid().as_raw();
+    let trusted = [Some(0), Some(user), unmapped_user()];
+    for folder in cache.ancestors() {
+        let metadata = folder.metadata().map_err(why)?;
+        if metadata.mode() & 0o002 != 0 {
+            return Err(format!("everybody can write to `{}`", shown_path(folder)));
+        }
+        // Its owner could put another folder in the place of ours: `sudo` may keep the HOME of the user who calls it.
+        if !trusted.contains(&Some(metadata.uid())) {
+            return Err(format!("`{}` belongs to another user", shown_path(folder)));
+        }
+        // A group with the number of its user is that user's alone, by the convention of most distributions.
+        let is_own_group = metadata.gid() == user && metadata.gid() == rustix::process::getegid().as_raw();
+        if metadata.mode() & 0o020 != 0 && !is_own_group {
+            return Err(format!("the group can write to `{}`", shown_path(folder)));
+        }
+    }
+    let owned = |folder: &Path| {
+        let metadata = folder.symlink_metadata().map_err(why)?;
+        match metadata.is_dir() && metadata.uid() == user {
+            true => Ok(metadata.mode()),
+            false => Err(format!("`{}` is not a folder of this user", shown_path(folder))),
+        }
+    };
+    if owned(&cache)? & 0o020 != 0 {
+        return Err(format!("the group can write to `{}`", shown_path(cache)));
+    }
+    let runs = cache.join("run");
+    create_folder(&runs).map_err(why)?;
+    if owned(&runs)? & 0o777 != 0o700 {
+        std::fs::set_permissions(&runs, Permissions::from_mode(0o700)).map_err(why)?;
+    }
+    Ok(runs)
+}
+
+/// The user that the system names for files of users that a container does not know, such as the root of its host.
+fn unmapped_user() -> Option<u32> {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let maps = read("/proc/self/uid_map")?;
+    let is_complete = maps.split_whitespace().nth(2) == Some("4294967295");
+    let overflow = read("/proc/sys/kernel/overflowuid")?.trim().parse().ok();
+    overflow.filter(|_| !is_complete)
+}
+
+/// Removes what killed runs of this machine have left behind. A home may be shared with other machines, whose locks need not be
+/// visible here.
+fn sweep(runs: &Path, host: &str) {
+    let prefix = format!("{host}-");
+    for entry in std::fs::read_dir(runs).into_iter().flatten().flatten() {
+        let is_of_host = entry.file_name().to_string_lossy().starts_with(&prefix);
+        let is_old = entry.metadata().and_then(|metadata| metadata.modified());
+        let is_old = is_old.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > MIN_STALE_AGE));
+        if is_of_host && is_old && is_abandoned(&entry.path()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn is_abandoned(folder: &Path) -> bool {
+    match File::open(folder.join(LOCK)) {
+        Ok(lock) => lock.try_lock().is_ok(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_');
+    let plain: String = name.trim().chars().filter(is_plain).take(64).collect();
+    if plain.is_empty() { "localhost".to_owned() } else { plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::SystemTime;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().expect("it is there").mode() & 0o777
+    }
+
+    /// A folder that nobody else can write to, unlike the temporary one.
+    fn home() -> TempDir {
+        tempfile::tempdir_in(std::env::var_os("HOME").expect("a home")).expect("a folder")
+    }
+
+    #[test]
+    fn a_cache_below_a_folder_for_everybody_is_refused() {
+        let shared = home();
+        std::fs::set_permissions(shared.path(), Permissions::from_mode(0o1777)).expect("permissions");
+        let why = private(&shared.path().join("cache")).expect_err("refused");
+        assert!(why.contains("everybody can write to"), "{why}");
+        let link = home();
+        let link = link.path().join("cache");
+        std::os::unix::fs::symlink(shared.path(), &link).expect("a link");
+        assert!(private(&link).is_err(), "a link leads to it");
+    }
+
+    #[test]
+    fn a_cache_in_the_home_of_another_user_or_of_a_group_is_refused() {
+        // Only root can give a folder away; for anybody else there is no such home to try.
+        for (user, group, mode, expected) in [
+            (Some(12345), None, 0o755, "belongs to another user"),
+            (None, Some(12345), 0o770, "the group can write"),
+        ] {
+            let home = home();
+            if std::os::unix::fs::chown(home.path(), user, group).is_err() {
+                assert_ne!(rustix::process::geteuid().as_raw(), 0);
+                return;
+            }
+            std::fs::set_permissions(home.path(), Permissions::from_mode(mode)).expect("permissions");
+            let why = private(&home.path().join(".cache/oomph")).expect_err("refused");
+            assert!(why.contains(expected), "{why}");
+        }
+    }
+
+    #[test]
+    fn folders_of_runs_are_private_even_where_they_were_not() {
+        let home = home();
+        let cache = home.path().join("cache");
+        let runs = private(&cache).expect("a folder");
+        assert_eq!(mode(&runs), 0o700);
+        std::fs::set_permissions(&runs, Permissions::from_mode(0o755)).expect("permissions");
+        assert_eq!(private(&cache).as_deref(), Ok(runs.as_path()));
+        assert_eq!(mode(&runs), 0o700);
+        std::fs::set_permissions(&cache, Permissions::from_mode(0o775)).expect("permissions");
+        assert!(private(&cache).is_err_and(|why| why.contains("the group can write")));
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_folder_of_runs_is_refused() {
+        let home = home();
+        let cache = home.path().join("cache");
+        let runs = private(&cache).expect("a folder");
+        std::fs::remove_dir(&runs).expect("empty");
+        std::os::unix::fs::symlink(home.path(), &runs).expect("a link");
+        assert!(private(&cache).is_err_and(|why| why.contains("is not a folder of this user")));
+    }
+
+    #[test]
+    fn only_abandoned_folders_of_this_machine_are_swept() {
+        let runs = home();
+        let old = SystemTime::now() - 2 * MIN_STALE_AGE;
+        let made = |name: &str, modified: SystemTime| {
+            let folder = runs.path().join(name);
+            create_folder(&folder).expect("a folder");
+            let lock = create(&folder.join(LOCK)).expect("a file");
+            File::open(&folder).and_then(|folder| folder.set_modified(modified)).expect("a time");
+            lock
+        };
+        let held = made("here-1-held", old);
+        held.lock().expect("a lock");
+        made("here-2-abandoned", old);
+        made("here-3-new", SystemTime::now());
+        made("elsewhere-4-abandoned", old);
+        sweep(runs.path(), "here");
+        let mut left: Vec<_> = std::fs::read_dir(runs.path())
+            .expect("a folder")
+            .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
+            .collect();
+        left.sort();
+        assert_eq!(left, ["elsewhere-4-abandoned", "here-1-held", "here-3-new"]);
+    }
+}

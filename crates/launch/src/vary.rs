@@ -1,0 +1,258 @@
+//! The same program with something changed: an argument (`--vary`), or a technique switched on from outside (`--try`).
+
+use crate::{Folder, Job, Output, Prediction, Words, in_parallel, predict};
+use failure::Failure;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+/// What `--vary` asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Vary {
+    name: String,
+    values: Values,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Values {
+    Listed(Vec<String>),
+    /// The largest number that fits, from a smallest to a largest.
+    Between(u64, u64),
+}
+
+/// Programs that run side by side: each takes a gigabyte or two of host memory.
+const AT_ONCE: usize = 2;
+
+/// Everything that was tried besides the program itself.
+#[derive(Default)]
+pub struct Variants {
+    pub varied: Option<Varied>,
+    pub tried: Vec<Variant>,
+}
+
+/// The runs of `--vary`.
+pub struct Varied {
+    pub name: String,
+    pub runs: Vec<Variant>,
+    /// The largest that fits, where the values are numbers.
+    pub largest: Option<u64>,
+}
+
+/// One run with something changed.
+pub struct Variant {
+    pub label: String,
+    pub outcome: Result<Prediction, String>,
+}
+
+impl Vary {
+    /// `batch_size=8,16,32` or `batch_size=8..512`.
+    pub fn parse(text: &str) -> Result<Vary, String> {
+        const EXPECTED: &str =
+            "expected NAME=VALUE,VALUE… or NAME=SMALLEST..LARGEST, such as batch_size=8,16,32";
+        let (name, values) = text.split_once('=').ok_or(EXPECTED)?;
+        let values = match values.split_once("..") {
+            Some((low, high)) => {
+                let bound = |text: &str| text.parse::<u64>().map_err(|_| EXPECTED.to_owned());
+                let (low, high) = (bound(low)?, bound(high)?);
+                if low == 0 || low > high {
+                    return Err("expected a smallest number of at least 1 and a larger one".to_owned());
+                }
+                Values::Between(low, high)
+            }
+            None => Values::Listed(values.split(',').map(|value| value.trim().to_owned()).collect()),
+        };
+        let is_empty = matches!(&values, Values::Listed(list) if list.iter().any(String::is_empty));
+        if name.trim_start_matches('-').is_empty() || is_empty {
+            return Err(EXPECTED.to_owned());
+        }
+        Ok(Vary { name: name.trim_start_matches('-').to_owned(), values })
+    }
+}
+
+impl Variants {
+    /// Runs a program with the values of `vary`, and with each of some techniques.
+    pub fn run(vary: Option<&Vary>, techniques: &[String], job: &Job) -> anyhow::Result<Variants> {
+        let varied = vary.map(|vary| varied(vary, job)).transpose()?;
+        let jobs: Vec<(String, Job)> =
+            techniques.iter().map(|name| (name.clone(), with_technique(job, name))).collect();
+        Ok(Variants { varied, tried: run_all(&jobs, "trying techniques") })
+    }
+}
+
+fn varied(vary: &Vary, job: &Job) -> anyhow::Result<Varied> {
+    let with = |value: &str| (value.to_owned(), with_value(job, &vary.name, value));
+    let runs = match &vary.values {
+        Values::Listed(values) => {
+            let jobs: Vec<(String, Job)> = values.iter().map(|value| with(value)).collect();
+            run_all(&jobs, "trying values")
+        }
+        Values::Between(low, high) => narrowed(*low, *high, |value| {
+            (job.talk.say)(&format!("trying {} = {value}", vary.name));
+            run_one(&with(&value.to_string()))
+        })?,
+    };
+    let fitting = runs.iter().filter(|run| run.fits());
+    let largest = fitting.filter_map(|run| run.label.parse::<u64>().ok()).max();
+    Ok(Varied { name: vary.name.clone(), runs, largest })
+}
+
+impl Variant {
+    pub fn fits(&self) -> bool {
+        self.outcome.as_ref().is_ok_and(|prediction| prediction.fits)
+    }
+}
+
+/// The largest number that fits, to within 1/16 of it: between one that does and one that does not, where a straight line
+/// through their memory meets the card's.
+fn narrowed(low: u64, high: u64, mut run: impl FnMut(u64) -> Variant) -> anyhow::Result<Vec<Variant>> {
+    let first = run(low);
+    if let Err(why) = &first.outcome {
+        return Err(Failure::new(format!("the program fails with {low}"), Some(why.clone()), None).into());
+    }
+    let mut runs = BTreeMap::from([(low, first)]);
+    if low < high && runs[&low].fits() {
+        runs.insert(high, run(high));
+    }
+    let (mut fits, mut fails) = (low, high);
+    while runs[&low].fits() && !runs[&high].fits() && fails - fits > (fits / 16).max(1) {
+        let next = meeting(&runs[&fits], fits, &runs[&fails], fails)
+            .map_or(fits + (fails - fits) / 2, |meeting| meeting.max(fits + (fits / 16).max(1)));
+        let variant = run(next);
+        if variant.fits() {
+            fits = next
+        } else {
+            fails = next
+        }
+        runs.insert(next, variant);
+    }
+    Ok(runs.into_values().collect())
+}
+
+/// Where the memory of two runs would meet that of the card, if it lies between them.
+fn meeting(fits: &Variant, low: u64, fails: &Variant, high: u64) -> Option<u64> {
+    let (Ok(fits), Ok(fails)) = (&fits.outcome, &fails.outcome) else { return None };
+    let (below, above) = (fits.highest.total().0 as f64, fails.highest.total().0 as f64);
+    let share = (fits.memory as f64 - below) / (above - below);
+    let meeting = low as f64 + share * (high - low) as f64;
+    ((low as f64)..(high as f64)).contains(&meeting).then_some(meeting as u64)
+}
+
+fn run_all(jobs: &[(String, Job)], what: &'static str) -> Vec<Variant> {
+    let Some((_, first)) = jobs.first() else { return Vec::new() };
+    let advance = (first.talk.steps)(what, jobs.len());
+    in_parallel(jobs, AT_ONCE, |job| {
+        let variant = run_one(job);
+        advance();
+        variant
+    })
+}
+
+fn run_one((label, job): &(String, Job)) -> Variant {
+    let job = Job { words: Words::Kept, ..job.clone() };
+    let outcome = Folder::new(Output::Unkept).and_then(|folder| predict(&job, &folder, true));
+    Variant { label: label.clone(), outcome: outcome.map_err(why) }
+}
+
+fn why(error: anyhow::Error) -> String {
+    let failure = Failure::from(error);
+    failure.cause().map_or_else(|| failure.to_string(), str::to_owned)
+}
+
+/// The program with another value: an option that it is given, `name=value` as configuration frameworks take it, an
+/// environment variable that is set, or one more option.
+fn with_value(job: &Job, name: &str, value: &str) -> Job {
+    let mut job = job.clone();
+    let same = |text: &str| text.trim_start_matches('-').replace('-', "_") == name.replace('-', "_");
+    let words = job.command.clone();
+    for (place, word) in words.iter().enumerate().skip(1) {
+        let word = word.to_string_lossy();
+        match word.split_once('=') {
+            Some((key, _)) if same(key) => {
+                job.command[place] = OsString::from(format!("{key}={value}"));
+                return job;
+            }
+            None if word.starts_with('-') && same(&word) && place + 1 < words.len() => {
+                job.command[place + 1] = value.into();
+                return job;
+            }
+            _ => {}
+        }
+    }
+    if std::env::var_os(name).is_some() {
+        job.environment.push((name.to_owned(), value.to_owned()));
+    } else {
+        job.command.push(format!("--{}", spelled(name, &words)).into());
+        job.command.push(value.into());
+    }
+    job
+}
+
+/// `batch_size` or `batch-size`, whichever the script has an option for; otherwise as the user has it.
+fn spelled(name: &str, command: &[OsString]) -> String {
+    let script = command.get(1).and_then(|script| std::fs::read_to_string(script).ok()).unwrap_or_default();
+    [name.to_owned(), name.replace('_', "-"), name.replace('-', "_")]
+        .into_iter()
+        .find(|spelling| script.contains(&format!("--{spelling}")))
+        .unwrap_or_else(|| name.to_owned())
+}
+
+/// The program with techniques switched on, several joined by `+`.
+fn with_technique(job: &Job, names: &str) -> Job {
+    const EXPANDABLE: &str = "expandable";
+    const SETTING: &str = "expandable_segments:True";
+    let mut job = job.clone();
+    for name in names.split('+') {
+        if name == EXPANDABLE {
+            // The newer name wins where both are set.
+            let variable = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"]
+                .into_iter()
+                .find(|name| std::env::var_os(name).is_some());
+            let variable = variable.unwrap_or("PYTORCH_CUDA_ALLOC_CONF");
+            let others = std::env::var(variable).unwrap_or_default();
+            let conf = if others.is_empty() { SETTING.to_owned() } else { format!("{others},{SETTING}") };
+            job.environment.push((variable.to_owned(), conf));
+        } else {
+            job.techniques.push(name.to_owned());
+        }
+    }
+    job
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use inputs::Talk;
+
+    fn job(command: &str) -> Job {
+        Job::new(command.split_whitespace().map(OsString::from).collect(), None, None, Talk::SILENT)
+    }
+
+    fn changed(command: &str, name: &str, value: &str) -> String {
+        crate::shown(&with_value(&job(command), name, value).command)
+    }
+
+    #[test]
+    fn a_value_goes_where_the_program_takes_it() {
+        assert_eq!(
+            changed("python t.py --batch-size 4 -v", "batch_size", "8"),
+            "python t.py --batch-size 8 -v"
+        );
+        assert_eq!(changed("python t.py --batch_size=4", "batch-size", "8"), "python t.py --batch_size=8");
+        assert_eq!(changed("python t.py train.batch=4", "train.batch", "8"), "python t.py train.batch=8");
+        assert_eq!(changed("python t.py", "bs", "8"), "python t.py --bs 8");
+    }
+
+    #[test]
+    fn what_may_vary() {
+        assert!(Vary::parse("batch=1,2").is_ok() && Vary::parse("--batch=1..64").is_ok());
+        for wrong in ["batch", "batch=", "=3", "batch=5..2", "batch=a..b", "batch=1,,2"] {
+            assert!(Vary::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn techniques_join() {
+        let job = with_technique(&job("python t.py"), "amp+checkpoint+expandable");
+        assert_eq!(job.techniques, ["amp", "checkpoint"]);
+        assert!(job.environment[0].1.ends_with("expandable_segments:True"));
+    }
+}

@@ -1,0 +1,74 @@
+//! The user's own source, where it lies where the snapshot says.
+
+#![forbid(unsafe_code)]
+
+pub mod linted;
+pub mod stores;
+
+use analysis::words::is_hidden;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+
+/// Longest file that is read for one line.
+const MOST_BYTES: u64 = 4 << 20;
+/// Longest line that is shown.
+const WIDTH: usize = 72;
+
+/// Line `line` of a Python file, without its indentation; `None` if there is no such file or line.
+pub fn line(path: &str, line: u32) -> Option<String> {
+    let reader = open(path)?;
+    let text = reader.lines().nth((line as usize).checked_sub(1)?)?.ok()?;
+    Some(shown(&text))
+}
+
+/// All of a Python file.
+pub fn whole(path: &str) -> Option<String> {
+    let mut text = Vec::new();
+    open(path)?.read_to_end(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// A line as it is shown.
+pub fn shown(text: &str) -> String {
+    let text: String = text.trim().chars().filter(|letter| !is_hidden(*letter)).collect();
+    if text.chars().count() <= WIDTH {
+        return text;
+    }
+    text.chars().take(WIDTH - 1).chain(['…']).collect()
+}
+
+/// The path comes from the snapshot, so nothing but ordinary Python files is opened.
+fn open(path: &str) -> Option<impl BufRead> {
+    let is_python = std::path::Path::new(path).extension().is_some_and(|ending| ending == "py");
+    // A path of that form names another machine on some systems.
+    let is_remote = path.starts_with("//") || path.starts_with("\\\\");
+    if !is_python || is_remote {
+        return None;
+    }
+    let about = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    if about.len() > MOST_BYTES {
+        return None;
+    }
+    Some(BufReader::new(File::open(path).ok()?.take(MOST_BYTES)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ordinary_python_files_are_opened() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, "import torch\n    loss.backward()\n").expect("written");
+            path.to_str().expect("a path").to_owned()
+        };
+        let script = write("train.py");
+        assert_eq!(line(&script, 2).as_deref(), Some("loss.backward()"));
+        assert_eq!((line(&script, 3), line(&script, 0)), (None, None));
+        assert_eq!(line(&write("notes.txt"), 1), None);
+        assert_eq!(line(&format!("/{script}"), 1), None);
+        assert_eq!(line(folder.path().to_str().expect("a path"), 1), None);
+    }
+}

@@ -1,0 +1,183 @@
+//! All about one row: the split, the verdict, the course, the lines that hold most.
+
+use crate::bar::{bar, bare_parts, legend, parts};
+use crate::look::Row;
+use crate::palette::Palette;
+use crate::timeline::Timeline;
+use crate::verdict::{Tone, Verdict, silence};
+use analysis::words::{counted, grouped, printable, shortened};
+use live::{Device, Followed, Gpu, Site, Split};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Widget};
+use snapshot::Bytes;
+
+pub struct Details<'a> {
+    pub row: &'a Row,
+    pub shows_sites: bool,
+    pub palette: Palette,
+}
+
+/// Lines of code to show, where there is room.
+const SITES: usize = 6;
+/// What the picture needs to be worth its place.
+const LOWEST_PICTURE: u16 = 6;
+
+impl Widget for Details<'_> {
+    fn render(self, area: Rect, buffer: &mut Buffer) {
+        match self.row {
+            Row::Recorded { followed, device, split, .. } => {
+                self.recorded(followed, device, split, area, buffer)
+            }
+            Row::Bare(gpu) => self.bare(gpu, area, buffer),
+        }
+    }
+}
+
+impl Details<'_> {
+    fn recorded(&self, followed: &Followed, device: &Device, split: &Split, area: Rect, buffer: &mut Buffer) {
+        let width = usize::from(area.width);
+        let parts = parts(split);
+        let mut lines = vec![headline(followed, device, self.palette), bar(&parts, width, self.palette)];
+        lines.extend(legend(&parts, width, self.palette));
+        lines.extend(counters(followed, device, split, self.palette));
+        let verdict = Verdict::new(followed, device.device);
+        let mark = if verdict.tone == Tone::Bad { "! " } else { "" };
+        lines.push(Line::styled(format!("{mark}{}", verdict.sentence), self.palette.tone(verdict.tone)));
+        if let Some((tone, words)) = silence(followed) {
+            lines.push(Line::styled(shortened(&printable(&words), width), self.palette.tone(tone)));
+        }
+        let used = lines.len() as u16;
+        Paragraph::new(lines).render(area, buffer);
+        let rest = Rect { y: area.y + used, height: area.height.saturating_sub(used), ..area };
+        let sites = self.site_lines(followed, device, width);
+        let wanted = (sites.len() as u16).min(rest.height.saturating_sub(LOWEST_PICTURE));
+        let picture = Rect { height: rest.height - wanted, ..rest };
+        Timeline { course: &followed.timeline, device: device.device, palette: self.palette }
+            .render(picture, buffer);
+        Paragraph::new(sites).render(Rect { y: picture.y + picture.height, height: wanted, ..rest }, buffer);
+    }
+
+    fn site_lines(&self, followed: &Followed, device: &Device, width: usize) -> Vec<Line<'static>> {
+        if !self.shows_sites {
+            return Vec::new();
+        }
+        let mut sites = followed.sites(device.device);
+        let Some(step) = followed.sites_step() else {
+            let why = if followed.state.has_stacks {
+                "the lines that hold most come with the next step"
+            } else {
+                "the lines that hold most need torch 2.10 or later; d writes a recording that has them"
+            };
+            return vec![Line::styled(shortened(why, width), self.palette.dim())];
+        };
+        // A line that grows is what people look for, however much the others hold.
+        sites.sort_by_key(|site| std::cmp::Reverse(site.bytes_per_step));
+        let title = format!("the lines that hold most, at the end of step {}", grouped(step));
+        let mut lines = vec![Line::styled(title, self.palette.dim())];
+        lines.extend(sites.iter().take(SITES).map(|site| self.site_line(site, width)));
+        lines
+    }
+
+    fn site_line(&self, site: &Site, width: usize) -> Line<'static> {
+        let held = format!("{:>9}  {:<12} ", site.bytes.to_string(), counted(site.count, "block"));
+        let grows = site.bytes_per_step.map(|bytes| format!("  +{bytes} a step")).unwrap_or_default();
+        let room = width.saturating_sub(held.len() + grows.chars().count());
+        Line::from(vec![
+            Span::raw(held),
+            Span::styled(shortened(&place(site), room.max(2)), self.palette.bold()),
+            Span::styled(grows, self.palette.tone(Tone::Bad)),
+        ])
+    }
+
+    fn bare(&self, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
+        let width = usize::from(area.width);
+        let parts = bare_parts(gpu);
+        let mut lines = vec![
+            Line::from(vec![
+                Span::styled(format!("GPU {}  ", gpu.index), self.palette.bold()),
+                Span::raw(format!(
+                    "{}, {} of {} in use",
+                    printable(&gpu.name),
+                    Bytes(gpu.used),
+                    Bytes(gpu.total)
+                )),
+            ]),
+            bar(&parts, width, self.palette),
+        ];
+        lines.extend(legend(&parts, width, self.palette));
+        lines.push(Line::default());
+        for process in &gpu.processes {
+            let bytes = Bytes(process.bytes).to_string();
+            lines.push(Line::raw(format!(
+                "{bytes:>9}  process {} {}",
+                process.pid,
+                printable(&process.name)
+            )));
+        }
+        lines.push(Line::default());
+        lines.extend(UNKNOWN.iter().map(|line| Line::styled(*line, self.palette.dim())));
+        Paragraph::new(lines).render(area, buffer);
+    }
+}
+
+/// What only a recorder knows.
+pub const UNKNOWN: [&str; 2] = [
+    "no recorder: what of this is tensors, what cache, and whether it grows cannot be known from here;",
+    "start the program with `oomph run`, or with `oomph.record()` in it",
+];
+
+fn headline(followed: &Followed, device: &Device, palette: Palette) -> Line<'static> {
+    let state = &followed.state;
+    let place = if state.is_cpu() {
+        ("CPU  ".to_owned(), "tensors of this process".to_owned())
+    } else {
+        let total = device.total.map(|total| format!(", {}", Bytes(total))).unwrap_or_default();
+        (format!("GPU {}  ", device.device), format!("{}{total}", printable(&device.card)))
+    };
+    Line::from(vec![
+        Span::styled(place.0, palette.bold()),
+        Span::raw(place.1),
+        Span::styled(format!("   process {} · torch {}", state.pid, printable(&state.torch)), palette.dim()),
+    ])
+}
+
+/// The counters that the bar does not have, as far as they say something.
+fn counters(followed: &Followed, device: &Device, split: &Split, palette: Palette) -> Option<Line<'static>> {
+    let mut words = vec![format!("peak {}", Bytes(device.peak))];
+    let rounding = device.allocated.saturating_sub(device.requested);
+    if rounding * 50 > device.allocated && device.requested > 0 {
+        words.push(format!("{} lost to rounding", Bytes(rounding)));
+    }
+    if device.inactive_split * 10 > device.reserved {
+        words.push(format!("{} of the cache in split segments", Bytes(device.inactive_split)));
+    }
+    if let Some(limit) = device.limit {
+        words.push(format!("limit {}", Bytes(limit)));
+    }
+    if let Some(pinned) = followed.state.pinned.filter(|&pinned| pinned > 0) {
+        words.push(format!("pinned host {}", Bytes(pinned)));
+    }
+    for (number, what) in [(device.retries, "alloc retry"), (device.ooms, "out-of-memory error")] {
+        if number > 0 {
+            words.push(match what {
+                "alloc retry" if number > 1 => format!("{} alloc retries", grouped(number)),
+                _ => counted(number, what),
+            });
+        }
+    }
+    let is_known = split.tensors.0 > 0 || device.peak > 0;
+    is_known.then(|| Line::styled(words.join(" · "), palette.dim()))
+}
+
+/// `train.py:20 in train`
+pub fn place(site: &Site) -> String {
+    match &site.line {
+        Some((file, line, function)) => {
+            let name = file.rsplit('/').next().unwrap_or(file);
+            format!("{}:{line} in {}", printable(name), printable(function))
+        }
+        None => "no Python on the stack (inside backward(), or before the recording)".to_owned(),
+    }
+}

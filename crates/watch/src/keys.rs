@@ -1,0 +1,44 @@
+//! What the keys do.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    Quit,
+    Up,
+    Down,
+    Dump,
+    Sites,
+    Pause,
+    Help,
+}
+
+/// What a key asks for.
+pub fn action(key: KeyEvent) -> Option<Action> {
+    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    Some(match key.code {
+        KeyCode::Char('c') if is_control => Action::Quit,
+        _ if is_control => return None,
+        KeyCode::Char('q') | KeyCode::Esc => Action::Quit,
+        KeyCode::Up | KeyCode::Char('k') => Action::Up,
+        KeyCode::Down | KeyCode::Char('j') | KeyCode::Tab => Action::Down,
+        KeyCode::Char('d') => Action::Dump,
+        KeyCode::Char('s') => Action::Sites,
+        KeyCode::Char('p' | ' ') => Action::Pause,
+        KeyCode::Char('?' | 'h') => Action::Help,
+        _ => return None,
+    })
+}
+
+/// For the last line.
+pub const SHORT: &str = "q quit  ↑↓ choose  d write a recording  s lines  p pause  ? help";
+
+/// For the help.
+pub const LONG: [(&str, &str); 6] = [
+    ("q, Esc, Ctrl-C", "quit; the programs go on"),
+    ("up, down, j, k", "choose another rank or GPU"),
+    ("d", "ask the chosen program to write a recording now"),
+    ("s", "show or hide the lines of code that hold most"),
+    ("p, space", "stand still, and go on"),
+    ("?", "this help"),
+];

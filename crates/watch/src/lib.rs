@@ -1,0 +1,14 @@
+//! The screen of `oomph watch`: what running programs hold now, and whether it grows.
+//!
+//! [`look`] gathers the rows there are to see, [`verdict`] says in words whether memory grows, [`screen`] draws them with keys.
+
+#![forbid(unsafe_code)]
+
+pub mod bar;
+pub mod details;
+pub mod keys;
+pub mod look;
+pub mod palette;
+pub mod screen;
+pub mod timeline;
+pub mod verdict;

@@ -1,0 +1,285 @@
+//! The screen: a list where there is more than one row, everything about the chosen one, and the keys.
+
+use crate::details::Details;
+use crate::keys::{self, Action};
+use crate::look::{Look, Row};
+use crate::palette::Palette;
+use crate::verdict::{Tone, Verdict, duration, silence};
+use analysis::words::{grouped, printable, shortened};
+use live::Followers;
+use ratatui::Frame;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::{cursor, execute, terminal};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Wrap};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use snapshot::Bytes;
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+/// How often to draw; a key is answered at once.
+const FRAME: Duration = Duration::from_millis(250);
+
+/// Draws until the user has seen enough. The terminal is as before afterwards, also after a panic or a signal.
+pub fn run(followers: &Followers, has_color: bool) -> anyhow::Result<()> {
+    let mut terminal = ratatui::try_init()?;
+    end_at_signals()?;
+    let mut screen = Screen::new(followers, has_color);
+    let ended = loop {
+        screen.look();
+        if let Err(error) = terminal.draw(|frame| screen.draw(frame)) {
+            break Err(error);
+        }
+        match wait_for_key() {
+            Ok(Some(Action::Quit)) => break Ok(()),
+            Ok(Some(action)) => screen.act(action),
+            Ok(None) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => break Err(error),
+        }
+    };
+    ratatui::try_restore()?;
+    Ok(ended?)
+}
+
+/// From a thread: when a terminal goes away, as with a connection that breaks, waiting for its keys does not end.
+fn end_at_signals() -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT])?;
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            let _ = terminal::disable_raw_mode();
+            // Not by standard output, which the thread that draws holds.
+            if let Ok(mut screen) = std::fs::File::options().write(true).open("/dev/tty") {
+                let _ = execute!(screen, terminal::LeaveAlternateScreen, cursor::Show);
+            }
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
+}
+
+fn wait_for_key() -> io::Result<Option<Action>> {
+    if !event::poll(FRAME)? {
+        return Ok(None);
+    }
+    match event::read()? {
+        Event::Key(key) if key.kind != KeyEventKind::Release => Ok(keys::action(key)),
+        _ => Ok(None),
+    }
+}
+
+struct Screen<'a> {
+    followers: &'a Followers,
+    look: Look,
+    /// The key of the chosen row.
+    chosen: String,
+    shows_sites: bool,
+    is_paused: bool,
+    shows_help: bool,
+    /// What came of the last key.
+    message: Option<String>,
+    /// Recordings that were asked for: how many the recorder had written by then.
+    dumps: BTreeMap<String, u64>,
+    palette: Palette,
+}
+
+impl Screen<'_> {
+    fn new(followers: &Followers, has_color: bool) -> Screen<'_> {
+        let look = Look::new(followers);
+        let chosen = look.rows.first().map(Row::key).unwrap_or_default();
+        Screen {
+            followers,
+            look,
+            chosen,
+            shows_sites: true,
+            is_paused: false,
+            shows_help: false,
+            message: None,
+            dumps: BTreeMap::new(),
+            palette: Palette::new(has_color),
+        }
+    }
+
+    fn look(&mut self) {
+        if !self.is_paused {
+            self.look = Look::new(self.followers);
+        }
+        if !self.look.rows.iter().any(|row| row.key() == self.chosen) {
+            self.chosen = self.look.rows.first().map(Row::key).unwrap_or_default();
+        }
+        self.hear_of_dumps();
+    }
+
+    fn hear_of_dumps(&mut self) {
+        for row in &self.look.rows {
+            let Row::Recorded { name, followed, .. } = row else { continue };
+            if self.dumps.get(name).is_some_and(|&before| followed.state.dumps > before) {
+                self.dumps.remove(name);
+                let folder = printable(&followed.state.folder).into_owned();
+                self.message = Some(format!("recording written: oomph report {folder}"));
+            }
+        }
+    }
+
+    fn place(&self) -> usize {
+        self.look.rows.iter().position(|row| row.key() == self.chosen).unwrap_or(0)
+    }
+
+    fn act(&mut self, action: Action) {
+        self.message = None;
+        let rows = self.look.rows.len();
+        match action {
+            Action::Up | Action::Down if rows > 0 => {
+                let step = if action == Action::Up { rows - 1 } else { 1 };
+                self.chosen = self.look.rows[(self.place() + step) % rows].key();
+            }
+            Action::Dump => self.dump(),
+            Action::Sites => {
+                self.shows_sites = !self.shows_sites;
+                self.followers.want_stacks(self.shows_sites);
+            }
+            Action::Pause => self.is_paused = !self.is_paused,
+            Action::Help => self.shows_help = !self.shows_help,
+            Action::Up | Action::Down | Action::Quit => {}
+        }
+    }
+
+    fn dump(&mut self) {
+        let message = match self.look.rows.get(self.place()) {
+            Some(Row::Recorded { followed, .. }) if followed.exit.is_some() => {
+                "the process has ended".to_owned()
+            }
+            Some(Row::Recorded { name, followed, .. }) => {
+                if self.followers.dump(name) {
+                    self.dumps.insert(name.clone(), followed.state.dumps);
+                    format!("asked process {} for a recording …", followed.state.pid)
+                } else {
+                    "a recording can only be asked for on the machine itself".to_owned()
+                }
+            }
+            _ => "no recorder is here that could write one".to_owned(),
+        };
+        self.message = Some(message);
+    }
+
+    fn draw(&self, frame: &mut Frame<'_>) {
+        let rows = self.look.rows.len() as u16;
+        // A third of the screen for the list, if there is anything to choose from.
+        let list = if rows > 1 { rows.min(frame.area().height / 3).max(1) + 1 } else { 0 };
+        let [head, list, body, foot] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(list),
+            Constraint::Min(0),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        frame.render_widget(self.head(head), head);
+        if self.shows_help {
+            frame.render_widget(self.help(), Rect { height: list.height + body.height, ..list.union(body) });
+        } else {
+            self.draw_list(frame, list);
+            match self.look.rows.get(self.place()) {
+                Some(row) => {
+                    let details = Details { row, shows_sites: self.shows_sites, palette: self.palette };
+                    frame.render_widget(details, body);
+                }
+                None => frame.render_widget(self.nothing(), body),
+            }
+        }
+        let foot_words = match (&self.message, self.is_paused) {
+            (Some(message), _) => Line::styled(message.clone(), self.palette.tone(Tone::Unsure)),
+            (None, true) => Line::styled("paused: p goes on", self.palette.tone(Tone::Unsure)),
+            (None, false) => match self.look.notes.first() {
+                Some(note) => Line::styled(note.clone(), self.palette.tone(Tone::Unsure)),
+                None => Line::styled(keys::SHORT, self.palette.dim()),
+            },
+        };
+        frame.render_widget(foot_words, foot);
+    }
+
+    fn head(&self, area: Rect) -> Line<'static> {
+        let mut spans = vec![Span::styled("oomph watch", self.palette.bold())];
+        if let Some(Row::Recorded { followed, .. }) = self.look.rows.get(self.place()) {
+            let state = &followed.state;
+            let rank =
+                state.rank.map(|rank| format!(" · rank {rank} of {}", state.world_size)).unwrap_or_default();
+            let pace =
+                followed.time_per_step().map(|time| format!(", {} each", duration(time))).unwrap_or_default();
+            let words = format!("   {}{rank} · step {}{pace}", state.job(), grouped(state.count));
+            let room = usize::from(area.width).saturating_sub("oomph watch".len());
+            spans.push(Span::raw(shortened(&printable(&words), room.max(2))));
+        }
+        Line::from(spans)
+    }
+
+    /// A line for each row; those around the chosen one where not all fit.
+    fn draw_list(&self, frame: &mut Frame<'_>, area: Rect) {
+        let Some(height) = area.height.checked_sub(1).filter(|&height| height > 0) else { return };
+        let (height, chosen) = (usize::from(height), self.place());
+        let first = chosen.saturating_sub(height / 2).min(self.look.rows.len().saturating_sub(height));
+        let shown = self.look.rows.iter().enumerate().skip(first).take(height);
+        let lines: Vec<Line<'_>> =
+            shown.map(|(at, row)| self.list_line(row, at == chosen, area.width)).collect();
+        frame.render_widget(Paragraph::new(lines), area);
+    }
+
+    fn list_line(&self, row: &Row, is_chosen: bool, width: u16) -> Line<'static> {
+        let width = usize::from(width);
+        let name = shortened(&row.title(), 28.min(width / 3).max(2));
+        let (numbers, short, tone) = match row {
+            Row::Recorded { followed, device, .. } => {
+                let verdict = Verdict::new(followed, device.device);
+                let (tone, short) = match silence(followed) {
+                    Some((tone, words)) => (tone, words),
+                    None => (verdict.tone, verdict.short),
+                };
+                let (allocated, reserved) =
+                    (Bytes(device.allocated).to_string(), Bytes(device.reserved).to_string());
+                (format!("{allocated:>9} tensors {reserved:>9} reserved"), short, tone)
+            }
+            Row::Bare(gpu) => {
+                let (used, total) = (Bytes(gpu.used).to_string(), Bytes(gpu.total));
+                (format!("{used:>9} in use of {total}"), String::new(), Tone::Quiet)
+            }
+        };
+        let text = format!("{name:<28} {numbers:<37}");
+        let room = width.saturating_sub(text.chars().count() + 1);
+        let line = Line::from(vec![
+            Span::raw(text),
+            Span::raw(" "),
+            Span::styled(shortened(&printable(&short), room.max(2)), self.palette.tone(tone)),
+        ]);
+        if is_chosen { line.style(self.palette.chosen()) } else { line }
+    }
+
+    fn help(&self) -> Paragraph<'static> {
+        let mut lines = vec![Line::default()];
+        for (key, what) in keys::LONG {
+            lines.push(Line::from(vec![
+                Span::styled(format!("  {key:<16}"), self.palette.bold()),
+                Span::raw(what),
+            ]));
+        }
+        lines.push(Line::default());
+        lines.push(Line::raw(
+            "  tensors are alive; cached memory is PyTorch's own and free for more of them.",
+        ));
+        lines.push(Line::raw(
+            "  In the picture: tensors at the ends of steps, what steps needed on top, reserved.",
+        ));
+        Paragraph::new(lines)
+    }
+
+    fn nothing(&self) -> Paragraph<'static> {
+        let mut text = "No program of yours is being recorded. Start one with `oomph run train.py`, or with \
+            `oomph.record()` in it: it shows up here once it uses CUDA."
+            .to_owned();
+        if let Some(why) = &self.look.no_driver {
+            text.push_str(&format!("\n\nNo GPU can be seen either: {why}."));
+        }
+        Paragraph::new(text).wrap(Wrap { trim: true })
+    }
+}
