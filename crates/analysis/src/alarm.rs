@@ -3,7 +3,7 @@
 //! The judgement is that of the report, [`trend`], on one series instead of one for each line of code: bytes allocated at the
 //! end of each step. It asks for more before it speaks: nobody should be called for a cache that fills.
 
-use crate::growth::{Trend, trend};
+use crate::run::growth::{Trend, trend};
 use snapshot::Bytes;
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 const WARM_UP: u64 = 2;
 /// Steps in a row that have to add to what is held.
 const RISES: usize = 6;
-/// Growth over the steps that were looked at; less fills no device.
+/// GrowthAlert over the steps that were looked at; less fills no device.
 const LEAST: i64 = 1 << 20;
 /// Older steps say nothing about whether memory grows now.
 const WINDOW: usize = 64;
@@ -160,7 +160,7 @@ fn goes_on(held: &[(usize, i64)]) -> bool {
 
 /// Memory that grows step after step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Growth {
+pub struct GrowthAlert {
     /// The step that it was found in, counted from 1.
     pub step: usize,
     /// What each step adds.
@@ -169,10 +169,10 @@ pub struct Growth {
     pub allocated: Bytes,
 }
 
-impl Growth {
+impl GrowthAlert {
     /// What a person is to know.
     pub fn words(&self) -> String {
-        let Growth { step, bytes_per_step, allocated } = self;
+        let GrowthAlert { step, bytes_per_step, allocated } = self;
         format!("memory grows {bytes_per_step} a step: {allocated} allocated at step {step}")
     }
 }
@@ -186,7 +186,7 @@ pub struct Alarm {
 
 impl Alarm {
     /// The end of a step.
-    pub fn step(&mut self, allocated: Bytes) -> Option<Growth> {
+    pub fn step(&mut self, allocated: Bytes) -> Option<GrowthAlert> {
         if self.has_spoken {
             return None;
         }
@@ -194,7 +194,7 @@ impl Alarm {
         self.trail.step(step, allocated);
         let Pace::Growing { bytes_per_step } = self.trail.pace() else { return None };
         self.has_spoken = true;
-        Some(Growth { step: step as usize, bytes_per_step, allocated })
+        Some(GrowthAlert { step: step as usize, bytes_per_step, allocated })
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn it_speaks_once_and_says_how_much() {
         let mut alarm = Alarm::default();
-        let said: Vec<Growth> =
+        let said: Vec<GrowthAlert> =
             (0..50).filter_map(|step| alarm.step(Bytes((500 + 8 * step) * MIB))).collect();
         assert_eq!(said.len(), 1);
         assert_eq!(said[0].bytes_per_step, Bytes(8 * MIB));

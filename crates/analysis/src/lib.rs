@@ -3,65 +3,49 @@
 
 #![forbid(unsafe_code)]
 
-mod advice;
 mod alarm;
-mod backward;
-mod categories;
-mod churn;
-mod course;
-mod device;
-mod explain;
-mod failure;
-mod finding;
-mod fragmentation;
-mod growth;
-mod holding;
-mod labels;
-mod layout;
-mod leaks;
-mod live;
-mod loops;
-pub mod message;
-mod modules;
-mod nature;
-mod oom;
-mod order;
-mod outside;
-mod parallel;
-mod pending;
-mod portrait;
-mod private_pools;
+mod compare;
+mod findings;
+pub mod messages;
 mod recording;
-mod repeated;
-mod retries;
-mod roles;
-mod site;
-mod sizes;
-mod spike;
-mod steps;
+mod run;
+mod trace;
 pub mod words;
-mod workspace;
 
-pub use alarm::{Alarm, Growth, Pace, Trail};
-pub use categories::{ByCategory, Categories, Category};
-pub use course::{Course, High, SegmentEvent};
-pub use device::{Device, Moment, Pool, devices, recorded_devices};
-pub use explain::{Answer, Outline, findings};
-pub use finding::{Cause, Finding, Kind, Severity, Value};
-pub use fragmentation::never_needed;
-pub use growth::FEWEST_STEPS;
-pub use holding::{Held, Holders, Store, held, is_own};
-pub use labels::LabelledTensors;
-pub use live::{Group, Key, Live, Origin, Rest};
-pub use modules::{ModuleId, Modules, Phase, Whereabouts};
-pub use portrait::{
-    Change, Fate, Holding, Place, Portrait, Remark, Skew, changes, difference, fates, holdings, skew,
+pub use alarm::{Alarm, GrowthAlert, Pace, Trail};
+pub use compare::{
+    Change, DeviceSummary, FindingChange, FindingSummary, SiteName, SiteUsage, Skew, changes, difference,
+    finding_changes, holdings, skew,
 };
+pub use findings::finding::{Cause, Finding, Kind, Severity, Value};
+pub use findings::fragmentation::never_needed;
+pub use findings::retries::retries;
+pub use findings::{Diagnosis, findings};
 pub use recording::{
     Card, Counts, HeapDump, Label, LabelMark, Labels, Outside, Placed, Process, Recording, Shortage,
     StepMark, Tensor, own_process,
 };
-pub use repeated::fill_in_repeated_steps;
-pub use retries::retries;
-pub use site::{Site, Sites, is_user_file};
-pub use steps::{Confidence, Source, Steps};
+pub use run::categories::{ByCategory, Categories, Category};
+pub use run::device::{Device, Moment, Pool, devices, recorded_devices};
+pub use run::growth::FEWEST_STEPS;
+pub use run::holders::{Held, Holders, Store, held, is_own};
+pub use run::labels::LabelledTensors;
+pub use run::live_blocks::{Group, Key, Live, Origin, Rest};
+pub use run::model::RunModel;
+pub use run::step_peaks::{MemoryPeak, SegmentEvent, StepPeaks};
+pub use trace::modules::{ExecutionScope, ModuleId, Modules, Phase};
+pub use trace::repeated::fill_in_repeated_steps;
+pub use trace::site::{Site, Sites, is_user_file};
+pub use trace::steps::{Confidence, Source, Steps};
+
+// renamed at integration
+pub use alarm::GrowthAlert as Growth;
+pub use compare::{
+    DeviceSummary as Portrait, FindingChange as Fate, FindingSummary as Remark, SiteName as Place,
+    SiteUsage as Holding, finding_changes as fates,
+};
+pub use findings::Diagnosis as Answer;
+pub use messages as message;
+pub use run::model::RunModel as Outline;
+pub use run::step_peaks::{MemoryPeak as High, StepPeaks as Course};
+pub use trace::modules::ExecutionScope as Whereabouts;

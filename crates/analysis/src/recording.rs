@@ -1,7 +1,7 @@
 //! What oomph's recorder notes beside a snapshot. Every part may be missing; nothing here has been checked against the
 //! snapshot yet.
 
-use crate::order::Order;
+use crate::trace::order::Order;
 use heap::Heap;
 use snapshot::Bytes;
 use std::fmt;
