@@ -1,6 +1,6 @@
 //! Real messages, as they were posted and as terminals, loggers and chats tear them: what is read, and that nothing is invented.
 
-use analysis::message::{Message, Numbers, messages};
+use analysis::messages::{Message, Numbers, find_messages as messages};
 use proptest::prelude::*;
 use snapshot::Bytes;
 use std::path::PathBuf;
@@ -488,7 +488,7 @@ proptest! {
 
 #[test]
 fn more_messages_than_anybody_reads_are_counted() {
-    let mut reader = analysis::message::MessageReader::default();
+    let mut reader = analysis::messages::MessageReader::default();
     for step in 0..5_000 {
         let line = format!(
             "skipped: CUDA out of memory. Tried to allocate {step}.00 MiB (GPU 0; 10.92 GiB total capacity; 10.12 GiB already allocated; 1.44 MiB free; 10.33 GiB reserved in total by PyTorch)\n"

@@ -67,21 +67,24 @@ impl LeakKind {
     pub(crate) fn sentence(self) -> &'static str {
         match self {
             LeakKind::Graph => {
-                "the activations of a forward pass whose graph stays alive, because grad mode is on and its output is kept"
+                "the activations of a forward pass whose graph stays alive, because grad mode is on and its \
+                 output is kept"
             }
             LeakKind::GraphAfterBackward => {
-                "activations that no `backward()` has freed: `retain_graph=True` kept them, it did not run through this part \
-                 of the graph, or a hook or a list stores them"
+                "activations that no `backward()` has freed: `retain_graph=True` kept them, it did not run \
+                 through this part of the graph, or a hook or a list stores them"
             }
             LeakKind::Scalar => {
-                "a number such as the loss, kept as a tensor; its graph is gone, so this is one small block each time"
+                "a number such as the loss, kept as a tensor; its graph is gone, so this is one small block \
+                 each time"
             }
             LeakKind::ScalarWithGraph => {
-                "a number and larger tensors: a loss or a metric that is kept with what it was computed from, or both in \
-                 one record"
+                "a number and larger tensors: a loss or a metric that is kept with what it was computed \
+                 from, or both in one record"
             }
             LeakKind::Tensors => {
-                "tensors that something keeps: a list, a dict, a cache, an attribute, a stored exception or a reference cycle"
+                "tensors that something keeps: a list, a dict, a cache, an attribute, a stored exception or \
+                 a reference cycle"
             }
             LeakKind::Gradients => {
                 "made inside `backward()`: gradients that are kept, or the gradient of an input"
@@ -100,70 +103,81 @@ impl LeakKind {
         match self {
             // On the CPU there is no other memory to move results to.
             LeakKind::Graph if is_cpu => format!(
-                "run {line} under `torch.inference_mode()`, or keep `.detach()` of the outputs; stored exceptions keep such graphs \
-                 too: store `str(e)`"
+                "run {line} under `torch.inference_mode()`, or keep `.detach()` of the outputs; stored \
+                 exceptions keep such graphs too: store `str(e)`"
             ),
             LeakKind::GraphAfterBackward if is_cpu => format!(
-                "`.detach()` what is carried from step to step (a hidden state, a running total), then drop `retain_graph=True`; \
-                 store `.item()` of results of {line}; bound what a hook appends"
+                "`.detach()` what is carried from step to step (a hidden state, a running total), then drop \
+                 `retain_graph=True`; store `.item()` of results of {line}; bound what a hook \
+                 appends"
             ),
             LeakKind::ScalarWithGraph if is_cpu => format!(
-                "store `.item()` of the loss or metric: the number keeps its graph, and the graph the tensors of {line}. If those \
-                 are stored themselves, bound what stores them"
+                "store `.item()` of the loss or metric: the number keeps its graph, and the graph the \
+                 tensors of {line}. If those are stored themselves, bound what stores them"
             ),
             LeakKind::Tensors if is_cpu => format!(
-                "bound or empty what keeps the results of {line} (`deque(maxlen=…)`, clear it each epoch); `.detach()` does not \
-                 help where the tensors themselves are stored. If nothing stores them on purpose, look for stored exceptions \
-                 (store `str(e)`) and reference cycles (`gc.collect()` frees those)"
+                "bound or empty what keeps the results of {line} (`deque(maxlen=…)`, clear it each epoch); \
+                 `.detach()` does not help where the tensors themselves are stored. If nothing \
+                 stores them on purpose, look for stored exceptions (store `str(e)`) and reference \
+                 cycles (`gc.collect()` frees those)"
             ),
             LeakKind::Gradients if is_cpu => format!(
-                "do not keep gradients of {line} from step to step: store their norms, or set the input's `.grad` to `None`; \
-                 losses kept as tensors keep the inputs' gradients alive too"
+                "do not keep gradients of {line} from step to step: store their norms, or set the input's \
+                 `.grad` to `None`; losses kept as tensors keep the inputs' gradients alive too"
             ),
             LeakKind::Grows if is_cpu => {
                 format!(
-                    "{line} makes it larger each time: write into a buffer of fixed size, or drop the older part"
+                    "{line} makes it larger each time: write into a buffer of fixed size, or drop the older \
+                     part"
                 )
             }
             LeakKind::Graph => format!(
-                "run {line} under `torch.inference_mode()`, and keep `.cpu()` copies of the outputs; `.detach()` alone frees the \
-                 graph but leaves every output on the GPU. Stored exceptions keep such graphs too: store `str(e)`"
+                "run {line} under `torch.inference_mode()`, and keep `.cpu()` copies of the outputs; \
+                 `.detach()` alone frees the graph but leaves every output on the GPU. Stored \
+                 exceptions keep such graphs too: store `str(e)`"
             ),
             LeakKind::GraphAfterBackward => format!(
-                "`.detach()` what is carried from step to step (a hidden state, a running total), then drop `retain_graph=True`; \
-                 store `.item()` or `.cpu()` copies of results of {line}; bound what a hook appends, where `.detach()` does \
-                 not help"
+                "`.detach()` what is carried from step to step (a hidden state, a running total), then drop \
+                 `retain_graph=True`; store `.item()` or `.cpu()` copies of results of {line}; \
+                 bound what a hook appends, where `.detach()` does not help"
             ),
             LeakKind::Scalar => format!(
-                "keep a Python number: `.item()` on the result of {line}; `.detach()` would keep the same block"
+                "keep a Python number: `.item()` on the result of {line}; `.detach()` would keep the same \
+                 block"
             ),
             LeakKind::ScalarWithGraph => format!(
-                "store `.item()` of the loss or metric: the number keeps its graph, and the graph the tensors of {line}. If those \
-                 are stored themselves, bound what stores them or keep `.cpu()` copies"
+                "store `.item()` of the loss or metric: the number keeps its graph, and the graph the \
+                 tensors of {line}. If those are stored themselves, bound what stores them or keep \
+                 `.cpu()` copies"
             ),
             LeakKind::Tensors => format!(
-                "bound or empty what keeps the results of {line} (`deque(maxlen=…)`, clear it each epoch), or keep `.cpu()` \
-                 copies; `.detach()` does not help where the tensors themselves are stored. If nothing stores them on \
-                 purpose, look for stored exceptions (store `str(e)`) and reference cycles (`gc.collect()` frees those)"
+                "bound or empty what keeps the results of {line} (`deque(maxlen=…)`, clear it each epoch), \
+                 or keep `.cpu()` copies; `.detach()` does not help where the tensors themselves \
+                 are stored. If nothing stores them on purpose, look for stored exceptions (store \
+                 `str(e)`) and reference cycles (`gc.collect()` frees those)"
             ),
             LeakKind::Gradients => format!(
-                "do not keep gradients of {line} from step to step: store their norms, `.cpu()` copies, or set the input's \
-                 `.grad` to `None`; losses kept as tensors keep the inputs' gradients alive too"
+                "do not keep gradients of {line} from step to step: store their norms, `.cpu()` copies, or \
+                 set the input's `.grad` to `None`; losses kept as tensors keep the inputs' \
+                 gradients alive too"
             ),
             LeakKind::Models => format!(
-                "make them once, before the loop, or let go of the old ones: something still refers to what {line} made (a list, \
-                 a closure, a reference cycle; `gc.collect()` frees the last)"
+                "make them once, before the loop, or let go of the old ones: something still refers to what \
+                 {line} made (a list, a closure, a reference cycle; `gc.collect()` frees the last)"
             ),
             LeakKind::Parameters => format!(
-                "make the parameters once, before the loop: {line} makes new ones each time and the optimizer keeps state for all"
+                "make the parameters once, before the loop: {line} makes new ones each time and the \
+                 optimizer keeps state for all"
             ),
             LeakKind::States => {
                 format!(
-                    "expected when parameters are trained for the first time at {line}; give the optimizer no others"
+                    "expected when parameters are trained for the first time at {line}; give the optimizer \
+                     no others"
                 )
             }
             LeakKind::Grows => format!(
-                "{line} makes it larger each time: write into a buffer of fixed size, or move the older part to the CPU"
+                "{line} makes it larger each time: write into a buffer of fixed size, or move the older \
+                 part to the CPU"
             ),
         }
     }

@@ -3,7 +3,7 @@
 //! Each number is recognised by the words around it, whatever the order: releases differ in it, and processes are listed in
 //! any. A field counts only if it follows the field before it at once, or after what a logger may have put in between.
 
-use super::kind::{Backend, MessageKind};
+use super::kinds::{Backend, MessageKind};
 use super::log::pattern;
 use super::numbers::{Numbers, OtherProcess, SIZE, known_size};
 use regex::{Captures, Regex};
@@ -28,7 +28,11 @@ const GAP: usize = 160;
 const LONGEST_FIELD: usize = 256;
 
 /// What a message of an allocator begins with; also where the beginning is cut off.
-pub(super) const BEGINNINGS: &str = r"(?:CUDA|HIP|XPU|NPU|MLU|MUSA)outofmemory|CurrentplatformcanNOTallocatememoryblock|Triedtoallocate\d|Triedtoallocatemorethan|\((?:GPU|NPU)\d*;\d|GPU\d*hasatotalcapac|Oftheallocatedmemory\d";
+pub(super) const BEGINNINGS: &str = concat!(
+    r"(?:CUDA|HIP|XPU|NPU|MLU|MUSA)outofmemory|CurrentplatformcanNOTallocatememoryblock|",
+    r"Triedtoallocate\d|Triedtoallocatemorethan|\((?:GPU|NPU)\d*;\d|GPU\d*hasatotalcapac|",
+    r"Oftheallocatedmemory\d"
+);
 
 /// Reads the message at the start of `text`; `None` if there is none.
 pub(super) fn read(text: &str) -> Option<Form> {
@@ -210,13 +214,19 @@ impl Reading {
     }
 
     fn finish(self) -> Form {
-        let kind = match () {
-            () if self.is_overflow => MessageKind::TorchOverflow,
-            () if self.is_new_form => MessageKind::Torch21,
-            () if self.has_cached => MessageKind::Torch10,
-            () if self.numbers.reserved.is_some() && self.has_hint => MessageKind::Torch110,
-            () if self.numbers.reserved.is_some() => MessageKind::Torch14,
-            () => MessageKind::TorchShort,
+        let has_reserved = self.numbers.reserved.is_some();
+        let kind = if self.is_overflow {
+            MessageKind::TorchOverflow
+        } else if self.is_new_form {
+            MessageKind::Torch21
+        } else if self.has_cached {
+            MessageKind::Torch10
+        } else if has_reserved && self.has_hint {
+            MessageKind::Torch110
+        } else if has_reserved {
+            MessageKind::Torch14
+        } else {
+            MessageKind::TorchShort
         };
         let Reading { backend, device, numbers, end, .. } = self;
         Form { kind, backend, device, numbers, is_harmless: false, end }

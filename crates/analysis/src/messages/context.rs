@@ -1,7 +1,7 @@
 //! Whether words without a number stand where an error is printed. Source code, issue templates, guides and changelogs name
 //! errors too; a wrong answer is worse than none.
 
-use super::kind::MessageKind as Kind;
+use super::kinds::Bare;
 use super::log::{UNREADABLE, pattern};
 use regex::Regex;
 use std::sync::LazyLock;
@@ -18,8 +18,8 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Whether a message of this kind, which has no numbers, is printed here and not talked about.
-    pub(super) fn is_of_an_error(&self, kind: Kind) -> bool {
+    /// Whether words without numbers are printed here as an error, and not talked about.
+    pub(super) fn is_of_an_error(&self, bare: Bare) -> bool {
         if self.before.ends_with(UNREADABLE) || self.after.starts_with(UNREADABLE) {
             return false;
         }
@@ -29,17 +29,16 @@ impl Context<'_> {
         let is_first = self.of_line == 0 || self.of_line <= NEAR && BULLET.is_match(line);
         let is_told = is_first || ERROR.is_match(near);
         let goes_on = !self.ends_line && self.after.starts_with(|letter: char| letter.is_ascii_lowercase());
-        match kind {
-            Kind::TorchShort => {
+        match bare {
+            Bare::Always => true,
+            Bare::Unquoted => !is_quoted(line),
+            Bare::AsSentence => {
                 let is_word = |letter: char| letter.is_alphanumeric() || letter == ',';
                 is_told && (self.ends_line || !self.after.starts_with(is_word))
             }
-            Kind::BadAlloc => (is_told || self.before.ends_with("instanceof'")) && !goes_on,
-            Kind::CudaError => !is_quoted(line) && (!goes_on || self.after.starts_with("at")),
-            // Their words have the place in them.
-            Kind::Nccl | Kind::SharedMemory | Kind::Container => true,
-            Kind::Jax => is_told && (self.ends_line || !goes_on),
-            _ => !is_quoted(line),
+            Bare::AsErrorLine => is_told && (self.ends_line || !goes_on),
+            Bare::AsCppException => (is_told || self.before.ends_with("instanceof'")) && !goes_on,
+            Bare::AsRuntimeError => !is_quoted(line) && (!goes_on || self.after.starts_with("at")),
         }
     }
 }
@@ -79,9 +78,10 @@ static VALUE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"\w"[:=]"$"#));
 
 /// The name of an exception or of what failed, and a colon: `RuntimeError:`, `Server error:`, `Capture cuda graph failed:`.
 static ERROR: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r#"(?i-u:(?:error|exception|exit|fail|failed|failure|fatal|critical|warning|what\(\)|occurred)(?:\([\w.]{0,60}\))?\]?[:-]|\w"[:=]"|processing!!!)$"#,
-    )
+    pattern(concat!(
+        r#"(?i-u:(?:error|exception|exit|fail|failed|failure|fatal|critical|warning|what\(\)|"#,
+        r#"occurred)(?:\([\w.]{0,60}\))?\]?[:-]|\w"[:=]"|processing!!!)$"#
+    ))
 });
 
 /// What a terminal or a launcher leaves in front of a line.
@@ -89,14 +89,16 @@ static BULLET: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:\[[\w.:/-]*\]|[\
 
 /// Source code and sentences about errors.
 static TALK: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r#"(?:logger|logging|log|warnings)\.\w+\(|printf?\(|TORCH_CHECK|e\.g\.|<!--|==["']|^(?:elif|except|catch|raise|return|assert)(?-u:\b)|^(?:feat|fix|docs|chore|test)[:(]|^(?:If|When)(?:you|the|a|it)"#,
-    )
+    pattern(concat!(
+        r#"(?:logger|logging|log|warnings)\.\w+\(|printf?\(|TORCH_CHECK|e\.g\.|<!--|==["']|^"#,
+        r#"(?:elif|except|catch|raise|return|assert)(?-u:\b)|^(?:feat|fix|docs|chore|test)[:(]|^"#,
+        r#"(?:If|When)(?:you|the|a|it)"#
+    ))
 });
 
 #[cfg(test)]
 mod tests {
-    use crate::messages::messages;
+    use crate::messages::find_messages;
 
     #[test]
     fn what_only_names_an_error_is_no_message() {
@@ -120,7 +122,7 @@ mod tests {
             "CUDA\0out\0of\0memory\0CUDA_ERROR_OUT_OF_MEMORY\0cudaErrorMemoryAllocation\0",
             "\u{1}CUDA out of memory\u{2}",
         ] {
-            assert_eq!(messages(text.as_bytes()), [], "{text}");
+            assert_eq!(find_messages(text.as_bytes()), [], "{text}");
         }
     }
 
@@ -141,10 +143,10 @@ mod tests {
             "[pod-n0-0] terminated with exit code (137). Reason [Error]. Message: ",
             "exited with code 137",
         ] {
-            assert_eq!(messages(text.as_bytes()).len(), 1, "{text}");
+            assert_eq!(find_messages(text.as_bytes()).len(), 1, "{text}");
         }
         let wide: Vec<u8> =
             "RuntimeError: CUDA out of memory.\r\n".bytes().flat_map(|byte| [byte, 0]).collect();
-        assert_eq!(messages(&wide).len(), 1);
+        assert_eq!(find_messages(&wide).len(), 1);
     }
 }

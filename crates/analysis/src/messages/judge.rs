@@ -1,39 +1,10 @@
 //! The cause that the numbers show: of all that could have avoided the failure, what weighs most.
 
 use super::Message;
-use super::kind::{Backend, MessageKind};
+use super::kinds::{Backend, MessageCause, MessageKind};
 use super::numbers::{Numbers, ROUNDING};
 use crate::words::share;
 use snapshot::Bytes;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MessageCause {
-    /// What is in use and what was asked for do not fit.
-    Capacity,
-    /// PyTorch held enough, but not in one piece.
-    Fragmentation,
-    OtherProcess,
-    /// Something was set that allows less than the device has.
-    Limit,
-    HostMemory,
-    /// Another program's memory management, or not memory of the device at all.
-    NotPytorch,
-    Unknown,
-}
-
-impl MessageCause {
-    pub fn name(self) -> &'static str {
-        match self {
-            MessageCause::Capacity => "capacity",
-            MessageCause::Fragmentation => "fragmentation",
-            MessageCause::OtherProcess => "other_process",
-            MessageCause::Limit => "limit",
-            MessageCause::HostMemory => "host_memory",
-            MessageCause::NotPytorch => "not_pytorch",
-            MessageCause::Unknown => "unknown",
-        }
-    }
-}
 
 /// How the numbers show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,8 +13,8 @@ pub(super) enum Reason {
     Full,
     /// Something is left, but less than the request, or not in a piece for it.
     Short,
-    /// What this process has beside PyTorch is more than a context.
-    Beside,
+    /// The non-PyTorch memory of this process is more than a CUDA context.
+    NonPytorch,
     /// The request and the tensors are more than the device has.
     TooLarge,
     /// The request alone is.
@@ -56,7 +27,9 @@ pub(super) enum Reason {
     Listed,
     /// Memory that nobody in the message has.
     Unexplained,
+    /// A limit of the program or the driver.
     Limit,
+    /// More was free than the request needed.
     FreeWasEnough,
     /// The numbers that would tell are not in the message.
     TooFewNumbers,
@@ -82,8 +55,11 @@ const MIB: u64 = 1 << 20;
 /// The cause, and the second one where there are two.
 pub(super) fn judge(message: &Message) -> (MessageCause, Reason, Option<MessageCause>) {
     let numbers = &message.numbers;
+    let kind = message.kind.row();
+    if kind.is_allocators {
+        return judge_numbers(numbers, message.backend);
+    }
     match message.kind {
-        kind if kind.is_allocators() => judge_numbers(numbers, message.backend),
         MessageKind::TorchOverflow => (MessageCause::Capacity, Reason::LargerThanDevice, None),
         MessageKind::Mps if numbers.limit.is_some() => (MessageCause::Limit, Reason::Limit, None),
         MessageKind::VllmStartup => match (numbers.total, numbers.free) {
@@ -91,32 +67,7 @@ pub(super) fn judge(message: &Message) -> (MessageCause, Reason, Option<MessageC
             (Some(total), Some(free)) if total - free < GIB => (MessageCause::Limit, Reason::Kind, None),
             _ => (MessageCause::OtherProcess, Reason::Kind, None),
         },
-        kind => (of_kind(kind), Reason::Kind, None),
-    }
-}
-
-fn of_kind(kind: MessageKind) -> MessageCause {
-    use MessageKind as Kind;
-    match kind {
-        Kind::OomKiller | Kind::Container | Kind::Slurm | Kind::Ray | Kind::Killed => {
-            MessageCause::HostMemory
-        }
-        Kind::Cgroup | Kind::Evicted | Kind::Colab | Kind::PageFile | Kind::Pinned => {
-            MessageCause::HostMemory
-        }
-        Kind::TorchCpu | Kind::Numpy | Kind::Python | Kind::BadAlloc | Kind::SharedMemory => {
-            MessageCause::HostMemory
-        }
-        Kind::VllmCache | Kind::VllmLength | Kind::Sglang | Kind::Tgi | Kind::MpsBuffer => {
-            MessageCause::Limit
-        }
-        Kind::Jax | Kind::TensorFlow | Kind::Triton | Kind::Ggml | Kind::Bitsandbytes => {
-            MessageCause::NotPytorch
-        }
-        Kind::Cupy | Kind::OnnxRuntime | Kind::Paddle | Kind::Rmm | Kind::TensorRt => {
-            MessageCause::NotPytorch
-        }
-        _ => MessageCause::Unknown,
+        _ => (kind.cause, Reason::Kind, None),
     }
 }
 
@@ -143,12 +94,14 @@ fn judge_numbers(numbers: &Numbers, backend: Backend) -> (MessageCause, Reason, 
     let needed = segment(requested, backend);
     let is_left = |bytes: Bytes| numbers.total.is_none_or(|total| share(bytes, total) >= LEFT);
     let is_enough = |bytes: Bytes| bytes >= needed + slack(bytes, needed) && is_left(bytes);
-    let fragmented = spare.and_then(|(spare, share)| match () {
-        () if spare >= requested && share >= FRAGMENTED => Some((Reason::Unallocated, spare)),
-        () if spare + numbers.free? >= requested && share >= FRAGMENTED_WITH_FREE => {
+    let fragmented = spare.and_then(|(spare, share)| {
+        if spare >= requested && share >= FRAGMENTED {
+            Some((Reason::Unallocated, spare))
+        } else if spare + numbers.free? >= requested && share >= FRAGMENTED_WITH_FREE {
             Some((Reason::UnallocatedAndFree, spare))
+        } else {
+            None
         }
-        () => None,
     });
     let has_limit = numbers.limit.is_some_and(|limit| numbers.total.is_none_or(|total| limit < total));
     if has_limit && numbers.free.is_none_or(is_enough) {
@@ -172,7 +125,7 @@ fn judge_numbers(numbers: &Numbers, backend: Backend) -> (MessageCause, Reason, 
         }
         (other, Some((reason, _))) => (OtherProcess, reason, other.map(|_| Fragmentation).or(limit)),
         (Some((reason, _)), None) => (Fragmentation, reason, None),
-        (None, None) if beside(numbers, requested) => (Capacity, Reason::Beside, limit),
+        (None, None) if has_non_pytorch(numbers, requested) => (Capacity, Reason::NonPytorch, limit),
         (None, None) if numbers.free.is_some_and(is_left) => (Capacity, Reason::Short, limit),
         (None, None) if numbers.free.is_some() => (Capacity, Reason::Full, limit),
         (None, None) => (Unknown, Reason::TooFewNumbers, None),
@@ -195,9 +148,9 @@ fn others(numbers: &Numbers, requested: Bytes) -> Option<(Reason, Bytes)> {
 }
 
 /// Whether other libraries in this process have what the request lacks, and more than a context takes.
-fn beside(numbers: &Numbers, requested: Bytes) -> bool {
-    let beside = numbers.beside().unwrap_or_default();
-    beside > LIBRARIES && beside >= requested && numbers.free.is_some_and(|free| free + beside >= requested)
+fn has_non_pytorch(numbers: &Numbers, requested: Bytes) -> bool {
+    let held = numbers.non_pytorch().unwrap_or_default();
+    held > LIBRARIES && held >= requested && numbers.free.is_some_and(|free| free + held >= requested)
 }
 
 /// What PyTorch asks the driver for when it has no block for a request.

@@ -8,24 +8,28 @@ mod advice;
 mod allocator_message;
 mod context;
 mod judge;
-mod kind;
 mod kinds;
 mod log;
+mod matching;
 mod numbers;
 mod parts;
 mod render;
 mod scan;
-mod told;
+mod template;
 mod traceback;
 
-pub use advice::Step;
-pub use judge::MessageCause;
-pub use kind::{Backend, MessageKind};
+pub use advice::NextCommand;
+pub use kinds::{Backend, MessageCause, MessageKind};
 pub use numbers::{Numbers, OtherProcess};
-pub use parts::{Part, Share};
-pub use render::{Verdict, written};
+pub use parts::{MemoryPart, MemoryShare};
+pub use render::{Explanation, written};
 pub use scan::MessageReader;
 pub use traceback::CodeLine;
+
+// renamed at integration
+pub use find_messages as messages;
+pub use parts::{MemoryPart as Part, MemoryShare as Share};
+pub use render::Explanation as Verdict;
 
 /// One message, as often as it was printed.
 #[derive(Clone, PartialEq, Debug)]
@@ -65,7 +69,7 @@ impl Message {
 }
 
 /// The messages of a whole log.
-pub fn messages(log: &[u8]) -> Vec<Message> {
+pub fn find_messages(log: &[u8]) -> Vec<Message> {
     let mut reader = MessageReader::default();
     reader.read(log);
     reader.finish().0

@@ -64,8 +64,8 @@ impl Numbers {
         self.this_process.or_else(|| self.itself()?.bytes)
     }
 
-    /// What this process has that PyTorch does not count.
-    pub(super) fn beside(&self) -> Option<Bytes> {
+    /// Non-PyTorch memory of this process: what it has and PyTorch does not count.
+    pub(super) fn non_pytorch(&self) -> Option<Bytes> {
         Some(self.own()? - self.held()?)
     }
 

@@ -1,12 +1,12 @@
 //! The memory of a device as a message describes it, in parts that add up.
 
 use super::Message;
-use super::kind::MessageKind;
+use super::kinds::MessageKind;
 use snapshot::Bytes;
 
 /// Who has a part of the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum MemoryPart {
     /// Tensors of this process.
     Tensors,
     /// All that PyTorch holds, where its tensors are not told apart.
@@ -22,31 +22,31 @@ pub enum Part {
     Free,
 }
 
-impl Part {
+impl MemoryPart {
     pub fn name(self) -> &'static str {
         match self {
-            Part::Tensors => "tensors",
-            Part::Held => "held by PyTorch",
-            Part::Cached => "cached by PyTorch",
-            Part::Own => "other use of this process",
-            Part::Others => "other processes",
-            Part::Untold => "not PyTorch's, owner not told",
-            Part::Free => "free",
+            MemoryPart::Tensors => "tensors",
+            MemoryPart::Held => "held by PyTorch",
+            MemoryPart::Cached => "cached by PyTorch",
+            MemoryPart::Own => "other use of this process",
+            MemoryPart::Others => "other processes",
+            MemoryPart::Untold => "not PyTorch's, owner not told",
+            MemoryPart::Free => "free",
         }
     }
 }
 
 /// A part and its size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Share {
-    pub part: Part,
+pub struct MemoryShare {
+    pub part: MemoryPart,
     pub bytes: Bytes,
 }
 
 impl Message {
     /// The parts of the device's memory, none of them empty; nothing where the message has too few numbers or where they
     /// contradict each other.
-    pub fn parts(&self) -> Vec<Share> {
+    pub fn parts(&self) -> Vec<MemoryShare> {
         let numbers = &self.numbers;
         let parts = if self.kind == MessageKind::Mps { self.metal_parts() } else { self.device_parts() };
         let mut parts = parts.unwrap_or_default();
@@ -57,7 +57,7 @@ impl Message {
         if sum.0 as f64 > whole.0 as f64 * 1.02 { Vec::new() } else { parts }
     }
 
-    fn device_parts(&self) -> Option<Vec<Share>> {
+    fn device_parts(&self) -> Option<Vec<MemoryShare>> {
         let numbers = &self.numbers;
         let (total, free) = (numbers.total?, numbers.free?);
         // What vLLM finds when it begins is nobody's tensors.
@@ -71,24 +71,24 @@ impl Message {
         let is_rounding = numbers.own().is_some() && untold.0 < total.0 / 200;
         let untold = if is_rounding { Bytes::ZERO } else { untold };
         Some(vec![
-            Share { part: Part::Tensors, bytes: tensors },
-            Share { part: Part::Cached, bytes: cached },
-            Share { part: Part::Own, bytes: own },
-            Share { part: Part::Others, bytes: others },
-            Share { part: Part::Untold, bytes: untold },
-            Share { part: Part::Free, bytes: free },
+            MemoryShare { part: MemoryPart::Tensors, bytes: tensors },
+            MemoryShare { part: MemoryPart::Cached, bytes: cached },
+            MemoryShare { part: MemoryPart::Own, bytes: own },
+            MemoryShare { part: MemoryPart::Others, bytes: others },
+            MemoryShare { part: MemoryPart::Untold, bytes: untold },
+            MemoryShare { part: MemoryPart::Free, bytes: free },
         ])
     }
 
     /// Of what MPS is allowed to have.
-    fn metal_parts(&self) -> Option<Vec<Share>> {
+    fn metal_parts(&self) -> Option<Vec<MemoryShare>> {
         let numbers = &self.numbers;
         let (allocated, others) = (numbers.allocated?, numbers.other_allocations?);
         let free = numbers.limit? - allocated - others;
         Some(vec![
-            Share { part: Part::Held, bytes: allocated },
-            Share { part: Part::Own, bytes: others },
-            Share { part: Part::Free, bytes: free },
+            MemoryShare { part: MemoryPart::Held, bytes: allocated },
+            MemoryShare { part: MemoryPart::Own, bytes: others },
+            MemoryShare { part: MemoryPart::Free, bytes: free },
         ])
     }
 }

@@ -1,17 +1,17 @@
 //! What a message means, in words.
 
 use super::Message;
-use super::advice::{self, Step};
-use super::judge::{MessageCause, Reason, judge, segment};
-use super::kind::{Backend, MessageKind};
+use super::advice::{self, NextCommand};
+use super::judge::{Reason, judge, segment};
+use super::kinds::{Backend, MessageCause, MessageKind};
 use super::numbers::Numbers;
-use super::told;
+use super::template::filled;
 use crate::words::{listed, percent, share};
 use snapshot::Bytes;
 
 /// The answer to one message.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Verdict {
+pub struct Explanation {
     pub cause: MessageCause,
     /// A second cause that the numbers show as well.
     pub also: Option<MessageCause>,
@@ -24,17 +24,17 @@ pub struct Verdict {
     /// What to change.
     pub fix: String,
     /// Commands to run next, the first one first.
-    pub steps: Vec<Step>,
+    pub steps: Vec<NextCommand>,
 }
 
 impl Message {
     /// What it means.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> Explanation {
         let (cause, reason, also) = judge(self);
-        Verdict {
+        Explanation {
             cause,
             also,
-            summary: if reason == Reason::Kind { told::summary(self) } else { summary(self, reason) },
+            summary: summary(self, reason),
             details: details(self, reason, also),
             unknowns: advice::unknowns(self, reason),
             fix: advice::fix(self, cause, reason),
@@ -73,21 +73,58 @@ fn written_or(bytes: Option<Bytes>, otherwise: &str) -> String {
 fn summary(message: &Message, reason: Reason) -> String {
     let (numbers, device) = (&message.numbers, message.device_name());
     let requested = written_or(numbers.requested, "the request");
+    match reason {
+        Reason::Kind => filled(message.kind.row().words, message),
+        Reason::LargerThanDevice if message.kind == MessageKind::TorchOverflow => {
+            "a request of more than 1 EB: no tensor is that large, a shape or an index is wrong".to_owned()
+        }
+        Reason::LargerThanDevice => {
+            let total = written_or(numbers.total, "unknown");
+            format!("the request alone, {requested}, is larger than {device} ({total})")
+        }
+        Reason::TooLarge | Reason::Full | Reason::Short => no_room(message, reason),
+        Reason::NonPytorch => format!(
+            "{} of {device} is this process's but not PyTorch's, more than a context takes: without it \
+             {requested} more would have fit",
+            written_or(numbers.non_pytorch(), "much")
+        ),
+        Reason::Unallocated | Reason::UnallocatedAndFree => unallocated(message),
+        Reason::Listed => other_processes(message),
+        Reason::Unexplained => {
+            let unexplained = written(numbers.unexplained().unwrap_or_default());
+            format!(
+                "{unexplained} of {device} is in use, but not by PyTorch in this process: most likely \
+                 another process"
+            )
+        }
+        Reason::Limit => limit(message),
+        Reason::FreeWasEnough => format!(
+            "{} was free on {device} and {requested} was asked for: the message does not show why that \
+             failed",
+            written_or(numbers.free, "enough")
+        ),
+        Reason::TooFewNumbers if numbers.is_empty() => {
+            format!("{device} is out of memory; the message has no numbers")
+        }
+        Reason::TooFewNumbers => {
+            format!(
+                "{device} had no room for {requested}; the numbers that would show why are not in the message"
+            )
+        }
+    }
+}
+
+/// The summary where the request did not fit next to what is in use.
+fn no_room(message: &Message, reason: Reason) -> String {
+    let (numbers, device) = (&message.numbers, message.device_name());
+    let requested = written_or(numbers.requested, "the request");
     let tensors = numbers
         .allocated
         .map_or_else(|| "the tensors".to_owned(), |allocated| format!("{} of tensors", written(allocated)));
     let card =
         numbers.total.map_or_else(|| "the card".to_owned(), |total| format!("a {} card", written(total)));
+    let non_pytorch = || not_pytorchs(numbers).map_or_else(String::new, |held| format!(" and {held}"));
     match reason {
-        Reason::LargerThanDevice if message.kind == MessageKind::TorchOverflow => {
-            "a request of more than 1 EB: no tensor is that large, a shape or an index is wrong".to_owned()
-        }
-        Reason::LargerThanDevice => {
-            format!(
-                "the request alone, {requested}, is larger than {device} ({})",
-                written_or(numbers.total, "unknown")
-            )
-        }
         Reason::TooLarge => {
             format!("{device} is too small: {tensors} and {requested} more do not fit on {card}")
         }
@@ -95,10 +132,10 @@ fn summary(message: &Message, reason: Reason) -> String {
             format!("{device} is full: {requested} more did not fit on {card}")
         }
         Reason::Full => {
-            let beside = not_pytorchs(numbers).map_or_else(String::new, |beside| format!(" and {beside}"));
-            format!("{device} is full: {tensors}{beside} on {card}; {requested} more did not fit")
+            let non_pytorch = non_pytorch();
+            format!("{device} is full: {tensors}{non_pytorch} on {card}; {requested} more did not fit")
         }
-        Reason::Short => {
+        _ => {
             let (free, spare) = (numbers.free.unwrap_or_default(), numbers.unallocated().unwrap_or_default());
             let left = match spare {
                 Bytes::ZERO => format!("{} was free", written(free)),
@@ -110,58 +147,64 @@ fn summary(message: &Message, reason: Reason) -> String {
                 false if spare > Bytes::ZERO => "too little even together",
                 false => "too little",
             };
-            let beside = not_pytorchs(numbers).map_or_else(String::new, |beside| format!(" and {beside}"));
-            format!("{requested} did not fit on {device}: {left}, {why}; {tensors}{beside} are on {card}")
-        }
-        Reason::Beside => format!(
-            "{} of {device} is this process's but not PyTorch's, more than a context takes: without it {requested} more would have fit",
-            written_or(numbers.beside(), "much")
-        ),
-        Reason::Unallocated | Reason::UnallocatedAndFree => {
-            let spare = numbers.unallocated().unwrap_or_default();
-            let part = share(spare, numbers.held().unwrap_or_default());
-            let held = format!(
-                "PyTorch held {} that no tensor used ({} of what it had)",
-                written(spare),
-                percent(part)
-            );
-            match numbers.requested {
-                Some(_) => {
-                    format!("{device} had no room for {requested}, though {held}: may be fragmentation")
-                }
-                None => format!("{held}: may be fragmentation"),
-            }
-        }
-        Reason::Listed => {
-            let others = written(numbers.of_others());
-            if numbers.requested.is_none() {
-                return format!("other processes have {others} of {device}");
-            }
-            if numbers.are_ranks() {
-                return format!(
-                    "{} other processes have {others} of {device}, each nearly the same: they look like ranks of this job that all use this one card; without them {requested} more would have fit",
-                    numbers.others.len() - usize::from(numbers.itself().is_some())
-                );
-            }
-            format!("other processes have {others} of {device}; without them {requested} more would have fit")
-        }
-        Reason::Unexplained => {
-            let untold = written(numbers.unexplained().unwrap_or_default());
+            let non_pytorch = non_pytorch();
             format!(
-                "{untold} of {device} is in use, but not by PyTorch in this process: most likely another process"
+                "{requested} did not fit on {device}: {left}, {why}; {tensors}{non_pytorch} are on \
+                 {card}"
             )
         }
-        Reason::Limit if message.backend == Backend::Mps => format!(
-            "the limit for MPS was reached: {} held by PyTorch and {} beside it, of {} allowed; {requested} more did not fit",
+    }
+}
+
+/// The summary where PyTorch held enough that no tensor used.
+fn unallocated(message: &Message) -> String {
+    let (numbers, device) = (&message.numbers, message.device_name());
+    let spare = numbers.unallocated().unwrap_or_default();
+    let part = share(spare, numbers.held().unwrap_or_default());
+    let held =
+        format!("PyTorch held {} that no tensor used ({} of what it had)", written(spare), percent(part));
+    match numbers.requested {
+        Some(requested) => {
+            format!("{device} had no room for {}, though {held}: may be fragmentation", written(requested))
+        }
+        None => format!("{held}: may be fragmentation"),
+    }
+}
+
+/// The summary where other processes in the message's list have what the request lacks.
+fn other_processes(message: &Message) -> String {
+    let (numbers, device) = (&message.numbers, message.device_name());
+    let others = written(numbers.of_others());
+    let Some(requested) = numbers.requested.map(written) else {
+        return format!("other processes have {others} of {device}");
+    };
+    if numbers.are_ranks() {
+        return format!(
+            "{} other processes have {others} of {device}, each nearly the same: they look like ranks of \
+             this job that all use this one card; without them {requested} more would have fit",
+            numbers.others.len() - usize::from(numbers.itself().is_some())
+        );
+    }
+    format!("other processes have {others} of {device}; without them {requested} more would have fit")
+}
+
+/// The summary where a limit refused the request.
+fn limit(message: &Message) -> String {
+    let (numbers, device) = (&message.numbers, message.device_name());
+    let requested = written_or(numbers.requested, "the request");
+    match message.backend {
+        Backend::Mps => format!(
+            "the limit for MPS was reached: {} held by PyTorch and {} beside it, of {} allowed; {requested} \
+             more did not fit",
             written_or(numbers.allocated, "an unknown amount"),
             written_or(numbers.other_allocations, "an unknown amount"),
             written_or(numbers.limit, "what is")
         ),
-        Reason::Limit if message.backend == Backend::Xpu => format!(
+        Backend::Xpu => format!(
             "the driver gives no single block of more than {}; {requested} was asked for",
             written_or(numbers.limit, "its limit")
         ),
-        Reason::Limit => {
+        _ => {
             let free =
                 numbers.free.map_or_else(String::new, |free| format!(" while {} was free", written(free)));
             format!(
@@ -169,19 +212,6 @@ fn summary(message: &Message, reason: Reason) -> String {
                 written_or(numbers.limit, "less")
             )
         }
-        Reason::FreeWasEnough => format!(
-            "{} was free on {device} and {requested} was asked for: the message does not show why that failed",
-            written_or(numbers.free, "enough")
-        ),
-        Reason::TooFewNumbers if numbers.is_empty() => {
-            format!("{device} is out of memory; the message has no numbers")
-        }
-        Reason::TooFewNumbers => {
-            format!(
-                "{device} had no room for {requested}; the numbers that would show why are not in the message"
-            )
-        }
-        Reason::Kind => told::summary(message),
     }
 }
 
@@ -191,12 +221,12 @@ fn details(message: &Message, reason: Reason, also: Option<MessageCause>) -> Vec
     if let (Some(requested), Some(free)) = (numbers.requested, numbers.free) {
         let needed = segment(requested, message.backend);
         let is_small = free >= requested && reason != Reason::FreeWasEnough && reason != Reason::Limit;
-        if message.kind.is_allocators() && is_small && free >= needed {
+        if message.kind.row().is_allocators && is_small && free >= needed {
             details.push(format!(
                 "the {} that was free is too little of the card to count on: drivers keep some back",
                 written(free)
             ));
-        } else if message.kind.is_allocators() && is_small {
+        } else if message.kind.row().is_allocators && is_small {
             details.push(format!(
                 "{} was free, but for a request of {} PyTorch asks the driver for {} at once",
                 written(free),
@@ -210,7 +240,8 @@ fn details(message: &Message, reason: Reason, also: Option<MessageCause>) -> Vec
     }
     if let Some(itself) = numbers.itself() {
         details.push(format!(
-            "process {} is this process as the driver sees it: what is listed does not fit beside what PyTorch holds. That is usual in a container",
+            "process {} is this process as the driver sees it: what is listed does not fit beside what \
+             PyTorch holds. That is usual in a container",
             itself.pid
         ));
     }
@@ -222,10 +253,18 @@ fn details(message: &Message, reason: Reason, also: Option<MessageCause>) -> Vec
         ));
     }
     if numbers.total.zip(numbers.allocated).is_some_and(|(total, allocated)| allocated > total) {
-        details.push("the tensors are more than the card has: the driver had moved some into the machine's memory, as it does on Windows".to_owned());
+        details.push(
+            "the tensors are more than the card has: the driver had moved some into the machine's \
+             memory, as it does on Windows"
+                .to_owned(),
+        );
     }
     if numbers.total.zip(numbers.free).is_some_and(|(total, free)| free > total) {
-        details.push("more is free than the device has: the driver's numbers contradict each other, as on chips that share the machine's memory".to_owned());
+        details.push(
+            "more is free than the device has: the driver's numbers contradict each other, as on \
+             chips that share the machine's memory"
+                .to_owned(),
+        );
     }
     details
 }
@@ -251,7 +290,8 @@ fn who_has_it(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> 
     {
         let part = percent(share(spare, held));
         details.push(format!(
-            "PyTorch held {} that no tensor used ({part}), more than the request, but not in a piece that it could use (another stream's or pool's, or scattered: the message cannot tell)",
+            "PyTorch held {} that no tensor used ({part}), more than the request, but not in a piece that \
+             it could use (another stream's or pool's, or scattered: the message cannot tell)",
             written(spare)
         ));
     }
@@ -263,21 +303,26 @@ fn who_has_it(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> 
     if reason == Reason::UnallocatedAndFree {
         details.push("only together with what was free would it have been enough".to_owned());
     }
-    if let Some((own, beside)) = numbers.own().zip(numbers.beside()) {
-        if reason == Reason::Beside {
+    if let Some((own, non_pytorch)) = numbers.own().zip(numbers.non_pytorch()) {
+        if reason == Reason::NonPytorch {
             details.push(
-                "it can be a second framework in this process, a server that reserves memory for itself (SGLang, vLLM), NCCL, or CUDA graphs"
+                "it can be a second framework in this process, a server that reserves memory for itself \
+                 (SGLang, vLLM), NCCL, or CUDA graphs"
                     .to_owned(),
             );
-        } else if share(beside, own) >= 0.1 && beside.0 >= 1 << 30 {
+        } else if share(non_pytorch, own) >= 0.1 && non_pytorch.0 >= 1 << 30 {
             details.push(format!(
                 "{} of this process is not PyTorch's: the context, NCCL, cuBLAS and other libraries",
-                written(beside)
+                written(non_pytorch)
             ));
         }
     }
     if reason == Reason::Unexplained && numbers.own().is_none() {
-        details.push("the context and libraries of this process are in that number too; they take 0.3 to 1.5 GiB, the message does not say how much".to_owned());
+        details.push(
+            "the context and libraries of this process are in that number too; they take 0.3 to \
+             1.5 GiB, the message does not say how much"
+                .to_owned(),
+        );
     }
     let unknown: Vec<String> = numbers
         .others
@@ -300,7 +345,12 @@ fn not_pytorchs(numbers: &Numbers) -> Option<String> {
 
 fn free_was_enough(message: &Message) -> String {
     if message.backend == Backend::Xpu {
-        return "drivers for XPU give no single block of more than 4 GiB, some less, unless relaxed limits are on".to_owned();
+        return "drivers for XPU give no single block of more than 4 GiB, some less, unless relaxed limits \
+             are on"
+            .to_owned();
     }
-    "it can be a limit that the message does not name (a memory fraction, MIG, a container), memory that was freed between the failure and the message, or a driver that needs memory of the machine for it (Windows and WSL)".to_owned()
+    "it can be a limit that the message does not name (a memory fraction, MIG, a container), memory that \
+     was freed between the failure and the message, or a driver that needs memory of the machine \
+     for it (Windows and WSL)"
+        .to_owned()
 }

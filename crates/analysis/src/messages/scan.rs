@@ -3,7 +3,7 @@
 use super::context::{Context, Talk};
 use super::log::{clean, narrow, pattern, squeeze};
 use super::traceback::Frames;
-use super::{Backend, Message, MessageKind, Numbers, allocator_message, kinds};
+use super::{Backend, Message, MessageKind, Numbers, allocator_message, matching};
 use regex::Regex;
 use rustc_hash::FxHashMap;
 use std::sync::LazyLock;
@@ -138,7 +138,7 @@ impl MessageReader {
             .get(start)
             .map_or((1, None, false, 0), |start| (start.line, start.rank, start.is_code, start.at));
         let (before, rest) = text.split_at(at);
-        let Some(form) = kinds::read(rest).or_else(|| allocator_message::read(rest)) else {
+        let Some(form) = matching::read(rest).or_else(|| allocator_message::read(rest)) else {
             return rest.chars().next().map_or(1, char::len_utf8);
         };
         let end = at + form.end;
@@ -147,8 +147,8 @@ impl MessageReader {
         let is_error = |talk: &mut Talk| {
             let line_end = self.starts.get(start + 1).map_or(whole.len(), |next| next.at);
             let talks = talk.is_before(at, begins, &whole[begins..line_end.max(at)]);
-            let place = Context { before, of_line: at - begins, after: &text[end..], ends_line };
-            !talks && place.is_of_an_error(form.kind)
+            let context = Context { before, of_line: at - begins, after: &text[end..], ends_line };
+            !talks && context.is_of_an_error(form.kind.row().bare)
         };
         let is_bare = form.numbers.is_empty() && form.device.is_none();
         if !is_code && !form.is_harmless && (!is_bare || is_error(talk)) {
@@ -192,11 +192,11 @@ impl MessageReader {
     fn is_cut_off(&self, place: usize) -> bool {
         let message = &self.found[place];
         let nearby = place.saturating_sub(NEARBY)..(place + NEARBY).min(self.found.len());
-        message.kind.is_allocators()
+        message.kind.row().is_allocators
             && self.found[nearby].iter().any(|whole| {
                 let same_rank = message.rank == whole.rank || message.rank.is_none() || whole.rank.is_none();
                 let same_device = message.device.is_none() || message.device == whole.device;
-                let same_kind = whole.kind.is_allocators() && message.backend == whole.backend;
+                let same_kind = whole.kind.row().is_allocators && message.backend == whole.backend;
                 same_rank && same_device && same_kind && message.numbers.is_part_of(&whole.numbers)
             })
     }
@@ -217,18 +217,9 @@ impl MessageReader {
     /// of an exception that a logger has shortened.
     fn drop_echoes(&mut self) {
         self.tell_limits();
-        let has = |kinds: &[MessageKind]| self.found.iter().any(|message| kinds.contains(&message.kind));
-        let (kernel, host) = (
-            self.found.iter().any(|message| message.kind.is_kernels() && message.numbers.resident.is_some()),
-            has(&[
-                MessageKind::OomKiller,
-                MessageKind::Cgroup,
-                MessageKind::Container,
-                MessageKind::Evicted,
-                MessageKind::Slurm,
-                MessageKind::Ray,
-            ]),
-        );
+        let kernel =
+            self.found.iter().any(|message| message.kind.is_kernels() && message.numbers.resident.is_some());
+        let host = self.found.iter().any(|message| message.kind.row().explains_kill);
         let is_cut_off: Vec<bool> = (0..self.found.len()).map(|place| self.is_cut_off(place)).collect();
         let mut is_cut_off = is_cut_off.into_iter();
         self.found.retain(|message| match message.kind {
@@ -242,7 +233,7 @@ impl MessageReader {
 }
 
 static BEGINNING: LazyLock<Regex> = LazyLock::new(|| {
-    let all = format!("{}|{}", allocator_message::BEGINNINGS, kinds::beginnings());
+    let all = format!("{}|{}", allocator_message::BEGINNINGS, matching::beginnings());
     pattern(&all)
 });
 
@@ -250,8 +241,14 @@ static BEGINNING: LazyLock<Regex> = LazyLock::new(|| {
 /// names the exit code. Numbers at the end of a line are only safe to read as long as lines are.
 fn is_killed(line: &str) -> bool {
     static KILLED: LazyLock<Regex> = LazyLock::new(|| {
-        let shell = r"^(?:Killed(?:: 9)?\s*$|(?:[\w./-]+: )?(?:line \d+: )?\s*\d+ Killed\s|\[\d+\]\s*\+?\s*\d* ?[Kk]illed\s|zsh: killed\s)";
-        let code = r"(?i-u:exit ?code|exit status|return ?code|with code|status)[ :=(]*(?:137|-9)(?:\s*$|[^\w\s]|\s+(?:[(\[-]|pid|on |at |after ))";
+        let shell = concat!(
+            r"^(?:Killed(?:: 9)?\s*$|(?:[\w./-]+: )?(?:line \d+: )?\s*\d+ Killed\s|",
+            r"\[\d+\]\s*\+?\s*\d* ?[Kk]illed\s|zsh: killed\s)"
+        );
+        let code = concat!(
+            r"(?i-u:exit ?code|exit status|return ?code|with code|status)[ :=(]*(?:137|-9)(?:\s*$|",
+            r"[^\w\s]|\s+(?:[(\[-]|pid|on |at |after ))"
+        );
         pattern(&format!("{shell}|{code}"))
     });
     static ADVICE: LazyLock<Regex> =

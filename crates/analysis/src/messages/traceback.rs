@@ -144,9 +144,10 @@ fn marked(text: &str) -> Option<(u64, &str)> {
 /// line an arrow marks further down.
 fn drawn(text: &str) -> Option<CodeLine> {
     static DRAWN: LazyLock<Regex> = LazyLock::new(|| {
-        pattern(
-            r"^\[?(?<file><ipython-input-[\w-]+>|[^\s:]*(?::[\\/][^\s:]*)?\.py)(?:\]\([^)\s]*\))?(?::(?<line>\d+))? in (?<function><?\w[\w.]*(?: line: \d+)?>?)(?:\(.*)?$",
-        )
+        pattern(concat!(
+            r"^\[?(?<file><ipython-input-[\w-]+>|[^\s:]*(?::[\\/][^\s:]*)?\.py)(?:\]\([^)\s]*\))?",
+            r"(?::(?<line>\d+))? in (?<function><?\w[\w.]*(?: line: \d+)?>?)(?:\(.*)?$"
+        ))
     });
     if !text.contains(" in ") {
         return None;
@@ -163,9 +164,11 @@ fn drawn(text: &str) -> Option<CodeLine> {
 /// `File "train.py", line 20, in step`, and what IPython makes of it.
 fn frame(text: &str) -> Option<CodeLine> {
     static FRAME: LazyLock<Regex> = LazyLock::new(|| {
-        pattern(
-            r#"^(?:File "(?<file>[^"]+)", line (?<line>\d+)(?:, in (?<function>.+))?|File (?<ifile>[^"\s]+\.py):(?<iline>\d+), in (?<ifunction>[\w.<>]+)|(?<cell>Cell In ?\[\d+\]), line (?<cline>\d+)(?:, in (?<cfunction>[\w.<>]+))?)"#,
-        )
+        pattern(concat!(
+            r#"^(?:File "(?<file>[^"]+)", line (?<line>\d+)(?:, in (?<function>.+))?|File "#,
+            r#"(?<ifile>[^"\s]+\.py):(?<iline>\d+), in (?<ifunction>[\w.<>]+)|"#,
+            r#"(?<cell>Cell In ?\[\d+\]), line (?<cline>\d+)(?:, in (?<cfunction>[\w.<>]+))?)"#
+        ))
     });
     if !text.starts_with("File ") && !text.starts_with("Cell In") {
         return None;
@@ -216,22 +219,32 @@ torch.OutOfMemoryError: CUDA out of memory."#;
 
     #[test]
     fn the_line_that_an_arrow_marks_is_found() {
-        let colab = "OutOfMemoryError   Traceback (most recent call last)\n<ipython-input-11-f4c8> in <cell line: 3>()\n      1 import torch\n----> 3 video = pipe(prompt)\n      4 \n/usr/lib/python3/dist-packages/torch/nn/modules/module.py in _call_impl(self, *input)\n   1516  else:\n-> 1518      return forward_call(*args)\nOutOfMemoryError";
+        let colab = "OutOfMemoryError   Traceback (most recent call last)\n<ipython-input-11-f4c8> in <cell \
+             line: 3>()\n      1 import torch\n----> 3 video = pipe(prompt)\n      4 \
+             \n/usr/lib/python3/dist-packages/torch/nn/modules/module.py in _call_impl(self, *input)\n  \
+              1516  else:\n-> 1518      return forward_call(*args)\nOutOfMemoryError";
         assert_eq!(
             above(colab).as_deref(),
             Some("<ipython-input-11-f4c8>:3 <module> | video = pipe(prompt)")
         );
-        let link = "[<ipython-input-11-f4c8>](https://localhost:8080/#) in <cell line: 0>()\n----> 1 video = pipe(prompt)\nOutOfMemoryError";
+        let link = "[<ipython-input-11-f4c8>](https://localhost:8080/#) in <cell line: 0>()\n----> 1 video \
+             = pipe(prompt)\nOutOfMemoryError";
         assert_eq!(above(link).as_deref(), Some("<ipython-input-11-f4c8>:1 <module> | video = pipe(prompt)"));
-        let rich = "╭──── Traceback (most recent call last) ────╮\n│ /home/me/proj/train.py:42 in main  │\n│   │\n│   41 │   for x in dl:  │\n│ ❱ 42 │   │   loss = model(x)   │\n│   43 │   │   loss.backward()  │\n╰────╯\nOutOfMemoryError";
+        let rich = "╭──── Traceback (most recent call last) ────╮\n│ /home/me/proj/train.py:42 in main  \
+             │\n│   │\n│   41 │   for x in dl:  │\n│ ❱ 42 │   │   loss = model(x)   │\n│   43 │   │   \
+             loss.backward()  │\n╰────╯\nOutOfMemoryError";
         assert_eq!(above(rich).as_deref(), Some("train.py:42 main | loss = model(x)"));
     }
 
     #[test]
     fn a_traceback_in_one_line_of_json_and_a_notebook_are_read() {
-        let log = r#"{"exc": "Traceback (most recent call last):\n  File \"/w/a.py\", line 3, in f\n    x = y @ z\nRuntimeError"}"#;
+        let log = concat!(
+            r#"{"exc": "Traceback (most recent call last):\n  File \"/w/a.py\", line 3, i"#,
+            r#"n f\n    x = y @ z\nRuntimeError"}"#
+        );
         assert_eq!(above(log).as_deref(), Some("a.py:3 f | x = y @ z"));
-        let log = "Cell In[5], line 3\n  1 import torch\nFile /opt/lib/site-packages/torch/x.py:3, in g(a)\nOutOfMemoryError";
+        let log = "Cell In[5], line 3\n  1 import torch\nFile /opt/lib/site-packages/torch/x.py:3, in \
+             g(a)\nOutOfMemoryError";
         assert_eq!(above(log).as_deref(), Some("Cell In[5]:3 <module> | 1 import torch"));
     }
 }

@@ -179,8 +179,8 @@ impl Device<'_> {
         let seen = Bytes(bytes(&wanted));
         if (seen.0 as f64) < ALL * total.0 as f64 {
             held.sentence += &format!(
-                "; of {total} only {seen} was there when this was looked at{}: the rest came later or was held by what is gone, \
-                 such as a variable of a function that had returned",
+                "; of {total} only {seen} was there when this was looked at{}: the rest came later or was \
+                 held by what is gone, such as a variable of a function that had returned",
                 if joined.dump.dumped == "growing" { ", while memory grew" } else { "" }
             );
         }

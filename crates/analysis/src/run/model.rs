@@ -86,7 +86,8 @@ impl<'a> RunModel<'a> {
         match self.device.site_of_event(self.device.history.lives[life].born()?) {
             Site::Backward(_) => Some("inside `backward()` there is no stack: the line is that of the call"),
             Site::BackwardOf(_) => Some(
-                "what runs inside `backward()` has no line of its own: this is the one whose backward pass it is, by its module",
+                "what runs inside `backward()` has no line of its own: this is the one whose backward pass \
+                 it is, by its module",
             ),
             _ => None,
         }

@@ -43,8 +43,8 @@ pub fn fill_in_repeated_steps(snapshot: &mut Snapshot, recording: &Recording) {
     if repeated > 0 {
         let (were, they_are) = if repeated == 1 { ("was", "it is") } else { ("were", "they are") };
         snapshot.caveats.push(format!(
-            "{} that repeat an earlier one {were} recorded without stacks; {they_are} shown with its lines (`--detail full` \
-             records every stack)",
+            "{} that repeat an earlier one {were} recorded without stacks; {they_are} shown with its lines \
+             (`--detail full` records every stack)",
             counted(repeated, "step"),
         ));
     }
