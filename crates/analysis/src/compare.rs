@@ -1,4 +1,4 @@
-//! One device's answers in a form that outlives its snapshot and can be held against another's.
+//! Compares two runs, or the ranks of a job, by summaries that outlive their snapshots.
 
 use crate::findings::finding::{Finding, Kind, Severity};
 use crate::run::categories::{ByCategory, Category};
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::cmp::Ordering;
 
-/// A line of code by name.
+/// A site by name: file, line and function.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SiteName {
     /// Path as recorded.
@@ -32,29 +32,30 @@ impl SiteName {
         }
     }
 
-    /// `train.py:20`
+    /// Returns the short name, `train.py:20`.
     pub fn short(&self) -> String {
         format!("{}:{}", printable(self.file_name()), self.line)
     }
 
-    /// `train.py`
+    /// Returns the file without its folder, `train.py`.
     pub fn file_name(&self) -> &str {
         self.file.rsplit(['/', '\\']).next().unwrap_or(&self.file)
     }
 }
 
-/// What one line holds at the peak.
+/// What the blocks of one site hold at the peak.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SiteUsage {
     /// The line; `None` where no stack tells.
     pub place: Option<SiteName>,
-    /// Whether the memory was allocated inside `backward()`: the line is its call, or the one whose backward pass it is.
+    /// Whether the memory was allocated inside `backward()`: the line is its call, or the one whose backward
+    /// pass it is.
     pub in_backward: bool,
-    /// Its bytes.
+    /// Bytes that its blocks hold.
     pub bytes: Bytes,
     /// Bytes of it that the program asked for.
     pub requested: Bytes,
-    /// Its blocks.
+    /// Number of its blocks.
     pub count: u64,
 }
 
@@ -77,7 +78,7 @@ pub struct FindingSummary {
     pub fix: String,
 }
 
-/// What there is to say about one device.
+/// What two runs or ranks are compared by: one device, without its snapshot.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DeviceSummary {
     /// The file.
@@ -88,7 +89,7 @@ pub struct DeviceSummary {
     pub device_name: String,
     /// Allocator settings, empty for PyTorch's defaults.
     pub settings: String,
-    /// How many steps were found.
+    /// Number of steps.
     pub steps: usize,
     /// Allocated bytes: highest, and at the end.
     pub allocated: (Bytes, Bytes),
@@ -105,7 +106,7 @@ pub struct DeviceSummary {
 }
 
 impl DeviceSummary {
-    /// That of an input in which nothing was allocated.
+    /// Summary of an input in which nothing was allocated.
     pub fn empty(name: &str) -> DeviceSummary {
         DeviceSummary {
             name: name.to_owned(),
@@ -122,7 +123,7 @@ impl DeviceSummary {
         }
     }
 
-    /// Draws it.
+    /// Summarizes a run and its findings.
     pub fn new(name: &str, model: &RunModel<'_>, findings: &[Finding]) -> DeviceSummary {
         let (snapshot, history) = (model.device.snapshot, &model.device.history);
         let peak = history.allocated_peak.position;
@@ -173,12 +174,12 @@ pub fn holdings(model: &RunModel<'_>, position: usize) -> Vec<SiteUsage> {
     groups.iter().map(holding).collect()
 }
 
-/// What a line holds in one summary and in another.
+/// What a site holds in one summary and in another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
     /// The line, as the second names it, or the first where the second has none.
     pub place: Option<SiteName>,
-    /// Its line number in the first, where it has moved.
+    /// Line number in the first, where it has moved.
     pub moved_from: Option<u32>,
     /// Whether it is the call of a `backward()`.
     pub in_backward: bool,
@@ -189,15 +190,15 @@ pub struct Change {
 }
 
 impl Change {
-    /// How much more the second holds.
+    /// Returns how much more the second holds, in bytes.
     pub fn by(&self) -> i64 {
         difference(self.before, self.after)
     }
 }
 
-/// Pairs the lines of two summaries, largest change first. Lines are the same if file and function are and the number
-/// is, once that code above has moved all of them by as many lines as make most of them the same; what is left over is
-/// paired in its order.
+/// Pairs the lines of two summaries, largest change first. Lines are the same if file and function are and
+/// the number is, once that code above has moved all of them by as many lines as make most of them the same;
+/// what is left over is paired in its order.
 pub fn changes(before: &[SiteUsage], after: &[SiteUsage]) -> Vec<Change> {
     let mut functions: FxHashMap<_, (Vec<&SiteUsage>, Vec<&SiteUsage>)> = FxHashMap::default();
     for holding in before {
@@ -260,7 +261,7 @@ fn shifted(left: &[&SiteUsage], right: &[&SiteUsage], shift: i64) -> (usize, Vec
 }
 
 impl SiteUsage {
-    /// Its line number; 0 where no stack tells.
+    /// Line number; 0 where no stack tells.
     fn line(&self) -> i64 {
         self.place.as_ref().map_or(0, |place| i64::from(place.line))
     }
@@ -286,7 +287,7 @@ impl Change {
     }
 }
 
-/// How much more the second is.
+/// Returns how much more the second is, in bytes.
 pub fn difference(before: Bytes, after: Bytes) -> i64 {
     let by = i64::try_from(after.0.abs_diff(before.0)).unwrap_or(i64::MAX);
     if after < before { -by } else { by }
@@ -301,7 +302,7 @@ fn same_function(a: Option<&SiteName>, b: Option<&SiteName>) -> bool {
     }
 }
 
-/// What has become of a finding.
+/// What became of a finding between two runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FindingChange {
     /// Only the second has it.
@@ -346,7 +347,7 @@ pub struct Skew {
     pub middle: usize,
     /// What the highest has beyond that, line by line.
     pub changes: Vec<Change>,
-    /// The same by category.
+    /// The same difference by category, in bytes.
     pub categories: Vec<(Category, i64)>,
 }
 
@@ -388,7 +389,7 @@ impl Skew {
         self.extra(ranks).1 >= EVEN
     }
 
-    /// How the ranks lie, in a sentence.
+    /// Returns the comparison in a sentence, without a full stop.
     pub fn words(&self, ranks: &[DeviceSummary]) -> String {
         let (highest, middle) = (ranks[self.highest].allocated.0, ranks[self.middle].allocated.0);
         let (extra, part) = self.extra(ranks);
@@ -404,7 +405,7 @@ impl Skew {
         format!("all peak at about {middle}")
     }
 
-    /// Why they may not be ranks at all.
+    /// Returns why these may not be the ranks of one job, if there is a reason.
     pub fn doubt(&self, ranks: &[DeviceSummary]) -> Option<&'static str> {
         let (highest, middle) = (&ranks[self.highest].holdings, &ranks[self.middle].holdings);
         let is_shared =

@@ -1,7 +1,55 @@
-//! Explains a snapshot. Nothing here can fail, print, or look at a clock: the same snapshot always gives the same
-//! answer, and what is missing from it becomes a caveat beside the number that it affects.
+//! Explains a PyTorch memory snapshot: what its memory is in use for, which lines of code that comes from,
+//! what to change.
+//!
+//! Nothing here can fail, print, or look at a clock: the same snapshot always gives the same answer, and what
+//! is missing from it becomes a caveat of the number that it affects.
+//!
+//! | module | from → to |
+//! |---|---|
+//! | `trace` | events → sites, steps, modules: what the events say by themselves |
+//! | `run` | a device → [`RunModel`]: categories, step peaks, growing sites, holders |
+//! | `findings` | [`RunModel`] → [`Finding`]s: leaks, spikes, fragmentation, failed allocations |
+//! | [`messages`] | a log → out-of-memory messages, their cause and what to do |
+//! | `compare` | two runs, or the ranks of a job → what differs |
+//! | `alarm` | the counters of a running program → whether it leaks |
+//!
+//! Each uses those above it only.
+//!
+//! # Example
+//!
+//! A program that keeps a tensor of 8 MiB from every step:
+//!
+//! ```
+//! use analysis::{Diagnosis, Kind};
+//!
+//! let event = |action: &str, address: u64, mib: u64, frames: &str| {
+//!     let size = mib << 20;
+//!     format!(r#"{{"action": "{action}", "addr": {address}, "size": {size}, "stream": 0, "frames": [{frames}]}}"#)
+//! };
+//! let line = |number: u32| format!(r#"{{"filename": "train.py", "line": {number}, "name": "<module>"}}"#);
+//! let steps = (0..20).flat_map(|step| {
+//!     let (batch, kept) = (1 << 40, (step + 1) << 30);
+//!     [
+//!         event("alloc", batch, 1, &line(6)),
+//!         event("alloc", kept, 8, &line(7)),
+//!         event("free_requested", batch, 1, ""),
+//!         event("free_completed", batch, 1, ""),
+//!     ]
+//! });
+//! let events: Vec<String> = steps.collect();
+//! let json = format!(r#"{{"segments": [], "device_traces": [[{}]]}}"#, events.join(","));
+//!
+//! let snapshot = snapshot::read(json.as_bytes())?;
+//! let devices = analysis::devices(&snapshot);
+//! let diagnosis = Diagnosis::new(&devices[0]);
+//! let leak = diagnosis.findings.iter().find(|finding| finding.kind == Kind::Leak).expect("a leak");
+//! assert_eq!(leak.summary, "8.0 MiB every step, still growing");
+//! assert_eq!(leak.site.map(|site| analysis::words::place(&snapshot, site)).as_deref(), Some("train.py:7"));
+//! # Ok::<(), snapshot::Error>(())
+//! ```
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod alarm;
 mod compare;
@@ -27,7 +75,7 @@ pub use recording::{
 };
 pub use run::categories::{ByCategory, Categories, Category};
 pub use run::device::{Device, Moment, Pool, devices, recorded_devices};
-pub use run::growth::FEWEST_STEPS;
+pub use run::growth::{FEWEST_STEPS, Trend};
 pub use run::holders::{Held, Holders, Store, held, is_own};
 pub use run::labels::LabelledTensors;
 pub use run::live_blocks::{Group, Key, Live, Origin, Rest};

@@ -11,8 +11,8 @@ use snapshot::{Bytes, Snapshot};
 
 const MIB: u64 = 1 << 20;
 
-/// Two steps of training with a recorder: a parameter, its buffer, gradient and state, an activation, an input, and a
-/// tensor that only looks like a parameter.
+/// Two steps of training with a recorder: a parameter, its buffer, gradient and state, an activation, an
+/// input, and a tensor that only looks like a parameter.
 const TRAINING: &str = "+w 3MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
      +mask 2MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
      +ema 3MiB train.py:3 <module> > torch/nn/modules/module.py:900 _apply
@@ -387,7 +387,8 @@ fn hostile_notes_change_nothing_but_the_answer() {
     }
 }
 
-/// A thousand tensors at five thousand marks are a matter of milliseconds; a search for each would take minutes.
+/// A thousand tensors at five thousand marks are a matter of milliseconds; a search for each would take
+/// minutes.
 #[test]
 fn many_marks_are_applied_in_one_pass() {
     let mut text = String::new();

@@ -14,7 +14,7 @@ const NEARLY_FULL: f64 = 0.1;
 /// A failed allocation.
 pub(crate) struct Failure {
     pub(crate) event: usize,
-    /// How many failed in all.
+    /// Failed allocations in all.
     pub(crate) count: u64,
     pub(crate) asked: Bytes,
     /// What CUDA reported as free.
@@ -76,13 +76,14 @@ impl Failure {
         }
     }
 
-    /// The most that the process may have, where a recorder asked for it. What is below the memory in use is not the limit.
+    /// The most that the process may have, where a recorder asked for it. What is below the memory in use is
+    /// not the limit.
     fn limit(&self) -> Option<Bytes> {
         self.shortage.as_ref().and_then(|said| said.limit).filter(|&limit| limit >= self.reserved)
     }
 
-    /// What other processes held.
-    pub(crate) fn outside(&self) -> Bytes {
+    /// Bytes of the device that other processes held.
+    pub(crate) fn non_pytorch(&self) -> Bytes {
         self.shortage.iter().flat_map(|said| &said.others).map(|process| process.bytes).sum()
     }
 
@@ -90,8 +91,8 @@ impl Failure {
     pub(crate) fn is_crowded_out(&self) -> bool {
         !self.is_limited()
             && self.cause() == Cause::Capacity
-            && self.outside() > Bytes::ZERO
-            && self.device_free + self.outside() >= self.segment
+            && self.non_pytorch() > Bytes::ZERO
+            && self.device_free + self.non_pytorch() >= self.segment
     }
 
     /// What could still have been reserved, for certain.
@@ -108,7 +109,7 @@ impl Failure {
         }
     }
 
-    /// The same, at most: one more segment was refused.
+    /// What PyTorch could have had in all, at most: one more segment was refused.
     pub(crate) fn usable_at_most(&self) -> Bytes {
         let is_guess = self.is_limited() && self.limit().is_none();
         if is_guess { (self.reserved + self.segment).max(self.usable()) } else { self.usable() }
@@ -119,8 +120,9 @@ impl Failure {
         self.usable_at_most().0 as f64 <= 1.25 * self.usable().0 as f64
     }
 
-    /// Fragmentation where the request would have fitted in one piece, with room for the rest of the step. A memory that
-    /// is nearly full fails sooner or later however it is arranged, and what private pools hold is not to be had.
+    /// Fragmentation where the request would have fitted in one piece, with room for the rest of the step. A
+    /// memory that is nearly full fails sooner or later however it is arranged, and what private pools hold
+    /// is not to be had.
     pub(crate) fn cause(&self) -> Cause {
         let room = self.usable().saturating_sub(self.active).saturating_sub(self.free.private);
         let fits = room >= self.asked
@@ -129,8 +131,8 @@ impl Failure {
         if fits && self.projection.is_none() { Cause::Fragmentation } else { Cause::Capacity }
     }
 
-    /// The largest request that would have passed. It is less than the one that did not, whatever an upper bound says:
-    /// free pages of expandable memory may be in use in part.
+    /// The largest request that would have passed. It is less than the one that did not, whatever an upper
+    /// bound says: free pages of expandable memory may be in use in part.
     pub(crate) fn largest_that_fits(&self) -> Bytes {
         let new_segment = Bytes(self.room_for_segments().0 / (2 * MIB) * (2 * MIB));
         let below = Bytes(self.asked.0.saturating_sub(1));

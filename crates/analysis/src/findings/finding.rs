@@ -1,15 +1,16 @@
 //! What a report says: one finding, one sentence, one line to change, and the evidence for it.
 
+use crate::run::growth::Trend;
 use crate::run::holders::Held;
 use crate::trace::modules::ModuleId;
 use snapshot::{Bytes, FrameId, StackId};
 
-/// What was found.
+/// Kind of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
     /// An allocation failed.
     Oom,
-    /// Memory growing_sites up step after step.
+    /// Memory accumulates step after step.
     Leak,
     /// A few steps need far more than the others.
     Spike,
@@ -24,11 +25,11 @@ pub enum Kind {
     /// Scratch memory of cuBLAS and cuDNN.
     Workspace,
     /// Memory of other processes on the device.
-    Outside,
+    NonPytorch,
 }
 
 impl Kind {
-    /// Its word in the JSON.
+    /// Name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Oom => "oom",
@@ -39,24 +40,24 @@ impl Kind {
             Kind::Pending => "pending",
             Kind::PrivatePool => "private_pool",
             Kind::Workspace => "workspace",
-            Kind::Outside => "outside",
+            Kind::NonPytorch => "outside",
         }
     }
 }
 
-/// How much it matters.
+/// How much a finding matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Severity {
     /// Worth knowing.
     Low,
     /// Worth changing.
     Medium,
-    /// It ends the run, or will.
+    /// Ends the run, or will.
     High,
 }
 
 impl Severity {
-    /// Its word in the JSON.
+    /// Name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Severity::Low => "low",
@@ -66,17 +67,17 @@ impl Severity {
     }
 }
 
-/// Why an allocation failed.
+/// Cause of a failed allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
     /// What the program holds and asks for does not fit, however it is arranged.
     Capacity,
-    /// It would have fitted if the free memory had been in one piece.
+    /// The request would have fitted if the free memory had been in one piece.
     Fragmentation,
 }
 
 impl Cause {
-    /// Its word in the JSON.
+    /// Name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Capacity => "capacity",
@@ -85,16 +86,16 @@ impl Cause {
     }
 }
 
-/// One piece of evidence.
+/// Value of one piece of evidence.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
-    /// Bytes.
+    /// An amount of memory, in bytes.
     Bytes(Bytes),
     /// A number of things, or the index of an event or step.
     Count(u64),
     /// A ratio.
     Ratio(f64),
-    /// Words.
+    /// A text.
     Text(String),
     /// Whether something is so.
     Flag(bool),
@@ -108,32 +109,34 @@ pub enum Value {
     Record(Vec<(&'static str, Value)>),
 }
 
-/// One answer.
+/// One finding: a sentence, a line to change, and the evidence for it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Finding {
     /// What was found.
     pub kind: Kind,
     /// How much it matters.
     pub severity: Severity,
-    /// Why it matters that much: the threshold that was crossed.
+    /// Reason for the severity: the threshold that was crossed.
     pub reason: String,
-    /// One sentence.
+    /// The finding in one sentence, without a full stop.
     pub summary: String,
-    /// More sentences, for people.
+    /// More sentences, most important first.
     pub details: Vec<String>,
-    /// Bytes that it is about.
+    /// Memory that the finding is about, in bytes.
     pub bytes: Bytes,
-    /// Bytes that each step adds, for leaks.
+    /// Bytes per step, for leaks.
     pub bytes_per_step: Option<Bytes>,
+    /// Whether it still grows, for leaks.
+    pub trend: Option<Trend>,
     /// Blocks, calls or steps that it is about.
     pub count: u64,
     /// The line to look at.
     pub site: Option<FrameId>,
     /// The module that the blocks of that line lie in, where a recorder noted it.
     pub module: Option<ModuleId>,
-    /// Who keeps it, where a recorder noted the references.
+    /// Holder of the memory, where a recorder noted the references.
     pub held: Option<Held>,
-    /// For a failed allocation.
+    /// Cause, for a failed allocation.
     pub cause: Option<Cause>,
     /// The numbers behind it.
     pub evidence: Vec<(&'static str, Value)>,
@@ -144,11 +147,9 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether memory still piled up when the recording ended.
+    /// Whether it is a leak that still grew when the recording ended.
     pub fn is_growing(&self) -> bool {
-        let is_growing = |value: &Value| matches!(value, Value::Text(trend) if trend == "growing");
-        self.kind == Kind::Leak
-            && self.evidence.iter().any(|(name, value)| *name == "trend" && is_growing(value))
+        self.trend == Some(Trend::Growing)
     }
 
     /// A finding without the parts that not every kind has.
@@ -167,6 +168,7 @@ impl Finding {
             details: Vec::new(),
             bytes,
             bytes_per_step: None,
+            trend: None,
             count: 0,
             site: None,
             module: None,

@@ -13,8 +13,8 @@ pub(crate) struct RegionNow {
     pub(crate) active: Bytes,
     /// Rounding inside its active blocks.
     pub(crate) rounding: Bytes,
-    /// Free pieces, for ordinary segments. Free pages of expandable memory can be moved, unless they are in use in part:
-    /// there it is one piece, and an upper bound.
+    /// Free pieces, for ordinary segments. Free pages of expandable memory can be moved, unless they are in
+    /// use in part: there it is one piece, and an upper bound.
     pub(crate) pieces: u64,
     pub(crate) largest: Bytes,
     /// Rows of [`History::lives`] that are in use in it.
@@ -88,7 +88,8 @@ fn region_now(history: &History, region: usize, reserved: Bytes, mut lives: Vec<
     now
 }
 
-/// Free memory of a moment, by what stands in the way of using it. The parts add up to what is reserved and not in use.
+/// Free memory of a moment, by what stands in the way of using it. The parts add up to what is reserved and
+/// not in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Free {
     /// Whole segments that `empty_cache()` would return.

@@ -1,6 +1,6 @@
 //! What a leak keeps, as far as its blocks tell, and what to do about it.
 
-use crate::findings::leak::SiteCluster;
+use super::leak::SiteCluster;
 use crate::run::growth::GrowingSite;
 use crate::run::model::RunModel;
 
@@ -50,17 +50,26 @@ impl LeakKind {
         let is_scalar = |site: &&GrowingSite| site.bytes() <= SCALAR * site.lives.len() as u64;
         let all = |wanted: &dyn Fn(&&GrowingSite) -> bool| cluster.sites.iter().all(wanted);
         let any = |wanted: &dyn Fn(&&GrowingSite) -> bool| cluster.sites.iter().any(wanted);
-        match () {
-            () if all(&|site| role(site).optimizer) => LeakKind::States,
-            () if any(&|site| role(site).optimizer) => LeakKind::Parameters,
-            () if any(&|site| role(site).placing) => LeakKind::Models,
-            () if in_backward => LeakKind::Gradients,
-            () if blocks * 2 < rises => LeakKind::Grows,
-            () if is_graph && is_waited_for(model, cluster) => LeakKind::GraphAfterBackward,
-            () if is_graph => LeakKind::Graph,
-            () if all(&is_scalar) => LeakKind::Scalar,
-            () if any(&is_scalar) => LeakKind::ScalarWithGraph,
-            () => LeakKind::Tensors,
+        if all(&|site| role(site).optimizer) {
+            LeakKind::States
+        } else if any(&|site| role(site).optimizer) {
+            LeakKind::Parameters
+        } else if any(&|site| role(site).placing) {
+            LeakKind::Models
+        } else if in_backward {
+            LeakKind::Gradients
+        } else if blocks * 2 < rises {
+            LeakKind::Grows
+        } else if is_graph && is_waited_for(model, cluster) {
+            LeakKind::GraphAfterBackward
+        } else if is_graph {
+            LeakKind::Graph
+        } else if all(&is_scalar) {
+            LeakKind::Scalar
+        } else if any(&is_scalar) {
+            LeakKind::ScalarWithGraph
+        } else {
+            LeakKind::Tensors
         }
     }
 

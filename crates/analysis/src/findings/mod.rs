@@ -1,4 +1,5 @@
-//! The findings of a run: each file is one kind, with `measure` (numbers and thresholds) and `describe` (words).
+//! The findings of a run, one file per kind: `measure` takes numbers and thresholds from the run model,
+//! `describe` puts them into words.
 
 mod churn;
 mod failure;
@@ -7,6 +8,7 @@ pub(crate) mod fragmentation;
 mod layout;
 mod leak;
 mod leak_kind;
+mod line;
 mod non_pytorch;
 mod oom;
 mod pending;
@@ -20,16 +22,16 @@ use crate::run::model::RunModel;
 use finding::{Finding, Kind, Value};
 use snapshot::Bytes;
 
-/// One device with everything that is said about it.
+/// One device with its run model and its findings.
 pub struct Diagnosis<'a> {
-    /// What findings are made from.
+    /// The run model that the findings are made from.
     pub outline: RunModel<'a>,
     /// The findings, most important first.
     pub findings: Vec<Finding>,
 }
 
 impl<'a> Diagnosis<'a> {
-    /// Explains a device.
+    /// Builds the run model of a device and finds what is to be said about it.
     pub fn new(device: &'a Device<'a>) -> Diagnosis<'a> {
         let model = RunModel::new(device);
         let findings = findings(&model);
@@ -37,25 +39,22 @@ impl<'a> Diagnosis<'a> {
     }
 }
 
-/// The findings, most important first.
+/// The findings of a run, most important first.
 pub fn findings(model: &RunModel<'_>) -> Vec<Finding> {
-    let leaks = leak::leaks(model);
-    let leaked: Vec<u64> = leaks.piled_up;
-    let by_the_oom = model.course.ooms.last().map_or(0, |&event| {
-        let bound = model.device.steps.bounds.partition_point(|&bound| bound <= event);
-        bound.checked_sub(1).and_then(|bound| leaked.get(bound).or(leaked.last())).copied().unwrap_or(0)
-    });
-    let mut findings = leaks.findings;
-    findings.extend(oom::oom(model, Bytes(by_the_oom)));
-    findings.extend(non_pytorch::outside(model));
-    findings.extend(spike::spike(model, &leaked));
+    let leaks = leak::measure(model);
+    let leaked_at_oom =
+        model.course.ooms.last().map_or(Bytes::ZERO, |&event| leaks.retained_at(model, event));
+    let mut findings: Vec<Finding> = leaks.leaks.iter().map(leak::describe).collect();
+    findings.extend(oom::measure(model, leaked_at_oom).as_ref().map(oom::describe));
+    findings.extend(non_pytorch::measure(model).as_ref().map(non_pytorch::describe));
+    findings.extend(spike::measure(model, &leaks.retained).as_ref().map(spike::describe));
     if !model.device.is_cpu() {
         // What follows is about the caching allocator and CUDA's libraries.
-        findings.extend(fragmentation::fragmentation(model));
-        findings.extend(churn::churn(model));
-        findings.extend(pending::pending(model));
-        findings.extend(private_pool::private_pools(model));
-        findings.extend(workspace::workspace(model));
+        findings.extend(fragmentation::measure(model).as_ref().map(fragmentation::describe));
+        findings.extend(churn::measure(model).as_ref().map(churn::describe));
+        findings.extend(pending::measure(model).as_ref().map(pending::describe));
+        findings.extend(private_pool::measure(model).as_ref().map(private_pool::describe));
+        findings.extend(workspace::measure(model).as_ref().map(workspace::describe));
     }
     for finding in &mut findings {
         let module = finding.module.map(|module| model.device.modules.path(module).to_owned());

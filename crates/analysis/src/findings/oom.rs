@@ -1,57 +1,149 @@
 //! Why an allocation failed, and what would have let it pass.
 
-use crate::findings::failure::{Failure, Projection};
-use crate::findings::finding::{Cause, Finding, Kind, Severity, Value};
-use crate::findings::non_pytorch::{others, said};
-use crate::run::categories::Category;
+use super::failure::{Failure, Projection};
+use super::finding::{Cause, Finding, Kind, Severity, Value};
+use super::line::{Line, LineBytes};
+use super::non_pytorch::{driver_evidence, other_processes};
+use crate::run::categories::{ByCategory, Category};
 use crate::run::model::RunModel;
-use crate::words::{counted, grouped, listed, percent, place, place_or, share};
+use crate::trace::modules::ModuleId;
+use crate::words::{counted, grouped, listed, percent, share};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, FrameId};
 
 /// Lines that are named.
-const LINES: usize = 3;
+const MAX_LINES: usize = 3;
 /// What the model itself takes, whatever the batch.
 const MODEL: [Category; 4] = [Category::Parameter, Category::Buffer, Category::Gradient, Category::Optimizer];
-/// If the model takes this share, it is what the memory is full of.
+/// Share of the allocated memory from which on the model is what fills it.
 const MOSTLY_MODEL: f64 = 0.6;
 
-/// The finding for the last failed allocation, if there was one. `leaked` is what leaks had piled up by then.
-pub(crate) fn oom(model: &RunModel<'_>, leaked: Bytes) -> Option<Finding> {
+/// The last failed allocation, in numbers.
+pub(super) struct Facts {
+    failure: Failure,
+    cause: Cause,
+    held: HeldMemory,
+    /// What leaks had retained by then.
+    leaked: Bytes,
+    /// The line that asked.
+    failed_at: Line,
+    /// The line to look at.
+    site: Option<FrameId>,
+    module: Option<ModuleId>,
+    is_expandable: bool,
+    /// Whether cuDNN tried its algorithms.
+    has_trials: bool,
+    /// Whether a `backward()` ran.
+    has_backward: bool,
+}
+
+/// What the memory was in use for when the allocation failed.
+struct HeldMemory {
+    categories: ByCategory,
+    /// The lines of each category, largest first.
+    lines: Vec<(Category, LineBytes)>,
+    /// The category that holds the most.
+    main: Category,
+    /// Whether parameters, gradients and optimizer state together are what fills the memory.
+    is_model: bool,
+}
+
+/// The facts of the last failed allocation, if there was one. `leaked` is what leaks had retained by then.
+pub(super) fn measure(model: &RunModel<'_>, leaked: Bytes) -> Option<Facts> {
     let failure = Failure::new(model)?;
-    let holders = Holders::new(model, &failure);
-    let cause = failure.cause();
-    let mut finding = Finding::new(
-        Kind::Oom,
-        Severity::High,
-        format!("{} failed", counted(failure.count, "allocation")),
-        summary(model, &failure, &holders, cause),
-        failure.asked,
-    );
-    finding.count = failure.count;
-    finding.cause = Some(cause);
-    let held_at = holders.lines_of(holders.main).first().and_then(|line| line.0);
-    finding.site = if holders.is_model || failure.asked > failure.active {
+    let held = HeldMemory::new(model, &failure);
+    let held_at = held.main_line().and_then(|line| line.line.frame);
+    let site = if held.is_model || failure.asked > failure.active {
         failure.line.or(held_at)
     } else {
         held_at.or(failure.line)
     };
-    finding.module = model.module_at(failure.event, finding.site);
-    details(model, &failure, &holders, leaked, &mut finding);
-    finding.fix = fix(model, &failure, &holders, leaked);
-    finding.evidence = evidence(&failure, &holders);
-    let (least, most) = (failure.usable(), failure.usable_at_most());
-    if failure.is_limited() && least.to_string() != most.to_string() {
-        finding
-            .caveats
-            .push(format!("the limit itself is not in the file: it lies between {least} and {most}"));
-    }
-    Some(finding)
+    Some(Facts {
+        cause: failure.cause(),
+        leaked,
+        failed_at: Line::new(model, failure.line),
+        site,
+        module: model.module_at(failure.event, site),
+        is_expandable: model.device.history.regions.iter().any(|region| region.expandable),
+        has_trials: !model.cudnn_trials().is_empty(),
+        has_backward: model.device.backward.next_after(0).is_some(),
+        failure,
+        held,
+    })
 }
 
-fn summary(model: &RunModel<'_>, failure: &Failure, holders: &Holders, cause: Cause) -> String {
-    let at =
-        failure.line.map(|frame| format!(" at {}", place(model.device.snapshot, frame))).unwrap_or_default();
+impl HeldMemory {
+    fn new(model: &RunModel<'_>, failure: &Failure) -> HeldMemory {
+        let mut categories = ByCategory::default();
+        let mut lines: FxHashMap<(Category, Option<FrameId>), (Bytes, u64)> = FxHashMap::default();
+        for (row, life) in model.device.history.lives.iter().enumerate() {
+            if life.is_allocated_at(failure.event) {
+                let category = model.categories.of(row);
+                categories.0[category as usize] += life.size;
+                let line = lines.entry((category, model.frame_of_life(row))).or_default();
+                line.0 += life.size;
+                line.1 += 1;
+            }
+        }
+        let main = Category::ALL
+            .into_iter()
+            .rev()
+            .max_by_key(|&of| categories.get(of))
+            .filter(|&of| categories.get(of) > Bytes::ZERO)
+            .unwrap_or(Category::Unknown);
+        let mut lines: Vec<_> = lines.into_iter().collect();
+        lines.sort_by_key(|&((category, frame), (bytes, _))| (std::cmp::Reverse(bytes), category, frame));
+        let named = |((category, frame), (bytes, blocks))| {
+            (category, LineBytes { line: Line::new(model, frame), bytes, blocks })
+        };
+        let lines = lines.into_iter().map(named).collect();
+        let mut held = HeldMemory { categories, lines, main, is_model: false };
+        held.is_model = share(held.model(), failure.allocated) >= MOSTLY_MODEL;
+        held
+    }
+
+    fn model(&self) -> Bytes {
+        MODEL.iter().map(|&of| self.categories.get(of)).sum()
+    }
+
+    fn main_bytes(&self) -> Bytes {
+        if self.is_model { self.model() } else { self.categories.get(self.main) }
+    }
+
+    /// The lines of the main category, largest first.
+    fn main_lines(&self) -> impl Iterator<Item = &LineBytes> {
+        self.lines.iter().filter(|(category, _)| *category == self.main).map(|(_, line)| line)
+    }
+
+    fn main_line(&self) -> Option<&LineBytes> {
+        self.main_lines().next()
+    }
+}
+
+/// The finding in words.
+pub(super) fn describe(facts: &Facts) -> Finding {
+    let failure = &facts.failure;
+    let (least, most) = (failure.usable(), failure.usable_at_most());
+    let mut caveats = Vec::new();
+    if failure.is_limited() && least.to_string() != most.to_string() {
+        caveats.push(format!("the limit itself is not in the file: it lies between {least} and {most}"));
+    }
+    let reason = format!("{} failed", counted(failure.count, "allocation"));
+    Finding {
+        count: failure.count,
+        cause: Some(facts.cause),
+        site: facts.site,
+        module: facts.module,
+        details: details(facts),
+        fix: fix(facts),
+        evidence: evidence(facts),
+        caveats,
+        ..Finding::new(Kind::Oom, Severity::High, reason, summary(facts), failure.asked)
+    }
+}
+
+fn summary(facts: &Facts) -> String {
+    let (failure, held, at) = (&facts.failure, &facts.held, facts.failed_at.at());
     let room = match (failure.is_limited(), failure.is_limit_known()) {
         (false, _) => format!("{} that the device had for this process", failure.usable()),
         (true, true) if failure.usable() == failure.usable_at_most() => {
@@ -61,15 +153,15 @@ fn summary(model: &RunModel<'_>, failure: &Failure, holders: &Holders, cause: Ca
         (true, false) => format!("a limit between {} and {}", failure.usable(), failure.usable_at_most()),
     };
     let asked = failure.asked;
-    match cause {
+    match facts.cause {
         Cause::Capacity if failure.allocated == Bytes::ZERO => {
             format!("{asked} did not fit{at}: nothing was allocated, {room} is too small")
         }
         Cause::Capacity => format!(
             "{asked} did not fit{at}: {} of {room} were in use, {} of it {}",
             failure.active,
-            percent(share(holders.main_bytes(), failure.allocated)),
-            if holders.is_model { "parameters, gradients and optimizer state" } else { plural(holders.main) }
+            percent(share(held.main_bytes(), failure.allocated)),
+            if held.is_model { "parameters, gradients and optimizer state" } else { plural(held.main) }
         ),
         Cause::Fragmentation => format!(
             "{asked} did not fit{at} although {} were free: no piece was larger than {}",
@@ -93,107 +185,47 @@ fn plural(category: Category) -> &'static str {
     }
 }
 
-/// Who held the memory when it failed.
-struct Holders {
-    categories: [Bytes; Category::ALL.len()],
-    lines: FxHashMap<(Category, Option<FrameId>), (Bytes, u64)>,
-    /// The category that holds the most.
-    main: Category,
-    /// Whether parameters, gradients and optimizer state together are what fills the memory.
-    is_model: bool,
-}
-
-impl Holders {
-    fn new(model: &RunModel<'_>, failure: &Failure) -> Holders {
-        let mut categories = [Bytes::ZERO; Category::ALL.len()];
-        let mut lines: FxHashMap<(Category, Option<FrameId>), (Bytes, u64)> = FxHashMap::default();
-        for (row, life) in model.device.history.lives.iter().enumerate() {
-            if life.is_allocated_at(failure.event) {
-                let category = model.categories.of(row);
-                categories[category as usize] += life.size;
-                let line = lines.entry((category, model.frame_of_life(row))).or_default();
-                line.0 += life.size;
-                line.1 += 1;
-            }
-        }
-        let main = Category::ALL
-            .into_iter()
-            .rev()
-            .max_by_key(|&of| categories[of as usize])
-            .filter(|&of| categories[of as usize] > Bytes::ZERO)
-            .unwrap_or(Category::Unknown);
-        let model: Bytes = MODEL.iter().map(|&of| categories[of as usize]).sum();
-        let is_model = share(model, failure.allocated) >= MOSTLY_MODEL;
-        Holders { categories, lines, main, is_model }
-    }
-
-    fn model(&self) -> Bytes {
-        MODEL.iter().map(|&of| self.categories[of as usize]).sum()
-    }
-
-    fn main_bytes(&self) -> Bytes {
-        if self.is_model { self.model() } else { self.categories[self.main as usize] }
-    }
-
-    /// The lines of one category, largest first.
-    fn lines_of(&self, category: Category) -> Vec<(Option<FrameId>, Bytes, u64)> {
-        let mut lines: Vec<_> = self
-            .lines
-            .iter()
-            .filter(|((of, _), _)| *of == category)
-            .map(|(&(_, frame), &(bytes, count))| (frame, bytes, count))
-            .collect();
-        lines.sort_by_key(|&(frame, bytes, _)| (std::cmp::Reverse(bytes), frame));
-        lines
-    }
-}
-
-fn details(model: &RunModel<'_>, failure: &Failure, holders: &Holders, leaked: Bytes, finding: &mut Finding) {
-    let snapshot = model.device.snapshot;
-    let mut held: Vec<Category> = Category::ALL
+fn details(facts: &Facts) -> Vec<String> {
+    let Facts { failure, held, leaked, .. } = facts;
+    let mut in_use: Vec<Category> = Category::ALL
         .into_iter()
-        .filter(|&of| share(holders.categories[of as usize], failure.allocated) >= 0.01)
+        .filter(|&of| share(held.categories.get(of), failure.allocated) >= 0.01)
         .collect();
-    held.sort_by_key(|&of| std::cmp::Reverse(holders.categories[of as usize]));
-    let held: Vec<String> =
-        held.iter().map(|&of| format!("{} {}", holders.categories[of as usize], plural(of))).collect();
-    if held.is_empty() {
-        return;
+    in_use.sort_by_key(|&of| std::cmp::Reverse(held.categories.get(of)));
+    let in_use: Vec<String> =
+        in_use.iter().map(|&of| format!("{} {}", held.categories.get(of), plural(of))).collect();
+    if in_use.is_empty() {
+        return Vec::new();
     }
-    finding.details.push(format!("in use at event {}: {}", grouped(failure.event as u64), listed(&held)));
-    let lines: Vec<String> = holders
-        .lines_of(holders.main)
-        .iter()
-        .take(LINES)
-        .map(|&(frame, bytes, count)| {
-            let line = place_or(snapshot, frame, "lines that were not recorded");
-            format!("{line} ({bytes}, {})", counted(count, "block"))
-        })
-        .collect();
-    finding.details.push(format!("the {} come from {}", plural(holders.main), listed(&lines)));
+    let lines: Vec<String> = held.main_lines().take(MAX_LINES).map(LineBytes::words).collect();
+    let mut details = vec![
+        format!("in use at event {}: {}", grouped(failure.event as u64), listed(&in_use)),
+        format!("the {} come from {}", plural(held.main), listed(&lines)),
+    ];
     if let Some(projection) = failure.projection.as_ref().filter(|_| failure.is_limit_known()) {
-        finding.details.push(projected(projection, failure));
+        details.push(projected(projection, failure));
     }
     if leaked.0 > failure.active.0 / 10 {
-        finding.details.push(format!("{leaked} of it had piled up step by step: see the leak"));
+        details.push(format!("{leaked} of it had piled up step by step: see the leak"));
     }
-    if failure.cause() == Cause::Capacity && failure.is_limited() {
-        finding.details.push(format!(
-            "the device itself still had {} free: a memory limit (`set_per_process_memory_fraction`) refused it",
+    if facts.cause == Cause::Capacity && failure.is_limited() {
+        details.push(format!(
+            "the device itself still had {} free: a memory limit (`set_per_process_memory_fraction`) \
+             refused it",
             failure.device_free
         ));
     }
-    if let Some(others) = others(failure) {
-        finding.details.push(others);
-    }
+    details.extend(other_processes(failure));
     let lay_free = failure.free.total();
-    finding.details.push(match failure.largest_that_fits() {
+    details.push(match failure.largest_that_fits() {
         Bytes::ZERO if lay_free == Bytes::ZERO => "nothing that was reserved lay free".to_owned(),
         Bytes::ZERO => format!("the {lay_free} that lay free are kept for other streams or block sizes"),
         largest => format!(
-            "the largest request that would have passed is {largest}; {lay_free} of the reserved memory lay free"
+            "the largest request that would have passed is {largest}; {lay_free} of the reserved memory lay \
+             free"
         ),
     });
+    details
 }
 
 fn projected(projection: &Projection, failure: &Failure) -> String {
@@ -214,40 +246,46 @@ fn projected(projection: &Projection, failure: &Failure) -> String {
     )
 }
 
-fn fix(model: &RunModel<'_>, failure: &Failure, holders: &Holders, leaked: Bytes) -> String {
-    let snapshot = model.device.snapshot;
-    let without_leak = failure.active.saturating_sub(leaked) + failure.asked;
+fn fix(facts: &Facts) -> String {
+    let Facts { failure, held, leaked, .. } = facts;
+    let without_leak = failure.active.saturating_sub(*leaked) + failure.asked;
     if leaked.0 > failure.active.0 / 3 && without_leak <= failure.usable() {
         return "stop the leak: without it this request would have passed".to_owned();
     }
-    if failure.cause() == Cause::Fragmentation {
-        let is_expandable = model.device.history.regions.iter().any(|region| region.expandable);
-        return if is_expandable {
-            "keep sizes equal from step to step (pad or bucket the inputs), so that freed blocks fit again"
-                .to_owned()
-        } else {
-            "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: the free pieces then join and this request fits; what \
-             the rest of the step needs the file does not tell"
-                .to_owned()
-        };
+    if facts.cause == Cause::Fragmentation && facts.is_expandable {
+        return "keep sizes equal from step to step (pad or bucket the inputs), so that freed blocks fit again"
+            .to_owned();
     }
-    let named = |frame: Option<FrameId>| place_or(snapshot, frame, "the lines above");
+    if facts.cause == Cause::Fragmentation {
+        return "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: the free pieces then join and this \
+             request fits; what the rest of the step needs the file does not tell"
+            .to_owned();
+    }
     if failure.asked > failure.active {
         return format!(
-            "one request of {} at {} is larger than everything else together: make that tensor smaller (in chunks, a shorter \
-             sequence; for attention scores `scaled_dot_product_attention`, which never makes them)",
+            "one request of {} at {} is larger than everything else together: make that tensor smaller (in \
+             chunks, a shorter sequence; for attention scores `scaled_dot_product_attention`, which \
+             never makes them)",
             failure.asked,
-            named(failure.line)
+            facts.failed_at.or("the lines above")
         );
     }
-    if holders.is_model && holders.model() + failure.asked > failure.usable() {
+    if held.is_model && held.model() + failure.asked > failure.usable() {
         return format!(
-            "the model itself is too large here: parameters, gradients and optimizer state take {} so far. Use bf16 \
-             parameters, an optimizer with less state, or shard them (FSDP); a smaller batch does not help",
-            holders.model()
+            "the model itself is too large here: parameters, gradients and optimizer state take {} so far. \
+             Use bf16 parameters, an optimizer with less state, or shard them (FSDP); a smaller \
+             batch does not help",
+            held.model()
         );
     }
-    let line = named(holders.lines_of(holders.main).first().and_then(|line| line.0).or(failure.line));
+    fix_for_main(facts)
+}
+
+/// Advice about the category that holds the most.
+fn fix_for_main(facts: &Facts) -> String {
+    let Facts { failure, held, .. } = facts;
+    let main_line = held.main_line().map(|line| &line.line).filter(|line| line.frame.is_some());
+    let line = main_line.unwrap_or(&facts.failed_at).or("the lines above");
     let smaller = match &failure.projection {
         Some(projection) if failure.is_limit_known() => {
             let room = failure.usable().saturating_sub(projection.base).0 as f64;
@@ -259,33 +297,28 @@ fn fix(model: &RunModel<'_>, failure: &Failure, holders: &Holders, leaked: Bytes
         }
         _ => "a smaller batch or a shorter sequence".to_owned(),
     };
-    match holders.main {
-        Category::Workspace if !model.cudnn_trials().is_empty() => {
+    match held.main {
+        Category::Workspace if facts.has_trials => {
             "set `torch.backends.cudnn.benchmark = False`: the workspaces are its trials".to_owned()
         }
         Category::Unknown if failure.allocated == Bytes::ZERO => {
             format!("ask for less: {} is more than there is, with nothing else allocated", failure.asked)
         }
         Category::Unknown => format!("{line} holds the most: keep less of it, or for a shorter time"),
-        _ if model.device.backward.next_after(0).is_some() => {
+        _ if facts.has_backward => {
             format!("{smaller} at {line}; or activation checkpointing or autocast there")
         }
         _ => format!("{smaller} at {line}; and `torch.inference_mode()` there if grad mode is on"),
     }
 }
 
-fn evidence(failure: &Failure, holders: &Holders) -> Vec<(&'static str, Value)> {
-    let mut lines: Vec<_> = holders.lines.iter().map(|(&key, &held)| (key, held)).collect();
-    lines.sort_by_key(|&((category, frame), (bytes, _))| (std::cmp::Reverse(bytes), category, frame));
-    let held =
-        Category::ALL.iter().map(|&of| (of.name(), Value::Bytes(holders.categories[of as usize]))).collect();
-    let lines = lines.iter().take(8).map(|&((category, frame), (bytes, count))| {
-        let mut record = vec![
-            ("category", Value::Text(category.name().to_owned())),
-            ("bytes", Value::Bytes(bytes)),
-            ("count", Value::Count(count)),
-        ];
-        record.extend(frame.map(|frame| ("site", Value::Site(frame))));
+fn evidence(facts: &Facts) -> Vec<(&'static str, Value)> {
+    let Facts { failure, held, .. } = facts;
+    let by_category =
+        Category::ALL.iter().map(|&of| (of.name(), Value::Bytes(held.categories.get(of)))).collect();
+    let lines = held.lines.iter().take(8).map(|(category, line)| {
+        let mut record = vec![("category", Value::Text(category.name().to_owned()))];
+        record.extend(line.evidence());
         Value::Record(record)
     });
     let limited_by = if failure.is_limited() { "memory limit" } else { "device" };
@@ -303,11 +336,11 @@ fn evidence(failure: &Failure, holders: &Holders) -> Vec<(&'static str, Value)> 
         ("limited_by", Value::Text(limited_by.to_owned())),
         ("usable_at_least", Value::Bytes(failure.usable())),
         ("usable_at_most", Value::Bytes(failure.usable_at_most())),
-        ("held", Value::Record(held)),
+        ("held", Value::Record(by_category)),
         ("lines", Value::List(lines.collect())),
     ];
     evidence.extend(failure.line.map(|frame| ("failed_at", Value::Site(frame))));
-    evidence.extend(said(failure));
+    evidence.extend(driver_evidence(failure));
     if let Some(projection) = &failure.projection {
         evidence.push(("step_would_need", Value::Bytes(projection.needed)));
         evidence.push(("times_the_step_before", Value::Ratio(projection.times)));

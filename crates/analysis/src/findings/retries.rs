@@ -3,9 +3,10 @@
 use crate::run::device::Device;
 use snapshot::{Action, StackId};
 
-/// `num_alloc_retries`, where the trace tells. There is no event for a retry: one that helped leaves the segments
-/// that it released before the new one, one that did not leaves an `oom`. `None` where releases may have another
-/// reason (garbage collection, `max_split_size_mb`, cuDNN trying its algorithms) or their stacks are missing.
+/// `num_alloc_retries`, where the trace tells. There is no event for a retry: one that helped leaves the
+/// segments that it released before the new one, one that did not leaves an `oom`. `None` where releases may
+/// have another reason (garbage collection, `max_split_size_mb`, cuDNN trying its algorithms) or their stacks
+/// are missing.
 pub fn retries(device: &Device<'_>) -> Option<u64> {
     let (snapshot, history) = (device.snapshot, &device.history);
     if !history.complete {

@@ -1,5 +1,5 @@
-//! What to do about a message, and what it cannot tell: by its kind, and for PyTorch's allocator by the cause that its numbers
-//! show.
+//! What to do about a message, and what it cannot tell: by its kind, and for PyTorch's allocator by the cause
+//! that its numbers show.
 
 use super::Message;
 use super::judge::Reason;
@@ -124,7 +124,8 @@ pub(super) fn steps(message: &Message, cause: MessageCause, reason: Reason) -> V
     next.iter().map(|&next| command(next, message.backend)).collect()
 }
 
-/// Whether oomph records on such devices: the recorder knows CUDA's allocator, which ROCm's is too, and the CPU's.
+/// Whether oomph records on such devices: the recorder knows CUDA's allocator, which ROCm's is too, and the
+/// CPU's.
 fn has_recorder(backend: Backend) -> bool {
     matches!(backend, Backend::Cuda | Backend::Hip)
 }

@@ -1,7 +1,8 @@
 //! The messages of PyTorch's caching allocators, of every release and backend.
 //!
-//! Each number is recognised by the words around it, whatever the order: releases differ in it, and processes are listed in
-//! any. A field counts only if it follows the field before it at once, or after what a logger may have put in between.
+//! Each number is recognised by the words around it, whatever the order: releases differ in it, and processes
+//! are listed in any. A field counts only if it follows the field before it at once, or after what a logger
+//! may have put in between.
 
 use super::kinds::{Backend, MessageKind};
 use super::log::pattern;

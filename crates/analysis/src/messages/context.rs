@@ -1,5 +1,5 @@
-//! Whether words without a number stand where an error is printed. Source code, issue templates, guides and changelogs name
-//! errors too; a wrong answer is worse than none.
+//! Whether words without a number stand where an error is printed. Source code, issue templates, guides and
+//! changelogs name errors too; a wrong answer is worse than none.
 
 use super::kinds::Bare;
 use super::log::{UNREADABLE, pattern};
@@ -23,7 +23,8 @@ impl Context<'_> {
         if self.before.ends_with(UNREADABLE) || self.after.starts_with(UNREADABLE) {
             return false;
         }
-        // Only the end of a long line is looked at: a log of one line would otherwise be read again for each message in it.
+        // Only the end of a long line is looked at: a log of one line would otherwise be read again for each
+        // message in it.
         let near = &self.before[self.before.floor_char_boundary(self.before.len().saturating_sub(NEAR))..];
         let line = &near[near.len().saturating_sub(self.of_line)..];
         let is_first = self.of_line == 0 || self.of_line <= NEAR && BULLET.is_match(line);
@@ -43,10 +44,12 @@ impl Context<'_> {
     }
 }
 
-/// Bytes in front of a message that say whether it is an error: bullets and the name of an exception are shorter.
+/// Bytes in front of a message that say whether it is an error: bullets and the name of an exception are
+/// shorter.
 const NEAR: usize = 256;
 
-/// Where a line begins to look like source code or like a sentence about errors, found by one pass over the line.
+/// Where a line begins to look like source code or like a sentence about errors, found by one pass over the
+/// line.
 #[derive(Default)]
 pub(super) struct Talk {
     /// The line that was looked at last: where it begins, and from which position on it is talk.
@@ -76,7 +79,8 @@ fn is_quoted(before: &str) -> bool {
 /// `"message":"`
 static VALUE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"\w"[:=]"$"#));
 
-/// The name of an exception or of what failed, and a colon: `RuntimeError:`, `Server error:`, `Capture cuda graph failed:`.
+/// The name of an exception or of what failed, and a colon: `RuntimeError:`, `Server error:`, `Capture cuda
+/// graph failed:`.
 static ERROR: LazyLock<Regex> = LazyLock::new(|| {
     pattern(concat!(
         r#"(?i-u:(?:error|exception|exit|fail|failed|failure|fatal|critical|warning|what\(\)|"#,

@@ -39,15 +39,15 @@ pub(super) enum Reason {
 
 /// Less of what PyTorch holds is the usual rounding and splitting, and winning it back would not carry far.
 const FRAGMENTED: f64 = 0.05;
-/// The same where only the sum with the free memory would have been enough.
+/// Share of unused memory that counts where only the sum with the free memory would have been enough.
 const FRAGMENTED_WITH_FREE: f64 = 0.10;
-/// The same where the request is not known.
+/// Share of unused memory that counts where the request is not known.
 const FRAGMENTED_AT_ALL: f64 = 0.30;
 /// Less than this of a device is what drivers keep back, or find in no one piece.
 const LEFT: f64 = 0.02;
 /// What a CUDA context with its libraries may take of one process (measured: 0.3 to 1.5 GiB).
 const CONTEXT: Bytes = Bytes(3 << 29);
-/// More than this in a process is no context.
+/// Non-PyTorch memory of a process that is more than a context.
 const LIBRARIES: Bytes = Bytes(2 << 30);
 const GIB: Bytes = Bytes(1 << 30);
 const MIB: u64 = 1 << 20;

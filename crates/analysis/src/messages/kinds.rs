@@ -2,8 +2,8 @@
 //!
 //! A new message of another program is a variant of [`MessageKind`] and its row in [`KINDS`].
 
-/// Kind of an out-of-memory message: PyTorch's own by the release that introduced it, and other programs' messages that are
-/// easily mistaken for one. Each has its row in [`KINDS`], in the same order.
+/// Kind of an out-of-memory message: PyTorch's own by the release that introduced it, and other programs'
+/// messages that are easily mistaken for one. Each has its row in [`KINDS`], in the same order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessageKind {
     /// PyTorch 1.0 to 1.3: `… already allocated; … free; … cached)`.
@@ -200,13 +200,14 @@ pub(super) struct Kind {
     pub(super) cause: MessageCause,
     /// Whether it says who sent the SIGKILL that a shell only reports as "Killed".
     pub(super) explains_kill: bool,
-    /// Regular expressions for the message without its white space, and what runs out of memory when they match. `SIZE`
-    /// stands for a size; a group has the name of the number that it captures (`matching.rs`). At one place in a text the
-    /// first pattern of the table counts.
+    /// Regular expressions for the message without its white space, and what runs out of memory when they
+    /// match. `SIZE` stands for a size; a group has the name of the number that it captures (`matching.rs`).
+    /// At one place in a text the first pattern of the table counts.
     pub(super) patterns: &'static [(Backend, &'static str)],
     /// Where the words without a number count as an error.
     pub(super) bare: Bare,
-    /// What happened and why, in one sentence: the first template whose numbers the message has (`template.rs`).
+    /// What happened and why, in one sentence: the first template whose numbers the message has
+    /// (`template.rs`).
     pub(super) words: &'static [&'static str],
     /// What to change; `None` where that depends on the cause.
     pub(super) advice: Option<&'static str>,
@@ -227,7 +228,7 @@ pub(super) enum Bare {
     AsSentence,
     /// Behind the name of an error or at the start of a line.
     AsErrorLine,
-    /// The same, or behind the C++ runtime's words.
+    /// As an error line, or behind the C++ runtime's words.
     AsCppException,
     /// Unquoted, and not in the middle of a sentence.
     AsRuntimeError,

@@ -47,7 +47,8 @@ pub(super) fn squeeze(line: &str, into: &mut String) {
         match letter {
             '\\' if rest.starts_with(['n', 'r', 't']) => rest = &rest[1..],
             '\\' if rest.starts_with(['"', '\'', '\\', '/']) => {}
-            // Backticks, asterisks and hashes are markdown's and comments'; a byte order mark and zero-width spaces come with pasted text.
+            // Backticks, asterisks and hashes are markdown's and comments'; a byte order mark and zero-width
+            // spaces come with pasted text.
             '`' | '*' | '#' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{fffd}' => {}
             letter if letter.is_whitespace() => {}
             // Words with such bytes between them are a table of texts in a program.
@@ -79,7 +80,8 @@ static PREFIXES: LazyLock<Regex> = LazyLock::new(|| {
         // Quotes of mails and issues, comments, markdown.
         r"[>|#]+(?:\s|$)",
         r"```\w*",
-        // Ranks: torchrun (also behind the name of the node), its tee, mpirun, workers that are called by their rank.
+        // Ranks: torchrun (also behind the name of the node), its tee, mpirun, workers that are called by
+        // their rank.
         r"(?:[\w.-]+: )?\[(?:[Rr]ank|RANK)[ :=]?\d+\]:?",
         r"[Rr](?:ank|ANK) ?\d+ ?[:|]",
         r"\[default\d+\]:",
@@ -87,7 +89,8 @@ static PREFIXES: LazyLock<Regex> = LazyLock::new(|| {
         r"\([\w.:<>@ -]*pid=\d+[^)\n]{0,80}\)",
         // docker compose and kubectl: `vllm-1  | `.
         r"[\w.-]+ +\| ",
-        // Times: ISO, clock, seconds since boot, `[Sun Mar 30 08:24:00 2025]`, syslog with its host and program.
+        // Times: ISO, clock, seconds since boot, `[Sun Mar 30 08:24:00 2025]`, syslog with its host and
+        // program.
         r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]?",
         r"\[?(?:\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?",
         r"\[ *\d+\.\d+\]",
@@ -101,8 +104,8 @@ static PREFIXES: LazyLock<Regex> = LazyLock::new(|| {
     pattern(&format!("^(?:{})+", parts.join("|")))
 });
 
-/// The number that `srun --label` puts in front of a line. Behind a number in the middle of a message, where a line may be
-/// wrapped, no capital follows.
+/// The number that `srun --label` puts in front of a line. Behind a number in the middle of a message, where
+/// a line may be wrapped, no capital follows.
 fn task(line: &str) -> Option<(u32, usize)> {
     let (number, rest) = line.split_at(line.get(..6.min(line.len()))?.find(": ")?);
     let begins = |letter: char| letter.is_ascii_uppercase() || letter == '[' || letter == ' ';

@@ -1,8 +1,9 @@
 //! Out-of-memory messages in a log: what they say, what their numbers show, and what they cannot tell.
 //!
-//! Logs are torn in every way that terminals, chats and loggers know: lines are wrapped inside of words, prefixed, coloured,
-//! escaped and cut off. So a log is read without its white space ([`log`]): `Gi⏎B` and `GiB` are then the same, and every
-//! number of a message stands between words that name it. A number that is not there in full is not in the answer.
+//! Logs are torn in every way that terminals, chats and loggers know: lines are wrapped inside of words,
+//! prefixed, coloured, escaped and cut off. So a log is read without its white space ([`log`]): `Gi⏎B` and
+//! `GiB` are then the same, and every number of a message stands between words that name it. A number that is
+//! not there in full is not in the answer.
 
 mod advice;
 mod allocator_message;
@@ -53,10 +54,10 @@ pub struct Message {
 }
 
 impl Message {
-    /// Places of a message that is repeated; more are only counted.
+    /// Lines that are kept of a repeated message; more are only counted.
     pub const LINES: usize = 100;
 
-    /// Where it begins first.
+    /// The first line on which it begins, from 1.
     pub fn line(&self) -> u64 {
         self.lines.first().copied().unwrap_or(1)
     }
@@ -68,7 +69,7 @@ impl Message {
     }
 }
 
-/// The messages of a whole log.
+/// Finds the out-of-memory messages of a whole log.
 pub fn find_messages(log: &[u8]) -> Vec<Message> {
     let mut reader = MessageReader::default();
     reader.read(log);

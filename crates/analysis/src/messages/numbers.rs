@@ -1,26 +1,36 @@
-//! What a message says in numbers. What it does not say is not there, and what follows from the numbers is computed where it
-//! is needed, so that nobody takes it for something that was written.
+//! What a message says in numbers. What it does not say is not there, and what follows from the numbers is
+//! computed where it is needed, so that nobody takes it for something that was written.
 
 use snapshot::Bytes;
 
+/// The numbers of one message, `None` where it does not have them. Sizes are in bytes.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Numbers {
+    /// Size of the request that failed.
     pub requested: Option<Bytes>,
+    /// Total memory of the device or machine.
     pub total: Option<Bytes>,
+    /// Free memory of the device.
     pub free: Option<Bytes>,
+    /// Memory of PyTorch's tensors.
     pub allocated: Option<Bytes>,
+    /// Memory that PyTorch's allocator holds, with and without tensors in it.
     pub reserved: Option<Bytes>,
+    /// Memory that PyTorch's allocator holds without tensors in it.
     pub reserved_unallocated: Option<Bytes>,
+    /// The part of `allocated` in private pools of CUDA graphs.
     pub private_pools: Option<Bytes>,
-    /// What the process was allowed to have: a fraction, a watermark.
+    /// What the process was allowed to have: a fraction, a watermark, the limit of a container.
     pub limit: Option<Bytes>,
+    /// What this process has of the device, as the driver counts.
     pub this_process: Option<Bytes>,
-    /// What MPS counts beside its own allocations.
+    /// What MPS counts in addition to its own allocations.
     pub other_allocations: Option<Bytes>,
-    /// The memory of a process that was killed.
+    /// Resident memory of a process that was killed.
     pub resident: Option<Bytes>,
-    /// What was in use of `total` or of `limit`, where not PyTorch counts it.
+    /// What was in use of `total` or of `limit`, counted by another program than PyTorch.
     pub used: Option<Bytes>,
+    /// Other processes that the message lists.
     pub others: Vec<OtherProcess>,
     /// Numbers that are not sizes of memory, by name.
     pub more: Vec<(&'static str, u64)>,
@@ -29,24 +39,27 @@ pub struct Numbers {
 /// A process that the message names.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OtherProcess {
+    /// Process id.
     pub pid: u64,
-    /// `None` where the driver did not know; PyTorch then prints the largest number that there is.
+    /// Memory that it holds; `None` where the driver did not know; PyTorch then prints the largest number
+    /// that there is.
     pub bytes: Option<Bytes>,
 }
 
 impl Numbers {
-    /// What PyTorch holds without using it.
+    /// Bytes that PyTorch holds without a tensor in them.
     pub(super) fn unallocated(&self) -> Option<Bytes> {
         self.reserved_unallocated.or_else(|| Some(self.reserved? - self.allocated?))
     }
 
-    /// All that PyTorch has from the driver.
+    /// Bytes that PyTorch has from the driver.
     pub(super) fn held(&self) -> Option<Bytes> {
         self.reserved.or_else(|| Some(self.allocated? + self.reserved_unallocated?))
     }
 
-    /// The process in the list that has to be this one. In a container PyTorch does not know its own number as the driver
-    /// tells it: then no process is called "this process", and what it lists does not fit beside what PyTorch holds.
+    /// The process in the list that has to be this one. In a container PyTorch does not know its own number
+    /// as the driver tells it: then no process is called "this process", and what it lists does not fit
+    /// beside what PyTorch holds.
     pub(super) fn itself(&self) -> Option<&OtherProcess> {
         if self.this_process.is_some() {
             return None;
@@ -59,7 +72,7 @@ impl Numbers {
         candidates.min_by_key(|other| other.bytes).filter(|_| too_much)
     }
 
-    /// What this process has, as the driver counts.
+    /// Bytes that this process has, as the driver counts.
     pub(super) fn own(&self) -> Option<Bytes> {
         self.this_process.or_else(|| self.itself()?.bytes)
     }
@@ -78,7 +91,7 @@ impl Numbers {
         sizes.len() >= 3 && least.zip(most).is_some_and(|(least, most)| most - least <= most / 10)
     }
 
-    /// What the other processes in the list have.
+    /// Bytes that the other processes in the list have.
     pub(super) fn of_others(&self) -> Bytes {
         let itself = self.itself().map(|other| other.pid);
         self.others.iter().filter(|other| Some(other.pid) != itself).filter_map(|other| other.bytes).sum()
@@ -131,7 +144,8 @@ pub(super) const ROUNDING: Bytes = Bytes(32 << 20);
 /// A size as a message writes it, without white space: `20.00MiB`, `512bytes`.
 pub(super) const SIZE: &str = r"\d+(?:\.\d*|,\d\d?)?(?:bytes|[KMGTP]i?B)";
 
-/// Reads what [`SIZE`] has matched. MB are MiB: who writes them in such messages, MPS foremost, divides by 1024.
+/// Reads what [`SIZE`] has matched. MB are MiB: who writes them in such messages, MPS foremost, divides by
+/// 1024.
 pub(super) fn size(text: &str) -> Option<Bytes> {
     let unit_at = text.find(|letter: char| letter.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(unit_at);
@@ -145,7 +159,7 @@ pub(super) fn size(text: &str) -> Option<Bytes> {
     Some(Bytes(exact.unwrap_or(bytes.round() as u64)))
 }
 
-/// The same, where the driver's "not known" is no size.
+/// Reads a size; `None` where it is what PyTorch prints for "not known".
 pub(super) fn known_size(text: &str) -> Option<Bytes> {
     size(text).filter(|bytes| bytes.0 < IMPOSSIBLE)
 }

@@ -4,25 +4,27 @@ use super::Message;
 use super::kinds::MessageKind;
 use snapshot::Bytes;
 
-/// Who has a part of the memory.
+/// Who holds a part of a device's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemoryPart {
     /// Tensors of this process.
     Tensors,
-    /// All that PyTorch holds, where its tensors are not told apart.
+    /// All memory that PyTorch holds, where its tensors are not counted by themselves.
     Held,
-    /// What PyTorch holds without using it.
+    /// Memory that PyTorch holds without tensors in it.
     Cached,
     /// Context and libraries of this process.
     Own,
     /// Other processes that the message names.
     Others,
-    /// In use, and the message does not tell by whom.
+    /// In use, owner unknown.
     Untold,
+    /// Free.
     Free,
 }
 
 impl MemoryPart {
+    /// Name in the bar of `oomph explain`.
     pub fn name(self) -> &'static str {
         match self {
             MemoryPart::Tensors => "tensors",
@@ -36,16 +38,18 @@ impl MemoryPart {
     }
 }
 
-/// A part and its size.
+/// A part of a device's memory, and its size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryShare {
+    /// Who holds it.
     pub part: MemoryPart,
+    /// Size in bytes.
     pub bytes: Bytes,
 }
 
 impl Message {
-    /// The parts of the device's memory, none of them empty; nothing where the message has too few numbers or where they
-    /// contradict each other.
+    /// The parts of the device's memory, none of them empty; nothing where the message has too few numbers or
+    /// where they contradict each other.
     pub fn parts(&self) -> Vec<MemoryShare> {
         let numbers = &self.numbers;
         let parts = if self.kind == MessageKind::Mps { self.metal_parts() } else { self.device_parts() };

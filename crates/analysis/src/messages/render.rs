@@ -9,15 +9,16 @@ use super::template::filled;
 use crate::words::{listed, percent, share};
 use snapshot::Bytes;
 
-/// The answer to one message.
+/// What one message means: the cause, in words, and what to do.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Explanation {
+    /// The cause that the message shows.
     pub cause: MessageCause,
     /// A second cause that the numbers show as well.
     pub also: Option<MessageCause>,
     /// What happened and why, in one sentence.
     pub summary: String,
-    /// What the numbers say beside that.
+    /// What else the numbers say.
     pub details: Vec<String>,
     /// What no message of this kind can tell.
     pub unknowns: Vec<String>,

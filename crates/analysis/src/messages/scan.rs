@@ -46,7 +46,7 @@ const MOST: usize = 2_000;
 const LONGEST_LINE: usize = 1 << 20;
 
 impl MessageReader {
-    /// Reads on.
+    /// Reads the next piece of the log.
     pub fn read(&mut self, bytes: &[u8]) {
         for part in bytes.split_inclusive(|&byte| byte == b'\n') {
             if self.begun.is_empty() && part.ends_with(b"\n") {
@@ -61,7 +61,7 @@ impl MessageReader {
         }
     }
 
-    /// How many lines were read, the last one also if it has no end.
+    /// Number of lines read, with the last one if it has no end.
     pub fn lines(&self) -> u64 {
         self.line + u64::from(!self.begun.is_empty())
     }
@@ -213,8 +213,8 @@ impl MessageReader {
         }
     }
 
-    /// Drops what only repeats another message with less in it: the shell's "Killed" below the kernel's own record, the line
-    /// of an exception that a logger has shortened.
+    /// Drops what only repeats another message with less in it: the shell's "Killed" below the kernel's own
+    /// record, the line of an exception that a logger has shortened.
     fn drop_echoes(&mut self) {
         self.tell_limits();
         let kernel =
@@ -237,8 +237,9 @@ static BEGINNING: LazyLock<Regex> = LazyLock::new(|| {
     pattern(&all)
 });
 
-/// A line that says that a program was killed: a shell's, alone or with the number of the job and the command, or one that
-/// names the exit code. Numbers at the end of a line are only safe to read as long as lines are.
+/// A line that says that a program was killed: a shell's, alone or with the number of the job and the
+/// command, or one that names the exit code. Numbers at the end of a line are only safe to read as long as
+/// lines are.
 fn is_killed(line: &str) -> bool {
     static KILLED: LazyLock<Regex> = LazyLock::new(|| {
         let shell = concat!(

@@ -1,7 +1,7 @@
 //! Fills a message's numbers into the templates of [`KINDS`](super::kinds::KINDS).
 //!
-//! `{free}` is a number of the message, `{free|too little}` has words for where it is missing, and a part in brackets is left
-//! out where one of its numbers is missing.
+//! `{free}` is a number of the message, `{free|too little}` has words for where it is missing, and a part in
+//! brackets is left out where one of its numbers is missing.
 
 use super::Message;
 use super::render::written;

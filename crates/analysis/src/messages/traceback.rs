@@ -9,15 +9,18 @@ use std::sync::LazyLock;
 /// A line of code, as a traceback names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CodeLine {
+    /// Path of the file, or the name of a notebook's cell.
     pub file: String,
+    /// Line number, from 1.
     pub line: u64,
+    /// Name of the function, `<module>` outside of one.
     pub function: String,
     /// The text of the line, where the traceback has it.
     pub code: Option<String>,
 }
 
 impl CodeLine {
-    /// `train.py:20`
+    /// Returns the short name, `train.py:20`.
     pub fn short(&self) -> String {
         let name = self.file.rsplit(['/', '\\']).next().unwrap_or(&self.file);
         format!("{}:{}", crate::words::printable(name), self.line)
@@ -41,9 +44,10 @@ struct Frame {
 
 /// More frames than the tracebacks of all ranks of a large job that fail at once.
 const MOST: usize = 4096;
-/// Lines between the last frame and the message: its code, marks below it, notes, the wrapped beginning of the message.
+/// Lines between the last frame and the message: its code, marks below it, notes, the wrapped beginning of
+/// the message.
 const NEAR: u64 = 12;
-/// The same where several ranks write at once.
+/// Lines between the last frame and the message where several ranks write at once.
 const NEAR_AMONG_RANKS: u64 = 2000;
 
 impl Frames {
@@ -140,8 +144,8 @@ fn marked(text: &str) -> Option<(u64, &str)> {
     Some((found[1].parse().ok()?, found.get(2)?.as_str().trim()))
 }
 
-/// `train.py:42 in main` of rich; `train.py in main(x)` and `<ipython-input-5-…> in <cell line: 3>()` of older IPython, whose
-/// line an arrow marks further down.
+/// `train.py:42 in main` of rich; `train.py in main(x)` and `<ipython-input-5-…> in <cell line: 3>()` of
+/// older IPython, whose line an arrow marks further down.
 fn drawn(text: &str) -> Option<CodeLine> {
     static DRAWN: LazyLock<Regex> = LazyLock::new(|| {
         pattern(concat!(

@@ -1,8 +1,8 @@
 //! What each block is for: parameter, gradient, optimizer state, activation, …
 //!
-//! A plain snapshot does not say. But a parameter is there before the first step and stays, its gradient has its size
-//! and appears inside `backward()`, its optimizer state has its size and appears inside the optimizer, an activation
-//! waits for `backward()`. Where these agree there is little to guess.
+//! A plain snapshot does not say. But a parameter is there before the first step and stays, its gradient has
+//! its size and appears inside `backward()`, its optimizer state has its size and appears inside the
+//! optimizer, an activation waits for `backward()`. Where these agree there is little to guess.
 
 use crate::recording::Label;
 use crate::run::device::Device;
@@ -14,7 +14,7 @@ use crate::trace::steps::Confidence;
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, History, Life};
 
-/// What a block is for.
+/// What a block is used for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Category {
@@ -39,7 +39,7 @@ pub enum Category {
 }
 
 impl Category {
-    /// All of them, in the order of reports.
+    /// All categories, in the order of reports.
     pub const ALL: [Category; 9] = [
         Category::Parameter,
         Category::Buffer,
@@ -52,7 +52,7 @@ impl Category {
         Category::Unknown,
     ];
 
-    /// Its word in reports.
+    /// Name in reports and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Category::Parameter => "parameter",
@@ -73,7 +73,7 @@ impl Category {
 pub struct ByCategory(pub [Bytes; Category::ALL.len()]);
 
 impl ByCategory {
-    /// Those of one.
+    /// Bytes of one category.
     pub fn get(&self, category: Category) -> Bytes {
         self.0[category as usize]
     }
@@ -84,7 +84,7 @@ pub struct Categories {
     of_life: Vec<Category>,
     /// How far to trust the split into parameters, gradients and optimizer state.
     pub confidence: Confidence,
-    /// Why.
+    /// Reason for that confidence.
     pub reason: &'static str,
 }
 
@@ -166,7 +166,7 @@ struct Sorter<'a> {
     setup_ends: usize,
     sizes: &'a Sizes,
     backward: Follow<'a>,
-    /// How many steps have begun.
+    /// Number of steps that have begun.
     begun: usize,
     /// Blocks that this step has made so far, if no module has run in it yet.
     inputs: usize,
@@ -195,8 +195,8 @@ impl Sorter<'_> {
             category = unlabelled(category, life, role, self.step_ends());
         }
         if category == Category::Parameter && life.born().is_none() && role.without_python {
-            // From before the history and without a stack, a parameter and its optimizer state look alike. There are as
-            // many parameters as gradients; the rest is state.
+            // From before the history and without a stack, a parameter and its optimizer state look alike.
+            // There are as many parameters as gradients; the rest is state.
             let count = self.nameless.entry(life.requested.0).or_default();
             *count += 1;
             if self.sizes.gradients.get(&life.requested.0).is_some_and(|&gradients| *count > gradients) {
@@ -228,19 +228,29 @@ impl Sorter<'_> {
         self.device.steps.bounds.get(self.begun).is_none()
     }
 
+    /// The category of a block made before the first step, outside of the optimizer.
+    fn made_in_setup(&self, life: &Life, role: Role, phase: Option<Phase>) -> Category {
+        let size = life.requested.0;
+        let has_size_of_parameter =
+            self.sizes.gradients.contains_key(&size) || self.sizes.states.contains(&size);
+        if !outlives_first_step(self.device, life) {
+            Category::Temporary
+        } else if phase == Some(Phase::Forward) {
+            Category::Activation
+        } else if role.placing || role.module || has_size_of_parameter {
+            Category::Parameter
+        } else if role.without_python {
+            Category::Unknown
+        } else {
+            Category::Input
+        }
+    }
+
     fn by_role(&mut self, life: &Life, role: Role, phase: Option<Phase>) -> Category {
         let (born, freed, size) = (life.born().unwrap_or(0), life.freed(), life.requested.0);
         let is_setup = life.born().is_none_or(|born| born < self.setup_ends);
         if is_setup && !role.optimizer {
-            return match () {
-                () if !outlives_first_step(self.device, life) => Category::Temporary,
-                () if phase == Some(Phase::Forward) => Category::Activation,
-                () if role.placing || role.module => Category::Parameter,
-                () if self.sizes.gradients.contains_key(&size) => Category::Parameter,
-                () if self.sizes.states.contains(&size) => Category::Parameter,
-                () if role.without_python => Category::Unknown,
-                () => Category::Input,
-            };
+            return self.made_in_setup(life, role, phase);
         }
         let step_ends = self.step_ends();
         let outlives_step = freed.is_none_or(|freed| freed >= step_ends);
@@ -253,16 +263,16 @@ impl Sorter<'_> {
         }
         if role.without_python {
             let end = self.backward.end_of(born);
-            return match () {
-                () if outlives_backward(self.device, life, end)
-                    && self.sizes.gradients.contains_key(&size) =>
-                {
-                    Category::Gradient
-                }
-                // The step in which the record ends is not over: its backward pass was still at work.
-                () if phase == Some(Phase::Backward) && self.is_in_last_step() => Category::Temporary,
-                () if end.is_some() && outlives_step => Category::Unknown,
-                () => Category::Temporary,
+            let is_gradient =
+                outlives_backward(self.device, life, end) && self.sizes.gradients.contains_key(&size);
+            // The step in which the record ends is not over: its backward pass was still at work.
+            let is_unfinished = phase == Some(Phase::Backward) && self.is_in_last_step();
+            return if is_gradient {
+                Category::Gradient
+            } else if !is_unfinished && end.is_some() && outlives_step {
+                Category::Unknown
+            } else {
+                Category::Temporary
             };
         }
         let is_there_at = |event: usize| event < step_ends && freed.is_none_or(|freed| freed >= event);
@@ -283,7 +293,8 @@ impl Sorter<'_> {
     }
 }
 
-/// Whether a recorder looked at the tensors of the kind that a block seems to be, and this one was not among them.
+/// Whether a recorder looked at the tensors of the kind that a block seems to be, and this one was not among
+/// them.
 fn is_refuted(device: &Device<'_>, guess: Category, life: &Life) -> bool {
     let label = match guess {
         Category::Parameter => Label::Parameter,
@@ -294,8 +305,8 @@ fn is_refuted(device: &Device<'_>, guess: Category, life: &Life) -> bool {
     device.labels.would_know(label, life)
 }
 
-/// What a block is that a recorder has looked at and that is no tensor of a module, where the signs of a plain snapshot
-/// would make it one.
+/// What a block is that a recorder has looked at and that is no tensor of a module, where the signs of a
+/// plain snapshot would make it one.
 fn unlabelled(guess: Category, life: &Life, role: Role, step_ends: usize) -> Category {
     let outlives_step = life.freed().is_none_or(|freed| freed >= step_ends);
     match guess {

@@ -17,13 +17,13 @@ use std::collections::BTreeMap;
 pub struct Device<'a> {
     /// The snapshot that it belongs to.
     pub snapshot: &'a Snapshot,
-    /// Its rebuilt history.
+    /// History of the device, rebuilt from its events.
     pub history: History,
     /// Where each stack comes from.
     pub sites: Sites,
-    /// Its steps.
+    /// Steps of the run.
     pub steps: Steps,
-    /// What a recorder noted beside the snapshot.
+    /// Sidecar files of a recorder, empty for a plain snapshot.
     pub recording: &'a Recording,
     /// The modules that ran.
     pub modules: Modules,
@@ -50,12 +50,12 @@ pub enum Moment {
     Event(usize),
 }
 
-/// Every device that holds memory or recorded events.
+/// Returns every device that holds memory or recorded events.
 pub fn devices(snapshot: &Snapshot) -> Vec<Device<'_>> {
     recorded_devices(snapshot, Recording::NONE)
 }
 
-/// The same, with what a recorder noted beside the snapshot.
+/// Returns every device that holds memory or recorded events, with a recorder's sidecar files.
 pub fn recorded_devices<'a>(snapshot: &'a Snapshot, recording: &'a Recording) -> Vec<Device<'a>> {
     snapshot
         .devices()
@@ -94,7 +94,7 @@ impl Device<'_> {
         self.snapshot.kind == DeviceKind::Cpu
     }
 
-    /// `GPU 0`
+    /// Name in reports: `GPU 0`, `CPU`.
     pub fn name(&self) -> String {
         if self.is_cpu() { "CPU".to_owned() } else { format!("GPU {}", self.history.device) }
     }
@@ -118,8 +118,8 @@ impl Device<'_> {
         owner.or_else(|| self.whereabouts_of(&self.history.lives[row]).module)
     }
 
-    /// The tensor that a row of [`History::lives`] is, where a recorder saw it. What a module is called with from inside
-    /// another one's forward pass is an activation, not an input.
+    /// The tensor that a row of [`History::lives`] is, where a recorder saw it. What a module is called with
+    /// from inside another one's forward pass is an activation, not an input.
     pub fn tensor_of(&self, row: usize) -> Option<&Tensor> {
         let tensor = &self.recording.labels.tensors[self.labels.tensor(row)?];
         let is_activation = tensor.label == Label::Input
@@ -151,7 +151,7 @@ impl Device<'_> {
         }
     }
 
-    /// How many events had happened at a moment; `None` if there was no such moment.
+    /// Number of events that had happened at a moment; `None` if there was no such moment.
     pub fn position_of(&self, moment: Moment) -> Option<usize> {
         match moment {
             Moment::Peak => Some(self.history.allocated_peak.position),

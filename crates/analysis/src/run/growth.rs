@@ -1,7 +1,8 @@
 //! Growing sites: what grows from step to step, by the code that allocates it.
 //!
-//! Only blocks that outlive their step count. What a stack holds at the bounds of the steps is a short series of
-//! numbers, kept as its changes; whether it grows, has stopped, or rises and falls is decided on that series alone.
+//! Only blocks that outlive their step count. What a stack holds at the bounds of the steps is a short series
+//! of numbers, kept as its changes; whether it grows, has stopped, or rises and falls is decided on that
+//! series alone.
 
 use crate::run::categories::{Categories, Category};
 use crate::run::device::Device;
@@ -9,13 +10,23 @@ use crate::trace::modules::ModuleId;
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, Life, StackId};
 
-/// How what one origin holds develops over the steps.
+/// How the bytes that one origin holds develop over the steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Trend {
-    /// It still grows at the end.
+pub enum Trend {
+    /// Still grows at the end.
     Growing,
-    /// It grew for a while and has stayed since.
+    /// Grew for a while and has stayed level since: retained growth.
     Stopped,
+}
+
+impl Trend {
+    /// Name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Trend::Growing => "growing",
+            Trend::Stopped => "stopped",
+        }
+    }
 }
 
 /// A rise that was never taken back.
@@ -50,8 +61,8 @@ impl GrowingSite {
         self.rises.last().map_or(0, |rise| rise.bytes)
     }
 
-    /// Bytes a step over the later half of `bounds` bounds: from the first rise there to the last, so that a leak that
-    /// comes every few steps is not counted too often or too seldom.
+    /// Bytes a step over the later half of `bounds` bounds: from the first rise there to the last, so that a
+    /// leak that comes every few steps is not counted too often or too seldom.
     pub(crate) fn pace(&self, bounds: usize) -> f64 {
         let late = &self.rises[self.rises.partition_point(|rise| rise.bound < bounds / 2)..];
         match (late, self.rises.as_slice()) {
@@ -76,12 +87,14 @@ pub(crate) struct GrowingSites {
 pub const FEWEST_STEPS: usize = 5;
 /// Growth has to go up this often.
 const FEWEST_RISES: usize = 3;
-/// Share of what was ever added that may be taken away again; more is a buffer, a cache or the garbage collector.
+/// Share of what was ever added that may be taken away again; more is a buffer, a cache or the garbage
+/// collector.
 const MOST_RETURNED: f64 = 0.3;
 /// A pace in the second half below this share of that in the first is one that dies down: a cache that fills.
 const DYING_DOWN: f64 = 0.25;
 
-/// What allocates the blocks of a growing site. Without a stack of its own, blocks are told apart by size, and by their module.
+/// What allocates the blocks of a growing site. Without a stack of its own, blocks are told apart by size,
+/// and by their module.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Origin {
     stack: StackId,
@@ -106,7 +119,8 @@ pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> Gro
             next += 1;
         }
         let Some(&bound) = bounds.get(next) else { break };
-        // Alive at the bound: it outlives its step. What was there before the first step cannot accumulate in it.
+        // Alive at the bound: it outlives its step. What was there before the first step cannot accumulate in
+        // it.
         if next == 0 || life.freed().is_some_and(|freed| freed < bound) {
             continue;
         }
@@ -188,7 +202,8 @@ impl Held {
     }
 }
 
-/// The rises that were never taken back: what is held at each bound is at least what it ever falls to from there on.
+/// The rises that were never taken back: what is held at each bound is at least what it ever falls to from
+/// there on.
 fn kept(held: &[(usize, i64)]) -> Vec<Rise> {
     let mut rises: Vec<Rise> = Vec::new();
     let mut lowest = i64::MAX;

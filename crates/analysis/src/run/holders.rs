@@ -1,6 +1,7 @@
 //! Who keeps blocks alive, where a recorder wrote down the references of the process.
 //!
-//! A block and a storage are one where the block was alive at the storage's address when the references were written down.
+//! A block and a storage are one where the block was alive at the storage's address when the references were
+//! written down.
 
 use crate::recording::{Counted, HeapDump, Recording};
 use crate::run::device::Device;
@@ -24,7 +25,7 @@ const SEEN: f64 = 0.2;
 const TOGETHER: usize = 6;
 const CYCLE: &str = "reference cycle ";
 
-/// Who keeps the memory of a finding.
+/// Holder of the memory of a finding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Held {
     /// The way to a typical block: `__main__.history[…].grad_fn…_saved_self`.
@@ -33,7 +34,7 @@ pub struct Held {
     pub holder: String,
     /// Other ways to the same object: it is not gone before these are.
     pub also: Vec<String>,
-    /// Its class.
+    /// Class of the holder.
     pub class: String,
     /// What else is known of it: a tensor's type and shape.
     pub text: String,
@@ -41,15 +42,16 @@ pub struct Held {
     pub is_small_view: bool,
     /// How it came to keep them.
     pub habit: Habit,
-    /// Its references that lead to such blocks.
+    /// Number of its references that lead to such blocks.
     pub entries: u64,
-    /// How many objects of this kind do the same.
+    /// Number of objects of this class that do the same.
     pub alike: u64,
     /// Bytes of the finding that are held by it.
     pub bytes: Bytes,
     /// What would be free on this device without it.
     pub retained: Bytes,
-    /// Variables that keep it only together, where no object keeps most of it alone: it is free when all of them are gone.
+    /// Variables that keep it only together, where no object keeps most of it alone: it is free when all of
+    /// them are gone.
     pub together: Vec<String>,
     /// What it does not hold, and who does.
     pub rest: Vec<(Bytes, String)>,
@@ -70,7 +72,7 @@ pub struct Store {
     pub files: Vec<String>,
 }
 
-/// The references of one device's tensors.
+/// Holders of one device's tensors, by the references that a recorder wrote down.
 pub struct Holders<'a> {
     dumps: Vec<Joined<'a>>,
 }
@@ -121,7 +123,7 @@ impl<'a> Holders<'a> {
         of.flat_map(|joined| joined.sizes.iter().map(|(&node, &size)| (node, size)))
     }
 
-    /// How many events had happened when a dump was written: at least, and at most.
+    /// Number of events that had happened when a dump was written: at least, and at most.
     pub fn moment(&self, dump: &HeapDump) -> Option<(usize, usize)> {
         let joined = self.dumps.iter().find(|joined| std::ptr::eq(joined.dump, dump))?;
         Some((joined.position, joined.before_next))
@@ -188,7 +190,7 @@ impl Device<'_> {
     }
 }
 
-/// Whether a root is the user's own code.
+/// Whether a root of references is the user's own code.
 pub fn is_own(root: &Root) -> bool {
     match root {
         Root::Module { name, file } => {
@@ -199,7 +201,7 @@ pub fn is_own(root: &Root) -> bool {
     }
 }
 
-/// A holder in words.
+/// Describes a holder in words.
 pub fn held(holdings: &Holdings, holder: &Holder, is_cpu: bool) -> Held {
     in_words(holdings, holder, holdings.called(holder), is_cpu)
 }

@@ -1,7 +1,8 @@
 //! Which tensor each block is, as far as a recorder saw it.
 //!
-//! A mark says which tensors lay at which addresses after so many allocations. Addresses are used again, so each mark is
-//! looked up among the lives of its addresses, in order of time; what has been looked at is never looked at again.
+//! A mark says which tensors lay at which addresses after so many allocations. Addresses are used again, so
+//! each mark is looked up among the lives of its addresses, in order of time; what has been looked at is
+//! never looked at again.
 
 use crate::recording::{Counted, Label, Labels, Recording};
 use crate::run::model::RunModel;
@@ -112,9 +113,9 @@ impl<'a> LabelledBlocks<'a> {
         self.of_life.get(row).copied().filter(|&tensor| tensor != NONE).map(|tensor| tensor as usize)
     }
 
-    /// Whether tensors of this kind were looked at while a block was there: then it would have the label if it were one.
-    /// What a model keeps is looked at when it first runs and at the end; what is gone without having been seen was no part
-    /// of it.
+    /// Whether tensors of this kind were looked at while a block was there: then it would have the label if
+    /// it were one. What a model keeps is looked at when it first runs and at the end; what is gone without
+    /// having been seen was no part of it.
     pub(crate) fn would_know(&self, label: Label, life: &Life) -> bool {
         let seen = &self.seen[label as usize];
         let lasts = matches!(label, Label::Parameter | Label::Buffer | Label::Optimizer);

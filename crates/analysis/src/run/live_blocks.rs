@@ -20,8 +20,9 @@ pub enum Key {
     Stack,
     /// The size of the block.
     Size,
-    /// The module that it belongs to: what its forward and backward pass allocate, its parameters, their gradients and
-    /// optimizer state. If there are more than so many, modules count with the numbered layer that they lie in.
+    /// The module that it belongs to: what its forward and backward pass allocate, its parameters, their
+    /// gradients and optimizer state. If there are more than so many, modules count with the numbered layer
+    /// that they lie in.
     Module {
         /// Most groups.
         most: usize,
@@ -31,15 +32,15 @@ pub enum Key {
 /// What a group has in common.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Origin {
-    /// The same line.
+    /// A line of code.
     Site(Site),
-    /// The same use.
+    /// A category.
     Category(Category),
-    /// The same stack.
+    /// A call stack.
     Stack(StackId),
-    /// The same block size.
+    /// A block size, in bytes.
     Size(Bytes),
-    /// The same module; `None` is outside of all.
+    /// A module; `None` outside of all.
     Module(Option<ModuleId>),
 }
 
@@ -48,13 +49,13 @@ pub enum Origin {
 pub struct Group {
     /// What they share.
     pub origin: Origin,
-    /// Their bytes, rounding included.
+    /// Bytes of the blocks, rounding included.
     pub bytes: Bytes,
     /// Bytes that the program asked for.
     pub requested: Bytes,
-    /// How many there are.
+    /// Number of blocks.
     pub count: u64,
-    /// How many of them were there before the history begins.
+    /// Number of blocks from before the history begins.
     pub from_before: u64,
     /// The module that nearly all of them lie in, where a recorder noted it.
     pub module: Option<ModuleId>,
@@ -93,11 +94,11 @@ impl Live {
 /// The sum of the groups that are not shown one by one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rest {
-    /// How many groups.
+    /// Number of groups.
     pub groups: u64,
-    /// Their bytes.
+    /// Bytes of their blocks.
     pub bytes: Bytes,
-    /// Their blocks.
+    /// Number of their blocks.
     pub count: u64,
 }
 
@@ -155,7 +156,8 @@ impl RunModel<'_> {
         }
     }
 
-    /// What a row of `lives` has in common with others; with `by_layer`, modules count with the numbered layer that they lie in.
+    /// What a row of `lives` has in common with others; with `by_layer`, modules count with the numbered
+    /// layer that they lie in.
     pub fn origin_of(&self, row: usize, by: Key, by_layer: bool) -> Origin {
         let (device, life) = (self.device, &self.device.history.lives[row]);
         match by {
@@ -170,13 +172,14 @@ impl RunModel<'_> {
         }
     }
 
-    /// The module that a block belongs to. The scratch memory of a library is its own, whoever happened to need it first.
+    /// The module that a block belongs to. The scratch memory of a library is its own, whoever happened to
+    /// need it first.
     fn module_of(&self, row: usize) -> Option<ModuleId> {
         let is_scratch = self.categories.of(row) == Category::Workspace;
         self.device.module_of(row).filter(|_| !is_scratch)
     }
 
-    /// How many different modules the live blocks of a moment belong to.
+    /// Number of different modules that the live blocks of a moment belong to.
     fn modules_at(&self, position: usize) -> usize {
         let history = &self.device.history;
         let begun = history.lives[..history.first_born_from(position)].iter().enumerate();

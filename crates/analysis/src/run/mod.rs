@@ -1,5 +1,5 @@
-//! The run model: a device with its history, the category of each block, the peak of each step, what grows, and who holds it.
-//! It knows nothing of findings.
+//! The run model: a device with its history, the category of each block, the peak of each step, what grows,
+//! and who holds it. It knows nothing of findings.
 
 pub(crate) mod categories;
 pub(crate) mod device;

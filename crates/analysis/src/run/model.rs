@@ -9,19 +9,19 @@ use crate::trace::modules::{Common, ModuleId};
 use crate::trace::site::Site;
 use snapshot::{Bytes, FrameId, History, Metric, PoolClass, StackId};
 
-/// A device with its steps, categories and course: what every finding is made from.
+/// The run reduced to what findings need: a device with its steps, categories, step peaks and growing sites.
 pub struct RunModel<'a> {
     /// The device.
     pub device: &'a Device<'a>,
-    /// What each block is for.
+    /// Category of each block.
     pub categories: Categories,
-    /// What each step needed.
+    /// Peak of each step.
     pub course: StepPeaks,
     pub(crate) growing_sites: GrowingSites,
 }
 
 impl<'a> RunModel<'a> {
-    /// Prepares all that findings are made from.
+    /// Builds the model of a device's run.
     pub fn new(device: &'a Device<'a>) -> RunModel<'a> {
         let failed_at = device.position_of(Moment::Oom).map(|position| position - 1);
         let categories = categories(device, failed_at);
@@ -38,7 +38,8 @@ impl<'a> RunModel<'a> {
         active_peak(&self.device.history)
     }
 
-    /// The events that returned a workspace's segment to the device as soon as it was freed: cuDNN trying its algorithms.
+    /// The events that returned a workspace's segment to the device as soon as it was freed: cuDNN trying its
+    /// algorithms.
     pub(crate) fn cudnn_trials(&self) -> Vec<usize> {
         let history = &self.device.history;
         let returned: Vec<usize> =
@@ -72,7 +73,8 @@ impl<'a> RunModel<'a> {
         self.device.sites.of(stack).frame()
     }
 
-    /// The line of code behind a block: its own, or what is known of the `backward()` in which it was allocated.
+    /// The line of code behind a block: its own, or what is known of the `backward()` in which it was
+    /// allocated.
     pub fn frame_of_life(&self, life: usize) -> Option<FrameId> {
         let life = &self.device.history.lives[life];
         match life.born() {
@@ -106,7 +108,7 @@ impl<'a> RunModel<'a> {
         common.module()
     }
 
-    /// The same for the blocks of one line at a position.
+    /// The module that most blocks of one line lie in, once `position` events have happened.
     pub(crate) fn module_at(&self, position: usize, line: Option<FrameId>) -> Option<ModuleId> {
         let history = &self.device.history;
         let begun = 0..history.first_born_from(position);

@@ -12,15 +12,15 @@ use snapshot::{History, Life};
 pub(crate) struct Sizes {
     /// What is made before the first step and stays.
     lasting: FxHashSet<u64>,
-    /// Blocks that outlive the `backward()` they were made in and have a lasting block's size, and how many of them one
-    /// step makes.
+    /// Blocks that outlive the `backward()` they were made in and have a lasting block's size, and how many
+    /// of them one step makes.
     pub(crate) gradients: FxHashMap<u64, u64>,
     /// What the optimizer keeps.
     pub(crate) states: FxHashSet<u64>,
 }
 
-/// Steps at the beginning and at the end that show every size: all steps make the same gradients, but for those of
-/// parameters that are trained later or no longer.
+/// Steps at the beginning and at the end that show every size: all steps make the same gradients, but for
+/// those of parameters that are trained later or no longer.
 const FIRST_STEPS: usize = 16;
 const LAST_STEPS: usize = 4;
 
@@ -114,8 +114,8 @@ pub(crate) fn outlives_first_step(device: &Device<'_>, life: &Life) -> bool {
     life.freed().is_none_or(|freed| freed >= end)
 }
 
-/// Whether a block is still there when the run of `backward()` that made it has ended: the program frees it, not the
-/// engine.
+/// Whether a block is still there when the run of `backward()` that made it has ended: the program frees it,
+/// not the engine.
 pub(crate) fn outlives_backward(device: &Device<'_>, life: &Life, end: Option<End>) -> bool {
     let stack_of = |event: usize| device.snapshot.events.stack(device.history.rows.start + event);
     let (Some(end), Some(freed)) = (end, life.freed()) else { return end.is_some() };

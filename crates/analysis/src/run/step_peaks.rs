@@ -9,11 +9,11 @@ use snapshot::{Action, Bytes, History, Snapshot};
 pub struct MemoryPeak {
     /// Allocated bytes.
     pub bytes: Bytes,
-    /// How many events had happened.
+    /// Number of events that had happened.
     pub position: usize,
 }
 
-/// What one walk over a history tells.
+/// Peak memory of each step, and what else one walk over a history tells.
 pub struct StepPeaks {
     /// The highest point of each step.
     pub steps: Vec<MemoryPeak>,
@@ -40,11 +40,11 @@ pub struct SegmentEvent {
     pub region: Option<usize>,
     /// Whether memory was reserved, not returned.
     pub reserves: bool,
-    /// How much.
+    /// Bytes that were reserved or returned.
     pub bytes: Bytes,
 }
 
-/// Walks over `history`.
+/// Finds the peaks of a history in one walk.
 pub(crate) fn step_peaks(
     snapshot: &Snapshot,
     history: &History,

@@ -1,5 +1,5 @@
-//! What runs inside `backward()` has no Python stack: the autograd engine works in threads of its own. The calls on
-//! either side of it tell which `backward()` it was.
+//! What runs inside `backward()` has no Python stack: the autograd engine works in threads of its own. The
+//! calls on either side of it tell which `backward()` it was.
 
 use crate::trace::modules::{Modules, Phase};
 use crate::trace::order::Order;
@@ -54,7 +54,8 @@ impl Backward {
             } else if call.is_some_and(|call| same_thread(order.snapshot, call, stack))
                 && matches!(sites.of(stack), Site::User(_))
             {
-                // The program has moved on. Hooks and recomputation, which run in the engine's threads, have not.
+                // The program has moved on. Hooks and recomputation, which run in the engine's threads, have
+                // not.
                 call = None;
             }
         }

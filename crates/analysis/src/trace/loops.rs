@@ -1,8 +1,8 @@
 //! Finds the loop that a program spends its time in, from the order in which its lines allocate.
 //!
-//! A line inside a loop is *entered* once per iteration: from another line of the same function, under the same
-//! callers. Counting how often each line is entered, at each depth of the call stack, gives the iterations
-//! without knowing anything of the program.
+//! A line inside a loop is *entered* once per iteration: from another line of the same function, under the
+//! same callers. Counting how often each line is entered, at each depth of the call stack, gives the
+//! iterations without knowing anything of the program.
 
 use crate::trace::order::Order;
 use rustc_hash::FxHashMap;
@@ -170,10 +170,11 @@ pub(crate) fn main_loop(
     starts
 }
 
-/// The line whose visits count the iterations: of the outermost loop that has enough of them and covers most of the
-/// run, the first line that is entered as often as most lines there.
+/// The line whose visits count the iterations: of the outermost loop that has enough of them and covers most
+/// of the run, the first line that is entered as often as most lines there.
 fn anchor(paths: &Paths, visits: &[Visits], span: impl Fn(&Visits) -> f64) -> Option<u32> {
-    // The main thread first: recomputation in `backward()` and data loaders run the user's code in threads of their own.
+    // The main thread first: recomputation in `backward()` and data loaders run the user's code in threads of
+    // their own.
     let tries = [(ENOUGH, 0.5), (FEWEST, 0.5), (ENOUGH, 0.2), (FEWEST, 0.2)];
     for (in_script, (fewest, cover)) in
         [true, false].into_iter().flat_map(|main| tries.map(|limits| (main, limits)))

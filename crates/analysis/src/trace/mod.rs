@@ -1,5 +1,5 @@
-//! What the recorded events say by themselves: lines of code, loops and steps, `backward()`, modules. Nothing here needs the
-//! rebuilt history, so it runs while that is being rebuilt.
+//! What the recorded events say by themselves: lines of code, loops and steps, `backward()`, modules. Nothing
+//! here needs the rebuilt history, so it runs while that is being rebuilt.
 
 pub(crate) mod backward;
 pub(crate) mod loops;

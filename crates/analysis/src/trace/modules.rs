@@ -1,10 +1,11 @@
-//! Where the program was when it allocated: in which module's forward pass, in whose backward pass, in the optimizer.
+//! Where the program was when it allocated: in which module's forward pass, in whose backward pass, in the
+//! optimizer.
 //!
-//! Oomph's recorder writes that into the `user_metadata` of each event: `forward GPT.h.3.mlp`, or a number that stands for
-//! the module. There are few such texts, however many events.
+//! Oomph's recorder writes that into the `user_metadata` of each event: `forward GPT.h.3.mlp`, or a number
+//! that stands for the module. There are few such texts, however many events.
 //!
-//! In a steady loop the recorder follows `backward()` in a few steps only. The others make the same requests, and so have
-//! the same places.
+//! In a steady loop the recorder follows `backward()` in a few steps only. The others make the same requests,
+//! and so have the same places.
 
 use crate::recording::{Label, Recording, Tensor};
 use crate::trace::order::Order;
@@ -27,10 +28,10 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All of them, in the order of a step.
+    /// All phases, in the order of a step.
     pub const ALL: [Phase; 3] = [Phase::Forward, Phase::Backward, Phase::Optimizer];
 
-    /// Its word in files and reports.
+    /// Name in sidecar files and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Forward => "forward",
@@ -44,10 +45,10 @@ impl Phase {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ModuleId(pub u32);
 
-/// Where the program was.
+/// What a program was executing at an event: the phase of a step, and the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExecutionScope {
-    /// What it was doing; `None` outside of everything, or where nobody noted it.
+    /// Phase of the step; `None` outside of all phases, or where no recorder noted it.
     pub phase: Option<Phase>,
     /// The module that ran, or whose backward pass did.
     pub module: Option<ModuleId>,
@@ -67,7 +68,8 @@ pub struct Modules {
     by_path: FxHashMap<String, ModuleId>,
     of_context: Vec<ExecutionScope>,
     of_tensor: Vec<Option<ModuleId>>,
-    /// For each event of a `backward()` that nobody followed the module that it was in another step; empty if all were.
+    /// For each event of a `backward()` that nobody followed the module that it was in another step; empty if
+    /// all were.
     filled_in: Vec<u32>,
     any_phase: bool,
 }
@@ -160,8 +162,9 @@ impl Modules {
         let requests =
             |events: Range<usize>| order.allocations(events).map(|(event, _)| (event, order.size(event)));
         let is_backward = |event: usize| place(event).phase == Some(Phase::Backward);
-        // The step that was followed best for each sequence of requests, and the best of all. What checkpointing runs again is
-        // known in every step, so some places are known even where nobody followed.
+        // The step that was followed best for each sequence of requests, and the best of all. What
+        // checkpointing runs again is known in every step, so some places are known even where nobody
+        // followed.
         let mut best: FxHashMap<u64, (usize, Range<usize>)> = FxHashMap::default();
         let mut best_of_all: (usize, Range<usize>) = (0, 0..0);
         let mut others: Vec<(Option<u64>, Range<usize>)> = Vec::new();
@@ -218,7 +221,7 @@ impl Modules {
         place
     }
 
-    /// The same, as far as the context tells.
+    /// Where the program was, as far as the context of an event tells.
     #[inline]
     pub(crate) fn of_context(&self, context: u32) -> ExecutionScope {
         self.of_context[context as usize]
@@ -239,7 +242,7 @@ impl Modules {
         self.modules.iter().map(|module| module.path.as_str())
     }
 
-    /// How many there are.
+    /// Number of modules.
     pub fn len(&self) -> usize {
         self.modules.len()
     }
@@ -265,7 +268,8 @@ impl Modules {
         Some(a)
     }
 
-    /// The outermost numbered layer that a module lies in (`GPT.h.3` of `GPT.h.3.mlp.c_fc`), or the module itself.
+    /// The outermost numbered layer that a module lies in (`GPT.h.3` of `GPT.h.3.mlp.c_fc`), or the module
+    /// itself.
     pub(crate) fn layer(&self, module: ModuleId) -> ModuleId {
         let is_numbered = |module: &ModuleId| {
             let name = self.path(*module).rsplit('.').next().unwrap_or("");

@@ -1,5 +1,5 @@
-//! The order in which a program's code allocates: what steps and `backward()` are found from. It needs the recorded
-//! events alone, so it can be read while the history is being rebuilt.
+//! The order in which a program's code allocates: what steps and `backward()` are found from. It needs the
+//! recorded events alone, so it can be read while the history is being rebuilt.
 
 use snapshot::{Bytes, Snapshot, StackId};
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! Steps recorded without stacks and modules, because they repeat an earlier step.
 //!
-//! To record a stack for every allocation takes a tenth of a CPU-bound step. So once a loop is steady, with the same requests
-//! in every step and the same memory at its end, the recorder keeps the events and leaves out where they came from
-//! (`pace.py`). Here they get the stacks and modules of the step that they repeat.
+//! To record a stack for every allocation takes a tenth of a CPU-bound step. So once a loop is steady, with
+//! the same requests in every step and the same memory at its end, the recorder keeps the events and leaves
+//! out where they came from (`pace.py`). Here they get the stacks and modules of the step that they repeat.
 
 use crate::recording::{Counted, Recording};
 use crate::trace::modules;
@@ -19,7 +19,8 @@ struct Step {
     has_stacks: bool,
 }
 
-/// Gives allocations of repeated steps the stacks and modules of the steps that they repeat, and says so in a caveat.
+/// Gives allocations of repeated steps the stacks and modules of the steps that they repeat, and says so in a
+/// caveat.
 pub fn fill_in_repeated_steps(snapshot: &mut Snapshot, recording: &Recording) {
     if recording.marks.iter().all(|mark| mark.has_stacks) && recording.ends_with_stacks {
         return;
@@ -89,7 +90,8 @@ fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
     let Some(counted) = Counted::new(order, recording) else { return Repeats::default() };
     let events = counted.births();
     let size = |place: usize| order.size(events[place]);
-    // How many events lie between an allocation and the one before: frees come in the same places of equal steps.
+    // How many events lie between an allocation and the one before: frees come in the same places of equal
+    // steps.
     let gap = |place: usize| place.checked_sub(1).map(|before| events[place] - events[before]);
     let requests = |step: &Step| {
         let mut hasher = FxHasher::default();
@@ -111,7 +113,8 @@ fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
         let like = same.or(latest).map_or(0..0, |step| step.allocations.clone());
         let begins = step.allocations.start;
         let pairs = step.allocations.clone().zip(like);
-        // A step that turned out to be another one is compared as far as its allocations and frees alternate in the same way.
+        // A step that turned out to be another one is compared as far as its allocations and frees alternate
+        // in the same way.
         let alike =
             pairs.take_while(|&(place, like)| same.is_some() || place == begins || gap(place) == gap(like));
         let mut alike = alike.map(|(_, like)| events[like]);

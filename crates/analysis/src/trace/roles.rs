@@ -35,13 +35,14 @@ impl Role {
         self.module && !self.placing
     }
 
-    /// The same, where it was noted what the program was doing.
+    /// Returns the role with what a recorder noted about the phase.
     pub(crate) fn during(mut self, phase: Option<Phase>) -> Role {
         match phase {
             Some(Phase::Forward) => self.module = true,
             // A module that runs there is run again, by checkpointing: what it makes are activations.
             Some(Phase::Backward) if self.module && !self.in_engine => {}
-            // In code of the user's own that the engine calls there is Python; it is the backward pass all the same.
+            // In code of the user's own that the engine calls there is Python; it is the backward pass all
+            // the same.
             Some(Phase::Backward) => self.without_python = true,
             Some(Phase::Optimizer) => self.optimizer = true,
             None => {}
@@ -67,8 +68,8 @@ impl Roles {
         let of_stack: Vec<Role> = (0..snapshot.stacks.len() as u32)
             .map(|stack| {
                 let mut role = Role { without_python: true, ..Role::default() };
-                // Innermost first: what the user's own code does inside an optimizer (a closure, a hook) is not the
-                // optimizer's.
+                // Innermost first: what the user's own code does inside an optimizer (a closure, a hook) is
+                // not the optimizer's.
                 let (mut inside_users, mut in_users_code) = (false, false);
                 for &id in snapshot.stacks.frames(StackId(stack)) {
                     let frame = frames[id.0 as usize];

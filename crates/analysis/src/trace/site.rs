@@ -22,7 +22,7 @@ pub enum Site {
 }
 
 impl Site {
-    /// The line that it names.
+    /// Returns the frame that it names, if there is one.
     pub fn frame(self) -> Option<FrameId> {
         match self {
             Site::User(frame) | Site::Library(frame) | Site::Backward(frame) | Site::BackwardOf(frame) => {
@@ -40,7 +40,7 @@ pub struct Sites {
 }
 
 impl Sites {
-    /// Finds them all; there are few stacks, however many events.
+    /// Finds the site of every stack; there are few stacks, however many events.
     pub fn new(snapshot: &Snapshot) -> Sites {
         let code: Vec<Code> = snapshot
             .stacks
@@ -91,7 +91,8 @@ pub fn is_user_file(file: &str) -> bool {
     whose(file) == Code::User
 }
 
-/// Packages of torch and of ours, for installations outside `site-packages` (a source checkout, a zip, a container).
+/// Packages of torch and of ours, for installations outside `site-packages` (a source checkout, a zip, a
+/// container).
 const TORCH: [&str; 13] = [
     "/torchinductor", // what Inductor has generated
     "/torch/nn/",

@@ -1,7 +1,7 @@
 //! Where the steps of a run begin and end.
 //!
-//! PyTorch does not record steps. In order of trust: marks that a recorder set, profiler steps, the optimizer's own
-//! annotations; otherwise the loop that the allocations themselves show.
+//! PyTorch does not record steps. In order of trust: marks that a recorder set, profiler steps, the
+//! optimizer's own annotations; otherwise the loop that the allocations themselves show.
 
 use crate::recording::{Counted, Recording};
 use crate::trace::loops::{Paths, main_loop};
@@ -13,12 +13,12 @@ use std::ops::Range;
 
 /// Fewest steps that are worth the name.
 const FEWEST: usize = 3;
-/// A piece of the run without step marks is searched for a loop of its own if it has this share of all events and is
-/// this many times as long as an ordinary step.
+/// A piece of the run without step marks is searched for a loop of its own if it has this share of all events
+/// and is this many times as long as an ordinary step.
 const LONG_SHARE: f64 = 0.2;
 const LONG_TIMES: usize = 6;
 
-/// How the steps were found.
+/// How the steps of a run were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
     /// Marks of a recorder.
@@ -32,7 +32,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Its word in reports.
+    /// Name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Source::Recorded => "recorded",
@@ -43,10 +43,10 @@ impl Source {
     }
 }
 
-/// How far a guess can be trusted.
+/// How far an inference can be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Confidence {
-    /// A guess.
+    /// A guess that little supports.
     Low,
     /// Several signs agree.
     Medium,
@@ -55,7 +55,7 @@ pub enum Confidence {
 }
 
 impl Confidence {
-    /// Its word in reports.
+    /// Name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Confidence::Low => "low",
@@ -78,7 +78,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// How many there are.
+    /// Number of steps.
     pub fn count(&self) -> usize {
         self.bounds.len().saturating_sub(1)
     }
@@ -140,7 +140,8 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, recording: 
     }
     match compare(&loops, &found, &optimizer) {
         Better::Loop => {
-            // Where every iteration has its mark, the marks have told the steps and the loop only says where they begin.
+            // Where every iteration has its mark, the marks have told the steps and the loop only says where
+            // they begin.
             let source = if found.len() == optimizer.len() { source } else { Source::Inferred };
             by_loop(found, source, Confidence::High)
         }
@@ -179,8 +180,8 @@ fn ended_at(
     Steps { bounds, source, confidence: Confidence::High }
 }
 
-/// Where a recorder saw steps end. Counts of allocations say it to the event; where there are none that can be believed, the
-/// clock says it nearly as well.
+/// Where a recorder saw steps end. Counts of allocations say it to the event; where there are none that can
+/// be believed, the clock says it nearly as well.
 fn marked(order: &Order<'_>, recording: &Recording) -> Vec<usize> {
     if recording.marks.is_empty() {
         return Vec::new();
@@ -227,7 +228,7 @@ fn annotated(order: &Order<'_>, prefix: &str, starts: bool) -> Vec<usize> {
     positions
 }
 
-/// How many events had happened at a time.
+/// Number of events that had happened at a time, in microseconds.
 fn position_at(order: &Order<'_>, time_us: i64) -> usize {
     let (mut low, mut high) = (0, order.len());
     while low < high {
@@ -271,9 +272,10 @@ enum Better {
     Optimizer,
 }
 
-/// Holds the loop against the optimizer's steps. Mostly one optimizer step in each iteration: the loop, which also
-/// counts the steps that a loss scaler skipped. Several iterations for each: gradient accumulation. Several in each
-/// iteration: epochs, unless they do different things in turn, as the two optimizers of a GAN do.
+/// Holds the loop against the optimizer's steps. Mostly one optimizer step in each iteration: the loop, which
+/// also counts the steps that a loss scaler skipped. Several iterations for each: gradient accumulation.
+/// Several in each iteration: epochs, unless they do different things in turn, as the two optimizers of a GAN
+/// do.
 fn compare(loops: &Loops<'_>, found: &[usize], optimizer: &[usize]) -> Better {
     if found.len() < FEWEST {
         return Better::Optimizer;
@@ -310,7 +312,8 @@ struct Loops<'a> {
     sites: &'a Sites,
     /// The user's own frames.
     user: Paths,
-    /// All frames: for loops inside a library (a `Trainer`), or on a single line. Seldom needed, and far more.
+    /// All frames: for loops inside a library (a `Trainer`), or on a single line. Seldom needed, and far
+    /// more.
     all: OnceCell<Paths>,
 }
 
@@ -331,8 +334,8 @@ impl<'a> Loops<'a> {
         user.chain(all).find(|starts| !starts.is_empty()).unwrap_or_default()
     }
 
-    /// Adds the steps of loops inside pieces that are far longer than a step and hold a good part of the run: a second
-    /// phase, such as an evaluation after the training.
+    /// Adds the steps of loops inside pieces that are far longer than a step and hold a good part of the run:
+    /// a second phase, such as an evaluation after the training.
     fn split_long(&self, starts: Vec<usize>) -> Vec<usize> {
         let end = self.order.len();
         let lengths: Vec<usize> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
