@@ -1,9 +1,10 @@
 //! Says while a program still runs whether its memory grows, from the counters that its recorder keeps.
 //!
-//! The judgement is that of the report, [`trend`], on one series instead of one for each line of code: bytes allocated at the
-//! end of each step. It asks for more before it speaks: nobody should be called for a cache that fills.
+//! The judgement is that of the report, [`trend`], on one series instead of one for each line of code: bytes
+//! allocated at the end of each step. It asks for more before it speaks: nobody should be called for a cache
+//! that fills.
 
-use crate::growth::{Trend, trend};
+use crate::run::growth::{Trend, trend};
 use snapshot::Bytes;
 use std::collections::VecDeque;
 
@@ -11,7 +12,7 @@ use std::collections::VecDeque;
 const WARM_UP: u64 = 2;
 /// Steps in a row that have to add to what is held.
 const RISES: usize = 6;
-/// Growth over the steps that were looked at; less fills no device.
+/// GrowthAlert over the steps that were looked at; less fills no device.
 const LEAST: i64 = 1 << 20;
 /// Older steps say nothing about whether memory grows now.
 const WINDOW: usize = 64;
@@ -19,47 +20,48 @@ const WINDOW: usize = 64;
 const REGULAR_RISES: usize = 4;
 /// Steps after which growth also shows that does not come with every step.
 const LONG: usize = 32;
-/// Share of what was added that may be taken away again meanwhile: a leak beside a loop that is steady gives nothing back.
+/// Share of what was added that may be taken away again meanwhile: a leak beside a loop that is steady gives
+/// nothing back.
 const MOST_RETURNED: f64 = 0.05;
 
-/// How memory at the end of steps develops.
+/// How the memory at the end of each step develops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
     /// No step has ended yet.
     NoSteps,
     /// Too early to say; `steps` more are needed.
     WarmingUp {
-        /// At least so many.
+        /// Steps that are needed, at least.
         steps: usize,
     },
-    /// Each step ends with what the one before had.
+    /// Steps end with the memory that the one before ended with.
     Flat,
-    /// It rises and falls.
+    /// Memory rises and falls.
     Varies {
-        /// The least of the steps that were looked at.
+        /// The least of the steps that were looked at, in bytes.
         least: Bytes,
-        /// The most.
+        /// The most of the steps that were looked at, in bytes.
         most: Bytes,
     },
-    /// It rises, and whether it goes on has to be seen.
+    /// Memory rises; too early to call it a leak.
     Rising {
-        /// What a step adds.
+        /// Bytes per step.
         bytes_per_step: Bytes,
     },
-    /// It has grown, and has stayed where it is since.
+    /// Memory has grown, and has stayed level since.
     Settled {
-        /// By so much.
+        /// Growth in bytes.
         grown: Bytes,
     },
-    /// It grows step after step: a leak.
+    /// Memory grows step after step: a leak.
     Growing {
-        /// What a step adds.
+        /// Bytes per step.
         bytes_per_step: Bytes,
     },
 }
 
 impl Pace {
-    /// What a step adds; nothing while that is not known.
+    /// Returns the bytes per step; `None` while they are not known.
     pub fn bytes_per_step(self) -> Option<Bytes> {
         match self {
             Pace::NoSteps | Pace::WarmingUp { .. } => None,
@@ -69,7 +71,7 @@ impl Pace {
     }
 }
 
-/// What was allocated at the end of each of the last steps.
+/// Memory at the end of each of the last steps.
 #[derive(Clone, Default, Debug)]
 pub struct Trail {
     /// Steps so far, also those before the ones that are kept.
@@ -78,7 +80,7 @@ pub struct Trail {
 }
 
 impl Trail {
-    /// The end of a step, by its number from 1. Who comes later than the program's beginning begins with a later one.
+    /// Adds the end of a step, by its number from 1. A watcher that attaches late starts at a later step.
     pub fn step(&mut self, number: u64, allocated: Bytes) {
         self.steps = number;
         if number <= WARM_UP {
@@ -90,12 +92,12 @@ impl Trail {
         self.allocated.push_back(i64::try_from(allocated.0).unwrap_or(i64::MAX));
     }
 
-    /// The number of the last step.
+    /// Number of the last step, from 1.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// What the steps say so far.
+    /// Judges the steps so far.
     pub fn pace(&self) -> Pace {
         let Some((&base, &now)) = self.allocated.front().zip(self.allocated.back()) else {
             return if self.steps == 0 { Pace::NoSteps } else { Pace::WarmingUp { steps: RISES + 1 } };
@@ -158,26 +160,26 @@ fn goes_on(held: &[(usize, i64)]) -> bool {
     held.len() >= LONG && rises >= RISES && returned as f64 <= MOST_RETURNED * added as f64
 }
 
-/// Memory that grows step after step.
+/// Growth that an [`Alarm`] has found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Growth {
-    /// The step that it was found in, counted from 1.
+pub struct GrowthAlert {
+    /// The step in which it was found, from 1.
     pub step: usize,
-    /// What each step adds.
+    /// Bytes per step.
     pub bytes_per_step: Bytes,
-    /// What is allocated by now.
+    /// Allocated bytes at that step.
     pub allocated: Bytes,
 }
 
-impl Growth {
-    /// What a person is to know.
+impl GrowthAlert {
+    /// Returns the alarm in a sentence, without a full stop.
     pub fn words(&self) -> String {
-        let Growth { step, bytes_per_step, allocated } = self;
+        let GrowthAlert { step, bytes_per_step, allocated } = self;
         format!("memory grows {bytes_per_step} a step: {allocated} allocated at step {step}")
     }
 }
 
-/// Hears what is allocated at the end of each step, and speaks once.
+/// Calls a leak once, from what is allocated at the end of each step.
 #[derive(Default, Debug)]
 pub struct Alarm {
     trail: Trail,
@@ -185,8 +187,8 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// The end of a step.
-    pub fn step(&mut self, allocated: Bytes) -> Option<Growth> {
+    /// Adds the end of a step; returns the growth when it is found.
+    pub fn step(&mut self, allocated: Bytes) -> Option<GrowthAlert> {
         if self.has_spoken {
             return None;
         }
@@ -194,7 +196,7 @@ impl Alarm {
         self.trail.step(step, allocated);
         let Pace::Growing { bytes_per_step } = self.trail.pace() else { return None };
         self.has_spoken = true;
-        Some(Growth { step: step as usize, bytes_per_step, allocated })
+        Some(GrowthAlert { step: step as usize, bytes_per_step, allocated })
     }
 }
 
@@ -231,7 +233,7 @@ mod tests {
     #[test]
     fn it_speaks_once_and_says_how_much() {
         let mut alarm = Alarm::default();
-        let said: Vec<Growth> =
+        let said: Vec<GrowthAlert> =
             (0..50).filter_map(|step| alarm.step(Bytes((500 + 8 * step) * MIB))).collect();
         assert_eq!(said.len(), 1);
         assert_eq!(said[0].bytes_per_step, Bytes(8 * MIB));

@@ -1,63 +1,94 @@
-//! Explains a snapshot. Nothing here can fail, print, or look at a clock: the same snapshot always gives the same
-//! answer, and what is missing from it becomes a caveat beside the number that it affects.
+//! Explains a PyTorch memory snapshot: what its memory is in use for, which lines of code that comes from,
+//! what to change.
+//!
+//! Nothing here can fail, print, or look at a clock: the same snapshot always gives the same answer, and what
+//! is missing from it becomes a caveat of the number that it affects.
+//!
+//! | module | from → to |
+//! |---|---|
+//! | `trace` | events → sites, steps, modules: what the events say by themselves |
+//! | `run` | a device → [`RunModel`]: categories, step peaks, growing sites, holders |
+//! | `findings` | [`RunModel`] → [`Finding`]s: leaks, spikes, fragmentation, failed allocations |
+//! | [`messages`] | a log → out-of-memory messages, their cause and what to do |
+//! | `compare` | two runs, or the ranks of a job → what differs |
+//! | `alarm` | the counters of a running program → whether it leaks |
+//!
+//! Each uses those above it only.
+//!
+//! # Example
+//!
+//! A program that keeps a tensor of 8 MiB from every step:
+//!
+//! ```
+//! use analysis::{Diagnosis, Kind};
+//!
+//! let event = |action: &str, address: u64, mib: u64, frames: &str| {
+//!     let size = mib << 20;
+//!     format!(r#"{{"action": "{action}", "addr": {address}, "size": {size}, "stream": 0, "frames": [{frames}]}}"#)
+//! };
+//! let line = |number: u32| format!(r#"{{"filename": "train.py", "line": {number}, "name": "<module>"}}"#);
+//! let steps = (0..20).flat_map(|step| {
+//!     let (batch, kept) = (1 << 40, (step + 1) << 30);
+//!     [
+//!         event("alloc", batch, 1, &line(6)),
+//!         event("alloc", kept, 8, &line(7)),
+//!         event("free_requested", batch, 1, ""),
+//!         event("free_completed", batch, 1, ""),
+//!     ]
+//! });
+//! let events: Vec<String> = steps.collect();
+//! let json = format!(r#"{{"segments": [], "device_traces": [[{}]]}}"#, events.join(","));
+//!
+//! let snapshot = snapshot::read(json.as_bytes())?;
+//! let devices = analysis::devices(&snapshot);
+//! let diagnosis = Diagnosis::new(&devices[0]);
+//! let leak = diagnosis.findings.iter().find(|finding| finding.kind == Kind::Leak).expect("a leak");
+//! assert_eq!(leak.summary, "8.0 MiB every step, still growing");
+//! assert_eq!(leak.site.map(|site| analysis::words::place(&snapshot, site)).as_deref(), Some("train.py:7"));
+//! # Ok::<(), snapshot::Error>(())
+//! ```
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
-mod advice;
 mod alarm;
-mod backward;
-mod categories;
-mod churn;
-mod counted;
-mod course;
-mod device;
-mod explain;
-mod failure;
-mod finding;
-mod fragmentation;
-mod growth;
-mod holding;
-mod labels;
-mod layout;
-mod leaks;
-mod live;
-mod loops;
-pub mod message;
-mod modules;
-mod nature;
-mod oom;
-mod order;
-mod outside;
-mod parallel;
-mod pending;
-mod portrait;
-mod private_pools;
-mod repeated;
-mod retries;
-mod roles;
-mod site;
-mod sizes;
-mod spike;
-mod steps;
+mod compare;
+mod findings;
+pub mod messages;
+mod run;
+mod trace;
 pub mod words;
-mod workspace;
 
-pub use alarm::{Alarm, Growth, Pace, Trail};
-pub use categories::{ByCategory, Categories, Category};
-pub use course::{Course, High, SegmentEvent};
-pub use device::{Device, Moment, Pool, devices, recorded_devices};
-pub use explain::{Answer, Outline, findings};
-pub use finding::{Cause, Finding, Kind, Severity, Value};
-pub use fragmentation::never_needed;
-pub use growth::FEWEST_STEPS;
-pub use holding::{Held, Holders, Store, held, is_own};
-pub use labels::LabelledTensors;
-pub use live::{Group, Key, Live, Origin, Rest};
-pub use modules::{ModuleId, Modules, Phase, Whereabouts};
-pub use portrait::{
-    Change, Fate, Holding, Place, Portrait, Remark, Skew, changes, difference, fates, holdings, skew,
+pub use alarm::{Alarm, GrowthAlert, Pace, Trail};
+pub use compare::{
+    Change, DeviceSummary, FindingChange, FindingSummary, SiteName, SiteUsage, Skew, changes, difference,
+    finding_changes, holdings, skew,
 };
-pub use repeated::fill_in_repeated_steps;
-pub use retries::retries;
-pub use site::{Site, Sites, in_package, is_user_file};
-pub use steps::{Confidence, Source, Steps};
+pub use findings::finding::{Cause, Finding, Kind, Severity, Value};
+pub use findings::fragmentation::never_needed;
+pub use findings::retries::retries;
+pub use findings::{Diagnosis, findings};
+pub use run::categories::{ByCategory, Categories, Category};
+pub use run::device::{Device, Moment, Pool, devices, recorded_devices};
+pub use run::growth::{FEWEST_STEPS, Trend};
+pub use run::holders::{Held, Holders, Store, held, is_own};
+pub use run::labels::LabelledTensors;
+pub use run::live_blocks::{Group, Key, Live, Origin, Rest};
+pub use run::model::RunModel;
+pub use run::step_peaks::{MemoryPeak, SegmentEvent, StepPeaks};
+pub use trace::modules::{ExecutionScope, ModuleId, Modules, Phase};
+pub use trace::repeated::fill_in_repeated_steps;
+pub use trace::site::{Site, Sites, in_package, is_user_file};
+pub use trace::steps::{Confidence, Source, Steps};
+
+// renamed at integration
+pub use alarm::GrowthAlert as Growth;
+pub use compare::{
+    DeviceSummary as Portrait, FindingChange as Fate, FindingSummary as Remark, SiteName as Place,
+    SiteUsage as Holding, finding_changes as fates,
+};
+pub use findings::Diagnosis as Answer;
+pub use messages as message;
+pub use run::model::RunModel as Outline;
+pub use run::step_peaks::{MemoryPeak as High, StepPeaks as Course};
+pub use trace::modules::ExecutionScope as Whereabouts;

@@ -3,7 +3,7 @@
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::borrow::Cow;
 
-/// 1234567 → 1,234,567
+/// Writes a number with its thousands separated: `1,234,567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -16,7 +16,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// `1 block`, `1,204 blocks`
+/// Writes a number with its noun: `1 block`, `1,204 blocks`.
 pub fn counted(number: u64, thing: &str) -> String {
     match number {
         1 => format!("1 {thing}"),
@@ -24,7 +24,7 @@ pub fn counted(number: u64, thing: &str) -> String {
     }
 }
 
-/// `train.py:20`
+/// Writes the short name of a frame: `train.py:20`.
 pub fn place(snapshot: &Snapshot, frame: FrameId) -> String {
     let frame = snapshot.stacks.frame(frame);
     let file = snapshot.strings.get(frame.file);
@@ -32,13 +32,8 @@ pub fn place(snapshot: &Snapshot, frame: FrameId) -> String {
     format!("{}:{}", printable(name), frame.line)
 }
 
-/// The same, or these words where the line is not known.
-pub(crate) fn place_or(snapshot: &Snapshot, frame: Option<FrameId>, otherwise: &str) -> String {
-    frame.map_or_else(|| otherwise.to_owned(), |frame| place(snapshot, frame))
-}
-
-/// Whether a character steers a terminal or misleads a reader without being seen: control characters, changes of the
-/// writing direction, characters without width, separators of lines.
+/// Whether a character steers a terminal or misleads a reader without being seen: control characters, changes
+/// of the writing direction, characters without width, separators of lines.
 pub fn is_hidden(letter: char) -> bool {
     letter.is_control()
         || matches!(letter,
@@ -47,7 +42,8 @@ pub fn is_hidden(letter: char) -> bool {
             | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// A name from outside on one line, with every hidden character ([`is_hidden`]) written as JSON writes it: `\u001b`, `\n`.
+/// A name from outside on one line, with every hidden character ([`is_hidden`]) written as JSON writes it:
+/// `\u001b`, `\n`.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let is_plain = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
     if text.as_bytes().iter().all(is_plain) || !text.contains(is_hidden) {
@@ -76,7 +72,7 @@ pub fn push_printable(into: &mut String, letter: char) {
     }
 }
 
-/// The beginning of a text that is too long for its place.
+/// Cuts a text to at most `most` characters, with `…` at its end.
 pub fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -89,12 +85,12 @@ pub fn share(part: Bytes, whole: Bytes) -> f64 {
     part.0 as f64 / whole.0.max(1) as f64
 }
 
-/// `42 %`
+/// Writes a share between 0 and 1 in percent: `42 %`.
 pub fn percent(share: f64) -> String {
     if share > 0.0 && share < 0.005 { "<1 %".to_owned() } else { format!("{:.0} %", share * 100.0) }
 }
 
-/// `a`, `a and b`, `a, b and c`
+/// Joins items: `a`, `a and b`, `a, b and c`.
 pub(crate) fn listed(items: &[String]) -> String {
     match items {
         [] => String::new(),

@@ -3,24 +3,25 @@
 mod common;
 
 use analysis::{
-    Category, Fate, Finding, Kind, Outline, Portrait, changes, devices, fates, findings, skew, words,
+    Category, DeviceSummary, Finding, FindingChange, Kind, RunModel, changes, devices, finding_changes,
+    findings, skew, words,
 };
 use common::trace;
 use snapshot::Bytes;
 
-fn portrait(text: &str) -> Portrait {
+fn summary(text: &str) -> DeviceSummary {
     let snapshot = trace(text);
     let devices = devices(&snapshot);
-    let outline = Outline::new(&devices[0]);
-    Portrait::new("trace", &outline, &findings(&outline))
+    let model = RunModel::new(&devices[0]);
+    DeviceSummary::new("trace", &model, &findings(&model))
 }
 
 /// The finding of a kind, with the place it names.
 fn finding(text: &str, kind: Kind) -> Option<(Finding, String)> {
     let snapshot = trace(text);
     let devices = devices(&snapshot);
-    let outline = Outline::new(&devices[0]);
-    let found = findings(&outline).into_iter().find(|finding| finding.kind == kind)?;
+    let model = RunModel::new(&devices[0]);
+    let found = findings(&model).into_iter().find(|finding| finding.kind == kind)?;
     let place = found.site.map_or("-".to_owned(), |frame| words::place(&snapshot, frame));
     Some((found, place))
 }
@@ -92,7 +93,7 @@ const TRAINING: &str = "+w1 3MiB train.py:2 <module> > torch/nn/modules/module.p
 
 #[test]
 fn parameters_gradients_and_optimizer_state_pair_up() {
-    let portrait = portrait(TRAINING);
+    let summary = summary(TRAINING);
     for (category, expected) in [
         (Category::Parameter, 8),
         (Category::Gradient, 8),
@@ -101,19 +102,19 @@ fn parameters_gradients_and_optimizer_state_pair_up() {
         (Category::Input, 7),
     ] {
         // A name is bound to the new block before the old one goes: at most one block more.
-        let found = portrait.most.get(category).0 / MIB;
+        let found = summary.most.get(category).0 / MIB;
         assert!((expected..=expected + 13).contains(&found), "{}: {found} MiB", category.name());
     }
-    assert_eq!(portrait.at_peak.0.iter().copied().sum::<Bytes>(), portrait.allocated.0);
+    assert_eq!(summary.at_peak.0.iter().copied().sum::<Bytes>(), summary.allocated.0);
 }
 
 #[test]
 fn a_line_that_has_moved_is_still_the_same_line() {
-    let before = portrait(
+    let before = summary(
         "+a 4MiB train.py:9 make > model.py:3 forward
                            +b 8MiB train.py:9 make > model.py:7 forward",
     );
-    let after = portrait(
+    let after = summary(
         "+a 4MiB train.py:11 make > model.py:5 forward
                           +b 2MiB train.py:11 make > model.py:9 forward",
     );
@@ -128,8 +129,8 @@ fn a_line_that_has_moved_is_still_the_same_line() {
 
 #[test]
 fn a_line_that_has_moved_to_the_number_of_another_is_not_taken_for_it() {
-    let before = portrait("+a 4MiB train.py:17 make\n+b 8MiB train.py:19 make");
-    let after = portrait("+a 4MiB train.py:19 make\n+b 9MiB train.py:21 make");
+    let before = summary("+a 4MiB train.py:17 make\n+b 8MiB train.py:19 make");
+    let after = summary("+a 4MiB train.py:19 make\n+b 9MiB train.py:21 make");
     let changes = changes(&before.holdings, &after.holdings);
     assert_eq!(changes.len(), 1, "{changes:?}");
     assert_eq!((changes[0].moved_from, changes[0].by()), (Some(19), MIB as i64));
@@ -137,37 +138,37 @@ fn a_line_that_has_moved_to_the_number_of_another_is_not_taken_for_it() {
 
 #[test]
 fn another_function_is_another_line() {
-    let before = portrait("+a 4MiB train.py:9 make");
-    let after = portrait("+a 4MiB train.py:9 build");
+    let before = summary("+a 4MiB train.py:9 make");
+    let after = summary("+a 4MiB train.py:9 build");
     assert_eq!(changes(&before.holdings, &after.holdings).len(), 2);
 }
 
 #[test]
 fn a_leak_that_is_fixed_has_gone_away_and_one_that_moved_has_stayed() {
     let leak = |line: u32| {
-        portrait(&format!(
+        summary(&format!(
             "repeat 12
                +x 4MiB train.py:9 <module>
                +kept* 64MiB train.py:{line} <module>
              end"
         ))
     };
-    let clean = portrait(
+    let clean = summary(
         "repeat 12
                +x 4MiB train.py:9 <module>
                +h 64MiB train.py:10 <module>
              end",
     );
-    let of_leaks = |a: &Portrait, b: &Portrait| -> Vec<Fate> {
-        fates(&a.remarks, &b.remarks)
+    let of_leaks = |a: &DeviceSummary, b: &DeviceSummary| -> Vec<FindingChange> {
+        finding_changes(&a.remarks, &b.remarks)
             .iter()
             .filter(|found| found.1.kind == Kind::Leak)
             .map(|found| found.0)
             .collect()
     };
-    assert_eq!(of_leaks(&leak(10), &clean), [Fate::Gone]);
-    assert_eq!(of_leaks(&clean, &leak(10)), [Fate::Appeared]);
-    assert_eq!(of_leaks(&leak(10), &leak(14)), [Fate::Stayed]);
+    assert_eq!(of_leaks(&leak(10), &clean), [FindingChange::Gone]);
+    assert_eq!(of_leaks(&clean, &leak(10)), [FindingChange::Appeared]);
+    assert_eq!(of_leaks(&leak(10), &leak(14)), [FindingChange::Stayed]);
 }
 
 #[test]
@@ -175,7 +176,7 @@ fn the_rank_that_peaks_is_held_against_the_middle_one() {
     let even = "+a 100MiB train.py:9 <module>";
     let odd = "+a 100MiB train.py:9 <module>
                +gathered 60MiB train.py:14 gather";
-    let ranks = [portrait(even), portrait(odd), portrait(even)];
+    let ranks = [summary(even), summary(odd), summary(even)];
     let skew = skew(&ranks).expect("three ranks");
     assert_eq!((skew.highest, ranks[skew.middle].allocated.0), (1, Bytes(100 * MIB)));
     assert_eq!(skew.changes.len(), 1);

@@ -1,6 +1,6 @@
 //! Histories that no program writes: every answer still comes, without an overflow.
 
-use analysis::{Outline, Portrait, changes, devices, findings, skew};
+use analysis::{DeviceSummary, RunModel, changes, devices, findings, skew};
 use serde_json::{Value, json};
 
 fn event(action: &str, addr: u64, size: u64, time_us: i64) -> Value {
@@ -22,13 +22,13 @@ fn document(events: Vec<Value>, annotations: Vec<Value>) -> Value {
     json!({"segments": [], "device_traces": [events], "allocator_settings": {}, "external_annotations": annotations})
 }
 
-fn portrait(name: &str, document: &Value) -> Portrait {
+fn summary(name: &str, document: &Value) -> DeviceSummary {
     let snapshot =
         snapshot::read(document.to_string().as_bytes()).unwrap_or_else(|_| panic!("{name} is readable"));
     let devices = devices(&snapshot);
-    let Some(device) = devices.first() else { return Portrait::empty(name) };
-    let outline = Outline::new(device);
-    let findings = findings(&outline);
+    let Some(device) = devices.first() else { return DeviceSummary::empty(name) };
+    let model = RunModel::new(device);
+    let findings = findings(&model);
     for finding in &findings {
         let texts = finding.details.iter().chain([&finding.summary, &finding.fix, &finding.reason]);
         for text in texts {
@@ -37,7 +37,7 @@ fn portrait(name: &str, document: &Value) -> Portrait {
             assert!(!is_odd && !text.is_empty(), "{name}: {text}");
         }
     }
-    Portrait::new(name, &outline, &findings)
+    DeviceSummary::new(name, &model, &findings)
 }
 
 /// Documents with sizes and times at the ends of their ranges, and events that fit nothing.
@@ -84,27 +84,27 @@ fn documents() -> Vec<(String, Value)> {
 #[test]
 fn every_history_gets_an_answer() {
     let documents = documents();
-    let portraits: Vec<Portrait> =
-        documents.iter().map(|(name, document)| portrait(name, document)).collect();
-    assert!(portraits.len() > 30);
-    for pair in portraits.windows(2) {
+    let summaries: Vec<DeviceSummary> =
+        documents.iter().map(|(name, document)| summary(name, document)).collect();
+    assert!(summaries.len() > 30);
+    for pair in summaries.windows(2) {
         changes(&pair[0].holdings, &pair[1].holdings);
     }
-    assert!(skew(&portraits).is_some());
+    assert!(skew(&summaries).is_some());
 }
 
 #[test]
 fn what_the_walk_holds_never_exceeds_the_peak() {
     for (name, document) in documents() {
-        let portrait = portrait(&name, &document);
-        if portrait.allocated.0.0 >= i64::MAX as u64 {
+        let summary = summary(&name, &document);
+        if summary.allocated.0.0 >= i64::MAX as u64 {
             // PyTorch's counters are signed; beyond that they stand still.
             continue;
         }
-        let sum = portrait.at_peak.0.iter().copied().sum::<snapshot::Bytes>();
-        assert_eq!(sum, portrait.allocated.0, "{name}");
-        for held in portrait.most.0 {
-            assert!(held <= portrait.allocated.0, "{name}: {held} of {}", portrait.allocated.0);
+        let sum = summary.at_peak.0.iter().copied().sum::<snapshot::Bytes>();
+        assert_eq!(sum, summary.allocated.0, "{name}");
+        for held in summary.most.0 {
+            assert!(held <= summary.allocated.0, "{name}: {held} of {}", summary.allocated.0);
         }
     }
 }

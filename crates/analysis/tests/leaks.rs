@@ -2,15 +2,15 @@
 
 mod common;
 
-use analysis::{Kind, Outline, devices, findings, words};
+use analysis::{Kind, RunModel, devices, findings, words};
 use common::trace;
 
 /// Every leak as `severity line: bytes a step`.
 fn leaks(text: &str) -> Vec<String> {
     let snapshot = trace(text);
     let devices = devices(&snapshot);
-    let outline = Outline::new(&devices[0]);
-    findings(&outline)
+    let model = RunModel::new(&devices[0]);
+    findings(&model)
         .iter()
         .filter(|finding| finding.kind == Kind::Leak)
         .map(|finding| {
@@ -244,8 +244,8 @@ fn the_fix_fits_what_is_kept() {
     let fix = |text: &str| {
         let snapshot = trace(text);
         let devices = devices(&snapshot);
-        let outline = Outline::new(&devices[0]);
-        let leak = findings(&outline).into_iter().find(|finding| finding.kind == Kind::Leak);
+        let model = RunModel::new(&devices[0]);
+        let leak = findings(&model).into_iter().find(|finding| finding.kind == Kind::Leak);
         leak.expect("a leak").fix
     };
     let scalar = fix("repeat 12

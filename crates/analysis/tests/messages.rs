@@ -1,6 +1,7 @@
-//! Real messages, as they were posted and as terminals, loggers and chats tear them: what is read, and that nothing is invented.
+//! Real messages, as they were posted and as terminals, loggers and chats tear them: what is read, and that
+//! nothing is invented.
 
-use analysis::message::{Message, Numbers, messages};
+use analysis::messages::{Message, Numbers, find_messages as messages};
 use proptest::prelude::*;
 use snapshot::Bytes;
 use std::path::PathBuf;
@@ -255,7 +256,8 @@ fn a_torn_message_is_the_same_message() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Whether each number of the answers stands in the text: its digits there, with the unit that makes it what it is.
+/// Whether each number of the answers stands in the text: its digits there, with the unit that makes it what
+/// it is.
 fn assert_not_invented(text: &str) {
     let squeezed: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
     let mut sizes = vec![];
@@ -478,7 +480,8 @@ proptest! {
         let mut text = String::new();
         for (row, start, length) in parts {
             let letters = rows[row % rows.len()].text.chars();
-            // White space between two parts keeps their numbers apart for this test; the reader does not see it.
+            // White space between two parts keeps their numbers apart for this test; the reader does not see
+            // it.
             text.extend(letters.skip(start).take(length));
             text.push_str(" - ");
         }
@@ -488,7 +491,7 @@ proptest! {
 
 #[test]
 fn more_messages_than_anybody_reads_are_counted() {
-    let mut reader = analysis::message::MessageReader::default();
+    let mut reader = analysis::messages::MessageReader::default();
     for step in 0..5_000 {
         let line = format!(
             "skipped: CUDA out of memory. Tried to allocate {step}.00 MiB (GPU 0; 10.92 GiB total capacity; 10.12 GiB already allocated; 1.44 MiB free; 10.33 GiB reserved in total by PyTorch)\n"
@@ -540,7 +543,8 @@ fn one_long_line_takes_no_longer_than_many_short_ones() {
         let count = LONG_LINE / unit.len();
         let (found, one_line) = timed(&unit.repeat(count));
         assert_eq!(!found.is_empty(), is_message, "{unit}");
-        // Both take about the same. What is read again for each message takes fifty times longer; seconds more are a busy machine.
+        // Both take about the same. What is read again for each message takes fifty times longer; seconds
+        // more are a busy machine.
         let (_, many_lines) = timed(&format!("{unit}\n").repeat(count));
         assert!(
             one_line < many_lines * 20 + std::time::Duration::from_secs(5),

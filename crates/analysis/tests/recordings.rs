@@ -2,15 +2,15 @@
 
 mod common;
 
-use analysis::{Category, Key, Kind, Origin, Outline, Site, Source, findings, recorded_devices, words};
+use analysis::{Category, Key, Kind, Origin, RunModel, Site, Source, findings, recorded_devices, words};
 use common::recorded;
 use recording::{Counts, Label, LabelMark, Placed, Process, Recording, Shortage, Tensor};
 use snapshot::{Bytes, Snapshot};
 
 const MIB: u64 = 1 << 20;
 
-/// Two steps of training with a recorder: a parameter, its buffer, gradient and state, an activation, an input, and a
-/// tensor that only looks like a parameter.
+/// Two steps of training with a recorder: a parameter, its buffer, gradient and state, an activation, an
+/// input, and a tensor that only looks like a parameter.
 const TRAINING: &str = "+w 3MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
      +mask 2MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
      +ema 3MiB train.py:3 <module> > torch/nn/modules/module.py:900 _apply
@@ -45,9 +45,9 @@ const TRAINING: &str = "+w 3MiB train.py:2 <module> > torch/nn/modules/module.py
 fn check_most(text: &str, expected: &[(Category, u64)]) {
     let (snapshot, recording) = recorded(text);
     let devices = recorded_devices(&snapshot, &recording);
-    let outline = Outline::new(&devices[0]);
+    let model = RunModel::new(&devices[0]);
     for &(category, mib) in expected {
-        assert_eq!(outline.course.most.get(category).0 / MIB, mib, "{}", category.name());
+        assert_eq!(model.course.most.get(category).0 / MIB, mib, "{}", category.name());
     }
 }
 
@@ -71,11 +71,11 @@ fn labelled_blocks_are_what_the_recorder_saw() {
 fn a_copy_of_a_parameter_is_none_unless_the_recorder_says_so() {
     let (snapshot, recording) = recorded(TRAINING);
     let devices = recorded_devices(&snapshot, &recording);
-    let outline = Outline::new(&devices[0]);
+    let model = RunModel::new(&devices[0]);
     // `ema` and `scale`: they stay, and they are no tensors of the module.
-    assert!(outline.course.most.get(Category::Unknown).0 >= 4 * MIB);
+    assert!(model.course.most.get(Category::Unknown).0 >= 4 * MIB);
     let plain = analysis::devices(&snapshot);
-    let guessed = Outline::new(&plain[0]).course.most.get(Category::Parameter).0 / MIB;
+    let guessed = RunModel::new(&plain[0]).course.most.get(Category::Parameter).0 / MIB;
     assert_eq!(guessed, 8, "without labels all three look like parameters");
 }
 
@@ -83,7 +83,7 @@ fn a_copy_of_a_parameter_is_none_unless_the_recorder_says_so() {
 fn the_sums_of_labelled_tensors_are_exact() {
     let (snapshot, recording) = recorded(TRAINING);
     let devices = recorded_devices(&snapshot, &recording);
-    let named = Outline::new(&devices[0]).labelled();
+    let named = RunModel::new(&devices[0]).labelled();
     let sums = Label::ALL.map(|label| {
         let of = named[label as usize];
         format!("{} {} {}", label.name(), of.tensors, of.most.0 / MIB)
@@ -95,18 +95,18 @@ fn the_sums_of_labelled_tensors_are_exact() {
 fn groups(text: &str, by: Key) -> Vec<String> {
     let (snapshot, recording) = recorded(text);
     let devices = recorded_devices(&snapshot, &recording);
-    let outline = Outline::new(&devices[0]);
-    let live = outline.live_at(devices[0].history.allocated_peak.position, by);
-    live.groups.iter().map(|group| described(&snapshot, &outline, group)).collect()
+    let model = RunModel::new(&devices[0]);
+    let live = model.live_at(devices[0].history.allocated_peak.position, by);
+    live.groups.iter().map(|group| described(&snapshot, &model, group)).collect()
 }
 
-fn described(snapshot: &Snapshot, outline: &Outline<'_>, group: &analysis::Group) -> String {
+fn described(snapshot: &Snapshot, model: &RunModel<'_>, group: &analysis::Group) -> String {
     let name = match group.origin {
         Origin::Site(Site::BackwardOf(frame)) => format!("{} its backward", words::place(snapshot, frame)),
         Origin::Site(Site::Backward(frame)) => format!("{} backward()", words::place(snapshot, frame)),
         Origin::Site(site) => site.frame().map_or("-".to_owned(), |frame| words::place(snapshot, frame)),
         Origin::Module(module) => {
-            module.map_or("outside".to_owned(), |module| outline.device.modules.path(module).to_owned())
+            module.map_or("outside".to_owned(), |module| model.device.modules.path(module).to_owned())
         }
         _ => String::new(),
     };
@@ -258,8 +258,8 @@ fn a_leak_in_the_backward_pass_names_its_module_and_line() {
          end";
     let (snapshot, recording) = recorded(text);
     let devices = recorded_devices(&snapshot, &recording);
-    let outline = Outline::new(&devices[0]);
-    let leak = findings(&outline).into_iter().find(|finding| finding.kind == Kind::Leak).expect("a leak");
+    let model = RunModel::new(&devices[0]);
+    let leak = findings(&model).into_iter().find(|finding| finding.kind == Kind::Leak).expect("a leak");
     assert_eq!(leak.site.map(|frame| words::place(&snapshot, frame)).as_deref(), Some("model.py:5"));
     assert_eq!(leak.module.map(|module| devices[0].modules.path(module)), Some("Net.fc"));
     assert!(leak.caveats.iter().any(|caveat| caveat.contains("by its module")), "{:?}", leak.caveats);
@@ -287,9 +287,9 @@ fn gradients_of_a_step_that_was_skipped_are_gradients_all_the_same() {
          +y 1MiB train.py:9 <module>";
     let (snapshot, recording) = recorded(text);
     let devices = recorded_devices(&snapshot, &recording);
-    let outline = Outline::new(&devices[0]);
+    let model = RunModel::new(&devices[0]);
     let second = devices[0].history.lives.iter().rposition(|life| life.requested == Bytes(3 * MIB));
-    assert_eq!(outline.categories.of(second.expect("a block")), Category::Gradient);
+    assert_eq!(model.categories.of(second.expect("a block")), Category::Gradient);
 }
 
 #[test]
@@ -376,16 +376,17 @@ fn hostile_notes_change_nothing_but_the_answer() {
             recording.shortage = Some(Shortage { limit, others: vec![process; 2], ..Shortage::default() });
             recording.marks.iter_mut().for_each(|mark| mark.time_us = i64::MIN);
             let devices = recorded_devices(&snapshot, &recording);
-            let outline = Outline::new(&devices[0]);
-            let live = outline.live_at(devices[0].history.len(), Key::Module { most: 1 });
+            let model = RunModel::new(&devices[0]);
+            let live = model.live_at(devices[0].history.len(), Key::Module { most: 1 });
             assert_eq!(live.bytes, devices[0].history.end.allocated);
-            findings(&outline);
-            outline.labelled();
+            findings(&model);
+            model.labelled();
         }
     }
 }
 
-/// A thousand tensors at five thousand marks are a matter of milliseconds; a search for each would take minutes.
+/// A thousand tensors at five thousand marks are a matter of milliseconds; a search for each would take
+/// minutes.
 #[test]
 fn many_marks_are_applied_in_one_pass() {
     let mut text = String::new();
@@ -399,6 +400,6 @@ fn many_marks_are_applied_in_one_pass() {
     let mark = recording.labels.marks[0].clone();
     recording.labels.marks = vec![mark; 5000];
     let devices = recorded_devices(&snapshot, &recording);
-    let named = Outline::new(&devices[0]).labelled();
+    let named = RunModel::new(&devices[0]).labelled();
     assert_eq!(named[Label::Parameter as usize].most, Bytes(1000 << 10));
 }

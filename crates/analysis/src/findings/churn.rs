@@ -1,0 +1,246 @@
+//! Memory that goes back to the device and is taken again, step after step.
+
+use super::finding::{Finding, Kind, Severity, Value};
+use super::line::Line;
+use super::retries::retries;
+use crate::run::model::RunModel;
+use crate::run::step_peaks::SegmentEvent;
+use crate::trace::modules::{Common, ModuleId};
+use crate::words::{grouped, percent};
+use rustc_hash::{FxHashMap, FxHashSet};
+use snapshot::{Bytes, FrameId, StackId};
+
+/// Share of the later steps that have to return memory and reserve it again.
+const MIN_SHARE_OF_STEPS: f64 = 0.15;
+/// Steps that have to do so.
+const MIN_STEPS: usize = 3;
+/// Share of the time between events from which on it matters most.
+const HIGH_SHARE_OF_TIME: f64 = 0.2;
+
+/// Why the allocator returned segments.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Reason {
+    EmptyCache,
+    Trial,
+    Collection,
+    Retry,
+    Unknown,
+}
+
+/// Calls of `cudaMalloc` and `cudaFree` in the steady state, in numbers.
+pub(super) struct Facts {
+    severity: Severity,
+    calls: Calls,
+    /// Steps after the warm-up, and their share that returned memory.
+    later_steps: usize,
+    share_of_steps: f64,
+    /// The most frequent reason.
+    reason: Reason,
+    /// The line at which most segments were returned.
+    line: Line,
+    module: Option<ModuleId>,
+    /// Microseconds around these calls, and of all later steps.
+    waited_us: u64,
+    whole_us: u64,
+    share_of_time: f64,
+    bytes_per_step: Bytes,
+    /// Whether `max_split_size_mb` is set.
+    has_max_split: bool,
+    /// Retried calls of `cudaMalloc`, where the trace tells.
+    retries: Option<u64>,
+}
+
+/// The calls after the warm-up.
+#[derive(Default)]
+struct Calls {
+    mallocs: u64,
+    frees: u64,
+    /// Bytes that were reserved.
+    bytes: Bytes,
+    reasons: FxHashMap<Reason, u64>,
+    /// Returned segments by line, and the modules that they were returned in.
+    lines: FxHashMap<Option<FrameId>, u64>,
+    within: FxHashMap<Option<FrameId>, Common>,
+    /// Streams for which large segments were reserved.
+    streams: FxHashSet<u64>,
+    /// Steps that returned memory, ascending.
+    returning: Vec<usize>,
+}
+
+/// The facts, if the steady state calls `cudaMalloc` and `cudaFree`.
+pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
+    let (snapshot, steps) = (model.device.snapshot, &model.device.steps);
+    // The first fifth is warm-up.
+    let first = steps.bounds.get(steps.count() / 5).copied()?;
+    let late = model.course.segments.partition_point(|event| event.event < first);
+    let calls = calls(model, &model.course.segments[late..]);
+    let later_steps = steps.count() - steps.count() / 5;
+    let share_of_steps = calls.returning.len() as f64 / later_steps.max(1) as f64;
+    if calls.returning.len() < MIN_STEPS || share_of_steps < MIN_SHARE_OF_STEPS || calls.mallocs < 2 {
+        return None;
+    }
+    let (&reason, _) = calls.reasons.iter().max_by_key(|&(reason, count)| (*count, *reason as u8))?;
+    let lines = calls.lines.iter();
+    let site = lines.max_by_key(|&(frame, count)| (frame.is_some(), *count, *frame)).and_then(|line| *line.0);
+    let (waited_us, whole_us) = time(model, first);
+    let share_of_time = waited_us as f64 / whole_us.max(1) as f64;
+    Some(Facts {
+        severity: if share_of_time >= HIGH_SHARE_OF_TIME { Severity::High } else { Severity::Medium },
+        later_steps,
+        share_of_steps,
+        reason,
+        line: Line::new(model, site),
+        module: calls.within.get(&site).and_then(Common::module),
+        waited_us,
+        whole_us,
+        share_of_time,
+        bytes_per_step: Bytes(calls.bytes.0 / later_steps.max(1) as u64),
+        has_max_split: snapshot.settings.max_split.is_some(),
+        retries: retries(model.device),
+        calls,
+    })
+}
+
+fn calls(model: &RunModel<'_>, events: &[SegmentEvent]) -> Calls {
+    let (snapshot, history, device) = (model.device.snapshot, &model.device.history, model.device);
+    let mut calls = Calls::default();
+    // A flush returns many segments at once, for one reason.
+    let mut last: Option<(usize, Reason)> = None;
+    let trials = model.cudnn_trials();
+    for event in events {
+        let Some(step) = device.steps.of_event(event.event) else { continue };
+        if event.reserves {
+            calls.mallocs += 1;
+            calls.bytes += event.bytes;
+            let region = event.region.map(|region| &history.regions[region]);
+            calls.streams.extend(region.filter(|region| !region.small).map(|region| region.stream));
+            continue;
+        }
+        let stack = snapshot.events.stack(history.rows.start + event.event);
+        let role = device.roles.of(stack);
+        if role.capture {
+            // The capture of a graph empties the cache by itself.
+            continue;
+        }
+        let follows_on = last.is_some_and(|(at, _)| at + 1 == event.event);
+        let reason = match last {
+            Some((_, reason)) if follows_on => reason,
+            _ if role.empty_cache => Reason::EmptyCache,
+            _ if trials.binary_search(&event.event).is_ok() => Reason::Trial,
+            _ if snapshot.settings.gc_threshold > 0.0 => Reason::Collection,
+            _ if stack == StackId::EMPTY => Reason::Unknown,
+            _ => Reason::Retry,
+        };
+        last = Some((event.event, reason));
+        calls.frees += 1;
+        calls.returning.push(step);
+        *calls.reasons.entry(reason).or_default() += 1;
+        let line = model.frame_of(stack);
+        *calls.lines.entry(line).or_default() += 1;
+        let module = device.scope_at(event.event).module;
+        calls.within.entry(line).or_default().add(&device.modules, module, event.bytes);
+    }
+    calls.returning.dedup();
+    calls
+}
+
+/// Microseconds that passed around segment events after `first`, and in all.
+fn time(model: &RunModel<'_>, first: usize) -> (u64, u64) {
+    let late = model.course.segments.iter().filter(|event| event.event >= first);
+    let waited = late.fold(0u64, |sum, event| {
+        sum.saturating_add(model.elapsed_us(event.event.saturating_sub(1), event.event))
+    });
+    (waited, model.elapsed_us(first, model.device.history.len()))
+}
+
+/// The finding in words.
+pub(super) fn describe(facts: &Facts) -> Finding {
+    let Facts { calls, later_steps, waited_us, whole_us, bytes_per_step, .. } = facts;
+    let reason = format!(
+        "memory is returned and reserved again in {} of the later steps, and takes {} of their time",
+        percent(facts.share_of_steps),
+        percent(facts.share_of_time)
+    );
+    let summary = format!(
+        "{} `cudaMalloc` and {} `cudaFree` calls in {} of {later_steps} steps after the warm-up: {}",
+        grouped(calls.mallocs),
+        grouped(calls.frees),
+        calls.returning.len(),
+        why(facts)
+    );
+    let counts = |wanted: Reason| Value::Count(calls.reasons.get(&wanted).copied().unwrap_or(0));
+    let mut evidence = vec![
+        ("cuda_malloc", Value::Count(calls.mallocs)),
+        ("cuda_free", Value::Count(calls.frees)),
+        ("steps", Value::Count(calls.returning.len() as u64)),
+        ("of_steps", Value::Count(*later_steps as u64)),
+        ("freed_by_empty_cache", counts(Reason::EmptyCache)),
+        ("freed_by_cudnn_trials", counts(Reason::Trial)),
+        ("freed_by_garbage_collection", counts(Reason::Collection)),
+        ("freed_to_retry", counts(Reason::Retry)),
+        ("waited_us", Value::Count(*waited_us)),
+        ("of_us", Value::Count(*whole_us)),
+        ("threshold", Value::Ratio(MIN_SHARE_OF_STEPS)),
+    ];
+    evidence.extend(facts.retries.map(|retries| ("retries", Value::Count(retries))));
+    Finding {
+        count: calls.mallocs + calls.frees,
+        site: facts.line.frame,
+        module: facts.module,
+        details: vec![format!(
+            "they took {:.1} of {:.1} ms between events, and {bytes_per_step} a step went to the device and \
+             back",
+            *waited_us as f64 / 1e3,
+            *whole_us as f64 / 1e3
+        )],
+        fix: fix(facts),
+        evidence,
+        ..Finding::new(Kind::Churn, facts.severity, reason, summary, *bytes_per_step)
+    }
+}
+
+fn why(facts: &Facts) -> String {
+    let line = facts.line.or("a line that was not recorded");
+    match facts.reason {
+        Reason::EmptyCache => format!("`empty_cache()` at {line} gives the cache away"),
+        Reason::Trial => {
+            "cuDNN tries its algorithms on each new shape and empties the cache after it".to_owned()
+        }
+        Reason::Collection => {
+            "the allocator's garbage collection returns segments that are needed again".to_owned()
+        }
+        Reason::Retry => "the device or the limit is full, so the cache is flushed to make room".to_owned(),
+        Reason::Unknown => "the stacks that would say why were not recorded".to_owned(),
+    }
+}
+
+fn fix(facts: &Facts) -> String {
+    let line = facts.line.or("a line that was not recorded");
+    let fix = match facts.reason {
+        Reason::EmptyCache => {
+            return format!(
+                "remove `empty_cache()` at {line}: PyTorch reuses its cache by itself, and returning it \
+                 only helps another process on the same GPU"
+            );
+        }
+        Reason::Trial => {
+            "set `torch.backends.cudnn.benchmark = False`, or feed few, fixed shapes: pad or bucket the \
+             inputs"
+        }
+        Reason::Collection => {
+            "raise `garbage_collection_threshold`, or drop it and use `expandable_segments:True`"
+        }
+        Reason::Retry | Reason::Unknown if facts.has_max_split => {
+            "drop `max_split_size_mb`: blocks above it are never split, so a cached one rarely fits"
+        }
+        Reason::Retry | Reason::Unknown if facts.calls.streams.len() > 1 => {
+            "run the work on one stream: what one stream has cached no other can use, so each flushes the \
+             other's"
+        }
+        Reason::Retry | Reason::Unknown => {
+            "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, keep shapes equal from step to step, or \
+             leave more room: a smaller batch, a higher limit"
+        }
+    };
+    fix.to_owned()
+}

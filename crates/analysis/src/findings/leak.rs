@@ -1,0 +1,419 @@
+//! Memory that accumulates step after step, and the lines that it comes from.
+
+use super::finding::{Finding, Kind, Severity, Value};
+use super::leak_kind::LeakKind;
+use super::line::Line;
+use crate::run::growth::{GrowingSite, GrowingSites, Trend};
+use crate::run::holders::Held;
+use crate::run::model::RunModel;
+use crate::trace::modules::ModuleId;
+use crate::words::{counted, grouped, listed, percent, share};
+use rustc_hash::FxHashMap;
+use snapshot::{Bytes, FrameId, StackId};
+
+/// Share of rises that two growing sites have in common if the same thing keeps both.
+const MIN_COMMON_RISES: f64 = 0.6;
+/// Bytes, and share of the peak, from which on growth that has stopped is worth a word.
+const MIN_STOPPED: Bytes = Bytes(1 << 20);
+const MIN_STOPPED_SHARE: f64 = 0.01;
+/// Bytes per step. Slower leaks never fill a card in practice.
+const MIN_PACE: f64 = 64.0;
+/// Steps until the card is full below which a leak ends most runs, and above which it ends hardly any.
+const HIGH_STEPS_LEFT: f64 = 10_000.0;
+const LOW_STEPS_LEFT: f64 = 1_000_000.0;
+/// Memory of common cards, in GiB.
+const CARDS: [u64; 12] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
+/// Share of a leak by which memory as a whole has to grow.
+const MIN_GROWTH_OF_ALL: f64 = 0.4;
+/// Lines that are named.
+const MAX_LINES: usize = 4;
+/// Rhythms that are told apart.
+const MAX_CLUSTERS: usize = 32;
+
+/// Every leak of a run.
+pub(super) struct Leaks {
+    pub(super) leaks: Vec<Facts>,
+    /// Bytes that all of them had retained at each bound of the steps.
+    pub(super) retained: Vec<u64>,
+}
+
+/// One leak, in numbers.
+pub(super) struct Facts {
+    severity: Severity,
+    trend: Trend,
+    outlook: Outlook,
+    /// What is retained at the end.
+    bytes: Bytes,
+    /// Bytes per step.
+    pace: f64,
+    blocks: u64,
+    /// Steps with growth, the step before the first of them, and steps in all.
+    rises: usize,
+    since: usize,
+    steps: usize,
+    /// Bytes that it had retained at each bound of the steps.
+    retained: Vec<u64>,
+    /// Whether memory as a whole does not grow with it.
+    is_doubtful: bool,
+    room: Room,
+    /// Steps until that is full.
+    steps_left: f64,
+    /// The line to look at first.
+    lines: Vec<LeakLine>,
+    module: Option<ModuleId>,
+    kind: LeakKind,
+    /// What to know about the first line, if it is in `backward()`.
+    doubt: Option<&'static str>,
+    is_cpu: bool,
+    held: Option<Held>,
+}
+
+/// What becomes of a leak if the run goes on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outlook {
+    /// It has stopped growing.
+    Stopped,
+    /// It grows, but memory as a whole does not.
+    Offset,
+    /// It fills the memory.
+    Fills,
+}
+
+/// Measures all leaks of a run.
+pub(super) fn measure(model: &RunModel<'_>) -> Leaks {
+    let GrowingSites { sites, bounds } = &model.growing_sites;
+    let leaks = clusters(sites).iter().filter_map(|cluster| measure_one(model, cluster, *bounds)).collect();
+    Leaks { leaks, retained: retained(sites.iter(), *bounds) }
+}
+
+impl Leaks {
+    /// What they had retained at an event.
+    pub(super) fn retained_at(&self, model: &RunModel<'_>, event: usize) -> Bytes {
+        let bound = model.device.steps.bounds.partition_point(|&bound| bound <= event);
+        let at = |bound| self.retained.get(bound).or(self.retained.last());
+        Bytes(bound.checked_sub(1).and_then(at).copied().unwrap_or(0))
+    }
+}
+
+fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -> Option<Facts> {
+    let history = &model.device.history;
+    let bytes: Bytes = cluster.sites.iter().map(|site| Bytes(site.bytes())).sum();
+    let is_growing = cluster.trend == Trend::Growing;
+    let is_small = bytes < MIN_STOPPED || share(bytes, history.allocated_peak.bytes) < MIN_STOPPED_SHARE;
+    let pace: f64 = cluster.sites.iter().map(|site| site.pace(bounds)).sum();
+    if !is_growing && is_small || pace < MIN_PACE {
+        return None;
+    }
+    let room = Room::of(model, bytes);
+    let steps_left = room.size.saturating_sub(history.reserved_peak.bytes).0 as f64 / pace.max(1.0);
+    let retained = retained(cluster.sites.iter().copied(), bounds);
+    let is_doubtful = is_growing && !memory_grows_with(model, &retained);
+    let (severity, outlook) = match steps_left {
+        _ if !is_growing => (Severity::Low, Outlook::Stopped),
+        left if left >= LOW_STEPS_LEFT => (Severity::Low, Outlook::Fills),
+        _ if is_doubtful => (Severity::Low, Outlook::Offset),
+        left if left < HIGH_STEPS_LEFT => (Severity::High, Outlook::Fills),
+        _ => (Severity::Medium, Outlook::Fills),
+    };
+    let lines = lines(model, &cluster.sites, bounds);
+    let first = lines.first().map_or(&[][..], |line| &line.lives);
+    let in_backward = lines.first().is_some_and(|line| line.in_backward);
+    Some(Facts {
+        severity,
+        trend: cluster.trend,
+        outlook,
+        bytes,
+        pace,
+        blocks: lines.iter().map(|line| line.blocks).sum(),
+        rises: cluster.rises.len(),
+        since: cluster.rises[0] - 1,
+        steps: bounds - 1,
+        retained,
+        is_doubtful,
+        room,
+        steps_left,
+        module: model.common_module(first.iter().map(|&row| row as usize)),
+        kind: LeakKind::of(model, cluster, in_backward),
+        doubt: first.first().filter(|_| in_backward).and_then(|&row| model.doubt_in_backward(row as usize)),
+        is_cpu: model.device.is_cpu(),
+        held: model.device.held(lines.iter().flat_map(|line| &line.lives).map(|&row| row as usize)),
+        lines,
+    })
+}
+
+/// What some growing sites retain together at each bound.
+fn retained<'a>(sites: impl Iterator<Item = &'a GrowingSite>, bounds: usize) -> Vec<u64> {
+    let mut added = vec![0u64; bounds];
+    for site in sites {
+        let mut before = 0;
+        for rise in &site.rises {
+            added[rise.bound] = added[rise.bound].saturating_add(rise.bytes - before);
+            before = rise.bytes;
+        }
+    }
+    let mut held = 0u64;
+    for bytes in &mut added {
+        held = held.saturating_add(*bytes);
+        *bytes = held;
+    }
+    added
+}
+
+/// Growing sites that belong together.
+pub(super) struct SiteCluster<'a> {
+    pub(super) sites: Vec<&'a GrowingSite>,
+    /// The bounds at which the first of them rises.
+    pub(super) rises: Vec<usize>,
+    trend: Trend,
+}
+
+fn clusters(sites: &[GrowingSite]) -> Vec<SiteCluster<'_>> {
+    let mut clusters: Vec<SiteCluster<'_>> = Vec::new();
+    for site in sites {
+        let rises: Vec<usize> = site.rises.iter().map(|rise| rise.bound).collect();
+        let home = clusters.iter().position(|cluster| {
+            cluster.trend == site.trend && overlap(&cluster.rises, &rises) >= MIN_COMMON_RISES
+        });
+        match home {
+            Some(cluster) => clusters[cluster].sites.push(site),
+            None if clusters.len() < MAX_CLUSTERS => {
+                clusters.push(SiteCluster { trend: site.trend, rises, sites: vec![site] });
+            }
+            // The sites are sorted: what is left is smaller than all of these.
+            None => {}
+        }
+    }
+    clusters
+}
+
+/// The share of both lists that is in both. What one step leaves behind may show at this bound or at the
+/// next.
+fn overlap(a: &[usize], b: &[usize]) -> f64 {
+    let shifted = |by: usize| a.iter().filter(|&&step| b.binary_search(&(step + by)).is_ok()).count();
+    let back = b.iter().filter(|&&step| a.binary_search(&(step + 1)).is_ok()).count();
+    let both = shifted(0).max(shifted(1)).max(back);
+    both as f64 / (a.len() + b.len() - both).max(1) as f64
+}
+
+/// Whether the memory as a whole rises with a leak. Where the history is complete every block is accounted
+/// for and this need not be asked; where it begins late, blocks from before may be leaving as fast as new
+/// ones come.
+fn memory_grows_with(model: &RunModel<'_>, retained: &[u64]) -> bool {
+    if model.device.history.complete {
+        return true;
+    }
+    let third = retained.len() / 3;
+    let rise = |at: &dyn Fn(usize) -> u64| {
+        let middle = |from: usize| {
+            let mut values: Vec<u64> = (from..from + third.max(1)).map(at).collect();
+            values.sort_unstable();
+            values[values.len() / 2] as f64
+        };
+        middle(retained.len() - third.max(1)) - middle(third)
+    };
+    let allocated = |bound: usize| model.course.at_bounds[bound].0;
+    rise(&allocated) > MIN_GROWTH_OF_ALL * rise(&|bound| retained[bound])
+}
+
+/// One line that adds to a leak.
+struct LeakLine {
+    line: Line,
+    stack: StackId,
+    /// Bytes per step.
+    pace: f64,
+    bytes: u64,
+    blocks: u64,
+    /// It follows from another line: the gradient or the optimizer state of a parameter made there.
+    follows: bool,
+    in_backward: bool,
+    /// Rows of `lives`.
+    lives: Vec<u32>,
+}
+
+/// The lines of a leak, the one to look at first.
+fn lines(model: &RunModel<'_>, sites: &[&GrowingSite], bounds: usize) -> Vec<LeakLine> {
+    let mut lines: FxHashMap<(Option<FrameId>, bool), LeakLine> = FxHashMap::default();
+    for site in sites {
+        let run = site.module.and_then(|module| model.device.modules.line(module));
+        let frame = run.or_else(|| model.frame_of(site.stack));
+        let follows = site.in_backward || model.device.roles.of(site.stack).optimizer;
+        let line = lines.entry((frame, site.in_backward)).or_insert_with(|| LeakLine {
+            line: Line::new(model, frame),
+            stack: site.stack,
+            pace: 0.0,
+            bytes: 0,
+            blocks: 0,
+            follows: true,
+            in_backward: site.in_backward,
+            lives: Vec::new(),
+        });
+        line.lives.extend(&site.lives);
+        line.pace += site.pace(bounds);
+        line.bytes = line.bytes.saturating_add(site.bytes());
+        line.blocks += site.lives.len() as u64;
+        line.follows &= follows;
+    }
+    let total = lines.values().fold(0u64, |sum, line| sum.saturating_add(line.bytes));
+    let mut lines: Vec<LeakLine> = lines.into_values().collect();
+    // Gradients and optimizer state follow from the parameter that they belong to: name its line, not theirs.
+    lines.sort_by_key(|line| {
+        let frame = line.line.frame;
+        (frame.is_none() || line.follows || line.bytes < total / 10, std::cmp::Reverse(line.bytes), frame)
+    });
+    lines
+}
+
+/// The memory that a leak will fill.
+struct Room {
+    size: Bytes,
+    name: String,
+}
+
+impl Room {
+    /// The room that a failed allocation met, if the leak has a part in that; otherwise the next common size.
+    fn of(model: &RunModel<'_>, leaked: Bytes) -> Room {
+        let reserved = model.device.history.reserved_peak.bytes;
+        if !model.course.ooms.is_empty() && share(leaked, reserved) >= 0.1 {
+            return Room { size: reserved, name: "the memory that this process may use".to_owned() };
+        }
+        let card = model.device.recording.gpu(model.device.history.device);
+        if let Some(size) = card.and_then(|card| card.limit.or(card.total)).filter(|&size| size > reserved) {
+            return Room { size, name: format!("this {size} device") };
+        }
+        let next = CARDS.iter().copied().find(|&gib| (gib << 30) > reserved.0);
+        let gib = next.unwrap_or_else(|| (reserved.0 >> 30).saturating_mul(2).min(u64::MAX >> 30));
+        // The size of the card is not in a snapshot.
+        let article = if matches!(gib, 8 | 80) { "an" } else { "a" };
+        let thing = if model.device.is_cpu() { "machine" } else { "card" };
+        Room { size: Bytes(gib << 30), name: format!("{article} {gib} GiB {thing} (the next common size)") }
+    }
+}
+
+/// The finding in words.
+pub(super) fn describe(facts: &Facts) -> Finding {
+    let site = facts.lines.first().and_then(|line| line.line.frame);
+    let line = facts.lines.first().map_or("that line", |line| line.line.or("that line"));
+    let fix = match &facts.held {
+        Some(held) => held.advice.clone(),
+        None => facts.kind.fix(line, facts.is_cpu),
+    };
+    let reason = reason(facts);
+    Finding {
+        bytes_per_step: Some(Bytes(facts.pace.round() as u64)),
+        trend: Some(facts.trend),
+        count: facts.blocks,
+        site,
+        module: facts.module,
+        details: details(facts, &reason),
+        fix,
+        caveats: caveats(facts, site),
+        evidence: evidence(facts),
+        held: facts.held.clone(),
+        ..Finding::new(Kind::Leak, facts.severity, reason, summary(facts), facts.bytes)
+    }
+}
+
+fn reason(facts: &Facts) -> String {
+    let room = &facts.room.name;
+    match (facts.outlook, facts.steps_left) {
+        (Outlook::Stopped, _) => "it has stopped growing".to_owned(),
+        (Outlook::Offset, _) => "memory as a whole does not grow with it".to_owned(),
+        (Outlook::Fills, left) if left < 1.0 => format!("it has filled {room}"),
+        (Outlook::Fills, left) if left > LOW_STEPS_LEFT => {
+            format!("at this pace {room} lasts for more than a million steps")
+        }
+        (Outlook::Fills, left) => {
+            format!("at this pace {room} is full after {} more steps", grouped(left as u64))
+        }
+    }
+}
+
+fn summary(facts: &Facts) -> String {
+    let Facts { bytes, rises, since, steps, .. } = facts;
+    let since_words = if *since > 1 { format!(" since step {}", since + 1) } else { String::new() };
+    if facts.trend == Trend::Stopped {
+        return format!("{bytes} piled up in {rises} steps{since_words} and stayed; it no longer grows");
+    }
+    let rhythm = if *rises == steps - since {
+        "every step".to_owned()
+    } else {
+        format!("a step, in {} of {} steps", grouped(*rises as u64), grouped((steps - since) as u64))
+    };
+    format!("{} {rhythm}{since_words}, still growing", Bytes(facts.pace.round() as u64))
+}
+
+fn details(facts: &Facts, reason: &str) -> Vec<String> {
+    let each = (facts.blocks as f64 / facts.rises.max(1) as f64).round().max(1.0) as u64;
+    let stay = if each == 1 { "stays" } else { "stay" };
+    let mut details = vec![format!("{} each time {stay}: {}", counted(each, "block"), facts.kind.sentence())];
+    if facts.lines.len() > 1 {
+        let named: Vec<String> = facts
+            .lines
+            .iter()
+            .take(MAX_LINES)
+            .map(|line| {
+                let name = line.line.or("lines that were not recorded");
+                let inside = if line.in_backward { ", inside backward()" } else { "" };
+                format!("{name} ({}{inside})", percent(line.bytes as f64 / facts.bytes.0.max(1) as f64))
+            })
+            .collect();
+        let more = match facts.lines.len().saturating_sub(MAX_LINES) {
+            0 => String::new(),
+            more => format!(" and {}", counted(more as u64, "more line")),
+        };
+        details.push(format!("it comes from {}{more}", listed(&named)));
+    }
+    if facts.trend == Trend::Growing {
+        details.push(reason.to_owned());
+    }
+    details.extend(facts.held.as_ref().map(|held| held.sentence.clone()));
+    details
+}
+
+fn caveats(facts: &Facts, site: Option<FrameId>) -> Vec<String> {
+    let mut caveats = Vec::new();
+    caveats.extend(facts.doubt.map(|doubt| format!("{doubt}; blocks are told apart by size")));
+    if site.is_none() {
+        caveats.push("these blocks were recorded without a stack, so the line is not known".to_owned());
+    }
+    if facts.is_doubtful {
+        caveats.push(
+            "the history begins late and older blocks are freed as these are made: this may be a buffer of \
+             fixed size that was full before the recording began"
+                .to_owned(),
+        );
+    }
+    caveats
+}
+
+fn evidence(facts: &Facts) -> Vec<(&'static str, Value)> {
+    let retained = &facts.retained;
+    let every = retained.len().div_ceil(32);
+    let line = |line: &LeakLine| {
+        let mut record = vec![
+            ("bytes", Value::Bytes(Bytes(line.bytes))),
+            ("bytes_per_step", Value::Bytes(Bytes(line.pace.round() as u64))),
+            ("count", Value::Count(line.blocks)),
+            ("in_backward", Value::Flag(line.in_backward)),
+        ];
+        record.extend(line.line.evidence());
+        Value::Record(record)
+    };
+    let kept = retained.iter().step_by(every).map(|&bytes| Value::Bytes(Bytes(bytes))).collect();
+    let stack = facts.lines.first().map_or(StackId::EMPTY, |line| line.stack);
+    let mut evidence = vec![
+        ("trend", Value::Text(facts.trend.name().to_owned())),
+        ("since_step", Value::Count(facts.since as u64)),
+        ("steps_with_growth", Value::Count(facts.rises as u64)),
+        ("of_steps", Value::Count(retained.len() as u64 - 1)),
+        ("kept_every_steps", Value::Count(every as u64)),
+        ("kept_bytes", Value::List(kept)),
+        ("lines", Value::List(facts.lines.iter().take(16).map(line).collect())),
+        ("stack", Value::Stack(stack)),
+    ];
+    if facts.trend == Trend::Growing {
+        evidence.push(("card_bytes", Value::Bytes(facts.room.size)));
+        evidence.push(("steps_until_full", Value::Count(facts.steps_left as u64)));
+    }
+    evidence
+}

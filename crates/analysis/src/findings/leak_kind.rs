@@ -1,0 +1,207 @@
+//! What a leak keeps, as far as its blocks tell, and what to do about it.
+
+use super::leak::SiteCluster;
+use crate::run::growth::GrowingSite;
+use crate::run::model::RunModel;
+
+/// What is being kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LeakKind {
+    /// The activations of forward passes that nothing runs backward through.
+    Graph,
+    /// The activations of forward passes, although `backward()` has run.
+    GraphAfterBackward,
+    /// One number a step.
+    Scalar,
+    /// One number a step, and larger blocks with it.
+    ScalarWithGraph,
+    /// Tensors that the forward pass or the user's own code made.
+    Tensors,
+    /// What `backward()` made.
+    Gradients,
+    /// Whole models, or parameters without optimizer state.
+    Models,
+    /// Parameters and the optimizer's state for them.
+    Parameters,
+    /// Optimizer state alone.
+    States,
+    /// One tensor that becomes larger.
+    Grows,
+}
+
+/// Blocks a step from which on a whole forward pass must be kept.
+const GRAPH_BLOCKS: f64 = 6.0;
+/// A number takes one block of the smallest size.
+const SCALAR: u64 = 512;
+
+impl LeakKind {
+    /// `in_backward` says whether the line named first is the call of a `backward()`.
+    pub(crate) fn of(model: &RunModel<'_>, cluster: &SiteCluster<'_>, in_backward: bool) -> LeakKind {
+        let rises = cluster.rises.len().max(1);
+        let role = |site: &GrowingSite| model.device.roles.of(site.stack);
+        let blocks: usize = cluster.sites.iter().map(|site| site.lives.len()).sum();
+        let from_modules: usize = cluster
+            .sites
+            .iter()
+            .filter(|site| !site.in_backward && role(site).module)
+            .map(|site| site.lives.len())
+            .sum();
+        let is_graph = from_modules as f64 / rises as f64 >= GRAPH_BLOCKS;
+        let is_scalar = |site: &&GrowingSite| site.bytes() <= SCALAR * site.lives.len() as u64;
+        let all = |wanted: &dyn Fn(&&GrowingSite) -> bool| cluster.sites.iter().all(wanted);
+        let any = |wanted: &dyn Fn(&&GrowingSite) -> bool| cluster.sites.iter().any(wanted);
+        if all(&|site| role(site).optimizer) {
+            LeakKind::States
+        } else if any(&|site| role(site).optimizer) {
+            LeakKind::Parameters
+        } else if any(&|site| role(site).placing) {
+            LeakKind::Models
+        } else if in_backward {
+            LeakKind::Gradients
+        } else if blocks * 2 < rises {
+            LeakKind::Grows
+        } else if is_graph && is_waited_for(model, cluster) {
+            LeakKind::GraphAfterBackward
+        } else if is_graph {
+            LeakKind::Graph
+        } else if all(&is_scalar) {
+            LeakKind::Scalar
+        } else if any(&is_scalar) {
+            LeakKind::ScalarWithGraph
+        } else {
+            LeakKind::Tensors
+        }
+    }
+
+    pub(crate) fn sentence(self) -> &'static str {
+        match self {
+            LeakKind::Graph => {
+                "the activations of a forward pass whose graph stays alive, because grad mode is on and its \
+                 output is kept"
+            }
+            LeakKind::GraphAfterBackward => {
+                "activations that no `backward()` has freed: `retain_graph=True` kept them, it did not run \
+                 through this part of the graph, or a hook or a list stores them"
+            }
+            LeakKind::Scalar => {
+                "a number such as the loss, kept as a tensor; its graph is gone, so this is one small block \
+                 each time"
+            }
+            LeakKind::ScalarWithGraph => {
+                "a number and larger tensors: a loss or a metric that is kept with what it was computed \
+                 from, or both in one record"
+            }
+            LeakKind::Tensors => {
+                "tensors that something keeps: a list, a dict, a cache, an attribute, a stored exception or \
+                 a reference cycle"
+            }
+            LeakKind::Gradients => {
+                "made inside `backward()`: gradients that are kept, or the gradient of an input"
+            }
+            LeakKind::Models => {
+                "parameters, or whole models, that are made again and again while the old ones stay"
+            }
+            LeakKind::Parameters => "new parameters, and the optimizer's state for them",
+            LeakKind::States => "optimizer state for parameters that it had none for",
+            LeakKind::Grows => "one tensor that becomes larger, for example by `torch.cat`",
+        }
+    }
+
+    /// What to change, in terms of the line that is named.
+    pub(crate) fn fix(self, line: &str, is_cpu: bool) -> String {
+        match self {
+            // On the CPU there is no other memory to move results to.
+            LeakKind::Graph if is_cpu => format!(
+                "run {line} under `torch.inference_mode()`, or keep `.detach()` of the outputs; stored \
+                 exceptions keep such graphs too: store `str(e)`"
+            ),
+            LeakKind::GraphAfterBackward if is_cpu => format!(
+                "`.detach()` what is carried from step to step (a hidden state, a running total), then drop \
+                 `retain_graph=True`; store `.item()` of results of {line}; bound what a hook \
+                 appends"
+            ),
+            LeakKind::ScalarWithGraph if is_cpu => format!(
+                "store `.item()` of the loss or metric: the number keeps its graph, and the graph the \
+                 tensors of {line}. If those are stored themselves, bound what stores them"
+            ),
+            LeakKind::Tensors if is_cpu => format!(
+                "bound or empty what keeps the results of {line} (`deque(maxlen=…)`, clear it each epoch); \
+                 `.detach()` does not help where the tensors themselves are stored. If nothing \
+                 stores them on purpose, look for stored exceptions (store `str(e)`) and reference \
+                 cycles (`gc.collect()` frees those)"
+            ),
+            LeakKind::Gradients if is_cpu => format!(
+                "do not keep gradients of {line} from step to step: store their norms, or set the input's \
+                 `.grad` to `None`; losses kept as tensors keep the inputs' gradients alive too"
+            ),
+            LeakKind::Grows if is_cpu => {
+                format!(
+                    "{line} makes it larger each time: write into a buffer of fixed size, or drop the older \
+                     part"
+                )
+            }
+            LeakKind::Graph => format!(
+                "run {line} under `torch.inference_mode()`, and keep `.cpu()` copies of the outputs; \
+                 `.detach()` alone frees the graph but leaves every output on the GPU. Stored \
+                 exceptions keep such graphs too: store `str(e)`"
+            ),
+            LeakKind::GraphAfterBackward => format!(
+                "`.detach()` what is carried from step to step (a hidden state, a running total), then drop \
+                 `retain_graph=True`; store `.item()` or `.cpu()` copies of results of {line}; \
+                 bound what a hook appends, where `.detach()` does not help"
+            ),
+            LeakKind::Scalar => format!(
+                "keep a Python number: `.item()` on the result of {line}; `.detach()` would keep the same \
+                 block"
+            ),
+            LeakKind::ScalarWithGraph => format!(
+                "store `.item()` of the loss or metric: the number keeps its graph, and the graph the \
+                 tensors of {line}. If those are stored themselves, bound what stores them or keep \
+                 `.cpu()` copies"
+            ),
+            LeakKind::Tensors => format!(
+                "bound or empty what keeps the results of {line} (`deque(maxlen=…)`, clear it each epoch), \
+                 or keep `.cpu()` copies; `.detach()` does not help where the tensors themselves \
+                 are stored. If nothing stores them on purpose, look for stored exceptions (store \
+                 `str(e)`) and reference cycles (`gc.collect()` frees those)"
+            ),
+            LeakKind::Gradients => format!(
+                "do not keep gradients of {line} from step to step: store their norms, `.cpu()` copies, or \
+                 set the input's `.grad` to `None`; losses kept as tensors keep the inputs' \
+                 gradients alive too"
+            ),
+            LeakKind::Models => format!(
+                "make them once, before the loop, or let go of the old ones: something still refers to what \
+                 {line} made (a list, a closure, a reference cycle; `gc.collect()` frees the last)"
+            ),
+            LeakKind::Parameters => format!(
+                "make the parameters once, before the loop: {line} makes new ones each time and the \
+                 optimizer keeps state for all"
+            ),
+            LeakKind::States => {
+                format!(
+                    "expected when parameters are trained for the first time at {line}; give the optimizer \
+                     no others"
+                )
+            }
+            LeakKind::Grows => format!(
+                "{line} makes it larger each time: write into a buffer of fixed size, or move the older \
+                 part to the CPU"
+            ),
+        }
+    }
+}
+
+/// Whether most of the kept blocks were there when a `backward()` of their own step began.
+fn is_waited_for(model: &RunModel<'_>, cluster: &SiteCluster<'_>) -> bool {
+    let device = model.device;
+    let (mut waited, mut all) = (0, 0);
+    for &row in cluster.sites.iter().flat_map(|site| &site.lives) {
+        let Some(born) = device.history.lives[row as usize].born() else { continue };
+        let Some(step) = device.steps.of_event(born) else { continue };
+        all += 1;
+        let next = device.backward.next_after(born);
+        waited += usize::from(next.is_some_and(|begins| begins < device.steps.events(step).end));
+    }
+    waited * 2 > all
+}

@@ -1,0 +1,73 @@
+//! The findings of a run, one file per kind: `measure` takes numbers and thresholds from the run model,
+//! `describe` puts them into words.
+
+mod churn;
+mod failure;
+pub(crate) mod finding;
+pub(crate) mod fragmentation;
+mod layout;
+mod leak;
+mod leak_kind;
+mod line;
+mod non_pytorch;
+mod oom;
+mod pending;
+mod private_pool;
+pub(crate) mod retries;
+mod spike;
+mod workspace;
+
+use crate::run::device::Device;
+use crate::run::model::RunModel;
+use finding::{Finding, Kind, Value};
+use snapshot::Bytes;
+
+/// One device with its run model and its findings.
+pub struct Diagnosis<'a> {
+    /// The run model that the findings are made from.
+    pub outline: RunModel<'a>,
+    /// The findings, most important first.
+    pub findings: Vec<Finding>,
+}
+
+impl<'a> Diagnosis<'a> {
+    /// Builds the run model of a device and finds what is to be said about it.
+    pub fn new(device: &'a Device<'a>) -> Diagnosis<'a> {
+        let model = RunModel::new(device);
+        let findings = findings(&model);
+        Diagnosis { outline: model, findings }
+    }
+}
+
+/// The findings of a run, most important first.
+pub fn findings(model: &RunModel<'_>) -> Vec<Finding> {
+    let leaks = leak::measure(model);
+    let leaked_at_oom =
+        model.course.ooms.last().map_or(Bytes::ZERO, |&event| leaks.retained_at(model, event));
+    let mut findings: Vec<Finding> = leaks.leaks.iter().map(leak::describe).collect();
+    findings.extend(oom::measure(model, leaked_at_oom).as_ref().map(oom::describe));
+    findings.extend(non_pytorch::measure(model).as_ref().map(non_pytorch::describe));
+    findings.extend(spike::measure(model, &leaks.retained).as_ref().map(spike::describe));
+    if !model.device.is_cpu() {
+        // What follows is about the caching allocator and CUDA's libraries.
+        findings.extend(fragmentation::measure(model).as_ref().map(fragmentation::describe));
+        findings.extend(churn::measure(model).as_ref().map(churn::describe));
+        findings.extend(pending::measure(model).as_ref().map(pending::describe));
+        findings.extend(private_pool::measure(model).as_ref().map(private_pool::describe));
+        findings.extend(workspace::measure(model).as_ref().map(workspace::describe));
+    }
+    for finding in &mut findings {
+        let module = finding.module.map(|module| model.device.modules.path(module).to_owned());
+        finding.evidence.extend(module.map(|path| ("module", Value::Text(path))));
+    }
+    findings.sort_by_key(|finding| {
+        let first = finding.kind == Kind::Oom;
+        (
+            std::cmp::Reverse(first),
+            std::cmp::Reverse(finding.severity),
+            std::cmp::Reverse(finding.bytes),
+            finding.kind,
+        )
+    });
+    findings
+}

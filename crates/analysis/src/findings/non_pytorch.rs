@@ -1,0 +1,87 @@
+//! Non-PyTorch memory: what other processes hold on the device.
+
+use super::failure::Failure;
+use super::finding::{Finding, Kind, Severity, Value};
+use crate::run::model::RunModel;
+use crate::words::printable;
+
+/// Processes that are named.
+const MAX_NAMED: usize = 3;
+
+/// The failed allocation that other processes left too little for.
+pub(super) struct Facts {
+    failure: Failure,
+}
+
+/// The facts, if the last failed allocation would have passed without other processes.
+pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
+    let failure = Failure::new(model).filter(Failure::is_crowded_out)?;
+    Some(Facts { failure })
+}
+
+/// The finding in words.
+pub(super) fn describe(Facts { failure }: &Facts) -> Finding {
+    let held = failure.non_pytorch();
+    let count = failure.shortage.as_ref().map_or(0, |said| said.others.len() as u64);
+    let who = if count == 1 { "another process".to_owned() } else { format!("{count} other processes") };
+    let summary = format!(
+        "{who} held {held} of this device: without that the request of {} would have passed",
+        failure.asked
+    );
+    let mut evidence = vec![
+        ("event", Value::Count(failure.event as u64)),
+        ("requested", Value::Bytes(failure.asked)),
+        ("device_free", Value::Bytes(failure.device_free)),
+    ];
+    evidence.extend(driver_evidence(failure));
+    let reason = "the allocation that failed would have passed without it".to_owned();
+    Finding {
+        count,
+        details: other_processes(failure).into_iter().collect(),
+        fix: "end that process if it is left over from an earlier run, or give each job a device of its own \
+              (`CUDA_VISIBLE_DEVICES`)"
+            .to_owned(),
+        evidence,
+        ..Finding::new(Kind::NonPytorch, Severity::High, reason, summary, held)
+    }
+}
+
+/// The other processes on the device in a sentence, largest first.
+pub(super) fn other_processes(failure: &Failure) -> Option<String> {
+    let mut others: Vec<_> = failure.shortage.iter().flat_map(|said| &said.others).collect();
+    others.sort_by_key(|process| (std::cmp::Reverse(process.bytes), process.pid));
+    let named: Vec<String> = others
+        .iter()
+        .take(MAX_NAMED)
+        .map(|process| match printable(&process.name) {
+            name if name.is_empty() => format!("pid {}, {}", process.pid, process.bytes),
+            name => format!("pid {}, {name}, {}", process.pid, process.bytes),
+        })
+        .collect();
+    match (named.as_slice(), others.len()) {
+        ([], _) => None,
+        ([one], 1) => Some(format!("another process held memory of this device ({one})")),
+        (_, count) => Some(format!(
+            "{count} other processes held {} of this device ({})",
+            failure.non_pytorch(),
+            named.join("; ")
+        )),
+    }
+}
+
+/// What the driver said when the allocation failed, as evidence.
+pub(super) fn driver_evidence(failure: &Failure) -> Vec<(&'static str, Value)> {
+    let Some(said) = &failure.shortage else { return Vec::new() };
+    let mut evidence = Vec::new();
+    evidence.extend(said.total.map(|total| ("device_total", Value::Bytes(total))));
+    evidence.extend(said.limit.map(|limit| ("limit", Value::Bytes(limit))));
+    let processes = said.others.iter().map(|process| {
+        Value::Record(vec![
+            ("pid", Value::Count(process.pid)),
+            ("bytes", Value::Bytes(process.bytes)),
+            ("name", Value::Text(process.name.clone())),
+        ])
+    });
+    evidence.push(("other_processes", Value::List(processes.collect())));
+    evidence
+}

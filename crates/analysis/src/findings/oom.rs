@@ -1,0 +1,349 @@
+//! Why an allocation failed, and what would have let it pass.
+
+use super::failure::{Failure, Projection};
+use super::finding::{Cause, Finding, Kind, Severity, Value};
+use super::line::{Line, LineBytes};
+use super::non_pytorch::{driver_evidence, other_processes};
+use crate::run::categories::{ByCategory, Category};
+use crate::run::model::RunModel;
+use crate::trace::modules::ModuleId;
+use crate::words::{counted, grouped, listed, percent, share};
+use rustc_hash::FxHashMap;
+use snapshot::{Bytes, FrameId};
+
+/// Lines that are named.
+const MAX_LINES: usize = 3;
+/// What the model itself takes, whatever the batch.
+const MODEL: [Category; 4] = [Category::Parameter, Category::Buffer, Category::Gradient, Category::Optimizer];
+/// Share of the allocated memory from which on the model is what fills it.
+const MOSTLY_MODEL: f64 = 0.6;
+
+/// The last failed allocation, in numbers.
+pub(super) struct Facts {
+    failure: Failure,
+    cause: Cause,
+    held: HeldMemory,
+    /// What leaks had retained by then.
+    leaked: Bytes,
+    /// The line that asked.
+    failed_at: Line,
+    /// The line to look at.
+    site: Option<FrameId>,
+    module: Option<ModuleId>,
+    is_expandable: bool,
+    /// Whether cuDNN tried its algorithms.
+    has_trials: bool,
+    /// Whether a `backward()` ran.
+    has_backward: bool,
+}
+
+/// What the memory was in use for when the allocation failed.
+struct HeldMemory {
+    categories: ByCategory,
+    /// The lines of each category, largest first.
+    lines: Vec<(Category, LineBytes)>,
+    /// The category that holds the most.
+    main: Category,
+    /// Whether parameters, gradients and optimizer state together are what fills the memory.
+    is_model: bool,
+}
+
+/// The facts of the last failed allocation, if there was one. `leaked` is what leaks had retained by then.
+pub(super) fn measure(model: &RunModel<'_>, leaked: Bytes) -> Option<Facts> {
+    let failure = Failure::new(model)?;
+    let held = HeldMemory::new(model, &failure);
+    let held_at = held.main_line().and_then(|line| line.line.frame);
+    let site = if held.is_model || failure.asked > failure.active {
+        failure.line.or(held_at)
+    } else {
+        held_at.or(failure.line)
+    };
+    Some(Facts {
+        cause: failure.cause(),
+        leaked,
+        failed_at: Line::new(model, failure.line),
+        site,
+        module: model.module_at(failure.event, site),
+        is_expandable: model.device.history.regions.iter().any(|region| region.expandable),
+        has_trials: !model.cudnn_trials().is_empty(),
+        has_backward: model.device.backward.next_after(0).is_some(),
+        failure,
+        held,
+    })
+}
+
+impl HeldMemory {
+    fn new(model: &RunModel<'_>, failure: &Failure) -> HeldMemory {
+        let mut categories = ByCategory::default();
+        let mut lines: FxHashMap<(Category, Option<FrameId>), (Bytes, u64)> = FxHashMap::default();
+        for (row, life) in model.device.history.lives.iter().enumerate() {
+            if life.is_allocated_at(failure.event) {
+                let category = model.categories.of(row);
+                categories.0[category as usize] += life.size;
+                let line = lines.entry((category, model.frame_of_life(row))).or_default();
+                line.0 += life.size;
+                line.1 += 1;
+            }
+        }
+        let main = Category::ALL
+            .into_iter()
+            .rev()
+            .max_by_key(|&of| categories.get(of))
+            .filter(|&of| categories.get(of) > Bytes::ZERO)
+            .unwrap_or(Category::Unknown);
+        let mut lines: Vec<_> = lines.into_iter().collect();
+        lines.sort_by_key(|&((category, frame), (bytes, _))| (std::cmp::Reverse(bytes), category, frame));
+        let named = |((category, frame), (bytes, blocks))| {
+            (category, LineBytes { line: Line::new(model, frame), bytes, blocks })
+        };
+        let lines = lines.into_iter().map(named).collect();
+        let mut held = HeldMemory { categories, lines, main, is_model: false };
+        held.is_model = share(held.model(), failure.allocated) >= MOSTLY_MODEL;
+        held
+    }
+
+    fn model(&self) -> Bytes {
+        MODEL.iter().map(|&of| self.categories.get(of)).sum()
+    }
+
+    fn main_bytes(&self) -> Bytes {
+        if self.is_model { self.model() } else { self.categories.get(self.main) }
+    }
+
+    /// The lines of the main category, largest first.
+    fn main_lines(&self) -> impl Iterator<Item = &LineBytes> {
+        self.lines.iter().filter(|(category, _)| *category == self.main).map(|(_, line)| line)
+    }
+
+    fn main_line(&self) -> Option<&LineBytes> {
+        self.main_lines().next()
+    }
+}
+
+/// The finding in words.
+pub(super) fn describe(facts: &Facts) -> Finding {
+    let failure = &facts.failure;
+    let (least, most) = (failure.usable(), failure.usable_at_most());
+    let mut caveats = Vec::new();
+    if failure.is_limited() && least.to_string() != most.to_string() {
+        caveats.push(format!("the limit itself is not in the file: it lies between {least} and {most}"));
+    }
+    let reason = format!("{} failed", counted(failure.count, "allocation"));
+    Finding {
+        count: failure.count,
+        cause: Some(facts.cause),
+        site: facts.site,
+        module: facts.module,
+        details: details(facts),
+        fix: fix(facts),
+        evidence: evidence(facts),
+        caveats,
+        ..Finding::new(Kind::Oom, Severity::High, reason, summary(facts), failure.asked)
+    }
+}
+
+fn summary(facts: &Facts) -> String {
+    let (failure, held, at) = (&facts.failure, &facts.held, facts.failed_at.at());
+    let room = match (failure.is_limited(), failure.is_limit_known()) {
+        (false, _) => format!("{} that the device had for this process", failure.usable()),
+        (true, true) if failure.usable() == failure.usable_at_most() => {
+            format!("a limit of {}", failure.usable())
+        }
+        (true, true) => format!("a limit of about {}", failure.usable()),
+        (true, false) => format!("a limit between {} and {}", failure.usable(), failure.usable_at_most()),
+    };
+    let asked = failure.asked;
+    match facts.cause {
+        Cause::Capacity if failure.allocated == Bytes::ZERO => {
+            format!("{asked} did not fit{at}: nothing was allocated, {room} is too small")
+        }
+        Cause::Capacity => format!(
+            "{asked} did not fit{at}: {} of {room} were in use, {} of it {}",
+            failure.active,
+            percent(share(held.main_bytes(), failure.allocated)),
+            if held.is_model { "parameters, gradients and optimizer state" } else { plural(held.main) }
+        ),
+        Cause::Fragmentation => format!(
+            "{asked} did not fit{at} although {} were free: no piece was larger than {}",
+            failure.free.total() + failure.room_for_segments(),
+            failure.largest_that_fits()
+        ),
+    }
+}
+
+fn plural(category: Category) -> &'static str {
+    match category {
+        Category::Parameter => "parameters",
+        Category::Buffer => "buffers",
+        Category::Gradient => "gradients",
+        Category::Optimizer => "optimizer states",
+        Category::Activation => "activations",
+        Category::Input => "inputs",
+        Category::Temporary => "temporaries",
+        Category::Workspace => "library workspaces",
+        Category::Unknown => "blocks of unknown use",
+    }
+}
+
+fn details(facts: &Facts) -> Vec<String> {
+    let Facts { failure, held, leaked, .. } = facts;
+    let mut in_use: Vec<Category> = Category::ALL
+        .into_iter()
+        .filter(|&of| share(held.categories.get(of), failure.allocated) >= 0.01)
+        .collect();
+    in_use.sort_by_key(|&of| std::cmp::Reverse(held.categories.get(of)));
+    let in_use: Vec<String> =
+        in_use.iter().map(|&of| format!("{} {}", held.categories.get(of), plural(of))).collect();
+    if in_use.is_empty() {
+        return Vec::new();
+    }
+    let lines: Vec<String> = held.main_lines().take(MAX_LINES).map(LineBytes::words).collect();
+    let mut details = vec![
+        format!("in use at event {}: {}", grouped(failure.event as u64), listed(&in_use)),
+        format!("the {} come from {}", plural(held.main), listed(&lines)),
+    ];
+    if let Some(projection) = failure.projection.as_ref().filter(|_| failure.is_limit_known()) {
+        details.push(projected(projection, failure));
+    }
+    if leaked.0 > failure.active.0 / 10 {
+        details.push(format!("{leaked} of it had piled up step by step: see the leak"));
+    }
+    if facts.cause == Cause::Capacity && failure.is_limited() {
+        details.push(format!(
+            "the device itself still had {} free: a memory limit (`set_per_process_memory_fraction`) \
+             refused it",
+            failure.device_free
+        ));
+    }
+    details.extend(other_processes(failure));
+    let lay_free = failure.free.total();
+    details.push(match failure.largest_that_fits() {
+        Bytes::ZERO if lay_free == Bytes::ZERO => "nothing that was reserved lay free".to_owned(),
+        Bytes::ZERO => format!("the {lay_free} that lay free are kept for other streams or block sizes"),
+        largest => format!(
+            "the largest request that would have passed is {largest}; {lay_free} of the reserved memory lay \
+             free"
+        ),
+    });
+    details
+}
+
+fn projected(projection: &Projection, failure: &Failure) -> String {
+    let pace = match projection.times {
+        times if times > 1.1 => {
+            format!("it holds {times:.1} times as much as the step before at the same place")
+        }
+        times if times < 0.9 => {
+            format!("it holds {} of what the step before held at the same place", percent(times))
+        }
+        _ => "it goes like the step before".to_owned(),
+    };
+    format!(
+        "{pace}, which peaked at {}: to finish it would have needed about {}, {} more than it could have",
+        projection.before,
+        projection.needed,
+        projection.needed.saturating_sub(failure.usable())
+    )
+}
+
+fn fix(facts: &Facts) -> String {
+    let Facts { failure, held, leaked, .. } = facts;
+    let without_leak = failure.active.saturating_sub(*leaked) + failure.asked;
+    if leaked.0 > failure.active.0 / 3 && without_leak <= failure.usable() {
+        return "stop the leak: without it this request would have passed".to_owned();
+    }
+    if facts.cause == Cause::Fragmentation && facts.is_expandable {
+        return "keep sizes equal from step to step (pad or bucket the inputs), so that freed blocks fit again"
+            .to_owned();
+    }
+    if facts.cause == Cause::Fragmentation {
+        return "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: the free pieces then join and this \
+             request fits; what the rest of the step needs the file does not tell"
+            .to_owned();
+    }
+    if failure.asked > failure.active {
+        return format!(
+            "one request of {} at {} is larger than everything else together: make that tensor smaller (in \
+             chunks, a shorter sequence; for attention scores `scaled_dot_product_attention`, which \
+             never makes them)",
+            failure.asked,
+            facts.failed_at.or("the lines above")
+        );
+    }
+    if held.is_model && held.model() + failure.asked > failure.usable() {
+        return format!(
+            "the model itself is too large here: parameters, gradients and optimizer state take {} so far. \
+             Use bf16 parameters, an optimizer with less state, or shard them (FSDP); a smaller \
+             batch does not help",
+            held.model()
+        );
+    }
+    fix_for_main(facts)
+}
+
+/// Advice about the category that holds the most.
+fn fix_for_main(facts: &Facts) -> String {
+    let Facts { failure, held, .. } = facts;
+    let main_line = held.main_line().map(|line| &line.line).filter(|line| line.frame.is_some());
+    let line = main_line.unwrap_or(&facts.failed_at).or("the lines above");
+    let smaller = match &failure.projection {
+        Some(projection) if failure.is_limit_known() => {
+            let room = failure.usable().saturating_sub(projection.base).0 as f64;
+            let needs = projection.needed.saturating_sub(projection.base).0 as f64;
+            format!(
+                "a batch or sequence at least {} smaller",
+                percent((1.0 - room / needs.max(1.0)).max(0.01))
+            )
+        }
+        _ => "a smaller batch or a shorter sequence".to_owned(),
+    };
+    match held.main {
+        Category::Workspace if facts.has_trials => {
+            "set `torch.backends.cudnn.benchmark = False`: the workspaces are its trials".to_owned()
+        }
+        Category::Unknown if failure.allocated == Bytes::ZERO => {
+            format!("ask for less: {} is more than there is, with nothing else allocated", failure.asked)
+        }
+        Category::Unknown => format!("{line} holds the most: keep less of it, or for a shorter time"),
+        _ if facts.has_backward => {
+            format!("{smaller} at {line}; or activation checkpointing or autocast there")
+        }
+        _ => format!("{smaller} at {line}; and `torch.inference_mode()` there if grad mode is on"),
+    }
+}
+
+fn evidence(facts: &Facts) -> Vec<(&'static str, Value)> {
+    let Facts { failure, held, .. } = facts;
+    let by_category =
+        Category::ALL.iter().map(|&of| (of.name(), Value::Bytes(held.categories.get(of)))).collect();
+    let lines = held.lines.iter().take(8).map(|(category, line)| {
+        let mut record = vec![("category", Value::Text(category.name().to_owned()))];
+        record.extend(line.evidence());
+        Value::Record(record)
+    });
+    let limited_by = if failure.is_limited() { "memory limit" } else { "device" };
+    let mut evidence = vec![
+        ("event", Value::Count(failure.event as u64)),
+        ("requested", Value::Bytes(failure.asked)),
+        ("device_free", Value::Bytes(failure.device_free)),
+        ("allocated", Value::Bytes(failure.allocated)),
+        ("active", Value::Bytes(failure.active)),
+        ("reserved", Value::Bytes(failure.reserved)),
+        ("reserved_but_free", Value::Bytes(failure.free.total())),
+        ("largest_free_piece", Value::Bytes(failure.free.largest)),
+        ("largest_request_that_fits", Value::Bytes(failure.largest_that_fits())),
+        ("short_by_at_least", Value::Bytes(failure.short())),
+        ("limited_by", Value::Text(limited_by.to_owned())),
+        ("usable_at_least", Value::Bytes(failure.usable())),
+        ("usable_at_most", Value::Bytes(failure.usable_at_most())),
+        ("held", Value::Record(by_category)),
+        ("lines", Value::List(lines.collect())),
+    ];
+    evidence.extend(failure.line.map(|frame| ("failed_at", Value::Site(frame))));
+    evidence.extend(driver_evidence(failure));
+    if let Some(projection) = &failure.projection {
+        evidence.push(("step_would_need", Value::Bytes(projection.needed)));
+        evidence.push(("times_the_step_before", Value::Ratio(projection.times)));
+    }
+    evidence
+}

@@ -1,0 +1,160 @@
+//! Scratch memory of cuBLAS and cuDNN, where it decides the peak or is held for good.
+
+use super::finding::{Finding, Kind, Severity, Value};
+use super::line::Line;
+use crate::run::categories::Category;
+use crate::run::model::RunModel;
+use crate::trace::modules::ModuleId;
+use crate::words::{counted, percent, share};
+use snapshot::{Bytes, Peak};
+
+/// Share of the peak from which on it is worth a word.
+const MIN_SHARE: f64 = 0.2;
+/// Share from which on it is worth changing.
+const MEDIUM_SHARE: f64 = 0.4;
+/// Workspaces of an ordinary run: one for the thread that calls and one for that of `backward()`, each for
+/// cuBLAS and its newer interface.
+const USUAL_WORKSPACES: u64 = 4;
+/// Bytes from which on it is worth a word.
+const MIN_BYTES: Bytes = Bytes(48 << 20);
+
+/// The workspaces at the peak, in numbers.
+pub(super) struct Facts {
+    severity: Severity,
+    peak: Peak,
+    held: Held,
+    /// Share of the peak.
+    share: f64,
+    /// The line that takes the largest one.
+    line: Line,
+    module: Option<ModuleId>,
+    /// What to know about that line, if it is in `backward()`.
+    doubt: Option<&'static str>,
+    /// Workspaces that went back to the device right after use.
+    trials: u64,
+}
+
+/// Workspaces that are held at the peak.
+#[derive(Default)]
+struct Held {
+    bytes: Bytes,
+    count: u64,
+    /// Bytes and number of those that are never freed.
+    lasting: Bytes,
+    lasting_count: u64,
+    /// Bytes of the others.
+    passing: Bytes,
+    /// Size of the largest one, and its row of `lives`.
+    largest: Option<(Bytes, usize)>,
+}
+
+/// The facts, if libraries hold a good part of the peak.
+pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
+    let history = &model.device.history;
+    let peak = history.allocated_peak;
+    let held = held_at(model, peak.position);
+    let ratio = share(held.bytes, peak.bytes);
+    let is_usual = held.lasting_count <= USUAL_WORKSPACES && held.passing < MIN_BYTES;
+    if held.bytes < MIN_BYTES || ratio < MIN_SHARE || is_usual {
+        return None;
+    }
+    let (_, row) = held.largest?;
+    let trials = model.cudnn_trials().len() as u64;
+    let is_unusual = trials > 0 || held.lasting_count > USUAL_WORKSPACES;
+    Some(Facts {
+        severity: if is_unusual && ratio >= MEDIUM_SHARE { Severity::Medium } else { Severity::Low },
+        peak,
+        held,
+        share: ratio,
+        line: Line::new(model, model.frame_of_life(row)),
+        module: model.common_module(std::iter::once(row)),
+        doubt: model.doubt_in_backward(row),
+        trials,
+    })
+}
+
+fn held_at(model: &RunModel<'_>, position: usize) -> Held {
+    let history = &model.device.history;
+    let mut held = Held::default();
+    for (row, life) in history.lives[..history.first_born_from(position)].iter().enumerate() {
+        if model.categories.of(row) != Category::Workspace || !life.is_allocated_at(position) {
+            continue;
+        }
+        held.bytes += life.size;
+        held.count += 1;
+        if life.freed().is_none() {
+            held.lasting += life.size;
+            held.lasting_count += 1;
+        } else {
+            held.passing += life.size;
+        }
+        if held.largest.is_none_or(|(size, _)| life.size > size) {
+            held.largest = Some((life.size, row));
+        }
+    }
+    held
+}
+
+/// The finding in words.
+pub(super) fn describe(facts: &Facts) -> Finding {
+    let Facts { held, peak, trials, .. } = facts;
+    let largest = held.largest.map_or(Bytes::ZERO, |(size, _)| size);
+    let is_passing = held.passing > held.lasting;
+    let reason = format!("library workspaces are {} of the peak", percent(facts.share));
+    let summary =
+        format!("{} of the {} peak are workspaces of cuBLAS and cuDNN, not tensors", held.bytes, peak.bytes);
+    let (details, fix) = if is_passing { passing(facts, largest) } else { lasting(held.lasting_count) };
+    Finding {
+        count: held.count,
+        site: facts.line.frame,
+        module: facts.module,
+        details,
+        fix,
+        caveats: facts.doubt.map(str::to_owned).into_iter().collect(),
+        evidence: vec![
+            ("event", Value::Count(peak.event() as u64)),
+            ("at_peak", Value::Bytes(held.bytes)),
+            ("lasting", Value::Bytes(held.lasting)),
+            ("passing", Value::Bytes(held.passing)),
+            ("largest", Value::Bytes(largest)),
+            ("trials_returned_to_device", Value::Count(*trials)),
+            ("threshold", Value::Ratio(MIN_SHARE)),
+        ],
+        ..Finding::new(Kind::Workspace, facts.severity, reason, summary, held.bytes)
+    }
+}
+
+/// Details and fix where most of it is given back at once.
+fn passing(facts: &Facts, largest: Bytes) -> (Vec<String>, String) {
+    let line = facts.line.or("a line that was not recorded");
+    let where_in = if facts.doubt.is_some() { "in the backward pass of" } else { "at" };
+    let mut details = vec![format!(
+        "the largest, {largest}, is taken {where_in} {line} and given back at once, so only the peak shows it"
+    )];
+    if facts.trials == 0 {
+        let fix = format!(
+            "choose smaller inputs for the convolution {where_in} {line}, or channels-last half precision, \
+             whose kernels need less scratch"
+        );
+        return (details, fix);
+    }
+    details.push(format!(
+        "{} were returned to the device right after use: cuDNN tries its algorithms on each new shape \
+         (`torch.backends.cudnn.benchmark`)",
+        counted(facts.trials, "trial workspace")
+    ));
+    let fix = "set `torch.backends.cudnn.benchmark = False`, or keep it and feed few, fixed shapes (pad or \
+         bucket), so that the trials happen once, at the smallest shape first";
+    (details, fix.to_owned())
+}
+
+/// Details and fix where most of it stays.
+fn lasting(count: u64) -> (Vec<String>, String) {
+    let details = vec![format!(
+        "{} stay for good: cuBLAS keeps one for every thread and stream that multiplies matrices",
+        counted(count, "workspace")
+    )];
+    let fix = "multiply on fewer streams, or set `CUBLAS_WORKSPACE_CONFIG=:16:8`: 128 KiB each, at some \
+         cost in speed";
+    (details, fix.to_owned())
+}

@@ -1,0 +1,1054 @@
+//! The kinds of out-of-memory messages: one table with all that is specific to a kind.
+//!
+//! A new message of another program is a variant of [`MessageKind`] and its row in [`KINDS`].
+
+/// Kind of an out-of-memory message: PyTorch's own by the release that introduced it, and other programs'
+/// messages that are easily mistaken for one. Each has its row in [`KINDS`], in the same order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MessageKind {
+    /// PyTorch 1.0 to 1.3: `… already allocated; … free; … cached)`.
+    Torch10,
+    /// PyTorch 1.4 to 1.9: `… reserved in total by PyTorch)`.
+    Torch14,
+    /// PyTorch 1.10 to 2.0: as 1.4, with a hint about `max_split_size_mb`.
+    Torch110,
+    /// PyTorch 2.1 and later: `Of the allocated memory …`.
+    Torch21,
+    /// `Tried to allocate more than 1EB memory.`
+    TorchOverflow,
+    /// PyTorch's allocator for Metal.
+    Mps,
+    /// One buffer that is larger than Metal allows.
+    MpsBuffer,
+    /// The backend `cudaMallocAsync`: `Allocation on device 0 would exceed allowed memory`.
+    TorchAsync,
+    /// `CUDA out of memory` without numbers, or with too few to tell the release.
+    TorchShort,
+    /// PyTorch before 1.0: `cuda runtime error (2) : out of memory`.
+    Torch0,
+    /// The CUDA, HIP or XPU runtime's own error, without numbers.
+    CudaError,
+    /// An assertion of PyTorch 2.1, which cannot count the memory of a part of a GPU (MIG).
+    MigAssert,
+    /// cuBLAS or hipBLAS without room for its handle.
+    Cublas,
+    /// cuDNN without room for its handle.
+    Cudnn,
+    /// NCCL or RCCL without room for its buffers.
+    Nccl,
+    /// Record of the Linux OOM killer at the limit of a container or job.
+    Cgroup,
+    /// Record of the Linux OOM killer.
+    OomKiller,
+    /// A Slurm job killed at its memory limit.
+    Slurm,
+    /// A container killed at its memory limit, as Kubernetes and Docker report it.
+    Container,
+    /// A pod evicted by Kubernetes because its node ran low on memory.
+    Evicted,
+    /// A Colab session that used up the machine's memory.
+    Colab,
+    /// A task killed by Ray's memory monitor.
+    Ray,
+    /// A process that got SIGKILL, sender unknown.
+    Killed,
+    /// PyTorch's CPU allocator.
+    TorchCpu,
+    /// NumPy.
+    Numpy,
+    /// Python's `MemoryError`, or the operating system's error.
+    Python,
+    /// Windows without room in its page file.
+    PageFile,
+    /// RMM, the memory manager of RAPIDS.
+    Rmm,
+    /// C++ `std::bad_alloc`.
+    BadAlloc,
+    /// Shared memory (`/dev/shm`).
+    SharedMemory,
+    /// vLLM: less free at startup than `gpu_memory_utilization` asks for.
+    VllmStartup,
+    /// vLLM: no room for the KV cache.
+    VllmCache,
+    /// vLLM: `max_model_len` larger than the KV cache.
+    VllmLength,
+    /// SGLang: no room for the KV cache.
+    Sglang,
+    /// JAX (XLA).
+    Jax,
+    /// TensorFlow.
+    TensorFlow,
+    /// Pinned host memory, which the GPU copies from and to.
+    Pinned,
+    /// TensorRT.
+    TensorRt,
+    /// Text Generation Inference: no room for the prefill.
+    Tgi,
+    /// On-chip shared memory of a Triton kernel.
+    Triton,
+    /// llama.cpp.
+    Ggml,
+    /// CuPy.
+    Cupy,
+    /// ONNX Runtime.
+    OnnxRuntime,
+    /// PaddlePaddle.
+    Paddle,
+    /// bitsandbytes.
+    Bitsandbytes,
+}
+
+impl MessageKind {
+    /// Name in JSON. For PyTorch's allocator, the release that introduced the form.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// Its row in [`KINDS`].
+    pub(super) fn row(self) -> &'static Kind {
+        &KINDS[self as usize]
+    }
+
+    /// Whether Linux wrote it while it killed a process.
+    pub(super) fn is_kernels(self) -> bool {
+        matches!(self, MessageKind::OomKiller | MessageKind::Cgroup)
+    }
+}
+
+/// What ran out of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backend {
+    /// NVIDIA GPUs.
+    Cuda,
+    /// AMD GPUs.
+    Hip,
+    /// Intel GPUs.
+    Xpu,
+    /// Apple GPUs.
+    Mps,
+    /// Ascend NPUs.
+    Npu,
+    /// The memory of the machine.
+    Host,
+    /// Memory managed by another program or library.
+    Other,
+}
+
+impl Backend {
+    /// Name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Cuda => "cuda",
+            Backend::Hip => "hip",
+            Backend::Xpu => "xpu",
+            Backend::Mps => "mps",
+            Backend::Npu => "npu",
+            Backend::Host => "host",
+            Backend::Other => "other",
+        }
+    }
+
+    /// What a device of it is called, as its messages do.
+    pub(super) fn device_word(self) -> &'static str {
+        if self == Backend::Npu { "NPU" } else { "GPU" }
+    }
+}
+
+/// Why an allocation failed, as far as its message shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MessageCause {
+    /// What is in use and what was asked for do not fit.
+    Capacity,
+    /// PyTorch held enough, but not in one piece.
+    Fragmentation,
+    /// Other processes hold what is missing.
+    OtherProcess,
+    /// A setting allows less than the device has.
+    Limit,
+    /// The memory of the machine, not of the device.
+    HostMemory,
+    /// Another program's memory management, or not memory of the device at all.
+    NotPytorch,
+    /// The message does not show it.
+    Unknown,
+}
+
+impl MessageCause {
+    /// Name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            MessageCause::Capacity => "capacity",
+            MessageCause::Fragmentation => "fragmentation",
+            MessageCause::OtherProcess => "other_process",
+            MessageCause::Limit => "limit",
+            MessageCause::HostMemory => "host_memory",
+            MessageCause::NotPytorch => "not_pytorch",
+            MessageCause::Unknown => "unknown",
+        }
+    }
+}
+
+/// All that is specific to one kind of message.
+pub(super) struct Kind {
+    /// The kind; its position in the enum is that of the row.
+    pub(super) kind: MessageKind,
+    /// Name in JSON.
+    pub(super) name: &'static str,
+    /// Whether PyTorch's caching allocator wrote it: its numbers decide the cause, the words and the advice.
+    pub(super) is_allocators: bool,
+    /// The cause that the kind alone shows.
+    pub(super) cause: MessageCause,
+    /// Whether it says who sent the SIGKILL that a shell only reports as "Killed".
+    pub(super) explains_kill: bool,
+    /// Regular expressions for the message without its white space, and what runs out of memory when they
+    /// match. `SIZE` stands for a size; a group has the name of the number that it captures (`matching.rs`).
+    /// At one place in a text the first pattern of the table counts.
+    pub(super) patterns: &'static [(Backend, &'static str)],
+    /// Where the words without a number count as an error.
+    pub(super) bare: Bare,
+    /// What happened and why, in one sentence: the first template whose numbers the message has
+    /// (`template.rs`).
+    pub(super) words: &'static [&'static str],
+    /// What to change; `None` where that depends on the cause.
+    pub(super) advice: Option<&'static str>,
+    /// What such a message cannot tell; `None` where that depends on the cause.
+    pub(super) unknowns: Option<&'static [&'static str]>,
+    /// What to run next; `None` where that depends on the cause.
+    pub(super) next: Option<&'static [Next]>,
+}
+
+/// Where the words of a message without numbers count as an error, and not as talk about one (`context.rs`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Bare {
+    /// Everywhere: the words are specific enough.
+    Always,
+    /// Where no quotation mark stands in front of them.
+    Unquoted,
+    /// Behind the name of an error or at the start of a line, and at the end of a sentence.
+    AsSentence,
+    /// Behind the name of an error or at the start of a line.
+    AsErrorLine,
+    /// As an error line, or behind the C++ runtime's words.
+    AsCppException,
+    /// Unquoted, and not in the middle of a sentence.
+    AsRuntimeError,
+}
+
+/// A command that answers what a message cannot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    /// A command, and what it shows.
+    Run(&'static str, &'static str),
+    /// The backend's tool that lists the processes on a device.
+    ListProcesses,
+    /// A recording of the program on its device, where there is a recorder for it.
+    Record,
+    /// A recording of the program on the CPU.
+    RecordOnCpu,
+}
+
+/// A row without what is specific.
+const DEFAULT: Kind = Kind {
+    kind: MessageKind::TorchShort,
+    name: "",
+    is_allocators: false,
+    cause: MessageCause::Unknown,
+    explains_kill: false,
+    patterns: &[],
+    bare: Bare::Unquoted,
+    words: &["{device} is out of memory"],
+    advice: None,
+    unknowns: None,
+    next: None,
+};
+
+/// A row of PyTorch's caching allocator, whose messages `allocator_message.rs` reads.
+const ALLOCATOR: Kind = Kind { is_allocators: true, ..DEFAULT };
+
+/// Every kind of message, in the order of [`MessageKind`].
+pub(super) static KINDS: [Kind; 45] = [
+    Kind { kind: MessageKind::Torch10, name: "torch-1.0", ..ALLOCATOR },
+    Kind { kind: MessageKind::Torch14, name: "torch-1.4", ..ALLOCATOR },
+    Kind { kind: MessageKind::Torch110, name: "torch-1.10", ..ALLOCATOR },
+    Kind { kind: MessageKind::Torch21, name: "torch-2.1", ..ALLOCATOR },
+    Kind {
+        kind: MessageKind::TorchOverflow,
+        name: "torch-overflow",
+        advice: Some("print the shapes on the line that failed"),
+        unknowns: Some(&[]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Mps,
+        name: "torch-mps",
+        patterns: &[(
+            Backend::Mps,
+            concat!(
+                r"MPSbackendoutofmemory(?:\(MPSallocated:(?<allocated>SIZE)(?:,otherallocations:",
+                r"(?<other_allocations>SIZE)(?:,maxallowed:(?<limit>SIZE)(?:\)?\.?Triedtoallocate",
+                r"(?<requested>SIZE))?)?)?)?"
+            ),
+        )],
+        words: &["the limit for MPS was reached; the message is cut off"],
+        advice: Some(
+            "a smaller batch or model; PYTORCH_MPS_HIGH_WATERMARK_RATIO raises the limit, at the \
+             risk of a machine that swaps",
+        ),
+        next: Some(&[Next::Record]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::MpsBuffer,
+        name: "torch-mps-buffer",
+        cause: MessageCause::Limit,
+        patterns: &[
+            (Backend::Mps, r"totalbytesofNDArray>2(?:32)?"),
+            (Backend::Mps, r"Invalidbuffersize:(?<requested>SIZE)"),
+        ],
+        words: &["Metal gives no single buffer[ for {requested}]: the tensor is larger than it allows"],
+        advice: Some(
+            "split the tensor, or compute it in parts; attention over a long sequence is the usual \
+             one",
+        ),
+        unknowns: Some(&[]),
+        next: Some(&[Next::Record]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::TorchAsync,
+        name: "torch-async",
+        patterns: &[(
+            Backend::Cuda,
+            concat!(
+                r"Allocationondevice(?<device>\d*)wouldexceedallowedmemory\.?(?:\(outofmemory\))?",
+                r"(?:Currentlyallocated:(?<allocated>SIZE))?(?:Requested:(?<requested>SIZE))?",
+                r"(?:Devicelimit:(?<total>SIZE))?(?:Free\(accordingtoCUDA\):(?<free>SIZE))?",
+                r"(?:PyTorchlimit\(setbyuser-suppliedmemoryfraction\):(?<limit>SIZE))?"
+            ),
+        )],
+        ..ALLOCATOR
+    },
+    Kind {
+        kind: MessageKind::TorchShort,
+        name: "torch-short",
+        patterns: &[(Backend::Cuda, r"Allocationondevice\d*")],
+        bare: Bare::AsSentence,
+        ..ALLOCATOR
+    },
+    Kind {
+        kind: MessageKind::Torch0,
+        name: "torch-0",
+        patterns: &[
+            (Backend::Cuda, r"THCudaCheckFAILfile=[^=]{1,300}?line=\d+error=2:outofmemory"),
+            (Backend::Cuda, r"cudaruntimeerr(?:or)?\(2\):outofmemory"),
+        ],
+        words: &["the driver had no memory left; the message has no numbers"],
+        advice: Some(
+            "look who has the card; if nobody has, the error may belong to an earlier kernel \
+             (CUDA_LAUNCH_BLOCKING=1 shows which) or to pinned host memory",
+        ),
+        unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
+        next: Some(&[Next::ListProcesses, Next::Record]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::CudaError,
+        name: "cuda-error",
+        patterns: &[
+            (
+                Backend::Cuda,
+                r"CUDA(?:driver|runtime)?error:outofmemory(?:Searchfor.?cudaErrorMemoryAllocation)?",
+            ),
+            (Backend::Xpu, r"UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"),
+            (Backend::Hip, r"HIP(?:driver|runtime)?error:outofmemory"),
+            (Backend::Hip, r"hipErrorOutOfMemory"),
+            (Backend::Cuda, r"CUDA_ERROR_OUT_OF_MEMORY"),
+            (Backend::Cuda, r"cudaErrorMemoryAllocation"),
+        ],
+        bare: Bare::AsRuntimeError,
+        words: &["the driver had no memory left; the message has no numbers"],
+        advice: Some(
+            "look who has the card; if nobody has, the error may belong to an earlier kernel \
+             (CUDA_LAUNCH_BLOCKING=1 shows which) or to pinned host memory",
+        ),
+        unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
+        next: Some(&[Next::ListProcesses, Next::Record]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::MigAssert,
+        name: "torch-mig",
+        patterns: &[(
+            Backend::Cuda,
+            r"NVML_SUCCESS==rINTERNALASSERTFAILEDat.{1,200}?CUDACachingAllocator\.cpp",
+        )],
+        words: &["the GPU ran out of memory, and PyTorch failed to say how much it has: it cannot count \
+             that of a part of a GPU (MIG)"],
+        advice: Some(
+            "treat it as any message that the GPU is out of memory: make it need less, or take a \
+             larger slice; torch 2.2 and later say the numbers",
+        ),
+        unknowns: Some(&["how full the slice was, and with what"]),
+        next: Some(&[Next::ListProcesses, Next::Record]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Cublas,
+        name: "cublas",
+        patterns: &[
+            (Backend::Cuda, r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)"),
+            (Backend::Hip, r"(?:HIP|ROC)BLAS_STATUS_ALLOC_FAILED"),
+        ],
+        words: &["cuBLAS could not start: usually the card is full and it finds no room for its workspace"],
+        advice: Some(
+            "leave room for it: a smaller batch, or torch.cuda.empty_cache() once before the first \
+             use. If the card is not full, the versions of CUDA and torch do not fit, or an index is \
+             out of range",
+        ),
+        unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
+        next: Some(&[Next::ListProcesses, Next::Record]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Cudnn,
+        name: "cudnn",
+        patterns: &[(Backend::Cuda, r"CUDNN_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)")],
+        words: &["cuDNN could not start: usually the card is full and it finds no room for its handle"],
+        advice: Some(
+            "leave room for it: a smaller batch, or torch.cuda.empty_cache() once before the first \
+             use. If the card is not full, the versions of CUDA and torch do not fit, or an index is \
+             out of range",
+        ),
+        unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
+        next: Some(&[Next::ListProcesses, Next::Record]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Nccl,
+        name: "nccl",
+        patterns: &[
+            (Backend::Cuda, r"Cudafailure(?:\d+)?'outofmemory'"),
+            (Backend::Cuda, r"FailedtoCUDA(?:calloc|malloc)(?:async)?(?<requested>\d+bytes)"),
+            (Backend::Hip, r"HIPfailure(?:\d+)?'outofmemory'"),
+        ],
+        bare: Bare::Always,
+        words: &["NCCL found no room[ for {requested}] for its buffers: it takes memory beside PyTorch's"],
+        advice: Some(
+            "leave room for it: a smaller batch, or set_per_process_memory_fraction so that \
+             PyTorch does not cache everything",
+        ),
+        unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
+        next: Some(&[Next::ListProcesses, Next::Record]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Cgroup,
+        name: "linux-cgroup-oom",
+        cause: MessageCause::HostMemory,
+        explains_kill: true,
+        patterns: &[
+            (
+                Backend::Host,
+                concat!(
+                    r"Memorycgroupoutofmemory:Kill(?:ed)?process(?<killed_pid>\d+)",
+                    r"(?:\([^)]{1,40}\)+[\w,:-]{0,60}?total-vm:(?<virtual_kib>[\d,]+)kB,anon-rss:",
+                    r"(?<resident_kib>[\d,]+)kB)?"
+                ),
+            ),
+            (Backend::Host, r"oom-kill:constraint=CONSTRAINT_MEMCG"),
+            (Backend::Host, r"memory:usage(?<used_kib>\d+)kB,limit(?<limit_kib>\d+)kB,failcnt"),
+        ],
+        words: &[
+            "the container or job reached its memory limit[ of {limit}], not the machine's end and not \
+             the GPU: Linux killed process[ {pid}][, which had {resident}]",
+        ],
+        advice: Some(
+            "raise the limit (docker run --memory, resources.limits.memory in Kubernetes, --mem in \
+             Slurm), fewer DataLoader workers, or load less at once",
+        ),
+        unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
+        next: Some(&[
+            Next::Run("cat /sys/fs/cgroup/memory.max", "the limit, read inside of the container or job"),
+            Next::RecordOnCpu,
+        ]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::OomKiller,
+        name: "linux-oom-killer",
+        cause: MessageCause::HostMemory,
+        explains_kill: true,
+        patterns: &[
+            (
+                Backend::Host,
+                concat!(
+                    r"[Oo]utofmemory:Kill(?:ed)?process(?<killed_pid>\d+)\([^)]{1,40}\)+[\w,-]{0,60}?tota",
+                    r"l-vm:(?<virtual_kib>[\d,]+)kB,anon-rss:(?<resident_kib>[\d,]+)kB"
+                ),
+            ),
+            (Backend::Host, r"[Oo]utofmemory:Kill(?:ed)?process(?<killed_pid>\d+)"),
+            (
+                Backend::Host,
+                concat!(
+                    r"Killedprocess(?<killed_pid>\d+)\([^)]{1,40}\)+,?(?:UID\d+,)?total-vm:",
+                    r"(?<virtual_kib>[\d,]+)kB,anon-rss:(?<resident_kib>[\d,]+)kB"
+                ),
+            ),
+            (Backend::Host, r"oom-kill:constraint="),
+            (Backend::Host, r"invokedoom-killer"),
+        ],
+        words: &["the machine ran out of memory, not the GPU: Linux killed process[ {pid}][, which had \
+             {resident} of it]"],
+        advice: Some("load less at once, fewer DataLoader workers, or more memory"),
+        unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
+        next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Slurm,
+        name: "slurm-oom",
+        cause: MessageCause::HostMemory,
+        explains_kill: true,
+        patterns: &[
+            (Backend::Host, r"havebeenOOMKilled"),
+            (Backend::Host, r"Detected\d+oom[-_]kill"),
+            (Backend::Host, r"task\d+(?:-\d+)?:OutOfMemory"),
+            (Backend::Host, r"Exceeded(?:job|step)memorylimit"),
+        ],
+        words: &["the job ran out of the machine's memory, not the GPU's: Slurm killed it at its limit"],
+        advice: Some("sbatch --mem=…, fewer DataLoader workers, or load the model on one rank at a time"),
+        unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
+        next: Some(&[Next::Run(
+            "sacct -j JOB --format=JobID,MaxRSS,ReqMem,State",
+            "what the job had and what it was allowed",
+        )]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Container,
+        name: "container-oom",
+        cause: MessageCause::HostMemory,
+        explains_kill: true,
+        patterns: &[
+            (
+                Backend::Host,
+                r#"(?:[Rr]eason"?[:=]"?|[Ss]tatus"?[:=]"?|\d+/\d+|[Tt]erminated:?|was|\()OOMKilled"#,
+            ),
+            (Backend::Host, r#"OOMKilled"?[:=][Tt]rue"#),
+        ],
+        bare: Bare::Always,
+        words: &["the container ran out of memory, not the GPU: it was killed at its limit"],
+        advice: Some("raise the container's memory limit, or load less at once"),
+        unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
+        next: Some(&[Next::Run("docker stats --no-stream", "what the container has and what it is allowed")]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Evicted,
+        name: "kubernetes-evicted",
+        cause: MessageCause::HostMemory,
+        explains_kill: true,
+        patterns: &[(Backend::Host, r"Thenodewaslowonresource:memory")],
+        words: &["the node ran low on memory, not the GPU: Kubernetes evicted the pod"],
+        advice: Some(
+            "ask for the memory that the pod needs (resources.requests.memory), or load less at \
+             once",
+        ),
+        unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
+        next: Some(&[Next::Run(
+            "kubectl describe node NODE",
+            "what the node has and what the pods have \
+             asked for",
+        )]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Colab,
+        name: "colab-ram",
+        cause: MessageCause::HostMemory,
+        patterns: &[(Backend::Host, r"Yoursessioncrashedafterusingallavailable(?:system)?RAM")],
+        words: &["the notebook's machine ran out of memory, not the GPU"],
+        advice: Some("a runtime with more RAM, or load less at once; the GPU has nothing to do with it"),
+        unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
+        next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Ray,
+        name: "ray-oom",
+        cause: MessageCause::HostMemory,
+        explains_kill: true,
+        patterns: &[
+            (
+                Backend::Host,
+                concat!(
+                    r"killedduetothenoderunninglowonmemory(?:\.Memoryonthenode\(.{0,300}?memoryused=",
+                    r"(?<resident>SIZE)\)wasrunningwas(?<used>SIZE)/(?<total>SIZE))?"
+                ),
+            ),
+            (
+                Backend::Host,
+                concat!(
+                    r"RayOutOfMemoryError:Morethan\d+%ofthememoryonnode.{1,100}?isused\((?<used_gib>\d+",
+                    r"(?:\.\d+)?)/(?<total_gib>\d+(?:\.\d+)?)GB\)"
+                ),
+            ),
+            (Backend::Host, r"[1-9]\d*Workers\(tasks/actors\)killedduetomemorypressure\(OOM\)"),
+        ],
+        words: &["the machine ran out of memory, not the GPU[ ({used} of {total} in use)]: Ray killed the \
+             task[, which had {resident}]"],
+        advice: Some("load less at once, fewer DataLoader workers, or more memory"),
+        unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
+        next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Killed,
+        name: "killed",
+        cause: MessageCause::HostMemory,
+        patterns: &[
+            (Backend::Host, r"Signals\.SIGKILL:9"),
+            (Backend::Host, r"Signal9\(SIGKILL\)"),
+            (Backend::Host, r"signal:?SIGKILL"),
+            (Backend::Host, r"killedbysignal:?Killed"),
+        ],
+        words: &["the process was killed from outside (SIGKILL): most often because the machine ran out of \
+             memory"],
+        advice: Some("load less at once, fewer DataLoader workers, or more memory"),
+        unknowns: Some(&["who killed it: a time limit, a preemption or a person sends the same signal; \
+             dmesg tells"]),
+        next: Some(&[
+            Next::Run("dmesg -T | grep -i -A2 oom-kill", "whether it was the kernel, and what it killed"),
+            Next::Run("oomph explain dmesg.log", "the kernel's record in words"),
+        ]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::TorchCpu,
+        name: "torch-cpu",
+        cause: MessageCause::HostMemory,
+        patterns: &[
+            (
+                Backend::Host,
+                concat!(
+                    r"DefaultCPUAllocator:(?:can'tallocatememory|notenoughmemory)(?::youtriedtoallocate",
+                    r"(?<requested>\d+bytes))?"
+                ),
+            ),
+            (Backend::Host, r"Torch:notenoughmemory:youtriedtoallocate(?<requested>SIZE)"),
+        ],
+        words: &["the machine had no memory[ for {requested}]: a tensor on the CPU, not on the GPU"],
+        advice: Some(
+            "load less at once, or in a smaller type; a shape that is larger than you expect is \
+             the usual mistake",
+        ),
+        unknowns: Some(&["what else filled the memory of the machine"]),
+        next: Some(&[Next::RecordOnCpu]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Numpy,
+        name: "numpy",
+        cause: MessageCause::HostMemory,
+        patterns: &[
+            (Backend::Host, r"Unabletoallocate(?:(?<requested>SIZE)for)?anarraywithshape"),
+            (Backend::Host, r"Unabletoallocate(?:(?<requested>SIZE)for)?arraywithshape"),
+        ],
+        words: &["the machine had no memory[ for {requested}]: a NumPy array, not a tensor on the GPU"],
+        advice: Some(
+            "load less at once, or in a smaller type; a shape that is larger than you expect is \
+             the usual mistake",
+        ),
+        unknowns: Some(&["what else filled the memory of the machine"]),
+        next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Python,
+        name: "python",
+        cause: MessageCause::HostMemory,
+        patterns: &[(Backend::Host, r"\[Errno12\]Cannotallocatememory")],
+        words: &["the machine had no memory for Python, not the GPU"],
+        advice: Some("load less at once, fewer DataLoader workers, or more memory"),
+        unknowns: Some(&["what else filled the memory of the machine"]),
+        next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::PageFile,
+        name: "windows-page-file",
+        cause: MessageCause::HostMemory,
+        patterns: &[
+            (Backend::Host, r"\[WinError1455\](?:Thepagingfileistoosmallforthisoperationtocomplete)?"),
+            (Backend::Host, r"The?pagingfileistoosmallforthisoperationtocomplete\.?(?:\(oserror1455\))?"),
+        ],
+        words: &["Windows ran out of memory that it may promise, not the GPU: the page file is too small"],
+        advice: Some(
+            "enlarge the page file (System > Advanced > Performance > Virtual memory), or fewer \
+             num_workers: each worker loads torch's libraries anew",
+        ),
+        unknowns: Some(&["how large the page file is, and who else has it"]),
+        next: Some(&[Next::Run(
+            "systeminfo | findstr Virtual",
+            "how much memory Windows may promise, and \
+             how much it has",
+        )]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Rmm,
+        name: "rmm",
+        cause: MessageCause::NotPytorch,
+        patterns: &[(
+            Backend::Other,
+            r"(?:std::bad_alloc:)?out_of_memory:(?:CUDAerror|RMM|Maximumpoolsizeexceeded)",
+        )],
+        words: &["RMM (RAPIDS) found no room on the GPU: it manages memory itself, not through PyTorch"],
+        advice: Some(
+            "a smaller pool or managed memory for RMM; if it shares the card with PyTorch, give \
+             PyTorch RMM's allocator",
+        ),
+        unknowns: Some(&["how full the card was, and who else had it"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::BadAlloc,
+        name: "bad-alloc",
+        cause: MessageCause::HostMemory,
+        patterns: &[(Backend::Host, r"std::bad_alloc")],
+        bare: Bare::AsCppException,
+        words: &["the machine had no memory for C++ code of the program, not the GPU"],
+        advice: Some("load less at once, fewer DataLoader workers, or more memory"),
+        unknowns: Some(&["what else filled the memory of the machine"]),
+        next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::SharedMemory,
+        name: "shared-memory",
+        cause: MessageCause::HostMemory,
+        patterns: &[
+            (Backend::Host, r"insufficientsharedmemory\(shm\)"),
+            (Backend::Host, r"outofsharedmemory"),
+            (Backend::Host, r"unabletoopensharedmemoryobject"),
+            (Backend::Host, r"unabletowritetofile</torch_"),
+            (Backend::Host, r"unabletommap(?<requested>\d+bytes)fromfile</torch_"),
+            (Backend::Host, r"Errorwhilecreatingsharedmemorysegment"),
+        ],
+        bare: Bare::Always,
+        words: &["shared memory (/dev/shm) is full, not the GPU: DataLoader workers and NCCL pass data \
+             through it"],
+        advice: Some(
+            "docker run --shm-size=16g (or --ipc=host), fewer num_workers, or \
+             torch.multiprocessing.set_sharing_strategy('file_system')",
+        ),
+        unknowns: Some(&["how large /dev/shm is, and how much one batch takes"]),
+        next: Some(&[Next::Run("df -h /dev/shm", "how large it is, and how full")]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::VllmStartup,
+        name: "vllm-startup",
+        patterns: &[(
+            Backend::Cuda,
+            concat!(
+                r"Freememoryondevice(?:cuda:(?<device>\d+))?\((?<free_gib>\d+(?:\.\d+)?)/",
+                r"(?<total_gib>\d+(?:\.\d+)?)GiB\)onstartupislessthandesiredGPUmemoryutilization",
+                r"(?:\([\d.]+,(?<requested>SIZE)\))?"
+            ),
+        )],
+        words: &["vLLM found {free|too little} free of {total|too little} before it began and wanted \
+             {requested|more}"],
+        advice: Some("end the other processes, or lower gpu_memory_utilization"),
+        unknowns: Some(&["which processes have the rest"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::VllmCache,
+        name: "vllm-kv-cache",
+        cause: MessageCause::Limit,
+        patterns: &[(Backend::Cuda, r"Noavailablememoryforthecacheblocks")],
+        words: &[
+            "vLLM's own limit: the model fills what gpu_memory_utilization allows, nothing is left for \
+             the KV cache",
+        ],
+        advice: Some(
+            "raise gpu_memory_utilization, spread the model over more GPUs (tensor_parallel_size), \
+             or quantize it",
+        ),
+        unknowns: Some(&["how much the model itself takes"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::VllmLength,
+        name: "vllm-max-model-len",
+        cause: MessageCause::Limit,
+        patterns: &[
+            (
+                Backend::Cuda,
+                concat!(
+                    r"[Mm]axseqlen\((?<max_model_len>\d+)\)islargerthanthemaximumnumberoftokensthatcanbest",
+                    r"oredinKVcache\((?<kv_cache_tokens>\d+)\)"
+                ),
+            ),
+            (
+                Backend::Cuda,
+                concat!(
+                    r"maxseqlen\((?<max_model_len>\d+)\),?\(?(?<requested>SIZE)",
+                    r"KVcacheisneeded,whichislargerthantheavailableKVcachememory\((?<free>SIZE)\)",
+                    r"(?:\.Basedontheavailablememory,theestimatedmaximummodellengthis",
+                    r"(?<kv_cache_tokens>\d+)\.)?"
+                ),
+            ),
+        ],
+        words: &[
+            "vLLM's own limit: one request of {max_model_len} tokens needs {requested} of KV cache, \
+             and {free} is left",
+            "vLLM's own limit: the KV cache holds {kv_cache_tokens} tokens, one request may have \
+             {max_model_len}",
+            "vLLM's own limit: the KV cache is smaller than one request",
+        ],
+        advice: Some("lower max_model_len, or raise gpu_memory_utilization"),
+        unknowns: Some(&["how much the model itself takes"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Sglang,
+        name: "sglang",
+        cause: MessageCause::Limit,
+        patterns: &[(Backend::Cuda, r"Notenoughmemory\.?Pleasetrytoincrease--mem-fraction-static")],
+        words: &["SGLang's own limit: the model fills what --mem-fraction-static allows, nothing is left \
+             for the KV cache"],
+        advice: Some("raise --mem-fraction-static, spread the model over more GPUs (--tp), or quantize it"),
+        unknowns: Some(&["how much the model itself takes"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Jax,
+        name: "jax",
+        cause: MessageCause::NotPytorch,
+        patterns: &[
+            (Backend::Other, r"RESOURCE_EXHAUSTED:Failedtoallocaterequestfor(?<requested>SIZE)"),
+            (
+                Backend::Other,
+                concat!(
+                    r"(?:RESOURCE_EXHAUSTED|Resourceexhausted):Outofmemory(?:whiletryingtoallocate|",
+                    r"allocating)(?:(?<requested>\d+bytes|SIZE))?"
+                ),
+            ),
+        ],
+        bare: Bare::AsErrorLine,
+        words: &["JAX ran out of memory[ for {requested}]: XLA manages it, not PyTorch"],
+        advice: Some(
+            "XLA_PYTHON_CLIENT_PREALLOCATE=false if it shares the card with PyTorch; otherwise a \
+             smaller batch",
+        ),
+        unknowns: Some(&["how full the card was, and who else had it"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::TensorFlow,
+        name: "tensorflow",
+        cause: MessageCause::NotPytorch,
+        patterns: &[
+            (Backend::Other, r"OOMwhenallocatingtensorwithshape"),
+            (
+                Backend::Other,
+                concat!(
+                    r"ranoutofmemorytryingtoallocate(?<requested>SIZE)(?<harmless>",
+                    r"(?:withfreed_by_count=\d+)?\.Thecallerindicatesthatthisisnotafailure)?"
+                ),
+            ),
+            (Backend::Other, r"failedtocreatecublashandle:CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)"),
+            (
+                Backend::Other,
+                concat!(
+                    r"[Cc]ouldnotcreatecudnnhandle:CUDNN_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED|",
+                    r"INTERNAL_ERROR)"
+                ),
+            ),
+            (
+                Backend::Other,
+                concat!(
+                    r"failedtoallocate[\d.]+[KMG]?\((?<requested>\d+bytes)\)",
+                    r"fromdevice:CUDA_ERROR_OUT_OF_MEMORY"
+                ),
+            ),
+        ],
+        words: &["TensorFlow ran out of memory[ for {requested}]: its own allocator manages it, not \
+             PyTorch's"],
+        advice: Some(
+            "tf.config.experimental.set_memory_growth if it shares the card with PyTorch; \
+             otherwise a smaller batch",
+        ),
+        unknowns: Some(&[
+            "how full the card was, and who else had it",
+            "whether it failed: TensorFlow tries \
+             again with less before it gives up",
+        ]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Pinned,
+        name: "pinned-memory",
+        cause: MessageCause::HostMemory,
+        patterns: &[
+            (Backend::Host, r"failedtoalloc(?<requested>\d+bytes)onhost:CUDA_ERROR_OUT_OF_MEMORY"),
+            (Backend::Host, r"couldnotallocatepinnedhostmemoryofsize:(?<requested_bytes>\d+)"),
+        ],
+        words: &[
+            "the machine had no pinned memory[ for {requested}], which the GPU copies from and to: not \
+             the GPU's own",
+        ],
+        advice: Some("fewer or smaller pinned buffers; pin_memory=False where the memory is short"),
+        unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
+        next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::TensorRt,
+        name: "tensorrt",
+        cause: MessageCause::NotPytorch,
+        patterns: &[
+            (Backend::Other, r"ErrorCode\d+:(?:OutOfMemory|CudaRuntime\(outofmemory\))"),
+            (Backend::Other, r"RequestedamountofGPUmemory\((?<requested>\d+bytes)\)couldnotbeallocated"),
+        ],
+        words: &["TensorRT found no room[ for {requested}] on the GPU: it manages memory itself, not \
+             through PyTorch"],
+        advice: Some("a smaller workspace or batch, or close what else has the card"),
+        unknowns: Some(&["how full the card was, and who else had it"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Tgi,
+        name: "tgi",
+        cause: MessageCause::Limit,
+        patterns: &[(Backend::Cuda, r"Notenoughmemorytohandle(?<prefill_tokens>\d+)prefilltokens")],
+        words: &[
+            "TGI's own limit: there is no room for {prefill_tokens} tokens of prefill beside the model",
+            "TGI's own limit: there is no room for the prefill beside the model",
+        ],
+        advice: Some("lower --max-batch-prefill-tokens, or spread the model over more GPUs"),
+        unknowns: Some(&["how much the model itself takes"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Triton,
+        name: "triton-shared-memory",
+        cause: MessageCause::NotPytorch,
+        patterns: &[(
+            Backend::Other,
+            concat!(
+                r"outofresource:sharedmemory(?:,Required:(?<shared_memory_required>\d+),Hardwarelimit",
+                r"(?:ation)?:(?<shared_memory_limit>\d+))?"
+            ),
+        )],
+        words: &[
+            "not the GPU's memory: a Triton kernel wants {shared_memory_required} bytes of on-chip \
+             shared memory, this GPU has {shared_memory_limit}",
+            "not the GPU's memory: a Triton kernel wants more on-chip shared memory than this GPU has",
+        ],
+        advice: Some("smaller block sizes or num_stages for this kernel; a smaller batch does not help"),
+        unknowns: Some(&[]),
+        next: Some(&[Next::Run(
+            "TRITON_PRINT_AUTOTUNING=1 python train.py",
+            "which configuration of the kernel is tried",
+        )]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Ggml,
+        name: "ggml",
+        cause: MessageCause::NotPytorch,
+        patterns: &[
+            (
+                Backend::Other,
+                r"allocating(?<requested>SIZE)ondevice(?<device>\d+):cudaMallocfailed:outofmemory",
+            ),
+            (Backend::Other, r"cudaMallocfailed:outofmemory"),
+            (Backend::Other, r"ggml_vulkan:Devicememoryallocationofsize(?<requested_bytes>\d+)failed"),
+        ],
+        words: &["llama.cpp found no room[ for {requested}]: it manages memory itself, not through PyTorch"],
+        advice: Some("fewer layers on the GPU (-ngl), a shorter context (-c), or a smaller quantization"),
+        unknowns: Some(&["how full the card was, and who else had it"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Cupy,
+        name: "cupy",
+        cause: MessageCause::NotPytorch,
+        patterns: &[(
+            Backend::Other,
+            r"Outofmemoryallocating(?<requested_bytes>\d[\d,]*)bytes\(allocatedsofar:",
+        )],
+        words: &["CuPy found no room[ for {requested}]: it manages memory itself, not through PyTorch"],
+        advice: Some("record a run: the recording has what the message lacks"),
+        unknowns: Some(&["how full the card was, and who else had it"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::OnnxRuntime,
+        name: "onnxruntime",
+        cause: MessageCause::NotPytorch,
+        patterns: &[(
+            Backend::Other,
+            r"Failedtoallocatememoryforrequestedbufferofsize(?<requested_bytes>\d+)?",
+        )],
+        words: &["ONNX Runtime found no room[ for {requested}]: it manages memory itself, not through \
+             PyTorch"],
+        advice: Some("record a run: the recording has what the message lacks"),
+        unknowns: Some(&["how full the card was, and who else had it"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Paddle,
+        name: "paddle",
+        cause: MessageCause::NotPytorch,
+        patterns: &[(
+            Backend::Other,
+            concat!(
+                r"OutofmemoryerroronGPU(?<device>\d+)\.Cannotallocate(?<requested>SIZE)",
+                r"(?:memoryonGPU\d+,(?<used>SIZE)memoryhasbeenallocatedandavailablememoryisonly",
+                r"(?<free>SIZE))?"
+            ),
+        )],
+        words: &["PaddlePaddle found no room[ for {requested}][ with {free} free]: it manages memory \
+             itself, not through PyTorch"],
+        advice: Some("record a run: the recording has what the message lacks"),
+        unknowns: Some(&["how full the card was, and who else had it"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    Kind {
+        kind: MessageKind::Bitsandbytes,
+        name: "bitsandbytes",
+        cause: MessageCause::NotPytorch,
+        patterns: &[(Backend::Other, r"Erroroutofmemoryatline\d+infile")],
+        words: &["bitsandbytes found no room: it takes memory beside PyTorch's allocator"],
+        advice: Some("record a run: the recording has what the message lacks"),
+        unknowns: Some(&["how full the card was, and who else had it"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+];
+
+/// Each row stands where its kind looks for it.
+const _: () = {
+    let mut row = 0;
+    while row < KINDS.len() {
+        assert!(KINDS[row].kind as usize == row, "the rows of `KINDS` are not in the order of `MessageKind`");
+        row += 1;
+    }
+};

@@ -1,0 +1,77 @@
+//! Out-of-memory messages in a log: what they say, what their numbers show, and what they cannot tell.
+//!
+//! Logs are torn in every way that terminals, chats and loggers know: lines are wrapped inside of words,
+//! prefixed, coloured, escaped and cut off. So a log is read without its white space ([`log`]): `Gi⏎B` and
+//! `GiB` are then the same, and every number of a message stands between words that name it. A number that is
+//! not there in full is not in the answer.
+
+mod advice;
+mod allocator_message;
+mod context;
+mod judge;
+mod kinds;
+mod log;
+mod matching;
+mod numbers;
+mod parts;
+mod render;
+mod scan;
+mod template;
+mod traceback;
+
+pub use advice::NextCommand;
+pub use kinds::{Backend, MessageCause, MessageKind};
+pub use numbers::{Numbers, OtherProcess};
+pub use parts::{MemoryPart, MemoryShare};
+pub use render::{Explanation, written};
+pub use scan::MessageReader;
+pub use traceback::CodeLine;
+
+// renamed at integration
+pub use find_messages as messages;
+pub use parts::{MemoryPart as Part, MemoryShare as Share};
+pub use render::Explanation as Verdict;
+
+/// One message, as often as it was printed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Message {
+    /// Whose message it is, and from which releases on it looks like this.
+    pub kind: MessageKind,
+    /// What ran out of memory.
+    pub backend: Backend,
+    /// The device that it names.
+    pub device: Option<u32>,
+    /// The rank that printed it, if its lines say so.
+    pub rank: Option<u32>,
+    /// What it says in numbers.
+    pub numbers: Numbers,
+    /// The lines where it begins, the first one first; at most [`Message::LINES`].
+    pub lines: Vec<u64>,
+    /// How often it was printed.
+    pub count: u64,
+    /// The innermost line of the user's own code in the traceback above it.
+    pub site: Option<CodeLine>,
+}
+
+impl Message {
+    /// Lines that are kept of a repeated message; more are only counted.
+    pub const LINES: usize = 100;
+
+    /// The first line on which it begins, from 1.
+    pub fn line(&self) -> u64 {
+        self.lines.first().copied().unwrap_or(1)
+    }
+
+    /// Whether it is the same message, printed again.
+    fn repeats(&self, other: &Message) -> bool {
+        let same_rank = self.rank == other.rank || self.rank.is_none() || other.rank.is_none();
+        same_rank && self.kind == other.kind && self.device == other.device && self.numbers == other.numbers
+    }
+}
+
+/// Finds the out-of-memory messages of a whole log.
+pub fn find_messages(log: &[u8]) -> Vec<Message> {
+    let mut reader = MessageReader::default();
+    reader.read(log);
+    reader.finish().0
+}

@@ -1,0 +1,259 @@
+//! Reads a log piece by piece, whatever its length, in one pass and with little memory.
+
+use super::context::{Context, Talk};
+use super::log::{clean, narrow, pattern, squeeze};
+use super::traceback::Frames;
+use super::{Backend, Message, MessageKind, Numbers, allocator_message, matching};
+use regex::Regex;
+use rustc_hash::FxHashMap;
+use std::sync::LazyLock;
+
+/// Finds messages in a log that is handed over in pieces.
+#[derive(Default)]
+pub struct MessageReader {
+    /// The beginning of a line whose end has not come yet.
+    begun: Vec<u8>,
+    line: u64,
+    /// Clean text without white space that is not looked through yet.
+    text: String,
+    /// Where lines begin in it.
+    starts: Vec<Start>,
+    frames: Frames,
+    found: Vec<Message>,
+    /// The messages in `found` by kind and numbers, for those that are printed again.
+    known: FxHashMap<String, Vec<usize>>,
+    /// Others, of which there were too many to keep.
+    more: u64,
+}
+
+struct Start {
+    at: usize,
+    line: u64,
+    rank: Option<u32>,
+    /// A line of source code that raises the message is not the message.
+    is_code: bool,
+}
+
+/// Text that is looked through at once.
+const CHUNK: usize = 1 << 20;
+/// No message is longer, without its white space.
+const LONGEST: usize = 8 << 10;
+/// Messages between one and its repetition in part: those of the other ranks.
+const NEARBY: usize = 64;
+/// Different messages that are kept; a job that skips a batch on every failure can print any number.
+const MOST: usize = 2_000;
+/// A line that is longer is read in parts.
+const LONGEST_LINE: usize = 1 << 20;
+
+impl MessageReader {
+    /// Reads the next piece of the log.
+    pub fn read(&mut self, bytes: &[u8]) {
+        for part in bytes.split_inclusive(|&byte| byte == b'\n') {
+            if self.begun.is_empty() && part.ends_with(b"\n") {
+                self.take_line(part);
+                continue;
+            }
+            self.begun.extend_from_slice(part);
+            if part.ends_with(b"\n") || self.begun.len() > LONGEST_LINE {
+                let line = std::mem::take(&mut self.begun);
+                self.take_line(&line);
+            }
+        }
+    }
+
+    /// Number of lines read, with the last one if it has no end.
+    pub fn lines(&self) -> u64 {
+        self.line + u64::from(!self.begun.is_empty())
+    }
+
+    /// The messages of all that was read, in its order, and how many more there were than are kept.
+    pub fn finish(mut self) -> (Vec<Message>, u64) {
+        let last = std::mem::take(&mut self.begun);
+        self.take_line(&last);
+        self.look_through(self.text.len());
+        self.drop_echoes();
+        (self.found, self.more)
+    }
+
+    fn take_line(&mut self, bytes: &[u8]) {
+        let line = self.line + 1;
+        if bytes.ends_with(b"\n") {
+            self.line = line;
+        }
+        let text = String::from_utf8_lossy(bytes);
+        let text = narrow(&text);
+        // A progress bar draws itself anew behind each carriage return.
+        text.trim_end_matches(['\n', '\r']).split('\r').for_each(|part| self.take_part(part, line));
+        if self.text.len() > CHUNK {
+            self.look_through(self.text.len() - LONGEST);
+        }
+    }
+
+    fn take_part(&mut self, part: &str, line: u64) {
+        let clean = clean(part);
+        if clean.text.is_empty() {
+            return;
+        }
+        self.frames.look_at(line, clean.rank, &clean.text);
+        let code = clean.text.trim_start();
+        let is_code = code.starts_with("raise ") || code.starts_with("if ");
+        self.starts.push(Start { at: self.text.len(), line, rank: clean.rank, is_code });
+        if is_killed(code) {
+            self.add(MessageKind::Killed, Backend::Host, None, Numbers::default(), line, clean.rank);
+        }
+        if code.trim_end() == "MemoryError" {
+            self.add(MessageKind::Python, Backend::Host, None, Numbers::default(), line, clean.rank);
+        }
+        squeeze(&clean.text, &mut self.text);
+    }
+
+    /// Looks for messages that begin before `end`, and forgets the text up to there.
+    fn look_through(&mut self, end: usize) {
+        let text = std::mem::take(&mut self.text);
+        let mut end = end;
+        while !text.is_char_boundary(end) {
+            end += 1;
+        }
+        let mut at = 0;
+        let mut talk = Talk::default();
+        while let Some(found) = BEGINNING.find_at(&text, at).filter(|found| found.start() < end) {
+            at = found.start() + self.message_at(&text, found.start(), &mut talk);
+            while !text.is_char_boundary(at) {
+                at += 1;
+            }
+        }
+        let keep = at.max(end).min(text.len());
+        let kept_starts = self.starts.partition_point(|start| start.at <= keep).saturating_sub(1);
+        self.starts.drain(..kept_starts);
+        self.starts.iter_mut().for_each(|start| start.at = start.at.saturating_sub(keep));
+        self.text.push_str(&text[keep..]);
+    }
+
+    /// Reads the message at this place; returns how many bytes it has.
+    fn message_at(&mut self, whole: &str, at: usize, talk: &mut Talk) -> usize {
+        let text = &whole[..whole.ceil_char_boundary(at + LONGEST)];
+        let start = self.starts.partition_point(|start| start.at <= at).saturating_sub(1);
+        let (line, rank, is_code, begins) = self
+            .starts
+            .get(start)
+            .map_or((1, None, false, 0), |start| (start.line, start.rank, start.is_code, start.at));
+        let (before, rest) = text.split_at(at);
+        let Some(form) = matching::read(rest).or_else(|| allocator_message::read(rest)) else {
+            return rest.chars().next().map_or(1, char::len_utf8);
+        };
+        let end = at + form.end;
+        let ends_line = self.starts.binary_search_by_key(&end, |start| start.at).is_ok() || end >= text.len();
+        let begins = begins.min(at);
+        let is_error = |talk: &mut Talk| {
+            let line_end = self.starts.get(start + 1).map_or(whole.len(), |next| next.at);
+            let talks = talk.is_before(at, begins, &whole[begins..line_end.max(at)]);
+            let context = Context { before, of_line: at - begins, after: &text[end..], ends_line };
+            !talks && context.is_of_an_error(form.kind.row().bare)
+        };
+        let is_bare = form.numbers.is_empty() && form.device.is_none();
+        if !is_code && !form.is_harmless && (!is_bare || is_error(talk)) {
+            self.add(form.kind, form.backend, form.device, form.numbers, line, rank);
+        }
+        form.end.max(1)
+    }
+
+    fn add(
+        &mut self,
+        kind: MessageKind,
+        backend: Backend,
+        device: Option<u32>,
+        numbers: Numbers,
+        line: u64,
+        rank: Option<u32>,
+    ) {
+        let mut message =
+            Message { kind, backend, device, rank, numbers, lines: vec![line], count: 1, site: None };
+        let key = format!("{kind:?} {device:?} {:?}", message.numbers);
+        let alike = self.known.get(&key).into_iter().flatten();
+        let known = alike.copied().find(|&known| self.found[known].repeats(&message));
+        if let Some(known) = known {
+            let known = &mut self.found[known];
+            known.count += 1;
+            known.rank = known.rank.or(message.rank);
+            if known.lines.len() < Message::LINES && known.lines.last() != Some(&line) {
+                known.lines.push(line);
+            }
+        } else if self.found.len() < MOST {
+            // Looks through thousands of frames, which a message that repeats does not need.
+            message.site = self.frames.above(line, rank);
+            self.known.entry(key).or_default().push(self.found.len());
+            self.found.push(message);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Whether an allocator's message stands nearby in full. What repeats it is printed soon after or before.
+    fn is_cut_off(&self, place: usize) -> bool {
+        let message = &self.found[place];
+        let nearby = place.saturating_sub(NEARBY)..(place + NEARBY).min(self.found.len());
+        message.kind.row().is_allocators
+            && self.found[nearby].iter().any(|whole| {
+                let same_rank = message.rank == whole.rank || message.rank.is_none() || whole.rank.is_none();
+                let same_device = message.device.is_none() || message.device == whole.device;
+                let same_kind = whole.kind.row().is_allocators && message.backend == whole.backend;
+                same_rank && same_device && same_kind && message.numbers.is_part_of(&whole.numbers)
+            })
+    }
+
+    /// The kernel writes the limit of a container above the process that it kills there.
+    fn tell_limits(&mut self) {
+        let mut told = None;
+        for message in self.found.iter_mut().filter(|message| message.kind == MessageKind::Cgroup) {
+            if message.numbers.limit.is_some() {
+                told = Some((message.numbers.used, message.numbers.limit));
+            } else if let (Some((used, limit)), Some(_)) = (told, message.numbers.resident) {
+                (message.numbers.used, message.numbers.limit) = (used, limit);
+            }
+        }
+    }
+
+    /// Drops what only repeats another message with less in it: the shell's "Killed" below the kernel's own
+    /// record, the line of an exception that a logger has shortened.
+    fn drop_echoes(&mut self) {
+        self.tell_limits();
+        let kernel =
+            self.found.iter().any(|message| message.kind.is_kernels() && message.numbers.resident.is_some());
+        let host = self.found.iter().any(|message| message.kind.row().explains_kill);
+        let is_cut_off: Vec<bool> = (0..self.found.len()).map(|place| self.is_cut_off(place)).collect();
+        let mut is_cut_off = is_cut_off.into_iter();
+        self.found.retain(|message| match message.kind {
+            _ if is_cut_off.next() == Some(true) => false,
+            MessageKind::Killed => !host,
+            kind if kind.is_kernels() => !(kernel && message.numbers.resident.is_none()),
+            _ => true,
+        });
+        self.found.sort_by_key(Message::line);
+    }
+}
+
+static BEGINNING: LazyLock<Regex> = LazyLock::new(|| {
+    let all = format!("{}|{}", allocator_message::BEGINNINGS, matching::beginnings());
+    pattern(&all)
+});
+
+/// A line that says that a program was killed: a shell's, alone or with the number of the job and the
+/// command, or one that names the exit code. Numbers at the end of a line are only safe to read as long as
+/// lines are.
+fn is_killed(line: &str) -> bool {
+    static KILLED: LazyLock<Regex> = LazyLock::new(|| {
+        let shell = concat!(
+            r"^(?:Killed(?:: 9)?\s*$|(?:[\w./-]+: )?(?:line \d+: )?\s*\d+ Killed\s|",
+            r"\[\d+\]\s*\+?\s*\d* ?[Kk]illed\s|zsh: killed\s)"
+        );
+        let code = concat!(
+            r"(?i-u:exit ?code|exit status|return ?code|with code|status)[ :=(]*(?:137|-9)(?:\s*$|",
+            r"[^\w\s]|\s+(?:[(\[-]|pid|on |at |after ))"
+        );
+        pattern(&format!("{shell}|{code}"))
+    });
+    static ADVICE: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"(?:^|\s)(?:[Ii]f|[Ww]hen|means|e\.g\.|usually)\s"));
+    let may_be = line.contains("illed") || line.contains("137") || line.contains("-9");
+    may_be && !ADVICE.is_match(line) && KILLED.is_match(line)
+}

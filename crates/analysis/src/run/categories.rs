@@ -1,0 +1,318 @@
+//! What each block is for: parameter, gradient, optimizer state, activation, …
+//!
+//! A plain snapshot does not say. But a parameter is there before the first step and stays, its gradient has
+//! its size and appears inside `backward()`, its optimizer state has its size and appears inside the
+//! optimizer, an activation waits for `backward()`. Where these agree there is little to guess.
+
+use crate::run::device::Device;
+use crate::run::sizes::{Sizes, outlives_backward, outlives_first_step};
+use crate::trace::backward::Follow;
+use crate::trace::modules::Phase;
+use crate::trace::roles::{Role, Roles};
+use crate::trace::steps::Confidence;
+use rustc_hash::{FxHashMap, FxHashSet};
+use snapshot::{Bytes, History, Life};
+
+/// What a block is used for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Category {
+    /// Weights; also buffers, where no recorder told them apart.
+    Parameter,
+    /// Buffers of modules.
+    Buffer,
+    /// `.grad` of a parameter.
+    Gradient,
+    /// What the optimizer keeps between steps.
+    Optimizer,
+    /// What the forward pass keeps for `backward()`, or hands on.
+    Activation,
+    /// Data made before the forward pass.
+    Input,
+    /// Gone again before it could matter to anything but the peak.
+    Temporary,
+    /// Scratch memory of cuBLAS and cuDNN.
+    Workspace,
+    /// The trace does not tell.
+    Unknown,
+}
+
+impl Category {
+    /// All categories, in the order of reports.
+    pub const ALL: [Category; 9] = [
+        Category::Parameter,
+        Category::Buffer,
+        Category::Gradient,
+        Category::Optimizer,
+        Category::Activation,
+        Category::Input,
+        Category::Temporary,
+        Category::Workspace,
+        Category::Unknown,
+    ];
+
+    /// Name in reports and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Category::Parameter => "parameter",
+            Category::Buffer => "buffer",
+            Category::Gradient => "gradient",
+            Category::Optimizer => "optimizer",
+            Category::Activation => "activation",
+            Category::Input => "input",
+            Category::Temporary => "temporary",
+            Category::Workspace => "workspace",
+            Category::Unknown => "unknown",
+        }
+    }
+}
+
+/// Bytes of each category, in the order of [`Category::ALL`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ByCategory(pub [Bytes; Category::ALL.len()]);
+
+impl ByCategory {
+    /// Bytes of one category.
+    pub fn get(&self, category: Category) -> Bytes {
+        self.0[category as usize]
+    }
+}
+
+/// The category of every block of a history.
+pub struct Categories {
+    of_life: Vec<Category>,
+    /// How far to trust the split into parameters, gradients and optimizer state.
+    pub confidence: Confidence,
+    /// Reason for that confidence.
+    pub reason: &'static str,
+}
+
+impl Categories {
+    /// The category of a row of [`History::lives`].
+    #[inline]
+    pub fn of(&self, life: usize) -> Category {
+        self.of_life[life]
+    }
+
+    /// What the program holds once `position` events have happened.
+    pub fn at(&self, history: &History, position: usize) -> ByCategory {
+        let mut sums = ByCategory::default();
+        for (life, category) in history.lives[..history.first_born_from(position)].iter().zip(&self.of_life) {
+            if life.is_allocated_at(position) {
+                sums.0[*category as usize] += life.size;
+            }
+        }
+        sums
+    }
+}
+
+/// What cuBLAS takes once per handle and stream: before Hopper, and from Hopper on.
+const CUBLAS_WORKSPACES: [u64; 2] = [8_519_680, 33_554_432];
+
+/// Events that a temporary may live for: a few operations.
+const SHORT: usize = 48;
+
+impl From<Label> for Category {
+    fn from(label: Label) -> Category {
+        match label {
+            Label::Parameter => Category::Parameter,
+            Label::Buffer => Category::Buffer,
+            Label::Gradient => Category::Gradient,
+            Label::Optimizer => Category::Optimizer,
+            Label::Input => Category::Input,
+        }
+    }
+}
+
+/// Sorts every block of a device. `failed_at` is the last allocation that failed.
+pub(crate) fn categories(device: &Device<'_>, failed_at: Option<usize>) -> Categories {
+    let Device { history, roles, steps, backward, .. } = device;
+    let setup_ends = match steps.bounds.first() {
+        Some(&first) => first,
+        None => first_forward(history, roles).unwrap_or(history.len()),
+    };
+    let mut sizes = Sizes::new(device, setup_ends);
+    let is_labelled = sizes.learn(device);
+    let mut sorter = Sorter {
+        device,
+        failed_at,
+        setup_ends,
+        sizes: &sizes,
+        backward: backward.follow(),
+        begun: 0,
+        inputs: 0,
+        nameless: FxHashMap::default(),
+        workspaces: FxHashSet::default(),
+    };
+    let of_life = history.lives.iter().enumerate().map(|(row, life)| sorter.sort(row, life)).collect();
+    let (confidence, reason) = match is_labelled {
+        true => (Confidence::High, "a recorder saw which tensor each of these blocks is"),
+        false => sizes.confidence(steps),
+    };
+    Categories { of_life, confidence, reason }
+}
+
+fn first_forward(history: &History, roles: &Roles) -> Option<usize> {
+    history.lives.iter().find_map(|life| roles.of(life.stack).is_forward().then(|| life.born()).flatten())
+}
+
+/// Sorts one block after the other.
+struct Sorter<'a> {
+    device: &'a Device<'a>,
+    /// The last allocation that failed: what it met was in use, whatever became of it afterwards.
+    failed_at: Option<usize>,
+    /// Where the first step begins; without steps, where the first forward pass does.
+    setup_ends: usize,
+    sizes: &'a Sizes,
+    backward: Follow<'a>,
+    /// Number of steps that have begun.
+    begun: usize,
+    /// Blocks that this step has made so far, if no module has run in it yet.
+    inputs: usize,
+    nameless: FxHashMap<u64, u64>,
+    workspaces: FxHashSet<(u64, u64, bool)>,
+}
+
+/// Inputs are few and come first; a program that makes more before its model runs is no training loop.
+const MOST_INPUTS: usize = 64;
+
+impl Sorter<'_> {
+    fn sort(&mut self, row: usize, life: &Life) -> Category {
+        let phase = self.device.whereabouts_of(life).phase;
+        let role = self.device.roles.of(life.stack).during(phase);
+        let born = life.born().unwrap_or(0);
+        while self.device.steps.bounds.get(self.begun).is_some_and(|&bound| bound <= born) {
+            self.begun += 1;
+            self.inputs = 0;
+        }
+        self.inputs += if role.module || role.without_python { MOST_INPUTS } else { 1 };
+        if let Some(tensor) = self.device.tensor_of(row) {
+            return tensor.label.into();
+        }
+        let mut category = self.by_role(life, role, phase);
+        if is_refuted(self.device, category, life) {
+            category = unlabelled(category, life, role, self.step_ends());
+        }
+        if category == Category::Parameter && life.born().is_none() && role.without_python {
+            // From before the history and without a stack, a parameter and its optimizer state look alike.
+            // There are as many parameters as gradients; the rest is state.
+            let count = self.nameless.entry(life.requested.0).or_default();
+            *count += 1;
+            if self.sizes.gradients.get(&life.requested.0).is_some_and(|&gradients| *count > gradients) {
+                return Category::Optimizer;
+            }
+        }
+        let is_library_scratch = !self.device.is_cpu()
+            && life.freed().is_none()
+            && CUBLAS_WORKSPACES.contains(&life.requested.0)
+            && !matches!(category, Category::Parameter | Category::Gradient | Category::Optimizer);
+        if is_library_scratch {
+            let stream =
+                self.device.history.regions.get(life.region as usize).map_or(0, |region| region.stream);
+            // One for each handle: a second block of this size is the program's own.
+            if self.workspaces.insert((stream, life.requested.0, role.without_python)) {
+                return Category::Workspace;
+            }
+        }
+        category
+    }
+
+    /// Where the step ends that the block at hand was allocated in.
+    fn step_ends(&self) -> usize {
+        self.device.steps.bounds.get(self.begun).copied().unwrap_or(self.device.history.len())
+    }
+
+    /// Whether no step ends after the block at hand was allocated.
+    fn is_in_last_step(&self) -> bool {
+        self.device.steps.bounds.get(self.begun).is_none()
+    }
+
+    /// The category of a block made before the first step, outside of the optimizer.
+    fn made_in_setup(&self, life: &Life, role: Role, phase: Option<Phase>) -> Category {
+        let size = life.requested.0;
+        let has_size_of_parameter =
+            self.sizes.gradients.contains_key(&size) || self.sizes.states.contains(&size);
+        if !outlives_first_step(self.device, life) {
+            Category::Temporary
+        } else if phase == Some(Phase::Forward) {
+            Category::Activation
+        } else if role.placing || role.module || has_size_of_parameter {
+            Category::Parameter
+        } else if role.without_python {
+            Category::Unknown
+        } else {
+            Category::Input
+        }
+    }
+
+    fn by_role(&mut self, life: &Life, role: Role, phase: Option<Phase>) -> Category {
+        let (born, freed, size) = (life.born().unwrap_or(0), life.freed(), life.requested.0);
+        let is_setup = life.born().is_none_or(|born| born < self.setup_ends);
+        if is_setup && !role.optimizer {
+            return self.made_in_setup(life, role, phase);
+        }
+        let step_ends = self.step_ends();
+        let outlives_step = freed.is_none_or(|freed| freed >= step_ends);
+        if role.optimizer {
+            return if outlives_step { Category::Optimizer } else { Category::Temporary };
+        }
+        let may_be_scratch = role.convolution || role.without_python && self.device.roles.any_convolution();
+        if may_be_scratch && !self.device.is_cpu() && freed == Some(born + 1) {
+            return Category::Workspace;
+        }
+        if role.without_python {
+            let end = self.backward.end_of(born);
+            let is_gradient =
+                outlives_backward(self.device, life, end) && self.sizes.gradients.contains_key(&size);
+            // The step in which the record ends is not over: its backward pass was still at work.
+            let is_unfinished = phase == Some(Phase::Backward) && self.is_in_last_step();
+            return if is_gradient {
+                Category::Gradient
+            } else if !is_unfinished && end.is_some() && outlives_step {
+                Category::Unknown
+            } else {
+                Category::Temporary
+            };
+        }
+        let is_there_at = |event: usize| event < step_ends && freed.is_none_or(|freed| freed >= event);
+        let waits_for_backward = self.backward.next_after(born).is_some_and(is_there_at)
+            || self.failed_at.is_some_and(|failed| born < failed && is_there_at(failed));
+        if self.inputs <= MOST_INPUTS && !role.module && !role.backward {
+            return if waits_for_backward || outlives_step { Category::Input } else { Category::Temporary };
+        }
+        let step_begins =
+            self.begun.checked_sub(1).map_or(self.setup_ends, |step| self.device.steps.bounds[step]);
+        let is_long =
+            freed.is_none_or(|freed| freed - born > SHORT || (freed - born) * 4 > step_ends - step_begins);
+        if waits_for_backward || outlives_step || is_long {
+            Category::Activation
+        } else {
+            Category::Temporary
+        }
+    }
+}
+
+/// Whether a recorder looked at the tensors of the kind that a block seems to be, and this one was not among
+/// them.
+fn is_refuted(device: &Device<'_>, guess: Category, life: &Life) -> bool {
+    let label = match guess {
+        Category::Parameter => Label::Parameter,
+        Category::Gradient => Label::Gradient,
+        Category::Optimizer => Label::Optimizer,
+        _ => return false,
+    };
+    device.labels.would_know(label, life)
+}
+
+/// What a block is that a recorder has looked at and that is no tensor of a module, where the signs of a
+/// plain snapshot would make it one.
+fn unlabelled(guess: Category, life: &Life, role: Role, step_ends: usize) -> Category {
+    let outlives_step = life.freed().is_none_or(|freed| freed >= step_ends);
+    match guess {
+        Category::Parameter if role.placing || role.module || role.without_python => Category::Unknown,
+        Category::Parameter => Category::Input,
+        Category::Gradient | Category::Optimizer if outlives_step => Category::Unknown,
+        Category::Gradient | Category::Optimizer => Category::Temporary,
+        other => other,
+    }
+}

@@ -1,0 +1,198 @@
+//! One device of a snapshot, with what every question about it needs.
+
+use crate::run::holders::Holders;
+use crate::run::labels::LabelledBlocks;
+use crate::run::parallel::join;
+use crate::trace::backward::Backward;
+use crate::trace::modules::{ExecutionScope, ModuleId, Modules, Phase};
+use crate::trace::order::Order;
+use crate::trace::roles::Roles;
+use crate::trace::site::{Site, Sites};
+use crate::trace::steps::{Steps, steps};
+use snapshot::{Action, Bytes, Counters, DeviceKind, History, Life, PoolId, Snapshot};
+use std::collections::BTreeMap;
+
+/// A device: its history, its steps and the sites of its stacks.
+pub struct Device<'a> {
+    /// The snapshot that it belongs to.
+    pub snapshot: &'a Snapshot,
+    /// History of the device, rebuilt from its events.
+    pub history: History,
+    /// Where each stack comes from.
+    pub sites: Sites,
+    /// Steps of the run.
+    pub steps: Steps,
+    /// Sidecar files of a recorder, empty for a plain snapshot.
+    pub recording: &'a Recording,
+    /// The modules that ran.
+    pub modules: Modules,
+    pub(crate) roles: Roles,
+    pub(crate) backward: Backward,
+    pub(crate) labels: LabelledBlocks<'a>,
+    /// Who holds what, where a recorder noted it.
+    pub holders: Holders<'a>,
+}
+
+/// Events from which on a second thread pays.
+const LARGE: usize = 20_000;
+
+/// A moment that a user can ask about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// Highest allocated bytes.
+    Peak,
+    /// The last allocation that failed.
+    Oom,
+    /// When the snapshot was taken.
+    End,
+    /// Just after the event with this number.
+    Event(usize),
+}
+
+/// Returns every device that holds memory or recorded events.
+pub fn devices(snapshot: &Snapshot) -> Vec<Device<'_>> {
+    recorded_devices(snapshot, Recording::NONE)
+}
+
+/// Returns every device that holds memory or recorded events, with a recorder's sidecar files.
+pub fn recorded_devices<'a>(snapshot: &'a Snapshot, recording: &'a Recording) -> Vec<Device<'a>> {
+    snapshot
+        .devices()
+        .into_iter()
+        .map(|device| {
+            let sites = Sites::new(snapshot);
+            let order = Order::new(snapshot, device);
+            let (history, (roles, steps, backward, modules)) = join(
+                order.len() > LARGE,
+                || History::new(snapshot, device),
+                || {
+                    let roles = Roles::new(snapshot, &sites);
+                    let steps = steps(&order, &sites, &roles, recording);
+                    let mut modules = Modules::new(snapshot, recording);
+                    modules.find_lines(&order, &sites);
+                    modules.fill_in(&order, &steps);
+                    let backward = Backward::new(&order, &roles, &sites, &modules);
+                    (roles, steps, backward, modules)
+                },
+            );
+            let labels = LabelledBlocks::new(&history, &order, recording);
+            let holders = Holders::new(&history, &order, recording, snapshot.kind);
+            Device { snapshot, history, sites, steps, recording, modules, roles, backward, labels, holders }
+        })
+        .collect()
+}
+
+impl Device<'_> {
+    /// Whether there is enough of it to share work between threads.
+    pub(crate) fn is_large(&self) -> bool {
+        self.history.len() > LARGE
+    }
+
+    /// Whether this is the memory of a CPU.
+    pub fn is_cpu(&self) -> bool {
+        self.snapshot.kind == DeviceKind::Cpu
+    }
+
+    /// Name in reports: `GPU 0`, `CPU`.
+    pub fn name(&self) -> String {
+        if self.is_cpu() { "CPU".to_owned() } else { format!("GPU {}", self.history.device) }
+    }
+
+    /// Where the program was at an event.
+    pub(crate) fn scope_at(&self, event: usize) -> ExecutionScope {
+        if !self.modules.any_phase() {
+            return ExecutionScope::default();
+        }
+        self.modules.of_event(event, self.snapshot.events.get(self.history.rows.start + event).context)
+    }
+
+    /// Where the program was when it allocated a block.
+    pub fn whereabouts_of(&self, life: &Life) -> ExecutionScope {
+        life.born().map_or_else(ExecutionScope::default, |born| self.scope_at(born))
+    }
+
+    /// The module that a row of [`History::lives`] belongs to: the owner of the tensor, or the one that ran.
+    pub fn module_of(&self, row: usize) -> Option<ModuleId> {
+        let owner = self.labels.tensor(row).and_then(|tensor| self.modules.of_tensor(tensor));
+        owner.or_else(|| self.whereabouts_of(&self.history.lives[row]).module)
+    }
+
+    /// The tensor that a row of [`History::lives`] is, where a recorder saw it. What a module is called with
+    /// from inside another one's forward pass is an activation, not an input.
+    pub fn tensor_of(&self, row: usize) -> Option<&Tensor> {
+        let tensor = &self.recording.labels.tensors[self.labels.tensor(row)?];
+        let is_activation = tensor.label == Label::Input
+            && self.whereabouts_of(&self.history.lives[row]).phase == Some(Phase::Forward);
+        (!is_activation).then_some(tensor)
+    }
+
+    /// Whether an event allocates for the autograd engine: no line of the user's own is behind it.
+    pub(crate) fn is_in_engine(&self, event: usize) -> bool {
+        let role = self.roles.of(self.snapshot.events.stack(self.history.rows.start + event));
+        role.without_python || role.in_engine && self.scope_at(event).phase == Some(Phase::Backward)
+    }
+
+    /// Where the request of an event comes from, as far as its own stack and the calls around it tell.
+    pub fn site_of_event(&self, event: usize) -> Site {
+        let site = self.sites.of(self.snapshot.events.stack(self.history.rows.start + event));
+        if !self.is_in_engine(event) {
+            return site;
+        }
+        let place = self.scope_at(event);
+        let module = place.module.filter(|_| place.phase == Some(Phase::Backward));
+        if let Some(line) = module.and_then(|module| self.modules.line(module)) {
+            return Site::BackwardOf(line);
+        }
+        let call = self.backward.call(event);
+        match call.map(|call| self.sites.of(call)) {
+            Some(Site::User(frame) | Site::Library(frame)) => Site::Backward(frame),
+            _ => site,
+        }
+    }
+
+    /// Number of events that had happened at a moment; `None` if there was no such moment.
+    pub fn position_of(&self, moment: Moment) -> Option<usize> {
+        match moment {
+            Moment::Peak => Some(self.history.allocated_peak.position),
+            Moment::End => Some(self.history.len()),
+            Moment::Event(event) => (event < self.history.len()).then_some(event + 1),
+            Moment::Oom if self.history.stats.ooms == 0 => None,
+            Moment::Oom => self
+                .snapshot
+                .events
+                .actions(self.history.rows.clone())
+                .rposition(|(action, _)| action == Action::Oom)
+                .map(|event| event + 1),
+        }
+    }
+}
+
+/// One kind of memory of a device: a pool on a stream, small or large, expandable or not.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Pool {
+    /// The pool.
+    pub pool: PoolId,
+    /// The stream that it serves.
+    pub stream: u64,
+    /// Whether it is the small half (requests up to 1 MiB).
+    pub small: bool,
+    /// Whether it is expandable memory.
+    pub expandable: bool,
+}
+
+impl Device<'_> {
+    /// The counters of every pool and stream at the end; pools that hold nothing any more are left out.
+    pub fn pools_at_end(&self) -> Vec<(Pool, Counters)> {
+        let mut pools: BTreeMap<Pool, Counters> = BTreeMap::new();
+        for (region, counters) in self.history.regions.iter().zip(&self.history.region_ends) {
+            let pool = Pool {
+                pool: region.pool,
+                stream: region.stream,
+                small: region.small,
+                expandable: region.expandable,
+            };
+            *pools.entry(pool).or_default() += *counters;
+        }
+        pools.into_iter().filter(|(_, counters)| counters.reserved > Bytes::ZERO).collect()
+    }
+}

@@ -1,0 +1,258 @@
+//! Growing sites: what grows from step to step, by the code that allocates it.
+//!
+//! Only blocks that outlive their step count. What a stack holds at the bounds of the steps is a short series
+//! of numbers, kept as its changes; whether it grows, has stopped, or rises and falls is decided on that
+//! series alone.
+
+use crate::run::categories::{Categories, Category};
+use crate::run::device::Device;
+use crate::trace::modules::ModuleId;
+use rustc_hash::FxHashMap;
+use snapshot::{Bytes, Life, StackId};
+
+/// How the bytes that one origin holds develop over the steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trend {
+    /// Still grows at the end.
+    Growing,
+    /// Grew for a while and has stayed level since: retained growth.
+    Stopped,
+}
+
+impl Trend {
+    /// Name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Trend::Growing => "growing",
+            Trend::Stopped => "stopped",
+        }
+    }
+}
+
+/// A rise that was never taken back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rise {
+    /// The bound at which it shows.
+    pub(crate) bound: usize,
+    /// What is held for good from there on.
+    pub(crate) bytes: u64,
+}
+
+/// Blocks that accumulate from step to step and have the same origin.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct GrowingSite {
+    /// The stack that allocates them, or that called the `backward()` in which they are allocated.
+    pub(crate) stack: StackId,
+    /// Whether they are allocated inside that `backward()`.
+    pub(crate) in_backward: bool,
+    /// The module whose backward pass they are, where that is known.
+    pub(crate) module: Option<ModuleId>,
+    /// Whether it still grows at the end.
+    pub(crate) trend: Trend,
+    /// When it has become larger for good, ascending; at least [`FEWEST_RISES`].
+    pub(crate) rises: Vec<Rise>,
+    /// Rows of [`History::lives`]: the blocks that are left.
+    pub(crate) lives: Vec<u32>,
+}
+
+impl GrowingSite {
+    /// What is left at the last bound.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.rises.last().map_or(0, |rise| rise.bytes)
+    }
+
+    /// Bytes a step over the later half of `bounds` bounds: from the first rise there to the last, so that a
+    /// leak that comes every few steps is not counted too often or too seldom.
+    pub(crate) fn pace(&self, bounds: usize) -> f64 {
+        let late = &self.rises[self.rises.partition_point(|rise| rise.bound < bounds / 2)..];
+        match (late, self.rises.as_slice()) {
+            // It had stopped by then: the pace that it had.
+            ([first, .., last], _) | (_, [first, .., last]) => {
+                (last.bytes - first.bytes) as f64 / (last.bound - first.bound) as f64
+            }
+            (_, rises) => rises.first().map_or(0.0, |rise| rise.bytes as f64),
+        }
+    }
+}
+
+/// Every growing site of a run.
+pub(crate) struct GrowingSites {
+    /// Largest first.
+    pub(crate) sites: Vec<GrowingSite>,
+    /// Bounds that were looked at.
+    pub(crate) bounds: usize,
+}
+
+/// Fewest steps over which growth can be told from warm-up.
+pub const FEWEST_STEPS: usize = 5;
+/// Growth has to go up this often.
+const FEWEST_RISES: usize = 3;
+/// Share of what was ever added that may be taken away again; more is a buffer, a cache or the garbage
+/// collector.
+const MOST_RETURNED: f64 = 0.3;
+/// A pace in the second half below this share of that in the first is one that dies down: a cache that fills.
+const DYING_DOWN: f64 = 0.25;
+
+/// What allocates the blocks of a growing site. Without a stack of its own, blocks are told apart by size,
+/// and by their module.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Origin {
+    stack: StackId,
+    in_engine: Option<(Bytes, Option<ModuleId>)>,
+}
+
+/// Finds the growing sites of a device.
+pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> GrowingSites {
+    let Device { history, steps, backward, .. } = device;
+    // What a program gives back when its loop is over says nothing about the loop.
+    let inner = steps.bounds.partition_point(|&bound| bound < history.len());
+    let bounds = &steps.bounds[..inner];
+    if steps.count() < FEWEST_STEPS {
+        return GrowingSites { sites: Vec::new(), bounds: inner };
+    }
+    let mut origins: FxHashMap<Origin, Held> = FxHashMap::default();
+    // The first bound that comes after the block's birth.
+    let mut next = 0;
+    for (row, life) in history.lives.iter().enumerate() {
+        let Some(born) = life.born() else { continue };
+        while bounds.get(next).is_some_and(|&bound| bound <= born) {
+            next += 1;
+        }
+        let Some(&bound) = bounds.get(next) else { break };
+        // Alive at the bound: it outlives its step. What was there before the first step cannot accumulate in
+        // it.
+        if next == 0 || life.freed().is_some_and(|freed| freed < bound) {
+            continue;
+        }
+        // A library's scratch memory is its own affair.
+        if categories.of(row) == Category::Workspace {
+            continue;
+        }
+        let gone = life.freed().map_or(inner, |freed| bounds.partition_point(|&bound| bound <= freed));
+        let origin = if device.is_in_engine(born) {
+            let call = backward.call(born).unwrap_or(StackId::EMPTY);
+            Origin { stack: call, in_engine: Some((life.requested, device.scope_at(born).module)) }
+        } else {
+            Origin { stack: life.stack, in_engine: None }
+        };
+        origins.entry(origin).or_default().add(row, life, (next, gone), inner);
+    }
+    let mut sites: Vec<GrowingSite> =
+        origins.into_iter().filter_map(|(origin, held)| held.judge(origin, inner)).collect();
+    sites.sort_by(|a, b| {
+        b.bytes().cmp(&a.bytes()).then((a.stack, a.module, &a.lives).cmp(&(b.stack, b.module, &b.lives)))
+    });
+    GrowingSites { sites, bounds: inner }
+}
+
+/// What one origin holds: changes at the bounds, and the blocks that are left.
+#[derive(Default)]
+struct Held {
+    changes: Vec<(u32, i64)>,
+    left: Vec<u32>,
+    /// Blocks that lived through at least one whole step and have been freed since.
+    replaced: usize,
+}
+
+impl Held {
+    fn add(&mut self, row: usize, life: &Life, (from, to): (usize, usize), bounds: usize) {
+        let size = i64::try_from(life.size.0).unwrap_or(i64::MAX);
+        self.changes.push((from as u32, size));
+        if to < bounds {
+            self.changes.push((to as u32, -size));
+            self.replaced += usize::from(to > from + 1);
+        } else {
+            self.left.push(row as u32);
+        }
+    }
+
+    fn judge(mut self, origin: Origin, bounds: usize) -> Option<GrowingSite> {
+        if self.changes.len() < FEWEST_RISES || self.left.is_empty() {
+            return None;
+        }
+        self.changes.sort_unstable();
+        // What is held from each bound on at which it changes.
+        let mut held: Vec<(usize, i64)> = Vec::new();
+        for &(bound, change) in &self.changes {
+            let before = held.last().map_or(0, |last| last.1);
+            match held.last_mut() {
+                Some(last) if last.0 == bound as usize => last.1 = last.1.saturating_add(change),
+                _ => held.push((bound as usize, before.saturating_add(change))),
+            }
+        }
+        let trend = trend(&held, bounds - 1)?;
+        // A buffer that has been filled, and whose older blocks make way for new ones, perhaps larger ones.
+        let most_replaced = if trend == Trend::Stopped { self.left.len() / 3 } else { self.left.len() };
+        if self.replaced > most_replaced {
+            return None;
+        }
+        let rises = kept(&held);
+        let Origin { stack, in_engine } = origin;
+        let module = in_engine.and_then(|(_, module)| module);
+        let in_backward = in_engine.is_some() && (stack != StackId::EMPTY || module.is_some());
+        let lives = self.left;
+        (rises.len() >= FEWEST_RISES).then_some(GrowingSite {
+            stack,
+            in_backward,
+            module,
+            trend,
+            rises,
+            lives,
+        })
+    }
+}
+
+/// The rises that were never taken back: what is held at each bound is at least what it ever falls to from
+/// there on.
+fn kept(held: &[(usize, i64)]) -> Vec<Rise> {
+    let mut rises: Vec<Rise> = Vec::new();
+    let mut lowest = i64::MAX;
+    for &(bound, bytes) in held.iter().rev() {
+        lowest = lowest.min(bytes);
+        rises.push(Rise { bound, bytes: lowest.max(0) as u64 });
+    }
+    rises.reverse();
+    // Keep the first bound of each level.
+    let mut level = 0;
+    rises.retain(|rise| {
+        let is_higher = rise.bytes > level;
+        level = level.max(rise.bytes);
+        is_higher
+    });
+    rises
+}
+
+/// Whether a series of held bytes grows, and whether it still does.
+pub(crate) fn trend(held: &[(usize, i64)], last: usize) -> Option<Trend> {
+    let (mut rises, mut added, mut returned, mut before) = (Vec::new(), 0i64, 0i64, 0i64);
+    for &(bound, bytes) in held {
+        let change = bytes.saturating_sub(before);
+        if change > 0 {
+            rises.push(bound);
+            added = added.saturating_add(change);
+        } else {
+            returned = returned.saturating_sub(change);
+        }
+        before = bytes;
+    }
+    if rises.len() < FEWEST_RISES || returned as f64 > MOST_RETURNED * added as f64 {
+        return None;
+    }
+    let mut gaps: Vec<usize> = rises.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    gaps.sort_unstable();
+    let (usual, longest) = (gaps[gaps.len() / 2], gaps[gaps.len() - 1]);
+    let since_last = last - rises[rises.len() - 1];
+    if since_last > longest.max(2 * usual - 1).max(2) {
+        return Some(Trend::Stopped);
+    }
+    // The pace from the first rise on, by halves.
+    let at = |bound: usize| match held.partition_point(|&(from, _)| from <= bound) {
+        0 => 0,
+        changes => held[changes - 1].1,
+    };
+    let begin = rises[0] - 1;
+    let middle = begin + (last - begin) / 2;
+    let (early, late) = (at(middle).saturating_sub(at(begin)), at(last).saturating_sub(at(middle)));
+    let dies_down = (late as f64) < DYING_DOWN * early as f64;
+    Some(if dies_down { Trend::Stopped } else { Trend::Growing })
+}

@@ -1,0 +1,352 @@
+//! Who keeps blocks alive, where a recorder wrote down the references of the process.
+//!
+//! A block and a storage are one where the block was alive at the storage's address when the references were
+//! written down.
+
+use crate::trace::counted::Counted;
+use crate::run::device::Device;
+use crate::run::holder_words::{advice, sentence};
+use crate::trace::order::Order;
+use crate::trace::site::is_user_file;
+use crate::words::{listed, printable};
+use heap::{Called, Cycle, Habit, Heap, Holder, Holdings, Link, Path, Root, Storage};
+use recording::{DumpReason, HeapDump, Recording};
+use rustc_hash::{FxHashMap, FxHashSet};
+use snapshot::{Bytes, DeviceKind, History};
+use std::sync::{Arc, OnceLock};
+
+/// What the first holder does not hold is told as well, if it is more than this share.
+const REST: f64 = 0.1;
+/// What is less than this share of all is told to be a part.
+const ALL: f64 = 0.9;
+/// The share of a finding's bytes that has to be seen in the references before anybody is named.
+const SEEN: f64 = 0.2;
+
+/// Variables that are told where several keep something together.
+const TOGETHER: usize = 6;
+const CYCLE: &str = "reference cycle ";
+
+/// Holder of the memory of a finding.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// The way to a typical block: `__main__.history[…].grad_fn…_saved_self`.
+    pub by: String,
+    /// The way to the object that keeps them: `__main__.history`.
+    pub holder: String,
+    /// Other ways to the same object: it is not gone before these are.
+    pub also: Vec<String>,
+    /// Class of the holder.
+    pub class: String,
+    /// What else is known of it: a tensor's type and shape.
+    pub text: String,
+    /// Whether what it keeps is a small part of a tensor, whose memory is all kept.
+    pub is_small_view: bool,
+    /// How it came to keep them.
+    pub habit: Habit,
+    /// Number of its references that lead to such blocks.
+    pub entries: u64,
+    /// Number of objects of this class that do the same.
+    pub alike: u64,
+    /// Bytes of the finding that are held by it.
+    pub bytes: Bytes,
+    /// What would be free on this device without it.
+    pub retained: Bytes,
+    /// Variables that keep it only together, where no object keeps most of it alone: it is free when all of
+    /// them are gone.
+    pub together: Vec<String>,
+    /// What it does not hold, and who does.
+    pub rest: Vec<(Bytes, String)>,
+    /// Where its code may be found.
+    pub store: Store,
+    /// Who keeps it, as a sentence without a full stop.
+    pub sentence: String,
+    /// What to change.
+    pub advice: String,
+}
+
+/// What to look for in the source to find the line that stores the reference.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Store {
+    /// Names of the variable or attribute.
+    pub names: Vec<String>,
+    /// Files, the likeliest first.
+    pub files: Vec<String>,
+}
+
+/// Holders of one device's tensors, by the references that a recorder wrote down.
+pub struct Holders<'a> {
+    dumps: Vec<Joined<'a>>,
+}
+
+/// References, and which of the storages are which blocks.
+struct Joined<'a> {
+    dump: &'a HeapDump,
+    /// Just after the last allocation before the dump: a count tells no more.
+    position: usize,
+    /// Just before the next one.
+    before_next: usize,
+    /// Nodes of storages on this device by address.
+    nodes: FxHashMap<u64, u32>,
+    /// What the allocator has given to each of these nodes.
+    sizes: FxHashMap<u32, Bytes>,
+    holdings: OnceLock<Holdings>,
+}
+
+impl<'a> Holders<'a> {
+    pub(crate) fn new(
+        history: &History,
+        order: &Order<'_>,
+        recording: &'a Recording,
+        kind: DeviceKind,
+    ) -> Holders<'a> {
+        if recording.heaps.is_empty() {
+            return Holders { dumps: Vec::new() };
+        }
+        let counted = Counted::new(order, recording);
+        let name = if kind == DeviceKind::Cpu { "cpu" } else { "cuda" };
+        let joined = |dump: &'a Arc<HeapDump>| {
+            let count = dump.allocations.of(order.device)?;
+            let (position, before_next) = counted.as_ref()?.at(count)?.into_inner();
+            let is_here =
+                |storage: &&Storage| storage.device.kind == name && storage.device.index == order.device;
+            let here = dump.heap.storages.iter().filter(is_here);
+            let nodes: FxHashMap<u64, u32> = here.map(|storage| (storage.address, storage.node)).collect();
+            let alive = history.lives.iter().filter(|life| life.is_allocated_at(position));
+            let sizes = alive.filter_map(|life| Some((*nodes.get(&life.addr)?, life.size))).collect();
+            Some(Joined { dump, position, before_next, nodes, sizes, holdings: OnceLock::new() })
+        };
+        Holders { dumps: recording.heaps.iter().filter_map(joined).collect() }
+    }
+
+    /// What the allocator gave for storages of a dump, by their nodes.
+    pub fn sizes(&self, dump: &HeapDump) -> impl Iterator<Item = (u32, Bytes)> {
+        let of = self.dumps.iter().filter(move |joined| std::ptr::eq(joined.dump, dump));
+        of.flat_map(|joined| joined.sizes.iter().map(|(&node, &size)| (node, size)))
+    }
+
+    /// Number of events that had happened when a dump was written: at least, and at most.
+    pub fn moment(&self, dump: &HeapDump) -> Option<(usize, usize)> {
+        let joined = self.dumps.iter().find(|joined| std::ptr::eq(joined.dump, dump))?;
+        Some((joined.position, joined.before_next))
+    }
+}
+
+impl Joined<'_> {
+    fn holdings(&self) -> &Holdings {
+        self.holdings.get_or_init(|| {
+            let bytes_of =
+                |storage: &Storage| self.sizes.get(&storage.node).map_or(storage.bytes, |size| size.0);
+            Holdings::new(&self.dump.heap, is_own, bytes_of)
+        })
+    }
+}
+
+impl Device<'_> {
+    /// Who keeps the blocks of these rows of [`History::lives`].
+    pub fn held(&self, rows: impl Iterator<Item = usize> + Clone) -> Option<Held> {
+        let total: Bytes = rows.clone().map(|row| self.history.lives[row].size).sum();
+        let seen = |joined: &Joined<'_>| -> Vec<(u32, u64)> {
+            let lives = rows.clone().map(|row| &self.history.lives[row]);
+            lives
+                .filter(|life| life.is_allocated_at(joined.position))
+                .filter_map(|life| Some((*joined.nodes.get(&life.addr)?, life.size.0)))
+                .collect()
+        };
+        let bytes = |wanted: &[(u32, u64)]| wanted.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let dumps = self.holders.dumps.iter().map(|joined| (joined, seen(joined)));
+        // The moment at which most of them were there.
+        let (joined, wanted) = dumps.max_by_key(|(_, wanted)| bytes(wanted))?;
+        if (bytes(&wanted) as f64) < SEEN * total.0 as f64 {
+            return None;
+        }
+        let holdings = joined.holdings();
+        let holders = holdings.holders(&wanted, REST);
+        let mut holders = holders.iter().map(|of| {
+            // What a program leaves behind when it fails is not what it did wrong.
+            let called = match of.habit {
+                Habit::LastError => holdings.called_before_error(of),
+                _ => holdings.called(of),
+            };
+            in_words(holdings, of, called, self.is_cpu())
+        });
+        let mut held = holders.next()?;
+        held.rest = holders.map(|other| (other.bytes, other.by)).collect();
+        let others: Vec<String> = held
+            .rest
+            .iter()
+            .map(|(bytes, by)| format!("{bytes} by `{}`", by.trim_start_matches(CYCLE)))
+            .collect();
+        if !others.is_empty() {
+            held.sentence += &format!("; of the rest, {}", listed(&others));
+        }
+        let seen = Bytes(bytes(&wanted));
+        if (seen.0 as f64) < ALL * total.0 as f64 {
+            held.sentence += &format!(
+                "; of {total} only {seen} was there when this was looked at{}: the rest came later or was \
+                 held by what is gone, such as a variable of a function that had returned",
+                if joined.dump.reason == Some(DumpReason::Growing) { ", while memory grew" } else { "" }
+            );
+        }
+        Some(held)
+    }
+}
+
+/// Whether a root of references is the user's own code.
+pub fn is_own(root: &Root) -> bool {
+    match root {
+        Root::Module { name, file } => {
+            name == "__main__" || name.starts_with("__main__.") || is_user_file(file)
+        }
+        Root::Frame { file, .. } => is_user_file(file),
+        Root::Recorder | Root::Outside | Root::Garbage => false,
+    }
+}
+
+/// Describes a holder in words.
+pub fn held(holdings: &Holdings, holder: &Holder, is_cpu: bool) -> Held {
+    in_words(holdings, holder, holdings.called(holder), is_cpu)
+}
+
+fn in_words(holdings: &Holdings, holder: &Holder, called: Called, is_cpu: bool) -> Held {
+    let heap = &holdings.heap;
+    let kind = if is_cpu { "cpu" } else { "cuda" };
+    let retained =
+        holder.retained.iter().filter(|(device, _)| device.kind == kind).map(|(_, bytes)| Bytes(*bytes));
+    let mut held = Held {
+        by: printable(&called.held_by).into_owned(),
+        holder: printable(&called.path).into_owned(),
+        also: holder.also.iter().map(|way| written(holdings, way)).collect(),
+        class: printable(heap.class(holder.node)).into_owned(),
+        text: if holdings.is_tensor(holder.node) { heap.text(holder.node).to_owned() } else { String::new() },
+        is_small_view: is_small_view(holdings, holder),
+        habit: called.habit,
+        together: together(holdings, holder),
+        entries: holder.entries as u64,
+        alike: holder.alike as u64,
+        bytes: Bytes(holder.bytes),
+        retained: retained.sum(),
+        rest: Vec::new(),
+        store: store(holdings, holder),
+        sentence: String::new(),
+        advice: String::new(),
+    };
+    if held.habit == Habit::Cycle {
+        name_cycle(holdings, holder, &mut held);
+    }
+    held.sentence = sentence(&held, holder.keeps_history);
+    held.advice = advice(&held, holder.keeps_history, is_cpu);
+    held
+}
+
+fn written(holdings: &Holdings, path: &Path) -> String {
+    printable(&heap::words::path(&holdings.heap, &holdings.roots, path, |_| false)).into_owned()
+}
+
+/// In their order, each once.
+fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = FxHashSet::default();
+    texts.filter(|text| seen.insert(text.clone())).collect()
+}
+
+/// Whether the tensor at the end of the way is much smaller than its memory.
+fn is_small_view(holdings: &Holdings, holder: &Holder) -> bool {
+    let nodes = holder.example.nodes(&holdings.heap, &holdings.roots);
+    let [.., tensor, storage] = nodes[..] else { return false };
+    let memory = holdings.heap.storage(storage).map_or(0, |storage| storage.bytes);
+    bytes_of(holdings.heap.text(tensor)).is_some_and(|bytes| bytes.saturating_mul(4) < memory)
+}
+
+/// The bytes of a tensor that is described as `float32 (64, 128)`.
+fn bytes_of(text: &str) -> Option<u64> {
+    let (dtype, shape) = text.split_once(" (")?;
+    let digits: String = dtype
+        .chars()
+        .skip_while(|letter| !letter.is_ascii_digit())
+        .take_while(char::is_ascii_digit)
+        .collect();
+    let bits: u64 = if dtype == "bool" { 8 } else { digits.parse().ok()? };
+    let sizes = shape.trim_end_matches([')', ',']).split(", ").filter(|size| !size.is_empty());
+    let count = sizes
+        .map(|size| size.trim_end_matches(',').parse::<u64>().ok())
+        .try_fold(1u64, |all, size| all.checked_mul(size?))?;
+    Some(count.saturating_mul(bits) / 8)
+}
+
+/// The variables that lead to what a holder holds, if it does not hang on it.
+fn together(holdings: &Holdings, holder: &Holder) -> Vec<String> {
+    let retained: u64 = holder.retained.iter().map(|(_, bytes)| bytes).sum();
+    if holder.alike > 1 || 2 * retained >= holder.bytes {
+        return Vec::new();
+    }
+    let Some(&storage) = holder.example.nodes(&holdings.heap, &holdings.roots).last() else {
+        return Vec::new();
+    };
+    let ways = holdings.ways(storage, TOGETHER);
+    // The variable is what can be let go, not the way from it.
+    distinct(ways.iter().map(|way| written(holdings, &way.until(1))))
+}
+
+/// A cycle has no way to it: it is named by its links.
+fn name_cycle(holdings: &Holdings, holder: &Holder, held: &mut Held) {
+    let cycles = holdings.cycles();
+    let nodes = holder.example.nodes(&holdings.heap, &holdings.roots);
+    let leads_through = |cycle: &Cycle| cycle.members.iter().any(|member| nodes.contains(member));
+    let Some(cycle) = cycles.iter().find(|cycle| cycle.is_garbage && leads_through(cycle)) else { return };
+    held.holder = printable(&holdings.shape(&cycle.around)).into_owned();
+    held.by = format!("{CYCLE}{}", held.holder);
+    held.alike = cycle.count as u64;
+    let names = cycle.around.iter().map(|&position| holdings.heap.name(position));
+    held.store.names =
+        names.filter(|name| name.link == Link::Attribute).map(|name| name.text.clone()).collect();
+    held.store.names.dedup();
+    let bytes = cycle.retained.iter().map(|(_, bytes)| Bytes(*bytes));
+    held.retained = bytes.sum();
+}
+
+fn store(holdings: &Holdings, holder: &Holder) -> Store {
+    let heap = &holdings.heap;
+    let edges = &holder.path.edges;
+    let named = |link: Link| matches!(link, Link::Attribute | Link::Local | Link::Closure);
+    let last = edges.iter().rev().map(|&position| heap.name(position)).find(|name| named(name.link));
+    let of_root = match &holdings.roots[holder.path.root].1 {
+        Root::Module { file, .. } | Root::Frame { file, .. } => Some(file.clone()),
+        Root::Recorder | Root::Outside | Root::Garbage => None,
+    };
+    let nodes = holder.example.nodes(heap, &holdings.roots);
+    let files = of_root.into_iter().chain(nodes.iter().filter_map(|&node| file_of(heap, node)));
+    let files = distinct(files.filter(|file| is_user_file(file)));
+    Store { names: last.map(|name| name.text.clone()).into_iter().collect(), files }
+}
+
+/// The source of an object's class, or of a function.
+fn file_of(heap: &Heap, node: u32) -> Option<String> {
+    let class = heap.class(node);
+    if let Some((_, place)) = heap.text(node).rsplit_once(" (") {
+        let file = place.trim_end_matches(')').rsplit_once(':').map(|(file, _)| file.to_owned());
+        if matches!(class, "function" | "frame") {
+            return file;
+        }
+    }
+    // `package.module.Outer.Inner`: the longest beginning that is a module.
+    let mut module = class;
+    while let Some((before, _)) = module.rsplit_once('.') {
+        if let Some(file) = heap.file(before) {
+            return Some(file.to_owned());
+        }
+        module = before;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes_of;
+
+    #[test]
+    fn a_tensors_size_is_in_its_description() {
+        let sizes =
+            ["float32 (64, 128)", "bfloat16 (8,)", "bool (3, 3)", "int64 ()", "float32", "quint8 (x)"]
+                .map(bytes_of);
+        assert_eq!(sizes, [Some(32768), Some(16), Some(9), Some(8), None, None]);
+    }
+}

@@ -1,0 +1,174 @@
+//! Which tensor each block is, as far as a recorder saw it.
+//!
+//! A mark says which tensors lay at which addresses after so many allocations. Addresses are used again, so
+//! each mark is looked up among the lives of its addresses, in order of time; what has been looked at is
+//! never looked at again.
+
+use crate::trace::counted::Counted;
+use crate::run::model::RunModel;
+use crate::trace::order::Order;
+use rustc_hash::{FxHashMap, FxHashSet};
+use snapshot::{Bytes, History, Life};
+
+const NONE: u32 = u32::MAX;
+
+/// The tensor of every block that has a label.
+pub(crate) struct LabelledBlocks<'a> {
+    labels: &'a Labels,
+    /// For each row of [`History::lives`] a place in [`Labels::tensors`]; empty where there are no labels.
+    of_life: Vec<u32>,
+    /// Where tensors of each kind were looked at, ascending: a block that was there and has no label is none.
+    seen: [Vec<usize>; Label::ALL.len()],
+}
+
+/// The lives of one address, oldest first, and how many of them had begun at the last mark.
+#[derive(Default)]
+struct Slot {
+    lives: Vec<u32>,
+    begun: usize,
+}
+
+impl<'a> LabelledBlocks<'a> {
+    pub(crate) fn new(history: &History, order: &Order<'_>, recording: &'a Recording) -> LabelledBlocks<'a> {
+        let labels = &recording.labels;
+        let nothing = LabelledBlocks { labels, of_life: Vec::new(), seen: Default::default() };
+        if labels.marks.is_empty() {
+            return nothing;
+        }
+        let Some(counted) = Counted::new(order, recording) else { return nothing };
+        let device = order.device;
+        let marks: Vec<(u64, usize)> = labels
+            .marks
+            .iter()
+            .filter_map(|mark| Some((mark.allocations.of(device)?, mark.set)))
+            .filter(|(_, set)| *set < labels.sets.len())
+            .collect();
+        let reliable = counted.reliable(marks.iter().map(|(count, _)| *count));
+        let marks = &marks[marks.len() - reliable..];
+
+        let mut slots: Vec<Slot> = Vec::new();
+        let mut slot_of: FxHashMap<u64, u32> = FxHashMap::default();
+        // Each set as tensors, the slots of their addresses, and bytes.
+        let sets: Vec<Vec<(u32, u32, u64)>> = labels
+            .sets
+            .iter()
+            .map(|set| {
+                let here = set.iter().filter(|placed| {
+                    placed.device == device && (placed.tensor as usize) < labels.tensors.len()
+                });
+                here.map(|placed| {
+                    let slot = *slot_of.entry(placed.addr).or_insert_with(|| {
+                        slots.push(Slot::default());
+                        slots.len() as u32 - 1
+                    });
+                    (placed.tensor, slot, placed.bytes)
+                })
+                .collect()
+            })
+            .collect();
+        let kinds: Vec<FxHashSet<Label>> = sets
+            .iter()
+            .map(|set| set.iter().map(|(tensor, ..)| labels.tensors[*tensor as usize].label).collect())
+            .collect();
+        for (row, life) in history.lives.iter().enumerate() {
+            if let Some(&slot) = slot_of.get(&life.addr) {
+                slots[slot as usize].lives.push(row as u32);
+            }
+        }
+
+        let mut labelled = LabelledBlocks { of_life: vec![NONE; history.lives.len()], ..nothing };
+        for &(count, set) in marks {
+            let Some(position) = counted.at(count).map(|range| *range.start()) else { continue };
+            for label in &kinds[set] {
+                labelled.seen[*label as usize].push(position);
+            }
+            for &(tensor, slot, bytes) in &sets[set] {
+                let Slot { lives, begun } = &mut slots[slot as usize];
+                let has_begun =
+                    |&row: &u32| history.lives[row as usize].born().is_none_or(|born| born < position);
+                while lives.get(*begun).is_some_and(has_begun) {
+                    *begun += 1;
+                }
+                let Some(&row) = begun.checked_sub(1).and_then(|last| lives.get(last)) else { continue };
+                let life = &history.lives[row as usize];
+                // A storage that is larger than the block is not what was allocated there.
+                if life.is_allocated_at(position) && bytes <= life.size.0 {
+                    labelled.add(row as usize, tensor);
+                }
+            }
+        }
+        labelled
+    }
+
+    fn add(&mut self, row: usize, tensor: u32) {
+        let label = |tensor: u32| self.labels.tensors[tensor as usize].label;
+        if self.of_life[row] == NONE || label(tensor) < label(self.of_life[row]) {
+            self.of_life[row] = tensor;
+        }
+    }
+
+    /// The place in [`Labels::tensors`] of a row of [`History::lives`].
+    #[inline]
+    pub(crate) fn tensor(&self, row: usize) -> Option<usize> {
+        self.of_life.get(row).copied().filter(|&tensor| tensor != NONE).map(|tensor| tensor as usize)
+    }
+
+    /// Whether tensors of this kind were looked at while a block was there: then it would have the label if
+    /// it were one. What a model keeps is looked at when it first runs and at the end; what is gone without
+    /// having been seen was no part of it.
+    pub(crate) fn would_know(&self, label: Label, life: &Life) -> bool {
+        let seen = &self.seen[label as usize];
+        let lasts = matches!(label, Label::Parameter | Label::Buffer | Label::Optimizer);
+        if lasts && life.freed().is_some() && !seen.is_empty() {
+            return true;
+        }
+        let next = seen.partition_point(|&position| life.born().is_some_and(|born| position <= born));
+        seen.get(next).is_some_and(|&position| life.is_allocated_at(position))
+    }
+
+    /// Every labelled block: its row and what it is.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, Label)> + '_ {
+        (0..self.of_life.len()).filter_map(|row| Some((row, self.labels.tensors[self.tensor(row)?].label)))
+    }
+}
+
+/// The tensors of one kind that a recorder named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LabelledTensors {
+    /// The most that there were at one time.
+    pub tensors: u64,
+    /// The most that they held at one time, in bytes asked for.
+    pub most: Bytes,
+    /// What they held at the peak, in bytes asked for.
+    pub at_peak: Bytes,
+}
+
+impl RunModel<'_> {
+    /// What a recorder named, in the order of [`Label::ALL`].
+    pub fn labelled(&self) -> [LabelledTensors; Label::ALL.len()] {
+        let (device, peak) = (self.device, self.device.history.allocated_peak.position);
+        let mut sums = [LabelledTensors::default(); Label::ALL.len()];
+        // Where what each kind holds changes, and by how much.
+        let mut changes: [Vec<(usize, i128, i64)>; Label::ALL.len()] = Default::default();
+        for (row, label) in device.labels.iter().filter(|&(row, _)| device.tensor_of(row).is_some()) {
+            let life = &device.history.lives[row];
+            if life.is_allocated_at(peak) {
+                sums[label as usize].at_peak += life.requested;
+            }
+            let bytes = i128::from(life.requested.0);
+            changes[label as usize].push((life.born().map_or(0, |born| born + 1), bytes, 1));
+            changes[label as usize].extend(life.freed().map(|freed| (freed + 1, -bytes, -1)));
+        }
+        for (sum, mut changes) in sums.iter_mut().zip(changes) {
+            changes.sort_unstable();
+            let (mut held, mut count) = (0, 0);
+            for (_, bytes, tensors) in changes {
+                held += bytes;
+                count += tensors;
+                sum.tensors = sum.tensors.max(u64::try_from(count).unwrap_or(0));
+                sum.most = sum.most.max(Bytes(u64::try_from(held).unwrap_or(0)));
+            }
+        }
+        sums
+    }
+}

@@ -1,0 +1,122 @@
+//! The sizes of blocks by which a plain snapshot tells parameters, gradients and optimizer state.
+
+use crate::run::device::Device;
+use crate::trace::backward::End;
+use crate::trace::steps::{Confidence, Steps};
+use rustc_hash::{FxHashMap, FxHashSet};
+use snapshot::{History, Life};
+
+/// The sizes by which parameters, gradients and optimizer state are known.
+#[derive(Default)]
+pub(crate) struct Sizes {
+    /// What is made before the first step and stays.
+    lasting: FxHashSet<u64>,
+    /// Blocks that outlive the `backward()` they were made in and have a lasting block's size, and how many
+    /// of them one step makes.
+    pub(crate) gradients: FxHashMap<u64, u64>,
+    /// What the optimizer keeps.
+    pub(crate) states: FxHashSet<u64>,
+}
+
+/// Steps at the beginning and at the end that show every size: all steps make the same gradients, but for
+/// those of parameters that are trained later or no longer.
+const FIRST_STEPS: usize = 16;
+const LAST_STEPS: usize = 4;
+
+/// The blocks of these steps, and of what comes before them.
+fn telling<'a>(history: &'a History, steps: &Steps) -> impl Iterator<Item = &'a Life> {
+    let count = steps.count();
+    let (first, last) = if count > FIRST_STEPS + LAST_STEPS {
+        let bound = |step: usize| history.first_born_from(steps.bounds[step]);
+        (bound(FIRST_STEPS), bound(count - LAST_STEPS))
+    } else {
+        (history.lives.len(), history.lives.len())
+    };
+    history.lives[..first].iter().chain(&history.lives[last..])
+}
+
+impl Sizes {
+    pub(crate) fn new(device: &Device<'_>, setup_ends: usize) -> Sizes {
+        let Device { history, roles, steps, .. } = device;
+        let mut sizes = Sizes::default();
+        let is_setup = |life: &Life| life.born().is_none_or(|born| born < setup_ends);
+        for life in history.lives.iter().take_while(|life| is_setup(life)) {
+            if outlives_first_step(device, life) {
+                sizes.lasting.insert(life.requested.0);
+            }
+        }
+        let mut backward = device.backward.follow();
+        let (mut step, mut in_step) = (0, FxHashMap::<u64, u64>::default());
+        for life in telling(history, steps) {
+            let role = roles.of(life.stack);
+            if role.without_python {
+                let end = life.born().and_then(|born| backward.end_of(born));
+                if !outlives_backward(device, life, end) || !sizes.lasting.contains(&life.requested.0) {
+                    continue;
+                }
+                let begun = steps.bounds.partition_point(|&bound| Some(bound) <= life.born());
+                if begun != step {
+                    step = begun;
+                    in_step.clear();
+                }
+                let count = in_step.entry(life.requested.0).or_default();
+                *count += 1;
+                let most = sizes.gradients.entry(life.requested.0).or_default();
+                *most = (*most).max(*count);
+            } else if role.optimizer && life.freed().is_none() {
+                sizes.states.insert(life.requested.0);
+            }
+        }
+        sizes
+    }
+
+    /// Takes over the sizes of labelled tensors: they are certain. Says whether there are any.
+    pub(crate) fn learn(&mut self, device: &Device<'_>) -> bool {
+        let mut is_labelled = false;
+        for (row, label) in device.labels.iter() {
+            if !is_labelled {
+                *self = Sizes::default();
+                is_labelled = true;
+            }
+            let size = device.history.lives[row].requested.0;
+            match label {
+                Label::Parameter => *self.gradients.entry(size).or_default() += 1,
+                Label::Gradient => drop(self.gradients.entry(size).or_insert(1)),
+                Label::Optimizer => drop(self.states.insert(size)),
+                Label::Buffer | Label::Input => {}
+            }
+        }
+        is_labelled
+    }
+
+    pub(crate) fn confidence(&self, steps: &Steps) -> (Confidence, &'static str) {
+        match (self.gradients.is_empty(), self.states.is_empty()) {
+            (false, false) => (
+                Confidence::High,
+                "parameters, gradients and optimizer state pair up by size and by where they were allocated",
+            ),
+            (false, true) => {
+                (Confidence::Medium, "parameters pair up with gradients by size; no optimizer state was seen")
+            }
+            (true, _) if steps.count() > 0 => (
+                Confidence::Medium,
+                "no gradients were seen: parameters are what was placed before the first step and stayed",
+            ),
+            (true, _) => (Confidence::Low, "no steps were found to tell lasting from passing memory"),
+        }
+    }
+}
+
+/// Whether a block made before the first step is still there when it ends.
+pub(crate) fn outlives_first_step(device: &Device<'_>, life: &Life) -> bool {
+    let end = device.steps.bounds.get(1).copied().unwrap_or(device.history.len());
+    life.freed().is_none_or(|freed| freed >= end)
+}
+
+/// Whether a block is still there when the run of `backward()` that made it has ended: the program frees it,
+/// not the engine.
+pub(crate) fn outlives_backward(device: &Device<'_>, life: &Life, end: Option<End>) -> bool {
+    let stack_of = |event: usize| device.snapshot.events.stack(device.history.rows.start + event);
+    let (Some(end), Some(freed)) = (end, life.freed()) else { return end.is_some() };
+    freed >= end.over || (freed > end.last && !device.roles.of(stack_of(freed)).without_python)
+}

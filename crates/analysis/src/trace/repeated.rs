@@ -1,0 +1,143 @@
+//! Steps recorded without stacks and modules, because they repeat an earlier step.
+//!
+//! To record a stack for every allocation takes a tenth of a CPU-bound step. So once a loop is steady, with
+//! the same requests in every step and the same memory at its end, the recorder keeps the events and leaves
+//! out where they came from (`pace.py`). Here they get the stacks and modules of the step that they repeat.
+
+use crate::trace::counted::Counted;
+use crate::trace::modules;
+use crate::trace::order::Order;
+use crate::words::counted;
+use recording::Recording;
+use rustc_hash::{FxHashMap, FxHasher};
+use snapshot::{Snapshot, StackId};
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
+
+/// One step of a device: its allocations, as places among all of them.
+struct Step {
+    allocations: Range<usize>,
+    has_stacks: bool,
+}
+
+/// Gives allocations of repeated steps the stacks and modules of the steps that they repeat, and says so in a
+/// caveat.
+pub fn fill_in_repeated_steps(snapshot: &mut Snapshot, recording: &Recording) {
+    if recording.marks.iter().all(|mark| mark.has_stacks) && recording.ends_with_stacks {
+        return;
+    }
+    let devices: Vec<u32> = snapshot.traces.iter().map(|trace| trace.device).collect();
+    let (mut repeated, mut unknown) = (0, 0);
+    for device in devices {
+        let Repeats { steps, like } = repeats(&Order::new(snapshot, device), recording);
+        let first = snapshot.rows(device).start;
+        for (event, like) in like {
+            let row = first + event;
+            match like {
+                // Where only a part of a step was recorded without stacks, the rest has its own.
+                _ if has_origin(snapshot, row) => {}
+                Some(like) => copy_origin(snapshot, row, first + like),
+                None => unknown += 1,
+            }
+        }
+        repeated = repeated.max(steps);
+    }
+    if repeated > 0 {
+        let (were, they_are) = if repeated == 1 { ("was", "it is") } else { ("were", "they are") };
+        snapshot.caveats.push(format!(
+            "{} that repeat an earlier one {were} recorded without stacks; {they_are} shown with its lines \
+             (`--detail full` records every stack)",
+            counted(repeated, "step"),
+        ));
+    }
+    if unknown > 0 {
+        snapshot.caveats.push(format!(
+            "{} in steps without stacks have no line: nothing like them was recorded with stacks",
+            counted(unknown, "allocation"),
+        ));
+    }
+}
+
+/// Whether a row says itself where it came from.
+fn has_origin(snapshot: &Snapshot, row: usize) -> bool {
+    let place = modules::parse(metadata(snapshot, row));
+    snapshot.events.stack(row) != StackId::EMPTY || matches!(place, Some((_, Some(_))))
+}
+
+/// Gives a row the stack of another one, and the module, unless the program has marked it itself.
+fn copy_origin(snapshot: &mut Snapshot, row: usize, like: usize) {
+    let metadata = metadata(snapshot, row);
+    let is_programs_own = !metadata.is_empty() && modules::parse(metadata).is_none();
+    snapshot.events.copy_stack(row, like);
+    if !is_programs_own {
+        snapshot.events.copy_metadata(row, like);
+    }
+}
+
+fn metadata(snapshot: &Snapshot, row: usize) -> &str {
+    let events = &snapshot.events;
+    snapshot.strings.get(events.context(events.get(row).context).user_metadata)
+}
+
+#[derive(Default)]
+struct Repeats {
+    /// How many steps were recorded without stacks.
+    steps: u64,
+    /// Their allocations, each with the one that it repeats.
+    like: Vec<(usize, Option<usize>)>,
+}
+
+fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
+    let Some(counted) = Counted::new(order, recording) else { return Repeats::default() };
+    let events = counted.births();
+    let size = |place: usize| order.size(events[place]);
+    // How many events lie between an allocation and the one before: frees come in the same places of equal
+    // steps.
+    let gap = |place: usize| place.checked_sub(1).map(|before| events[place] - events[before]);
+    let requests = |step: &Step| {
+        let mut hasher = FxHasher::default();
+        step.allocations.clone().for_each(|place| size(place).0.hash(&mut hasher));
+        hasher.finish()
+    };
+    let steps = steps(&counted, order.device, recording);
+    let mut latest: Option<&Step> = None;
+    let mut by_requests: FxHashMap<u64, &Step> = FxHashMap::default();
+    let mut repeats = Repeats::default();
+    for step in steps.iter().filter(|step| !step.allocations.is_empty()) {
+        if step.has_stacks {
+            by_requests.insert(requests(step), step);
+            latest = Some(step);
+            continue;
+        }
+        repeats.steps += 1;
+        let same = by_requests.get(&requests(step)).copied();
+        let like = same.or(latest).map_or(0..0, |step| step.allocations.clone());
+        let begins = step.allocations.start;
+        let pairs = step.allocations.clone().zip(like);
+        // A step that turned out to be another one is compared as far as its allocations and frees alternate
+        // in the same way.
+        let alike =
+            pairs.take_while(|&(place, like)| same.is_some() || place == begins || gap(place) == gap(like));
+        let mut alike = alike.map(|(_, like)| events[like]);
+        repeats.like.extend(step.allocations.clone().map(|place| (events[place], alike.next())));
+    }
+    repeats
+}
+
+/// The steps that the marks tell apart by their counts, with what comes after the last.
+fn steps(counted: &Counted, device: u32, recording: &Recording) -> Vec<Step> {
+    let counts: Vec<u64> =
+        recording.marks.iter().map(|mark| mark.allocations.of(device).unwrap_or(0)).collect();
+    let reliable = counted.reliable(counts.iter().copied());
+    let marks = counts.iter().zip(&recording.marks).skip(counts.len() - reliable);
+    let mut steps = Vec::with_capacity(reliable + 1);
+    let mut begin = 0;
+    for (&count, mark) in marks {
+        // What happened before the history begins is not there.
+        let Some(end) = counted.place(count) else { continue };
+        steps.push(Step { allocations: begin..end, has_stacks: mark.has_stacks });
+        begin = end;
+    }
+    steps.push(Step { allocations: begin..counted.births().len(), has_stacks: recording.ends_with_stacks });
+    steps
+}

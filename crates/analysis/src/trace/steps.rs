@@ -1,0 +1,375 @@
+//! Where the steps of a run begin and end.
+//!
+//! PyTorch does not record steps. In order of trust: marks that a recorder set, profiler steps, the
+//! optimizer's own annotations; otherwise the loop that the allocations themselves show.
+
+use crate::trace::counted::Counted;
+use crate::trace::loops::{Paths, main_loop};
+use crate::trace::order::Order;
+use crate::trace::roles::Roles;
+use crate::trace::site::Sites;
+use std::cell::OnceCell;
+use std::ops::Range;
+
+/// Fewest steps that are worth the name.
+const FEWEST: usize = 3;
+/// A piece of the run without step marks is searched for a loop of its own if it has this share of all events
+/// and is this many times as long as an ordinary step.
+const LONG_SHARE: f64 = 0.2;
+const LONG_TIMES: usize = 6;
+
+/// How the steps of a run were found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Marks of a recorder.
+    Recorded,
+    /// Annotations of the profiler or the optimizer in the snapshot.
+    Annotated,
+    /// The order of allocations.
+    Inferred,
+    /// No loop was found.
+    None,
+}
+
+impl Source {
+    /// Name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Recorded => "recorded",
+            Source::Annotated => "annotated",
+            Source::Inferred => "inferred",
+            Source::None => "none",
+        }
+    }
+}
+
+/// How far an inference can be trusted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Confidence {
+    /// A guess that little supports.
+    Low,
+    /// Several signs agree.
+    Medium,
+    /// The file says so, or everything fits.
+    High,
+}
+
+impl Confidence {
+    /// Name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Confidence::Low => "low",
+            Confidence::Medium => "medium",
+            Confidence::High => "high",
+        }
+    }
+}
+
+/// The steps of a run. Step `i` goes from `bounds[i]` up to `bounds[i + 1]`; positions count events that have
+/// happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Steps {
+    /// Where steps begin and end, ascending; empty if there are none.
+    pub bounds: Vec<usize>,
+    /// How they were found.
+    pub source: Source,
+    /// How sure that is.
+    pub confidence: Confidence,
+}
+
+impl Steps {
+    /// Number of steps.
+    pub fn count(&self) -> usize {
+        self.bounds.len().saturating_sub(1)
+    }
+
+    /// The step in which the event with this index happened; `None` before the first and after the last.
+    pub fn of_event(&self, event: usize) -> Option<usize> {
+        let begun = self.bounds.partition_point(|&bound| bound <= event);
+        (begun > 0 && begun < self.bounds.len()).then(|| begun - 1)
+    }
+
+    /// The events of step `step`.
+    pub fn events(&self, step: usize) -> Range<usize> {
+        self.bounds[step]..self.bounds[step + 1]
+    }
+
+    fn none() -> Steps {
+        Steps { bounds: Vec::new(), source: Source::None, confidence: Confidence::High }
+    }
+
+    /// From the positions at which steps begin.
+    fn beginning_at(mut starts: Vec<usize>, end: usize, source: Source, confidence: Confidence) -> Steps {
+        starts.push(end);
+        starts.dedup();
+        if starts.len() <= FEWEST {
+            return Steps::none();
+        }
+        Steps { bounds: starts, source, confidence }
+    }
+}
+
+/// Finds the steps of one device's history.
+pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, recording: &Recording) -> Steps {
+    let end = order.len();
+    let marks = marked(order, recording);
+    let is_recorded = !marks.is_empty();
+    if !is_recorded {
+        let profiler = annotated(order, "ProfilerStep#", true);
+        let by_profiler = Steps::beginning_at(profiler, end, Source::Annotated, Confidence::High);
+        if by_profiler.count() > 0 {
+            return by_profiler;
+        }
+    }
+    let loops = Loops::new(order, sites);
+    let found = loops.find(0..end);
+    if is_recorded {
+        return ended_at(order, roles, &loops, &found, marks, Source::Recorded);
+    }
+    let annotated = annotated(order, "Optimizer.step#", false);
+    let (optimizer, source) = if annotated.len() >= FEWEST {
+        (annotated, Source::Annotated)
+    } else {
+        (optimizer_runs(order, roles), Source::Inferred)
+    };
+    let by_loop = |starts: Vec<usize>, source, confidence| {
+        Steps::beginning_at(loops.split_long(starts), end, source, confidence)
+    };
+    if optimizer.len() < FEWEST {
+        return by_loop(found, Source::Inferred, Confidence::Medium);
+    }
+    match compare(&loops, &found, &optimizer) {
+        Better::Loop => {
+            // Where every iteration has its mark, the marks have told the steps and the loop only says where
+            // they begin.
+            let source = if found.len() == optimizer.len() { source } else { Source::Inferred };
+            by_loop(found, source, Confidence::High)
+        }
+        Better::Optimizer => ended_at(order, roles, &loops, &found, optimizer, source),
+    }
+}
+
+/// Steps from the positions at which they end; what comes before the loop is not part of the first one.
+fn ended_at(
+    order: &Order<'_>,
+    roles: &Roles,
+    loops: &Loops<'_>,
+    found: &[usize],
+    ends: Vec<usize>,
+    source: Source,
+) -> Steps {
+    let first = ends[0];
+    let begin = found.first().copied().filter(|&start| start < first);
+    let begin = begin.unwrap_or_else(|| first_forward(order, roles, first));
+    let is_few = ends.len() < FEWEST;
+    let mut bounds = vec![begin];
+    bounds.extend(ends.into_iter().filter(|&bound| bound > begin));
+    if is_few {
+        // A recorder saw them: there is no other loop to look for.
+        return Steps { bounds, source, confidence: Confidence::High };
+    }
+    let last = bounds[bounds.len() - 1];
+    let mut bounds = loops.split_long(bounds);
+    // What follows the last end is a phase of its own only if it has a loop of its own.
+    if bounds.last().is_some_and(|&bound| bound > last) {
+        bounds.push(order.len());
+    }
+    if bounds.len() <= FEWEST {
+        return Steps::none();
+    }
+    Steps { bounds, source, confidence: Confidence::High }
+}
+
+/// Where a recorder saw steps end. Counts of allocations say it to the event; where there are none that can
+/// be believed, the clock says it nearly as well.
+fn marked(order: &Order<'_>, recording: &Recording) -> Vec<usize> {
+    if recording.marks.is_empty() {
+        return Vec::new();
+    }
+    let counted = Counted::new(order, recording);
+    let counts: Vec<Option<u64>> =
+        recording.marks.iter().map(|mark| mark.allocations.of(order.device)).collect();
+    let reliable = counted.as_ref().map_or(0, |counted| {
+        let known = counts.iter().rev().take_while(|count| count.is_some()).count();
+        counted.reliable(counts[counts.len() - known..].iter().map(|count| count.unwrap_or(0)))
+    });
+    let by_clock = counts.len() - reliable;
+    let mut marks: Vec<usize> = Vec::with_capacity(counts.len());
+    for (place, mark) in recording.marks.iter().enumerate() {
+        let at = position_at(order, mark.time_us);
+        let count = counts[place].filter(|_| place >= by_clock);
+        match (count, &counted) {
+            // Between two allocations there may be frees: the clock tells which of them belong to the step.
+            (Some(count), Some(counted)) => {
+                marks.extend(counted.at(count).map(|range| at.clamp(*range.start(), *range.end())));
+            }
+            _ => marks.push(at),
+        }
+    }
+    marks.retain(|&at| at > 0);
+    marks.sort_unstable();
+    marks.dedup();
+    marks
+}
+
+/// Positions of the annotations whose name begins with `prefix`: their starts or their ends.
+fn annotated(order: &Order<'_>, prefix: &str, starts: bool) -> Vec<usize> {
+    let mut positions: Vec<usize> = order
+        .snapshot
+        .annotations
+        .iter()
+        .filter(|annotation| annotation.start == starts && annotation.device == order.device)
+        .filter(|annotation| order.snapshot.strings.get(annotation.name).starts_with(prefix))
+        .map(|annotation| position_at(order, annotation.time_us))
+        .filter(|&position| position > 0)
+        .collect();
+    positions.sort_unstable();
+    positions.dedup();
+    positions
+}
+
+/// Number of events that had happened at a time, in microseconds.
+fn position_at(order: &Order<'_>, time_us: i64) -> usize {
+    let (mut low, mut high) = (0, order.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if order.time_us(middle) <= time_us {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// Where the optimizer's runs of allocations end.
+fn optimizer_runs(order: &Order<'_>, roles: &Roles) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut last = None;
+    for (event, stack) in order.allocations(0..order.len()) {
+        let role = roles.of(stack);
+        if role.in_optimizer {
+            last = Some(event);
+        } else if !role.without_python
+            && let Some(event) = last.take()
+        {
+            ends.push(event + 1);
+        }
+    }
+    ends.extend(last.map(|event| event + 1));
+    ends
+}
+
+/// The first event of the forward pass before `position`, or the first event of all.
+fn first_forward(order: &Order<'_>, roles: &Roles, position: usize) -> usize {
+    let mut before = order.allocations(0..position);
+    before.find(|&(_, stack)| roles.of(stack).is_forward()).map_or(0, |(event, _)| event)
+}
+
+/// Which of the two tells the steps.
+enum Better {
+    Loop,
+    Optimizer,
+}
+
+/// Holds the loop against the optimizer's steps. Mostly one optimizer step in each iteration: the loop, which
+/// also counts the steps that a loss scaler skipped. Several iterations for each: gradient accumulation.
+/// Several in each iteration: epochs, unless they do different things in turn, as the two optimizers of a GAN
+/// do.
+fn compare(loops: &Loops<'_>, found: &[usize], optimizer: &[usize]) -> Better {
+    if found.len() < FEWEST {
+        return Better::Optimizer;
+    }
+    let within = |starts: &[usize], from: usize, to: usize| {
+        starts.partition_point(|&start| start < to) - starts.partition_point(|&start| start < from)
+    };
+    let steps_in: Vec<usize> =
+        found.windows(2).map(|pair| within(optimizer, pair[0] + 1, pair[1] + 1)).collect();
+    let share = |wanted: &dyn Fn(usize) -> bool| {
+        steps_in.iter().filter(|&&count| wanted(count)).count() as f64 / steps_in.len() as f64
+    };
+    let loops_in: Vec<usize> = optimizer.windows(2).map(|pair| within(found, pair[0], pair[1])).collect();
+    let typical = median(&loops_in);
+    if typical == 1 && share(&|count| count <= 1) > 0.9 && found.len() >= optimizer.len() {
+        return Better::Loop;
+    }
+    let in_turn = share(&|count| (1..=8).contains(&count)) > 0.9 && share(&|count| count > 1) > 0.3;
+    if in_turn && loops.differ(optimizer) {
+        return Better::Loop;
+    }
+    Better::Optimizer
+}
+
+fn median(values: &[usize]) -> usize {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
+}
+
+/// The two views of the call stacks in which loops are looked for.
+struct Loops<'a> {
+    order: &'a Order<'a>,
+    sites: &'a Sites,
+    /// The user's own frames.
+    user: Paths,
+    /// All frames: for loops inside a library (a `Trainer`), or on a single line. Seldom needed, and far
+    /// more.
+    all: OnceCell<Paths>,
+}
+
+impl<'a> Loops<'a> {
+    fn new(order: &'a Order<'a>, sites: &'a Sites) -> Loops<'a> {
+        let user = Paths::new(order.snapshot, |frame| sites.is_user(frame));
+        Loops { order, sites, user, all: OnceCell::new() }
+    }
+
+    fn all(&self) -> &Paths {
+        self.all.get_or_init(|| Paths::new(self.order.snapshot, |frame| !self.sites.is_native(frame)))
+    }
+
+    fn find(&self, events: Range<usize>) -> Vec<usize> {
+        let search = |paths, after_backward| main_loop(paths, self.order, events.clone(), after_backward);
+        let user = [false, true].into_iter().map(|after_backward| search(&self.user, after_backward));
+        let all = [false, true].into_iter().map(|after_backward| search(self.all(), after_backward));
+        user.chain(all).find(|starts| !starts.is_empty()).unwrap_or_default()
+    }
+
+    /// Adds the steps of loops inside pieces that are far longer than a step and hold a good part of the run:
+    /// a second phase, such as an evaluation after the training.
+    fn split_long(&self, starts: Vec<usize>) -> Vec<usize> {
+        let end = self.order.len();
+        let lengths: Vec<usize> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let typical = median(&lengths).max(1);
+        let mut bounds = Vec::with_capacity(starts.len());
+        for (place, &start) in starts.iter().enumerate() {
+            bounds.push(start);
+            let next = starts.get(place + 1).copied().unwrap_or(end);
+            let is_long =
+                (next - start) as f64 > LONG_SHARE * end as f64 && next - start > LONG_TIMES * typical;
+            if is_long {
+                // Its first step begins where the piece does.
+                bounds.extend(self.find(start..next).into_iter().skip(1));
+            }
+        }
+        bounds
+    }
+
+    /// Whether what happens between neighbouring bounds differs: other lines run.
+    fn differ(&self, bounds: &[usize]) -> bool {
+        let mut lines: Vec<Vec<u32>> = vec![Vec::new(); bounds.len() + 1];
+        for (born, stack) in self.order.allocations(0..self.order.len()) {
+            let node = self.user.of(stack);
+            let seen = &mut lines[bounds.partition_point(|&bound| bound <= born)];
+            if seen.last() != Some(&node) {
+                seen.push(node);
+            }
+        }
+        for seen in &mut lines {
+            seen.sort_unstable();
+            seen.dedup();
+        }
+        let pairs = lines.windows(2).skip(1);
+        let different = pairs.clone().filter(|pair| pair[0] != pair[1]).count();
+        different * 2 > pairs.len()
+    }
+}
