@@ -73,7 +73,7 @@ class References:
         self._members: dict[int, list[MemberDescriptorType]] = {}
 
     def add_namespace(self, dictionary: dict[Any, Any]) -> None:
-        """Its items are attributes of something."""
+        """A dictionary whose items are the attributes of an object."""
         self._namespaces.add(id(dictionary))
 
     def of(self, thing: Any) -> Iterator[Reference]:

@@ -20,7 +20,7 @@ _MAX_BYTES = 12 * WORD
 
 class Saved(NamedTuple):
     tensor: int
-    """Its address in C++; 0 if there is none."""
+    """Address of the C++ object; 0 if there is none."""
     has_hooks: bool
     """What is held then is what a hook has made of the tensor."""
 
