@@ -15,7 +15,7 @@ _STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "pla
 _LIBRARIES = (*_STANDARD, PACKAGE, "<frozen ", "<eval_with_key>", "<__array_function__")
 """How files of no interest begin. `<stdin>` and `<ipython-input-1>` are the user's."""
 _FOLDERS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages", "oomph_child"))
-"""The last is what `oomph run` puts into a process."""
+"""The last is the copy that `oomph run` lays out."""
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def test_a_program_that_ends_at_once_is_called_and_a_command_that_fails_and_hang
         GROWS
         + """
     # The recorder's steps stay with it, so that nobody hears of them before the program ends.
-    next(module for name, module in sys.modules.items() if name.endswith(".recording.files"))._FLUSH_SECONDS = 600
+    next(module for name, module in sys.modules.items() if name.endswith(".recording.files"))._FLUSH_INTERVAL_SECONDS = 600
     grow(12, pause=0)
     sys.exit(7)
 """

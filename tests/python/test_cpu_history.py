@@ -453,7 +453,7 @@ def test_a_failure_of_ours_ends_the_recording_and_the_operator_has_run_once(reco
     kept.add_(1)
     assert kept.tolist() == [1, 1, 1]
     said = capfd.readouterr().err
-    assert said == "oomph: the recording of CPU memory ends here: ZeroDivisionError: broken\n"
+    assert said == "oomph: stopped recording CPU memory: ZeroDivisionError: broken\n"
 
 
 def test_errors_of_operators_reach_the_program(recorded):

@@ -97,7 +97,7 @@ def test_inference(predict):
     assert techniques["amp"].startswith("autocast(bfloat16) around Linear")
     assert techniques["checkpoint"] == "not applied: no module was called in training"
     assert techniques["offload"] == "not applied: no module was called in training"
-    assert techniques["fused"] == "not applied: no optimizer was made"
+    assert techniques["fused"] == "not applied: no optimizer was created"
     assert techniques["set-to-none"] == "not applied: the program never calls zero_grad"
 
 

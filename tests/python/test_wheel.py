@@ -87,7 +87,7 @@ def test_programs_run_in_the_interpreter_of_the_wheel(tmp_path: Path) -> None:
     assert f"in {other.parent}\n" in said, "an active environment goes first"
 
 
-def test_the_stand_in_for_cuda_is_in_the_wheel(tmp_path: Path) -> None:
+def test_the_cuda_emulator_is_in_the_wheel(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         "import torch\nmodel = torch.nn.Linear(1024, 1024, device='cuda')\nmodel(torch.ones(8, 1024, device='cuda'))\n"
     )

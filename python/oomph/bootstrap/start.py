@@ -30,7 +30,7 @@ def prepare() -> None:
 
     def after(torch: ModuleType) -> None:
         if library and torch.version.cuda is None:
-            text = f"torch {torch.__version__} is a build without CUDA; the CUDA build of it is needed, though no GPU"
+            text = f"torch {torch.__version__} is a build without CUDA; install the CUDA build (no GPU is needed)"
             settings.note("failure", text)
         install = import_module(f"{one_copy.package()}.bootstrap.install")
         install.install(settings, library[0] if library else None)

@@ -226,7 +226,7 @@ class Guard:
         return True
 
     def _is_older(self, path: str) -> bool:
-        """Whether it is a checkpoint of another run."""
+        """Whether a path is a checkpoint of an earlier run."""
         try:
             # Not the time of the content, which files from archives and copies bring along.
             return path.endswith(SUFFIXES) and os.stat(path).st_ctime < self.started

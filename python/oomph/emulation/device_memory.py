@@ -16,10 +16,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 UNKNOWN, KNOWN, MADE_UP = 0, 1, 2
 
 # Strided tensors with more contiguous pieces than this are not followed piece by piece.
-_MOST_PIECES = 4096
+_MAX_PIECES = 4096
 
 # After this many new storages, those that are gone are looked for.
-_SWEEP_EVERY = 4096
+_SWEEP_INTERVAL = 4096
 
 
 def span(tensor: torch.Tensor) -> int:
@@ -53,7 +53,7 @@ def _pieces(tensor: torch.Tensor) -> tuple[list[int], int] | None:
     count = 1
     for size in shape:
         count *= size
-    if count > _MOST_PIECES:
+    if count > _MAX_PIECES:
         return None
     places = [tensor.data_ptr()]
     for size, step in zip(shape, stride):
@@ -94,7 +94,7 @@ class DeviceMemory:
         self.unanswered = function("unanswered", number)
         self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
         """Storages that notes are made for, by address, with their sizes."""
-        self._sweep_at = _SWEEP_EVERY
+        self._sweep_at = _SWEEP_INTERVAL
         self._zeros: dict[int, int] = {}
         """Zeros of floating point since the last backward pass: addresses and sizes."""
         self.vouch(False)
@@ -187,6 +187,6 @@ class DeviceMemory:
     def _sweep(self) -> None:
         """Drops the notes on storages that are gone."""
         self._storages = {at: noted for at, noted in self._storages.items() if not noted[0].expired()}
-        self._sweep_at = len(self._storages) + _SWEEP_EVERY
+        self._sweep_at = len(self._storages) + _SWEEP_INTERVAL
         sizes = _array(size for _, size in self._storages.values())
         self._retain(_array(self._storages), sizes, len(self._storages))

@@ -28,12 +28,12 @@ KINDS = {UNKNOWN: "unknown", MADE_UP: "made up"}
 # Of other types (complex, quantized, 8-bit floats) no values are computed.
 _INTEGERS = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 _FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-_LARGEST_INTEGERS = 4 << 20
-_LARGEST_FLOATS = 4 << 10
+_MAX_INTEGER_BYTES = 4 << 20
+_MAX_FLOAT_BYTES = 4 << 10
 # `torch.rand(…) < p`: masks come from random numbers.
-_LARGEST_RANDOM_FLOATS = 1 << 20
+_MAX_RANDOM_FLOAT_BYTES = 1 << 20
 # What the library itself keeps of copies.
-_LARGEST_COPIED_FLOATS = 64 << 10
+_MAX_COPIED_FLOAT_BYTES = 64 << 10
 
 _CPU = torch.device("cpu")
 _CPU_KERNELS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
@@ -50,10 +50,10 @@ def tensors_in(values: Any) -> list[torch.Tensor]:
     return []
 
 
-def _small(tensor: torch.Tensor, floats: int = _LARGEST_FLOATS) -> bool:
+def _small(tensor: torch.Tensor, floats: int = _MAX_FLOAT_BYTES) -> bool:
     """Whether a tensor is small enough to compute with, given the limit for floating point."""
     dtype = tensor.dtype
-    limit = floats if dtype in _FLOATS else _LARGEST_INTEGERS if dtype in _INTEGERS else -1
+    limit = floats if dtype in _FLOATS else _MAX_INTEGER_BYTES if dtype in _INTEGERS else -1
     return tensor.nbytes <= limit and span(tensor) <= limit
 
 
@@ -100,7 +100,7 @@ class Handlers:
             if result.is_cuda and not capturing():
                 if operator.computable:
                     self._compute(operator, args, kwargs, result, KNOWN, {})
-                elif _small(result, _LARGEST_COPIED_FLOATS):
+                elif _small(result, _MAX_COPIED_FLOAT_BYTES):
                     # What the library copies here by itself, for other processes, then counts.
                     self.memory.begin(result)
         except Exception:
@@ -139,13 +139,13 @@ class Handlers:
                 vouched = source.is_cuda and not to.is_cuda and self.memory.is_noted(source)
                 if value != KNOWN and not to.is_cuda:
                     self._note_read(operator, value, source.nbytes)
-                if value != UNKNOWN and _small(to, _LARGEST_COPIED_FLOATS) and _small(source, _LARGEST_COPIED_FLOATS):
+                if value != UNKNOWN and _small(to, _MAX_COPIED_FLOAT_BYTES) and _small(source, _MAX_COPIED_FLOAT_BYTES):
                     with own_work():
                         content = twin(source).clone() if source.is_cuda else source
         except Exception:
             content = None
         result = self._run_vouched(operator, below, args, kwargs) if vouched else operator.run(below, *args, **kwargs)
-        if self.unknown and value == UNKNOWN and not to.is_cuda and _small(to, _LARGEST_COPIED_FLOATS):
+        if self.unknown and value == UNKNOWN and not to.is_cuda and _small(to, _MAX_COPIED_FLOAT_BYTES):
             with own_work():
                 to.fill_(self.unknown)
         if (content is None or not self.write(to, content, value)) and to.is_cuda:
@@ -241,7 +241,7 @@ class Handlers:
         """What is known of this tensor and others together."""
         if not tensor.is_cuda:
             return value
-        if not _small(tensor, _LARGEST_RANDOM_FLOATS):
+        if not _small(tensor, _MAX_RANDOM_FLOAT_BYTES):
             return UNKNOWN
         if name in operator.overwritten:
             return value
@@ -276,11 +276,11 @@ class Handlers:
     def _compute(self, operator: Operator, args: Args, kwargs: Kwargs, result: Any, value: int, copies: Kwargs) -> bool:
         """Computes an operator's results and writes them to the device; False if that cannot be done."""
         try:
-            floats = _LARGEST_FLOATS
+            floats = _MAX_FLOAT_BYTES
             if value == MADE_UP and operator.random:
-                floats = _LARGEST_RANDOM_FLOATS
+                floats = _MAX_RANDOM_FLOAT_BYTES
             elif value == MADE_UP and operator.pointwise:
-                floats = _LARGEST_COPIED_FLOATS
+                floats = _MAX_COPIED_FLOAT_BYTES
             outputs = tensors_in(result)
             if not all(_small(output, floats) for output in outputs):
                 return False

@@ -128,7 +128,7 @@ class Operator:
         )
         """Arguments that it writes to: place and name."""
         self.fresh: bool = any(result.alias_info is None for result in schema.returns)
-        """Whether it gives new tensors."""
+        """Whether the operator returns new tensors."""
         types = [str(argument.type) for argument in schema.arguments]
         self.tensors: tuple[int, ...] = tuple(place for place, kind in enumerate(types) if kind in ("Tensor", "Optional[Tensor]"))
         """Places of single tensors among the arguments."""

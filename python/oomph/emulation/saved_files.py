@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.serialization import _get_restore_location, location_tag
 
-LARGE = 1 << 20
-"""From so many bytes on, zeros come from the system."""
+MIN_MAPPED_BYTES = 1 << 20
+"""Zeros of at least this size come from anonymous memory maps."""
 
 
 class Description(NamedTuple):
@@ -101,7 +101,7 @@ def _size(shape: torch.Size, dtype: torch.dtype) -> int:
 
 def _zeros(size: int) -> torch.Tensor:
     """Bytes in host memory; those from the system take memory only when they are changed."""
-    if size < LARGE:
+    if size < MIN_MAPPED_BYTES:
         return torch.zeros(size, dtype=torch.uint8)
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return torch.frombuffer(pages, dtype=torch.uint8)

@@ -14,7 +14,7 @@ import torch
 from .dispatch_keys import own_work
 
 # Programs have few constants; those that count steps would fill the memory.
-_MOST = 1024
+_MAX_NUMBERS = 1024
 
 
 class WrappedNumbers:
@@ -42,7 +42,7 @@ class WrappedNumbers:
             with own_work():
                 tensor = self._marked[type(number)].data
                 tensor.set_(torch.scalar_tensor(number, dtype=tensor.dtype, device="cpu"))  # type: ignore[call-overload]
-            if len(self._made) >= _MOST:
+            if len(self._made) >= _MAX_NUMBERS:
                 self._made.clear()
             self._made[key] = tensor
         return tensor

@@ -15,8 +15,8 @@ from .trial import Trial
 
 _NODE_OF_OBJECT = 2 * WORD
 _DICTIONARY_OF_HOOK = WORD
-_MOST_WORDS = 40
-_MOST_HOOKS = 64
+_MAX_WORDS = 40
+_MAX_HOOKS = 64
 
 
 def of(node: Any) -> Iterator[int]:
@@ -28,7 +28,7 @@ def of(node: Any) -> Iterator[int]:
 
 def _listed(vector: int) -> Iterator[int]:
     begin, end = word(vector), word(vector + WORD)
-    if begin and 0 < end - begin <= _MOST_HOOKS * WORD:
+    if begin and 0 < end - begin <= _MAX_HOOKS * WORD:
         for at in range(begin, end, WORD):
             yield word(word(at) + _DICTIONARY_OF_HOOK)
 
@@ -50,7 +50,7 @@ def _find() -> list[int]:
         with_hooks, without = (word(id(node) + _NODE_OF_OBJECT) for node in nodes)
         found += [
             offset
-            for offset in range(WORD, _MOST_WORDS * WORD, WORD)
+            for offset in range(WORD, _MAX_WORDS * WORD, WORD)
             if word(without + offset) == word(without + offset + WORD) == 0
             and word(with_hooks + offset + WORD) - word(with_hooks + offset) == WORD
             and list(_listed(with_hooks + offset)) == [id(dictionary)]

@@ -41,7 +41,7 @@ Reference = tuple[Name, Any]
 
 _INSIDE = ("inside", "")
 _UNNAMED = ("part", "")
-_LONGEST = 80
+_MAX_NAME_LENGTH = 80
 _ATTRIBUTES: dict[type, tuple[str, ...]] = {
     FunctionType: ("__defaults__", "__kwdefaults__", "__dict__", "__globals__", "__builtins__"),
     MethodType: ("__self__", "__func__"),
@@ -73,7 +73,7 @@ class References:
         self._members: dict[int, list[MemberDescriptorType]] = {}
 
     def add_namespace(self, dictionary: dict[Any, Any]) -> None:
-        """Its items are attributes of something."""
+        """A dictionary whose items are the attributes of an object."""
         self._namespaces.add(id(dictionary))
 
     def of(self, thing: Any) -> Iterator[Reference]:
@@ -191,7 +191,7 @@ def text_of(key: Any) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_NAME_LENGTH else f"{text[: _MAX_NAME_LENGTH - 1]}…"
 
 
 def type_name(kind: type) -> str:

@@ -1,4 +1,4 @@
-"""What is there anyway, and leads to everything else: the variables of modules, and classes that they have under their names."""
+"""Roots of the heap: the variables of modules, and the classes that modules define."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from . import attributes
 from .references import type_name
 
 _PACKAGES = {"oomph", "oomph_child", __name__.partition(".")[0]}
-"""Ours: the wheel, and what `oomph run` puts into a process."""
+"""The wheel, and the copy that `oomph run` lays out."""
 
 
 def is_of_ours(namespace: dict[str, Any]) -> bool:
-    """Whether it is that of a module of ours."""
+    """Whether a namespace is that of a module of ours."""
     name = dict.get(namespace, "__name__")
     return type(name) is str and name.partition(".")[0] in _PACKAGES
 
@@ -86,7 +86,7 @@ def modules() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def files(kinds: Iterable[type]) -> dict[str, str]:
-    """Of the modules that define these classes."""
+    """Files of the modules that define these classes, by module name."""
     files = {}
     for kind in kinds:
         name = attributes.namespace(kind).get("__module__")

@@ -14,13 +14,13 @@ from .memory import WORD, offset_of, word
 from .trial import Trial
 
 _VALUE_OF_WRAPPER = 2 * WORD
-"""Where a Python object has the address of the C++ object that it stands for."""
-_LONGEST = 12 * WORD
+"""Where a Python object has the address of the C++ object that it wraps."""
+_MAX_BYTES = 12 * WORD
 
 
 class Saved(NamedTuple):
     tensor: int
-    """Its address in C++; 0 if there is none."""
+    """Address of the C++ object; 0 if there is none."""
     has_hooks: bool
     """What is held then is what a hook has made of the tensor."""
 
@@ -59,11 +59,11 @@ def _find() -> _Places | None:
     raws = [results[0].grad_fn._raw_saved_other, results[1].grad_fn._raw_saved_other, results[2].grad_fn._raw_saved_result]
     at = [word(id(raw) + _VALUE_OF_WRAPPER) for raw in raws]
     identity: Any = torch._C._storage_id  # type: ignore[attr-defined]
-    storage = offset_of({tensor._cdata: identity(tensor) for tensor in (given, other, *results)}, _LONGEST)
+    storage = offset_of({tensor._cdata: identity(tensor) for tensor in (given, other, *results)}, _MAX_BYTES)
     if storage is None or [word(each) for each in at[:2]] != [other._cdata] * 2:
         return None
     raws[1].register_hooks(lambda tensor: 1, lambda packed: other)
-    for offset in range(WORD, _LONGEST, WORD):
+    for offset in range(WORD, _MAX_BYTES, WORD):
         if [word(each + offset) != 0 for each in at] == [False, True, False]:
             return _Places(offset, word(at[1]), storage)
     return None

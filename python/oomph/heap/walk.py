@@ -21,11 +21,11 @@ from . import arrays, attributes, autograd, frames, node_hooks, reach, saved, st
 from . import roots as roots_of
 from .references import Name, References, type_name
 
-_MOST_OBJECTS = 20_000_000
-"""In the process; a walk through so many takes ten seconds."""
-_MOST_NODES = 3_000_000
-_SECONDS_WITHOUT_OTHER_THREADS = 1.0
-"""Not longer: a thread that runs when the walk begins would make the walk wait as long."""
+_MAX_OBJECTS = 20_000_000
+"""A walk through this many takes ten seconds."""
+_MAX_NODES = 3_000_000
+_MAX_PAUSE_SECONDS = 1.0
+"""Not longer: a thread that is running when the walk begins makes the walk wait this long."""
 
 
 class TooMany(Exception):
@@ -44,7 +44,7 @@ def walk() -> dict[str, Any]:
     """The graph of this process."""
     prepare()
     # The program's own modes and subclasses of tensors have no part in it.
-    with undisturbed(_SECONDS_WITHOUT_OTHER_THREADS), torch.no_grad():  # noqa: SIM117
+    with undisturbed(_MAX_PAUSE_SECONDS), torch.no_grad():  # noqa: SIM117
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             return _Walk().graph()
 
@@ -77,8 +77,8 @@ class _Walk:
 
     def graph(self) -> dict[str, Any]:
         objects = gc.get_objects()
-        if len(objects) > _MOST_OBJECTS:
-            raise TooMany(f"the process has more than {_MOST_OBJECTS:,} objects")
+        if len(objects) > _MAX_OBJECTS:
+            raise TooMany(f"the process has more than {_MAX_OBJECTS:,} objects")
         by_class = roots_of.Sorted(objects)
         modules, classes, ours = list(roots_of.modules()), list(by_class.classes()), by_class.ours
         roots = {id(thing) for _, thing in [*modules, *classes]} | ours
@@ -127,8 +127,8 @@ class _Walk:
         place = self.places.get(id(thing))
         if place is None:
             place = self.places[id(thing)] = len(self.nodes)
-            if place == _MOST_NODES:
-                raise TooMany(f"more than {_MOST_NODES:,} objects lead to tensors")
+            if place == _MAX_NODES:
+                raise TooMany(f"more than {_MAX_NODES:,} objects lead to tensors")
             self.nodes.append(thing)
             self.outside.append(outside)
             if issubclass(type(thing), torch.Tensor):

@@ -143,7 +143,7 @@ class Recording:
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Records each call of `function`; a later one replaces the recording of an earlier one."""
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError("a coroutine or generator runs in pieces: use `with oomph.record():` inside of it")
+            raise TypeError("coroutines and generators cannot be decorated: use `with oomph.record():` inside")
 
         @functools.wraps(function)
         def recorded(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -22,12 +22,12 @@ from ..interpreter import threads
 from ..interpreter.pipes import Pipe
 
 FOLDER_VARIABLE = "OOMPH_RUNTIME_DIR"
-_LONGEST_QUESTION = 4096
-_LONGEST_PATH = 107
-"""Bytes of a socket's path, by the kernel."""
-_MOST_CLIENTS = 16
-_PATIENCE = 1.0
-"""Seconds for a client to take its answer: others wait meanwhile."""
+_MAX_REQUEST_BYTES = 4096
+_MAX_PATH_BYTES = 107
+"""The kernel's limit for the path of a socket."""
+_MAX_CLIENTS = 16
+_REPLY_TIMEOUT_SECONDS = 1.0
+"""How long a client may take to read its reply: others wait meanwhile."""
 
 Question = dict[str, Any]
 
@@ -120,9 +120,9 @@ class Channel:
     def _hear(self, client: socket.socket, before: bytes) -> bytes | None:
         """Answers the questions that are complete, and gives the rest; nothing when the client is to go."""
         try:
-            received = client.recv(_LONGEST_QUESTION)
+            received = client.recv(_MAX_REQUEST_BYTES)
             *lines, rest = (before + received).split(b"\n")
-            if not received or len(rest) > _LONGEST_QUESTION:
+            if not received or len(rest) > _MAX_REQUEST_BYTES:
                 return None
             for line in lines:
                 question = json.loads(line)
@@ -138,10 +138,10 @@ def _accepted(listener: socket.socket, clients: int) -> socket.socket | None:
         client, _ = listener.accept()
     except OSError:
         return None
-    if clients >= _MOST_CLIENTS or not _may_ask(client):
+    if clients >= _MAX_CLIENTS or not _may_ask(client):
         client.close()
         return None
-    client.settimeout(_PATIENCE)
+    client.settimeout(_REPLY_TIMEOUT_SECONDS)
     return client
 
 
@@ -198,13 +198,13 @@ def _listen_in(place: str) -> tuple[socket.socket, str]:
     _remove_stale(place)
     name = f"{os.getpid()}-{secrets.token_hex(4)}"
     hidden, path = os.path.join(place, f".{name}"), os.path.join(place, f"{name}.sock")
-    if len(os.fsencode(path)) > _LONGEST_PATH:
+    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise OSError("its path is too long for a socket")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(hidden)
         os.chmod(hidden, 0o600)
-        listener.listen(_MOST_CLIENTS)
+        listener.listen(_MAX_CLIENTS)
         listener.setblocking(False)
         # Under its name only now: a socket that does not listen yet looks like an abandoned one.
         os.rename(hidden, path)

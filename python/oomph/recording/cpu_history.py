@@ -142,7 +142,7 @@ class CpuHistory:
     def _fail(self, error: Exception) -> None:
         """The program goes on without us."""
         keep(error)
-        say(f"the recording of CPU memory ends here: {words(error)}")
+        say(f"stopped recording CPU memory: {words(error)}")
         # Not `stop`: the mode cannot be left from inside of it.
         if self._mode is not None:
             self._mode.see = None

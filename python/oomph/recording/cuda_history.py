@@ -23,8 +23,8 @@ _COUNTERS = {
     "inactive_split": "inactive_split_bytes",
 }
 
-_LOOK_AGAIN = 64
-"""Calls after which to look for devices that have come into use since."""
+_DEVICES_CHECK_INTERVAL = 64
+"""Calls after which to check for devices that have come into use since."""
 
 
 _CONTEXT = {"context": "alloc", "stacks": "python"}
@@ -207,7 +207,7 @@ class CudaHistory:
         """Those that PyTorch holds memory on: a machine may have eight, and each question costs microseconds."""
         if not self.is_on:
             return []
-        if self._calls % _LOOK_AGAIN == 0 or not self._devices:
+        if self._calls % _DEVICES_CHECK_INTERVAL == 0 or not self._devices:
             self._devices = [
                 device for device in range(torch.cuda.device_count()) if _is_used(torch._C._cuda_memoryStats(device))
             ]

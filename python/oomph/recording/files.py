@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-_FLUSH_SECONDS = 0.5
+_FLUSH_INTERVAL_SECONDS = 0.5
 """How long a step may wait until it is in the file, which watchers read while the run goes on."""
 
 
@@ -51,7 +51,7 @@ class Files:
         """Flushes the file now and then; returns the reason if a dump is requested from outside."""
         self._steps.append(json.dumps(row, separators=(",", ":")) + "\n")
         now = time.monotonic()
-        if now - self._flushed_at < _FLUSH_SECONDS:
+        if now - self._flushed_at < _FLUSH_INTERVAL_SECONDS:
             return None
         self._flushed_at = now
         self.flush_steps()

@@ -6,19 +6,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SKIPPED = 2
-"""Steps at the beginning: optimizers make their state, libraries their workspaces."""
-_FIRST_LOOK = 6
-_LEAST_BYTES = 1 << 20
-_SECONDS = 1.0
-_SHARE = 0.02
-"""What all looks together may take of the run, the larger of the two."""
+_SKIPPED_STEPS = 2
+"""First steps, in which optimizers allocate their state and libraries their workspaces."""
+_MIN_STEPS = 6
+_MIN_BYTES = 1 << 20
+_MAX_SECONDS = 1.0
+_MAX_SHARE = 0.02
+"""Bound on the time of all heap walks: the larger of the two."""
 
 
 class Growth:
     def __init__(self) -> None:
         self._steps = 0
-        self._next_look = _FIRST_LOOK
+        self._next_look = _MIN_STEPS
         self._before = 0
         self._at_last_look = 0
         self._since = self._rises = 0
@@ -31,7 +31,7 @@ class Growth:
         """After a step that ended with these counters. Looks come ever more rarely: after 6, 8, 12, 16, 24, 32 … steps."""
         allocated = sum(row["allocated"] for row in rows)
         self._steps += 1
-        if self._steps <= _SKIPPED:
+        if self._steps <= _SKIPPED_STEPS:
             self._at_last_look = allocated
         else:
             self._since += 1
@@ -41,7 +41,7 @@ class Growth:
             return False
         power = 1 << (self._steps.bit_length() - 1)
         self._next_look = 2 * power if self._steps > power else power + power // 2
-        has_grown = 2 * self._rises > self._since and allocated - self._at_last_look >= _LEAST_BYTES
+        has_grown = 2 * self._rises > self._since and allocated - self._at_last_look >= _MIN_BYTES
         self._at_last_look, self._since, self._rises = allocated, 0, 0
         return has_grown and self._has_time()
 
@@ -56,5 +56,5 @@ class Growth:
             self._longest = max(self._longest, took)
 
     def _has_time(self) -> bool:
-        limit = max(_SECONDS, _SHARE * (time.monotonic() - self._began))
+        limit = max(_MAX_SECONDS, _MAX_SHARE * (time.monotonic() - self._began))
         return self._spent + self._longest <= limit

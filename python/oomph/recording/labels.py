@@ -27,9 +27,9 @@ Label = tuple[str, str, str]
 Seen = tuple[int, int, int, int]
 """Number of the label, device, address, bytes."""
 
-_MOST_SEEN = 500_000
+_MAX_SEEN = 500_000
 """Tensors in all sets together (some 200 bytes each); the oldest sets go first, as the history's oldest events do."""
-_MOST_INPUTS = 16
+_MAX_INPUTS = 16
 
 
 class Labels:
@@ -193,7 +193,7 @@ class Labels:
             # In a steady loop gradients lie at the same addresses in every step: one set, and many marks.
             self._seen += 1 if self._uses[id(entries)] else 1 + len(entries)
             self._uses[id(entries)] += 1
-            while self._seen > _MOST_SEEN and len(self._marks) > 1:
+            while self._seen > _MAX_SEEN and len(self._marks) > 1:
                 _, oldest = self._marks.popleft()
                 self._uses[id(oldest)] -= 1
                 self._seen -= 1 if self._uses[id(oldest)] else 1 + len(oldest)
@@ -237,7 +237,7 @@ def _inputs(arguments: list[str], args: Any, kwargs: Any) -> Iterator[tuple[str,
     """Tensors among the arguments of a call, one level deep, each with the name of its argument."""
     named = [(arguments[at] if at < len(arguments) else str(at), value) for at, value in enumerate(args)]
     for number, (name, value) in enumerate(_parts(dict([*named, *kwargs.items()]))):
-        if number == _MOST_INPUTS:
+        if number == _MAX_INPUTS:
             return
         yield name, value
 

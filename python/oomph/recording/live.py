@@ -23,19 +23,19 @@ from .messages import say, words
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-_KEPT_STEPS = 512
-_COUNT_SECONDS = 0.1
-_DRIVER_SECONDS = 1.0
-_STACKS_SECONDS = 2.0
-_WANTED_SECONDS = 10.0
+_MAX_STEPS = 512
+_COUNTERS_INTERVAL_SECONDS = 0.1
+_DRIVER_INTERVAL_SECONDS = 1.0
+_STACKS_INTERVAL_SECONDS = 2.0
+_STACKS_REQUEST_SECONDS = 10.0
 """How long a request for stacks holds: a watcher that has gone away is not served forever."""
-_STACKS_SHARE = 0.002
-"""What reading the stacks of live blocks may take of the run: the program stands still meanwhile."""
-_MOST_STACKS = 64
+_MAX_STACKS_SHARE = 0.002
+"""Share of the run that reading the stacks of live blocks may take: the program is paused meanwhile."""
+_MAX_STACKS = 64
 
 
 class Live:
-    """The recorder's side of the channel."""
+    """The recorder's side of the live socket."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -52,7 +52,7 @@ class Live:
         self._cards: dict[int, dict[str, Any]] = {}
         self._counts: dict[str, Any] = {}
         self._counted_at = 0.0
-        self._steps: deque[dict[str, Any]] = deque(maxlen=_KEPT_STEPS)
+        self._steps: deque[dict[str, Any]] = deque(maxlen=_MAX_STEPS)
         self._era = 0
         """Counts how often steps have been numbered from the start."""
         self._driver: dict[int, dict[str, Any]] = {}
@@ -93,7 +93,7 @@ class Live:
             self._is_dumping = True
             threads.start(self._dump)
         now = time.monotonic()
-        if now - self._counted_at >= _COUNT_SECONDS:
+        if now - self._counted_at >= _COUNTERS_INTERVAL_SECONDS:
             self._counted_at = now
             self._counts = self._count()
         # A client that has seen the steps of another era gets all.
@@ -102,7 +102,7 @@ class Live:
         answer = {**self._counts, "era": self._era, "count": self._recorder.count, "steps": steps}
         answer |= {"dumps": self._dumps, "is_dumping": self._is_dumping}
         if question.get("stacks"):
-            self._stacks_wanted_until = now + _WANTED_SECONDS
+            self._stacks_wanted_until = now + _STACKS_REQUEST_SECONDS
             is_new = self._stacks_step > question.get("stacks_since", 0)
             answer |= {"stacks": self._stacks if is_new else None, "stacks_step": self._stacks_step}
         return answer
@@ -137,7 +137,7 @@ class Live:
 
     def _ask_driver(self, rows: list[dict[str, int]]) -> None:
         now = time.monotonic()
-        if now - self._driver_at < _DRIVER_SECONDS:
+        if now - self._driver_at < _DRIVER_INTERVAL_SECONDS:
             return
         self._driver_at = now
         nvml = self._recorder.nvml()
@@ -153,10 +153,10 @@ class Live:
             return
         found = self._recorder.history.live_stacks()
         took = time.monotonic() - began
-        self._stacks_next = began + max(_STACKS_SECONDS, took / _STACKS_SHARE)
+        self._stacks_next = began + max(_STACKS_INTERVAL_SECONDS, took / _MAX_STACKS_SHARE)
         if found is not None:
             found.sort(key=lambda stack: stack.bytes, reverse=True)
-            self._stacks = [vars(stack) for stack in found[:_MOST_STACKS]]
+            self._stacks = [vars(stack) for stack in found[:_MAX_STACKS]]
             self._stacks_step = self._recorder.count
 
     def _dump(self) -> None:

@@ -12,10 +12,10 @@ from .alive import alive
 
 _WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Attributes under which a wrapper keeps what it wraps: data parallelism, `torch.compile`, FSDP, checkpointing."""
-_MOST_SEARCHES = 32
-"""How often to go through all objects of the process for the module that has another one; each time takes milliseconds."""
-_MOST = 200_000
-"""Names to know; a program may make new modules all the time."""
+_MAX_SEARCHES = 32
+"""Searches through all objects of the process for the module that contains another one; each takes milliseconds."""
+_MAX_NAMES = 200_000
+"""Bound for programs that create modules all the time."""
 
 
 class Names:
@@ -49,7 +49,7 @@ class Names:
         known = self._tensors.get(id(tensor))
         if known is not None and known[0]() is tensor:
             return known[1:]
-        if search and self._searches < _MOST_SEARCHES:
+        if search and self._searches < _MAX_SEARCHES:
             self._searches += 1
             for root in outermost_modules():
                 try:
@@ -61,7 +61,7 @@ class Names:
 
     def learn(self, root: Module) -> list[tuple[str, str, torch.Tensor]]:
         """Everything below `root`; gives its tensors: kind, dotted name, itself."""
-        if len(self._modules) + len(self._tensors) > _MOST:
+        if len(self._modules) + len(self._tensors) > _MAX_NAMES:
             self._modules.clear()
             self._tensors.clear()
         model = of_class(root)
@@ -84,7 +84,7 @@ class Names:
 
     def _outermost(self, module: Module) -> Module:
         """The module that has this one, at whatever depth, and is in no other."""
-        if self._searches < _MOST_SEARCHES:
+        if self._searches < _MAX_SEARCHES:
             self._searches += 1
             for root in outermost_modules():
                 if any(inner is module for inner in root.modules()):

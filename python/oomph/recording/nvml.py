@@ -24,7 +24,7 @@ class _Process(ctypes.Structure):
 
 _UNKNOWN = 2**64 - 1
 """What NVML says where it may not look: in some containers, under WSL."""
-_MOST_PROCESSES = 256
+_MAX_PROCESSES = 256
 
 
 class Nvml:
@@ -53,8 +53,8 @@ class Nvml:
         handle = self._handle(device)
         if handle is None:
             return []
-        processes = (_Process * _MOST_PROCESSES)()
-        count = ctypes.c_uint(_MOST_PROCESSES)
+        processes = (_Process * _MAX_PROCESSES)()
+        count = ctypes.c_uint(_MAX_PROCESSES)
         try:
             failed = self._library.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(count), processes)
         except AttributeError:

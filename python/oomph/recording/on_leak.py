@@ -54,7 +54,7 @@ def _start(command: str, leak: Leak) -> None:
 
 
 def _variables(leak: Leak) -> dict[str, str]:
-    """The same as `on_leak.rs` gives to a command."""
+    """Environment variables for a command, the same as `on_leak.rs` sets."""
     return {
         "OOMPH_RECORDING": leak.folder,
         "OOMPH_MESSAGE": leak.message,

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from .history import EVENTS_PER_ALLOCATION
 
-_ALIKE = 3
-"""Steps in a row that make a steady loop."""
-_LOOK_AGAIN = 64
+_EQUAL_STEPS_FOR_STEADY = 3
+"""Equal steps in a row that make a steady loop."""
+_CLOSE_STEP_INTERVAL = 64
 """Steps of a steady loop after which one is recorded closely again."""
-_LOOKS_KEPT = 3
-"""Steps recorded closely that the history must have, before it forgets the oldest."""
+_MIN_CLOSE_STEPS = 3
+"""Steps recorded with stacks that the history must hold before it drops the oldest events."""
 
 Step = list[tuple[int, int, int]]
 """Allocations, bytes requested, and bytes allocated at the end, of each device."""
@@ -37,8 +37,8 @@ class Pace:
         step = [(a - b, c - d, row["allocated"]) for (a, c), (b, d), row in zip(counts, self._counts, rows)]
         self._alike = self._alike + 1 if step == self._step else 0
         self._counts, self._step = counts, step
-        return self._alike < _ALIKE or self._alike % self._look_again() == 0
+        return self._alike < _EQUAL_STEPS_FOR_STEADY or self._alike % self._look_again() == 0
 
     def _look_again(self) -> int:
         events = max(1, *(EVENTS_PER_ALLOCATION * allocations for allocations, _, _ in self._step))
-        return max(1, min(_LOOK_AGAIN, self._max_events // (_LOOKS_KEPT * events)))
+        return max(1, min(_CLOSE_STEP_INTERVAL, self._max_events // (_MIN_CLOSE_STEPS * events)))

@@ -26,12 +26,12 @@ from ..interpreter.errors import keep
 from ..interpreter.patching import look_like, makes_calls
 from .names import Names
 
-_MOST_HOOKED = 4096
-"""Tensors to remember as hooked; they live for one pass."""
-_MOST_PLACES = 100_000
-"""Modules to know; a program may make new ones all the time."""
-_DEEPEST = 3
-_WIDEST = 8
+_MAX_HOOKED = 4096
+"""Tensors remembered as hooked; they live for one backward pass."""
+_MAX_PLACES = 100_000
+"""Bound for programs that create modules all the time."""
+_MAX_DEPTH = 3
+_MAX_WIDTH = 8
 """How far to look for tensors in what a module returns."""
 
 
@@ -201,13 +201,13 @@ class Places:
         try:
             if parent is None and not text.startswith("backward"):
                 self.entered(module, args, kwargs)
-            if len(self._hooked) > _MOST_HOOKED:
+            if len(self._hooked) > _MAX_HOOKED:
                 self._hooked.clear()
             known = self._places.get(id(module))
             if known is not None and known.module() is module:
                 return known
             # With a new outermost module, names that were given without it may have changed.
-            if len(self._places) > _MOST_PLACES or (parent is None and not self.names.knows(module)):
+            if len(self._places) > _MAX_PLACES or (parent is None and not self.names.knows(module)):
                 self._places.clear()
             path = self.names.of_module(module, None if parent is None else parent.module())
         except Exception as error:
@@ -311,12 +311,12 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
     """The tensors in what a module returns; the first ones of a long list."""
     if isinstance(value, torch.Tensor):
         yield value
-    elif depth < _DEEPEST:
+    elif depth < _MAX_DEPTH:
         if isinstance(value, dict):
             value = value.values()
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
         elif not isinstance(value, (tuple, list)):
             return
-        for inner, _ in zip(value, range(_WIDEST), strict=False):
+        for inner, _ in zip(value, range(_MAX_WIDTH), strict=False):
             yield from _tensors(inner, depth + 1)

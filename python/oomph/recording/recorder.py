@@ -39,14 +39,14 @@ from .signals import Signals
 from .stacks import leave_out_own_frames
 from .steps import Steps
 
-_MOST_CALLS = 1024
+_MAX_CALLS = 1024
 _SECONDS_PER_EVENT = 3e-6
-"""What it takes to write the history (467,100 events in 1.4 s on the host of an H200)."""
-_NVML_SECONDS = 1.0
-"""How often to ask the driver."""
-_SECONDS_IN_DUMPS = 2.0
-_SHARE_IN_DUMPS = 0.05
-"""What dumps at failed allocations may take of the run: a program may catch them and try again for ever."""
+"""Time to write the history (467,100 events in 1.4 s on the host of an H200)."""
+_NVML_INTERVAL_SECONDS = 1.0
+"""Time between queries of the driver."""
+_MAX_SECONDS_IN_DUMPS = 2.0
+_MAX_SHARE_IN_DUMPS = 0.05
+"""Bound on the time of dumps at failed allocations: a program may catch them and retry forever."""
 
 Alarm = Callable[[list[dict[str, int]], Files], list[Leak]]
 """Gets the counters of a step, and the files that it is written to; gives those whose memory grows, each once."""
@@ -264,7 +264,7 @@ class Recorder:
                 "processes": self.nvml().processes(device),
             }
             elapsed = time.monotonic() - self._began
-            may_dump = self._in_dumps <= max(_SECONDS_IN_DUMPS, _SHARE_IN_DUMPS * elapsed)
+            may_dump = self._in_dumps <= max(_MAX_SECONDS_IN_DUMPS, _MAX_SHARE_IN_DUMPS * elapsed)
             self._last_word = "oom" if may_dump and self._write("oom", "running") else None
         except Exception as error:
             self._complain(error)
@@ -349,7 +349,7 @@ class Recorder:
         given = [(name, tensor.shape, tensor.dtype) for name, tensor in self.labels.inputs(module, args, kwargs)]
         call = (id(module), module.training, torch.is_grad_enabled(), tuple(given))
         if self._has_stacks:
-            if len(self._seen_calls) >= _MOST_CALLS:
+            if len(self._seen_calls) >= _MAX_CALLS:
                 self._seen_calls.clear()
             self._seen_calls.add(call)
         elif call not in self._seen_calls:
@@ -377,7 +377,7 @@ class Recorder:
 
     def _ask_driver(self, rows: list[dict[str, int]]) -> None:
         now = time.monotonic()
-        if now - self._asked_nvml_at < _NVML_SECONDS:
+        if now - self._asked_nvml_at < _NVML_INTERVAL_SECONDS:
             return
         self._asked_nvml_at = now
         self._signals.check()

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from ..interpreter import threads
 from ..interpreter.pipes import Pipe
 
-_END_SECONDS = 2.0
-"""What a dump may take of the time to the end of a process: `docker stop` gives ten seconds, and a program wants some of them."""
+_EXIT_TIMEOUT_SECONDS = 2.0
+"""Time for a dump before the process exits: `docker stop` allows ten seconds, and the program needs some of them."""
 _SIGACTION_BYTES = 512
 """More than `struct sigaction` has anywhere."""
 END_VARIABLE = "OOMPH_SIGTERM_SECONDS"
@@ -95,7 +95,7 @@ def _seconds() -> float:
     try:
         return max(0.0, float(os.environ[END_VARIABLE]))
     except (KeyError, ValueError):
-        return _END_SECONDS
+        return _EXIT_TIMEOUT_SECONDS
 
 
 def _end_after(seconds: float) -> None:

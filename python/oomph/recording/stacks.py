@@ -19,9 +19,9 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
 _BETWEEN = frozenset(os.path.join(_TORCH, *parts) for parts in (("_ops.py",), ("_compile.py",), ("_dynamo", "eval_frame.py")))
 """What PyTorch puts between our code and what calls it, or what it calls."""
 
-MOST_PENDING = 16_384
-"""Stacks that wait for their names: each holds some hundred bytes until then."""
-MOST_DISTINCT = 100_000
+MAX_PENDING = 16_384
+"""Stacks whose frames are not named yet: each holds a few hundred bytes until then."""
+MAX_DISTINCT = 100_000
 """Beyond it the table is cleared: a program that generates code must not grow it forever."""
 
 Frames = list[dict[str, Any]]
@@ -47,7 +47,7 @@ class Stacks:
         """The Python stack of the calling thread, innermost first."""
         stack = Stack(self._gather(True, False, False))
         self._pending.append(stack)
-        if len(self._pending) >= MOST_PENDING:
+        if len(self._pending) >= MAX_PENDING:
             self.resolve()
         return stack
 
@@ -67,7 +67,7 @@ class Stacks:
             stack.frames, stack.raw = shared, None
 
     def _share(self, frames: Frames) -> Frames:
-        if len(self._distinct) >= MOST_DISTINCT:
+        if len(self._distinct) >= MAX_DISTINCT:
             self._distinct.clear()
         key = tuple((frame["filename"], frame["line"], frame["name"]) for frame in frames)
         return self._distinct.setdefault(key, frames)

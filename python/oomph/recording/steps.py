@@ -15,8 +15,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..interpreter.dynamo import never_traced
 
-_ANOTHER = 8
-"""So many steps of another optimizer, and none of the one that counts, are a new phase of the program."""
+_STEPS_FOR_NEW_PHASE = 8
+"""This many steps of another optimizer in a row, without the counted one, begin a new phase of the program."""
 
 
 class Steps:
@@ -80,7 +80,7 @@ class Steps:
         # Of several optimizers (a generator's, a discriminator's) the first one counts, as long as it is used.
         counted = None if self._counted is None else self._counted()
         self._others = 0 if counted is optimizer else self._others + 1
-        if counted is None or self._others >= _ANOTHER:
+        if counted is None or self._others >= _STEPS_FOR_NEW_PHASE:
             self._counted = weakref.ref(optimizer)
             self._others = 0
             counted = optimizer

@@ -73,7 +73,7 @@ class Implementation(Technique):
     def outcome(self) -> str:
         if self.changed:
             return self.done(listed(self.changed))
-        return refused(listed(self.reasons) if self.reasons else "no optimizer was made")
+        return refused(listed(self.reasons) if self.reasons else "no optimizer was created")
 
     def _choosing(self, construct: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(construct)

@@ -1,4 +1,4 @@
-"""What the memory-saving techniques have in common."""
+"""Base class of the memory-saving techniques, and the words of their outcomes."""
 
 from __future__ import annotations
 
