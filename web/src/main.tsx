@@ -1,4 +1,4 @@
-// The page begins here: it asks what there is to see, takes its state from the address, and draws.
+// Entry point: loads the overview, reads the state from the address, and renders the page.
 
 import { effect } from "@preact/signals";
 import { render } from "preact";

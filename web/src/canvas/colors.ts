@@ -81,7 +81,7 @@ function color([red, green, blue]: Rgb): Color {
   };
 }
 
-/** Large areas of a full hue glare on a dark page. */
+/** Hues are muted on a dark page, where large areas would glare. */
 function fitted(hue: Rgb, theme: Theme): Color {
   return color(theme === "dark" ? mixed(hue, TONES.dark.panel, 0.14) : hue);
 }
@@ -97,13 +97,13 @@ export function colorOf(by: TimelineBy, id: number, label: string, theme: Theme)
   return fixed ? fitted(fixed, theme) : FITTED[theme][id % PALETTE.length]!;
 }
 
-/** What is not the memory of one group. */
+/** Colours that do not belong to a group. */
 export interface Neutrals {
   panel: number;
   merged: number;
   stripe: number;
   free: number;
-  /** Merged intervals of the memory map, from all free to all in use. */
+  /** Merged cells of the memory map, from all free to all in use. */
   usage: Uint32Array;
 }
 

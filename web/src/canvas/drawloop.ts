@@ -21,7 +21,10 @@ function drawAll(): void {
   if (frameTimes.length > REMEMBERED) frameTimes.shift();
 }
 
-/** Draws what `describe` says, again whenever a signal that it reads has changed. Returns how to stop. */
+/**
+ * Draws what `describe` returns, again whenever a signal that it reads changes; returns a function that stops
+ * it.
+ */
 export function follow<Scene>(describe: () => Scene, paint: (scene: Scene) => void): () => void {
   let scene: Scene;
   const draw = () => paint(scene);

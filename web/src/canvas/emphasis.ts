@@ -1,4 +1,4 @@
-// What the selection means for a picture: which of its runs stand out.
+// The selection in a picture: which of its slices stand out.
 
 import { effect, signal } from "@preact/signals";
 import type { BlockDetails, Run, TimelineBy } from "../protocol";
@@ -7,7 +7,7 @@ import { run as chosenRun, selection } from "../state/store";
 import { groupingOf, isChosen, ownNumber } from "./paints";
 import type { Focus, Prepared } from "./raster";
 
-/** The selected block, once the program has told about it. */
+/** The selected block, once its details are loaded. */
 export const selectedBlock = signal<BlockDetails | null>(null);
 
 effect(() => {
@@ -23,7 +23,7 @@ effect(() => {
       if (now?.kind === "block" && now.row === block.row && chosenRun.peek() === run)
         selectedBlock.value = block;
     },
-    // Details say why; the picture goes without.
+    // The details panel shows the reason.
     () => (selectedBlock.value = null),
   );
 });

@@ -1,4 +1,4 @@
-// Where the frames of a flame graph and of a tree map lie. Pure: a tree in, boxes out.
+// Layout of flame graphs and tree maps. Pure: a tree in, boxes out.
 //
 // In a difference a frame is as large as the larger of its two sides, so that what is gone can be seen as
 // well as what is new.
@@ -14,7 +14,7 @@ export type Trail = string[];
 export interface Box {
   node: FlameNode;
   trail: Trail;
-  /** What of the node is listed nowhere below it: many small branches, or its own allocations. */
+  /** The part of the node that is not listed below it: small branches, or its own allocations. */
   rest: boolean;
   depth: number;
   x: number;
@@ -40,7 +40,7 @@ export function follow(root: FlameNode, trail: Trail): FlameNode[] {
   return way;
 }
 
-/** Bytes that no listed child has: now, and in what is compared with. */
+/** Bytes that no listed child has, now and in the base of a comparison. */
 export function restOf(node: FlameNode): { bytes: number; base: number } {
   const sum = (key: "bytes" | "base") => node.children.reduce((total, child) => total + child[key], 0);
   return { bytes: Math.max(0, node.bytes - sum("bytes")), base: Math.max(0, node.base - sum("base")) };
@@ -130,7 +130,7 @@ interface Rectangle {
 const TITLE = 17;
 const GAP = 2;
 
-/** Nested rectangles, as square as they come. */
+/** Nested rectangles, as square as possible. */
 export function treemap(root: FlameNode, trail: Trail, width: number, height: number): Cell[] {
   const weights = weigh(root);
   const cells: Cell[] = [];

@@ -1,4 +1,4 @@
-// Pointer and wheel to intentions: hover, zoom, pan, click, drag. What they mean is up to the view.
+// Pointer and wheel events as gestures: hover, zoom, pan, click, drag.
 
 export interface Point {
   x: number;
@@ -14,16 +14,16 @@ export interface Drag {
 export interface GestureHandlers {
   /** null: the pointer has left, or is dragging. */
   hover(at: Point | null): void;
-  /** Makes what is shown `factor` times as long. */
+  /** Makes the visible interval `factor` times as long. */
   zoom(at: Point, factor: number, axis: "x" | "y"): void;
-  /** Moves what is shown by pixels. */
+  /** Moves the visible interval by pixels. */
   pan(pixels: number): void;
   grab(at: Point, event: PointerEvent): Drag;
   click(at: Point): void;
   doubleClick(at: Point): void;
 }
 
-/** A pointer that moved less has clicked. */
+/** A pointer that moved less than this clicks. */
 const CLICK_PIXELS = 4;
 const WHEEL_LINE = 16;
 const WHEEL_ZOOM = 0.002;

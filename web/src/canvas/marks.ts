@@ -69,7 +69,7 @@ export function drawXAxis(context: Context, view: Viewport, axis: XAxis, ink: In
   }
 }
 
-/** Words on a background of their own, kept within the plot. */
+/** A label with a background, kept within the plot. */
 export function drawTag(
   context: Context,
   text: string,
@@ -90,7 +90,7 @@ export function drawTag(
   context.fillText(text, left + 5, y + 0.5);
 }
 
-/** The moment: a line with a handle to take it by. */
+/** The chosen moment: a line with a handle. */
 export function drawMoment(context: Context, view: Viewport, x: number, label: string, ink: Ink): void {
   if (x < 0 || x > view.width) return;
   context.lineWidth = 3;
@@ -102,7 +102,7 @@ export function drawMoment(context: Context, view: Viewport, x: number, label: s
   if (label) drawTag(context, label, x, -10, view, ink.accent, ink.panel);
 }
 
-/** What lies outside of an interval steps back; lines are then in the colour of its edges. */
+/** Fades what is outside an interval, and sets the stroke for its edges. */
 export function veilOutside(context: Context, view: Viewport, left: number, right: number, ink: Ink): void {
   context.fillStyle = ink.panel;
   context.globalAlpha = 0.6;

@@ -1,4 +1,4 @@
-// What tests in a browser may ask the page.
+// Functions of the page for tests in a browser.
 
 import { by, run } from "../state/store";
 import { allDrawn, frameTimes } from "./drawloop";
@@ -12,7 +12,7 @@ declare global {
       frames: number[];
       /** Bytes of all bands that are drawn at a position, at the finest level. */
       drawnAt(position: number): Promise<number>;
-      /** Nothing is on its way, and what came is drawn. */
+      /** Whether nothing is loading and everything is drawn. */
       settled(): boolean;
     };
   }

@@ -1,14 +1,14 @@
-// Tiles to pixels. Nothing here knows of a canvas: a tile and a viewport give a picture, and a place in the
+// Tiles to pixels, without a canvas: a tile and a viewport give a picture, and a point of the
 // picture gives back what was drawn there. The cost is that of the pixels.
 
 import { FREE, GAP, MERGED, type Tile } from "../protocol";
 import type { Neutrals } from "./colors";
 
-/** A tile with what is needed to draw it again and again. */
+/** A tile with precomputed values for drawing. */
 export interface Prepared extends Tile {
   /** A column is 2^level events or microseconds wide. */
   level: number;
-  /** Where the runs begin: 0, or the lowest address of a part of the memory map. */
+  /** Offset of the lowest slice: 0, or the lowest address of a part of the memory map. */
   low: number;
   /** Bytes in use of each column. */
   total: Float64Array;

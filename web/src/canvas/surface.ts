@@ -11,7 +11,7 @@ export interface Size {
   height: number;
 }
 
-/** Finer pixels than this cost more than they show. */
+/** Upper limit of device pixels per CSS pixel: more cost time and show nothing. */
 const FINEST = 2;
 
 /** The colours of the page, for canvases. */
@@ -53,7 +53,7 @@ export class Surface {
     private readonly margin = MARGIN,
   ) {}
 
-  /** Follows the size of an element that holds both canvases. Returns how to stop. */
+  /** Follows the size of the element around both canvases; returns a function that stops it. */
   follow(frame: HTMLElement): () => void {
     const observer = new ResizeObserver(() => {
       const width = Math.max(0, frame.clientWidth - this.margin.left - this.margin.right);
@@ -65,13 +65,13 @@ export class Surface {
     return () => observer.disconnect();
   }
 
-  /** Where a place of the plot is on the page. */
+  /** Converts a point of the plot to a point of the page. */
   onPage(at: { x: number; y: number }): { x: number; y: number } {
     const { left, top } = this.bands.getBoundingClientRect();
     return { x: left + at.x, y: top + at.y };
   }
 
-  /** How many pixels of the plot a CSS pixel has. */
+  /** Device pixels per CSS pixel. */
   get density(): number {
     return Math.min(FINEST, window.devicePixelRatio || 1);
   }

@@ -30,7 +30,7 @@ const LETTERS: Record<string, (of: Run) => void> = {
   Escape: deselect,
 };
 
-/** After the last comes the first again. */
+/** Goes on with the first after the last. */
 function goToNextOom({ ooms }: Run): void {
   const next = ooms.find((oom) => oom.position > moment.value) ?? ooms[0];
   if (next) goTo(next.position, next.timeUs);
@@ -42,7 +42,7 @@ function goToNextStep({ steps }: Run): void {
   if (steps.bounds.length) goTo(steps.bounds[next]!, steps.bounds_us[next]!);
 }
 
-/** Lists, tabs and menus have uses of their own for arrows. */
+/** Lists, tabs and menus use the arrow keys themselves. */
 function leavesArrows(target: EventTarget | null): boolean {
   return !(
     target instanceof HTMLElement &&
@@ -56,7 +56,7 @@ export function listenForTimelineKeys(): () => void {
   const listen = (event: KeyboardEvent) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isField(event.target))
       return;
-    // What is in front has the keys.
+    // A dialog in front takes the keys.
     if (document.querySelector("dialog[open]")) return;
     const act = LETTERS[event.key] ?? (leavesArrows(event.target) ? ARROWS[event.key] : undefined);
     if (!act || !run.value) return;

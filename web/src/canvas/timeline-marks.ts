@@ -132,7 +132,7 @@ export function drawOoms(context: Context, run: Run, axis: XAxis, view: Viewport
     context.lineTo(x + 5, 0);
     context.lineTo(x, 7);
     context.fill();
-    // Those that have no room for words of their own are counted.
+    // Failures without room for a label are counted.
     const near = places.filter(
       (other, later) => later > number && other - x < ROOM_FOR_WORDS && other <= view.width,
     ).length;
@@ -145,7 +145,7 @@ export function drawOoms(context: Context, run: Run, axis: XAxis, view: Viewport
   }
 }
 
-/** What lies between two places of the x axis. */
+/** The distance between two points of the x axis. */
 export function drawRuler(
   context: Context,
   run: Run,

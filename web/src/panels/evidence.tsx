@@ -1,4 +1,4 @@
-// The evidence of a finding: what `oomph report --json` has, of whatever shape, for people.
+// The evidence of a finding, whatever its shape in `oomph report --json`.
 
 import type { ComponentChildren } from "preact";
 import type { StackFrame } from "../protocol";
@@ -61,7 +61,7 @@ function List({ name, of }: { name: string; of: unknown[] }) {
   );
 }
 
-/** Numbers over steps: their shape, and where they begin and end. */
+/** Bytes over steps: a sparkline with the first and the last value. */
 function StepBytes({ name, of }: { name: string; of: number[] }) {
   if (of.length < 4 || !/bytes/.test(name)) return <>{of.map((each) => figure(name, each)).join(", ")}</>;
   return (

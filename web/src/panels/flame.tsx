@@ -56,7 +56,7 @@ export function FlamePanel({ run }: { run: Run }) {
   );
 }
 
-/** What is shown, in words. */
+/** The amount and the moment, in words. */
 function Said({ answer, at }: { answer: FlameAnswer | null; at: number | null }) {
   if (!answer) return <p class="said" />;
   const { root, what } = answer;
@@ -77,7 +77,7 @@ function Said({ answer, at }: { answer: FlameAnswer | null; at: number | null })
   );
 }
 
-/** What it is compared with, in words and colours. */
+/** The comparison, with a key of its colours. */
 function Difference({ answer }: { answer: FlameAnswer | null }) {
   if (!answer || answer.against === null) return null;
   const { root, against } = answer;

@@ -1,4 +1,4 @@
-// How a frame is painted and named: tints of the theme, so that the text on them stays legible in both.
+// Colours and names of frames; tints of the theme, so that text stays legible.
 
 import { type Box, restOf } from "../canvas/frames";
 import type { FlameNode } from "../protocol";
@@ -7,10 +7,10 @@ import { bytes, change, count, fileName } from "../state/format";
 const mix = (tone: string, share: number) =>
   `color-mix(in oklab, var(--${tone}) ${share.toFixed(0)}%, var(--panel))`;
 
-/** Of library files: pale, and none that could be taken for the user's own. */
+/** Hues of library files: pale, and unlike those of the user's files. */
 const HUES = [20, 60, 105, 150, 190, 310, 340];
 
-/** The user's own frames stronger than libraries, frames of a file alike; a difference by its sign. */
+/** The user's frames are stronger than those of libraries; a difference is coloured by its sign. */
 export function paint(box: Box, compared: boolean): string {
   const { node } = box;
   if (compared) {
@@ -32,13 +32,13 @@ function hash(text: string): number {
   return value;
 }
 
-/** `n smaller` for what is listed nowhere, otherwise the frame's name. */
+/** The frame's name, or `n smaller` for frames that are not listed. */
 export function nameOf(box: Box): string {
   if (!box.rest) return frameName(box.node);
   return box.node.leftOut > 0 ? `${count(box.node.leftOut)} smaller` : "here";
 }
 
-/** The function first; the file and line where the name does not have them. */
+/** The function, with file and line unless its name has them. */
 export function frameName(node: FlameNode): string {
   const at =
     node.file && !node.name.includes(fileName(node.file))
@@ -47,7 +47,7 @@ export function frameName(node: FlameNode): string {
   return `${node.name}${at}`;
 }
 
-/** What stands behind the name: bytes, or by how much they differ. */
+/** Bytes of a frame, or their difference. */
 export function amountOf(box: Box, compared: boolean): string {
   const sides = box.rest ? restOf(box.node) : box.node;
   return compared ? change(sides.bytes - sides.base) : bytes(sides.bytes);

@@ -1,4 +1,4 @@
-// Rows in a window that scrolls over all of them.
+// A table that renders only its visible rows.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Table } from "../protocol";
@@ -10,7 +10,7 @@ const HEIGHT = 24;
 
 type Column = Table["columns"][number];
 
-/** The first text is what people look for: it gets the room. */
+/** The first text column gets the most room. */
 function templateOf(columns: Column[]): string {
   const main = columns.findIndex((column) => column.kind === "text");
   const width = (column: Column, place: number) =>

@@ -71,7 +71,7 @@ function Recorded({ run }: { run: Run }) {
   );
 }
 
-/** The branches of an object, and that there are more. */
+/** The branches of an object, and the number of those not listed. */
 function Branches({ of, depth, whole }: { of: HolderBranch; depth: number; whole: number }) {
   return (
     <>

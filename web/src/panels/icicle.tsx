@@ -1,4 +1,4 @@
-// A flame graph that hangs from its root: it grows downwards, as a panel scrolls.
+// A flame graph that grows downwards from its root, in the direction in which panels scroll.
 
 import { useRef } from "preact/hooks";
 import { icicle, ROW } from "../canvas/frames";

@@ -1,4 +1,4 @@
-// Keys that work wherever the focus is, except in a field. Those of the timeline belong to the timeline.
+// Keys that work everywhere except in fields. The keys of the timeline are in `timeline-keys.ts`.
 
 import { signal } from "@preact/signals";
 import { tab } from "../state/store";
@@ -13,7 +13,7 @@ function focusSearch(): void {
   requestAnimationFrame(() => document.querySelector<HTMLInputElement>("[data-search]")?.focus());
 }
 
-/** Whether keys belong to what has the focus. */
+/** Whether the focused element takes text. */
 export function isField(target: EventTarget | null): boolean {
   return (
     target instanceof HTMLElement &&

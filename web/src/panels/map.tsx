@@ -1,4 +1,4 @@
-// Addresses over time: what sits where, and where the holes are.
+// The memory map: addresses over time.
 
 import { useSignal } from "@preact/signals";
 import { freeCss, shownTheme, usageCss } from "../canvas/colors";
@@ -71,7 +71,7 @@ function MemoryMap({ run }: { run: Run }) {
   );
 }
 
-/** What the tones mean; the colours are those of the lines of code. */
+/** The key of the tones; blocks have the colours of their sites. */
 function MapKey() {
   const theme = shownTheme.value;
   const entries = [

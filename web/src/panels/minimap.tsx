@@ -1,4 +1,4 @@
-// The whole run in a strip, with what the pictures above show of it as a window that can be moved.
+// The whole run in a strip, with the visible interval as a movable window.
 
 import { useEffect, useRef } from "preact/hooks";
 import { shownTheme } from "../canvas/colors";
@@ -86,7 +86,7 @@ class Strip {
     return from + (Math.max(0, Math.min(width, x)) / width) * (to - from);
   }
 
-  /** An edge of the window, the window, or a new one. */
+  /** Drags an edge of the window, the window, or a new one. */
   private grab(begin: Point): Drag {
     const view = this.viewport();
     const { from, to } = shown.value;

@@ -5,15 +5,15 @@ import { useState } from "preact/hooks";
 import type { AnswerError } from "../protocol/source";
 import type { AnswerState } from "../protocol/use-answer";
 
-/** Text of the program, in which `code` is between backticks. */
+/** Text in which `code` is between backticks. */
 export function Words({ text }: { text: string }) {
   return <>{text.split("`").map((part, place) => (place % 2 ? <code key={place}>{part}</code> : part))}</>;
 }
 
-/** From the pointer to a tip. */
+/** Distance from the pointer to a tip. */
 const TIP_PIXELS = 14;
 
-/** The place of a tip: on the side of the pointer where there is room. */
+/** The position of a tip: on the side of the pointer that has room. */
 export function nextToPointer({ x, y }: { x: number; y: number }) {
   return {
     ...(x > innerWidth / 2 ? { right: `${innerWidth - x + TIP_PIXELS}px` } : { left: `${x + TIP_PIXELS}px` }),
@@ -46,7 +46,7 @@ export function Loading({ what = "Loading" }: { what?: string }) {
   );
 }
 
-/** An answer, what stands in its place until it comes, or why it does not. */
+/** An answer; until it arrives a placeholder, and if it fails the reason. */
 export function Answered<T>({
   answer,
   children,
@@ -59,7 +59,7 @@ export function Answered<T>({
   return <div class={answer.loading ? "answered stale" : "answered"}>{children(answer.value)}</div>;
 }
 
-/** One of a few, side by side. */
+/** Radio buttons in a row. */
 export function Choice<T extends string>(props: {
   label: string;
   value: T;
@@ -101,7 +101,7 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
   );
 }
 
-/** A bar as wide as a share of its place. */
+/** A bar that fills a share of its width. */
 export function Bar({ share, color = "var(--accent)" }: { share: number; color?: string }) {
   const width = `${Math.max(0, Math.min(1, share)) * 100}%`;
   return (
@@ -111,7 +111,7 @@ export function Bar({ share, color = "var(--accent)" }: { share: number; color?:
   );
 }
 
-/** Names with values. */
+/** A list of names with values. */
 export function Facts({ of }: { of: (readonly [string, ComponentChildren] | false | null | undefined)[] }) {
   return (
     <dl class="facts">

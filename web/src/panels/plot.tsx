@@ -1,4 +1,4 @@
-// A picture on the page: its canvases, its gestures, and the words that stand in for it.
+// A picture on the page: its canvases, its gestures, and its label for screen readers.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";

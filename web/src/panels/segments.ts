@@ -1,4 +1,4 @@
-// Segments as a list: those of one pool and stream together, each row with its place, so that only visible
+// Segments as a list, grouped by pool and stream; each row has a position, so that only visible
 // rows are drawn.
 
 import type { LaidSegment } from "../protocol";
@@ -13,7 +13,7 @@ const HEADING_HEIGHT = 50;
 const SEGMENT_HEIGHT = 42;
 /** A segment with pinning blocks has two lines of text. */
 const PINNED_HEIGHT = 60;
-/** Below this share in use, the question is what keeps the segment. */
+/** Below this share in use, the blocks that keep the segment are named. */
 const MOSTLY_FREE = 0.5;
 
 export function isPinned({ used, size, pins }: LaidSegment): boolean {

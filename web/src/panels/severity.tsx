@@ -1,4 +1,4 @@
-// How bad a finding is: a shape, a word and a colour, so that none of them is needed alone.
+// The severity of a finding as a shape and a colour, next to its word.
 
 import type { FindingCard } from "../protocol";
 

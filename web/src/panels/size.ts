@@ -1,4 +1,4 @@
-// The size of an element, kept up as it changes.
+// The size of an element, updated when it changes.
 
 import type { RefObject } from "preact";
 import { useEffect, useState } from "preact/hooks";

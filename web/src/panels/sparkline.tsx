@@ -1,4 +1,4 @@
-// The course of a number, small.
+// A sparkline.
 
 export function Sparkline(props: {
   values: number[];

@@ -1,4 +1,4 @@
-// A border between two panes that can be moved, by pointer or by arrow keys.
+// A border between two panes, moved by pointer or arrow keys.
 
 import type { Signal } from "@preact/signals";
 import { useRef } from "preact/hooks";
@@ -10,7 +10,7 @@ export function Splitter(props: {
   value: Signal<number>;
   lowest: number;
   highest: number;
-  /** The value for a place of the pointer, given the pane around the splitter. */
+  /** The value for a position of the pointer, given the pane around the splitter. */
   at: (place: { x: number; y: number }, around: DOMRect) => number;
   keyStep: number;
 }) {

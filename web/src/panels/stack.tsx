@@ -5,12 +5,12 @@ import type { StackFrame } from "../protocol";
 import { counted, site } from "../state/format";
 import { Copy } from "./parts";
 
-/** As a traceback would show it, to be pasted. */
+/** The stack as a traceback, for the clipboard. */
 function asText(frames: StackFrame[]): string {
   return frames.map((frame) => `${frame.file}:${frame.line} ${frame.function}`).join("\n");
 }
 
-/** Neighbours of the same kind. */
+/** Runs of frames that are all the user's or all of libraries. */
 function runsOf(frames: StackFrame[]): StackFrame[][] {
   const found: StackFrame[][] = [];
   for (const frame of frames) {

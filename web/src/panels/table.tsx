@@ -1,4 +1,4 @@
-// Allocations, sites and segments as rows: sorted and searched by the program, a page at a time.
+// Allocations, sites and segments as tables, sorted and searched by the server.
 
 import { computed, signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
@@ -22,7 +22,7 @@ const when = computed<When>(() => {
 });
 const sort = signal<{ key: string; descending: boolean } | null>(null);
 
-/** What a table is sorted by before anybody chose. */
+/** The default order. */
 const FIRST_SORT: Record<TableOf, string> = { allocations: "size", sites: "now", segments: "size" };
 
 function question(run: Run, text: string): TableQuery {
@@ -44,7 +44,7 @@ function question(run: Run, text: string): TableQuery {
   };
 }
 
-/** Text that has come to rest. */
+/** Text that has not changed for a while. */
 function useSettled(text: string): string {
   const [settled, setSettled] = useState(text);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// What the timeline can be asked to show, above it.
+// The toolbar of the timeline.
 
 import type { Run, TimelineBy } from "../protocol";
 import { rulerIsOn, showAll, turnTo, zoom } from "../state/navigate";

@@ -13,7 +13,7 @@ import { bytes, count, counted, duration, percent, site } from "../state/format"
 import { xAxis } from "../state/store";
 import { nextToPointer } from "./parts";
 
-/** A pointer that rests this long wants to know more. */
+/** How long the pointer has to rest before a block is looked up. */
 const REST_MS = 60;
 const FRAMES = 4;
 
@@ -102,7 +102,7 @@ function BlockWords({ run, row }: { run: Run; row: number }) {
     const timer = setTimeout(() => {
       answerTo("block", { run: run.id, row }).then(
         (found) => isHere && setBlock(found),
-        // The tip says what the picture knows; a click shows the reason in the details.
+        // The tip works without it; the details show the reason after a click.
         () => {},
       );
     }, REST_MS);

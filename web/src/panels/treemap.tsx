@@ -1,4 +1,4 @@
-// The same frames as nested rectangles: small ones keep an area that can be compared.
+// The frames as nested rectangles, whose areas can be compared.
 
 import { useRef } from "preact/hooks";
 import { type Cell, treemap } from "../canvas/frames";

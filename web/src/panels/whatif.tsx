@@ -15,7 +15,7 @@ interface Trial {
   number: number;
   run: number;
   conf: string;
-  gpu: number | null; // bytes of the card; null is the recorded one
+  gpu: number | null; // bytes of the GPU; null is the recorded one
   fraction: string;
   result: WhatIfAnswer | AnswerError | null; // null while it runs
 }

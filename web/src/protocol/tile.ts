@@ -27,13 +27,13 @@ export interface Tile {
   reserved: Float64Array; // most reserved bytes in the column
   elapsedUs: Float64Array; // from the first event to the moment that is shown
   position: Uint32Array; // of the moment that is shown
-  /** Runs of column c, from the bottom: start[c] .. end[c]. */
+  /** Slices of column c, from the bottom: start[c] .. end[c]. */
   start: Uint32Array;
   end: Uint32Array;
   size: Float64Array; // bytes
   id: Uint32Array; // group, block, or one of the constants above
-  pieces: Uint32Array; // how many blocks or groups a run stands for
-  used: Float64Array | null; // memory map: bytes in use of a merged run
+  pieces: Uint32Array; // how many blocks or groups a slice stands for
+  used: Float64Array | null; // memory map: bytes in use of a merged slice
 }
 
 /**

@@ -1,5 +1,5 @@
-// Answers for components: from memory where they were asked for before, one question at a time, the newest
-// next. Dragging the moment asks hundreds of questions a second; those that were overtaken are never sent.
+// Answers for components: cached, one question at a time, the newest
+// next. Dragging the moment asks hundreds of questions a second; outdated ones are never sent.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { path, type Query } from "./address";
@@ -9,7 +9,7 @@ import { AnswerError, ask, isAvailable, isExported, stored } from "./source";
 const KEPT = 96;
 const kept = new Map<string, Promise<unknown>>();
 
-/** An answer, from memory if it is one of the last that were asked for. */
+/** Answers a question, from the cache if it was asked lately. */
 export function answerTo<Name extends keyof Questions>(
   name: Name,
   query: Questions[Name]["query"],
@@ -20,14 +20,14 @@ export function answerTo<Name extends keyof Questions>(
   kept.delete(key);
   kept.set(key, answer);
   if (!before) {
-    // A failure may pass: it is not kept.
+    // A failure may be temporary, so it is not cached.
     answer.catch(() => kept.get(key) === answer && kept.delete(key));
     if (kept.size > KEPT) kept.delete(kept.keys().next().value!);
   }
   return answer;
 }
 
-/** The question itself; of an exported page, the same about the nearest moment that it has. */
+/** The query itself; in an exported page, the same query for the nearest exported moment. */
 export function answerable<Q extends Query>(name: string, query: Q): Q {
   if (!isExported || query.at === undefined || isAvailable(name, query)) return query;
   const timeless = (of: Query) => path(name, { ...of, at: null });
@@ -41,9 +41,9 @@ export function answerable<Q extends Query>(name: string, query: Q): Q {
 }
 
 export interface AnswerState<T> {
-  /** The last answer there was, perhaps to an earlier question. */
+  /** The last answer, perhaps to an earlier question. */
   value: T | null;
-  /** The moment that was asked about, where the question has one. */
+  /** The moment of the question, if it has one. */
   at: number | null;
   problem: AnswerError | null;
   loading: boolean;
@@ -55,7 +55,7 @@ interface Known<T> {
   problem: AnswerError | null;
 }
 
-/** The answer to a question that changes; a query of null asks nothing. */
+/** The answer to a question that may change; null asks nothing. */
 export function useAnswer<Name extends keyof Questions>(
   name: Name,
   wish: Questions[Name]["query"] | null,

@@ -1,4 +1,4 @@
-// Axes: where their marks lie, what they say, and how an interval is moved and scaled. Pure arithmetic.
+// Axes: ticks, labels, and how an interval is moved and scaled. Pure.
 
 import type { Run, XAxis } from "../protocol";
 import { bytes, count } from "./format";
@@ -9,7 +9,7 @@ export interface Tick {
   label: string;
 }
 
-/** Least length of the x axis: deep enough to tell single events apart. */
+/** Shortest visible interval of the x axis: single events can be told apart. */
 export const SHORTEST: Record<XAxis, number> = { event: 6, time: 20 };
 
 type Unit = readonly [name: string, scale: number];
@@ -22,7 +22,7 @@ const BYTE_UNITS: Unit[] = [
   ["KiB", 2 ** 10],
 ];
 
-/** With the least step that is told in a unit. */
+/** Each with the smallest step between ticks that is labelled in it. */
 const TIME_UNITS: [...Unit, least: number][] = [
   ["h", 3600e6, 3600e6],
   ["min", 60e6, 60e6],
@@ -30,10 +30,10 @@ const TIME_UNITS: [...Unit, least: number][] = [
   ["ms", 1e3, 1e2],
 ];
 
-/** Marks this many steps from 0 are told by how far they are from the first. */
+/** Ticks more than this many steps from 0 are labelled relative to the first. */
 const FAR = 4000;
 
-/** Marks at multiples of a power of two, all in one unit. */
+/** Ticks at multiples of a power of two, all in one unit. */
 export function byteTicks(low: number, high: number, most: number): Tick[] {
   const step = 2 ** Math.max(0, Math.ceil(Math.log2((high - low) / Math.max(1, most))));
   const [unit, scale] =
@@ -86,7 +86,7 @@ function count2(value: number): string {
   return value.toLocaleString("en-US", { maximumFractionDigits: 2 });
 }
 
-/** A height for the y axis that stays the same while what is shown changes a little. */
+/** A top of the y axis that stays the same under small changes. */
 export function roundTop(highest: number): number {
   return 2 ** (Math.ceil(Math.log2(Math.max(1, highest) * 1.03) * 8) / 8);
 }
@@ -110,7 +110,7 @@ function kept(span: Span, whole: Span): Span {
   return { from, to: Math.min(whole.to, from + length) };
 }
 
-/** An interval with something around it, as far as the whole goes. */
+/** An interval with a margin, limited to the whole. */
 export function around(span: Span, whole: Span, shortest: number): Span {
   const margin = Math.max((span.to - span.from) * 0.08, shortest / 2 - (span.to - span.from) / 2);
   return { from: Math.max(whole.from, span.from - margin), to: Math.min(whole.to, span.to + margin) };
@@ -132,7 +132,7 @@ export function atEvent(position: number): string {
   return position === 0 ? "before the first event" : `event ${count(position - 1)}`;
 }
 
-/** The same, of a run that may have no history. */
+/** A moment in words, for a run that may have no history. */
 export function momentName(run: Run, position: number): string {
   return run.events === 0 ? "final state" : atEvent(position);
 }

@@ -6,7 +6,7 @@ import { answerTo } from "../protocol/use-answer";
 import { goTo, show, showAround } from "./navigate";
 import * as store from "./store";
 
-/** A moment, and the part of the timeline that has it. */
+/** Shows a moment, and the part of the timeline around it. */
 export function showMoment(of: Run, position: number): void {
   const within = Math.min(Math.max(0, position), of.events);
   if (store.xAxis.value === "event") {
@@ -15,12 +15,12 @@ export function showMoment(of: Run, position: number): void {
   }
   batch(() => {
     store.moment.value = within;
-    // Where a position lies in time is not known here: the whole run has it for sure.
+    // The time of a position is not known here, so the whole run is shown.
     store.span.value = null;
   });
 }
 
-/** The evidence of a finding. */
+/** Shows the evidence of a finding in every view. */
 export function showFinding({ focus }: FindingCard): void {
   batch(() => {
     store.xAxis.value = "event";
@@ -43,7 +43,7 @@ export function isShown({ focus }: FindingCard): boolean {
     : chosen?.kind === "group" && chosen.by === "site" && chosen.id === focus.group;
 }
 
-/** The life of a block, with something of what was before and after. */
+/** Shows the lifetime of a block, with a margin. */
 export async function showLifetime(of: Run, row: number): Promise<void> {
   // If there is no answer, the details say why.
   store.selection.value = { kind: "block", row };
@@ -58,12 +58,12 @@ export async function showLifetime(of: Run, row: number): Promise<void> {
   });
 }
 
-/** The positions at which a block is live: the first after its birth, the last before its end. */
+/** The positions at which a block is allocated. */
 function lifetimeOf(block: BlockDetails, of: Run): store.Span {
   return { from: block.allocEvent === null ? 0 : block.allocEvent + 1, to: block.freeEvent ?? of.events };
 }
 
-/** A part of the address space, in the memory map. */
+/** Shows a part of the address space in the memory map. */
 export function showAddresses(low: number, high: number): void {
   store.addresses.value = { low, high };
 }

@@ -1,4 +1,4 @@
-// What runs are called where there are several: their files, without the folders that all of them share.
+// Names of runs: their files, without the folders that all of them share.
 
 import type { Run } from "../protocol";
 import { fileName } from "./format";
@@ -13,11 +13,11 @@ function sharedFolder(paths: string[]): number {
   return Math.max(0, length);
 }
 
-/** A file among those that are open. */
+/** The name of a file among the open ones. */
 export function shortName(path: string): string {
   const all = new Set(overview.value?.runs.map((run) => run.name));
   if (all.size > 1 && all.has(path)) return path.slice(sharedFolder([...all]));
-  // A recording is called by its folder.
+  // A recording is named by its folder.
   const [folder, file] = path.split(/[\\/]/).slice(-2);
   return file?.startsWith("rank") ? `${folder}/${file}` : fileName(path);
 }

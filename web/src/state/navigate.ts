@@ -1,22 +1,22 @@
-// Moving about in the shared axes.
+// Moving and zooming the shared axes.
 
 import { batch, signal } from "@preact/signals";
 import type { Run, XAxis } from "../protocol";
 import { around, isWhole, panned, SHORTEST, zoomed } from "./axis";
 import { heights, interval, moment, type Span, selection, shown, span, whole, xAxis } from "./store";
 
-/** A drag measures instead of moving. */
+/** Whether a drag measures instead of moving. */
 export const rulerIsOn = signal(false);
-/** What was measured last: a run, and two places of the x axis. */
+/** The last measurement: a run, and two points of the x axis. */
 export const ruler = signal<({ run: number } & Span) | null>(null);
 
-/** No interval is the whole one: it stays whole when another run is added. */
+/** Shows an interval. The whole run is stored as null, so that it stays whole when another run is added. */
 export function show(stretch: Span): void {
   span.value = isWhole(stretch, whole.value) ? null : stretch;
 }
 
 /**
- * What stays in its place when there is no pointer: the moment where it can be seen, otherwise the middle.
+ * The fixed point of a zoom without a pointer: the chosen moment if visible, otherwise the middle.
  */
 function anchor(): number {
   const { from, to } = shown.value;
@@ -39,12 +39,12 @@ export function showAll(): void {
   });
 }
 
-/** Shows an interval with something around it. */
+/** Shows an interval with a margin. */
 export function showAround(stretch: Span): void {
   show(around(stretch, whole.value, SHORTEST[xAxis.value]));
 }
 
-/** Goes to a moment whose place on both axes is known, without zooming. */
+/** Goes to a moment without zooming. */
 export function goTo(position: number, timeUs: number): void {
   batch(() => {
     moment.value = position;
@@ -66,7 +66,7 @@ export function turnTo(axis: XAxis, of: Run): void {
   });
 }
 
-/** Where a place of the other axis lies, as near as the marks whose places on both are known tell. */
+/** Converts a point of the other axis, interpolated between marks that are known on both. */
 function onAxis(axis: XAxis, at: number, of: Run): number {
   const ends = [
     [0, 0],
@@ -90,7 +90,7 @@ export function stepMoment(of: Run, by: number): void {
   else moment.value = next;
 }
 
-/** Lets go of one thing after the other. */
+/** Clears the ruler, then the interval, then the selection. */
 export function deselect(): void {
   if (rulerIsOn.value || ruler.value) {
     rulerIsOn.value = false;

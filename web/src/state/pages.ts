@@ -13,13 +13,13 @@ export const MOST_ROWS = 400_000;
 export type Row = Table["rows"][number];
 
 export interface Rows {
-  /** Columns and sums; of the question before while a new one is on its way. */
+  /** Columns and totals; those of the previous question while a new one is loading. */
   table: Table | null;
   /** The moment that was asked about; an exported page does not have all. */
   at: number | null;
   problem: AnswerError | null;
   loading: boolean;
-  /** Null while it is on its way. */
+  /** Null while it is loading. */
   row: (number: number) => Row | null;
   /** Loads the rows that are visible. */
   need: (first: number, last: number) => void;
@@ -33,7 +33,7 @@ interface Known {
 }
 
 export function useRows(wish: TableQuery): Rows {
-  // What an exported page has is known by its first page.
+  // An exported page is asked for the first page of rows to find out what it has.
   const query = answerable("table", { ...wish, offset: 0, limit: PAGE_ROWS });
   const key = path("table", query);
   const [known, setKnown] = useState<Known>({ key: "", table: null, pages: new Map(), problem: null });
@@ -54,7 +54,7 @@ export function useRows(wish: TableQuery): Rows {
         setKnown((before) => {
           if (before.key !== key || !before.table)
             return { key, table: before.table, pages: new Map(), problem: asAnswerError(error) };
-          // The rows that came stay; those that an exported page lacks are empty.
+          // Loaded rows stay; those that an exported page lacks are empty.
           return { ...before, pages: new Map(before.pages).set(page, []) };
         });
       },

@@ -1,4 +1,4 @@
-// Choices about the look of the page that outlive it: sizes of panes and the theme. They are about the
+// Choices that are kept in the browser: sizes of panes and the theme. They belong to the
 // reader, not about what is shown, so they are not in the address.
 
 import { effect, type Signal, signal } from "@preact/signals";

@@ -1,4 +1,4 @@
-// What the user looks at. Every view reads it and writes it; the address of the page holds it, so that a link
+// The state of the page. Every view reads and writes it, and the address of the page holds it, so that a link
 // shows the same.
 
 import { batch, computed, effect, signal } from "@preact/signals";
@@ -26,9 +26,9 @@ export const xAxis = signal<XAxis>("event");
 export const span = signal<Span | null>(null);
 /** Bytes at the bottom and at the top of the timeline; null follows what is shown. */
 export const heights = signal<{ low: number; high: number } | null>(null);
-/** The moment that the map's section, the flame graph and the details are about. */
+/** The chosen moment: a position. */
 export const moment = signal(0);
-/** A brushed interval of positions; flame graph and table are then about it. */
+/** The brushed interval of positions, for the flame graph and the table. */
 export const interval = signal<Span | null>(null);
 /** The moment that the flame graph is compared with: a run and a position. */
 export const base = signal<{ run: number; at: number } | null>(null);
@@ -61,7 +61,7 @@ export const whole = computed<Span>(() => {
 /** The interval that is shown. */
 export const shown = computed<Span>(() => span.value ?? whole.value);
 
-/** Where people look first: the failed allocation, or the peak. */
+/** The moment to show first: the last failed allocation, or the peak. */
 export function firstMoment(of: Run): number {
   return of.ooms.at(-1)?.position ?? of.peak.position;
 }
@@ -96,7 +96,7 @@ function numbers(text: string | null, count: number): number[] | null {
     : null;
 }
 
-/** Takes what the address says, as far as it makes sense for these runs. */
+/** Reads the state from the address, as far as it is valid for these runs. */
 export function readAddress(): void {
   const query = new URLSearchParams(location.hash.slice(1));
   batch(() => {
@@ -139,7 +139,7 @@ export function readAddress(): void {
   });
 }
 
-/** The address for what is shown now; parts that are as they were at the beginning are left out. */
+/** The address of the current state, without parts that have their initial value. */
 export function address(): string {
   const query = new URLSearchParams();
   const now = run.value;
@@ -165,7 +165,7 @@ export function address(): string {
   return text ? `#${text}` : location.pathname + location.search;
 }
 
-/** The parts of an address that make it another place: not where exactly one looks. */
+/** The parts of an address that make an entry in the history of the browser. */
 function placeIn(text: string): string {
   const query = new URLSearchParams(text.startsWith("#") ? text.slice(1) : "");
   for (const part of ["span", "heights", "at", "addresses", "search", "interval"]) query.delete(part);
@@ -174,7 +174,7 @@ function placeIn(text: string): string {
 
 const round = (x: number) => Math.round(x * 100) / 100;
 
-/** Keeps the address up with what is shown, a moment after it has come to rest. */
+/** Updates the address shortly after the state has changed. */
 export function followAddress(): void {
   let timer = 0;
   let last = placeIn(address());

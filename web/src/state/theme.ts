@@ -12,7 +12,7 @@ export function isDark(): boolean {
   return theme.value === "auto" ? systemIsDark.value : theme.value === "dark";
 }
 
-/** The other look; back to the system's where that is the same. */
+/** Toggles the theme; back to the system's if that is the same. */
 export function toggleTheme(): void {
   const wanted = !isDark();
   theme.value = wanted === systemIsDark.value ? "auto" : wanted ? "dark" : "light";
