@@ -1,4 +1,4 @@
-// What gestures mean in pictures over the shared x axis.
+// Gestures in pictures over the shared x axis.
 
 import { batch } from "@preact/signals";
 import { GAP } from "../protocol";
@@ -10,7 +10,7 @@ import { chosenNumber, groupingOf } from "./paints";
 import type { Picture } from "./picture";
 import { columnsWith, type Hit } from "./raster";
 
-/** A double click where there is nothing to fill the picture with. */
+/** Zoom factor of a double click on nothing in particular. */
 const CLOSER = 0.25;
 
 export function scrub(picture: Picture): Drag {
@@ -49,7 +49,7 @@ export function specialDrag(picture: Picture, begin: Point, event: PointerEvent)
   return picture.isOnMoment(begin) ? scrub(picture) : null;
 }
 
-/** Selects what was hit, and goes to the moment that it was drawn at. */
+/** Selects a slice, and goes to its moment. */
 export function choose(picture: Picture, hit: Hit): void {
   batch(() => {
     moment.value = Math.min(hit.position, picture.run.events);
@@ -63,7 +63,7 @@ export function choose(picture: Picture, hit: Hit): void {
   });
 }
 
-/** Shows all of the life of a block, or of the interval in which a group has memory. */
+/** Shows the lifetime of a block, or the interval in which a group has memory. */
 export function fill(picture: Picture, at: Point, hit: Hit): void {
   const { tile } = picture.seen.value;
   if (!tile || hit.id >= GAP) {

@@ -22,10 +22,10 @@ import type { Hit, Viewport } from "./raster";
 import type { Ink } from "./surface";
 import { arrivals, smallestFor } from "./tiles";
 
-/** Segments that are lower are not told apart, in pixels. */
+/** Segments lower than this have no lines, in pixels. */
 const SEGMENT_LINE_PIXELS = 10;
 const SEGMENT_NAME_PIXELS = 22;
-/** Finer than pixels, so that few of them have to stand for several blocks. */
+/** Finer than pixels, so that few cells stand for several blocks. */
 const CELLS_PER_PIXEL = 2;
 
 export class MapView extends Picture {
@@ -93,7 +93,7 @@ export class MapView extends Picture {
     addresses.value = isWhole(stretch, this.wholeRange()) ? null : { low: stretch.from, high: stretch.to };
   }
 
-  /** Shows the addresses of what was hit, with as much around it. */
+  /** Shows the addresses of a slice, with a margin. */
   readonly zoomTo = (hit: Hit) => {
     const { tile } = this.seen.value;
     if (!tile || hit.run === null) return;

@@ -13,7 +13,7 @@ export interface MomentColumn {
   by: TimelineBy;
 }
 
-/** A moment that stands this long is asked for. */
+/** How long a moment has to stay before its column is loaded. */
 const REST_MS = 120;
 
 function drawnColumn(view: TimelineView, at: number): MomentColumn | null {
@@ -27,8 +27,8 @@ function hasMerged({ tile, column }: MomentColumn): boolean {
 }
 
 /**
- * The drawn tile has it where the moment was chosen by pointing at it. Otherwise, or where groups are merged
- * in it, the finest tile is asked for.
+ * The drawn tile has the column if the moment was chosen in it. Otherwise, or if groups are merged in it,
+ * the finest tile is loaded.
  */
 export function useMomentColumn(view: TimelineView): MomentColumn | null {
   const [asked, setAsked] = useState<(MomentColumn & { at: number }) | null>(null);

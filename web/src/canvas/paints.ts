@@ -1,4 +1,4 @@
-// Which colours a tile is drawn in. In a comparison a place in the code has one colour in both runs, although
+// The colours of a tile. In a comparison a site has one colour in both runs, although
 // each run numbers its groups on its own.
 
 import type { Group, GroupBy, Run, TimelineBy } from "../protocol";

@@ -22,16 +22,16 @@ export interface HoveredSlice {
 }
 
 const NOTHING: TileResult = { tile: null, isLoading: true, isCoarse: false, problem: null };
-/** Fewer cannot be told apart by anybody. */
+/** Shortest visible interval of the y axis. */
 export const LEAST_BYTES = 4096;
-/** A pointer takes the moment's line from this near. */
+/** How near the pointer has to be to grab the line of the moment. */
 const GRAB_PIXELS = 6;
 
 export abstract class Picture {
   /** In CSS pixels of the plot. */
   readonly pointer = signal<Point | null>(null);
   readonly hovered = signal<HoveredSlice | null>(null);
-  /** The group that is pointed at elsewhere, as in the legend. */
+  /** The group that is hovered over in the legend. */
   readonly pointed = signal<number | null>(null);
   readonly seen = signal<TileResult>(NOTHING);
   private readonly finder = new TileFinder();
@@ -42,16 +42,16 @@ export abstract class Picture {
     readonly surface: Surface,
   ) {}
 
-  /** How the runs are grouped; single blocks are `block`. */
+  /** What the picture is split by; `block` for single blocks. */
   abstract by(): TimelineBy;
 
   /** Bytes at the lower and at the upper edge. */
   abstract range(): { low: number; high: number };
 
-  /** All bytes that there are to see. */
+  /** The whole range of bytes. */
   protected abstract wholeRange(): Span;
 
-  /** Shows an interval of them. */
+  /** Shows a range of bytes. */
   protected abstract showRange(stretch: Span): void;
 
   readonly zoomBytes = (at: Point, factor: number) => {
@@ -94,10 +94,10 @@ export abstract class Picture {
     return seen.tile;
   }
 
-  /** Draws the bands, unless they are as they were. */
+  /** Draws the bands, unless nothing has changed. */
   protected drawBands(tile: Prepared | null, shadesUsage: boolean): void {
     const view = this.viewport(this.surface.density);
-    // What was drawn before stands until there is something else to draw.
+    // The previous picture stays until there is another tile.
     if (!tile) return;
     const by = this.by();
     const paints = paintsFor(tile, this.run, by, shownTheme.peek(), shadesUsage);
@@ -120,7 +120,7 @@ export abstract class Picture {
     return tile && hit(tile, this.viewport(), Math.floor(at.x), at.y);
   }
 
-  /** The place on the x axis of a pixel. */
+  /** The point of the x axis at a pixel. */
   xAt(pixel: number): number {
     const { from, to } = shown.value;
     return from + (pixel / this.surface.size.value.width) * (to - from);

@@ -12,11 +12,11 @@ export interface Prepared extends Tile {
   low: number;
   /** Bytes in use of each column. */
   total: Float64Array;
-  /** The group of each run; of a block, that of its site. */
+  /** The group of each slice; for blocks, that of their site. */
   group: Uint32Array;
 }
 
-/** What part of the axes a picture shows, and its size in pixels. */
+/** The visible part of the axes, and the size of the picture in pixels. */
 export interface Viewport {
   from: number;
   to: number;
@@ -28,14 +28,14 @@ export interface Viewport {
 
 export interface Paints {
   neutrals: Neutrals;
-  /** Colour of group g: colors[g * variants], and for single blocks the next one in turn. */
+  /** Colour of group g: colors[g * variants]; single blocks alternate with the next one. */
   colors: Uint32Array;
   variants: 1 | 2;
-  /** The memory map: merged intervals are shaded by what is in use in them. */
+  /** Whether merged slices are shaded by their use (memory map). */
   shadesUsage: boolean;
 }
 
-/** What stands out: a block or a group is selected, one run is under the pointer. */
+/** What stands out: the selected block or group, and the slice under the pointer. */
 export interface Focus {
   row: number | null;
   group: number | null;
@@ -44,13 +44,13 @@ export interface Focus {
 
 export interface Hit {
   column: number;
-  /** Place of the run in the tile; null above all runs. */
+  /** Index of the slice in the tile; null above all slices. */
   run: number | null;
   id: number;
   group: number;
   bytes: number;
   pieces: number;
-  /** Bytes in use of a merged run of the memory map. */
+  /** Bytes in use of a merged slice of the memory map. */
   used: number;
   position: number;
   total: number;
@@ -59,7 +59,7 @@ export interface Hit {
   height: number;
 }
 
-/** Runs with an edge are at least this high, in pixels. */
+/** Slices with an edge are at least this high, in pixels. */
 const EDGED = 4;
 
 export function prepare(tile: Tile, level: number, low: number): Prepared {
@@ -88,7 +88,7 @@ function groupsOf(id: Uint32Array, siteOf: Map<number, number>): Uint32Array {
   return groups;
 }
 
-/** How much memory a tile takes in the page. */
+/** Bytes of memory that a tile takes in the page. */
 export function footprint(tile: Prepared): number {
   const perRun = 8 + 4 + 4 + (tile.used ? 8 : 0) + (tile.group === tile.id ? 0 : 4);
   return tile.lowest.buffer.byteLength + tile.id.length * perRun + tile.columns * 16 + tile.siteOf.size * 40;
@@ -137,7 +137,7 @@ export function columnsAlike(
   return { first, last };
 }
 
-/** The columns around one in which a run with this id goes on. */
+/** The columns around one in which a slice with this id continues. */
 export function columnsWith(tile: Prepared, column: number, id: number): { first: number; last: number } {
   const has = (at: number) =>
     at >= 0 && at < tile.columns && tile.id.subarray(tile.start[at]!, tile.end[at]!).includes(id);
@@ -147,7 +147,7 @@ export function columnsWith(tile: Prepared, column: number, id: number): { first
   return { first, last };
 }
 
-/** Draws the columns of a tile. What no run covers stays transparent. */
+/** Draws the columns of a tile. Pixels without a slice stay transparent. */
 export function raster(
   pixels: Uint32Array,
   tile: Prepared,
@@ -165,7 +165,7 @@ export function raster(
   }
 }
 
-/** Columns of the same runs are drawn as one. */
+/** Columns of equal slices are drawn as one. */
 function isAlike(tile: Prepared, one: number, other: number): boolean {
   return (
     one === other ||

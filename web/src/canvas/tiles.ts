@@ -1,5 +1,5 @@
-// Tiles for what is to be seen: which one shows it best, a bounded store of those that came, and what to draw
-// until it comes.
+// Tiles for the visible part of a picture: which one to load, a bounded cache, and which one to draw
+// meanwhile.
 
 import { signal } from "@preact/signals";
 import { COLUMNS, decodeTile, path, type Query, type Run, type TimelineBy, type XAxis } from "../protocol";
@@ -7,7 +7,7 @@ import { AnswerError, askBytes, isExported, stored } from "../protocol/source";
 import { extent, type Span } from "../state/store";
 import { footprint, type Prepared, prepare } from "./raster";
 
-/** What a view wants to show. */
+/** What a view shows. */
 export interface TileRequest {
   kind: "timeline" | "map";
   run: Run;
@@ -25,9 +25,9 @@ export interface TileRequest {
 
 export interface TileResult {
   tile: Prepared | null;
-  /** The tile that was wanted is on its way. */
+  /** Whether the wanted tile is loading. */
   isLoading: boolean;
-  /** This is an exported page, and it has no finer tile. */
+  /** Whether this is an exported page without a finer tile. */
   isCoarse: boolean;
   problem: AnswerError | null;
 }
@@ -51,7 +51,9 @@ const CACHE_BYTES = 64 * 2 ** 20;
 /** A tile that begins anywhere in its first quarter still has this share of its columns. */
 const SURE = 3 / 4;
 const RETRY_MS = 3000;
-/** So many powers of two the smallest runs of an exported tile may be too large before it is said. */
+/**
+ * How many powers of two the smallest slices of an exported tile may be too large before the page says so.
+ */
 const UNNOTICED = 2;
 
 const cache = new Map<string, CachedTile>();
@@ -77,12 +79,12 @@ function levelFor(columns: number, span: Span, width: number): number {
   return Math.max(0, Math.ceil(Math.log2((span.to - span.from) / Math.min(Math.max(1, width), most))));
 }
 
-/** Runs that are less than a pixel high are merged. */
+/** Slices less than a pixel high are merged. */
 export function smallestFor(bytesPerPixel: number): number {
   return Math.max(0, Math.floor(Math.log2(Math.max(1, bytesPerPixel))));
 }
 
-/** Addresses around the wanted ones, on a grid that is coarse enough to move about in. */
+/** Addresses around the wanted ones, on a grid that leaves room for panning. */
 export function addressesFor(low: number, high: number, space: number): { low: number; high: number } {
   const grid = 2 ** Math.floor(Math.log2(Math.max(2, high - low)) - 1);
   return {
@@ -126,7 +128,7 @@ function wantedPlace(request: TileRequest, span: Span): TileKey {
   return { level, tile: tileFor(columns, level, span), smallest: request.smallest, ...addresses };
 }
 
-/** How much worse than the wanted one another place looks. */
+/** How much worse than the wanted tile another one looks. */
 function distance(place: TileKey, wanted: TileKey): number {
   const coarser = place.level - wanted.level;
   const tooTall = Math.log2((place.high - place.low || 1) / (wanted.high - wanted.low || 1));
@@ -255,7 +257,7 @@ export class TileFinder {
     };
   }
 
-  /** What was shown last goes last. */
+  /** Marks a tile as the last one used. */
   private touch(kept: CachedTile, request: TileRequest): void {
     const key = path(request.kind, queryOf(request, kept));
     cache.delete(key);

@@ -24,10 +24,10 @@ import type { Prepared, Viewport } from "./raster";
 import { arrivals, smallestFor } from "./tiles";
 import { drawLimit, drawOoms, drawReserved, drawRuler, drawStepMarks } from "./timeline-marks";
 
-/** The highest bytes in what is shown, by run. Two runs have one scale. */
+/** The highest visible bytes of each run; two runs share one scale. */
 const highest = signal<ReadonlyMap<number, number>>(new Map());
 
-/** The limit is shown from this near. */
+/** The limit is shown once memory comes this near to it. */
 const NEAR_LIMIT = 1.3;
 
 function topOfScale(): number {
