@@ -42,6 +42,14 @@ test("stacks of one line are told apart by the calls that differ", () => {
   assert.deepEqual(rows, [":11 linear:125 ← forward", ":11 gelu:90 ← forward", ":11 log_softmax:7"]);
 });
 
+test("a long function name keeps its end and its line", () => {
+  const rows = shown(
+    ["a.py:1", "_in_projection_packed:5843 ← f"],
+    ["a.py:1", "_in_projection_packed:5836 ← f"],
+  ).rows;
+  assert.deepEqual(rows, [":1 _in_pro…packed:5843", ":1 _in_pro…packed:5836"]);
+});
+
 test("the path that all modules share is said once", () => {
   assert.deepEqual(
     shown(["model.layers.0.mlp", ""], ["model.layers.1.mlp", ""], ["outside of modules", ""]),

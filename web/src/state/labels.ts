@@ -75,12 +75,23 @@ function distinctDetails(groups: Group[]): Map<number, string> {
     const after = alike.length > 1 ? commonLength(rests.map((rest) => [...rest].reverse())) : 0;
     alike.forEach((group, number) => {
       const rest = rests[number]!;
-      const own = rest.slice(0, rest.length - after).join(glue);
+      const own = rest
+        .slice(0, rest.length - after)
+        .map(shortFunction)
+        .join(glue);
       // A group whose detail is all shared keeps its first part.
       details.set(group.id, own || (tokens[number]![0] ?? ""));
     });
   }
   return details;
+}
+
+const MAX_FUNCTION = 14;
+
+/** A long function name without its middle, so that its line stays visible: `_in_pro…packed:5843`. */
+function shortFunction(call: string): string {
+  const { name, line } = splitLine(call);
+  return line && name.length > MAX_FUNCTION ? `${name.slice(0, 7)}…${name.slice(-6)}${line}` : call;
 }
 
 /** Number of first tokens that are the same in all lists. */
