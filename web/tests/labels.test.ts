@@ -47,7 +47,7 @@ test("a long function name keeps its end and its line", () => {
     ["a.py:1", "_in_projection_packed:5843 ← f"],
     ["a.py:1", "_in_projection_packed:5836 ← f"],
   ).rows;
-  assert.deepEqual(rows, [":1 _in_pro…packed:5843", ":1 _in_pro…packed:5836"]);
+  assert.deepEqual(rows, [":1 _in_p…acked:5843", ":1 _in_p…acked:5836"]);
 });
 
 test("the path that all modules share is said once", () => {

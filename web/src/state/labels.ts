@@ -86,12 +86,12 @@ function distinctDetails(groups: Group[]): Map<number, string> {
   return details;
 }
 
-const MAX_FUNCTION = 14;
+const MAX_FUNCTION = 12;
 
-/** A long function name without its middle, so that its line stays visible: `_in_pro…packed:5843`. */
+/** A long function name without its middle, so that its line stays visible: `_in_p…acked:5843`. */
 function shortFunction(call: string): string {
   const { name, line } = splitLine(call);
-  return line && name.length > MAX_FUNCTION ? `${name.slice(0, 7)}…${name.slice(-6)}${line}` : call;
+  return line && name.length > MAX_FUNCTION ? `${name.slice(0, 5)}…${name.slice(-5)}${line}` : call;
 }
 
 /** Number of first tokens that are the same in all lists. */
