@@ -4,13 +4,13 @@ VENV := target/venv
 PYTHON ?= python3
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
 
-.PHONY: demo test wheel page lint fmt fuzz bench predictions field nightly python-env page-env browser terminal prometheus
+.PHONY: demo test wheel page page-test page-types lint fmt fuzz bench predictions field nightly python-env page-env browser terminal prometheus
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --release --quiet --bin oomph
 	@target/release/oomph report fixtures/zoo/leak_infer_outputs.pickle.xz
 
-test: python-env page-env browser terminal prometheus ## every test; sets up what it needs
+test: python-env page-env page-test browser terminal prometheus ## every test; sets up what it needs
 	cargo build --workspace
 	cargo $(NEXTEST) --workspace
 	MATURIN_PEP517_ARGS="--profile dev" $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall .
@@ -19,20 +19,28 @@ test: python-env page-env browser terminal prometheus ## every test; sets up wha
 wheel: ## the wheel for this machine, in dist/
 	$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
-page: page-env ## the page of `oomph view`, out of web/ into crates/viewer/assets
+page: page-env page-types ## the page of `oomph view`, from web/ into crates/viewer/assets
 	cd web && npx --no-install tsc --noEmit && node build.mjs
 
-lint: python-env ## formatting, lints and types, as the gate checks them
+page-types: ## the TypeScript of the page's questions and answers, from crates/viewer
+	UPDATE_PROTOCOL=1 cargo test --quiet --package oomph-viewer --lib typescript
+
+page-test: page-env ## unit tests of the page
+	cd web && npx --no-install tsc --noEmit --project tests && node test.mjs
+
+lint: python-env page-env ## formatting, lints and types, as the gate checks them
 	cargo fmt --all --check
+	cd web && npx --no-install biome ci .
 	cargo clippy --workspace --all-targets -- -D warnings
 	$(VENV)/bin/python -m ruff format --quiet --check .
 	$(VENV)/bin/python -m ruff check --quiet .
 	$(VENV)/bin/python -m mypy python/oomph
 
-fmt: python-env ## format everything
+fmt: python-env page-env ## format everything
 	cargo fmt --all
 	$(VENV)/bin/python -m ruff check --quiet --fix --select I .
 	$(VENV)/bin/python -m ruff format --quiet .
+	cd web && npx --no-install biome check --write .
 
 fuzz: ## the fuzz targets, a minute each (make fuzz SECONDS=600 for longer)
 	fuzz/run.sh $(or $(SECONDS),60)

@@ -38,7 +38,7 @@ WINDOW = {"width": 1280, "height": 800}
 GESTURE_SECONDS = 5
 # V8's, in characters; PyTorch's page has the snapshot as one string in base64
 LONGEST_STRING = 2**29 - 24
-# of tiles of single blocks, as in web/src/protocol.ts
+# of tiles of single blocks, as in web/src/protocol/tile.ts
 TILE, STRIDE, NO_BLOCK = 2048, 512, 0xFFFFFFFD
 
 OOMPH_PICTURE = """() => window.oomph?.settled() && performance.getEntriesByType("resource")

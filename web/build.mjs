@@ -1,7 +1,7 @@
 // Builds the page: one HTML file with its styles and code inside, committed so that neither cargo nor pip ever needs node.
 
-import { build } from "esbuild";
 import { readFile, writeFile } from "node:fs/promises";
+import { build } from "esbuild";
 
 const target = process.argv[2] ?? new URL("../crates/viewer/assets/page.html", import.meta.url).pathname;
 
@@ -23,7 +23,7 @@ const bundle = async (entry) => {
 
 const [script, style, page] = await Promise.all([
   bundle("src/main.tsx"),
-  bundle("src/style.css"),
+  bundle("src/styles/style.css"),
   readFile(new URL("src/page.html", import.meta.url), "utf8"),
 ]);
 // A `</script>` inside the code would end it.

@@ -118,7 +118,7 @@ def test_hovering_names_what_is_there(look, leak):
     tip = look.page.locator(".picture-tip")
     expect(tip).to_contain_text("leak_infer_outputs.py:9")
     expect(tip).to_contain_text("predict")
-    expect(tip).to_contain_text(re.compile(r"\d+ .iB · \d+% of what is allocated"))
+    expect(tip).to_contain_text(re.compile(r"\d+ .iB · \d+% of allocated memory"))
     look.page.mouse.move(5, 5)
     expect(tip).to_have_count(0)
 
@@ -142,10 +142,10 @@ def test_zooming_in_comes_to_one_allocation(look):
         expect(details).to_contain_text(size(block["size"]))
         expect(details).to_contain_text(block["category"])
         expect(details).to_contain_text(block["addr"])
-        look.page.get_by_role("button", name="Show its life").click()
+        look.page.get_by_role("button", name="Show its lifetime").click()
         look.settle()
         begin, end = map(float, look.state()["span"].split("-"))
-        assert begin <= block["born"] + 1 and end >= block["freed"]
+        assert begin <= block["allocEvent"] + 1 and end >= block["freeEvent"]
 
 
 def test_a_finding_takes_every_view_to_its_evidence(look):
@@ -282,7 +282,7 @@ def test_two_inputs_are_compared(look):
         look.settle()
         look.page.get_by_role("button", name="Other run, here").click()
         look.settle()
-        expect(look.page.locator("#panel")).to_contain_text(re.compile(r"[+−]\d"))
+        expect(look.page.locator("#panel")).to_contain_text(re.compile(r"[+-]\d"))
         assert look.state()["base"].startswith("1-")
 
 
@@ -310,7 +310,7 @@ def test_a_what_if_is_shown_beside_the_recorded_run(look):
         said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         expect(panel).to_contain_text("It fits", timeout=60_000)
         expect(panel).to_contain_text(size(said["peak_reserved"]))
-        panel.get_by_role("button", name="Show beside the recorded run").click()
+        panel.get_by_role("button", name="Show next to the recorded run").click()
         look.settle()
         expect(look.page.locator("section.timeline")).to_have_count(2)
         expect(look.page.locator("section.timeline").nth(1)).to_contain_text("expandable_segments:True")

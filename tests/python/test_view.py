@@ -272,7 +272,7 @@ def test_the_page_writes_sizes_as_the_terminal_does(tmp_path):
     script = """
         import { build } from "esbuild";
         import { readFileSync } from "node:fs";
-        const { outputFiles } = await build({ entryPoints: ["src/format.ts"], format: "esm", write: false });
+        const { outputFiles } = await build({ entryPoints: ["src/state/format.ts"], format: "esm", write: false });
         const { bytes } = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
         console.log(JSON.stringify(JSON.parse(readFileSync(process.argv[1], "utf8")).map(bytes)));
     """

@@ -1,32 +1,25 @@
-// The page: what is wrong on the left, the picture on the right, the views of a moment below it.
+// The page: findings and details on the left, the timeline on the right, the panels below it.
 
 import { signal } from "@preact/signals";
-import { Details } from "./details";
-import { Findings } from "./findings";
-import { FlamePanel } from "./flame";
-import { Header } from "./header";
-import { Help } from "./help";
-import { HoldersPanel } from "./holders";
-import { kept } from "./kept";
-import { MemoryMap } from "./map";
-import type { Run } from "./protocol";
-import { RanksPanel } from "./ranks";
-import { Section } from "./section";
-import { Splitter } from "./splitter";
-import { other, run } from "./store";
-import { TablePanel } from "./table";
-import { openTab, Tabs } from "./tabs";
-import { Timeline } from "./timeline";
-import { WhatIfPanel } from "./whatif";
+import { Details } from "./panels/details";
+import { Findings } from "./panels/findings";
+import { Header } from "./panels/header";
+import { Help } from "./panels/help";
+import { Splitter } from "./panels/splitter";
+import { openPanel, Tabs } from "./panels/tabs";
+import { Timeline } from "./panels/timeline";
+import { persisted } from "./state/persisted";
+import { other, run } from "./state/store";
 
-const sideWidth = kept("side", window.innerWidth < 2000 ? 340 : 420);
+const sideWidth = persisted("side", window.innerWidth < 2000 ? 340 : 420);
 /** Share of the height that the timeline has. */
-const timelineShare = kept("timeline", 0.45);
+const timelineShare = persisted("timeline", 0.45);
 const sideIsOpen = signal(window.innerWidth >= 900);
 
 export function App() {
   const shown = run.value;
-  if (!shown) return <p class="empty">There is nothing in this input that allocates memory.</p>;
+  const open = openPanel();
+  if (!shown) return <p class="empty">This input has no device with allocated memory.</p>;
   return (
     <div class="app">
       <Header run={shown} side={sideIsOpen} />
@@ -63,34 +56,12 @@ export function App() {
             at={(place, around) => (place.y - around.top) / around.height}
           />
           <Tabs />
-          <section class="panel" id="panel" role="tabpanel" aria-labelledby={`tab-${openTab()}`}>
-            <Panel run={shown} />
+          <section class="panel" id="panel" role="tabpanel" aria-labelledby={`tab-${open.tab}`}>
+            <open.Panel run={shown} />
           </section>
         </main>
       </div>
       <Help />
     </div>
   );
-}
-
-function Panel({ run }: { run: Run }) {
-  switch (openTab()) {
-    case "map":
-      return (
-        <div class="map-and-section">
-          <MemoryMap run={run} />
-          <Section run={run} />
-        </div>
-      );
-    case "flame":
-      return <FlamePanel run={run} />;
-    case "table":
-      return <TablePanel run={run} />;
-    case "whatif":
-      return <WhatIfPanel run={run} />;
-    case "holders":
-      return <HoldersPanel run={run} />;
-    case "ranks":
-      return <RanksPanel />;
-  }
 }

@@ -1,23 +1,22 @@
-// The page begins here: it asks what there is to see, takes its state from the address, and draws.
+// Entry point: loads the overview, reads the state from the address, and renders the page.
 
 import { effect } from "@preact/signals";
 import { render } from "preact";
-import { asFailed } from "./answers";
 import { App } from "./app";
-import { listenForKeys } from "./keys";
-import { Problem } from "./parts";
-import type { Overview } from "./protocol";
-import { ask } from "./source";
-import { followAddress, overview, readAddress, run } from "./store";
-import { followTheme } from "./theme";
+import { listenForKeys } from "./panels/keys";
+import { Problem } from "./panels/parts";
+import { ask } from "./protocol/source";
+import { asAnswerError } from "./protocol/use-answer";
+import { followAddress, overview, readAddress, run } from "./state/store";
+import { followTheme } from "./state/theme";
 
 async function begin(): Promise<void> {
   followTheme();
   const place = document.getElementById("app")!;
   try {
-    overview.value = await ask<Overview>("overview");
+    overview.value = await ask("overview", {});
   } catch (error) {
-    render(<Problem of={asFailed(error)} />, place);
+    render(<Problem of={asAnswerError(error)} />, place);
     return;
   }
   readAddress();

@@ -25,7 +25,7 @@ impl Access {
             return None;
         }
         match &self.token {
-            Some(token) if !bearer(&asked.authorization).is_some_and(|shown| token.is(shown)) => {
+            Some(token) if !bearer(&asked.authorization).is_some_and(|shown| token.matches(shown)) => {
                 let hint =
                     Some("send `Authorization: Bearer TOKEN` with what is in the exporter's --token-file");
                 let refused = Reply::problem(401, "the token is missing or wrong", hint);

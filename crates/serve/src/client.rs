@@ -1,31 +1,31 @@
-//! Which user of this machine a connection comes from.
+//! The user of this machine who opened a connection.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Bytes that are read of the kernel's list of connections.
-const MAX_LIST: u64 = 64 << 20;
+/// Bytes read of the kernel's list of connections.
+const MAX_LIST_BYTES: u64 = 64 << 20;
 
-/// The user who has opened the other end of a loopback connection, by the kernel's list of connections; nothing where there is no
-/// such list, or the other end is not in it.
+/// Returns the id of the user who opened the client end of a loopback connection, from the kernel's list of
+/// connections; `None` where there is no such list, or the connection is not in it.
 pub fn user_of(client: SocketAddr, server: SocketAddr) -> Option<u32> {
     use std::io::Read;
     let mut text = String::new();
-    std::fs::File::open("/proc/net/tcp").ok()?.take(MAX_LIST).read_to_string(&mut text).ok()?;
+    std::fs::File::open("/proc/net/tcp").ok()?.take(MAX_LIST_BYTES).read_to_string(&mut text).ok()?;
     user_in(&text, client, server)
 }
 
-/// Lines such as `0: 0100007F:A1B2 0100007F:1F90 01 00000000:00000000 00:00000000 00000000 1000 0 ...`: the other end's own address,
-/// ours, and the user further on.
+/// Finds the user in lines such as `0: 0100007F:A1B2 0100007F:1F90 01 00000000:00000000 00:00000000 00000000
+/// 1000 0 ...`: the client's address, the server's, and later the user.
 fn user_in(list: &str, client: SocketAddr, server: SocketAddr) -> Option<u32> {
     let (client, server) = (written(client)?, written(server)?);
     list.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let is_it = *fields.get(1)? == client && *fields.get(2)? == server;
-        is_it.then(|| fields.get(7)?.parse().ok())?
+        let is_connection = *fields.get(1)? == client && *fields.get(2)? == server;
+        is_connection.then(|| fields.get(7)?.parse().ok())?
     })
 }
 
-/// An address as the kernel writes it: its bytes as one number of this machine.
+/// Writes an address as the kernel does: its bytes as one number in native order.
 fn written(address: SocketAddr) -> Option<String> {
     let IpAddr::V4(ip) = address.ip() else { return None };
     Some(format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()))

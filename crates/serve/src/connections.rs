@@ -1,49 +1,50 @@
-//! Connections, each in a thread of its own.
+//! Connections, each in its own thread.
 
-use crate::asked::Received;
-use crate::{Asked, Reply};
+use crate::request::Received;
+use crate::{Request, Response};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, scope};
 use std::time::{Duration, Instant};
 
-/// A browser opens six.
-const MOST_CONNECTIONS: usize = 256;
-/// How long a request may take to arrive: who sends a letter now and then is not waited for.
-const HURRY: Duration = Duration::from_secs(10);
-/// How long a connection may say or take nothing between requests.
-const IDLE: Duration = Duration::from_secs(120);
-/// Bytes of the longest request.
-const LONGEST: usize = 16 << 10;
+/// Open connections; a browser needs six.
+const MAX_CONNECTIONS: usize = 256;
+/// How long a request may take to arrive, so that slow senders cannot hold connections.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may be silent between requests, or not take a response.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Bytes of a request.
+const MAX_REQUEST_BYTES: usize = 16 << 10;
 
-/// How long to wait before trying again where the machine has no descriptor or thread to spare; twice as long each time, up to the
-/// other.
+/// First wait where the machine has no descriptor or thread to spare; each further wait is twice as long.
 const RETRY_DELAY: Duration = Duration::from_millis(10);
+/// Longest of these waits.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Answers until the process ends.
-pub fn serve(listener: &TcpListener, reply: impl Fn(&Asked) -> Reply + Sync) {
-    answer_all(listener.incoming(), thread::sleep, reply);
+/// Answers requests until the process ends, each connection in its own thread.
+pub fn serve(listener: &TcpListener, respond: impl Fn(&Request) -> Response + Sync) {
+    answer_all(listener.incoming(), thread::sleep, respond);
 }
 
-/// Answers as long as there are connections. `wait` is called where one cannot be taken: another one may have ended by then.
+/// Answers as long as there are connections. `wait` is called where one cannot be accepted: another may have
+/// ended by then.
 fn answer_all(
     connections: impl Iterator<Item = io::Result<TcpStream>>,
     wait: impl Fn(Duration),
-    reply: impl Fn(&Asked) -> Reply + Sync,
+    respond: impl Fn(&Request) -> Response + Sync,
 ) {
     let open = AtomicUsize::new(0);
     let mut delay = RETRY_DELAY;
     scope(|scope| {
         for connection in connections {
-            let (open, reply) = (&open, &reply);
+            let (open, respond) = (&open, &respond);
             let begun = connection.and_then(|connection| {
-                let Some(place) = Place::take(open) else { return Ok(()) };
+                let Some(slot) = Slot::take(open) else { return Ok(()) };
                 let answer = move || {
-                    let _place = place;
-                    // A reader that has gone away is no trouble.
-                    let _ = converse(connection, HURRY, reply);
+                    let _slot = slot;
+                    // A client that has gone away is not an error.
+                    let _ = serve_connection(connection, REQUEST_TIMEOUT, respond);
                 };
                 thread::Builder::new().spawn_scoped(scope, answer).map(drop)
             });
@@ -58,61 +59,65 @@ fn answer_all(
     });
 }
 
-/// One of the connections that may be open; free again when it is dropped, however its thread ends.
-struct Place<'a>(&'a AtomicUsize);
+/// One of the [`MAX_CONNECTIONS`]; freed when dropped, however the thread ends.
+struct Slot<'a>(&'a AtomicUsize);
 
-impl Place<'_> {
-    fn take(open: &AtomicUsize) -> Option<Place<'_>> {
-        let place = Place(open);
-        (open.fetch_add(1, Ordering::SeqCst) < MOST_CONNECTIONS).then_some(place)
+impl Slot<'_> {
+    fn take(open: &AtomicUsize) -> Option<Slot<'_>> {
+        let slot = Slot(open);
+        (open.fetch_add(1, Ordering::SeqCst) < MAX_CONNECTIONS).then_some(slot)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Slot<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Answers the requests of one connection, one after the other.
-fn converse(mut connection: TcpStream, hurry: Duration, reply: impl Fn(&Asked) -> Reply) -> io::Result<()> {
+/// Answers the requests of one connection in order.
+fn serve_connection(
+    mut connection: TcpStream,
+    request_timeout: Duration,
+    respond: impl Fn(&Request) -> Response,
+) -> io::Result<()> {
     connection.set_nodelay(true)?;
-    connection.set_write_timeout(Some(IDLE))?;
+    connection.set_write_timeout(Some(IDLE_TIMEOUT))?;
     let mut received = Vec::new();
-    // A new connection has something to say.
-    let mut until = Instant::now() + hurry;
+    // A new connection has to send a request at once.
+    let mut until = Instant::now() + request_timeout;
     loop {
-        let (reply, used, is_last) = match Received::read(&received) {
-            Ok(None) if received.len() < LONGEST => {
+        let (response, used, is_last) = match Received::read(&received) {
+            Ok(None) if received.len() < MAX_REQUEST_BYTES => {
                 let is_between = received.is_empty();
                 read(&mut connection, &mut received, until)?;
                 if received.is_empty() {
                     return Ok(());
                 }
                 if is_between {
-                    until = until.min(Instant::now() + hurry);
+                    until = until.min(Instant::now() + request_timeout);
                 }
                 continue;
             }
-            Ok(Some(Received { asked, length, is_last })) => {
-                let reply = reply(&Asked { client: connection.peer_addr().ok(), ..asked });
-                // Whoever is refused does not keep one of the connections.
-                let is_last = is_last || reply.status >= 400;
-                (reply, length, is_last)
+            Ok(Some(Received { request, length, is_last })) => {
+                let response = respond(&Request { client: connection.peer_addr().ok(), ..request });
+                // A refused client loses its connection, so that it cannot hold one.
+                let is_last = is_last || response.status >= 400;
+                (response, length, is_last)
             }
-            Ok(None) | Err(_) => (Reply::problem(400, "this is no request", None), 0, true),
+            Ok(None) | Err(_) => (Response::problem(400, "not an HTTP request", None), 0, true),
         };
-        connection.write_all(reply.head(is_last).as_bytes())?;
-        connection.write_all(&reply.body)?;
+        connection.write_all(response.head(is_last).as_bytes())?;
+        connection.write_all(&response.body)?;
         if is_last {
             return Ok(());
         }
         received.drain(..used);
-        until = Instant::now() + if received.is_empty() { IDLE } else { hurry };
+        until = Instant::now() + if received.is_empty() { IDLE_TIMEOUT } else { request_timeout };
     }
 }
 
-/// What comes next; an error when it is the end in the middle of a request, or too late.
+/// Reads more bytes. Fails at the end of the stream within a request, and after `until`.
 fn read(connection: &mut TcpStream, received: &mut Vec<u8>, until: Instant) -> io::Result<()> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -134,7 +139,7 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    /// A client, and what it gets; requests may take a fifth of a second.
+    /// Returns what a client receives; requests may take a fifth of a second.
     fn client(talk: impl FnOnce(&mut TcpStream) -> io::Result<()>) -> String {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let mut client = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
@@ -142,13 +147,13 @@ mod tests {
         let mut got = String::new();
         scope(|scope| {
             scope.spawn(|| {
-                let reply = |asked: &Asked| match asked.path.as_str() {
-                    "/refused" => Reply::problem(404, "refused", None),
-                    path => Reply::new("text/plain", path),
+                let respond = |request: &Request| match request.path.as_str() {
+                    "/refused" => Response::problem(404, "refused", None),
+                    path => Response::new("text/plain", path),
                 };
-                let _ = converse(connection, Duration::from_millis(200), reply);
+                let _ = serve_connection(connection, Duration::from_millis(200), respond);
             });
-            // What is sent to a connection that was ended fails, which is what some clients are here for.
+            // Writing fails on a closed connection, which some of these clients are meant to see.
             let _ = talk(&mut client);
             let _ = client.read_to_string(&mut got);
         });
@@ -156,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_accepted_is_waited_for_and_longer_each_time() {
+    fn waits_grow_while_connections_cannot_be_accepted() {
         let (waited, exhausted) =
             (std::cell::RefCell::new(Vec::new()), || Err(io::Error::from_raw_os_error(24)));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
@@ -169,18 +174,22 @@ mod tests {
             connection
         });
         let connections = failures.chain(accepted).chain(std::iter::once_with(exhausted));
-        answer_all(connections, |delay| waited.borrow_mut().push(delay.as_millis()), |_| Reply::new("", ""));
+        answer_all(
+            connections,
+            |delay| waited.borrow_mut().push(delay.as_millis()),
+            |_| Response::new("", ""),
+        );
         assert_eq!(waited.into_inner(), [10, 20, 40, 80, 160, 320, 640, 1000, 1000, 1000, 10]);
     }
 
     #[test]
-    fn whoever_is_refused_loses_the_connection() {
+    fn a_refused_client_loses_its_connection() {
         let got = client(|client| client.write_all(b"GET /refused HTTP/1.1\r\n\r\nGET /a HTTP/1.1\r\n\r\n"));
         assert!(got.starts_with("HTTP/1.1 404") && !got.contains("HTTP/1.1 200"), "{got}");
     }
 
     #[test]
-    fn requests_of_a_connection_are_answered_in_turn() {
+    fn requests_of_a_connection_are_answered_in_order() {
         let got = client(|client| {
             client.write_all(b"GET /a HTTP/1.1\r\n\r\nGET /b HT")?;
             client.write_all(b"TP/1.1\r\nConnection: close\r\n\r\n")
@@ -190,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_a_letter_now_and_then_is_not_waited_for() {
+    fn a_slow_sender_is_disconnected() {
         let begun = Instant::now();
         let got = client(|client| {
             client.write_all(b"GET /a HTTP/1.1\r\nX: ")?;
@@ -203,8 +212,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_or_never_ends_is_refused() {
-        for text in [&b"\0\xff\r\n\r\n"[..], &[b'x'; 4 * LONGEST]] {
+    fn bytes_that_are_not_a_request_are_refused() {
+        for text in [&b"\0\xff\r\n\r\n"[..], &[b'x'; 4 * MAX_REQUEST_BYTES]] {
             let got = client(|client| client.write_all(text));
             assert!(got.is_empty() || got.starts_with("HTTP/1.1 400"), "{got}");
         }

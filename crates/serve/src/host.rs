@@ -1,9 +1,14 @@
-//! Which names of this machine only this machine has.
+//! `Host` headers.
 
 use std::net::IpAddr;
 
-/// Whether a `Host` header names this machine, at any port: a tunnel may listen on another one. A page of somebody else's whose
-/// name was made to point here would send its own name.
+/// Whether a `Host` header names the loopback interface, at any port: a tunnel may listen on another one. A
+/// foreign page whose name was made to resolve to this machine (DNS rebinding) would send its own name.
+///
+/// ```
+/// assert!(serve::is_loopback("localhost:8080"));
+/// assert!(!serve::is_loopback("example.com"));
+/// ```
 pub fn is_loopback(host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, port)| {
         if port.bytes().all(|letter| letter.is_ascii_digit()) { name } else { host }
@@ -18,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_this_machine_are_answered() {
+    fn only_loopback_names_are_accepted() {
         for (host, expected) in [
             ("127.0.0.1:8080", true),
             ("127.0.0.2", true),

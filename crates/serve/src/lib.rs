@@ -1,20 +1,40 @@
-//! HTTP requests on this machine, and the replies to them: what `oomph view` and `oomph exporter` share.
+//! A small HTTP server for this machine, shared by `oomph view` and `oomph exporter`.
 //!
-//! There is nothing here that could change anything: bodies are never read. Whatever a client does is its own trouble, and costs
-//! one connection of a bounded number for a bounded time.
+//! Requests only read: bodies are never read, and nothing can be changed. A client can hold one of a bounded
+//! number of connections for a bounded time, and nothing else.
+//!
+//! ```
+//! use serve::{Request, Response, serve};
+//! use std::io::{Read, Write};
+//! use std::net::{TcpListener, TcpStream};
+//!
+//! let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+//! let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+//! let echo = |request: &Request| Response::new("text/plain", request.path.clone());
+//! std::thread::spawn(move || serve(&listener, echo));
+//!
+//! client.write_all(b"GET /hello HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
+//! let mut response = String::new();
+//! client.read_to_string(&mut response).unwrap();
+//! assert!(response.starts_with("HTTP/1.1 200 OK") && response.ends_with("/hello"));
+//! ```
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
-mod asked;
 mod client;
 mod connections;
 mod host;
-mod reply;
+mod request;
+mod response;
 mod token;
 
-pub use asked::Asked;
 pub use client::user_of;
 pub use connections::serve;
 pub use host::is_loopback;
-pub use reply::Reply;
+pub use request::Request;
+pub use response::Response;
 pub use token::Token;
+
+pub use Request as Asked; // renamed at integration
+pub use Response as Reply; // renamed at integration

@@ -1,67 +1,78 @@
-//! One HTML file with the answers inside: the same page, which finds what it asks for in itself.
+//! One HTML file with the answers inside: the same page, which finds the answers to its questions in itself.
 //!
-//! Every answer is asked for just as the page would, most important first, until the file is full. What does not fit is
-//! finer detail: the page then shows what it has, and says so.
+//! Every question is asked as the page would ask it, the most important first, until the file is full. What
+//! does not fit is finer detail: the page then shows what it has, and says so.
 
 use crate::Viewer;
-use crate::answers::Answer;
-use crate::columns::{Axis, BANDS, BLOCKS, Window};
-use crate::overview;
+use crate::answers::block::BlockQuery;
+use crate::answers::findings::{self, FindingsQuery};
+use crate::answers::flame::FlameQuery;
+use crate::answers::group::GroupQuery;
+use crate::answers::holders::HoldersQuery;
+use crate::answers::layout::LayoutQuery;
+use crate::answers::overview::{self, ExportedMoments};
+use crate::answers::table::{TableOf, TableQuery};
+use crate::picture::columns::{BLOCK_COLUMNS, Window, XAxis};
+use crate::picture::map::MapQuery;
+use crate::picture::timeline::TimelineQuery;
+use crate::questions::{Body, NoQuery, Question};
+use crate::run::groups::GroupBy;
+use crate::run::view::View;
 use crate::server::PAGE;
-use crate::view::View;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use serde_json::json;
 use std::io::Write;
 
-/// Moments of each run that can be looked into.
-const MOMENTS: usize = 48;
-/// Groups that have their details inside.
-const GROUPS: u32 = 48;
-/// Blocks that have their details inside.
-const DETAILED: usize = 400;
-/// Rows of the largest allocations, in pages as the page asks for them.
-const ROWS: usize = 1_000;
+/// Positions of each run that have details.
+const MAX_MOMENTS: usize = 48;
+/// Groups that have details.
+const MAX_GROUPS: u32 = 48;
+/// Blocks that have details.
+const MAX_BLOCKS: usize = 400;
+/// Largest allocations in the table.
+const MAX_ROWS: usize = 1_000;
+/// Rows that the page asks for at a time (`PAGE_ROWS` of `web/src/state/pages.ts`).
 const PAGE_ROWS: usize = 200;
-/// Pixels from the top of a picture to its bottom, more or less.
-const SCREEN: u64 = 600;
+/// Approximate height of a picture in pixels.
+const SCREEN_HEIGHT: u64 = 600;
 
-/// A page with its data.
+/// A page with its answers.
 pub struct Exported {
     /// The HTML.
     pub page: String,
-    /// What is not in it.
+    /// What was left out.
     pub notes: Vec<String>,
 }
 
-/// The answers so far.
-struct Answers<'v, 'c> {
+/// Answers as script elements of the page.
+struct EmbeddedAnswers<'v, 'c> {
     viewer: &'v Viewer<'c>,
     text: String,
-    most: usize,
-    /// Whether something did not fit.
+    max_bytes: usize,
+    /// Whether an answer did not fit.
     is_full: bool,
 }
 
-impl Answers<'_, '_> {
-    /// Adds an answer, if there is room for it.
-    fn add(&mut self, question: &str) {
-        if let Ok(answer) = self.viewer.answer(question) {
-            self.put(question, &answer.bytes());
+impl EmbeddedAnswers<'_, '_> {
+    /// Adds the answer to a question, if there is one and it fits.
+    fn add(&mut self, question: &Question) {
+        let address = question.address();
+        if let Ok(answer) = self.viewer.answer(&address) {
+            self.put(&address, answer.bytes());
         }
     }
 
-    fn put(&mut self, question: &str, answer: &[u8]) {
+    fn put(&mut self, address: &str, answer: &[u8]) {
         let mut packer = ZlibEncoder::new(Vec::new(), Compression::default());
         let Ok(packed) = packer.write_all(answer).and_then(|()| packer.finish()) else { return };
-        let path = format!("api/{question}").replace('&', "&amp;");
+        let path = format!("api/{address}").replace('&', "&amp;");
         let tag = format!(
             "<script type=\"text/plain\" data-path=\"{path}\">{}</script>\n",
             STANDARD.encode(packed)
         );
-        if self.text.len() + tag.len() > self.most {
+        if self.text.len() + tag.len() > self.max_bytes {
             self.is_full = true;
         } else {
             self.text.push_str(&tag);
@@ -70,37 +81,38 @@ impl Answers<'_, '_> {
 }
 
 impl Viewer<'_> {
-    /// The page with the answers to what it will ask, at most `most` bytes of it. The page itself and the overview are always
-    /// there.
-    pub fn export(&self, most: u64) -> Exported {
+    /// Returns the page with the answers to its questions, of at most `max_bytes`. The page itself and the
+    /// overview are always in it.
+    pub fn export(&self, max_bytes: u64) -> Exported {
         let inputs = self.inputs();
-        let views: Vec<View<'_>> = inputs.iter().flat_map(|shown| shown.views()).collect();
+        let views: Vec<View<'_>> = inputs.iter().flat_map(|loaded| loaded.views()).collect();
         let moments: Vec<Vec<usize>> = views.iter().map(moments).collect();
         let mut overview = self.overview();
-        overview["exported"] = json!({ "moments": moments });
+        overview.exported = Some(ExportedMoments { moments: moments.clone() });
 
-        let mut answers = Answers { viewer: self, text: String::new(), most: usize::MAX, is_full: false };
-        answers.put("overview", &Answer::Json(overview).bytes());
-        answers.most = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(PAGE.len());
+        let mut answers =
+            EmbeddedAnswers { viewer: self, text: String::new(), max_bytes: usize::MAX, is_full: false };
+        answers.put("overview", Body::json(&overview).bytes());
+        answers.max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX).saturating_sub(PAGE.len());
         for view in &views {
-            answers.add(&format!("findings?run={}", view.id));
+            answers.add(&Question::Findings(FindingsQuery { run: view.id }));
         }
         if views.len() > 1 {
-            answers.add("ranks");
+            answers.add(&Question::Ranks(NoQuery {}));
         }
         for input in 0..inputs.len() {
-            answers.add(&format!("holders?input={input}"));
+            answers.add(&Question::Holders(HoldersQuery { input }));
         }
         for (view, moments) in views.iter().zip(&moments) {
-            pictures(&mut answers, view, 0);
-            looks(&mut answers, view, moments);
+            add_pictures(&mut answers, view, 0);
+            add_details(&mut answers, view, moments);
         }
         let mut finer = 1;
         let mut is_any = true;
         while is_any && !answers.is_full {
             is_any = false;
             for view in &views {
-                is_any |= pictures(&mut answers, view, finer);
+                is_any |= add_pictures(&mut answers, view, finer);
             }
             finer += 1;
         }
@@ -111,29 +123,26 @@ impl Viewer<'_> {
     }
 }
 
-/// Tiles that are so many levels finer than the whole run in one; says whether there are any.
-fn pictures(answers: &mut Answers<'_, '_>, view: &View<'_>, finer: u32) -> bool {
+/// Adds the tiles of a level that is `finer` than that of the whole run in one tile; returns whether there
+/// are any.
+fn add_pictures(answers: &mut EmbeddedAnswers<'_, '_>, view: &View<'_>, finer: u32) -> bool {
     let (run, space) = (view.id, view.space().length);
-    let (smallest, cell) = (unseen(view.history().allocated_peak.bytes.0), unseen(space));
+    let smallest = invisible(view.history().allocated_peak.bytes.0);
     let mut is_any = false;
-    for (axis, x) in [(Axis::Event, "event"), (Axis::Time, "time")] {
-        if axis == Axis::Time && view.duration_us() == 0 {
+    for x in [XAxis::Event, XAxis::Time] {
+        if x == XAxis::Time && view.duration_us() == 0 {
             continue;
         }
         for by in overview::groupings(view) {
-            let width = if by == "block" { BLOCKS } else { BANDS };
-            for (level, tile) in tiles(view, axis, width, finer) {
+            for (level, tile) in tiles(view, x, by.columns(), finer) {
                 is_any = true;
-                answers.add(&format!(
-                    "timeline?by={by}&level={level}&run={run}&smallest={smallest}&tile={tile}&x={x}"
-                ));
+                answers.add(&Question::Timeline(TimelineQuery { run, by, x, level, tile, smallest }));
             }
         }
-        for (level, tile) in tiles(view, axis, BLOCKS, finer) {
+        for (level, tile) in tiles(view, x, BLOCK_COLUMNS, finer) {
             is_any = true;
-            answers.add(&format!(
-                "map?high={space}&level={level}&low=0&run={run}&smallest={cell}&tile={tile}&x={x}"
-            ));
+            let smallest = invisible(space);
+            answers.add(&Question::Map(MapQuery { run, x, level, tile, low: 0, high: space, smallest }));
         }
         if answers.is_full {
             return true;
@@ -142,14 +151,14 @@ fn pictures(answers: &mut Answers<'_, '_>, view: &View<'_>, finer: u32) -> bool 
     is_any
 }
 
-/// The level that is so much finer than that of the whole run in one tile, and every second tile of it: they overlap enough for
-/// a screen.
-fn tiles(view: &View<'_>, axis: Axis, width: usize, finer: u32) -> impl Iterator<Item = (u32, usize)> {
+/// Returns the level that is `finer` than that of the whole run in one tile, and every second of its tiles:
+/// these overlap enough for a screen.
+fn tiles(view: &View<'_>, axis: XAxis, width: usize, finer: u32) -> impl Iterator<Item = (u32, usize)> {
     let columns = move |level| Window { axis, level, tile: 0, width }.columns_of(view);
     let coarsest = (0..64).find(|&level| columns(level) <= width).unwrap_or(0);
-    // A time axis goes on to microseconds, in which nothing more happens.
+    // The levels of a time axis go down to microseconds, where nothing more can be seen.
     let is_worth_it =
-        |level: &u32| finer == 0 || axis == Axis::Event || columns(*level) <= 2 * view.history().len();
+        |level: &u32| finer == 0 || axis == XAxis::Event || columns(*level) <= 2 * view.history().len();
     let level = coarsest.checked_sub(finer).filter(is_worth_it);
     level.into_iter().flat_map(move |level| {
         let last = columns(level).saturating_sub(width / 2).div_ceil(width / 4);
@@ -157,56 +166,62 @@ fn tiles(view: &View<'_>, axis: Axis, width: usize, finer: u32) -> impl Iterator
     })
 }
 
-/// What cannot be seen on a screen that shows this many bytes from top to bottom: its power of two.
-fn unseen(bytes: u64) -> u32 {
-    (bytes / SCREEN).max(1).ilog2()
+/// Returns the power of two of bytes that are too small to see where a picture is this many bytes high.
+fn invisible(bytes: u64) -> u32 {
+    (bytes / SCREEN_HEIGHT).max(1).ilog2()
 }
 
-/// The moments that a user is likely to look into: the highest, the last, failures, what findings point at, steps.
+/// Returns positions that a user is likely to look at: the peak, the end, failures, those of findings, steps.
 fn moments(view: &View<'_>) -> Vec<usize> {
     let (history, course) = (view.history(), &view.outline.course);
     let mut moments = vec![overview::first_moment(view), history.allocated_peak.position, history.len()];
-    moments.extend(view.findings.iter().map(|finding| overview::focus(view, finding).1));
+    moments.extend(view.findings.iter().map(|finding| findings::focus(view, finding).1));
     moments.extend(course.ooms.iter().rev().map(|&event| event + 1));
-    moments.truncate(MOMENTS / 2);
-    let stride = course.steps.len().div_ceil(MOMENTS / 4).max(1);
+    moments.truncate(MAX_MOMENTS / 2);
+    let stride = course.steps.len().div_ceil(MAX_MOMENTS / 4).max(1);
     moments.extend(course.steps.iter().step_by(stride).map(|step| step.position));
-    let even = MOMENTS - moments.len();
-    moments.extend((0..even).map(|place| place * history.len() / even));
+    let even = MAX_MOMENTS - moments.len();
+    moments.extend((0..even).map(|number| number * history.len() / even));
     moments.sort_unstable();
     moments.dedup();
     moments
 }
 
-/// What can be looked into at some moments, and of which blocks and groups there are details.
-fn looks(answers: &mut Answers<'_, '_>, view: &View<'_>, moments: &[usize]) {
+/// Adds flame graphs, segments and tables of some positions, and the details of the largest blocks and
+/// groups.
+fn add_details(answers: &mut EmbeddedAnswers<'_, '_>, view: &View<'_>, moments: &[usize]) {
     let run = view.id;
     let best = overview::first_moment(view);
     let mut order: Vec<usize> = moments.to_vec();
     order.sort_by_key(|&moment| moment != best);
+    let table = |of, sort: &str, at: Option<usize>, offset: usize| {
+        Question::Table(TableQuery {
+            run,
+            of,
+            at,
+            sort: Some(sort.to_owned()),
+            desc: Some(true),
+            offset: Some(offset),
+            limit: Some(PAGE_ROWS),
+            ..TableQuery::default()
+        })
+    };
     for at in order {
-        answers.add(&format!("flame?at={at}&run={run}"));
-        answers.add(&format!("layout?at={at}&run={run}"));
-        answers
-            .add(&format!("table?at={at}&desc=true&limit={PAGE_ROWS}&of=sites&offset=0&run={run}&sort=now"));
-        answers.add(&format!(
-            "table?at={at}&desc=true&limit={PAGE_ROWS}&of=segments&offset=0&run={run}&sort=size"
-        ));
-        answers.add(&format!(
-            "table?at={at}&desc=true&limit={PAGE_ROWS}&of=allocations&offset=0&run={run}&sort=size"
-        ));
+        answers.add(&Question::Flame(FlameQuery { run, at: Some(at), ..FlameQuery::default() }));
+        answers.add(&Question::Layout(LayoutQuery { run, at, smallest: None }));
+        answers.add(&table(TableOf::Sites, "now", Some(at), 0));
+        answers.add(&table(TableOf::Segments, "size", Some(at), 0));
+        answers.add(&table(TableOf::Allocations, "size", Some(at), 0));
     }
-    for offset in (0..ROWS.min(view.history().lives.len().max(1))).step_by(PAGE_ROWS) {
-        answers.add(&format!(
-            "table?desc=true&limit={PAGE_ROWS}&of=allocations&offset={offset}&run={run}&sort=size"
-        ));
+    for offset in (0..MAX_ROWS.min(view.history().lives.len().max(1))).step_by(PAGE_ROWS) {
+        answers.add(&table(TableOf::Allocations, "size", None, offset));
     }
-    for id in 0..GROUPS {
-        answers.add(&format!("group?at={best}&by=site&id={id}&run={run}"));
+    for id in 0..MAX_GROUPS {
+        answers.add(&Question::Group(GroupQuery { run, by: GroupBy::Site, id, at: best }));
     }
     let mut rows: Vec<u32> = view.allocated_at(best);
     rows.sort_by_key(|&row| std::cmp::Reverse(view.history().lives[row as usize].size));
-    for row in rows.into_iter().take(DETAILED) {
-        answers.add(&format!("block?row={row}&run={run}"));
+    for row in rows.into_iter().take(MAX_BLOCKS) {
+        answers.add(&Question::Block(BlockQuery { run, row: row as usize }));
     }
 }

@@ -1,73 +1,98 @@
-//! The page of `oomph view`: pictures of a run's memory, computed at the resolution of a screen whatever the number of events.
+//! The page of `oomph view`: pictures of a run's memory at the resolution of a screen, whatever the number of
+//! events.
 //!
-//! The page asks, this crate answers: over a loopback server ([`Viewer::serve`]), or out of one HTML file that holds the
-//! answers to what it will ask ([`Viewer::export`]). What other commands say comes from them, through [`Commands`].
+//! The page asks questions and this crate answers them: over a loopback server ([`Viewer::serve`]), or from
+//! one HTML file that has the answers inside ([`Viewer::export`]). `questions.rs` lists the questions,
+//! `answers/` and `picture/` compute the answers from the indexes of `run/`. Documents of other commands come
+//! through [`Commands`].
+//!
+//! ```
+//! use analysis::{Device, Finding, Outline, Recording};
+//! use viewer::documents::{Document, FindingReport, HolderTree};
+//! use viewer::{Commands, Input, Problem, Relation, Replayed, Viewer, WhatIf};
+//!
+//! /// A page without the documents of other commands.
+//! struct NoCommands;
+//!
+//! impl Commands for NoCommands {
+//!     fn findings(&self, _: &Outline<'_>, _: &[Finding]) -> (Vec<Document<FindingReport>>, String) {
+//!         (Vec::new(), "findings are not computed".to_owned())
+//!     }
+//!     fn what_if(&self, _: &Device<'_>, _: &WhatIf) -> Result<Replayed, Problem> {
+//!         Err(Problem { what: "replays are not computed".to_owned(), hint: None })
+//!     }
+//!     fn holders(&self, _: &Input, _: &[Device<'_>]) -> Option<Document<HolderTree>> {
+//!         None
+//!     }
+//! }
+//!
+//! let name = "../../fixtures/zoo/leak_infer_outputs.pickle.xz";
+//! let snapshot = snapshot::open(name.as_ref()).unwrap();
+//! let input = Input { name: name.to_owned(), snapshot, recording: Recording::default() };
+//! let viewer = Viewer::new(vec![input], Relation::Ranks, &NoCommands);
+//! let exported = viewer.export(4 << 20);
+//! assert!(exported.page.contains("data-path=\"api/overview\""));
+//! ```
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
-mod alive;
 mod answers;
-mod changes;
-mod columns;
-mod details;
+pub mod documents;
 mod export;
-mod flame;
-mod groups;
-mod layout;
-mod map;
-mod overview;
+mod picture;
 mod query;
-mod runs;
+mod questions;
+mod run;
 mod server;
-mod space;
-mod table;
 #[cfg(test)]
 mod tests;
-mod tile;
-mod timeline;
-mod view;
+#[cfg(test)]
+mod typescript;
 
 pub use export::Exported;
-pub use runs::Input;
+pub use run::runs::Input;
 pub use server::Server;
 
 use analysis::{Device, Finding, Outline};
-use serde_json::Value;
+use documents::{Document, FindingReport, HolderTree, ReplayReport};
 use snapshot::Snapshot;
 use std::sync::RwLock;
 
-/// What other commands know and the page shows.
+/// Documents of other commands that the page shows.
 pub trait Commands: Sync {
-    /// Findings as `oomph report --json` has them, and what the report says of what it did not find.
-    fn findings(&self, outline: &Outline<'_>, findings: &[Finding]) -> (Vec<Value>, String);
-    /// The run under other settings or on another card.
+    /// Returns the findings as `oomph report --json` prints them, and the report's line about what it did not
+    /// find.
+    fn findings(&self, outline: &Outline<'_>, findings: &[Finding])
+    -> (Vec<Document<FindingReport>>, String);
+    /// Replays a device with other settings or on another GPU.
     fn what_if(&self, device: &Device<'_>, question: &WhatIf) -> Result<Replayed, Problem>;
-    /// Who holds what in an input, if its recording has that: the tree of `oomph holders`.
-    fn holders(&self, input: &Input, devices: &[Device<'_>]) -> Option<Value>;
+    /// Returns the tree of `oomph holders`, if the recording has heap files.
+    fn holders(&self, input: &Input, devices: &[Device<'_>]) -> Option<Document<HolderTree>>;
 }
 
-/// What a user asks to be replayed.
+/// What to change in a replay.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct WhatIf {
-    /// Settings as in PYTORCH_CUDA_ALLOC_CONF; `None` for the recorded ones.
+    /// Settings as in `PYTORCH_CUDA_ALLOC_CONF`; the recorded ones if `None`.
     pub conf: Option<String>,
-    /// Memory of the card; `None` for what the recorded run could have.
+    /// Memory of the GPU in bytes; that of the recorded run if `None`.
     pub gpu: Option<u64>,
-    /// Share of the card that the process may have.
+    /// Share of the GPU's memory that the process may use.
     pub fraction: Option<f64>,
 }
 
 /// A replayed run.
 pub struct Replayed {
     /// What `oomph simulate --json` prints.
-    pub answer: Value,
-    /// What is said beside it.
+    pub report: Document<ReplayReport>,
+    /// Remarks of the command.
     pub notes: Vec<String>,
-    /// The run itself.
+    /// The snapshot that the replayed run would have left, with its settings.
     pub snapshot: Snapshot,
 }
 
-/// Why there is no answer, and what to do.
+/// Why there is no answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
     /// What is wrong.
@@ -87,23 +112,33 @@ impl Problem {
 pub enum Relation {
     /// The ranks of one job.
     Ranks,
-    /// Runs to hold against each other.
+    /// Runs to compare.
     Compared,
 }
 
-/// Everything that is shown.
+/// The inputs of a page, and the answers to its questions.
 pub struct Viewer<'a> {
     commands: &'a dyn Commands,
     relation: Relation,
     /// The inputs, then the what-ifs.
-    runs: RwLock<runs::Runs>,
-    cache: answers::Cache,
+    runs: RwLock<run::runs::Runs>,
+    tiles: picture::cache::TileCache,
 }
 
 impl<'a> Viewer<'a> {
-    /// Prepares the inputs.
+    /// Explains the inputs.
     pub fn new(inputs: Vec<Input>, relation: Relation, commands: &'a dyn Commands) -> Viewer<'a> {
-        let runs = RwLock::new(runs::Runs::new(inputs));
-        Viewer { commands, relation, runs, cache: answers::Cache::default() }
+        let runs = RwLock::new(run::runs::Runs::new(inputs));
+        Viewer { commands, relation, runs, tiles: picture::cache::TileCache::default() }
+    }
+
+    /// Builds the indexes that every picture of the first run needs.
+    pub(crate) fn prepare(&self) {
+        if let Some(view) = self.inputs().first().and_then(|loaded| loaded.views().next()) {
+            view.curve();
+            view.groups(run::groups::GroupBy::Site);
+            view.index();
+            view.space();
+        }
     }
 }

@@ -1,22 +1,22 @@
-//! The server of the page: this machine only, a secret in the path, nothing but reading.
+//! The server of the page: loopback only, a token in the path, read-only.
 
 use crate::{Problem, Viewer};
-use serve::{Asked, Reply, Token, is_loopback, user_of};
+use serve::{Request, Response, Token, is_loopback, user_of};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, scope};
 use std::time::{Duration, Instant};
 
-/// How long a browser may take to start.
+/// How long a browser may take to start and open the page.
 const INVITATION_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The path of an invitation; no token begins like it.
-const OPEN: &str = "open";
-/// The page without data.
+/// First part of the path of an invitation; no token is equal to it.
+const INVITATION_PATH: &str = "open";
+/// The page without answers.
 pub(crate) const PAGE: &str = include_str!("../assets/page.html");
 
-/// A server that listens on this machine.
+/// A server that listens on the loopback interface.
 pub struct Server {
     listener: TcpListener,
     port: u16,
@@ -24,114 +24,119 @@ pub struct Server {
     invitation: Mutex<Option<Invitation>>,
 }
 
-/// Opens the page once, for one user. Command lines can be read by every user of the machine, so the browser's has this in place of
-/// the token.
+/// A code that opens the page once, for one user. Every user of the machine can read command lines, so the
+/// browser's has this code in place of the token.
 struct Invitation {
     code: Token,
-    /// Nothing where the user of a connection cannot be known.
+    /// The user who may use it; anyone if `None`.
     user: Option<u32>,
     until: Instant,
 }
 
 impl Server {
-    /// Listens on a port of the loopback interface; 0 takes any that is free.
+    /// Listens on a port of the loopback interface; 0 takes any free port.
     pub fn bind(port: u16, token: Token) -> io::Result<Server> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let port = listener.local_addr()?.port();
         Ok(Server { listener, port, token, invitation: Mutex::default() })
     }
 
-    /// The port that it listens on.
+    /// Port that it listens on.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The address for a browser.
+    /// Address of the page, with the token.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}/{}/", self.port, self.token.reveal())
     }
 
-    /// An address that leads a browser to the page, once; only a browser of this user, if one is named.
+    /// Returns an address that leads a browser to the page once; only a browser of `user`, if given.
     pub fn invite(&self, user: Option<u32>) -> io::Result<String> {
         let code = Token::random()?;
-        let address = format!("http://127.0.0.1:{}/{OPEN}/{}", self.port, code.reveal());
+        let address = format!("http://127.0.0.1:{}/{INVITATION_PATH}/{}", self.port, code.reveal());
         let until = Instant::now() + INVITATION_TIMEOUT;
         *self.invitation.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(Invitation { code, user, until });
         Ok(address)
     }
 
-    /// Whether a client has brought the invitation, which is used up by it. Root may do anything anyway.
+    /// Uses up the invitation if a client has its code. Root may use it, too: root can read the token anyway.
     fn is_invited(&self, code: &str, client: Option<u32>) -> bool {
         let mut invitation = self.invitation.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |found: &mut Invitation| {
-            found.code.is(code)
+        let is_valid = |found: &mut Invitation| {
+            found.code.matches(code)
                 && Instant::now() < found.until
                 && found.user.is_none_or(|user| client.is_some_and(|client| client == user || client == 0))
         };
-        invitation.take_if(is_it).is_some()
+        invitation.take_if(is_valid).is_some()
     }
 }
 
 impl Viewer<'_> {
-    /// Answers until the process ends.
+    /// Answers questions until the process ends.
     pub fn serve(&self, server: &Server) {
         scope(|scope| {
-            // While the browser starts, the first picture is prepared.
-            // Where no thread can be had, it is prepared when it is asked for.
+            // The first picture is prepared while the browser starts. Without a thread to spare, it is
+            // prepared on demand.
             let _ = Builder::new().spawn_scoped(scope, || self.prepare());
-            serve::serve(&server.listener, |asked| Reply { headers: &[POLICY], ..self.reply(server, asked) });
+            serve::serve(&server.listener, |request| Response {
+                headers: &[CONTENT_SECURITY_POLICY],
+                ..self.respond(server, request)
+            });
         });
     }
 
-    fn reply(&self, server: &Server, asked: &Asked) -> Reply {
-        if !is_loopback(&asked.host) {
-            return Reply::problem(403, "only this machine is answered", None);
+    fn respond(&self, server: &Server, request: &Request) -> Response {
+        if !is_loopback(&request.host) {
+            return Response::problem(403, "only requests from this machine are answered", None);
         }
-        let mut parts = asked.path.splitn(3, '/').skip(1);
-        if let Some(code) =
-            asked.path.strip_prefix('/').and_then(|path| path.strip_prefix(OPEN)?.strip_prefix('/'))
+        let mut parts = request.path.splitn(3, '/').skip(1);
+        if let Some(code) = request
+            .path
+            .strip_prefix('/')
+            .and_then(|path| path.strip_prefix(INVITATION_PATH)?.strip_prefix('/'))
         {
             let client =
-                asked.client.and_then(|client| user_of(client, (Ipv4Addr::LOCALHOST, server.port).into()));
+                request.client.and_then(|client| user_of(client, (Ipv4Addr::LOCALHOST, server.port).into()));
             return if server.is_invited(code, client) {
-                Reply::elsewhere(format!("/{}/", server.token.reveal()))
+                Response::redirect(format!("/{}/", server.token.reveal()))
             } else {
-                Reply::problem(
+                Response::problem(
                     404,
                     "this address opens the page once, for the user who started `oomph view`",
                     None,
                 )
             };
         }
-        if !parts.next().is_some_and(|token| server.token.is(token)) {
-            return Reply::problem(404, "the address needs the secret that `oomph view` has printed", None);
+        if !parts.next().is_some_and(|token| server.token.matches(token)) {
+            return Response::problem(404, "the address needs the token that `oomph view` printed", None);
         }
-        if asked.method != "GET" {
-            return Reply::problem(405, "there is nothing here to change", None);
+        if request.method != "GET" {
+            return Response::problem(405, "only GET is answered", None);
         }
         match parts.next().map(|rest| rest.strip_prefix("api/").ok_or(rest)) {
             Some(Ok(question)) => match self.answer(question) {
-                Ok(answer) => Reply::new(answer.kind(), answer.bytes()),
-                Err(Problem { what, hint }) => Reply::problem(400, &what, hint.as_deref()),
+                Ok(answer) => Response::new(answer.content_type(), answer.bytes()),
+                Err(Problem { what, hint }) => Response::problem(400, &what, hint.as_deref()),
             },
-            Some(Err("")) => Reply::new("text/html; charset=utf-8", PAGE),
-            _ => Reply::problem(404, "there is no such page", None),
+            Some(Err("")) => Response::new("text/html; charset=utf-8", PAGE),
+            _ => Response::problem(404, "there is no such page", None),
         }
     }
 }
 
-/// The page brings all that it needs, and talks to nobody else.
-const POLICY: &str = "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; \
-     style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; \
-     form-action 'none'";
+/// The page has everything inline, and connects only to this server.
+const CONTENT_SECURITY_POLICY: &str = "Content-Security-Policy: default-src 'none'; \
+     script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'; \
+     frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_invitation_is_for_one_user_and_for_once() {
+    fn an_invitation_works_once_for_one_user() {
         let server = Server::bind(0, Token::new("secret")).expect("a port");
         let address = server.invite(Some(1000)).expect("an address");
         assert!(!address.contains("secret"));
@@ -148,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invitation_runs_out() {
+    fn an_invitation_expires() {
         let server = Server::bind(0, Token::new("secret")).expect("a port");
         let address = server.invite(Some(1000)).expect("an address");
         if let Some(invitation) = server.invitation.lock().expect("unpoisoned").as_mut() {

@@ -1,9 +1,10 @@
 //! What is drawn, held against the history itself: every fixture, positions all over it.
 
-use crate::alive::allocated;
-use crate::columns::{Axis, BANDS, Window};
-use crate::tile::{FREE, GAP};
-use crate::view::View;
+use crate::documents::{Document, FindingReport, HolderTree};
+use crate::picture::columns::{BAND_COLUMNS, Window, XAxis};
+use crate::picture::tile::{FREE, GAP};
+use crate::run::live::allocated;
+use crate::run::view::View;
 use crate::{Commands, Input, Problem, Relation, Replayed, Viewer, WhatIf};
 use analysis::{Device, Finding, Key, Outline};
 use recording::Recording;
@@ -11,19 +12,18 @@ use serde_json::Value;
 use snapshot::{Bytes, Counters};
 use std::path::{Path, PathBuf};
 
-struct Nothing;
+struct NoCommands;
 
-impl Commands for Nothing {
-    fn findings(&self, _: &Outline<'_>, findings: &[Finding]) -> (Vec<Value>, String) {
-        let told = findings.iter().map(|finding| serde_json::json!({"summary": finding.summary}));
-        (told.collect(), String::new())
+impl Commands for NoCommands {
+    fn findings(&self, _: &Outline<'_>, _: &[Finding]) -> (Vec<Document<FindingReport>>, String) {
+        (Vec::new(), String::new())
     }
 
     fn what_if(&self, _: &Device<'_>, _: &WhatIf) -> Result<Replayed, Problem> {
         Err(Problem::new("nothing is replayed here"))
     }
 
-    fn holders(&self, _: &Input, _: &[Device<'_>]) -> Option<Value> {
+    fn holders(&self, _: &Input, _: &[Device<'_>]) -> Option<Document<HolderTree>> {
         None
     }
 }
@@ -49,7 +49,7 @@ fn open(path: &Path) -> Option<Viewer<'static>> {
     Some(Viewer::new(
         vec![Input { name, snapshot, recording: Recording::default() }],
         Relation::Ranks,
-        &Nothing,
+        &NoCommands,
     ))
 }
 
@@ -119,7 +119,7 @@ fn decode(bytes: &[u8]) -> Decoded {
 }
 
 fn ask(viewer: &Viewer<'_>, question: &str) -> Vec<u8> {
-    viewer.answer(question).unwrap_or_else(|problem| panic!("{question}: {}", problem.what)).bytes()
+    viewer.answer(question).unwrap_or_else(|problem| panic!("{question}: {}", problem.what)).bytes().to_vec()
 }
 
 fn ask_json(viewer: &Viewer<'_>, question: &str) -> Value {
@@ -130,8 +130,8 @@ fn for_each_view(folders: &[&str], mut check: impl FnMut(&Viewer<'_>, &View<'_>)
     let mut checked = 0;
     for file in folders.iter().flat_map(|folder| fixtures(folder)) {
         let Some(viewer) = open(&file) else { continue };
-        for shown in viewer.inputs() {
-            for view in shown.views() {
+        for loaded in viewer.inputs() {
+            for view in loaded.views() {
                 check(&viewer, &view);
                 checked += 1;
             }
@@ -172,9 +172,9 @@ fn a_column_shows_the_highest_moment_of_those_that_it_covers() {
             allocated.push(cursor.total().allocated.0);
             reserved.push(cursor.total().reserved.0);
         }
-        for (axis, x) in [(Axis::Event, "event"), (Axis::Time, "time")] {
+        for (axis, x) in [(XAxis::Event, "event"), (XAxis::Time, "time")] {
             for (level, tile) in [(0, 0), (0, 1), (1, 0), (5, 0), (7, 0), (12, 0)] {
-                let window = Window { axis, level, tile, width: BANDS };
+                let window = Window { axis, level, tile, width: BAND_COLUMNS };
                 let columns = window.columns(view);
                 let question = format!(
                     "timeline?run={}&by=category&level={level}&tile={tile}&smallest=0&x={x}",
@@ -294,7 +294,7 @@ fn pages_of_a_table_are_those_of_the_whole() {
             let question = format!("table?run={}&of=allocations&sort={sort}&desc={desc}&limit=1000", view.id);
             ask_json(viewer, &question)["rows"].as_array().expect("rows").clone()
         };
-        for (sort, desc) in [("size", true), ("born", false), ("lifetime", true), ("site", false)] {
+        for (sort, desc) in [("size", true), ("alloc", false), ("lifetime", true), ("site", false)] {
             let (all, mut paged) = (whole(sort, desc), Vec::new());
             for offset in (0..all.len()).step_by(70) {
                 let question = format!(
@@ -345,12 +345,13 @@ fn no_question_about_any_file_goes_wrong() {
 fn questions_that_make_no_sense_are_answered_in_words() {
     let viewer = open(&fixtures("zoo")[0]).expect("a fixture");
     for (question, words) in [
-        ("", "lacks `run`"),
-        ("nonsense?run=0", "nothing is known of `nonsense`"),
-        ("timeline?run=99", "no such run"),
+        ("", "no question ``"),
+        ("nonsense?run=0", "no question `nonsense`"),
+        ("block?row=0", "has no `run`"),
+        ("timeline?run=99&level=0&tile=0&smallest=0", "no such run"),
         ("timeline?run=x", "`run` cannot be `x`"),
         ("timeline?run=0&level=-1&tile=0&smallest=0", "`level` cannot be `-1`"),
-        ("timeline?run=0&level=0&tile=0&smallest=0&by=colour", "by `colour`"),
+        ("timeline?run=0&level=0&tile=0&smallest=0&by=colour", "`colour` is not one of site"),
         ("block?run=0&row=99999999", "no such block"),
         ("group?run=0&by=site&id=9999&at=0", "no such group"),
         ("holders?input=0", "no references"),

@@ -10,13 +10,14 @@ use analysis::words::printable;
 use analysis::{Device, Finding, Outline};
 use anyhow::Context;
 use inputs::Input;
-use serde_json::{Value, json};
+use serde_json::json;
 use serve::Token;
 use source::linted::Linted;
 use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use viewer::documents::{Document, FindingReport, HolderTree};
 use viewer::{Commands, Problem, Relation, Replayed, Server, Viewer, WhatIf};
 use whatif::Question;
 
@@ -135,10 +136,16 @@ fn write(viewer: &Viewer<'_>, path: &Path, most: u64, terminal: &mut Terminal) -
 struct Answers;
 
 impl Commands for Answers {
-    fn findings(&self, outline: &Outline<'_>, findings: &[Finding]) -> (Vec<Value>, String) {
+    fn findings(
+        &self,
+        outline: &Outline<'_>,
+        findings: &[Finding],
+    ) -> (Vec<Document<FindingReport>>, String) {
         let mut linted = Linted::default();
-        let told = findings.iter().map(|finding| json!(finding_report(outline.device, finding, &mut linted)));
-        (told.collect(), not_found(outline, findings).unwrap_or_default())
+        let reports = findings
+            .iter()
+            .map(|finding| Document::new(json!(finding_report(outline.device, finding, &mut linted))));
+        (reports.collect(), not_found(outline, findings).unwrap_or_default())
     }
 
     fn what_if(&self, device: &Device<'_>, question: &WhatIf) -> Result<Replayed, Problem> {
@@ -147,15 +154,15 @@ impl Commands for Answers {
         let notes = RefCell::new(Vec::new());
         let say = |line: &str| notes.borrow_mut().push(printable(line).into_owned());
         let replayed = simulate::replayed("this run", device, &question, &say);
-        let (answer, snapshot) = replayed.map_err(|error| {
+        let (report, snapshot) = replayed.map_err(|error| {
             let failure = Failure::from(error);
             let cause = failure.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
             Problem { what: format!("{failure}{cause}"), hint: failure.hint().map(str::to_owned) }
         })?;
-        Ok(Replayed { answer, notes: notes.into_inner(), snapshot })
+        Ok(Replayed { report: Document::new(report), notes: notes.into_inner(), snapshot })
     }
 
-    fn holders(&self, input: &viewer::Input, devices: &[Device<'_>]) -> Option<Value> {
-        holders::for_page(&input.name, &input.recording, devices)
+    fn holders(&self, input: &viewer::Input, devices: &[Device<'_>]) -> Option<Document<HolderTree>> {
+        holders::for_page(&input.name, &input.recording, devices).map(Document::new)
     }
 }

@@ -1,0 +1,25 @@
+//! The dominator tree of an input.
+
+use crate::documents::{Document, HolderTree};
+use crate::questions::no_such_run;
+use crate::{Problem, Viewer};
+use serde::{Deserialize, Serialize};
+
+/// Asks for the holders of an input.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub(crate) struct HoldersQuery {
+    /// Number of the input.
+    pub(crate) input: usize,
+}
+
+impl Viewer<'_> {
+    pub(crate) fn holders(&self, query: &HoldersQuery) -> Result<Document<HolderTree>, Problem> {
+        let inputs = self.inputs();
+        let loaded = inputs.get(query.input).ok_or_else(no_such_run)?;
+        self.commands.holders(loaded.input(), loaded.devices()).ok_or_else(|| Problem {
+            what: "This input has no references of objects.".to_owned(),
+            hint: Some("Record them: `oomph run -o run train.py`.".to_owned()),
+        })
+    }
+}

@@ -1,0 +1,220 @@
+//! The inputs: their peaks, steps and failed allocations, and how they belong together.
+
+use crate::picture::timeline::TimelineBy;
+use crate::run::runs::LoadedInput;
+use crate::run::view::View;
+use crate::{Relation, Viewer};
+use serde::Serialize;
+
+/// Everything that is open.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS), ts(optional_fields))]
+pub(crate) struct Overview {
+    /// Version of oomph.
+    version: &'static str,
+    runs: Vec<Run>,
+    relation: RunRelation,
+    /// What an exported page can answer; absent where a server answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exported: Option<ExportedMoments>,
+}
+
+/// How the runs belong together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub(crate) enum RunRelation {
+    /// There is only one.
+    One,
+    /// Ranks or devices of one job.
+    Ranks,
+    /// Runs to compare.
+    Compared,
+}
+
+/// What an exported page can answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub(crate) struct ExportedMoments {
+    /// For each run, the positions that have details.
+    pub(crate) moments: Vec<Vec<usize>>,
+}
+
+/// One device of one input, or a replayed what-if.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(ts_rs::TS), ts(optional_fields))]
+pub(crate) struct Run {
+    id: usize,
+    /// Path of the input.
+    name: String,
+    /// Number of the input.
+    input: usize,
+    /// `GPU 0`, `CPU`.
+    device: String,
+    /// `NVIDIA H200`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    card: Option<String>,
+    /// PyTorch's release, or a range of releases.
+    torch: String,
+    /// Allocator settings as in `PYTORCH_CUDA_ALLOC_CONF`.
+    settings: String,
+    /// Whether it is a replay.
+    what_if: bool,
+    events: usize,
+    /// Whether the history begins with the process.
+    complete: bool,
+    /// Number of allocations.
+    blocks: usize,
+    /// Time of the first event in microseconds since the epoch; 0 without a clock.
+    begin_us: i64,
+    /// Time of the last event; 0 without a clock.
+    end_us: i64,
+    /// Bytes allocated before the first event.
+    start: u64,
+    peak: RunPeak,
+    reserved_peak: RunPeak,
+    end: RunEnd,
+    /// Bytes that the process could reserve, if a recorder noted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
+    steps: RunSteps,
+    ooms: Vec<FailedAllocation>,
+    /// What the timeline can be split by.
+    groupings: Vec<TimelineBy>,
+    /// Bytes of address space that were ever reserved: the height of the memory map.
+    space: u64,
+    /// Whether the recording has heap files.
+    has_holders: bool,
+    caveats: Vec<String>,
+}
+
+/// The highest point of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub(crate) struct RunPeak {
+    bytes: u64,
+    position: usize,
+    /// Microseconds since the first event.
+    time_us: u64,
+}
+
+impl RunPeak {
+    fn new(view: &View<'_>, peak: &snapshot::Peak) -> RunPeak {
+        let position = peak.position;
+        RunPeak { bytes: peak.bytes.0, position, time_us: view.elapsed_us(position) }
+    }
+}
+
+/// Bytes after the last event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub(crate) struct RunEnd {
+    allocated: u64,
+    reserved: u64,
+}
+
+/// The steps of a run.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub(crate) struct RunSteps {
+    /// Where the steps are known from.
+    source: &'static str,
+    /// Positions at which steps begin and end.
+    bounds: Vec<usize>,
+    /// The same in microseconds since the first event.
+    bounds_us: Vec<u64>,
+}
+
+/// An allocation that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub(crate) struct FailedAllocation {
+    position: usize,
+    /// Microseconds since the first event.
+    time_us: u64,
+    /// Bytes requested.
+    requested: u64,
+}
+
+impl Run {
+    /// The devices of an input.
+    pub(crate) fn all_of(loaded: &LoadedInput) -> impl Iterator<Item = Run> {
+        let has_holders = !loaded.input().recording.heaps.is_empty();
+        loaded.views().map(move |view| Run::new(&view, has_holders))
+    }
+
+    fn new(view: &View<'_>, has_holders: bool) -> Run {
+        let (device, history, snapshot) = (view.device(), view.history(), view.snapshot());
+        let card = device.recording.card(history.device);
+        let bounds = &device.steps.bounds;
+        Run {
+            id: view.id,
+            name: view.name.to_owned(),
+            input: view.input,
+            device: device.name(),
+            card: card.map(|card| card.name.clone()).filter(|name| !name.is_empty()),
+            torch: snapshot.torch.to_string(),
+            settings: snapshot.settings.conf.clone(),
+            what_if: view.is_what_if,
+            events: history.len(),
+            complete: history.complete,
+            blocks: history.lives.len(),
+            begin_us: view.begin_us(),
+            end_us: view.begin_us().saturating_add_unsigned(view.duration_us()),
+            start: history.start.0,
+            peak: RunPeak::new(view, &history.allocated_peak),
+            reserved_peak: RunPeak::new(view, &history.reserved_peak),
+            end: RunEnd { allocated: history.end.allocated.0, reserved: history.end.reserved.0 },
+            limit: card.and_then(|card| card.limit.or(card.total)).map(|limit| limit.0),
+            steps: RunSteps {
+                source: device.steps.source.name(),
+                bounds: bounds.clone(),
+                bounds_us: bounds.iter().map(|&bound| view.elapsed_us(bound)).collect(),
+            },
+            ooms: failed_allocations(view),
+            groupings: groupings(view),
+            space: view.space().length,
+            has_holders,
+            caveats: history.caveats.iter().chain(&snapshot.caveats).map(ToString::to_string).collect(),
+        }
+    }
+}
+
+fn failed_allocations(view: &View<'_>) -> Vec<FailedAllocation> {
+    let (history, snapshot) = (view.history(), view.snapshot());
+    let ooms = view.outline.course.ooms.iter();
+    ooms.map(|&event| FailedAllocation {
+        position: event + 1,
+        time_us: view.elapsed_us(event + 1),
+        requested: snapshot.events.get(history.rows.start + event).size.0,
+    })
+    .collect()
+}
+
+/// What the timeline of a device can be split by.
+pub(crate) fn groupings(view: &View<'_>) -> Vec<TimelineBy> {
+    let has_modules = !view.device().modules.is_empty();
+    TimelineBy::ALL.into_iter().filter(|by| *by != TimelineBy::Module || has_modules).collect()
+}
+
+/// The position that people look at first: the last failed allocation, or the peak.
+pub(crate) fn first_moment(view: &View<'_>) -> usize {
+    view.outline.course.ooms.last().map_or(view.history().allocated_peak.position, |&event| event + 1)
+}
+
+impl Viewer<'_> {
+    pub(crate) fn overview(&self) -> Overview {
+        let inputs = self.inputs();
+        let runs: Vec<Run> = inputs.iter().flat_map(|loaded| Run::all_of(loaded)).collect();
+        let relation = match self.relation {
+            _ if runs.len() < 2 => RunRelation::One,
+            Relation::Compared if inputs.len() > 1 => RunRelation::Compared,
+            // Several devices of one input worked on one job.
+            _ => RunRelation::Ranks,
+        };
+        Overview { version: env!("CARGO_PKG_VERSION"), runs, relation, exported: None }
+    }
+}
