@@ -1,6 +1,6 @@
 //! Replay cannot fail: files that no allocator wrote get an answer, too.
 
-use allocator::{Conf, Given, Recorded, Release, WhatIf, worth_trying};
+use allocator::{Conf, KnownConditions, RecordedRun, Release, WhatIf, candidate_settings};
 use snapshot::History;
 
 /// One event as JSON.
@@ -24,9 +24,9 @@ fn survives(events: &[String], segments: &[String]) {
     for device in snapshot.devices() {
         let history = History::new(&snapshot, device);
         for release in [Release(2), Release(11), Release(12), Release(15)] {
-            let given = Given { release: Some(release), ..Given::default() };
-            let recorded = Recorded::new(&snapshot, &history, given);
-            for conf in worth_trying(release, true) {
+            let given = KnownConditions { release: Some(release), ..KnownConditions::default() };
+            let recorded = RecordedRun::new(&snapshot, &history, given);
+            for conf in candidate_settings(release, true) {
                 let conf_text = conf;
                 let conf = Conf::parse(conf, release).expect("taken").conf;
                 let what =

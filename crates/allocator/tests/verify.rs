@@ -2,7 +2,7 @@
 
 mod common;
 
-use allocator::{Conf, Given, Recorded, Release};
+use allocator::{Conf, KnownConditions, RecordedRun, Release};
 use common::{fixtures, json, recordings};
 use serde_json::Value;
 use snapshot::History;
@@ -24,8 +24,8 @@ fn difference(file: &Path, case: &Value, limit: Option<u64>) -> Option<String> {
     }
     for device in snapshot.devices() {
         let history = History::new(&snapshot, device);
-        let given = Given { release, conf: conf.clone(), limit, total: None };
-        let recorded = Recorded::new(&snapshot, &history, given);
+        let given = KnownConditions { release, conf: conf.clone(), limit, total: None };
+        let recorded = RecordedRun::new(&snapshot, &history, given);
         let verification = recorded.verification();
         if let Some(difference) = verification.difference {
             return Some(format!("{}: {difference}\n  {}", file.display(), difference.around.join("\n  ")));
@@ -75,7 +75,8 @@ fn a_small_script_under_every_release_is_followed() {
     check("torch", 30);
 }
 
-/// The real allocators of sixteen releases, settings and calls drawn at random; with the memory limit and without it.
+/// The real allocators of sixteen releases, settings and calls drawn at random; with the memory limit and
+/// without it.
 #[test]
 fn random_traffic_of_every_release_is_followed() {
     let cases = json(&fixtures().join("traffic/cases.json"));

@@ -1,8 +1,9 @@
-//! One recording tells what the same program reserves under other settings: compared with runs on a real H200.
+//! One recording tells what the same program reserves under other settings: compared with runs on a real
+//! H200.
 
 mod common;
 
-use allocator::{Conditions, Conf, Given, Outcome, Recorded, WhatIf};
+use allocator::{Conditions, Conf, KnownConditions, Outcome, RecordedRun, WhatIf};
 use common::{fixtures, json, recordings, stat};
 use snapshot::{History, Metric, PoolClass, Snapshot};
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ fn recording(program: &str) -> PathBuf {
     if field.exists() { field } else { fixtures().join(format!("zoo/{program}.pickle.xz")) }
 }
 
-fn what(recorded: &Recorded<'_>, conf: &str) -> WhatIf {
+fn what(recorded: &RecordedRun<'_>, conf: &str) -> WhatIf {
     let conf = Conf::parse(conf, recorded.release).expect("taken").conf;
     WhatIf { conf, total: None, available: None, limit: None }
 }
@@ -38,7 +39,7 @@ fn any_recording_predicts_the_peak_under_every_other_setting() {
         for from in SETTINGS {
             let snapshot = open(fixtures().join(format!("whatif/{from}/{program}.pickle.xz")));
             let history = History::new(&snapshot, 0);
-            let recorded = Recorded::new(&snapshot, &history, Given::default());
+            let recorded = RecordedRun::new(&snapshot, &history, KnownConditions::default());
             for setting in SETTINGS {
                 let label = json(&fixtures().join(format!("whatif/{setting}/{program}.truth.json")));
                 let conf = label["conf"].as_str().expect("settings");
@@ -55,13 +56,14 @@ fn any_recording_predicts_the_peak_under_every_other_setting() {
     }
 }
 
-/// The snapshot of a replay has the statistics of the real run, to the last byte and count. Where the driver's addresses
-/// differ from run to run, a request may get another block of nearly its size: there the sums of block sizes are left out.
+/// The snapshot of a replay has the statistics of the real run, to the last byte and count. Where the
+/// driver's addresses differ from run to run, a request may get another block of nearly its size: there the
+/// sums of block sizes are left out.
 #[test]
 fn a_replayed_run_is_the_real_one() {
     let snapshot = open(fixtures().join("whatif/default/frag_variable_length.pickle.xz"));
     let history = History::new(&snapshot, 0);
-    let recorded = Recorded::new(&snapshot, &history, Given::default());
+    let recorded = RecordedRun::new(&snapshot, &history, KnownConditions::default());
     for setting in SETTINGS {
         let label = json(&fixtures().join(format!("whatif/{setting}/frag_variable_length.truth.json")));
         let conf = label["conf"].as_str().expect("settings");
@@ -83,7 +85,7 @@ fn a_replayed_run_is_the_real_one() {
             assert_eq!(ours.peak, theirs("peak"), "{setting} {}", metric.key());
             assert_eq!(ours.allocated, theirs("allocated"), "{setting} {}", metric.key());
         }
-        let again = Recorded::new(&replayed, &history, Given::default());
+        let again = RecordedRun::new(&replayed, &history, KnownConditions::default());
         assert_eq!(again.verification().difference, None, "{setting}: the model repeats its own run");
     }
 }
@@ -96,7 +98,7 @@ fn other_programs_are_predicted_too() {
     for (program, peaks) in real.as_object().expect("programs") {
         let snapshot = open(recording(program));
         let history = History::new(&snapshot, 0);
-        let recorded = Recorded::new(&snapshot, &history, Given::default());
+        let recorded = RecordedRun::new(&snapshot, &history, KnownConditions::default());
         for (conf, peak) in peaks.as_object().expect("settings") {
             let real = peak.as_u64().expect("bytes");
             let outcome = recorded.simulate(&what(&recorded, conf));
@@ -116,7 +118,8 @@ fn other_programs_are_predicted_too() {
     assert!(outside.len() <= 2, "{}", outside.join("\n"));
 }
 
-/// 14 programs under seven settings and three limits of memory each: does a request fail, and if not, how close it came.
+/// 14 programs under seven settings and three limits of memory each: does a request fail, and if not, how
+/// close it came.
 #[test]
 fn limits_are_met_as_in_the_real_runs() {
     let total = 150_109_880_320;
@@ -125,14 +128,15 @@ fn limits_are_met_as_in_the_real_runs() {
     for (program, cases) in real.as_object().expect("programs") {
         let snapshot = open(recording(program));
         let history = History::new(&snapshot, 0);
-        let recorded = Recorded::new(&snapshot, &history, Given::default());
+        let recorded = RecordedRun::new(&snapshot, &history, KnownConditions::default());
         for case in cases.as_array().expect("a list") {
             let text = case["conf"].as_str().expect("settings");
             let limit = case["limit"].as_u64();
             let conf = Conf::parse(text, recorded.release).expect("taken").conf;
             let what = WhatIf { conf, total: Some(total), available: Some(total), limit };
             let outcome = recorded.simulate(&what);
-            // cuDNN catches the failure of a workspace and goes on with less; the request failed all the same.
+            // cuDNN catches the failure of a workspace and goes on with less; the request failed all the
+            // same.
             assert_eq!(outcome.oom.is_some(), case["failed"].is_string(), "{program} {text}");
             runs += 1;
             if outcome.oom.is_some() {
@@ -161,7 +165,7 @@ fn a_run_is_repeated_under_its_own_conditions() {
     for file in folders.into_iter().flat_map(recordings) {
         let snapshot = open(file.clone());
         let history = History::new(&snapshot, 0);
-        let recorded = Recorded::new(&snapshot, &history, Given::default());
+        let recorded = RecordedRun::new(&snapshot, &history, KnownConditions::default());
         let Conditions { available, limit } = recorded.conditions();
         let what = WhatIf { conf: recorded.conf.clone(), total: None, available, limit };
         let outcome = recorded.simulate(&what);

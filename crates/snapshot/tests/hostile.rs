@@ -1,4 +1,5 @@
-//! Files that lie: each must end in the right error or in a snapshot with a caveat, soon, and never in a panic.
+//! Files that lie: each must end in the right error or in a snapshot with a caveat, soon, and never in a
+//! panic.
 
 mod pickles;
 
