@@ -1,4 +1,4 @@
-//! Files that lie: each must end in the right error or in a snapshot with a caveat, soon, and never in a
+//! Hostile files: each must end in the right error or in a snapshot with a caveat, quickly, and never in a
 //! panic.
 
 mod pickles;
@@ -11,21 +11,21 @@ use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Generous: a debug build on a busy machine. What this catches takes minutes.
-const SOON: Duration = Duration::from_secs(20);
+/// Generous time limit for a debug build on a busy machine. The cases that this catches take minutes.
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Reads `input`; whatever can be read is also replayed.
+/// Reads `input` and replays it if it is readable.
 fn read(name: &str, input: impl Read + Send) -> Result<Snapshot, snapshot::Error> {
     let begun = Instant::now();
     let result = snapshot::read(input);
     if let Ok(snapshot) = &result {
         replay(name, snapshot);
     }
-    assert!(begun.elapsed() < SOON, "{name} took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < READ_TIMEOUT, "{name} took {:?}", begun.elapsed());
     result
 }
 
-/// Goes through the history of every device, to the end and back.
+/// Moves through the history of every device, to the end and back.
 fn replay(name: &str, snapshot: &Snapshot) {
     for device in snapshot.devices() {
         let history = History::new(snapshot, device);
@@ -49,7 +49,7 @@ fn fails(name: &str, input: impl Read + Send, kind: ErrorKind) -> String {
     }
 }
 
-/// Reads `input` and expects a caveat with `caveat` in it, of the file or of a device's history.
+/// Reads `input` and expects a caveat that contains `caveat`, of the file or of a device's history.
 #[track_caller]
 fn warns(name: &str, input: impl Read + Send, caveat: &str) -> Snapshot {
     let snapshot = read(name, input).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -62,7 +62,7 @@ fn warns(name: &str, input: impl Read + Send, caveat: &str) -> Snapshot {
 }
 
 #[test]
-fn nothing_that_asks_for_code_is_read() {
+fn pickles_that_run_code_are_refused() {
     let call = |body: &[u8]| pickle([b"X\x02\0\0\0os", body].concat());
     for (name, bytes, asked_for, byte) in [
         ("GLOBAL", pickle(b"cos\nsystem\n(X\x02\0\0\0idtR"), "`os.system`", 2),
@@ -115,7 +115,7 @@ fn a_very_long_name_is_not_repeated_in_full() {
 }
 
 #[test]
-fn a_checkpoint_is_called_one() {
+fn a_checkpoint_is_reported_as_one() {
     for (name, bytes) in [
         ("state_dict", pickle(b"ccollections\nOrderedDict\n)R")),
         ("a tensor", pickle(b"}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n")),
@@ -216,7 +216,7 @@ fn depth_and_sharing_are_harmless() {
 }
 
 #[test]
-fn what_contains_itself_is_read_once() {
+fn containers_that_contain_themselves_are_read_once() {
     for (name, body) in [
         ("a list in itself", &b"]q\0h\0a"[..]),
         ("a dictionary in itself", b"}q\0X\x08\0\0\0segmentsh\0s"),
@@ -405,7 +405,7 @@ fn json_of_the_wrong_types_is_an_error_or_a_caveat() {
             "{\"segments\":[],\"host_traces\":@}",
             "{\"segments\":[],\"new\":@}",
             "{\"segments\":[{\"blocks\":@,\"total_size\":@}]}",
-            "{\"segments\":[{\"blocks\":[{\"size\":@,\"address\":@,\"state\":\"active_allocated\"}],\"total_size\":512}]}",
+            r#"{"segments":[{"blocks":[{"size":@,"address":@,"state":"active_allocated"}],"total_size":512}]}"#,
             "{\"segments\":[{\"device\":@,\"address\":@,\"total_size\":512,\"stream\":@}]}",
             "{\"segments\":[{\"total_size\":512,\"segment_pool_id\":@,\"is_expandable\":@,\"frames\":@}]}",
             "{\"device_traces\":[[{\"action\":\"alloc\",\"addr\":@,\"size\":@}]]}",
@@ -548,7 +548,7 @@ fn damaged_containers_say_so() {
         read(name, &bytes[..]).map(drop).expect("readable while whole");
         for end in 0..bytes.len() {
             let kind = snapshot::read(&bytes[..end]).err().map(|error| error.kind);
-            // The end of some containers is not needed to unpack what is in them.
+            // Some containers can be unpacked without their end.
             let fine = matches!(
                 kind,
                 None | Some(
@@ -575,7 +575,7 @@ fn damaged_containers_say_so() {
 }
 
 #[test]
-fn zips_that_lie_about_sizes_are_survived() {
+fn zips_with_wrong_sizes_are_survived() {
     let good = snapshot([], [event("alloc", 4096, 512)]);
     for method in [::zip::CompressionMethod::Stored, ::zip::CompressionMethod::Deflated] {
         let honest = zip("a/data.pkl", &good, method);
@@ -594,7 +594,7 @@ fn zips_that_lie_about_sizes_are_survived() {
     fails("an empty zip", &b"PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"[..], ErrorKind::NotASnapshot);
 }
 
-/// Inputs that once did harm, found by fuzzing.
+/// Inputs found by fuzzing that once caused crashes.
 #[test]
 fn old_crashes_stay_fixed() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/bad");

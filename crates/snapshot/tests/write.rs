@@ -1,4 +1,4 @@
-//! What was read, written and read again is the same; a run that is redone as it was is the same run.
+//! A snapshot that is written and read again is unchanged; so is a run replayed as it was.
 
 mod pickles;
 mod tables;
@@ -8,7 +8,7 @@ use snapshot::{Action, Block, Bytes, History, ReplayedEvent, Segment, Snapshot};
 use std::path::{Path, PathBuf};
 use tables::{same, tables};
 
-/// The recordings in `folder` whose name contains `part`.
+/// Returns the recordings in `folder` whose name contains `part`.
 fn recordings(folder: &str, part: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(folder);
     let entries = std::fs::read_dir(folder).expect("fixtures are there");
@@ -20,7 +20,7 @@ fn recordings(folder: &str, part: &str) -> Vec<PathBuf> {
 
 fn open(path: &Path) -> Snapshot {
     let mut snapshot = snapshot::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // What was unusual about a file, pinned host memory above all, is not in the one that is written.
+    // Caveats about the file, above all pinned host memory, do not apply to the written one.
     snapshot.caveats.clear();
     snapshot
 }
@@ -35,7 +35,7 @@ fn read_again(snapshot: &Snapshot) -> Snapshot {
     snapshot::read(&written(snapshot)[..]).expect("what we write can be read")
 }
 
-/// The run of `device` as it was, through [`Snapshot::replayed`].
+/// Returns the run of `device` as it was, through [`Snapshot::replayed`].
 fn replayed(snapshot: &Snapshot, device: u32) -> Snapshot {
     let events = snapshot.rows(device).map(|row| {
         let event = snapshot.events.get(row);
@@ -46,7 +46,7 @@ fn replayed(snapshot: &Snapshot, device: u32) -> Snapshot {
         .segments_of(device)
         .map(|segment| (segment.clone(), snapshot.blocks[segment.blocks.clone()].to_vec()))
         .collect();
-    // The order in which they come does not matter.
+    // The order of segments does not matter.
     segments.reverse();
     snapshot.replayed(device, events, segments, snapshot.settings.clone())
 }
@@ -68,7 +68,7 @@ fn a_recording_of_any_release_reads_the_same_after_writing() {
 }
 
 #[test]
-fn a_run_redone_as_it_was_is_the_same_run() {
+fn a_run_replayed_as_it_was_is_unchanged() {
     for path in a_few_of_everything() {
         let snapshot = open(&path);
         let (name, expected) = (path.to_string_lossy(), tables(&snapshot));
@@ -82,7 +82,7 @@ fn a_run_redone_as_it_was_is_the_same_run() {
     }
 }
 
-/// Two devices that recorded nothing before one that did, with numbers and names that real files hardly have.
+/// Snapshot with two devices without events before one with events, and with unusual numbers and names.
 fn strange() -> Snapshot {
     let name = "a name of more than 255 bytes, ".repeat(20);
     let frame = dict(&[
@@ -153,7 +153,7 @@ fn strange_numbers_names_and_keys_read_the_same_after_writing() {
 }
 
 #[test]
-fn only_the_device_that_is_redone_stays_and_its_unknown_actions_keep_their_names() {
+fn only_the_replayed_device_stays_and_its_unknown_actions_keep_their_names() {
     let snapshot = strange();
     let replayed = replayed(&snapshot, 2);
     assert_eq!((replayed.devices(), replayed.segments.len()), (vec![2], 0));
@@ -167,7 +167,7 @@ fn only_the_device_that_is_redone_stays_and_its_unknown_actions_keep_their_names
 }
 
 #[test]
-fn a_redone_run_has_the_settings_it_ran_under() {
+fn a_replayed_run_has_its_own_settings() {
     let path = recordings("zoo", "clean_gpt2_hf").remove(0);
     let recorded = open(&path);
     let mut settings = recorded.settings.clone();
