@@ -4,7 +4,7 @@ VENV := target/venv
 PYTHON ?= python3
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
 
-.PHONY: demo test wheel page lint fmt fuzz bench predictions field nightly python-env page-env browser terminal prometheus
+.PHONY: demo test wheel page lint deny fmt fuzz bench predictions field nightly python-env page-env browser terminal prometheus
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --release --quiet --bin oomph
@@ -25,6 +25,9 @@ page: page-env ## the page of `oomph view`, out of web/ into crates/viewer/asset
 lint: ## formatting and lints, as the gate checks them
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+
+deny: ## licenses, duplicates, sources and advisories of the dependencies (needs cargo-deny)
+	cargo deny check
 
 fmt: ## format everything
 	cargo fmt --all

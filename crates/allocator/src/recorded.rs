@@ -183,13 +183,11 @@ mod tests {
         assert!(follows(varied, |_| {}));
         assert!(
             !follows(varied, |rules| rules.split_above *= 2),
-            "smallest remainder that is split off, \
-            doubled"
+            "smallest remainder that is split off, doubled"
         );
         assert!(
             !follows(varied, |rules| rules.split_above /= 2),
-            "smallest remainder that is split off, \
-            halved"
+            "smallest remainder that is split off, halved"
         );
         assert!(!follows(varied, |rules| rules.tie = Tie::Segment), "tie-breaker between equal sizes");
         let pools = "traffic/2.4.1-10.pickle.xz";

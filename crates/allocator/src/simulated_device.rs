@@ -1,9 +1,8 @@
 //! Environment of a what-if: a device of some size, a memory limit, and modelled addresses.
 
 use crate::addresses::SegmentAddresses;
-use crate::model::{Completion, Environment, ModelEvent};
+use crate::model::{AMPLE_RANGE_BYTES, Completion, Environment, ModelEvent};
 use crate::simulate::WhatIf;
-use crate::start::AMPLE_RANGE_BYTES;
 use snapshot::Action;
 
 /// Reserved bytes beyond any device: the meaning of "unlimited".

@@ -5,9 +5,6 @@ use crate::owners::Owners;
 use rustc_hash::FxHashMap;
 use snapshot::{Action, History, PoolId, SegmentAtStart, Snapshot};
 
-/// Bytes of addresses for an expandable segment if the size of the card is unknown: more than any card has.
-pub(crate) const AMPLE_RANGE_BYTES: u64 = 1 << 44;
-
 /// Upper bound of the addresses and sizes of any device.
 pub(crate) const ADDRESS_LIMIT: u64 = 1 << 60;
 

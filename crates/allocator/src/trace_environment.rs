@@ -1,9 +1,9 @@
 //! Environment of a recorded run: the driver answers as it did then, and the events of the model are compared
 //! with those of PyTorch.
 
-use crate::model::{Completion, Environment, ModelEvent, ModelPool};
+use crate::model::{AMPLE_RANGE_BYTES, Completion, Environment, ModelEvent, ModelPool};
 use crate::owners::{Assumed, Collection, Owners};
-use crate::start::{ADDRESS_LIMIT, AMPLE_RANGE_BYTES, is_plausible};
+use crate::start::{ADDRESS_LIMIT, is_plausible};
 use snapshot::{Action, Event, History, Snapshot};
 
 /// Position at which model and recording differ.

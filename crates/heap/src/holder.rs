@@ -198,8 +198,8 @@ impl AnalyzedHeap {
             .map(|&(node, bytes)| (node, bytes, self.path(node).nodes(&self.heap, &self.roots)))
             .collect();
         let mut weights: HashMap<u32, (u64, usize)> = HashMap::new();
-        for (_, bytes, each_path) in &paths {
-            let places = each_path.iter().take_while(|&&each| !self.is_kept_thing(each)).enumerate();
+        for (_, bytes, candidate) in &paths {
+            let places = candidate.iter().take_while(|&&each| !self.is_kept_thing(each)).enumerate();
             for (depth, &place) in places.filter(|(_, place)| !self.is_root(**place)) {
                 weights.entry(place).or_insert((0, depth)).0 += bytes;
             }
@@ -211,13 +211,13 @@ impl AnalyzedHeap {
         let last = having(MIN_PART_SHARE).max_by_key(|(node, (_, depth))| (*depth, **node));
         let first = || having(MIN_HOLDER_SHARE).min_by_key(|(node, (_, depth))| (*depth, **node));
         let first_tensor = || {
-            let (_, _, each_path) = paths.iter().max_by_key(|(_, bytes, _)| *bytes)?;
-            each_path.iter().copied().find(|&each| self.is_kept_thing(each))
+            let (_, _, candidate) = paths.iter().max_by_key(|(_, bytes, _)| *bytes)?;
+            candidate.iter().copied().find(|&each| self.is_kept_thing(each))
         };
         let node = last.or_else(first).map(|(&place, _)| self.owner(place)).or_else(first_tensor)?;
         let held = paths
             .iter()
-            .filter(|(_, _, each_path)| each_path.contains(&node))
+            .filter(|(_, _, candidate)| candidate.contains(&node))
             .map(|(each, ..)| *each)
             .collect();
         Some(HolderCandidate { node, alike: 1, held })
@@ -225,12 +225,12 @@ impl AnalyzedHeap {
 
     /// Marks the objects that would be freed with one.
     fn retained_with(&self, holder: u32) -> Vec<bool> {
-        let mut hangs = vec![false; self.heap.len()];
+        let mut retained = vec![false; self.heap.len()];
         for &node in self.dominators.order() {
-            hangs[node as usize] =
-                node == holder || self.dominator(node).is_some_and(|parent| hangs[parent as usize]);
+            retained[node as usize] =
+                node == holder || self.dominator(node).is_some_and(|parent| retained[parent as usize]);
         }
-        hangs
+        retained
     }
 
     /// Returns a path to the memory through the holder: that of the first of the largest storages.
@@ -251,17 +251,17 @@ impl AnalyzedHeap {
         let mut paths: Vec<Path> = Vec::new();
         let positions = (0..heap.edges.len()).filter(|&position| heap.edges.targets()[position] == node);
         for position in positions.filter(|position| path.edges.last() != Some(position)) {
-            let mut each_path = self.path(self.source(position));
+            let mut candidate = self.path(self.source(position));
             // Excludes paths through the object itself, and those of the recorder.
-            let is_round = each_path.nodes(heap, &self.roots).contains(&node);
+            let is_round = candidate.nodes(heap, &self.roots).contains(&node);
             // A value on the stack of a function is temporary.
-            let is_in_passing = heap.name(position).link == ReferenceKind::Part;
-            if !is_round && !is_in_passing && self.roots[each_path.root].1 != Root::Recorder {
-                each_path.edges.push(position);
-                paths.push(each_path);
+            let is_temporary = heap.name(position).link == ReferenceKind::Part;
+            if !is_round && !is_temporary && self.roots[candidate.root].1 != Root::Recorder {
+                candidate.edges.push(position);
+                paths.push(candidate);
             }
         }
-        paths.sort_by_key(|each_path| (each_path.edges.len(), each_path.edges.clone()));
+        paths.sort_by_key(|candidate| (candidate.edges.len(), candidate.edges.clone()));
         paths.truncate(MAX_OTHER_PATHS);
         paths
     }

@@ -228,8 +228,8 @@ fn the_path_shows_the_holder_kind() {
         assert_eq!(holdings.holder(&[(storage, 64)]).map(|holder| holder.habit), Some(expected), "{lines}");
     }
     let last = holdings(
-        "module sys: dict:main \n main .last_traceback traceback:t \n t .tb_frame frame:f \n \
-                         f local x Tensor:x \n x inside s0=64",
+        "module sys: dict:main \n main .last_traceback traceback:t \n t .tb_frame frame:f \n f local x \
+         Tensor:x \n x inside s0=64",
     );
     let holder = last.holder(&[(last.heap.storages[0].node, 64)]).expect("a holder");
     assert_eq!(holder.habit, HolderKind::LastError);

@@ -1,6 +1,7 @@
 //! Application of fixes to a source.
 
-use crate::rule::{Applicability, Diagnostic, Edit, Fix, Rule};
+use crate::edit::{Applicability, Edit, Fix};
+use crate::rule::{Diagnostic, Rule};
 use crate::source::PythonSource;
 
 /// Source after its fixes.

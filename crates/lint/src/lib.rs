@@ -17,12 +17,14 @@
 #![warn(missing_docs)]
 
 mod checked;
+mod edit;
 mod facts;
 mod file;
 mod fix;
 mod names;
 mod rule;
 mod rules;
+mod severity;
 mod source;
 mod suppress;
 mod syntax;
@@ -30,15 +32,17 @@ mod torch;
 mod tree;
 mod walk;
 
+pub use edit::{Applicability, Edit, Fix};
 pub use fix::{Fixed, fix};
-pub use rule::{Applicability, Diagnostic, Edit, Fix, Rule, RuleSeverity};
+pub use rule::{Diagnostic, Rule};
 pub use rules::RULES;
+pub use severity::RuleSeverity;
 pub use source::{PythonSource, SourcePosition};
 pub use syntax::SyntaxError;
 pub use tree::SourceRange;
 
 // renamed at integration
-pub use {rule::RuleSeverity as Severity, tree::SourceRange as Range};
+pub use {severity::RuleSeverity as Severity, tree::SourceRange as Range};
 pub use {source::PythonSource as Source, source::SourcePosition as Place};
 
 /// Checks a source with these rules and returns the findings by position; lines with a comment `# oomph:

@@ -304,8 +304,8 @@ impl Builder {
         for trace in self.traces.clone() {
             if self.events.sort_by_time(trace.rows) {
                 caveats.push(format!(
-                    "the history of device {} was out of order and has been sorted by time \
-                     (max_entries was changed while recording)",
+                    "the history of device {} was out of order and has been sorted by time (max_entries \
+                     was changed while recording)",
                     trace.device
                 ));
             }

@@ -60,8 +60,7 @@ fn layer(mut stream: Stream<'_>, length: Option<u64>, depth: u32) -> Result<Snap
     let format = recognise(&head)?;
     if depth == MAX_COMPRESSION_DEPTH {
         return Err(Error::not_a_snapshot(format!(
-            "it is compressed more than {MAX_COMPRESSION_DEPTH} times \
-                                                  over"
+            "it is compressed more than {MAX_COMPRESSION_DEPTH} times over"
         )));
     }
     let stream = Cursor::new(head).chain(stream);

@@ -135,7 +135,7 @@ fn a_checkpoint_is_reported_as_one() {
         fails(name, &bytes[..], ErrorKind::Checkpoint);
     }
     let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/formats/torch-checkpoint.pt");
-    let error = snapshot::open(&real).err().expect("a checkpoint is no snapshot");
+    let error = snapshot::open(&real).err().expect("a checkpoint is not a snapshot");
     assert_eq!(error.kind, ErrorKind::Checkpoint, "{error}");
 }
 
@@ -581,10 +581,10 @@ fn zips_with_wrong_sizes_are_survived() {
         let honest = zip("a/data.pkl", &good, method);
         // Offsets of the packed and the unpacked size in a local header.
         for field in [18, 22] {
-            for lie in [0_u32, 1, 7, u32::MAX - 1, u32::MAX] {
+            for wrong in [0_u32, 1, 7, u32::MAX - 1, u32::MAX] {
                 let mut bytes = honest.clone();
-                bytes[field..field + 4].copy_from_slice(&lie.to_le_bytes());
-                let _ = read(&format!("{method:?}, {lie} at {field}"), &bytes[..]);
+                bytes[field..field + 4].copy_from_slice(&wrong.to_le_bytes());
+                let _ = read(&format!("{method:?}, {wrong} at {field}"), &bytes[..]);
             }
         }
     }

@@ -2,8 +2,10 @@
 
 use super::blocks::{ModelBlock, ModelBlockState, NONE};
 use super::{Environment, Model, ModelEvent, SMALL_SEGMENT_BYTES};
-use crate::start::AMPLE_RANGE_BYTES;
 use snapshot::Action;
+
+/// Bytes of addresses for an expandable segment if the size of the card is unknown: more than any card has.
+pub(crate) const AMPLE_RANGE_BYTES: u64 = 1 << 44;
 
 /// Addresses of one expandable segment.
 #[derive(Clone, Copy, Debug)]

@@ -12,6 +12,7 @@ mod search;
 
 pub(crate) use blocks::{ModelBlock, ModelBlockState, NONE};
 pub(crate) use environment::{Completion, Environment, ModelEvent};
+pub(crate) use expandable::AMPLE_RANGE_BYTES;
 
 use crate::conf::Conf;
 use crate::rules::{Rules, Tie};

@@ -1,8 +1,8 @@
 //! The fix that most rules have: `.detach()`.
 
 use super::Checked;
+use crate::edit::{Applicability, Edit, Fix};
 use crate::facts::{AbstractValue, Facts, KeptValue, NodeId, TensorStore};
-use crate::rule::{Applicability, Edit, Fix};
 use crate::tree::{Expr, ExprKind, SourceRange};
 
 impl<'t, 'a> Checked<'_, 't, 'a> {

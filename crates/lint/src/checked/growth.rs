@@ -3,7 +3,7 @@
 use super::Checked;
 use crate::facts::{AbstractValue, Facts, KeptValue, LoopId, TensorStore};
 use crate::file::FunctionId;
-use crate::rule::RuleSeverity;
+use crate::severity::RuleSeverity;
 
 impl<'t, 'a> Checked<'_, 't, 'a> {
     /// Returns whether what is put into the store stays there, iteration after iteration.

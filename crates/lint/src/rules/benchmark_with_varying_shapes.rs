@@ -1,6 +1,7 @@
 use crate::checked::Checked;
 use crate::facts::{Facts, Loop};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{Expr, ExprKind, Operator, SourceRange, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
@@ -37,9 +38,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             RULE.at(
                 RuleSeverity::Medium,
                 flag,
-                "this file creates inputs of several sizes: cuDNN tries \
-                                                 its algorithms on each new one, with workspaces that can \
-                                                 set the peak"
+                "this file creates inputs of several sizes: cuDNN tries its algorithms on each new one, \
+                 with workspaces that can set the peak"
                     .to_owned(),
             )
             .advise("turn it off, or pad the inputs to a few sizes and warm up on each"),

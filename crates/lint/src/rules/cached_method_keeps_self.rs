@@ -1,6 +1,7 @@
 use super::unbounded_tensor_cache::cache_of;
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM109",
@@ -44,10 +45,11 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let message = "the cache belongs to the class and has `self` in its keys: it keeps as many \
                            instances alive, with all their tensors, as it has entries"
                 .to_owned();
-            found.push(RULE.at(RuleSeverity::Medium, decorator, message).advise(
-                "cache a static method, keep the result on the instance, or `register_buffer` \
-                             it",
-            ));
+            found.push(
+                RULE.at(RuleSeverity::Medium, decorator, message).advise(
+                    "cache a static method, keep the result on the instance, or `register_buffer` it",
+                ),
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
 use crate::facts::{AbstractValue, HasGraph};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM111",
@@ -35,8 +36,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             };
             if checked.grows(facts, kept) && checked.records(facts, kept.at) {
                 let message = format!(
-                    "{} keeps a callback that holds a tensor with its graph, in every \
-                                       step",
+                    "{} keeps a callback that holds a tensor with its graph, in every step",
                     store(kept)
                 );
                 found.push(

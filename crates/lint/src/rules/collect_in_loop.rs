@@ -1,6 +1,7 @@
 use super::empty_cache_in_loop::on_every_step;
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM402",
@@ -32,8 +33,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 RULE.at(
                     RuleSeverity::Low,
                     call.expr.range,
-                    "the garbage collector walks through every \
-                    object in every step: it only frees reference cycles, and tensors are freed without it"
+                    "the garbage collector walks through every object in every step: it only frees \
+                     reference cycles, and tensors are freed without it"
                         .to_owned(),
                 )
                 .advise("remove it; if memory then grows, there is a cycle: `oomph holders` names it"),

@@ -1,5 +1,6 @@
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM202",
@@ -36,9 +37,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                            model` neither is ever freed, and without a reset each step adds one model"
                 .to_owned();
             found.push(RULE.at(RuleSeverity::Medium, flag.range, message).advise(
-                "use \
-                `torch.autograd.grad(loss, parameters, create_graph=True)`; if it has to be `backward()`, \
-                set the gradients to `None` afterwards",
+                "use `torch.autograd.grad(loss, parameters, create_graph=True)`; if it has to be \
+                 `backward()`, set the gradients to `None` afterwards",
             ));
         }
     }

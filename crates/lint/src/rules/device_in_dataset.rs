@@ -1,7 +1,8 @@
 use crate::checked::Checked;
 use crate::facts::{CallFact, Facts};
 use crate::file::{ClassKind, FunctionId};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{Expr, ExprKind};
 
 pub(super) const RULE: Rule = Rule {
@@ -37,13 +38,13 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 RULE.at(
                     RuleSeverity::Medium,
                     call.expr.range,
-                    "this runs in the loader's workers: each \
-                    creates a CUDA context of hundreds of MiB, and holds its prefetched batches on the GPU"
+                    "this runs in the loader's workers: each creates a CUDA context of hundreds of MiB, \
+                     and holds its prefetched batches on the GPU"
                         .to_owned(),
                 )
                 .advise(
-                    "return it on the CPU, and move the batch in the training loop \
-                             (`pin_memory=True`, `non_blocking=True`)",
+                    "return it on the CPU, and move the batch in the training loop (`pin_memory=True`, \
+                     `non_blocking=True`)",
                 ),
             );
         }

@@ -1,7 +1,8 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
 use crate::facts::{AbstractValue, Facts, HasGraph, KeptValue, TensorStore};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM121",

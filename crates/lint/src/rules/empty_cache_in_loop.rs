@@ -1,6 +1,7 @@
 use crate::checked::Checked;
 use crate::facts::{CallFact, Facts};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM401",
@@ -32,9 +33,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 RULE.at(
                     RuleSeverity::Low,
                     call.expr.range,
-                    "every step releases PyTorch's cache and \
-                    requests it from the driver again: this frees no memory for the next step and nearly \
-                    doubles the time of a short one"
+                    "every step releases PyTorch's cache and requests it from the driver again: this frees \
+                     no memory for the next step and nearly doubles the time of a short one"
                         .to_owned(),
                 )
                 .advise("remove it, or call it once after a phase with other shapes"),

@@ -1,6 +1,7 @@
 use super::evaluation_with_gradients::{decorate, passes};
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM302",
@@ -29,9 +30,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for (facts, model, node) in passes(checked) {
         if checked.last_mode(facts, model, facts.node(node).range.start) == Some(true) {
             let message = format!(
-                "`{model}` is in evaluation mode, but gradients are on: `eval()` does \
-                                   not turn them off, and the saved activations of every batch raise the \
-                                   peak"
+                "`{model}` is in evaluation mode, but gradients are on: `eval()` does not turn them off, \
+                 and the saved activations of every batch raise the peak"
             );
             found.push(
                 RULE.at(RuleSeverity::Medium, facts.node(node).range, message)

@@ -1,7 +1,9 @@
 use crate::checked::Checked;
+use crate::edit::{Applicability, Edit, Fix};
 use crate::facts::{Facts, HasGraph, NodeId, Returned};
 use crate::file::FunctionId;
-use crate::rule::{Applicability, Diagnostic, Edit, Fix, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::torch;
 use crate::tree::{StmtKind, walk};
 
@@ -39,9 +41,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             || loop_is_evaluation(checked, facts, node);
         if named && checked.last_mode(facts, model, facts.node(node).range.start) != Some(true) {
             let message = format!(
-                "`{model}` runs with gradients on, and no `backward()` follows: the \
-                                   activations of each batch are kept while the next ones are computed, \
-                                   which raises the peak"
+                "`{model}` runs with gradients on, and no `backward()` follows: the activations of each \
+                 batch are kept while the next ones are computed, which raises the peak"
             );
             found.push(
                 RULE.at(RuleSeverity::Medium, facts.node(node).range, message)

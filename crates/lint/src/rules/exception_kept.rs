@@ -1,7 +1,8 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
 use crate::facts::{AbstractValue, Facts};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::SourceRange;
 
 pub(super) const RULE: Rule = Rule {
@@ -45,14 +46,14 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 && computes(checked, facts, kept.range)
             {
                 let message = format!(
-                    "{} keeps the exception, its traceback and thereby every local \
-                                       variable of the code that failed: their tensors stay on the GPU",
+                    "{} keeps the exception, its traceback and thereby every local variable of the code \
+                     that failed: their tensors stay on the GPU",
                     store(kept)
                 );
-                found.push(RULE.at(RuleSeverity::High, kept.expr.range, message).advise(
-                    "keep \
-                    `str(error)`, or `error.with_traceback(None)`",
-                ));
+                found.push(
+                    RULE.at(RuleSeverity::High, kept.expr.range, message)
+                        .advise("keep `str(error)`, or `error.with_traceback(None)`"),
+                );
             }
         }
     }

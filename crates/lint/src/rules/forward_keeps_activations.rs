@@ -2,7 +2,8 @@ use super::loss_kept_in_list::store;
 use crate::checked::Checked;
 use crate::facts::{AbstractValue, TensorStore};
 use crate::file::FunctionId;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
@@ -62,14 +63,13 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 && checked.makes_list(facts.id, name)
             {
                 let message = format!(
-                    "{} grows on every forward pass: the activations of every step stay \
-                                       on the GPU",
+                    "{} grows on every forward pass: the activations of every step stay on the GPU",
                     store(kept)
                 );
-                found.push(RULE.at(RuleSeverity::High, kept.place(), message).advise(
-                    "keep only the last \
-                    one, or empty the list in each step",
-                ));
+                found.push(
+                    RULE.at(RuleSeverity::High, kept.place(), message)
+                        .advise("keep only the last one, or empty the list in each step"),
+                );
             }
         }
     }

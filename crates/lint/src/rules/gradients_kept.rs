@@ -1,7 +1,8 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
 use crate::facts::{AbstractValue, Facts, KeptValue};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::ExprKind;
 
 pub(super) const RULE: Rule = Rule {
@@ -41,14 +42,13 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 && checked.grows(facts, kept)
             {
                 let message = format!(
-                    "{} keeps the gradients of every step: one model's worth of GPU \
-                                       memory per step",
+                    "{} keeps the gradients of every step: one model's worth of GPU memory per step",
                     store(kept)
                 );
-                found.push(RULE.at(RuleSeverity::High, kept.expr.range, message).advise(
-                    "keep norms or \
-                    other numbers, or `.cpu()` copies of what you need",
-                ));
+                found.push(
+                    RULE.at(RuleSeverity::High, kept.expr.range, message)
+                        .advise("keep norms or other numbers, or `.cpu()` copies of what you need"),
+                );
             }
         }
     }

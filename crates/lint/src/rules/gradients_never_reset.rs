@@ -1,6 +1,7 @@
 use crate::checked::Checked;
 use crate::facts::AbstractValue;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM701",
@@ -58,9 +59,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                     RULE.at(
                         RuleSeverity::Low,
                         backward.range,
-                        "nothing in this file resets the gradients: \
-                        each step follows the sum of all previous gradients. Memory does not grow, but the \
-                        training is wrong"
+                        "nothing in this file resets the gradients: each step follows the sum of all \
+                         previous gradients. Memory does not grow, but the training is wrong"
                             .to_owned(),
                     )
                     .advise("call `optimizer.zero_grad()` once per step"),

@@ -1,5 +1,7 @@
 use crate::checked::Checked;
-use crate::rule::{Applicability, Diagnostic, Edit, Fix, Rule, RuleSeverity};
+use crate::edit::{Applicability, Edit, Fix};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{Literal, SourceRange};
 
 pub(super) const RULE: Rule = Rule {
@@ -41,8 +43,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             RULE.at(
                 RuleSeverity::Medium,
                 flag.range,
-                "the gradients stay allocated through the next \
-                                                       forward pass: the peak is higher by up to one model"
+                "the gradients stay allocated through the next forward pass: the peak is higher by up to \
+                 one model"
                     .to_owned(),
             )
             .advise("remove the argument")

@@ -1,6 +1,7 @@
 use crate::checked::Checked;
 use crate::facts::{Carry, HasGraph};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::SourceRange;
 
 pub(super) const RULE: Rule = Rule {
@@ -56,9 +57,9 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             });
             let message = if retains {
                 format!(
-                    "`{}` carries the graph of every step into the next, and `retain_graph=True` keeps \
-                         all of them: the activations of every step stay on the GPU, and each `backward()` \
-                         is slower than the previous one",
+                    "`{}` carries the graph of every step into the next, and `retain_graph=True` keeps all \
+                     of them: the activations of every step stay on the GPU, and each `backward()` is \
+                     slower than the previous one",
                     state.name
                 )
             } else if !facts.around(Some(inner)).any(|at| facts.has_backward(at))
@@ -67,7 +68,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             {
                 format!(
                     "`{}` carries the graph of every step into the next: gradients are on, so the \
-                         activations of every step stay on the GPU",
+                     activations of every step stay on the GPU",
                     state.name
                 )
             } else {
@@ -76,8 +77,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let advice = if retains {
                 "detach it at the start of each step, and remove `retain_graph=True`"
             } else {
-                "generate \
-                under `torch.no_grad()`"
+                "generate under `torch.no_grad()`"
             };
             found.push(
                 RULE.at(RuleSeverity::High, state.range, message)

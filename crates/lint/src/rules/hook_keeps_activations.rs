@@ -1,7 +1,8 @@
 use crate::checked::Checked;
 use crate::facts::{AbstractValue, CallFact, Facts, TensorStore};
 use crate::file::FunctionId;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{Expr, ExprKind, SourceRange, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
@@ -122,12 +123,12 @@ fn in_lambda(checked: &Checked<'_, '_, '_>, body: &Expr<'_>, found: &mut Vec<Dia
 
 fn say(range: SourceRange, name: &str, found: &mut Vec<Diagnostic>) {
     let message = format!(
-        "the hook appends to `{name}` on every forward pass: the activations of every \
-                           step stay on the GPU, detached or not"
+        "the hook appends to `{name}` on every forward pass: the activations of every step stay on the \
+         GPU, detached or not"
     );
     found.push(RULE.at(RuleSeverity::High, range, message).advise(
-        "use a dictionary keyed by the layer's \
-        name, empty the list in each step, or keep `.cpu()` copies and remove the hook when done",
+        "use a dictionary keyed by the layer's name, empty the list in each step, or keep `.cpu()` copies \
+         and remove the hook when done",
     ));
 }
 

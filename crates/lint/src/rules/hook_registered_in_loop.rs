@@ -1,5 +1,6 @@
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM117",
@@ -42,8 +43,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 RULE.at(
                     RuleSeverity::Low,
                     call.expr.range,
-                    "one more hook is registered in every step and \
-                    none is removed: each step runs all of them"
+                    "one more hook is registered in every step and none is removed: each step runs all of \
+                     them"
                         .to_owned(),
                 )
                 .advise("register it once before the loop, and `remove()` it afterwards"),

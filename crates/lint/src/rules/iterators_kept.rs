@@ -1,7 +1,8 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
 use crate::facts::AbstractValue;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM122",
@@ -44,14 +45,14 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 && checked.grows(facts, kept)
             {
                 let message = format!(
-                    "{} keeps a suspended generator in every iteration, and with it the \
-                                       tensors in its variables",
+                    "{} keeps a suspended generator in every iteration, and with it the tensors in its \
+                     variables",
                     store(kept)
                 );
-                found.push(RULE.at(RuleSeverity::High, kept.place(), message).advise(
-                    "exhaust it or \
-                    `close()` it, and do not keep it",
-                ));
+                found.push(
+                    RULE.at(RuleSeverity::High, kept.place(), message)
+                        .advise("exhaust it or `close()` it, and do not keep it"),
+                );
             }
         }
     }

@@ -1,6 +1,8 @@
 use crate::checked::Checked;
+use crate::edit::{Applicability, Edit, Fix};
 use crate::facts::{AbstractValue, CallFact, Facts};
-use crate::rule::{Applicability, Diagnostic, Edit, Fix, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{Expr, SourceRange};
 
 pub(super) const RULE: Rule = Rule {
@@ -44,20 +46,18 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         let (severity, message) = match (distributed, use_) {
             (true, _) => (
                 RuleSeverity::Medium,
-                "the tensors are restored to the GPU that they were saved \
-                                                 from: the same one in every process of a distributed job",
+                "the tensors are restored to the GPU that they were saved from: the same one in every \
+                 process of a distributed job",
             ),
             (false, Use::Stays) => (
                 RuleSeverity::Medium,
-                "the checkpoint's tensors are on the GPU in \
-                                                           addition to the model's own, as long as its \
-                                                           variable lives",
+                "the checkpoint's tensors are on the GPU in addition to the model's own, as long as its \
+                 variable lives",
             ),
             (false, Use::Direct) if !is_on_gpu(checked, facts, call) => continue,
             (false, Use::Direct) => (
                 RuleSeverity::Low,
-                "while it loads, the checkpoint's tensors are on \
-                                                         the GPU in addition to the model's own",
+                "while it loads, the checkpoint's tensors are on the GPU in addition to the model's own",
             ),
         };
         found.push(

@@ -1,6 +1,8 @@
 use crate::checked::{Checked, GraphOutcome, sums};
+use crate::edit::Fix;
 use crate::facts::{At, Facts, NodeId};
-use crate::rule::{Diagnostic, Fix, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::SourceRange;
 
 pub(super) const RULE: Rule = Rule {
@@ -89,7 +91,7 @@ fn judge<'t, 'a>(
             RuleSeverity::Low,
             format!(
                 "`{name}` has the graph nodes of every step behind it: host memory and time grow, GPU \
-                     memory does not (`backward()` frees the activations)"
+                 memory does not (`backward()` frees the activations)"
             ),
             "add `.detach()` (the GPU does not wait) or `.item()` (it does)",
         ),
@@ -97,7 +99,7 @@ fn judge<'t, 'a>(
             RuleSeverity::High,
             format!(
                 "`{name}` has every step behind it, and `retain_graph=True` keeps their graphs: all \
-                     activations of every step stay on the GPU"
+                 activations of every step stay on the GPU"
             ),
             "add `.detach()`, and remove `retain_graph=True` if it was only there to silence the error",
         ),
@@ -105,7 +107,7 @@ fn judge<'t, 'a>(
             RuleSeverity::High,
             format!(
                 "`{name}` has the graph of every batch behind it: gradients are on and no `backward()` \
-                     frees it, so all activations stay on the GPU"
+                 frees it, so all activations stay on the GPU"
             ),
             "run the loop under `torch.no_grad()`, or add `.item()`",
         ),

@@ -1,6 +1,7 @@
 use crate::checked::{Checked, GraphOutcome};
 use crate::facts::KeptValue;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM101",
@@ -70,16 +71,16 @@ fn after_backward(kept: &KeptValue<'_, '_>) -> String {
 
 fn retained(kept: &KeptValue<'_, '_>) -> String {
     format!(
-        "{} keeps each loss, and `retain_graph=True` keeps its graph: all activations of every step \
-             stay on the GPU",
+        "{} keeps each loss, and `retain_graph=True` keeps its graph: all activations of every step stay \
+         on the GPU",
         store(kept)
     )
 }
 
 fn no_backward(kept: &KeptValue<'_, '_>) -> String {
     format!(
-        "{} keeps each loss, and no `backward()` frees its graph: all activations of every batch stay \
-             on the GPU",
+        "{} keeps each loss, and no `backward()` frees its graph: all activations of every batch stay on \
+         the GPU",
         store(kept)
     )
 }

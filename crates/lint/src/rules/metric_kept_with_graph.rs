@@ -1,7 +1,9 @@
 use super::loss_kept_in_list::store;
 use crate::checked::{Checked, GraphOutcome, sums};
+use crate::edit::Fix;
 use crate::facts::{Facts, NodeId};
-use crate::rule::{Diagnostic, Fix, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::SourceRange;
 
 pub(super) const RULE: Rule = Rule {
@@ -78,8 +80,8 @@ fn say<'t, 'a>(
     found: &mut Vec<Diagnostic>,
 ) {
     let message = format!(
-        "{store} keeps a value that `backward()` does not reach: what its own operations \
-                           saved stays on the GPU, every step"
+        "{store} keeps a value that `backward()` does not reach: what its own operations saved stays on \
+         the GPU, every step"
     );
     found.push(
         RULE.at(RuleSeverity::High, range, message)

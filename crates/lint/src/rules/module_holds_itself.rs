@@ -1,5 +1,6 @@
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{Class, ExprKind, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
@@ -67,13 +68,13 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                     RULE.at(
                         RuleSeverity::Low,
                         value.range,
-                        "this makes the module refer to itself: after \
-                        `del model` its memory stays until the garbage collector runs"
+                        "this makes the module refer to itself: after `del model` its memory stays until \
+                         the garbage collector runs"
                             .to_owned(),
                     )
                     .advise(
-                        "choose in `forward`, store the method's name, or call `gc.collect()` \
-                                 after `del model`",
+                        "choose in `forward`, store the method's name, or call `gc.collect()` after `del \
+                         model`",
                     ),
                 );
             }

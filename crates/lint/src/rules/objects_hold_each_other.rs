@@ -1,7 +1,8 @@
 use crate::checked::Checked;
 use crate::facts::{AbstractValue, TensorOrigin};
 use crate::file::{ClassId, FunctionId};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{Expr, ExprKind, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
@@ -54,14 +55,14 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let (severity, message) = if off {
                 (
                     RuleSeverity::High,
-                    "from here on the two refer to each other, and the garbage collector \
-                                      is off: their tensors are never freed",
+                    "from here on the two refer to each other, and the garbage collector is off: their \
+                     tensors are never freed",
                 )
             } else {
                 (
                     RuleSeverity::Medium,
-                    "from here on the two refer to each other: their tensors stay until \
-                                        the garbage collector runs, long after the last use",
+                    "from here on the two refer to each other: their tensors stay until the garbage \
+                     collector runs, long after the last use",
                 )
             };
             found.push(

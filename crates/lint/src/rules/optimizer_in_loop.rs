@@ -1,5 +1,6 @@
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{Expr, ExprKind};
 
 pub(super) const RULE: Rule = Rule {
@@ -67,8 +68,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 RULE.at(
                     RuleSeverity::Low,
                     call.expr.range,
-                    "a new optimizer in every step: nothing leaks \
-                    (the old one is freed), but its momentum and averages are lost each time"
+                    "a new optimizer in every step: nothing leaks (the old one is freed), but its momentum \
+                     and averages are lost each time"
                         .to_owned(),
                 )
                 .advise("create it once, before the loop"),

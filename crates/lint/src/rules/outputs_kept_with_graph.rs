@@ -1,6 +1,7 @@
 use super::loss_kept_in_list::store;
 use crate::checked::{Checked, GraphOutcome};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM102",
@@ -40,7 +41,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                     checked.severity_of_growth(facts, kept),
                     format!(
                         "{} keeps this on the GPU in every step, with the graph's nodes in host memory \
-                             (`backward()` frees the rest)",
+                         (`backward()` frees the rest)",
                         store(kept)
                     ),
                     "keep `.detach().cpu()`, or only the numbers that you need",
@@ -48,8 +49,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 GraphOutcome::Retained => (
                     RuleSeverity::High,
                     format!(
-                        "{} keeps this, and `retain_graph=True` keeps the graph behind it: all \
-                             activations of every step stay on the GPU",
+                        "{} keeps this, and `retain_graph=True` keeps the graph behind it: all activations \
+                         of every step stay on the GPU",
                         store(kept)
                     ),
                     "remove `retain_graph=True`, and keep `.detach().cpu()`",

@@ -1,6 +1,7 @@
 use crate::checked::Checked;
 use crate::facts::{Facts, HasGraph, NodeId, TensorOrigin};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM205",
@@ -55,8 +56,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                     RULE.at(
                         RuleSeverity::High,
                         written.range,
-                        "autograd records the write: the tensor \
-                        holds the forward pass of every step"
+                        "autograd records the write: the tensor holds the forward pass of every step"
                             .to_owned(),
                     )
                     .advise("run the loop under `torch.no_grad()`")

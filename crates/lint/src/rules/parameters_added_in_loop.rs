@@ -1,5 +1,6 @@
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::ExprKind;
 
 pub(super) const RULE: Rule = Rule {
@@ -49,8 +50,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 RULE.at(
                     RuleSeverity::High,
                     call.expr.range,
-                    "a parameter created in the loop is added in \
-                    every iteration: the optimizer keeps all of them"
+                    "a parameter created in the loop is added in every iteration: the optimizer keeps all \
+                     of them"
                         .to_owned(),
                 )
                 .advise("create and add it once, before the loop"),

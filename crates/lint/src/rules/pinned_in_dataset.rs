@@ -1,6 +1,7 @@
 use super::device_in_dataset::runs_in_worker;
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM502",
@@ -29,9 +30,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 RULE.at(
                     RuleSeverity::Medium,
                     call.expr.range,
-                    "pinning creates a CUDA context in each of \
-                    the loader's workers, and the batch reaches the main process through memory that is \
-                    not pinned"
+                    "pinning creates a CUDA context in each of the loader's workers, and the batch reaches \
+                     the main process through memory that is not pinned"
                         .to_owned(),
                 )
                 .advise("let the loader do it: `DataLoader(…, pin_memory=True)`"),

@@ -1,6 +1,7 @@
 use crate::checked::Checked;
 use crate::facts::{BackwardCall, Carry, Facts, HasGraph, NodeId};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM201",
@@ -54,9 +55,8 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                                built its own, so two are in memory at the peak"
                     .to_owned();
                 found.push(RULE.at(RuleSeverity::Medium, flag.range, message).advise(
-                    "remove \
-                    `retain_graph=True`; if `backward()` then fails, something carries a graph from step \
-                    to step: detach that",
+                    "remove `retain_graph=True`; if `backward()` then fails, something carries a graph \
+                     from step to step: detach that",
                 ));
             }
         }

@@ -1,5 +1,6 @@
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{Expr, ExprKind, SourceRange, Stmt, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
@@ -46,13 +47,13 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 .find(|(name, _)| tried.contains(name) && (asks || computes(checked, name)));
             if let Some((name, range)) = again {
                 let message = format!(
-                    "`{name}` is retried while the failed attempt is still in memory: \
-                                       inside `except` the exception holds its frames and their tensors"
+                    "`{name}` is retried while the failed attempt is still in memory: inside `except` the \
+                     exception holds its frames and their tensors"
                 );
-                found.push(RULE.at(RuleSeverity::Medium, range, message).advise(
-                    "set a flag, leave the \
-                    block, and retry after it",
-                ));
+                found.push(
+                    RULE.at(RuleSeverity::Medium, range, message)
+                        .advise("set a flag, leave the block, and retry after it"),
+                );
             }
         }
     });

@@ -1,7 +1,8 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
 use crate::facts::{AbstractValue, Facts, HasGraph, NodeId};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM106",
@@ -46,8 +47,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 && checked.grows(facts, kept)
             {
                 let message = format!(
-                    "{} keeps a view, and with it the whole tensor it was taken from, in \
-                                       every step",
+                    "{} keeps a view, and with it the whole tensor it was taken from, in every step",
                     store(kept)
                 );
                 found.push(

@@ -1,7 +1,8 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
 use crate::facts::AbstractValue;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM114",
@@ -39,8 +40,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 AbstractValue::StateCopy => (
                     RuleSeverity::High,
                     format!(
-                        "{} keeps a copy of the whole model on its device for every iteration of the \
-                             loop",
+                        "{} keeps a copy of the whole model on its device for every iteration of the loop",
                         store(kept)
                     ),
                     "copy to the CPU: `{name: value.cpu().clone() for name, value in \
@@ -50,7 +50,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                     RuleSeverity::Low,
                     format!(
                         "every entry of {} shows the live weights: this stores nothing and costs no \
-                             memory, but all entries are the last state",
+                         memory, but all entries are the last state",
                         store(kept)
                     ),
                     "copy what you want to keep: `{name: value.cpu().clone() for name, value in \

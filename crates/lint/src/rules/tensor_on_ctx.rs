@@ -1,7 +1,8 @@
 use crate::checked::Checked;
 use crate::facts::{Facts, NodeId, TensorOrigin};
 use crate::file::ClassKind;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{Expr, ExprKind, Function, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
@@ -63,17 +64,16 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 (
                     RuleSeverity::Medium,
                     format!(
-                        "`{name}` is the output: on `ctx` it is part of a cycle, \
-                                                and the tensor of every step stays until the garbage \
-                                                collector runs"
+                        "`{name}` is the output: on `ctx` it is part of a cycle, and the tensor of every \
+                         step stays until the garbage collector runs"
                     ),
                 )
             } else {
                 (
                     RuleSeverity::Low,
                     format!(
-                        "`{name}` stays as long as its graph node, and `backward()` \
-                                             does not free it: with a kept loss, one more in every step"
+                        "`{name}` stays as long as its graph node, and `backward()` does not free it: with \
+                         a kept loss, one more in every step"
                     ),
                 )
             };

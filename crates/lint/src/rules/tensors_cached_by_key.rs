@@ -1,7 +1,8 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
 use crate::facts::{AbstractValue, TensorStore};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{ExprKind, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
@@ -54,15 +55,14 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 let Some((node, kept)) = node else { continue };
                 if is_own && is_argument && facts.node(node).on_device && checked.makes_list(facts.id, name) {
                     let message = format!(
-                        "{} keeps a GPU tensor for every `{key}` that was ever \
-                                           requested, without a limit",
+                        "{} keeps a GPU tensor for every `{key}` that was ever requested, without a limit",
                         store(kept)
                     );
                     found.push(
                         RULE.at(RuleSeverity::Medium, stmt.range, message)
                             .advise(
-                                "recompute it, or \
-                        keep a limited number (`functools.lru_cache(maxsize=…)` on a function)",
+                                "recompute it, or keep a limited number (`functools.lru_cache(maxsize=…)` \
+                                 on a function)",
                             )
                             .about(checked.computed(facts, node)),
                     );

@@ -1,5 +1,6 @@
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::Literal;
 
 pub(super) const RULE: Rule = Rule {
@@ -60,13 +61,13 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 RULE.at(
                     RuleSeverity::Medium,
                     metrics.range,
-                    "the Trainer collects the logits of the whole \
-                    evaluation set on the GPU for it: batch × sequence × vocabulary for every batch"
+                    "the Trainer collects the logits of the whole evaluation set on the GPU for it: batch \
+                     × sequence × vocabulary for every batch"
                         .to_owned(),
                 )
                 .advise(
-                    "`preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1)` \
-                             keeps what the metric needs",
+                    "`preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1)` keeps what \
+                     the metric needs",
                 ),
             );
         }

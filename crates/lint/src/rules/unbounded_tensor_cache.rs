@@ -1,6 +1,7 @@
 use crate::checked::Checked;
 use crate::facts::Returned;
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{ExprKind, Function, Literal, Parameter, SourceRange, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
@@ -36,9 +37,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 RULE.at(
                     RuleSeverity::High,
                     decorator,
-                    "the cache has no limit and holds a tensor for \
-                                                        every new set of arguments"
-                        .to_owned(),
+                    "the cache has no limit and holds a tensor for every new set of arguments".to_owned(),
                 )
                 .advise("give it a `maxsize`, or keep only the result that is needed"),
             );

@@ -1,6 +1,7 @@
 use crate::checked::Checked;
 use crate::facts::{Facts, GradMode};
-use crate::rule::{Diagnostic, Rule, RuleSeverity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{Expr, ExprKind, SourceRange, Stmt, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
@@ -64,9 +65,8 @@ fn in_loop(
                 RULE.at(
                     RuleSeverity::Low,
                     average,
-                    "the average is recorded: a chain of graph nodes grows \
-                                                     in host memory with every step, GPU memory does not \
-                                                     grow"
+                    "the average is recorded: a chain of graph nodes grows in host memory with every step, \
+                     GPU memory does not grow"
                         .to_owned(),
                 )
                 .advise("update it under `torch.no_grad()`"),

@@ -52,13 +52,13 @@ impl Replay<'_> {
         say(inconsistencies.unknown_frees, "frees of blocks that were not in use: those events were skipped");
         say(
             inconsistencies.unplaced,
-            "allocations outside every known segment (were segment events not recorded?): counted with their \
-             rounded size",
+            "allocations outside every known segment (were segment events not recorded?): counted with \
+             their rounded size",
         );
         say(
             inconsistencies.overlaps,
             "allocations over blocks that no event had freed (were free events not recorded?): those \
-             blocks are taken as freed at that moment",
+             blocks are treated as freed at that moment",
         );
         say(inconsistencies.segments, "segment events that do not fit the state: reserved bytes may be off");
         say(

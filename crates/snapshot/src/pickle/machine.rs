@@ -512,10 +512,9 @@ impl<R: Read> Machine<R> {
                 Ok(Some(dict))
             }
             ValueKind::Opaque => Ok(None),
-            ValueKind::Dict(_) if !items.len().is_multiple_of(2) => Err(self.malformed(
-                "a key without a \
-                value",
-            )),
+            ValueKind::Dict(_) if !items.len().is_multiple_of(2) => {
+                Err(self.malformed("a key without a value"))
+            }
             _ => {
                 Err(self
                     .malformed("an instruction that sets items of something other than an open dictionary"))
