@@ -4,7 +4,7 @@ VENV := target/venv
 PYTHON ?= python3
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
 
-.PHONY: demo test wheel page page-test page-types lint fmt fuzz bench predictions field nightly python-env page-env browser terminal prometheus
+.PHONY: demo test wheel page page-test page-types lint deny fmt fuzz bench predictions field nightly python-env page-env browser terminal prometheus
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --release --quiet --bin oomph
@@ -35,6 +35,9 @@ lint: python-env page-env ## formatting, lints and types, as the gate checks the
 	$(VENV)/bin/python -m ruff format --quiet --check .
 	$(VENV)/bin/python -m ruff check --quiet .
 	$(VENV)/bin/python -m mypy python/oomph
+
+deny: ## licenses, duplicates, sources and advisories of the dependencies (needs cargo-deny)
+	cargo deny check
 
 fmt: python-env page-env ## format everything
 	cargo fmt --all

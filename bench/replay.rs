@@ -5,7 +5,7 @@
 //! Prints one JSON object: events, seconds to follow the record (what `--verify` does), and for a few settings the
 //! seconds of one replay; fastest and median each.
 
-use allocator::{Conf, Given, Recorded, WhatIf};
+use allocator::{Conf, KnownConditions, RecordedRun, WhatIf};
 use snapshot::History;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -24,10 +24,10 @@ fn main() {
     let mut following = Vec::new();
     for _ in 0..rounds {
         let start = Instant::now();
-        std::hint::black_box(Recorded::new(&snapshot, &history, Given::default()));
+        std::hint::black_box(RecordedRun::new(&snapshot, &history, KnownConditions::default()));
         following.push(start.elapsed().as_secs_f64());
     }
-    let recorded = Recorded::new(&snapshot, &history, Given::default());
+    let recorded = RecordedRun::new(&snapshot, &history, KnownConditions::default());
     let mut replays = serde_json::Map::new();
     for text in SETTINGS {
         let conf = Conf::parse(text, recorded.release).expect("settings").conf;

@@ -1,6 +1,6 @@
-//! Builds the CUDA emulator into `OUT_DIR`, from where maturin takes it into the wheel (`pyproject.toml`).
+//! Builds the CUDA emulator into `OUT_DIR`, from where maturin adds it to the wheel (`pyproject.toml`).
 //!
-//! It is a library of its own, which cargo cannot have as a dependency of another; so it gets a cargo of its own.
+//! It is a separate library that cargo cannot use as a dependency of another, so a second cargo builds it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

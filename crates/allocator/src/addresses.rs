@@ -1,55 +1,58 @@
-//! Where a driver might put new segments.
+//! Models of the addresses that a driver chooses for new segments.
 //!
-//! Up to torch 2.11 the lower address wins among free blocks of equal size, and which address `cudaMalloc` returns is
-//! the driver's choice. As long as a replay asks for the recorded segments in the recorded order, it gets the recorded
-//! addresses; from then on it has to guess, and several guesses give a range.
+//! Up to torch 2.11 the lower address wins among free blocks of equal size, and the driver chooses which
+//! address `cudaMalloc` returns. As long as a replay asks for the recorded segments in the recorded order, it
+//! gets the recorded addresses; from then on it has to guess, and several guesses give a range.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A way to choose addresses.
+/// Strategy for choosing addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Policy {
-    /// As a driver was seen to do it, see [`Chunks`], in the address space that the recorded run shows to be there.
+    /// As observed on a driver, see [`Chunks`], in the address space that the recorded run reveals.
     Learned,
-    /// The same in an address space of which nothing else is known.
+    /// Like `Learned`, but in an address space about which nothing else is known.
     Fresh,
-    /// The same, and not even the recorded addresses are used: what comes out hangs on the requests alone.
-    Anew,
-    /// The lowest gap that is large enough.
+    /// Like `Fresh`, but without the recorded addresses: the result depends on the requests alone.
+    FixedRule,
+    /// Lowest gap that is large enough.
     LowestGap,
-    /// The highest gap that is large enough.
+    /// Highest gap that is large enough.
     HighestGap,
 }
 
 impl Policy {
     fn has_chunks(self) -> bool {
-        matches!(self, Policy::Learned | Policy::Fresh | Policy::Anew)
+        matches!(self, Policy::Learned | Policy::Fresh | Policy::FixedRule)
     }
 }
 
-/// A `cudaMalloc` or `cudaFree` of the recorded run.
+/// `cudaMalloc` or `cudaFree` of the recorded run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Call {
+pub(crate) struct DriverCall {
     pub(crate) event: u32,
     pub(crate) is_malloc: bool,
     pub(crate) addr: u64,
     pub(crate) size: u64,
 }
 
-/// What a recorded run tells about the driver.
+/// What a recorded run reveals about the driver.
 #[derive(Clone, Debug)]
-pub(crate) struct Driver {
-    calls: Arc<[Call]>,
-    /// Ranges that the driver had mapped for itself and that were free from an event on: where segments appear that fit
-    /// neither a known chunk nor a new one.
+pub(crate) struct DriverObservations {
+    calls: Arc<[DriverCall]>,
+    /// Ranges that the driver had mapped for itself and that were free from an event on: segments appear here
+    /// that fit neither a known chunk nor a new one.
     hidden: Arc<[(u32, u64, u64)]>,
-    /// Unmapped ranges between those of others, by address: where new chunks appear that are not below everything.
+    /// Unmapped ranges between mapped ones, by address: new chunks appear here that are not below all others.
     gaps: Arc<[(u64, u64)]>,
 }
 
-impl Driver {
-    pub(crate) fn new(at_start: impl Iterator<Item = (u64, u64)>, calls: Vec<Call>) -> Driver {
+impl DriverObservations {
+    pub(crate) fn new(
+        at_start: impl Iterator<Item = (u64, u64)>,
+        calls: Vec<DriverCall>,
+    ) -> DriverObservations {
         let mut used = BTreeMap::new();
         let mut chunks = Chunks::default();
         let mut hidden = Vec::new();
@@ -59,14 +62,14 @@ impl Driver {
             chunks.occupy(addr, addr + size, &used);
         }
         for call in &calls {
-            let Call { event, is_malloc, addr, size } = *call;
+            let DriverCall { event, is_malloc, addr, size } = *call;
             if is_malloc {
                 let is_known = chunks.knows(addr);
-                if !is_known && addr.is_multiple_of(CHUNK) {
-                    gaps.push((addr, (addr + size).next_multiple_of(CHUNK)));
+                if !is_known && addr.is_multiple_of(CHUNK_BYTES) {
+                    gaps.push((addr, (addr + size).next_multiple_of(CHUNK_BYTES)));
                 } else if !is_known {
                     let high = used.range(addr..).next().map_or(addr + size, |(&start, _)| start);
-                    hidden.push((event, addr, high.min(addr + MOST_HIDDEN).max(addr + size)));
+                    hidden.push((event, addr, high.min(addr + MAX_HIDDEN_RANGE_BYTES).max(addr + size)));
                 }
                 used.insert(addr, addr + size);
                 chunks.occupy(addr, addr + size, &used);
@@ -76,36 +79,44 @@ impl Driver {
             }
         }
         gaps.sort_unstable();
-        Driver { calls: calls.into(), hidden: hidden.into(), gaps: gaps.into() }
+        DriverObservations { calls: calls.into(), hidden: hidden.into(), gaps: gaps.into() }
     }
 }
 
-/// The addresses in use, and how to choose the next.
+/// Addresses in use, and the strategy for choosing the next one.
 #[derive(Clone)]
-pub(crate) struct Addresses {
+pub(crate) struct SegmentAddresses {
     policy: Policy,
-    driver: Driver,
-    /// The next call of the recording; past its end once the replay has left it.
+    driver: DriverObservations,
+    /// Index of the next call of the recording; past the end once the replay has diverged from it.
     next: usize,
-    /// Segments: start and end.
+    /// Segments: start → end.
     used: BTreeMap<u64, u64>,
     chunks: Chunks,
-    /// How many of the hidden ranges are free by now.
+    /// Number of hidden ranges that are free by now.
     revealed: usize,
 }
 
-/// Segments lie on multiples of this.
-const ALIGNMENT: u64 = 2 << 20;
-const LOWEST: u64 = 0x7000_0000_0000;
-const HIGHEST: u64 = 0x7fff_0000_0000;
+/// Alignment of segments, in bytes.
+const SEGMENT_ALIGNMENT: u64 = 2 << 20;
+/// Range of addresses for guesses.
+const LOWEST_ADDRESS: u64 = 0x7000_0000_0000;
+const HIGHEST_ADDRESS: u64 = 0x7fff_0000_0000;
 
-impl Addresses {
-    pub(crate) fn new(policy: Policy, driver: Driver) -> Addresses {
-        let next = if policy == Policy::Anew { usize::MAX } else { 0 };
-        Addresses { policy, driver, next, used: BTreeMap::new(), chunks: Chunks::default(), revealed: 0 }
+impl SegmentAddresses {
+    pub(crate) fn new(policy: Policy, driver: DriverObservations) -> SegmentAddresses {
+        let next = if policy == Policy::FixedRule { usize::MAX } else { 0 };
+        SegmentAddresses {
+            policy,
+            driver,
+            next,
+            used: BTreeMap::new(),
+            chunks: Chunks::default(),
+            revealed: 0,
+        }
     }
 
-    /// Notes a segment at a known place.
+    /// Registers a segment at a known address.
     pub(crate) fn occupy(&mut self, addr: u64, size: u64) {
         self.used.insert(addr, addr + size);
         if self.policy.has_chunks() {
@@ -113,7 +124,8 @@ impl Addresses {
         }
     }
 
-    /// An address for a new segment, and whether it is a guess. `now` is the event of the recording.
+    /// Returns an address for a new segment, and whether it is a guess. `now` is the current event of the
+    /// recording.
     pub(crate) fn place(&mut self, size: u64, now: u32) -> (u64, bool) {
         while self.policy == Policy::Learned
             && let Some(&(event, low, high)) = self.driver.hidden.get(self.revealed)
@@ -148,22 +160,23 @@ impl Addresses {
     }
 
     fn guess(&self, size: u64) -> u64 {
-        let span = size.next_multiple_of(ALIGNMENT);
+        let span = size.next_multiple_of(SEGMENT_ALIGNMENT);
         let addr = match self.policy {
             Policy::Learned => self.chunks.guess(span, &self.used, &self.driver.gaps),
-            Policy::Fresh | Policy::Anew => self.chunks.guess(span, &self.used, &[]),
-            Policy::LowestGap => gap_above(&self.used, LOWEST, span),
-            Policy::HighestGap => gap_below(&self.used, HIGHEST, span),
+            Policy::Fresh | Policy::FixedRule => self.chunks.guess(span, &self.used, &[]),
+            Policy::LowestGap => gap_above(&self.used, LOWEST_ADDRESS, span),
+            Policy::HighestGap => gap_below(&self.used, HIGHEST_ADDRESS, span),
         };
         if self.is_free(addr, span) {
             return addr;
         }
-        // What is learned of the address space may contradict what is guessed of it: then below everything, or above.
-        let lowest = self.used.first_key_value().map_or(HIGHEST, |(&start, _)| start);
-        let highest = self.used.last_key_value().map_or(LOWEST, |(_, &end)| end);
-        lowest
-            .checked_sub(span)
-            .map_or(highest.next_multiple_of(ALIGNMENT), |below| below / ALIGNMENT * ALIGNMENT)
+        // What is known about the address space may contradict the guess; then the segment goes below
+        // everything, or above.
+        let lowest = self.used.first_key_value().map_or(HIGHEST_ADDRESS, |(&start, _)| start);
+        let highest = self.used.last_key_value().map_or(LOWEST_ADDRESS, |(_, &end)| end);
+        lowest.checked_sub(span).map_or(highest.next_multiple_of(SEGMENT_ALIGNMENT), |below| {
+            below / SEGMENT_ALIGNMENT * SEGMENT_ALIGNMENT
+        })
     }
 
     fn is_free(&self, addr: u64, size: u64) -> bool {
@@ -171,54 +184,55 @@ impl Addresses {
     }
 }
 
-/// The lowest gap of `span` bytes from `low` on.
+/// Start of the lowest gap of `span` bytes from `low` on.
 fn gap_above(used: &BTreeMap<u64, u64>, low: u64, span: u64) -> u64 {
     let mut at = low;
     for (&start, &end) in used {
         if start >= at.saturating_add(span) {
             break;
         }
-        at = at.max(end.next_multiple_of(ALIGNMENT));
+        at = at.max(end.next_multiple_of(SEGMENT_ALIGNMENT));
     }
     at
 }
 
-/// The highest gap of `span` bytes below `high`.
+/// Start of the highest gap of `span` bytes below `high`.
 fn gap_below(used: &BTreeMap<u64, u64>, high: u64, span: u64) -> u64 {
     let mut end = high;
     for (&start, &stop) in used.iter().rev() {
         if stop.saturating_add(span) <= end {
             break;
         }
-        end = end.min(start / ALIGNMENT * ALIGNMENT);
+        end = end.min(start / SEGMENT_ALIGNMENT * SEGMENT_ALIGNMENT);
     }
     end.saturating_sub(span)
 }
 
-/// Address space as a driver was seen to hand it out (an H200, five recordings of random traffic: 779 of 784 addresses
-/// as predicted): it is mapped in chunks of 32 MiB, from the top down; a segment goes into the best hole of the newest
-/// chunk that has one, small and large alike; an empty chunk is given up.
+/// Address space as a driver was observed to hand it out (H200, five recordings of random traffic: 779 of 784
+/// addresses as predicted): it is mapped in chunks of 32 MiB, from the top down; a segment, small or large,
+/// goes into the best-fitting hole of the newest chunk that has one; an empty chunk is released.
 #[derive(Clone, Default)]
 struct Chunks {
     /// Mapped chunks, oldest first.
     chunks: Vec<(u64, u64)>,
-    /// Addresses of chunks that were given up.
+    /// Addresses of released chunks.
     released: BTreeMap<u64, u64>,
-    /// The lowest address ever mapped.
+    /// Lowest address ever mapped.
     floor: Option<u64>,
 }
 
-const CHUNK: u64 = 32 << 20;
+/// Size of a chunk, in bytes.
+const CHUNK_BYTES: u64 = 32 << 20;
 
-/// Chunks that are looked through for a hole, the newest first.
-const MOST_CHUNKS: usize = 512;
+/// Number of chunks that are searched for a hole, newest first.
+const MAX_SEARCHED_CHUNKS: usize = 512;
 
-/// Longest range of the driver's own that is believed to have become free at once.
-const MOST_HIDDEN: u64 = 512 << 20;
+/// Largest range of the driver's own, in bytes, that is assumed to have become free at once.
+const MAX_HIDDEN_RANGE_BYTES: u64 = 512 << 20;
 
 impl Chunks {
     fn guess(&self, span: u64, used: &BTreeMap<u64, u64>, gaps: &[(u64, u64)]) -> u64 {
-        for &(low, high) in self.chunks.iter().rev().take(MOST_CHUNKS) {
+        for &(low, high) in self.chunks.iter().rev().take(MAX_SEARCHED_CHUNKS) {
             let mut holes = Vec::new();
             let before = used.range(..low).next_back().map_or(low, |(_, &end)| end);
             let mut at = low.max(before);
@@ -235,23 +249,24 @@ impl Chunks {
                 return hole;
             }
         }
-        let bytes = span.next_multiple_of(CHUNK);
+        let bytes = span.next_multiple_of(CHUNK_BYTES);
         let is_free = |low: u64, high: u64| {
             used.range(..high).next_back().is_none_or(|(_, &end)| end <= low)
                 && self.chunks.iter().all(|&(other_low, other_high)| other_high <= low || high <= other_low)
         };
         let fits = |&(low, high): &(u64, u64)| high - low >= bytes && is_free(high - bytes, high);
         let gap = gaps.iter().rev().find(|gap| fits(gap)).map(|&(_, high)| high);
-        // A released range that fits exactly was never seen to be used again.
+        // Reuse of a released range that fits exactly was never observed.
         let released =
             self.released.iter().rev().find(|(low, high)| **high - **low > bytes).map(|(_, &high)| high);
         match gap.max(released) {
             Some(high) => high - bytes,
-            None => self.floor.unwrap_or(HIGHEST).saturating_sub(bytes),
+            None => self.floor.unwrap_or(HIGHEST_ADDRESS).saturating_sub(bytes),
         }
     }
 
-    /// Whether a segment at this address is no surprise: in a chunk, in a released range, or below everything.
+    /// Returns whether a segment at this address is expected: in a chunk, in a released range, or below
+    /// everything.
     fn knows(&self, addr: u64) -> bool {
         let is_in = |low: u64, high: u64| (low..high).contains(&addr);
         self.floor.is_none_or(|floor| addr < floor)
@@ -259,21 +274,21 @@ impl Chunks {
             || self.released.iter().any(|(&low, &high)| is_in(low, high))
     }
 
-    /// Adds a range that the driver had all the time: as the oldest chunk.
+    /// Adds a range that the driver had from the beginning: as the oldest chunk.
     fn reveal(&mut self, low: u64, high: u64) {
         if self.chunks.iter().all(|&(other_low, other_high)| other_high <= low || high <= other_low) {
             self.chunks.insert(0, (low, high));
         }
     }
 
-    /// Notes a segment; one outside all chunks shows a new one.
+    /// Registers a segment; one outside all chunks reveals a new chunk.
     fn occupy(&mut self, addr: u64, end: u64, used: &BTreeMap<u64, u64>) {
         if let Some(chunk) = self.chunks.iter_mut().find(|(low, high)| (*low..*high).contains(&addr)) {
             chunk.1 = chunk.1.max(end);
             return;
         }
-        let mut low = addr / CHUNK * CHUNK;
-        let mut high = end.next_multiple_of(CHUNK);
+        let mut low = addr / CHUNK_BYTES * CHUNK_BYTES;
+        let mut high = end.next_multiple_of(CHUNK_BYTES);
         for &(other_low, other_high) in &self.chunks {
             if other_low >= end {
                 high = high.min(other_low);
@@ -281,7 +296,7 @@ impl Chunks {
                 low = low.max(other_high);
             }
         }
-        // What lies in front of it in the chunk belongs to somebody else.
+        // The part of the chunk in front of it belongs to another owner.
         let low = if used.range(low..addr).next().is_none() { addr } else { low };
         self.chunks.push((low, high));
         let cut: Vec<(u64, u64)> = self

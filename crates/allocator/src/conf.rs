@@ -1,29 +1,31 @@
-//! `PYTORCH_CUDA_ALLOC_CONF`, read as PyTorch reads it.
+//! Parser for `PYTORCH_CUDA_ALLOC_CONF` that accepts what PyTorch accepts.
 //!
-//! What PyTorch refuses is refused, with a better reason; what it accepts is accepted, with a remark where it does not
-//! mean what it looks like.
+//! What PyTorch rejects is rejected, with a better reason; what it accepts is accepted, with a remark if it
+//! does not mean what it seems to.
 
 use crate::rules::Release;
 use snapshot::{Settings, Snapshot};
 
 const MIB: u64 = 1 << 20;
 
-/// The settings that change where memory goes.
+/// Settings that affect the placement of memory.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Conf {
-    /// `max_split_size_mb`: blocks of this size and more are never split; `None` is no limit.
+    /// `max_split_size_mb` in bytes: blocks of at least this size are never split; `None` means no limit.
     pub max_split: Option<u64>,
-    /// `large_segment_size_mb`: the segment for requests between 1 and 10 MiB, and the large page of expandable segments.
+    /// `large_segment_size_mb` in bytes: the segment for requests between 1 and 10 MiB, and the large page of
+    /// expandable segments.
     pub large_segment: u64,
-    /// `max_non_split_rounding_mb`: how much larger a block that is not split may be than the request.
+    /// `max_non_split_rounding_mb` in bytes: how much larger than the request a block may be that is not
+    /// split.
     pub non_split_rounding: u64,
-    /// `garbage_collection_threshold`; 0 is off.
+    /// `garbage_collection_threshold`; 0 means off.
     pub gc_threshold: f64,
     /// `roundup_power2_divisions` for sizes from 1 MiB (first) to 32 GiB (last).
     pub divisions: [u64; 16],
-    /// `expandable_segments`
+    /// `expandable_segments`: whether new memory comes from expandable segments.
     pub expandable: bool,
-    /// `per_process_memory_fraction`; 1 is no limit.
+    /// `per_process_memory_fraction`; 1 means no limit.
     pub memory_fraction: f64,
 }
 
@@ -41,32 +43,33 @@ impl Default for Conf {
     }
 }
 
-/// Why PyTorch would not take a settings string.
+/// Reason that PyTorch would reject a settings string.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 #[error("{what}")]
 pub struct ConfError {
-    /// The part that is wrong, and what is accepted.
+    /// Part that is wrong, and the accepted values.
     pub what: String,
     /// What to write instead.
     pub hint: String,
 }
 
-/// A parsed string and what is odd about it.
+/// Parsed settings string, with remarks.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Parsed {
-    /// The settings.
+pub struct ParsedConf {
+    /// Parsed settings.
     pub conf: Conf,
-    /// Parts that PyTorch accepts but that do not mean what they seem to, or do nothing to placement.
+    /// Parts that PyTorch accepts but that do not mean what they seem to, or do not affect placement.
     pub remarks: Vec<String>,
 }
 
 impl Conf {
-    /// Reads `text` as `release` does.
-    pub fn parse(text: &str, release: Release) -> Result<Parsed, ConfError> {
+    /// Parses `text` as `release` does.
+    pub fn parse(text: &str, release: Release) -> Result<ParsedConf, ConfError> {
         Parser::new(text, release).parse()
     }
 
-    /// The settings that a recorded run had: its values where the snapshot has them, and its string for the rest.
+    /// Returns the settings of a recorded run: the values in the snapshot, and its settings string for the
+    /// rest.
     pub fn recorded(snapshot: &Snapshot, release: Release) -> Conf {
         let settings = &snapshot.settings;
         let mut conf = Conf::parse(&settings.conf, release).map(|parsed| parsed.conf).unwrap_or_default();
@@ -76,14 +79,14 @@ impl Conf {
             conf.expandable = settings.expandable_segments;
             conf.divisions = settings.divisions;
         } else {
-            // Before 2.3 the file has no settings; that segments were expandable shows in them.
+            // Before torch 2.3 the file has no settings, but the segments show whether they are expandable.
             conf.expandable = snapshot.segments.iter().any(|segment| segment.expandable);
         }
         conf
     }
 
-    /// Puts these settings into a snapshot whose own are not recorded or not to be believed: the state before its first
-    /// event depends on them.
+    /// Writes these settings into a snapshot whose own settings are missing or wrong: the state before its
+    /// first event depends on them.
     pub fn replace_in(&self, settings: &mut Settings) {
         settings.max_split = self.max_split;
         settings.gc_threshold = self.gc_threshold;
@@ -91,38 +94,38 @@ impl Conf {
         settings.divisions = self.divisions;
     }
 
-    /// Whether a block of `size` bytes is one that is never split.
+    /// Returns whether a block of `size` bytes is never split.
     #[inline]
     pub(crate) fn is_oversize(&self, size: u64) -> bool {
         self.max_split.is_some_and(|limit| size >= limit)
     }
 }
 
-/// Every option, the release that first knows it, and how its value is read.
-const OPTIONS: [(&str, u8, Kind); 19] = [
-    ("max_split_size_mb", 0, Kind::SplitSize),
-    ("garbage_collection_threshold", 0, Kind::Threshold),
-    ("roundup_power2_divisions", 0, Kind::Divisions),
-    ("backend", 0, Kind::Backend),
-    ("expandable_segments", 1, Kind::Expandable),
-    ("release_lock_on_cudamalloc", 2, Kind::Switch),
-    ("release_lock_on_hipmalloc", 2, Kind::Switch),
-    ("pinned_use_cuda_host_register", 2, Kind::Switch),
-    ("pinned_use_hip_host_register", 2, Kind::Switch),
-    ("pinned_num_register_threads", 2, Kind::Threads),
-    ("max_non_split_rounding_mb", 6, Kind::NonSplitRounding),
-    ("pinned_use_background_threads", 6, Kind::Switch),
-    ("graph_capture_record_stream_reuse", 9, Kind::Switch),
-    ("per_process_memory_fraction", 10, Kind::Fraction),
-    ("pinned_reserve_segment_size_mb", 10, Kind::Mebibytes),
-    ("large_segment_size_mb", 11, Kind::LargeSegment),
-    ("throw_on_cudamalloc_oom", 12, Kind::Switch),
-    ("pinned_max_round_threshold_mb", 13, Kind::Cap),
-    ("pinned_max_cached_size_mb", 13, Kind::Cap),
+/// Every option, the minor version that introduced it, and the kind of its value.
+const OPTIONS: [(&str, u8, OptionKind); 19] = [
+    ("max_split_size_mb", 0, OptionKind::SplitSize),
+    ("garbage_collection_threshold", 0, OptionKind::Threshold),
+    ("roundup_power2_divisions", 0, OptionKind::Divisions),
+    ("backend", 0, OptionKind::Backend),
+    ("expandable_segments", 1, OptionKind::Expandable),
+    ("release_lock_on_cudamalloc", 2, OptionKind::Switch),
+    ("release_lock_on_hipmalloc", 2, OptionKind::Switch),
+    ("pinned_use_cuda_host_register", 2, OptionKind::Switch),
+    ("pinned_use_hip_host_register", 2, OptionKind::Switch),
+    ("pinned_num_register_threads", 2, OptionKind::Threads),
+    ("max_non_split_rounding_mb", 6, OptionKind::NonSplitRounding),
+    ("pinned_use_background_threads", 6, OptionKind::Switch),
+    ("graph_capture_record_stream_reuse", 9, OptionKind::Switch),
+    ("per_process_memory_fraction", 10, OptionKind::Fraction),
+    ("pinned_reserve_segment_size_mb", 10, OptionKind::Mebibytes),
+    ("large_segment_size_mb", 11, OptionKind::LargeSegment),
+    ("throw_on_cudamalloc_oom", 12, OptionKind::Switch),
+    ("pinned_max_round_threshold_mb", 13, OptionKind::Cap),
+    ("pinned_max_cached_size_mb", 13, OptionKind::Cap),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum OptionKind {
     SplitSize,
     NonSplitRounding,
     LargeSegment,
@@ -133,9 +136,9 @@ enum Kind {
     Backend,
     Switch,
     Threads,
-    /// Mebibytes, not none.
+    /// Positive number of MiB.
     Mebibytes,
-    /// Mebibytes, maybe none.
+    /// Number of MiB, or none.
     Cap,
 }
 
@@ -147,7 +150,7 @@ struct Parser {
     remarks: Vec<String>,
 }
 
-type Outcome<T> = Result<T, ConfError>;
+type ParseResult<T> = Result<T, ConfError>;
 
 impl Parser {
     fn new(text: &str, Release(release): Release) -> Parser {
@@ -161,7 +164,7 @@ impl Parser {
                     }
                     tokens.push(letter.to_string());
                 }
-                // Up to 2.9 only the space is dropped; a tab stays in its word.
+                // Up to torch 2.9 only spaces are dropped; a tab stays part of its word.
                 ' ' => {}
                 '\t' | '\n' | '\r' | '\x0b' | '\x0c' if release >= 10 => {}
                 other => word.push(other),
@@ -173,9 +176,9 @@ impl Parser {
         Parser { tokens, at: 0, release, conf: Conf::default(), remarks: Vec::new() }
     }
 
-    fn parse(mut self) -> Outcome<Parsed> {
+    fn parse(mut self) -> ParseResult<ParsedConf> {
         if self.release >= 11 {
-            // Read before all others, wherever it stands: other options are held against it.
+            // Read before all others, wherever it appears: other options are validated against it.
             for place in 0..self.tokens.len() {
                 if self.tokens[place] == "large_segment_size_mb"
                     && let Some(value) = self.tokens.get(place + 2).cloned()
@@ -197,7 +200,7 @@ impl Parser {
                 });
             }
             self.separator(":", name)?;
-            if kind == Kind::Divisions {
+            if kind == OptionKind::Divisions {
                 self.divisions()?;
             } else {
                 let value = self.take(&format!("the value of `{name}`"))?;
@@ -207,20 +210,21 @@ impl Parser {
                 self.separator(",", name)?;
             }
         }
-        Ok(Parsed { conf: self.conf, remarks: self.remarks })
+        Ok(ParsedConf { conf: self.conf, remarks: self.remarks })
     }
 
-    fn take(&mut self, what: &str) -> Outcome<String> {
+    fn take(&mut self, what: &str) -> ParseResult<String> {
         let token = self.tokens.get(self.at).cloned().ok_or_else(|| ConfError {
-            what: format!("the settings end where {what} should stand"),
-            hint: "write `option:value`, several with commas between them".to_owned(),
+            what: format!("the settings end where {what} is expected"),
+            hint: "write `option:value`, separated by commas".to_owned(),
         })?;
         self.at += 1;
         Ok(token)
     }
 
-    /// The sign between two parts. From 2.10 on PyTorch passes over one token without looking at it.
-    fn separator(&mut self, expected: &str, after: &str) -> Outcome<()> {
+    /// Consumes the separator between two parts. From torch 2.10 on, PyTorch skips one token without checking
+    /// it.
+    fn separator(&mut self, expected: &str, after: &str) -> ParseResult<()> {
         let found = self.take(&format!("`{expected}` after `{after}`"))?;
         if found == expected {
             return Ok(());
@@ -228,77 +232,79 @@ impl Parser {
         if self.release <= 9 {
             return Err(ConfError {
                 what: format!("`{expected}` expected after `{after}`, found `{found}`"),
-                hint: "write `option:value`, several with commas between them".to_owned(),
+                hint: "write `option:value`, separated by commas".to_owned(),
             });
         }
         self.remarks.push(format!(
-            "`{found}` stands where `{expected}` belongs, after `{after}`: torch 2.10 and later pass over it, earlier ones refuse it"
+            "`{found}` instead of `{expected}` after `{after}`: torch 2.10 and later ignore it, earlier \
+             releases reject it"
         ));
         Ok(())
     }
 
-    fn option(&mut self, name: &str, kind: Kind, value: &str) -> Outcome<()> {
+    fn option(&mut self, name: &str, kind: OptionKind, value: &str) -> ParseResult<()> {
         match kind {
-            Kind::SplitSize => self.conf.max_split = Some(self.split_size(name, value)?),
-            Kind::NonSplitRounding => self.conf.non_split_rounding = self.split_size(name, value)?,
-            Kind::LargeSegment => self.large_segment(value)?,
-            Kind::Threshold => {
+            OptionKind::SplitSize => self.conf.max_split = Some(self.split_size(name, value)?),
+            OptionKind::NonSplitRounding => self.conf.non_split_rounding = self.split_size(name, value)?,
+            OptionKind::LargeSegment => self.large_segment(value)?,
+            OptionKind::Threshold => {
                 let threshold = self.decimal(name, value)?;
-                // Written so that a number that is not one fails.
+                // Written so that NaN fails the test.
                 if !(threshold > 0.0 && threshold < 1.0) {
                     return Err(out_of_range(name, value, "between 0 and 1, both excluded", "0.8"));
                 }
                 self.conf.gc_threshold = threshold;
             }
-            Kind::Fraction => {
+            OptionKind::Fraction => {
                 let fraction = self.decimal(name, value)?;
                 if !(0.0..=1.0).contains(&fraction) {
                     return Err(out_of_range(name, value, "from 0 to 1", "0.9"));
                 }
                 self.conf.memory_fraction = fraction;
             }
-            Kind::Expandable => self.conf.expandable = boolean(name, value)?,
-            Kind::Backend => {
+            OptionKind::Expandable => self.conf.expandable = boolean(name, value)?,
+            OptionKind::Backend => {
                 if value != "native" {
                     return Err(ConfError {
                         what: format!(
-                            "`backend:{value}` is another allocator: the model has PyTorch's native one"
+                            "`backend:{value}` selects another allocator: only PyTorch's native one is \
+                             modelled"
                         ),
                         hint: "leave `backend` out".to_owned(),
                     });
                 }
             }
-            Kind::Switch => {
+            OptionKind::Switch => {
                 boolean(name, value)?;
                 self.has_no_effect(name);
             }
-            Kind::Threads => {
+            OptionKind::Threads => {
                 let threads = self.unsigned(name, value)?;
                 if !threads.is_power_of_two() || threads > 128 {
                     return Err(out_of_range(name, value, "a power of two up to 128", "8"));
                 }
                 self.has_no_effect(name);
             }
-            Kind::Mebibytes => {
+            OptionKind::Mebibytes => {
                 if self.unsigned(name, value)? == 0 {
                     return Err(out_of_range(name, value, "above 0", "32"));
                 }
                 self.has_no_effect(name);
             }
-            Kind::Cap => {
+            OptionKind::Cap => {
                 self.unsigned(name, value)?;
                 self.has_no_effect(name);
             }
-            Kind::Divisions => {}
+            OptionKind::Divisions => {}
         }
         Ok(())
     }
 
     fn has_no_effect(&mut self, name: &str) {
-        self.remarks.push(format!("`{name}` does not change where device memory goes"));
+        self.remarks.push(format!("`{name}` does not affect the placement of device memory"));
     }
 
-    fn split_size(&mut self, name: &str, value: &str) -> Outcome<u64> {
+    fn split_size(&mut self, name: &str, value: &str) -> ParseResult<u64> {
         let least = if self.release <= 9 { 21 } else { self.conf.large_segment / MIB };
         let mebibytes = self.unsigned(name, value)?;
         if mebibytes < least {
@@ -307,17 +313,17 @@ impl Parser {
         Ok(mebibytes.min(u64::MAX / MIB) * MIB)
     }
 
-    fn large_segment(&mut self, value: &str) -> Outcome<()> {
+    fn large_segment(&mut self, value: &str) -> ParseResult<()> {
         let mebibytes = self.unsigned("large_segment_size_mb", value)?;
         if mebibytes <= 10 {
             return Err(out_of_range("large_segment_size_mb", value, "above 10", "20"));
         }
-        self.conf.large_segment = mebibytes.min(MOST_LARGE_SEGMENT) * MIB;
+        self.conf.large_segment = mebibytes.min(MAX_LARGE_SEGMENT_MIB) * MIB;
         Ok(())
     }
 
-    /// `8`, or `[256:1,512:2,>:4]`.
-    fn divisions(&mut self) -> Outcome<()> {
+    /// Parses `8`, or `[256:1,512:2,>:4]`.
+    fn divisions(&mut self) -> ParseResult<()> {
         const NAME: &str = "roundup_power2_divisions";
         let first = self.take("the divisions")?;
         if first != "[" {
@@ -330,7 +336,7 @@ impl Parser {
         }
         let mut last = 0;
         let mut is_first = true;
-        // Up to 2.9 a bracket that is opened at the very end is taken for an empty list.
+        // Up to torch 2.9 an opening bracket at the very end means an empty list.
         if self.release <= 9 && self.at == self.tokens.len() {
             return Ok(());
         }
@@ -366,8 +372,8 @@ impl Parser {
         Ok(())
     }
 
-    /// Like C's `strtoull`: leading digits count, a minus sign wraps around.
-    fn unsigned(&mut self, name: &str, text: &str) -> Outcome<u64> {
+    /// Parses like C's `strtoull`: leading digits count, a minus sign wraps around.
+    fn unsigned(&mut self, name: &str, text: &str) -> ParseResult<u64> {
         let trimmed = text.trim_start();
         let (negative, digits) = match trimmed.as_bytes().first() {
             Some(b'-') => (true, &trimmed[1..]),
@@ -376,14 +382,13 @@ impl Parser {
         };
         let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
         let number: u64 = digits[..end].parse().map_err(|_| not_a_number(name, text))?;
-        // Up to 2.9 most numbers are read with 32 bits.
+        // Up to torch 2.9 most numbers are read as 32-bit integers.
         let bits = if self.release <= 9 { 31 } else { 64 };
         if number.checked_shr(bits).is_some_and(|rest| rest > 0) {
             return Err(not_a_number(name, text));
         }
         if end < digits.len() {
-            self.remarks
-                .push(format!("`{text}` in `{name}` is read as {number}: PyTorch ignores what follows"));
+            self.remarks.push(format!("`{text}` in `{name}` is read as {number}: PyTorch ignores the rest"));
         }
         if negative {
             let wrapped = number.wrapping_neg();
@@ -393,22 +398,21 @@ impl Parser {
         Ok(number)
     }
 
-    /// Like C's `strtod`: the longest start that is a number.
-    fn decimal(&mut self, name: &str, text: &str) -> Outcome<f64> {
+    /// Parses like C's `strtod`: the longest prefix that is a number.
+    fn decimal(&mut self, name: &str, text: &str) -> ParseResult<f64> {
         let trimmed = text.trim_start();
         let is_part = |letter: char| letter.is_ascii_digit() || matches!(letter, '.' | 'e' | 'E' | '+' | '-');
         let mut end = trimmed.find(|letter| !is_part(letter)).unwrap_or(trimmed.len());
         while end > 0 {
             if let Ok(number) = trimmed[..end].parse::<f64>() {
-                // C refuses a number that is too small to be told from 0.
+                // C rejects a number that underflows to 0.
                 let digits = trimmed[..end].split(['e', 'E']).next().unwrap_or_default();
                 if number == 0.0 && digits.contains(|digit| ('1'..='9').contains(&digit)) {
                     return Err(not_a_number(name, text));
                 }
                 if end < trimmed.len() {
-                    self.remarks.push(format!(
-                        "`{text}` in `{name}` is read as {number}: PyTorch ignores what follows"
-                    ));
+                    self.remarks
+                        .push(format!("`{text}` in `{name}` is read as {number}: PyTorch ignores the rest"));
                 }
                 return Ok(number);
             }
@@ -418,14 +422,14 @@ impl Parser {
     }
 }
 
-/// Segments larger than any device would only overflow.
-const MOST_LARGE_SEGMENT: u64 = 1 << 36;
+/// Maximum of `large_segment_size_mb`, in MiB: larger than any device, and small enough not to overflow.
+const MAX_LARGE_SEGMENT_MIB: u64 = 1 << 36;
 
-fn boolean(name: &str, value: &str) -> Outcome<bool> {
+fn boolean(name: &str, value: &str) -> ParseResult<bool> {
     match value {
         "True" => Ok(true),
         "False" => Ok(false),
-        _ => Err(out_of_range(name, value, "`True` or `False`, written like this", "True")),
+        _ => Err(out_of_range(name, value, "`True` or `False`, spelled exactly", "True")),
     }
 }
 
@@ -458,7 +462,7 @@ fn unknown(key: &str) -> ConfError {
     }
 }
 
-/// Letters to change, add or leave out to get from one word to the other.
+/// Returns the edit distance between two words.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().take(64).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -521,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pytorch_takes_silently_gets_a_remark() {
+    fn values_that_pytorch_accepts_silently_get_a_remark() {
         let parsed = Conf::parse("max_split_size_mb:40garbage,pinned_num_register_threads:8", Release(11));
         let parsed = parsed.expect("PyTorch accepts it");
         assert_eq!(parsed.conf.max_split, Some(40 << 20));

@@ -1,62 +1,69 @@
-//! Where model and record part, in words.
+//! Description of the first difference between the model and a recording.
 
-use crate::model::{Block, Model, State};
-use crate::owners::is_invented;
-use crate::record::{Mismatch, Record};
+use crate::model::{Model, ModelBlock, ModelBlockState};
+use crate::owners::is_inferred;
+use crate::trace_environment::{Mismatch, TraceEnvironment};
 use snapshot::{Action, BlockState, Bytes, Event, History, Segment, Snapshot};
 
-/// The first difference between the model and a recorded run.
+/// First difference between the model and a recorded run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Difference {
-    /// The event, or the number of events if only the end differs.
+pub struct ModelDifference {
+    /// Index of the event, or the number of events if only the end differs.
     pub event: usize,
     /// What the recording shows.
     pub recorded: String,
     /// What the model did.
     pub model: String,
-    /// The state around it, a line each.
+    /// State of the segments around it, one line each.
     pub around: Vec<String>,
-    /// The address that the model used.
+    /// Address that the model used.
     pub(crate) place: Option<u64>,
 }
 
-impl std::fmt::Display for Difference {
+impl std::fmt::Display for ModelDifference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "event {}: recorded {}, model {}", self.event, self.recorded, self.model)
     }
 }
 
-/// Blocks that are shown around a difference.
-const MOST_SHOWN: usize = 12;
+/// Maximum number of blocks shown around a difference.
+const MAX_SHOWN_BLOCKS: usize = 12;
 
-pub(crate) fn at_event(model: &Model<Record<'_>>, events: &Record<'_>, mismatch: &Mismatch) -> Difference {
-    let deed = &mismatch.deed;
-    let asked =
-        mismatch.asked.map(|size| format!(", after it had asked the driver for {} more", Bytes(size)));
+pub(crate) fn at_event(
+    model: &Model<TraceEnvironment<'_>>,
+    events: &TraceEnvironment<'_>,
+    mismatch: &Mismatch,
+) -> ModelDifference {
+    let modelled = &mismatch.modelled;
+    let asked = mismatch.asked.map(|size| format!(", after requesting {} more from the driver", Bytes(size)));
     let recorded = events.event(mismatch.event);
-    let mut places = vec![deed.addr];
+    let mut places = vec![modelled.addr];
     places.extend(recorded.map(|event| event.addr));
-    Difference {
+    ModelDifference {
         event: mismatch.event,
-        recorded: recorded.map_or_else(|| "nothing more".to_owned(), |event| named(&event)),
-        model: format!("{}{}", words(deed.action, deed.addr, deed.size), asked.unwrap_or_default()),
+        recorded: recorded.map_or_else(|| "no further event".to_owned(), |event| named(&event)),
+        model: format!(
+            "{}{}",
+            words(modelled.action, modelled.addr, modelled.size),
+            asked.unwrap_or_default()
+        ),
         around: around(model, &places),
-        place: Some(deed.addr),
+        place: Some(modelled.addr),
     }
 }
 
-pub(crate) fn unexplained(event: usize, why: &str) -> Difference {
-    Difference {
+pub(crate) fn unexplained(event: usize, why: &str) -> ModelDifference {
+    ModelDifference {
         event,
-        recorded: "an event that the model cannot follow".to_owned(),
+        recorded: "an event that the model cannot explain".to_owned(),
         model: why.to_owned(),
         around: Vec::new(),
         place: None,
     }
 }
 
-pub(crate) fn active(event: usize, recorded: u64, model: u64) -> Difference {
-    Difference {
+pub(crate) fn active(event: usize, recorded: u64, model: u64) -> ModelDifference {
+    ModelDifference {
         event,
         recorded: format!("a snapshot with {recorded} active bytes"),
         model: format!("{model} active bytes"),
@@ -85,14 +92,14 @@ fn words(action: Action, addr: u64, size: u64) -> String {
     format!("{name} of {size} bytes at {addr:#x}")
 }
 
-/// The segments at these addresses, and what the counters say.
-fn around(model: &Model<Record<'_>>, places: &[u64]) -> Vec<String> {
+/// Describes the segments at these addresses, and the counters.
+fn around(model: &Model<TraceEnvironment<'_>>, places: &[u64]) -> Vec<String> {
     let mut lines = vec![format!(
         "reserved {} bytes, allocated {}, active {}",
         model.counts.reserved, model.counts.allocated, model.counts.active
     )];
     for head in model.heads() {
-        let blocks: Vec<&Block> = model.segment(head).map(|(_, block)| block).collect();
+        let blocks: Vec<&ModelBlock> = model.segment(head).map(|(_, block)| block).collect();
         let Some((first, last)) = blocks.first().zip(blocks.last()) else { continue };
         let end = last.addr + last.size;
         if !places.iter().any(|place| (first.addr..end).contains(place)) {
@@ -113,33 +120,33 @@ fn around(model: &Model<Record<'_>>, places: &[u64]) -> Vec<String> {
             })
             .min()
             .unwrap_or(0);
-        let from = nearest.saturating_sub(MOST_SHOWN / 2);
-        for block in blocks.iter().skip(from).take(MOST_SHOWN) {
+        let from = nearest.saturating_sub(MAX_SHOWN_BLOCKS / 2);
+        for block in blocks.iter().skip(from).take(MAX_SHOWN_BLOCKS) {
             lines.push(format!("  {:#x}  {:>12}  {}", block.addr, block.size, state_name(block.state)));
         }
-        if blocks.len() > from + MOST_SHOWN {
-            lines.push(format!("  … {} more blocks", blocks.len() - from - MOST_SHOWN));
+        if blocks.len() > from + MAX_SHOWN_BLOCKS {
+            lines.push(format!("  … {} more blocks", blocks.len() - from - MAX_SHOWN_BLOCKS));
         }
     }
     lines
 }
 
-fn state_name(state: State) -> &'static str {
+fn state_name(state: ModelBlockState) -> &'static str {
     match state {
-        State::Free => "free",
-        State::Allocated => "allocated",
-        State::Pending => "waits for another stream",
-        State::Unmapped => "unmapped",
+        ModelBlockState::Free => "free",
+        ModelBlockState::Allocated => "allocated",
+        ModelBlockState::Pending => "pending free",
+        ModelBlockState::Unmapped => "unmapped",
     }
 }
 
-/// Compares the segments and blocks at the end.
+/// Compares the segments and blocks at the end of the run.
 pub(crate) fn at_end(
-    model: &Model<Record<'_>>,
+    model: &Model<TraceEnvironment<'_>>,
     snapshot: &Snapshot,
     history: &History,
-) -> Option<Difference> {
-    let differs = |recorded: String, modelled: String, place: u64| Difference {
+) -> Option<ModelDifference> {
+    let differs = |recorded: String, modelled: String, place: u64| ModelDifference {
         event: history.len(),
         recorded: format!("at the end {recorded}"),
         model: modelled,
@@ -161,10 +168,10 @@ pub(crate) fn at_end(
         let is_same = (model.stream(first), model.is_small(first), first.is_expandable())
             == (segment.stream, segment.small, segment.expandable);
         let pool = model.pool_id(first);
-        if !is_same || (pool != segment.pool && !is_invented(pool)) {
+        if !is_same || (pool != segment.pool && !is_inferred(pool)) {
             return Some(differs(
                 format!("another kind of segment at {:#x}", segment.addr),
-                "stream, class, pool or kind differs".to_owned(),
+                "stream, size class, pool or kind differs".to_owned(),
                 segment.addr,
             ));
         }
@@ -172,11 +179,11 @@ pub(crate) fn at_end(
         for block in &snapshot.blocks[segment.blocks.clone()] {
             let ours = blocks.next();
             let state = match block.state {
-                BlockState::Allocated => State::Allocated,
-                BlockState::PendingFree => State::Pending,
-                BlockState::Inactive => State::Free,
+                BlockState::Allocated => ModelBlockState::Allocated,
+                BlockState::PendingFree => ModelBlockState::Pending,
+                BlockState::Inactive => ModelBlockState::Free,
             };
-            // What a free block was last asked for may lie before the history.
+            // The last request for a free block may precede the history.
             let knows_request = block.state != BlockState::Inactive || history.complete;
             let is_same = ours.is_some_and(|ours| {
                 (ours.addr, ours.size, ours.state) == (block.addr, block.size.0, state)
@@ -185,7 +192,7 @@ pub(crate) fn at_end(
                         || ours.requested == block.requested.0)
             });
             if !is_same {
-                let describe = |size: u64, state: State, requested: u64| {
+                let describe = |size: u64, state: ModelBlockState, requested: u64| {
                     format!("a block of {size} bytes, {}, requested {requested}", state_name(state))
                 };
                 return Some(differs(
@@ -212,7 +219,7 @@ pub(crate) fn at_end(
     Some(differs("no segment there".to_owned(), format!("a segment at {extra:#x}"), extra))
 }
 
-/// Torch 2.0 does not say what a block was asked for.
+/// Returns whether requested sizes are recorded: torch 2.0 does not record them.
 fn is_request_recorded(snapshot: &Snapshot) -> bool {
     snapshot.torch.newest >= 1
 }

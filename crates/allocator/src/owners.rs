@@ -1,23 +1,24 @@
-//! Which pool each segment belonged to, as far as the recording tells.
+//! Pool of each segment, as far as it is recorded.
 //!
-//! Up to torch 2.11 only the final segments name their pool. A private pool that was gone by then left segments that
-//! look like any other; where the model cannot follow the recording, such a segment may explain it.
+//! Up to torch 2.11 only the final segments name their pool. A private pool that was deleted by then left
+//! segments that look like any other; if the model diverges from the recording, one of these segments may be
+//! the reason.
 
 use snapshot::{History, PoolId, Snapshot};
 
-/// The pool of each row of [`History::regions`].
+/// Pool of each row of [`History::regions`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Owners {
     pools: Vec<PoolId>,
     sure: Vec<bool>,
-    invented: u64,
+    inferred: u64,
 }
 
-/// The first number of the pools that were invented: no real pool has it.
-const INVENTED: u64 = u64::MAX;
+/// First number of inferred pools; no real pool has it.
+const INFERRED_POOL: u64 = u64::MAX;
 
-/// A pool of which nothing but failed requests may have been seen.
-pub(crate) const UNSEEN: PoolId = PoolId(INVENTED, u64::MAX);
+/// Pool that may have had only failed requests.
+pub(crate) const UNSEEN_POOL: PoolId = PoolId(INFERRED_POOL, u64::MAX);
 
 impl Owners {
     pub(crate) fn new(snapshot: &Snapshot, history: &History) -> Owners {
@@ -33,7 +34,7 @@ impl Owners {
                         || (names_pools && is_there_at_the_end)
                 })
                 .collect(),
-            invented: 0,
+            inferred: 0,
         }
     }
 
@@ -41,22 +42,22 @@ impl Owners {
         self.pools.get(region).copied()
     }
 
-    /// Whether the recording says whose it was.
+    /// Returns whether the recording names the pool.
     pub(crate) fn is_sure(&self, region: usize) -> bool {
         self.sure.get(region).copied().unwrap_or(true)
     }
 
-    /// How many segments were given to pools that the recording does not name.
-    pub(crate) fn invented(&self) -> usize {
-        self.pools.iter().filter(|pool| is_invented(**pool)).count()
+    /// Returns the number of segments assigned to pools that the recording does not name.
+    pub(crate) fn inferred(&self) -> usize {
+        self.pools.iter().filter(|pool| is_inferred(**pool)).count()
     }
 
-    /// What else may be true of some segments: each in another pool, or one of them in the default pool after all and
-    /// another one not.
+    /// Returns alternative assignments for some segments: each in another pool, or one of them in the default
+    /// pool and another one not.
     pub(crate) fn other_guesses(&self, suspects: &[usize]) -> Vec<Owners> {
         let mut guesses: Vec<Owners> =
             suspects.iter().flat_map(|&region| self.alternatives(region)).collect();
-        for &cleared in suspects.iter().filter(|&&region| is_invented(self.pools[region])) {
+        for &cleared in suspects.iter().filter(|&&region| is_inferred(self.pools[region])) {
             let mut without = self.clone();
             without.pools[cleared] = PoolId::DEFAULT;
             for &region in suspects.iter().filter(|&&region| region != cleared) {
@@ -66,25 +67,26 @@ impl Owners {
         guesses
     }
 
-    /// The other pools that a segment may have belonged to: those invented before, the newest first, a new one, the default
-    /// pool, or a private one that the recording names.
+    /// Iterates over the other pools that a segment may have belonged to: those inferred before, newest
+    /// first, a new one, the default pool, or a private one that the recording names.
     fn alternatives(&self, region: usize) -> impl Iterator<Item = Owners> {
-        let newest = self.invented;
+        let newest = self.inferred;
         let current = self.pools[region];
-        let known = (0..newest).rev().take(MOST_TRIED).map(|number| PoolId(INVENTED, number));
-        known.chain([PoolId(INVENTED, newest), PoolId::DEFAULT]).filter(move |pool| *pool != current).map(
-            move |pool| {
+        let known = (0..newest).rev().take(MAX_TRIED_POOLS).map(|number| PoolId(INFERRED_POOL, number));
+        known
+            .chain([PoolId(INFERRED_POOL, newest), PoolId::DEFAULT])
+            .filter(move |pool| *pool != current)
+            .map(move |pool| {
                 let mut other = self.clone();
                 other.pools[region] = pool;
-                if is_invented(pool) {
-                    other.invented = other.invented.max(pool.1 + 1);
+                if is_inferred(pool) {
+                    other.inferred = other.inferred.max(pool.1 + 1);
                 }
                 other
-            },
-        )
+            })
     }
 
-    /// The same with the pools of each group made one.
+    /// Returns the assignment with the pools of each group merged.
     pub(crate) fn joined(&self, groups: &[Vec<PoolId>]) -> Owners {
         let mut joined = self.clone();
         for group in groups {
@@ -100,28 +102,28 @@ impl Owners {
     }
 }
 
-/// Invented pools that are tried again for another segment.
-const MOST_TRIED: usize = 4;
+/// Maximum number of inferred pools tried for another segment.
+const MAX_TRIED_POOLS: usize = 4;
 
-pub(crate) fn is_invented(pool: PoolId) -> bool {
-    pool.0 == INVENTED
+pub(crate) fn is_inferred(pool: PoolId) -> bool {
+    pool.0 == INFERRED_POOL
 }
 
-/// What is taken for granted where the recording is silent.
+/// Assumptions about facts that are not recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Assumed {
     pub(crate) owners: Owners,
-    /// Memory of the card.
+    /// Memory of the device in bytes.
     pub(crate) total: Option<u64>,
     pub(crate) collection: Collection,
 }
 
-/// Whether garbage collection released what it may have released, where the limit is not known.
+/// Assumption about whether garbage collection released segments, if the limit is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Collection {
-    /// Where that explains the events.
+    /// It did if that explains the events.
     Likely,
-    /// Where nothing else explains the events.
+    /// It did only if nothing else explains the events.
     Unlikely,
     /// There was no limit, so it never ran.
     Off,

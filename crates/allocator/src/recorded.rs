@@ -1,126 +1,132 @@
-//! A recorded run, understood well enough to be replayed.
+//! Recorded runs with their requests extracted, ready to be replayed.
 
-use crate::addresses::{Call, Driver};
+use crate::addresses::{DriverCall, DriverObservations};
 use crate::conf::Conf;
-use crate::difference::Difference;
-use crate::follow::{Followed, Terms};
+use crate::difference::ModelDifference;
+use crate::infer::{failures, infer};
 use crate::model::segment_size;
 use crate::owners::Assumed;
-use crate::record::Threshold;
 use crate::rules::{Release, Rules};
 use crate::start::is_plausible;
-use crate::understand::{failures, understand};
+use crate::trace_environment::Threshold;
+use crate::verify::{RunSettings, VerifiedRun};
 use snapshot::{Action, History, Snapshot};
 use std::sync::OnceLock;
 
-/// What is known of a recorded run from outside the file.
+/// Facts about a recorded run that are not in the file.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Given {
-    /// The release of torch; otherwise the newest that writes such a file.
+pub struct KnownConditions {
+    /// Release of torch; by default the newest that writes such a file.
     pub release: Option<Release>,
-    /// Its settings; otherwise those in the file.
+    /// Settings; by default those in the file.
     pub conf: Option<Conf>,
-    /// Its memory limit in bytes (`set_per_process_memory_fraction`).
+    /// Memory limit in bytes (`set_per_process_memory_fraction`).
     pub limit: Option<u64>,
-    /// Memory of the card.
+    /// Memory of the card in bytes.
     pub total: Option<u64>,
 }
 
-/// A recorded run with what the program asked for.
-pub struct Recorded<'a> {
+/// Recorded run with the requests of its program.
+pub struct RecordedRun<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) history: &'a History,
-    pub(crate) followed: Followed,
+    pub(crate) verified: VerifiedRun,
     pub(crate) assumed: Assumed,
-    /// Worked out when the first replay needs it.
-    driver: OnceLock<Driver>,
+    /// Computed for the first replay that needs it.
+    driver: OnceLock<DriverObservations>,
     given_limit: Option<u64>,
-    /// The release whose rules are used.
+    /// Release whose rules are used.
     pub release: Release,
-    /// The settings that it ran under.
+    /// Settings of the recorded run.
     pub conf: Conf,
 }
 
-/// How far the model did what PyTorch did.
+/// Agreement of the model with a recorded run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verification<'a> {
-    /// Events of the recording.
+    /// Number of events of the recording.
     pub events: usize,
-    /// Events up to the first difference.
+    /// Number of events up to the first difference.
     pub identical: usize,
-    /// The first difference.
-    pub difference: Option<&'a Difference>,
-    /// Segments that are taken to have belonged to private pools that were gone at the end.
+    /// First difference.
+    pub difference: Option<&'a ModelDifference>,
+    /// Number of segments assumed to have belonged to private pools that were deleted before the end.
     pub assumed_private: usize,
-    /// Requests that were served only after everything had been released, as far as the model followed.
+    /// Number of requests served only after all cached memory had been released, as far as the model was
+    /// verified.
     pub retries: u64,
 }
 
-impl<'a> Recorded<'a> {
-    /// Follows the run of one device with the model. Where the file does not tell the release, those that write its shape
-    /// are tried from the newest on until one explains it.
-    pub fn new(snapshot: &'a Snapshot, history: &'a History, given: Given) -> Recorded<'a> {
+impl<'a> RecordedRun<'a> {
+    /// Verifies the model against the run of one device. If the file does not name the release, those that
+    /// write its shape are tried, newest first, until one explains the run.
+    pub fn new(snapshot: &'a Snapshot, history: &'a History, given: KnownConditions) -> RecordedRun<'a> {
         let likeliest = given.release.unwrap_or_else(|| Release::of(snapshot.torch));
         let as_release = |release: Release| {
             let conf = given.conf.clone().unwrap_or_else(|| Conf::recorded(snapshot, release));
-            let terms = Terms { conf, release, rules: Rules::of(release), limit: given.limit };
-            Recorded::under(snapshot, history, terms, given.total)
+            let run_settings = RunSettings { conf, release, rules: Rules::of(release), limit: given.limit };
+            RecordedRun::under(snapshot, history, run_settings, given.total)
         };
         let first = as_release(likeliest);
-        if first.followed.difference.is_none() || given.release.is_some() {
+        if first.verified.difference.is_none() || given.release.is_some() {
             return first;
         }
         let older = (snapshot.torch.oldest..likeliest.0).rev().map(Release);
         let others = older.filter(|&release| Rules::of(release) != Rules::of(likeliest));
-        others.map(as_release).find(|other| other.followed.difference.is_none()).unwrap_or(first)
+        others.map(as_release).find(|other| other.verified.difference.is_none()).unwrap_or(first)
     }
 
-    fn under(snapshot: &'a Snapshot, history: &'a History, terms: Terms, total: Option<u64>) -> Recorded<'a> {
-        let (followed, assumed) = understand(snapshot, history, &terms, total);
-        let Terms { conf, release, limit, .. } = terms;
+    fn under(
+        snapshot: &'a Snapshot,
+        history: &'a History,
+        run_settings: RunSettings,
+        total: Option<u64>,
+    ) -> RecordedRun<'a> {
+        let (verified, assumed) = infer(snapshot, history, &run_settings, total);
+        let RunSettings { conf, release, limit, .. } = run_settings;
         let driver = OnceLock::new();
-        Recorded { snapshot, history, followed, assumed, driver, given_limit: limit, release, conf }
+        RecordedRun { snapshot, history, verified, assumed, driver, given_limit: limit, release, conf }
     }
 
-    /// What the run tells about the driver's choice of addresses.
-    pub(crate) fn driver(&self) -> &Driver {
+    /// Returns what the run reveals about the driver's choice of addresses.
+    pub(crate) fn driver(&self) -> &DriverObservations {
         self.driver.get_or_init(|| driver(self.snapshot, self.history))
     }
 
-    /// Compares the model with the record.
+    /// Returns the result of the verification.
     pub fn verification(&self) -> Verification<'_> {
         Verification {
             events: self.history.len(),
-            identical: self.followed.identical,
-            difference: self.followed.difference.as_ref(),
-            assumed_private: self.assumed.owners.invented(),
-            retries: self.followed.retries,
+            identical: self.verified.identical,
+            difference: self.verified.difference.as_ref(),
+            assumed_private: self.assumed.owners.inferred(),
+            retries: self.verified.retries,
         }
     }
 }
 
-/// The memory that a recorded run could have, as far as its failed allocations tell.
+/// Memory available to a recorded run, as far as its failed allocations show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Conditions {
-    /// Bytes of the device that PyTorch could have: the device had no more to give.
+    /// Bytes of the device available to PyTorch: the device had no more.
     pub available: Option<u64>,
-    /// The limit of the process, at least: the device had more to give.
+    /// Lower bound of the process's limit in bytes: the device had more.
     pub limit: Option<u64>,
 }
 
-impl Recorded<'_> {
-    /// The memory that the run could have: what a failed allocation met, what garbage collection shows of the limit, or what
-    /// was granted at most where more was refused.
+impl RecordedRun<'_> {
+    /// Returns the memory available to the run: the state of a failed allocation, the limit shown by garbage
+    /// collection, or the most that was granted if more was refused.
     pub fn conditions(&self) -> Conditions {
         let failures = failures(self.snapshot, self.history);
         let met =
             failures.iter().filter(|failure| failure.device_free < segment_size(failure.size, &self.conf));
         let available = met.map(|failure| failure.reserved.saturating_add(failure.device_free)).min();
-        // Somewhere between the most that was ever granted and what the refused request would have made of it.
-        let granted = self.followed.refused_above.or((!failures.is_empty()).then_some(0));
+        // Between the most that was ever granted and the total that the refused request would have reached.
+        let granted = self.verified.refused_above.or((!failures.is_empty()).then_some(0));
         let granted = granted.map(|most| most.max(self.history.reserved_peak.bytes.0));
         let collected = self
-            .followed
+            .verified
             .threshold
             .filter(|threshold| threshold.high != u64::MAX)
             .map(|Threshold { low, high }| (low.midpoint(high) as f64 / self.conf.gc_threshold) as u64);
@@ -128,14 +134,14 @@ impl Recorded<'_> {
             (Some(limit), granted) => {
                 Some(limit.max(granted.unwrap_or(0)).max(self.history.reserved_peak.bytes.0))
             }
-            // The device had no more to give: then that was it.
+            // The device had no more, so this is its size.
             (None, granted) => granted.filter(|_| available.is_none()),
         };
         Conditions { available, limit: self.given_limit.or(inferred) }
     }
 }
 
-fn driver(snapshot: &Snapshot, history: &History) -> Driver {
+fn driver(snapshot: &Snapshot, history: &History) -> DriverObservations {
     let at_start = history.segments_at_start.iter().filter(|segment| !segment.expandable);
     let at_start = at_start.filter(|segment| is_plausible(segment.addr, segment.size));
     let rows = history.rows.clone();
@@ -145,10 +151,10 @@ fn driver(snapshot: &Snapshot, history: &History) -> Driver {
             Action::SegmentFree => false,
             _ => return None,
         };
-        let call = Call { event: index as u32, is_malloc, addr: event.addr, size: event.size.0 };
+        let call = DriverCall { event: index as u32, is_malloc, addr: event.addr, size: event.size.0 };
         is_plausible(call.addr, call.size).then_some(call)
     });
-    Driver::new(at_start.map(|segment| (segment.addr, segment.size)), calls.collect())
+    DriverObservations::new(at_start.map(|segment| (segment.addr, segment.size)), calls.collect())
 }
 
 #[cfg(test)]
@@ -157,7 +163,8 @@ mod tests {
     use crate::rules::Tie;
     use std::path::Path;
 
-    /// The model of one release with one thing changed: whether it still follows a recording of the zoo.
+    /// Returns whether the model of one release, with one rule changed, still reproduces a recording of the
+    /// zoo.
     fn follows(recording: &str, change: impl Fn(&mut Rules)) -> bool {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(recording);
         let snapshot = snapshot::open(&path).expect("a snapshot");
@@ -165,22 +172,29 @@ mod tests {
         let release = Release::of(snapshot.torch);
         let mut rules = Rules::of(release);
         change(&mut rules);
-        let terms = Terms { conf: Conf::recorded(&snapshot, release), release, rules, limit: None };
-        Recorded::under(&snapshot, &history, terms, None).verification().difference.is_none()
+        let run_settings =
+            RunSettings { conf: Conf::recorded(&snapshot, release), release, rules, limit: None };
+        RecordedRun::under(&snapshot, &history, run_settings, None).verification().difference.is_none()
     }
 
     #[test]
-    fn one_changed_line_of_the_model_is_noticed() {
+    fn a_change_of_any_rule_is_detected() {
         let varied = "zoo/frag_variable_length.pickle.xz";
         assert!(follows(varied, |_| {}));
-        assert!(!follows(varied, |rules| rules.split_above *= 2), "the rest that is worth splitting off");
-        assert!(!follows(varied, |rules| rules.split_above /= 2), "the same, the other way");
-        assert!(!follows(varied, |rules| rules.tie = Tie::Segment), "what decides between equal sizes");
+        assert!(
+            !follows(varied, |rules| rules.split_above *= 2),
+            "smallest remainder that is split off, doubled"
+        );
+        assert!(
+            !follows(varied, |rules| rules.split_above /= 2),
+            "smallest remainder that is split off, halved"
+        );
+        assert!(!follows(varied, |rules| rules.tie = Tie::Segment), "tie-breaker between equal sizes");
         let pools = "traffic/2.4.1-10.pickle.xz";
         assert!(follows(pools, |_| {}));
         assert!(
             !follows(pools, |rules| rules.expandable_private_pools = true),
-            "whom expandable segments serve"
+            "pools served by expandable segments"
         );
     }
 }

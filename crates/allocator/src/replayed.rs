@@ -1,39 +1,39 @@
-//! A replayed run as a snapshot, for every command that reads one.
+//! Conversion of a replayed run to a snapshot, for every command that reads one.
 
 use crate::addresses::Policy;
-use crate::card::Card;
-use crate::model::{Block, Model, State};
-use crate::recorded::Recorded;
-use crate::simulate::{Run, WhatIf};
+use crate::model::{Model, ModelBlock, ModelBlockState};
+use crate::recorded::RecordedRun;
+use crate::simulate::{SimulatedRun, WhatIf};
+use crate::simulated_device::SimulatedDevice;
 use rustc_hash::FxHashMap;
-use snapshot::{BlockState, Bytes, Redone, Segment, Settings, Snapshot, StackId, StrId};
+use snapshot::{BlockState, Bytes, ReplayedEvent, Segment, Settings, Snapshot, StackId, StrId};
 
-impl Recorded<'_> {
-    /// The snapshot that the run would have left, under `conf` as its settings string.
+impl RecordedRun<'_> {
+    /// Returns the snapshot that the run would have left, with `conf` as its settings string.
     pub fn replayed(&self, what: &WhatIf, conf: &str) -> Snapshot {
-        self.redo(what, conf, Policy::Learned)
+        self.replay_with(what, conf, Policy::Learned)
     }
 
-    /// The snapshot that the same requests leave under the recorded settings, on a card that has enough and whose driver
-    /// chooses addresses by a fixed rule. Runs that ask for the same get the same, whatever card they were recorded on and
-    /// wherever its segments lay.
+    /// Returns the snapshot that the same requests leave under the recorded settings, on a card with enough
+    /// memory whose driver chooses addresses by a fixed rule. Runs with the same requests give the same
+    /// result, no matter what card they were recorded on and where its segments were.
     pub fn replayed_anew(&self) -> Snapshot {
         let what = WhatIf { conf: self.conf.clone(), total: None, available: None, limit: None };
-        self.redo(&what, &self.snapshot.settings.conf, Policy::Anew)
+        self.replay_with(&what, &self.snapshot.settings.conf, Policy::FixedRule)
     }
 
-    fn redo(&self, what: &WhatIf, conf: &str, policy: Policy) -> Snapshot {
-        let mut run = Run::new(self, what, policy);
-        run.model.world.log = Some(Vec::new());
+    fn replay_with(&self, what: &WhatIf, conf: &str, policy: Policy) -> Snapshot {
+        let mut run = SimulatedRun::new(self, what, policy);
+        run.model.environment.log = Some(Vec::new());
         run.replay(self);
-        let log = run.model.world.log.take().unwrap_or_default();
+        let log = run.model.environment.log.take().unwrap_or_default();
         let first = self.history.rows.start;
-        let events = log.into_iter().map(|(event, deed)| Redone {
-            action: deed.action,
-            addr: deed.addr,
-            size: Bytes(deed.size),
+        let events = log.into_iter().map(|(event, modelled)| ReplayedEvent {
+            action: modelled.action,
+            addr: modelled.addr,
+            size: Bytes(modelled.size),
             row: first + event as usize,
-            stream: deed.stream,
+            stream: modelled.stream,
         });
         let settings = Settings {
             conf: conf.to_owned(),
@@ -43,23 +43,23 @@ impl Recorded<'_> {
             divisions: what.conf.divisions,
             ..self.snapshot.settings.clone()
         };
-        // Rows of blocks are used again: the last life that had one has it still, if any has.
+        // Rows of blocks are reused: only the last allocation of a row can still hold it.
         let mut stacks: FxHashMap<u32, StackId> = FxHashMap::default();
-        for (life, &block) in self.history.lives.iter().zip(&run.block_of) {
-            stacks.insert(block, life.stack);
+        for (allocation, &block) in self.history.lives.iter().zip(&run.block_of) {
+            stacks.insert(block, allocation.stack);
         }
         let segments = segments(&run.model, self.history.device, &stacks);
-        self.snapshot.redone(self.history.device, events, segments, settings)
+        self.snapshot.replayed(self.history.device, events, segments, settings)
     }
 }
 
 fn segments(
-    model: &Model<Card>,
+    model: &Model<SimulatedDevice>,
     device: u32,
     stacks: &FxHashMap<u32, StackId>,
 ) -> Vec<(Segment, Vec<snapshot::Block>)> {
     let segment = |head: u32| {
-        let blocks: Vec<(u32, &Block)> = model.segment(head).collect();
+        let blocks: Vec<(u32, &ModelBlock)> = model.segment(head).collect();
         let ((_, first), (_, last)) = (blocks.first()?, blocks.last()?);
         let segment = Segment {
             device,
@@ -74,7 +74,7 @@ fn segments(
             extra: StrId::EMPTY,
         };
         let blocks = blocks.into_iter().map(|(place, row)| {
-            let stack = stacks.get(&place).copied().filter(|_| row.state != State::Free);
+            let stack = stacks.get(&place).copied().filter(|_| row.state != ModelBlockState::Free);
             block(row, stack.unwrap_or_default())
         });
         Some((segment, blocks.collect()))
@@ -82,15 +82,15 @@ fn segments(
     model.heads().into_iter().filter_map(segment).collect()
 }
 
-fn block(block: &Block, stack: StackId) -> snapshot::Block {
+fn block(block: &ModelBlock, stack: StackId) -> snapshot::Block {
     snapshot::Block {
         addr: block.addr,
         size: Bytes(block.size),
         requested: Bytes(block.requested),
         state: match block.state {
-            State::Allocated => BlockState::Allocated,
-            State::Pending => BlockState::PendingFree,
-            State::Free | State::Unmapped => BlockState::Inactive,
+            ModelBlockState::Allocated => BlockState::Allocated,
+            ModelBlockState::Pending => BlockState::PendingFree,
+            ModelBlockState::Free | ModelBlockState::Unmapped => BlockState::Inactive,
         },
         stack,
         extra: StrId::EMPTY,

@@ -1,9 +1,10 @@
-//! What a program asked of the allocator, without what the allocator made of it.
+//! Requests of a program to the allocator, independent of how the allocator served them.
 //!
-//! The requests of a recorded run do not depend on the allocator's settings, so the same list can be replayed under any.
+//! The requests of a recorded run do not depend on the allocator's settings, so the same list can be replayed
+//! under any.
 
-use crate::model::{Lane, Pool};
-use crate::owners::{Owners, UNSEEN};
+use crate::model::{Lane, ModelPool};
+use crate::owners::{Owners, UNSEEN_POOL};
 use crate::rules::Release;
 use snapshot::{Action, History, PoolId, Snapshot};
 
@@ -11,11 +12,11 @@ use snapshot::{Action, History, PoolId, Snapshot};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
     pub(crate) kind: OpKind,
-    /// Pool and stream, by place in [`Requests::lanes`]; for ends of pools the place of the pool.
+    /// Index of its pool and stream in [`Requests::lanes`]; for the end of a pool the index of the pool.
     pub(crate) lane: u32,
-    /// The block, by place in [`History::lives`].
-    pub(crate) life: u32,
-    /// The event of the recording that it comes from.
+    /// Row of its block in [`History::lives`].
+    pub(crate) allocation: u32,
+    /// Event of the recording that it comes from.
     pub(crate) event: u32,
     pub(crate) size: u64,
 }
@@ -24,35 +25,35 @@ pub(crate) struct Op {
 pub(crate) enum OpKind {
     Alloc,
     Free,
-    /// A free that has to wait for another stream.
+    /// Free that has to wait for another stream.
     FreeLater,
-    /// The other stream is done.
+    /// Completion of a free on the other stream.
     Complete,
-    /// `torch.cuda.empty_cache()`
+    /// `torch.cuda.empty_cache()`.
     EmptyCache,
-    /// A `MemPool` is deleted.
+    /// Deletion of a `MemPool`.
     EndPool,
-    /// A private pool is used by nobody any more: the next release of everything may take it.
+    /// End of use of a private pool: the next release of all cached memory may take it.
     RetirePool,
-    /// A request that failed when it was recorded.
+    /// Request that failed in the recorded run.
     Failed,
 }
 
-/// The requests of one device.
+/// Requests of one device.
 pub(crate) struct Requests {
     pub(crate) ops: Vec<Op>,
-    /// Sorted.
+    /// Sorted by pool and stream.
     pub(crate) lanes: Vec<Lane>,
-    pub(crate) pools: Vec<Pool>,
+    pub(crate) pools: Vec<ModelPool>,
 }
 
-/// The lanes and pools that a history mentions; the default pool is the first.
+/// Returns the lanes and pools that a history mentions; the default pool is the first.
 pub(crate) fn lanes(
     snapshot: &Snapshot,
     history: &History,
     release: Release,
     owners: &Owners,
-) -> (Vec<Lane>, Vec<Pool>) {
+) -> (Vec<Lane>, Vec<ModelPool>) {
     let mut pairs: Vec<(PoolId, u64)> = vec![(PoolId::DEFAULT, 0)];
     let streams = history.regions.iter().map(|region| region.stream);
     pairs.extend(owners.all().iter().copied().zip(streams));
@@ -65,7 +66,7 @@ pub(crate) fn lanes(
                 pairs.push(pair);
             }
         }
-        // Many streams in turn: keeps the list as short as the number of different ones.
+        // Streams in alternation: keeps the list as short as the number of distinct ones.
         if pairs.len() > 4096 {
             pairs.sort_unstable();
             pairs.dedup();
@@ -76,24 +77,24 @@ pub(crate) fn lanes(
     }
     pairs.sort_unstable();
     pairs.dedup();
-    // Up to 2.11 a failed request does not name its pool, which may have nothing else to show.
+    // Up to torch 2.11 a failed request does not name its pool, which may have no other events.
     if pairs.iter().any(|(pool, _)| *pool != PoolId::DEFAULT) && release < Release(12) {
         let mut streams: Vec<u64> = pairs.iter().map(|(_, stream)| *stream).collect();
         streams.sort_unstable();
         streams.dedup();
-        pairs.extend(streams.into_iter().map(|stream| (UNSEEN, stream)));
+        pairs.extend(streams.into_iter().map(|stream| (UNSEEN_POOL, stream)));
     }
     let mut ids: Vec<PoolId> = pairs.iter().map(|(pool, _)| *pool).collect();
     ids.dedup();
     let is_custom = |id: PoolId| {
         let mut of_pool = history.regions.iter().filter(|region| region.pool == id);
-        // From 2.5 on expandable segments serve private pools, except those with an allocator of their own.
+        // From torch 2.5 on expandable segments serve private pools, except those with a custom allocator.
         id != PoolId::DEFAULT
             && release >= Release(5)
             && snapshot.settings.expandable_segments
             && of_pool.any(|region| !region.expandable && !region.from_start)
     };
-    let pools: Vec<Pool> = ids.iter().map(|&id| Pool { id, is_custom: is_custom(id) }).collect();
+    let pools: Vec<ModelPool> = ids.iter().map(|&id| ModelPool { id, is_custom: is_custom(id) }).collect();
     let place = |id: PoolId| ids.partition_point(|&other| other < id) as u32;
     let lanes = pairs.iter().map(|&(pool, stream)| Lane { pool: place(pool), stream }).collect();
     (lanes, pools)

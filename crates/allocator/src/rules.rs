@@ -1,23 +1,24 @@
-//! What differs between releases of torch.
+//! Differences between releases of torch.
 
 use snapshot::TorchRange;
 
-/// A release of torch, 2.x, by its minor number.
+/// Release of torch 2.x, by its minor version.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Release(pub u8);
 
 impl Release {
-    /// The newest release whose allocator was compared with the model.
+    /// Newest release whose allocator was compared with the model.
     pub const NEWEST: Release = Release(15);
 
-    /// The release to assume for a snapshot: the newest of those that write its shape.
+    /// Returns the release to assume for a snapshot: the newest of those that write its shape.
     pub fn of(range: TorchRange) -> Release {
         Release(range.newest)
     }
 }
 
 impl Release {
-    /// The limit that a memory fraction means on a card of this size. From 2.10 on the whole card is no limit.
+    /// Returns the limit in bytes that a memory fraction means on a card of `total` bytes. From torch 2.10 on
+    /// the whole card means no limit.
     pub fn limit(self, fraction: f64, total: u64) -> Option<u64> {
         (fraction < 1.0 || self < Release(10)).then_some((fraction * total as f64) as u64)
     }
@@ -29,28 +30,29 @@ impl std::fmt::Display for Release {
     }
 }
 
-/// What decides between free blocks of the same size.
+/// Tie-breaker between free blocks of the same size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tie {
-    /// The lower address.
+    /// Lower address.
     Address,
-    /// The block that was made first.
+    /// Block that was created first.
     Block,
-    /// The segment that was made first, then the lower address.
+    /// Segment that was created first, then the lower address.
     Segment,
 }
 
-/// The behaviour of one release: where it is not that of all of them, and the one threshold that most hangs on.
+/// Behaviour of one release: everything that is not common to all of them, and the threshold for splitting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rules {
     pub(crate) tie: Tie,
-    /// The rest of a large block is split off if it is larger than this.
+    /// Remainder in bytes above which a large block is split.
     pub(crate) split_above: u64,
-    /// With `roundup_power2_divisions:1` sizes above 512 bytes are not rounded at all.
+    /// Whether `roundup_power2_divisions:1` leaves sizes above 512 bytes unrounded.
     pub(crate) one_division_keeps_sizes: bool,
-    /// Expandable segments serve private pools as well.
+    /// Whether expandable segments also serve private pools.
     pub(crate) expandable_private_pools: bool,
-    /// Any open pool scope holds back polling and releasing; later only a running capture does.
+    /// Whether any open pool scope suspends polling and releasing; in later releases only a running capture
+    /// does.
     pub(crate) scopes_gate: bool,
 }
 

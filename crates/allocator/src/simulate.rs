@@ -1,93 +1,95 @@
-//! Replays the requests of a recorded run under other settings, on another card.
+//! What-ifs: replays the requests of a recorded run under other settings or on another card.
 
-use crate::addresses::{Addresses, Policy};
-use crate::card::Card;
+use crate::addresses::{Policy, SegmentAddresses};
 use crate::conf::Conf;
 use crate::model::{Model, NONE};
-use crate::recorded::Recorded;
+use crate::recorded::RecordedRun;
 use crate::requests::OpKind;
 use crate::rules::Rules;
+use crate::simulated_device::SimulatedDevice;
 use crate::start::{is_plausible, lay_out};
 
-/// A run that might have been: settings, card, limit.
+/// Hypothetical run: settings, card and limit.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WhatIf {
-    /// The allocator's settings.
+    /// Settings of the allocator.
     pub conf: Conf,
-    /// Memory of the card, for what is a fraction of it.
+    /// Memory of the card in bytes, for settings that are a fraction of it.
     pub total: Option<u64>,
-    /// Bytes of it that PyTorch can have; `None` is as much as it likes.
+    /// Bytes of it available to PyTorch; `None` means unlimited.
     pub available: Option<u64>,
-    /// The limit of the process, in bytes.
+    /// Memory limit of the process, in bytes.
     pub limit: Option<u64>,
 }
 
-/// How finely the least memory is looked for: the driver gives no less.
-const STEP: u64 = 2 << 20;
-pub(crate) const LARGEST_CARD: u64 = 1 << 42;
-/// Shares of the least memory by which more is tried, too: 1, 2, 5 and 10 %.
-const MORE: [u64; 4] = [100, 50, 20, 10];
+/// Resolution of the search for the smallest card, in bytes: the driver's granularity.
+const SEARCH_STEP_BYTES: u64 = 2 << 20;
+/// Largest card that is tried, in bytes.
+pub(crate) const LARGEST_CARD_BYTES: u64 = 1 << 42;
+/// Divisors of the smallest memory by which more is tried, too: 1%, 2%, 5% and 10%.
+const HEADROOM_DIVISORS: [u64; 4] = [100, 50, 20, 10];
 
-/// Other orders of addresses than the likeliest count for the range as long as it stays within this share of the peak. In
-/// 320 real runs (32 programs under ten settings, an H200) what lay further off was never the real figure.
-const PLAUSIBLE: f64 = 0.04;
+/// Largest deviation from the likely peak, as a fraction, for address orders that count for the range. In 320
+/// real runs (32 programs under ten settings, H200) larger deviations were never the real figure.
+const PLAUSIBLE_DEVIATION: f64 = 0.04;
 
-/// How a replay went.
+/// Result of a replay.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
     /// Highest allocated bytes.
     pub peak_allocated: u64,
     /// Highest reserved bytes.
     pub peak_reserved: u64,
-    /// The lowest and highest of that over the ways in which a driver may choose addresses.
+    /// Lowest and highest peak over the ways in which a driver may choose addresses.
     pub peak_reserved_range: (u64, u64),
-    /// Figures of address orders that lie too far off to be likely, see [`Recorded::simulate`].
+    /// Peaks of address orders that are too far off to be likely, see [`RecordedRun::simulate`].
     pub improbable: Vec<u64>,
-    /// Whether another order of addresses would change whether it fits.
+    /// Whether another order of addresses would change whether the run fits.
     pub verdict_hangs_on_addresses: bool,
-    /// The event of the recording under which it was reached.
+    /// Event of the recording during which the peak was reached.
     pub peak_reserved_event: usize,
     /// Reserved bytes at the end.
     pub end_reserved: u64,
-    /// `cudaMalloc` calls and mappings.
+    /// Number of `cudaMalloc` calls and mappings.
     pub device_allocs: u64,
-    /// `cudaFree` calls and unmappings.
+    /// Number of `cudaFree` calls and unmappings.
     pub device_frees: u64,
-    /// Requests that were tried again after everything had been released.
+    /// Number of requests that were retried after all cached memory had been released.
     pub retries: u64,
-    /// The first request that failed.
+    /// First request that failed.
     pub oom: Option<Oom>,
-    /// Events of requests that failed in the recorded run and would not have failed here.
+    /// Events of requests that failed in the recorded run but not here.
     pub rescued: Vec<usize>,
-    /// Whether the replay went to the end of the recording; it stops at a failure that was not recorded.
+    /// Whether the replay reached the end of the recording; it stops at a failure that was not recorded.
     pub finished: bool,
 }
 
-/// A request that failed.
+/// Failed request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Oom {
-    /// The event of the recording that asked.
+    /// Event of the recording that made the request.
     pub event: usize,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub requested: u64,
-    /// Bytes that the allocator needed from the driver.
+    /// Bytes that the allocator requested from the driver.
     pub wanted: u64,
     /// Allocated bytes at that moment.
     pub allocated: u64,
     /// Reserved bytes at that moment.
     pub reserved: u64,
-    /// The largest free block of its pool and stream.
+    /// Size in bytes of the largest free block of its pool and stream.
     pub largest_free: u64,
-    /// Bytes that PyTorch could have: the card's or the limit's.
+    /// Bytes available to PyTorch: of the card or up to the limit.
     pub room: u64,
-    /// Whether the memory in use and the request would have fit, had the rest been in one piece.
+    /// Whether the memory in use and the request would have fit if the free memory had been contiguous.
     pub is_fragmentation: bool,
     /// Whether this request failed in the recorded run as well.
     pub was_recorded: bool,
 }
 
-impl Recorded<'_> {
-    /// Replays the run. Where the outcome may hang on addresses that the driver chooses, several choices are tried.
+impl RecordedRun<'_> {
+    /// Replays the run. If the outcome may depend on addresses chosen by the driver, several choices are
+    /// tried.
     pub fn simulate(&self, what: &WhatIf) -> Outcome {
         let (mut outcome, ties) = self.run(what, Policy::Learned);
         if ties > 0 {
@@ -95,13 +97,13 @@ impl Recorded<'_> {
             let (mut low, mut high) = (point, point);
             for policy in [Policy::Fresh, Policy::HighestGap, Policy::LowestGap] {
                 let (other, _) = self.run(what, policy);
-                // A run that ends early says nothing about the peak, but that fitting hangs on addresses.
+                // A run that ends early says nothing about the peak, only that fitting depends on addresses.
                 if other.oom.is_some() != outcome.oom.is_some() {
                     outcome.verdict_hangs_on_addresses = true;
                     continue;
                 }
                 let with_it = (low.min(other.peak_reserved), high.max(other.peak_reserved));
-                if (with_it.1 - with_it.0) as f64 <= point as f64 * PLAUSIBLE {
+                if (with_it.1 - with_it.0) as f64 <= point as f64 * PLAUSIBLE_DEVIATION {
                     (low, high) = with_it;
                 } else {
                     outcome.improbable.push(other.peak_reserved);
@@ -117,30 +119,33 @@ impl Recorded<'_> {
         self.run(what, Policy::Learned).0
     }
 
-    /// The least memory of a card from which on the run goes through; `on` says what a card of some size means. `None` if
-    /// none is large enough.
+    /// Returns the smallest memory of a card, in bytes, from which on the run completes; `on` gives the
+    /// what-if for a card of some size. `None` if no card is large enough.
     pub fn smallest(&self, on: impl Fn(u64) -> WhatIf) -> Option<u64> {
         let fits = |total: u64| self.run(&on(total), Policy::Learned).0.oom.is_none();
         let mut low = 0;
-        let mut high = STEP;
+        let mut high = SEARCH_STEP_BYTES;
         while !fits(high) {
             low = high;
-            high = high.checked_mul(2).filter(|&size| size <= LARGEST_CARD)?;
+            high = high.checked_mul(2).filter(|&size| size <= LARGEST_CARD_BYTES)?;
         }
         loop {
-            while high - low > STEP {
-                let middle = low.midpoint(high).next_multiple_of(STEP).min(high - STEP);
+            while high - low > SEARCH_STEP_BYTES {
+                let middle =
+                    low.midpoint(high).next_multiple_of(SEARCH_STEP_BYTES).min(high - SEARCH_STEP_BYTES);
                 *(if fits(middle) { &mut high } else { &mut low }) = middle;
             }
-            // A little more memory can make an allocator do worse: what fits has to fit above as well.
-            let above = MORE.map(|share| (high + high / share).next_multiple_of(STEP));
+            // A little more memory can make an allocator do worse: what fits has to fit on slightly larger
+            // cards as well.
+            let above =
+                HEADROOM_DIVISORS.map(|share| (high + high / share).next_multiple_of(SEARCH_STEP_BYTES));
             match above.into_iter().rev().find(|&size| !fits(size)) {
                 Some(size) => {
                     low = size;
                     high = size;
                     while !fits(high) {
-                        let more = (high + high / 32).next_multiple_of(STEP);
-                        high = Some(more).filter(|&size| size <= LARGEST_CARD)?;
+                        let more = (high + high / 32).next_multiple_of(SEARCH_STEP_BYTES);
+                        high = Some(more).filter(|&size| size <= LARGEST_CARD_BYTES)?;
                     }
                 }
                 None => return Some(high),
@@ -149,79 +154,79 @@ impl Recorded<'_> {
     }
 
     fn run(&self, what: &WhatIf, policy: Policy) -> (Outcome, u64) {
-        let mut run = Run::new(self, what, policy);
+        let mut run = SimulatedRun::new(self, what, policy);
         run.replay(self);
         (run.outcome(), run.model.counts.guessed_ties)
     }
 }
 
-pub(crate) struct Run {
-    pub(crate) model: Model<Card>,
-    /// The block that each life has or had last.
+pub(crate) struct SimulatedRun {
+    pub(crate) model: Model<SimulatedDevice>,
+    /// Block that each allocation has or had last.
     pub(crate) block_of: Vec<u32>,
     oom: Option<Oom>,
     rescued: Vec<usize>,
     finished: bool,
 }
 
-impl Run {
-    pub(crate) fn new(recorded: &Recorded<'_>, what: &WhatIf, policy: Policy) -> Run {
-        let requests = &recorded.followed.requests;
-        let mut addresses = Addresses::new(policy, recorded.driver().clone());
+impl SimulatedRun {
+    pub(crate) fn new(recorded: &RecordedRun<'_>, what: &WhatIf, policy: Policy) -> SimulatedRun {
+        let requests = &recorded.verified.requests;
+        let mut addresses = SegmentAddresses::new(policy, recorded.driver().clone());
         let old = recorded.history.segments_at_start.iter().filter(|segment| !segment.expandable);
         for segment in old.filter(|segment| is_plausible(segment.addr, segment.size)) {
             addresses.occupy(segment.addr, segment.size);
         }
-        let card = Card::new(what, addresses);
+        let card = SimulatedDevice::new(what, addresses);
         let rules = Rules::of(recorded.release);
         let mut model = Model::new(card, what.conf.clone(), rules, &requests.lanes, &requests.pools);
         let page = recorded.conf.large_segment;
         let (snapshot, history) = (recorded.snapshot, recorded.history);
         let owners = &recorded.assumed.owners;
         let block_of = lay_out(&mut model, snapshot, history, owners, &requests.lanes, &requests.pools, page);
-        model.world.start_with(model.counts.reserved);
-        Run { model, block_of, oom: None, rescued: Vec::new(), finished: true }
+        model.environment.start_with(model.counts.reserved);
+        SimulatedRun { model, block_of, oom: None, rescued: Vec::new(), finished: true }
     }
 
-    pub(crate) fn replay(&mut self, recorded: &Recorded<'_>) {
-        let ops = &recorded.followed.requests.ops;
+    pub(crate) fn replay(&mut self, recorded: &RecordedRun<'_>) {
+        let ops = &recorded.verified.requests.ops;
         let model = &mut self.model;
         for op in ops {
             model.now = op.event;
-            model.world.now = op.event;
+            model.environment.now = op.event;
             match op.kind {
                 OpKind::Alloc => match model.malloc(op.size, op.lane, None) {
-                    Some(block) => self.block_of[op.life as usize] = block,
+                    Some(block) => self.block_of[op.allocation as usize] = block,
                     None => {
-                        // It ends the replay, whatever failed and was survived before.
+                        // Ends the replay, even if earlier failures were survived.
                         self.oom = Some(failure(model, op.size, op.lane, op.event, false));
                         self.finished = false;
                         return;
                     }
                 },
                 OpKind::Free => {
-                    let block = self.block_of[op.life as usize];
+                    let block = self.block_of[op.allocation as usize];
                     if block != NONE {
                         model.free(block, None);
                     }
                 }
                 OpKind::FreeLater => {
-                    let block = self.block_of[op.life as usize];
+                    let block = self.block_of[op.allocation as usize];
                     if block != NONE {
-                        model.free(block, Some(op.life));
+                        model.free(block, Some(op.allocation));
                     }
                 }
                 OpKind::Complete => {
-                    let block = self.block_of[op.life as usize];
+                    let block = self.block_of[op.allocation as usize];
                     if block != NONE {
-                        model.complete_pending(block, op.life);
+                        model.complete_pending(block, op.allocation);
                     }
                 }
                 OpKind::EmptyCache => model.release_all(),
                 OpKind::EndPool => model.end_pool(op.lane),
-                OpKind::RetirePool => model.world.retired.push(op.lane),
+                OpKind::RetirePool => model.environment.retired.push(op.lane),
                 OpKind::Failed => match model.malloc(op.size, op.lane, None) {
-                    // The program went on without it, so it cannot keep it.
+                    // The program continued without it, so it cannot keep it.
                     Some(block) => {
                         self.rescued.push(op.event as usize);
                         if op.event != ops[ops.len() - 1].event {
@@ -256,9 +261,9 @@ impl Run {
     }
 }
 
-fn failure(model: &Model<Card>, requested: u64, lane: u32, event: u32, was_recorded: bool) -> Oom {
+fn failure(model: &Model<SimulatedDevice>, requested: u64, lane: u32, event: u32, was_recorded: bool) -> Oom {
     let size = model.rounded(requested);
-    let room = model.world.room();
+    let room = model.environment.room();
     Oom {
         event: event as usize,
         requested,

@@ -1,40 +1,38 @@
-//! Puts the state before the first event into an empty allocator.
+//! Setup of the state before the first event in an empty allocator.
 
-use crate::model::{Block, Lane, Model, NONE, Pool, State, World};
+use crate::model::{Environment, Lane, Model, ModelBlock, ModelBlockState, ModelPool, NONE};
 use crate::owners::Owners;
 use rustc_hash::FxHashMap;
 use snapshot::{Action, History, PoolId, SegmentAtStart, Snapshot};
 
-/// Bytes of addresses for an expandable segment when the size of the card is not known: more than any card has.
-pub(crate) const AMPLE_RANGE: u64 = 1 << 44;
+/// Upper bound of the addresses and sizes of any device.
+pub(crate) const ADDRESS_LIMIT: u64 = 1 << 60;
 
-/// No device has addresses or sizes from here on.
-pub(crate) const MOST_ADDRESS: u64 = 1 << 60;
-
-/// Whether a segment can be where a file says.
+/// Returns whether a segment can be where a file says.
 pub(crate) fn is_plausible(addr: u64, size: u64) -> bool {
-    size > 0 && addr.max(size) < MOST_ADDRESS
+    size > 0 && addr.max(size) < ADDRESS_LIMIT
 }
 
-/// A run of addresses below which a segment cannot begin any more: further away is another one.
-const FARTHEST_BASE: u64 = 1 << 38;
+/// Maximum distance in bytes of the start of an expandable segment: addresses further away belong to another
+/// one.
+const MAX_BASE_DISTANCE_BYTES: u64 = 1 << 38;
 
-/// Lays out the segments and blocks that were there before the first event. Says which block of the model each life of
-/// the history is; those that it has no place for are [`NONE`].
-pub(crate) fn lay_out<W: World>(
+/// Adds the segments and blocks that existed before the first event. Returns the model's block of each
+/// allocation of the history; allocations that do not fit are [`NONE`].
+pub(crate) fn lay_out<W: Environment>(
     model: &mut Model<W>,
     snapshot: &Snapshot,
     history: &History,
     owners: &Owners,
     lanes: &[Lane],
-    pools: &[Pool],
+    pools: &[ModelPool],
     page: u64,
 ) -> Vec<u32> {
     let mut block_of = vec![NONE; history.lives.len()];
     let mut held: Vec<u32> = (0..history.lives.len() as u32)
-        .take_while(|&life| history.lives[life as usize].born().is_none())
+        .take_while(|&allocation| history.lives[allocation as usize].born().is_none())
         .collect();
-    held.sort_unstable_by_key(|&life| history.lives[life as usize].addr);
+    held.sort_unstable_by_key(|&allocation| history.lives[allocation as usize].addr);
     let old =
         history.regions.iter().enumerate().filter(|(_, region)| region.from_start && !region.expandable);
     let regions: FxHashMap<u64, usize> = old.map(|(place, region)| (region.addr, place)).collect();
@@ -46,7 +44,7 @@ pub(crate) fn lay_out<W: World>(
     let mut end_of_last = 0;
     let mut expandable: Vec<(u32, &SegmentAtStart)> = Vec::new();
     for segment in &history.segments_at_start {
-        // Overlapping segments are a contradiction; the first one stands.
+        // Overlapping segments are a contradiction; the first one counts.
         if segment.addr < end_of_last || !is_plausible(segment.addr, segment.size) {
             continue;
         }
@@ -72,9 +70,9 @@ pub(crate) fn lay_out<W: World>(
     block_of
 }
 
-/// Where an expandable segment begins: the lowest page that is ever mapped in it, as far as the recording tells.
+/// Returns the start of an expandable segment: the lowest page ever mapped in it, as far as recorded.
 fn lowest_page(snapshot: &Snapshot, history: &History, first: &SegmentAtStart) -> u64 {
-    let is_near = |addr: u64| addr < first.addr && first.addr - addr < FARTHEST_BASE;
+    let is_near = |addr: u64| addr < first.addr && first.addr - addr < MAX_BASE_DISTANCE_BYTES;
     let rows = history.rows.clone();
     let mapped = snapshot.events.actions(rows).enumerate().filter(|&(index, (action, addr))| {
         action == Action::SegmentMap
@@ -87,21 +85,21 @@ fn lowest_page(snapshot: &Snapshot, history: &History, first: &SegmentAtStart) -
     mapped.map(|(_, (_, addr))| addr).min().unwrap_or(first.addr)
 }
 
-impl<W: World> Model<W> {
-    /// Cuts a free run of memory into the blocks that lie in it and what is free between them.
+impl<W: Environment> Model<W> {
+    /// Cuts a free run of memory into its blocks and the free pieces between them.
     fn adopt(&mut self, whole: u32, history: &History, held: &[u32], block_of: &mut [u32]) {
-        let Block { addr, size, .. } = *self.block(whole);
+        let ModelBlock { addr, size, .. } = *self.block(whole);
         let end = addr + size;
-        let first = held.partition_point(|&life| history.lives[life as usize].addr < addr);
+        let first = held.partition_point(|&allocation| history.lives[allocation as usize].addr < addr);
         let mut rest = whole;
         let mut at = addr;
-        for &life in &held[first..] {
-            let row = &history.lives[life as usize];
+        for &allocation in &held[first..] {
+            let row = &history.lives[allocation as usize];
             let Some(row_end) = row.addr.checked_add(row.size.0) else { continue };
             if row.addr >= end {
                 break;
             }
-            // A block that contradicts those before it has no place.
+            // A block that contradicts those before it is left out.
             if row.addr < at || row_end > end || row.size.0 == 0 {
                 continue;
             }
@@ -114,8 +112,8 @@ impl<W: World> Model<W> {
             at = row_end;
             let rest_of_segment = (at < end).then(|| self.cut(block, row.size.0));
             let pending = row.freed() == Some(0) && !row.is_allocated_at(0);
-            self.occupy(block, row.requested.0, pending.then_some(life));
-            block_of[life as usize] = block;
+            self.occupy(block, row.requested.0, pending.then_some(allocation));
+            block_of[allocation as usize] = block;
             match rest_of_segment {
                 Some(behind) => rest = behind,
                 None => return,
@@ -127,24 +125,24 @@ impl<W: World> Model<W> {
     fn occupy(&mut self, block: u32, requested: u64, pending: Option<u32>) {
         let row = self.block_mut(block);
         row.requested = requested;
-        row.state = if pending.is_some() { State::Pending } else { State::Allocated };
+        row.state = if pending.is_some() { ModelBlockState::Pending } else { ModelBlockState::Allocated };
         if let Some(token) = pending {
             self.wait_for_streams(block, token);
         }
     }
 
-    /// Counts what was laid out.
+    /// Sets the counters for the initial state.
     fn start_counting(&mut self) {
         let mut counts = self.counts;
         for (_, block) in self.all_blocks() {
             match block.state {
-                State::Unmapped => continue,
-                State::Allocated => {
+                ModelBlockState::Unmapped => continue,
+                ModelBlockState::Allocated => {
                     counts.allocated += block.size;
                     counts.active += block.size;
                 }
-                State::Pending => counts.active += block.size,
-                State::Free => {}
+                ModelBlockState::Pending => counts.active += block.size,
+                ModelBlockState::Free => {}
             }
             counts.reserved = counts.reserved.saturating_add(block.size);
         }
@@ -154,9 +152,9 @@ impl<W: World> Model<W> {
     }
 }
 
-/// The pool and stream of a request, by place among the lanes.
-pub(crate) fn lane_of(lanes: &[Lane], pools: &[Pool], pool: PoolId, stream: u64) -> u32 {
+/// Returns the index of a request's pool and stream among the lanes.
+pub(crate) fn lane_of(lanes: &[Lane], pools: &[ModelPool], pool: PoolId, stream: u64) -> u32 {
     let pool = pools.binary_search_by_key(&pool, |pool| pool.id).unwrap_or(0) as u32;
-    // A history with more streams than anyone has is cut off: what is left over goes to the default stream.
+    // The number of streams is limited; the excess ones of a hostile file count as the default stream.
     lanes.binary_search(&Lane { pool, stream }).unwrap_or(0) as u32
 }

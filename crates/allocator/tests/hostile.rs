@@ -1,6 +1,6 @@
-//! Replay cannot fail: files that no allocator wrote get an answer, too.
+//! Replay cannot fail: files that no allocator wrote also give a result.
 
-use allocator::{Conf, Given, Recorded, Release, WhatIf, worth_trying};
+use allocator::{Conf, KnownConditions, RecordedRun, Release, WhatIf, candidate_settings};
 use snapshot::History;
 
 /// One event as JSON.
@@ -12,21 +12,22 @@ fn event(action: &str, addr: u64, size: u64) -> String {
 
 fn segment(addr: u64, size: u64, expandable: bool) -> String {
     format!(
-        r#"{{"device":0,"address":{addr},"total_size":{size},"stream":0,"segment_type":"large","is_expandable":{expandable},
-        "segment_pool_id":[0,0],"blocks":[{{"address":{addr},"size":{size},"requested_size":1,"state":"active_allocated"}}]}}"#
+        r#"{{"device":0,"address":{addr},"total_size":{size},"stream":0,"segment_type":"large",
+        "is_expandable":{expandable},"segment_pool_id":[0,0],
+        "blocks":[{{"address":{addr},"size":{size},"requested_size":1,"state":"active_allocated"}}]}}"#
     )
 }
 
-/// Follows, replays and writes a file under several releases and settings.
+/// Verifies, replays and writes a file under several releases and settings.
 fn survives(events: &[String], segments: &[String]) {
     let text = format!(r#"{{"segments":[{}],"device_traces":[[{}]]}}"#, segments.join(","), events.join(","));
     let snapshot = snapshot::read(text.as_bytes()).expect("JSON of the right shape");
     for device in snapshot.devices() {
         let history = History::new(&snapshot, device);
         for release in [Release(2), Release(11), Release(12), Release(15)] {
-            let given = Given { release: Some(release), ..Given::default() };
-            let recorded = Recorded::new(&snapshot, &history, given);
-            for conf in worth_trying(release, true) {
+            let given = KnownConditions { release: Some(release), ..KnownConditions::default() };
+            let recorded = RecordedRun::new(&snapshot, &history, given);
+            for conf in candidate_settings(release, true) {
                 let conf_text = conf;
                 let conf = Conf::parse(conf, release).expect("taken").conf;
                 let what =
@@ -34,7 +35,7 @@ fn survives(events: &[String], segments: &[String]) {
                 let outcome = recorded.simulate(&what);
                 assert!(outcome.peak_allocated <= outcome.peak_reserved, "{conf_text}");
                 let replayed = recorded.replayed(&what, conf_text);
-                snapshot::write(&replayed, &mut std::io::sink()).expect("nothing to fail");
+                snapshot::write(&replayed, &mut std::io::sink()).expect("a sink accepts everything");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Settings strings are taken and refused as sixteen releases of PyTorch do, and mean the same.
+//! Settings strings are accepted and rejected as by sixteen releases of PyTorch, with the same meaning.
 
 use allocator::{Conf, Release};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 fn rows() -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/traffic/settings.json");
-    serde_json::from_str(&std::fs::read_to_string(path).expect("the file is there")).expect("JSON")
+    serde_json::from_str(&std::fs::read_to_string(path).expect("the file exists")).expect("JSON")
 }
 
 fn releases(row: &Value) -> impl Iterator<Item = Release> {
@@ -18,19 +18,19 @@ fn releases(row: &Value) -> impl Iterator<Item = Release> {
 }
 
 #[test]
-fn the_same_strings_are_taken_and_refused() {
+fn the_same_strings_are_accepted_and_rejected() {
     let rows = rows();
     assert!(rows.len() > 500, "{} rows", rows.len());
     let mut wrong = Vec::new();
     for row in &rows {
         let conf = row["conf"].as_str().expect("a string");
-        // The other allocator parses everywhere; the model has none of it.
+        // Every release parses the other allocator, but it is not modelled.
         if conf.contains("cudaMallocAsync") {
             continue;
         }
         for release in releases(row) {
             let ours = Conf::parse(conf, release);
-            if ours.is_ok() != row["accepted"].as_bool().expect("a truth value") {
+            if ours.is_ok() != row["accepted"].as_bool().expect("a boolean") {
                 wrong.push(format!("{release} {conf:?}: {} / {ours:?}", row["reason"]));
             }
         }
@@ -39,7 +39,7 @@ fn the_same_strings_are_taken_and_refused() {
 }
 
 #[test]
-fn what_is_taken_means_the_same() {
+fn accepted_strings_mean_the_same() {
     let mut compared = 0;
     for row in rows().iter().filter(|row| row["settings"].is_object()) {
         let text = row["conf"].as_str().expect("a string");

@@ -1,21 +1,21 @@
-//! The model does what PyTorch did: every event, every segment and block at the end.
+//! The model does what PyTorch did: every event, and every segment and block at the end.
 
 mod common;
 
-use allocator::{Conf, Given, Recorded, Release};
+use allocator::{Conf, KnownConditions, RecordedRun, Release};
 use common::{fixtures, json, recordings};
 use serde_json::Value;
 use snapshot::History;
 use std::path::Path;
 
-/// Follows every device of a file; the first difference in words.
+/// Verifies every device of a file and describes the first difference.
 fn difference(file: &Path, case: &Value, limit: Option<u64>) -> Option<String> {
     let mut snapshot = snapshot::open(file).expect("a snapshot");
     let release = case["torch"].as_str().map(|name| {
         let minor = name.split('.').nth(1).expect("2.x.y");
         Release(minor.parse().expect("a number"))
     });
-    // Before 2.3 a snapshot does not have its settings.
+    // Before torch 2.3 a snapshot does not have its settings.
     let conf = release
         .filter(|&release| release < Release(3))
         .map(|release| Conf::parse(case["conf"].as_str().expect("settings"), release).expect("taken").conf);
@@ -24,8 +24,8 @@ fn difference(file: &Path, case: &Value, limit: Option<u64>) -> Option<String> {
     }
     for device in snapshot.devices() {
         let history = History::new(&snapshot, device);
-        let given = Given { release, conf: conf.clone(), limit, total: None };
-        let recorded = Recorded::new(&snapshot, &history, given);
+        let given = KnownConditions { release, conf: conf.clone(), limit, total: None };
+        let recorded = RecordedRun::new(&snapshot, &history, given);
         let verification = recorded.verification();
         if let Some(difference) = verification.difference {
             return Some(format!("{}: {difference}\n  {}", file.display(), difference.around.join("\n  ")));
@@ -44,40 +44,41 @@ fn check(folder: &str, least: usize) {
 }
 
 #[test]
-fn the_zoo_is_followed() {
+fn the_zoo_is_reproduced() {
     check("zoo", 17);
 }
 
 #[test]
-fn further_programs_are_followed() {
+fn field_programs_are_reproduced() {
     check("field", 107);
 }
 
 #[test]
-fn random_traffic_of_a_real_gpu_is_followed_under_nineteen_settings() {
+fn random_traffic_of_a_real_gpu_is_reproduced_under_nineteen_settings() {
     check("oracle", 19);
 }
 
 #[test]
-fn programs_under_other_settings_are_followed() {
+fn programs_under_other_settings_are_reproduced() {
     for setting in ["default", "expand", "gc60", "pow8", "split128gc80", "split64"] {
         check(&format!("whatif/{setting}"), 2);
     }
 }
 
 #[test]
-fn long_histories_are_followed() {
+fn long_histories_are_reproduced() {
     check("large", 2);
 }
 
 #[test]
-fn a_small_script_under_every_release_is_followed() {
+fn a_small_script_under_every_release_is_reproduced() {
     check("torch", 30);
 }
 
-/// The real allocators of sixteen releases, settings and calls drawn at random; with the memory limit and without it.
+/// Real allocators of sixteen releases, with random settings and calls, with and without the memory limit.
+/// without it.
 #[test]
-fn random_traffic_of_every_release_is_followed() {
+fn random_traffic_of_every_release_is_reproduced() {
     let cases = json(&fixtures().join("traffic/cases.json"));
     let cases = cases.as_array().expect("a list");
     assert!(cases.len() >= 200, "{} cases", cases.len());

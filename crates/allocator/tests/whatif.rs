@@ -1,8 +1,9 @@
-//! One recording tells what the same program reserves under other settings: compared with runs on a real H200.
+//! A recording predicts what the same program reserves under other settings: compared with runs on a real
+//! H200.
 
 mod common;
 
-use allocator::{Conditions, Conf, Given, Outcome, Recorded, WhatIf};
+use allocator::{Conditions, Conf, KnownConditions, Outcome, RecordedRun, WhatIf};
 use common::{fixtures, json, recordings, stat};
 use snapshot::{History, Metric, PoolClass, Snapshot};
 use std::path::PathBuf;
@@ -14,21 +15,21 @@ fn open(path: PathBuf) -> Snapshot {
     snapshot::open(&path).expect("a snapshot")
 }
 
-/// The recording of a program with PyTorch's defaults.
+/// Recording of a program with PyTorch's defaults.
 fn recording(program: &str) -> PathBuf {
     let field = fixtures().join(format!("field/{program}.pickle.xz"));
     if field.exists() { field } else { fixtures().join(format!("zoo/{program}.pickle.xz")) }
 }
 
-fn what(recorded: &Recorded<'_>, conf: &str) -> WhatIf {
+fn what(recorded: &RecordedRun<'_>, conf: &str) -> WhatIf {
     let conf = Conf::parse(conf, recorded.release).expect("taken").conf;
     WhatIf { conf, total: None, available: None, limit: None }
 }
 
-/// Whether the real figure lies in the range, and how wide that is, as a share of the figure.
+/// Returns whether the real figure is in the range, and the width of the range as a share of the figure.
 fn judge(outcome: &Outcome, real: u64) -> (bool, f64) {
     let (low, high) = outcome.peak_reserved_range;
-    assert!((low..=high).contains(&outcome.peak_reserved), "the figure lies in its own range");
+    assert!((low..=high).contains(&outcome.peak_reserved), "the figure is in its own range");
     ((low..=high).contains(&real), (high - low) as f64 / real as f64)
 }
 
@@ -38,7 +39,7 @@ fn any_recording_predicts_the_peak_under_every_other_setting() {
         for from in SETTINGS {
             let snapshot = open(fixtures().join(format!("whatif/{from}/{program}.pickle.xz")));
             let history = History::new(&snapshot, 0);
-            let recorded = Recorded::new(&snapshot, &history, Given::default());
+            let recorded = RecordedRun::new(&snapshot, &history, KnownConditions::default());
             for setting in SETTINGS {
                 let label = json(&fixtures().join(format!("whatif/{setting}/{program}.truth.json")));
                 let conf = label["conf"].as_str().expect("settings");
@@ -55,13 +56,14 @@ fn any_recording_predicts_the_peak_under_every_other_setting() {
     }
 }
 
-/// The snapshot of a replay has the statistics of the real run, to the last byte and count. Where the driver's addresses
-/// differ from run to run, a request may get another block of nearly its size: there the sums of block sizes are left out.
+/// The snapshot of a replay has the statistics of the real run, to the last byte and count. If the driver's
+/// addresses differ from run to run, a request may get another block of nearly its size: then the sums of
+/// block sizes are not compared.
 #[test]
-fn a_replayed_run_is_the_real_one() {
+fn a_replayed_run_equals_the_real_one() {
     let snapshot = open(fixtures().join("whatif/default/frag_variable_length.pickle.xz"));
     let history = History::new(&snapshot, 0);
-    let recorded = Recorded::new(&snapshot, &history, Given::default());
+    let recorded = RecordedRun::new(&snapshot, &history, KnownConditions::default());
     for setting in SETTINGS {
         let label = json(&fixtures().join(format!("whatif/{setting}/frag_variable_length.truth.json")));
         let conf = label["conf"].as_str().expect("settings");
@@ -75,28 +77,28 @@ fn a_replayed_run_is_the_real_one() {
             Metric::Active,
             Metric::RequestedBytes,
         ];
-        let hangs_on_addresses = !matches!(setting, "default" | "expand");
-        for metric in Metric::ALL.into_iter().filter(|of| !hangs_on_addresses || by_request.contains(of)) {
+        let depends_on_addresses = !matches!(setting, "default" | "expand");
+        for metric in Metric::ALL.into_iter().filter(|of| !depends_on_addresses || by_request.contains(of)) {
             let ours = history.stats.get(metric, PoolClass::All);
             let theirs = |part: &str| stat(&label, &format!("{}.all.{part}", metric.key())) as i64;
             assert_eq!(ours.current, theirs("current"), "{setting} {}", metric.key());
             assert_eq!(ours.peak, theirs("peak"), "{setting} {}", metric.key());
             assert_eq!(ours.allocated, theirs("allocated"), "{setting} {}", metric.key());
         }
-        let again = Recorded::new(&replayed, &history, Given::default());
-        assert_eq!(again.verification().difference, None, "{setting}: the model repeats its own run");
+        let again = RecordedRun::new(&replayed, &history, KnownConditions::default());
+        assert_eq!(again.verification().difference, None, "{setting}: the model reproduces its own run");
     }
 }
 
 /// 32 programs, recorded once with PyTorch's defaults, against their real runs under ten settings.
 #[test]
-fn other_programs_are_predicted_too() {
+fn real_peaks_of_programs_under_ten_settings_are_predicted() {
     let real = json(&fixtures().join("whatif/field.json"));
     let (mut pairs, mut exact, mut outside) = (0, 0, Vec::new());
     for (program, peaks) in real.as_object().expect("programs") {
         let snapshot = open(recording(program));
         let history = History::new(&snapshot, 0);
-        let recorded = Recorded::new(&snapshot, &history, Given::default());
+        let recorded = RecordedRun::new(&snapshot, &history, KnownConditions::default());
         for (conf, peak) in peaks.as_object().expect("settings") {
             let real = peak.as_u64().expect("bytes");
             let outcome = recorded.simulate(&what(&recorded, conf));
@@ -116,23 +118,25 @@ fn other_programs_are_predicted_too() {
     assert!(outside.len() <= 2, "{}", outside.join("\n"));
 }
 
-/// 14 programs under seven settings and three limits of memory each: does a request fail, and if not, how close it came.
+/// 14 programs under seven settings and three memory limits each: whether a request fails, and if not, how
+/// close it came.
 #[test]
-fn limits_are_met_as_in_the_real_runs() {
+fn memory_limits_act_as_in_the_real_runs() {
     let total = 150_109_880_320;
     let real = json(&fixtures().join("whatif/limits.json"));
     let (mut runs, mut went_through, mut exact, mut equal) = (0, 0, 0, 0);
     for (program, cases) in real.as_object().expect("programs") {
         let snapshot = open(recording(program));
         let history = History::new(&snapshot, 0);
-        let recorded = Recorded::new(&snapshot, &history, Given::default());
+        let recorded = RecordedRun::new(&snapshot, &history, KnownConditions::default());
         for case in cases.as_array().expect("a list") {
             let text = case["conf"].as_str().expect("settings");
             let limit = case["limit"].as_u64();
             let conf = Conf::parse(text, recorded.release).expect("taken").conf;
             let what = WhatIf { conf, total: Some(total), available: Some(total), limit };
             let outcome = recorded.simulate(&what);
-            // cuDNN catches the failure of a workspace and goes on with less; the request failed all the same.
+            // cuDNN catches the failure of a workspace and continues with less; the request failed
+            // nevertheless.
             assert_eq!(outcome.oom.is_some(), case["failed"].is_string(), "{program} {text}");
             runs += 1;
             if outcome.oom.is_some() {
@@ -153,15 +157,15 @@ fn limits_are_met_as_in_the_real_runs() {
     assert!(equal >= 207, "{equal}");
 }
 
-/// Under its own settings, with the memory that it could have, a run is replayed as it was recorded.
+/// Under its own settings and available memory, a run is replayed as it was recorded.
 #[test]
-fn a_run_is_repeated_under_its_own_conditions() {
+fn a_run_is_reproduced_under_its_own_conditions() {
     let folders = ["zoo", "field", "oracle", "whatif/default", "whatif/expand", "whatif/split64"];
     let mut wrong = Vec::new();
     for file in folders.into_iter().flat_map(recordings) {
         let snapshot = open(file.clone());
         let history = History::new(&snapshot, 0);
-        let recorded = Recorded::new(&snapshot, &history, Given::default());
+        let recorded = RecordedRun::new(&snapshot, &history, KnownConditions::default());
         let Conditions { available, limit } = recorded.conditions();
         let what = WhatIf { conf: recorded.conf.clone(), total: None, available, limit };
         let outcome = recorded.simulate(&what);

@@ -1,6 +1,6 @@
-//! How long a large heap takes: five million objects with twenty million references, made up but shaped like those of
-//! a training script. `cargo run --release -p oomph-heap --example scale`; with `scattered`, the objects are numbered
-//! at random, which is the worst that a dump can do to the caches.
+//! Benchmark of a large heap: five million objects with twenty million references, synthetic but shaped like
+//! those of a training script. `cargo run --release -p oomph-heap --example scale`; with `scattered`, the
+//! objects are numbered at random, the worst case for the caches.
 
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
@@ -75,11 +75,13 @@ fn depth(tree: &heap::dominators::Dominators) -> u32 {
     depths.into_iter().max().unwrap_or(0)
 }
 
-/// Every object but a leaf points at its class. Most hang in trees of containers, some are chains like autograd graphs
-/// with a saved tensor per link; some point back at what holds them, and one in two hundred hangs on nothing. The rest
-/// are references across, most of them nearby or to leaves that many share (names, numbers, tensors), some to anything.
+/// Generates the references. Every object but a leaf points at its class. Most are in trees of containers,
+/// some form chains like autograd graphs with a saved tensor per link; some point back at their holder, and
+/// one in two hundred is unreferenced. The rest are cross references, most of them nearby or to leaves that
+/// many share (names, numbers, tensors), some to anything.
 fn references(random: &mut Random) -> Vec<(u32, u32)> {
-    let mut heap = Heap { pairs: Vec::with_capacity(EDGES), holders: (0..ROOTS).collect(), leaves: vec![] };
+    let mut heap =
+        SyntheticHeap { pairs: Vec::with_capacity(EDGES), holders: (0..ROOTS).collect(), leaves: vec![] };
     let mut node = ROOTS;
     while node < NODES {
         if random.below(20_000) == 0 {
@@ -97,13 +99,13 @@ fn references(random: &mut Random) -> Vec<(u32, u32)> {
     heap.pairs
 }
 
-struct Heap {
+struct SyntheticHeap {
     pairs: Vec<(u32, u32)>,
     holders: Vec<u32>,
     leaves: Vec<u32>,
 }
 
-impl Heap {
+impl SyntheticHeap {
     fn contained(&mut self, random: &mut Random, node: u32) {
         let leaf = random.below(5) < 3;
         if random.below(200) != 0 {
@@ -123,7 +125,7 @@ impl Heap {
         }
     }
 
-    /// The newest link is what somebody holds: it points at the link before it, and so on down.
+    /// The program holds the newest link, which points at the link before it, and so on.
     fn chain(&mut self, random: &mut Random, first: u32, length: u32) {
         let holder = self.holders[random.below(self.holders.len() as u32) as usize];
         self.pairs.push((holder, first + length - 1));
@@ -173,7 +175,7 @@ impl Random {
         (((self.0 >> 32) * u64::from(bound)) >> 32) as u32
     }
 
-    /// One of the `distance` objects before `node`.
+    /// Returns one of the `distance` objects before `node`.
     fn near(&mut self, node: u32, distance: u32) -> u32 {
         node.saturating_sub(1 + self.below(distance))
     }

@@ -1,34 +1,38 @@
-//! Objects that keep each other alive: the strongly connected components of a graph. Reference counting alone never
-//! frees one with a cycle in it.
+//! Strongly connected components of a graph: objects that keep each other alive. Reference counting alone
+//! never frees a component with a cycle.
 //!
-//! Tarjan's algorithm in Pearce's form (2016), with one number per node instead of three. Nodes that are under way
-//! count up from 1 and give their numbers back when they are done; finished components count down from the top. A
-//! finished node is therefore always higher than one under way, and the comparison that looks for the earliest node
-//! within reach passes over it by itself.
+//! Tarjan's algorithm in Pearce's form (2016), with one number per node instead of three. Nodes in progress
+//! count up from 1 and return their numbers when they are done; finished components count down from the top.
+//! A finished node is therefore always higher than one in progress, so the comparison that looks for the
+//! earliest reachable node ignores it.
 
 use crate::edges::Edges;
 
-/// The strongly connected components of a graph.
+/// Strongly connected components of a graph.
 pub struct Components {
-    /// The component of each node. A component is numbered after all that it points at.
+    /// Component of each node. A component is numbered after all components that it points at.
     pub of: Vec<u32>,
     /// Number of components.
     pub count: usize,
-    /// By component: whether it has more than one member, or one that points at itself.
+    /// Whether each component has more than one member, or one that points at itself.
     pub cyclic: Vec<bool>,
 }
 
-/// A node whose edges are being followed.
+/// Node whose edges are being followed.
 struct Visit {
     node: u32,
-    /// The node's number while it is under way.
+    /// Number of the node while it is in progress.
     number: u32,
-    /// The lowest number within reach so far.
+    /// Lowest number reached so far.
     lowest: u32,
-    /// Where its edges start among those that are still to be followed.
+    /// Start of its edges among those that are still to be followed.
     ahead: usize,
 }
 
+/// Computes the strongly connected components of a graph.
+///
+/// # Panics
+/// If the graph has more than `u32::MAX` nodes.
 pub fn components(edges: &Edges) -> Components {
     let nodes = edges.nodes();
     assert!(u32::try_from(nodes).is_ok(), "nodes are numbered with 32 bits");
@@ -66,19 +70,21 @@ pub fn components(edges: &Edges) -> Components {
 }
 
 struct Search {
-    /// 0 for a node not seen yet, a low number for one under way, `u32::MAX` less its component for a finished one.
+    /// 0 for an unseen node, a low number for one in progress, `u32::MAX` minus its component for a finished
+    /// one.
     numbers: Vec<u32>,
-    /// How many nodes are under way.
+    /// Number of nodes in progress.
     under_way: u32,
     /// Edges that led to a new node when their source was entered.
     ahead: Vec<u32>,
-    /// Nodes without further edges that reach an earlier node, so belong to a component still under way.
+    /// Nodes without further edges that reach an earlier node, so they belong to a component in progress.
     waiting: Vec<u32>,
     cyclic: Vec<bool>,
 }
 
 impl Search {
-    /// Looks at all edges of a node at once: the processor then waits for the numbers of their targets together.
+    /// Visits all edges of a node at once, so that the processor loads the numbers of their targets in
+    /// parallel.
     fn enter(&mut self, edges: &Edges, node: u32) -> Visit {
         self.under_way += 1;
         let number = self.under_way;
@@ -93,8 +99,9 @@ impl Search {
         visit
     }
 
-    /// Goes on with a node's edges up to one that leads to a new node. A target that was new when the node was entered
-    /// and is not any more is below it in the walk: what it reaches is told on the way up.
+    /// Advances along a node's edges to the next one that leads to a new node. A target that was new when the
+    /// node was entered but no longer is, is below the node in the walk: what it reaches is reported on the
+    /// way up.
     fn follow(&mut self, visit: &Visit) -> Option<u32> {
         while self.ahead.len() > visit.ahead {
             let node = self.ahead.pop()?;

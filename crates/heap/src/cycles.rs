@@ -1,44 +1,44 @@
-//! Objects that refer to each other in a circle. Counting references never frees them: they stay until the collector runs.
+//! Reference cycles. Reference counting never frees them: they stay until the garbage collector runs.
 
+use crate::analyzed::{AnalyzedHeap, add};
 use crate::components::components;
 use crate::dominators::dominators;
 use crate::edges::Edges;
-use crate::graph::{Device, Link};
-use crate::holdings::{Holdings, add};
-use crate::words;
+use crate::graph::{ReferenceKind, StorageDevice};
+use crate::path_text;
 use std::collections::{HashMap, VecDeque};
 
-/// Cycles of one shape.
+/// Reference cycles of one shape.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cycle {
-    /// How many there are.
+    /// Number of cycles.
     pub count: usize,
-    /// All objects of all of them.
+    /// All objects of all cycles.
     pub members: Vec<u32>,
-    /// Positions of the edges that lead around the first of them.
+    /// Positions of the edges around the first cycle.
     pub around: Vec<usize>,
     /// Whether nothing else refers to them.
     pub is_garbage: bool,
-    /// What would be free without them, on each device; on all of them together.
-    pub retained: Vec<(Device, u64)>,
+    /// Bytes that would be freed without them, per device.
+    pub retained: Vec<(StorageDevice, u64)>,
 }
 
 impl Cycle {
-    /// Bytes on all devices.
+    /// Returns the bytes on all devices.
     pub fn bytes(&self) -> u64 {
         self.retained.iter().map(|(_, bytes)| bytes).sum()
     }
 }
 
-impl Holdings {
-    /// The cycles that keep memory, those that keep most first.
+impl AnalyzedHeap {
+    /// Returns the cycles that retain memory, largest first.
     pub fn cycles(&self) -> &[Cycle] {
         self.cycles.get_or_init(|| self.find_cycles())
     }
 
     fn find_cycles(&self) -> Vec<Cycle> {
         let heap = &self.heap;
-        // Every object refers to its class, and a class to itself: that is no circle that anybody made.
+        // Every object refers to its class, and a class to itself: these are not cycles of the program.
         let is_class = self.classes();
         let counts = |to: u32| !is_class[to as usize];
         let pairs = (0..heap.len() as u32).flat_map(|from| {
@@ -60,7 +60,7 @@ impl Holdings {
         let mut groups: HashMap<String, Cycle> = HashMap::new();
         for (of, nodes) in members {
             let held = self.devices.iter().zip(&retained).map(|(device, bytes)| (device, bytes[of as usize]));
-            let held: Vec<(&Device, u64)> = held.filter(|(_, bytes)| *bytes > 0).collect();
+            let held: Vec<(&StorageDevice, u64)> = held.filter(|(_, bytes)| *bytes > 0).collect();
             if held.is_empty() {
                 continue;
             }
@@ -91,13 +91,14 @@ impl Holdings {
         let mut is_class: Vec<bool> = (0..heap.len() as u32).map(|node| heap.class(node) == "type").collect();
         for node in 0..heap.len() as u32 {
             for (name, to) in heap.references(node) {
-                is_class[to as usize] |= name.link == Link::Attribute && name.text == "__class__";
+                is_class[to as usize] |= name.link == ReferenceKind::Attribute && name.text == "__class__";
             }
         }
         is_class
     }
 
-    /// What each component keeps alive as a whole: the dominator tree of the graph in which it is one node.
+    /// Computes what each component retains as a whole: the dominator tree of the graph in which it is one
+    /// node.
     fn retained_by_component(&self, of: &[u32], count: usize) -> Vec<Vec<u64>> {
         let heap = &self.heap;
         let pairs = (0..heap.len() as u32)
@@ -115,7 +116,7 @@ impl Holdings {
         retained.collect()
     }
 
-    /// The shortest way around, from the first member that is an instance of a class if there is one.
+    /// Returns the shortest cycle, starting at a member that is an instance of a class if there is one.
     fn around(&self, members: &[u32], of: &[u32], is_class: &[bool]) -> Vec<usize> {
         let heap = &self.heap;
         let is_plain = |node: u32| matches!(heap.class(node), "dict" | "list" | "tuple" | "cell" | "set");
@@ -150,7 +151,7 @@ impl Holdings {
         Vec::new()
     }
 
-    /// The node that an edge comes from.
+    /// Returns the node that an edge comes from.
     pub(crate) fn source(&self, position: usize) -> u32 {
         let starts = |node: u32| self.heap.edges.positions(node).start <= position;
         let (mut low, mut high) = (0, self.heap.len() as u32);
@@ -161,7 +162,8 @@ impl Holdings {
         low
     }
 
-    /// `Node.other → Node.other`: the same for cycles that were made in the same way.
+    /// Describes the shape of a cycle, `Node.other → Node.other`: the same for cycles created by the same
+    /// code.
     pub fn shape(&self, around: &[usize]) -> String {
         let mut steps: Vec<String> = Vec::new();
         let mut class = "";
@@ -170,13 +172,16 @@ impl Holdings {
             if class.is_empty() {
                 class = self.heap.class(from);
             }
-            if name.link == Link::Inside {
+            if name.link == ReferenceKind::Inside {
                 continue;
             }
             let short = class.rsplit('.').next().unwrap_or(class);
             steps.push(match name.link {
-                Link::Attribute | Link::Item | Link::Local | Link::Closure => {
-                    format!("{short}{}", words::step(name, true))
+                ReferenceKind::Attribute
+                | ReferenceKind::Item
+                | ReferenceKind::Local
+                | ReferenceKind::Closure => {
+                    format!("{short}{}", path_text::step(name, true))
                 }
                 _ => short.to_owned(),
             });

@@ -1,110 +1,110 @@
-//! The objects of a process that lead to tensors, and how each refers to the others.
+//! Objects of a process that lead to tensors, and their references.
 
 use crate::edges::Edges;
 use std::collections::HashMap;
 
-/// How one object refers to another.
+/// Kind of a reference from one object to another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Link {
-    /// By an attribute of this name.
+pub enum ReferenceKind {
+    /// Attribute of this name.
     Attribute,
-    /// By an item; the text stands between the brackets.
+    /// Item; the text is what is between the brackets.
     Item,
-    /// By a local variable.
+    /// Local variable.
     Local,
-    /// By a variable that a function takes from around it.
+    /// Variable of an enclosing function that a closure captured.
     Closure,
-    /// As an element of a set.
+    /// Element of a set.
     Element,
-    /// As a key of a dictionary.
+    /// Key of a dictionary.
     Key,
-    /// As a result that a function's cache keeps.
+    /// Result in the cache of a function.
     Cached,
-    /// A step that a path leaves out: from an instance to its dictionary, from a tensor to its memory.
+    /// Step that a path leaves out: from an instance to its dictionary, from a tensor to its memory.
     Inside,
-    /// Somehow, in C code.
+    /// Unnamed reference in C code.
     Part,
 }
 
-/// A reference's kind and name.
+/// Kind and name of a reference.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Name {
-    /// What kind of reference it is.
-    pub link: Link,
-    /// The name of the attribute or variable, or what stands between the brackets.
+pub struct ReferenceName {
+    /// Kind of the reference.
+    pub link: ReferenceKind,
+    /// Name of the attribute or variable, or the text between the brackets.
     pub text: String,
 }
 
-/// A device that memory lies on.
+/// Device that holds memory.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Device {
-    /// PyTorch's word: `cuda`, `cpu`.
+pub struct StorageDevice {
+    /// Device type in PyTorch's terms: `cuda`, `cpu`.
     pub kind: String,
-    /// Its ordinal.
+    /// Device ordinal.
     pub index: u32,
 }
 
-impl Device {
+impl StorageDevice {
     /// Whether it is the host's memory.
     pub fn is_cpu(&self) -> bool {
         self.kind == "cpu"
     }
 }
 
-/// The memory of one or several tensors.
+/// Memory of one or several tensors.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Storage {
-    /// The node that stands for it.
+    /// Node of the storage.
     pub node: u32,
-    /// Where it lies.
-    pub device: Device,
+    /// Device that holds it.
+    pub device: StorageDevice,
     /// Address on the device.
     pub address: u64,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// What is alive without being referred to by another object.
+/// Reason that an object is alive without a reference from another object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Root {
-    /// The variables of a module.
+    /// Variables of a module.
     Module {
-        /// `__main__`, `torch.nn`.
+        /// Name of the module: `__main__`, `torch.nn`.
         name: String,
-        /// Its source, or empty.
+        /// Path of its source, or empty.
         file: String,
     },
-    /// A function that runs.
+    /// Running function.
     Frame {
-        /// Its thread, empty for the one that wrote this.
+        /// Name of its thread; empty for the thread that wrote the heap.
         thread: String,
-        /// Its source.
+        /// Path of its source.
         file: String,
-        /// The line that it is at.
+        /// Current line.
         line: u32,
     },
-    /// The recorder that wrote this: what it holds is its own.
+    /// The recorder that wrote the heap: what it holds is its own.
     Recorder,
-    /// C code refers to it, or a function that runs, from its stack.
+    /// Reference from C code, or from the stack of a running function.
     Outside,
-    /// Nothing: it waits for the collector, with what it refers to.
+    /// None: the object waits for the garbage collector, with everything it refers to.
     Garbage,
 }
 
-/// What a walk found, unchecked.
+/// Content of a heap as read, not yet validated.
 #[derive(Clone, Default, Debug)]
 pub struct Parts {
     /// Names of classes.
     pub types: Vec<String>,
     /// Sources of modules by name.
     pub files: HashMap<String, String>,
-    /// Place of each node's class in `types`.
+    /// Index of each node's class in `types`.
     pub nodes: Vec<u32>,
-    /// What else is known of some nodes.
+    /// Descriptions of some nodes.
     pub texts: Vec<(u32, String)>,
-    /// What references are called.
-    pub names: Vec<Name>,
-    /// From, to, and place in `names`.
+    /// Names of references.
+    pub names: Vec<ReferenceName>,
+    /// Source, target, and index into `names`.
     pub edges: Vec<(u32, u32, u32)>,
     /// Memory of tensors.
     pub storages: Vec<Storage>,
@@ -112,16 +112,16 @@ pub struct Parts {
     pub roots: Vec<(u32, Root)>,
 }
 
-/// The graph, with every number in it known to be good.
+/// Validated graph of a process's objects.
 pub struct Heap {
     types: Vec<String>,
     files: HashMap<String, String>,
     nodes: Vec<u32>,
     texts: HashMap<u32, String>,
-    names: Vec<Name>,
-    /// Who refers to whom.
+    names: Vec<ReferenceName>,
+    /// References between objects.
     pub edges: Edges,
-    /// The name of each edge, by its position.
+    /// Name of each edge, by position.
     edge_names: Vec<u32>,
     /// Memory of tensors.
     pub storages: Vec<Storage>,
@@ -131,7 +131,7 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// From what was read. A number that points nowhere is left out with what it belongs to.
+    /// Validates what was read. Entries with an invalid number are left out.
     pub fn new(mut parts: Parts) -> Heap {
         let nodes = parts.nodes.len() as u32;
         let types = parts.types.len() as u32;
@@ -162,42 +162,42 @@ impl Heap {
         }
     }
 
-    /// Number of nodes.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no nodes.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// The class of an object, with its module: `collections.OrderedDict`, `list`.
+    /// Returns the class of an object, with its module: `collections.OrderedDict`, `list`.
     pub fn class(&self, node: u32) -> &str {
         &self.types[self.nodes[node as usize] as usize]
     }
 
-    /// What is known of an object beside its class: a tensor's shape, a function's name and line.
+    /// Returns the description of an object: a tensor's shape, a function's name and line.
     pub fn text(&self, node: u32) -> &str {
         self.texts.get(&node).map_or("", String::as_str)
     }
 
-    /// The source of a module.
+    /// Returns the source of a module.
     pub fn file(&self, module: &str) -> Option<&str> {
         self.files.get(module).map(String::as_str)
     }
 
-    /// What the edge at a position is called.
-    pub fn name(&self, position: usize) -> &Name {
+    /// Returns the name of the edge at a position.
+    pub fn name(&self, position: usize) -> &ReferenceName {
         &self.names[self.edge_names[position] as usize]
     }
 
-    /// The references of an object: what each is called, and what is referred to.
-    pub fn references(&self, node: u32) -> impl Iterator<Item = (&Name, u32)> {
+    /// Iterates over the references of an object: name and target.
+    pub fn references(&self, node: u32) -> impl Iterator<Item = (&ReferenceName, u32)> {
         self.edges.positions(node).map(|position| (self.name(position), self.edges.targets()[position]))
     }
 
-    /// The memory that a node stands for.
+    /// Returns the storage of a node.
     pub fn storage(&self, node: u32) -> Option<&Storage> {
         self.storage_of.get(&node).map(|&at| &self.storages[at as usize])
     }

@@ -1,37 +1,37 @@
-//! What two heaps of one process hold, place by place: what grew between them.
+//! Comparison of two heaps of one process by reference path: what grew between them.
 
-use crate::graph::{Device, Link};
-use crate::holdings::Holdings;
-use crate::words;
+use crate::analyzed::AnalyzedHeap;
+use crate::graph::{ReferenceKind, StorageDevice};
+use crate::path_text;
 use std::collections::BTreeMap;
 
-/// A container with more entries than this is one place, whatever its keys.
-const ONE_BY_ONE: usize = 8;
+/// Containers with more entries than this count as one path, whatever their keys.
+const MAX_SEPARATE_ENTRIES: usize = 8;
 
-/// Memory at one place.
+/// Memory at one path.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Amount {
-    /// Storages.
+    /// Number of storages.
     pub count: u64,
-    /// Their bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// A place whose memory changed.
+/// Path whose memory changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Change {
-    /// `__main__.history[…]`
+pub struct PathChange {
+    /// Reference path: `__main__.history[…]`.
     pub place: String,
-    /// Where the memory lies.
-    pub device: Device,
-    /// What it was.
+    /// Device that holds the memory.
+    pub device: StorageDevice,
+    /// Amount in the earlier heap.
     pub before: Amount,
-    /// What it is.
+    /// Amount in the later heap.
     pub after: Amount,
 }
 
-impl Change {
-    /// Bytes more than before.
+impl PathChange {
+    /// Returns the growth in bytes.
     pub fn growth(&self) -> i64 {
         let (before, after) = (self.before.bytes, self.after.bytes);
         let most = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -39,28 +39,28 @@ impl Change {
     }
 }
 
-/// Every place whose memory changed, the greatest growth first.
-pub fn changes(before: &Holdings, after: &Holdings) -> Vec<Change> {
-    let mut changes: BTreeMap<(String, Device), (Amount, Amount)> = BTreeMap::new();
+/// Returns every path whose memory changed, largest growth first.
+pub fn changes(before: &AnalyzedHeap, after: &AnalyzedHeap) -> Vec<PathChange> {
+    let mut changes: BTreeMap<(String, StorageDevice), (Amount, Amount)> = BTreeMap::new();
     for (key, amount) in before.places() {
         changes.entry(key).or_default().0 = amount;
     }
     for (key, amount) in after.places() {
         changes.entry(key).or_default().1 = amount;
     }
-    let mut changes: Vec<Change> = changes
+    let mut changes: Vec<PathChange> = changes
         .into_iter()
         .filter(|(_, (before, after))| before != after)
-        .map(|((place, device), (before, after))| Change { place, device, before, after })
+        .map(|((place, device), (before, after))| PathChange { place, device, before, after })
         .collect();
     changes.sort_by_key(|change| std::cmp::Reverse(change.growth()));
     changes
 }
 
-impl Holdings {
-    /// The memory at each place: where the shortest way leads before it comes to a tensor.
-    pub fn places(&self) -> BTreeMap<(String, Device), Amount> {
-        let mut places: BTreeMap<(String, Device), Amount> = BTreeMap::new();
+impl AnalyzedHeap {
+    /// Sums the memory at each path: the shortest path up to the first tensor.
+    pub fn places(&self) -> BTreeMap<(String, StorageDevice), Amount> {
+        let mut places: BTreeMap<(String, StorageDevice), Amount> = BTreeMap::new();
         for (storage, &bytes) in self.heap.storages.iter().zip(&self.bytes) {
             let amount = places.entry((self.place(storage.node), storage.device.clone())).or_default();
             amount.count += 1;
@@ -69,16 +69,16 @@ impl Holdings {
         places
     }
 
-    /// `__main__.history[…]`
+    /// Returns the path of a node up to the first tensor: `__main__.history[…]`.
     pub fn place(&self, node: u32) -> String {
         let path = self.path(node);
         let nodes = path.nodes(&self.heap, &self.roots);
         let kept = nodes.iter().position(|&node| self.is_kept_thing(node)).unwrap_or(nodes.len() - 1);
-        words::path(&self.heap, &self.roots, &path.until(kept), |position| {
+        path_text::path(&self.heap, &self.roots, &path.until(kept), |position| {
             let name = self.heap.name(position);
             let is_number = name.text.bytes().all(|byte| byte.is_ascii_digit());
-            name.link == Link::Item
-                && (is_number || self.heap.edges.of(self.source(position)).len() > ONE_BY_ONE)
+            name.link == ReferenceKind::Item
+                && (is_number || self.heap.edges.of(self.source(position)).len() > MAX_SEPARATE_ENTRIES)
         })
     }
 }

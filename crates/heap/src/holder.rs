@@ -1,55 +1,55 @@
-//! Who keeps some memory: the one object whose going would free most of it, and the way to it.
+//! Holder of some memory: the one object whose removal would free most of it, and its reference path.
 
-use crate::graph::{Device, Link, Root};
-use crate::habit::Habit;
-use crate::holdings::Holdings;
+use crate::analyzed::AnalyzedHeap;
+use crate::graph::{ReferenceKind, Root, StorageDevice};
+use crate::holder_kind::HolderKind;
 use crate::paths::Path;
 use std::collections::{HashMap, HashSet};
 
-/// Of all that is asked about, what has to hang on an object for it to be the holder.
-const MOST: f64 = 0.5;
-/// Of what hangs on an object, what has to hang on a part of it for the part to be the holder.
-const NEARLY_ALL: f64 = 0.9;
+/// Minimum share of the requested memory that an object must retain to be its holder.
+const MIN_HOLDER_SHARE: f64 = 0.5;
+/// Minimum share of an object's retained memory that a part must retain to be the holder instead.
+const MIN_PART_SHARE: f64 = 0.9;
 
-/// Other ways to a holder that are told.
-const OTHER_WAYS: usize = 3;
+/// Maximum number of other paths reported for a holder.
+const MAX_OTHER_PATHS: usize = 3;
 
-/// What keeps memory.
+/// Holder of memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// The object; of several alike, one.
+    /// The object; one of them if there are several.
     pub node: u32,
-    /// How many alike: reference cycles, objects held by C code. Otherwise 1.
+    /// Number of similar objects: reference cycles, objects held by C code. Otherwise 1.
     pub alike: usize,
-    /// The way to it.
+    /// Reference path of the holder.
     pub path: Path,
-    /// Other ways to it: it is not gone before these are.
+    /// Other paths to it: it is freed only when these are gone, too.
     pub also: Vec<Path>,
-    /// The way from a root to the memory, by way of the holder.
+    /// Path from a root to the memory through the holder.
     pub example: Path,
-    /// How it came to keep it.
-    pub habit: Habit,
-    /// Bytes of what was asked about that it holds, with all that are alike.
+    /// How it came to hold the memory.
+    pub habit: HolderKind,
+    /// Bytes of the requested memory that it holds, with all similar objects.
     pub bytes: u64,
-    /// The nodes that these are the bytes of.
+    /// Nodes of these bytes.
     pub held: Vec<u32>,
-    /// What would be free without it, on each device.
-    pub retained: Vec<(Device, u64)>,
-    /// Its references that lead to what was asked about.
+    /// Bytes that would be freed without it, per device.
+    pub retained: Vec<(StorageDevice, u64)>,
+    /// Number of its references that lead to the requested memory.
     pub entries: usize,
-    /// Whether tensors are kept with the graph that made them.
+    /// Whether tensors are held with the autograd graph that created them.
     pub keeps_history: bool,
 }
 
-/// A holder, before anything is said about it.
-struct Found {
+/// Holder before it is described.
+struct HolderCandidate {
     node: u32,
     alike: usize,
     held: Vec<u32>,
 }
 
-impl Holdings {
-    /// Who keeps these nodes, each with its bytes. `None` if there are none.
+impl AnalyzedHeap {
+    /// Finds the holder of these nodes, each with its bytes. `None` if there are no nodes.
     pub fn holder(&self, wanted: &[(u32, u64)]) -> Option<Holder> {
         let total: u64 = wanted.iter().map(|(_, bytes)| bytes).sum();
         if total == 0 {
@@ -64,13 +64,13 @@ impl Holdings {
                 weights[parent as usize] += weights[node as usize];
             }
         }
-        let Found { node, alike, held } = match self.descend(total, &weights) {
+        let HolderCandidate { node, alike, held } = match self.descend(total, &weights) {
             Some(node) => {
-                let hangs_on_it = self.hanging_on(node);
+                let hangs_on_it = self.retained_with(node);
                 let held = wanted.iter().map(|(each, _)| *each).filter(|&each| hangs_on_it[each as usize]);
-                Found { node, alike: 1, held: held.collect() }
+                HolderCandidate { node, alike: 1, held: held.collect() }
             }
-            None => self.most_alike(wanted).or_else(|| self.on_the_way(total, wanted))?,
+            None => self.most_alike(wanted).or_else(|| self.on_shortest_paths(total, wanted))?,
         };
         let is_held: HashSet<u32> = held.iter().copied().collect();
         let of_it: Vec<(u32, u64)> =
@@ -79,9 +79,9 @@ impl Holdings {
         let example = self.example(node, &of_it)?;
         let path = self.path(node);
         Some(Holder {
-            also: self.other_ways(node, &path),
+            also: self.other_paths(node, &path),
             alike,
-            habit: self.habit(node, &self.roots, &example),
+            habit: self.holder_kind(node, &self.roots, &example),
             entries: self.heap.edges.of(node).iter().filter(|&&to| weights[to as usize] > 0).count(),
             keeps_history: self.is_through_history(node, &example),
             retained: self
@@ -97,8 +97,8 @@ impl Holdings {
         })
     }
 
-    /// Who keeps these nodes, part after part: what the first does not hold is asked about again, as long as it is more than
-    /// this share of all.
+    /// Finds the holders of these nodes one after the other: what the first does not hold is searched again,
+    /// as long as it is more than `least_share` of all.
     pub fn holders(&self, wanted: &[(u32, u64)], least_share: f64) -> Vec<Holder> {
         let total: u64 = wanted.iter().map(|(_, bytes)| bytes).sum();
         let mut rest = wanted.to_vec();
@@ -116,21 +116,22 @@ impl Holdings {
         holders
     }
 
-    /// Down the dominator tree, to the last place where the program keeps things.
+    /// Descends the dominator tree to the last object in which the program keeps things.
     fn descend(&self, total: u64, weights: &[u64]) -> Option<u32> {
         let (mut at, mut holder): (Option<u32>, Option<u32>) = (None, None);
         let mut is_in_history = false;
         while let Some(best) = self.dominated(at).iter().copied().max_by_key(|&node| weights[node as usize]) {
-            // A module or a running function is no answer, whatever share of it is elsewhere.
+            // A module or a running function is not an answer, whatever its share.
             let enough = match at {
-                Some(node) if !self.is_root(node) => NEARLY_ALL * weights[node as usize] as f64,
-                _ => MOST * total as f64,
+                Some(node) if !self.is_root(node) => MIN_PART_SHARE * weights[node as usize] as f64,
+                _ => MIN_HOLDER_SHARE * total as f64,
             };
             let weight = weights[best as usize];
             if weight == 0 || (weight as f64) < enough || self.heap.storage(best).is_some() {
                 break;
             }
-            // A variable that is a tensor holds itself, and its gradient; what is in a list is held by the list.
+            // A variable that is a tensor holds itself and its gradient; tensors in a list are held by the
+            // list.
             let is_named = at.is_none_or(|node| self.is_namespace(node) || self.is_tensor(node));
             if self.is_history(best) {
                 is_in_history = true;
@@ -145,23 +146,28 @@ impl Holdings {
         holder.map(|node| self.owner(node))
     }
 
-    /// The instance whose dictionary this is.
+    /// Returns the instance whose dictionary this is.
     fn owner(&self, node: u32) -> u32 {
         let path = self.path(node);
-        let hidden =
-            path.edges.iter().rev().take_while(|&&edge| self.heap.name(edge).link == Link::Inside).count();
+        let hidden = path
+            .edges
+            .iter()
+            .rev()
+            .take_while(|&&edge| self.heap.name(edge).link == ReferenceKind::Inside)
+            .count();
         let nodes = path.nodes(&self.heap, &self.roots);
         nodes[nodes.len() - 1 - hidden]
     }
 
-    /// Whether what is in it has names of its own: a module, a running function, an instance.
+    /// Returns whether its content is named: a module, a running function, an instance.
     fn is_namespace(&self, node: u32) -> bool {
-        let is_name = |link: Link| matches!(link, Link::Attribute | Link::Local);
+        let is_name = |link: ReferenceKind| matches!(link, ReferenceKind::Attribute | ReferenceKind::Local);
         self.is_root(node) || self.heap.references(node).any(|(name, _)| is_name(name.link))
     }
 
-    /// Many alike that hold most of it together: cycles that wait for the collector, objects that C code holds.
-    fn most_alike(&self, wanted: &[(u32, u64)]) -> Option<Found> {
+    /// Finds similar objects that hold most of it together: cycles that wait for the garbage collector,
+    /// objects held by C code.
+    fn most_alike(&self, wanted: &[(u32, u64)]) -> Option<HolderCandidate> {
         let total: u64 = wanted.iter().map(|(_, bytes)| bytes).sum();
         let mut groups: HashMap<String, (u64, Vec<u32>, Vec<u32>)> = HashMap::new();
         for &(node, bytes) in wanted {
@@ -177,19 +183,23 @@ impl Holdings {
         let (bytes, mut roots, held) = groups.into_values().max_by(|a, b| (a.0, &b.1).cmp(&(b.0, &a.1)))?;
         roots.sort_unstable();
         roots.dedup();
-        (bytes as f64 >= MOST * total as f64).then(|| Found { node: roots[0], alike: roots.len(), held })
+        (bytes as f64 >= MIN_HOLDER_SHARE * total as f64).then(|| HolderCandidate {
+            node: roots[0],
+            alike: roots.len(),
+            held,
+        })
     }
 
-    /// Where nothing alone keeps it alive: the last place that nearly all of the shortest ways lead through, or the first
-    /// that most do.
-    fn on_the_way(&self, total: u64, wanted: &[(u32, u64)]) -> Option<Found> {
-        let ways: Vec<(u32, u64, Vec<u32>)> = wanted
+    /// Finds the holder of memory that no single object retains: the last object on nearly all of the
+    /// shortest paths, or the first on most of them.
+    fn on_shortest_paths(&self, total: u64, wanted: &[(u32, u64)]) -> Option<HolderCandidate> {
+        let paths: Vec<(u32, u64, Vec<u32>)> = wanted
             .iter()
             .map(|&(node, bytes)| (node, bytes, self.path(node).nodes(&self.heap, &self.roots)))
             .collect();
         let mut weights: HashMap<u32, (u64, usize)> = HashMap::new();
-        for (_, bytes, way) in &ways {
-            let places = way.iter().take_while(|&&each| !self.is_kept_thing(each)).enumerate();
+        for (_, bytes, candidate) in &paths {
+            let places = candidate.iter().take_while(|&&each| !self.is_kept_thing(each)).enumerate();
             for (depth, &place) in places.filter(|(_, place)| !self.is_root(**place)) {
                 weights.entry(place).or_insert((0, depth)).0 += bytes;
             }
@@ -198,28 +208,32 @@ impl Holdings {
             let enough = share * total as f64;
             weights.iter().filter(move |(_, (weight, _))| *weight as f64 >= enough)
         };
-        let last = having(NEARLY_ALL).max_by_key(|(node, (_, depth))| (*depth, **node));
-        let first = || having(MOST).min_by_key(|(node, (_, depth))| (*depth, **node));
+        let last = having(MIN_PART_SHARE).max_by_key(|(node, (_, depth))| (*depth, **node));
+        let first = || having(MIN_HOLDER_SHARE).min_by_key(|(node, (_, depth))| (*depth, **node));
         let first_tensor = || {
-            let (_, _, way) = ways.iter().max_by_key(|(_, bytes, _)| *bytes)?;
-            way.iter().copied().find(|&each| self.is_kept_thing(each))
+            let (_, _, candidate) = paths.iter().max_by_key(|(_, bytes, _)| *bytes)?;
+            candidate.iter().copied().find(|&each| self.is_kept_thing(each))
         };
         let node = last.or_else(first).map(|(&place, _)| self.owner(place)).or_else(first_tensor)?;
-        let held = ways.iter().filter(|(_, _, way)| way.contains(&node)).map(|(each, ..)| *each).collect();
-        Some(Found { node, alike: 1, held })
+        let held = paths
+            .iter()
+            .filter(|(_, _, candidate)| candidate.contains(&node))
+            .map(|(each, ..)| *each)
+            .collect();
+        Some(HolderCandidate { node, alike: 1, held })
     }
 
-    /// Which objects would go with one.
-    fn hanging_on(&self, holder: u32) -> Vec<bool> {
-        let mut hangs = vec![false; self.heap.len()];
+    /// Marks the objects that would be freed with one.
+    fn retained_with(&self, holder: u32) -> Vec<bool> {
+        let mut retained = vec![false; self.heap.len()];
         for &node in self.dominators.order() {
-            hangs[node as usize] =
-                node == holder || self.dominator(node).is_some_and(|parent| hangs[parent as usize]);
+            retained[node as usize] =
+                node == holder || self.dominator(node).is_some_and(|parent| retained[parent as usize]);
         }
-        hangs
+        retained
     }
 
-    /// A way to the memory through the holder: of the largest piece, the first.
+    /// Returns a path to the memory through the holder: that of the first of the largest storages.
     fn example(&self, holder: u32, wanted: &[(u32, u64)]) -> Option<Path> {
         let largest = wanted.iter().map(|(_, bytes)| *bytes).max()?;
         let of_largest =
@@ -231,28 +245,28 @@ impl Holdings {
         paths.into_iter().next()
     }
 
-    /// The shortest ways to an object by its other references.
-    fn other_ways(&self, node: u32, path: &Path) -> Vec<Path> {
+    /// Returns the shortest paths to an object by its other references.
+    fn other_paths(&self, node: u32, path: &Path) -> Vec<Path> {
         let heap = &self.heap;
-        let mut ways: Vec<Path> = Vec::new();
+        let mut paths: Vec<Path> = Vec::new();
         let positions = (0..heap.edges.len()).filter(|&position| heap.edges.targets()[position] == node);
         for position in positions.filter(|position| path.edges.last() != Some(position)) {
-            let mut way = self.path(self.source(position));
-            // Not those that lead through the object itself, nor what the recorder does.
-            let is_round = way.nodes(heap, &self.roots).contains(&node);
-            // A value on the stack of a function is on its way, not kept.
-            let is_in_passing = heap.name(position).link == Link::Part;
-            if !is_round && !is_in_passing && self.roots[way.root].1 != Root::Recorder {
-                way.edges.push(position);
-                ways.push(way);
+            let mut candidate = self.path(self.source(position));
+            // Excludes paths through the object itself, and those of the recorder.
+            let is_round = candidate.nodes(heap, &self.roots).contains(&node);
+            // A value on the stack of a function is temporary.
+            let is_temporary = heap.name(position).link == ReferenceKind::Part;
+            if !is_round && !is_temporary && self.roots[candidate.root].1 != Root::Recorder {
+                candidate.edges.push(position);
+                paths.push(candidate);
             }
         }
-        ways.sort_by_key(|way| (way.edges.len(), way.edges.clone()));
-        ways.truncate(OTHER_WAYS);
-        ways
+        paths.sort_by_key(|candidate| (candidate.edges.len(), candidate.edges.clone()));
+        paths.truncate(MAX_OTHER_PATHS);
+        paths
     }
 
-    /// Whether the way from the holder to the memory leads through a tensor's history.
+    /// Returns whether the path from the holder to the memory leads through a tensor's history.
     fn is_through_history(&self, holder: u32, example: &Path) -> bool {
         let nodes = example.nodes(&self.heap, &self.roots);
         let from = nodes.iter().position(|&node| node == holder).unwrap_or(0);

@@ -1,47 +1,51 @@
-//! The shortest way to an object that a person can follow: from a variable, by names.
+//! Shortest reference paths that are readable for people: from a variable, by names.
 //!
-//! Every reference has a cost, so that a way by names is taken before one through C code, and a variable of the user's before
-//! a library's.
+//! Every reference has a cost, so that a path by names is preferred to one through C code, and a variable of
+//! the user to one of a library.
 
-use crate::graph::{Heap, Link, Root};
+use crate::graph::{Heap, ReferenceKind, Root};
 
-/// What is not known or not wanted, as a cost: more than any path by names.
-const FROM_LIBRARY: u32 = 8;
-const FROM_OUTSIDE: u32 = 1 << 12;
-const FROM_GARBAGE: u32 = 1 << 14;
-const FARTHEST: u32 = u32::MAX;
-const ROOT: u32 = u32::MAX;
+/// Cost of a path that starts in a library.
+const LIBRARY_COST: u32 = 8;
+/// Cost of a path that starts in C code: more than any path by names.
+const C_CODE_COST: u32 = 1 << 12;
+/// Cost of a path that starts in garbage.
+const GARBAGE_COST: u32 = 1 << 14;
+/// Cost of an object that was not reached yet.
+const UNREACHED_COST: u32 = u32::MAX;
+/// Predecessor of a root.
+const NO_PREDECESSOR: u32 = u32::MAX;
 
-/// Shortest ways from the roots to every object.
-pub(crate) struct Paths {
-    /// Place in the list of roots, or the position of the last edge.
+/// Shortest paths from the roots to every object.
+pub(crate) struct ShortestPaths {
+    /// Index into the list of roots, or the position of the last edge.
     last: Vec<u32>,
-    /// The node before; [`ROOT`] for a root.
+    /// Predecessor; [`NO_PREDECESSOR`] for a root.
     before: Vec<u32>,
 }
 
-/// A way from a root to an object.
+/// Path from a root to an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Path {
-    /// Place in the list of roots.
+    /// Index into the list of roots.
     pub root: usize,
     /// Positions of the edges, in order.
     pub edges: Vec<usize>,
 }
 
-impl Paths {
-    /// All of them. `is_own` says of a root whether it is the user's own code.
-    pub(crate) fn new(heap: &Heap, roots: &[(u32, Root)], is_own: impl Fn(&Root) -> bool) -> Paths {
-        let mut costs = vec![FARTHEST; heap.len()];
-        let mut paths = Paths { last: vec![0; heap.len()], before: vec![ROOT; heap.len()] };
-        // By cost, as costs are small numbers.
+impl ShortestPaths {
+    /// Computes the shortest paths. `is_own` decides whether a root is the user's own code.
+    pub(crate) fn new(heap: &Heap, roots: &[(u32, Root)], is_own: impl Fn(&Root) -> bool) -> ShortestPaths {
+        let mut costs = vec![UNREACHED_COST; heap.len()];
+        let mut paths = ShortestPaths { last: vec![0; heap.len()], before: vec![NO_PREDECESSOR; heap.len()] };
+        // Buckets by cost, because costs are small numbers.
         let mut waiting: std::collections::BTreeMap<u32, Vec<u32>> = std::collections::BTreeMap::new();
         for (place, (node, root)) in (0..).zip(roots) {
             let cost = match root {
                 Root::Module { .. } | Root::Frame { .. } if is_own(root) => 0,
-                Root::Module { .. } | Root::Frame { .. } => FROM_LIBRARY,
-                Root::Outside | Root::Recorder => FROM_OUTSIDE,
-                Root::Garbage => FROM_GARBAGE,
+                Root::Module { .. } | Root::Frame { .. } => LIBRARY_COST,
+                Root::Outside | Root::Recorder => C_CODE_COST,
+                Root::Garbage => GARBAGE_COST,
             };
             if cost < costs[*node as usize] {
                 costs[*node as usize] = cost;
@@ -69,11 +73,11 @@ impl Paths {
         paths
     }
 
-    /// The way to an object; every object of a heap whose garbage has roots has one.
+    /// Returns the path to an object; every object of a heap whose garbage has roots has one.
     pub(crate) fn to(&self, node: u32) -> Path {
         let mut edges = Vec::new();
         let mut at = node;
-        while self.before[at as usize] != ROOT {
+        while self.before[at as usize] != NO_PREDECESSOR {
             edges.push(self.last[at as usize] as usize);
             at = self.before[at as usize];
         }
@@ -85,27 +89,27 @@ impl Paths {
 fn cost_of(heap: &Heap, position: usize) -> u32 {
     let name = heap.name(position);
     match name.link {
-        Link::Inside => 0,
-        // From one function to its caller says nothing about who holds something.
-        Link::Attribute if name.text == "f_back" => 64,
-        Link::Attribute if name.text == "__class__" => 16,
-        Link::Attribute | Link::Local => 2,
-        // A parameter is rather `model.head.weight` than `optimizer.param_groups[0]['params'][7]`.
-        Link::Item | Link::Closure | Link::Cached | Link::Element => 3,
-        Link::Part => 12,
+        ReferenceKind::Inside => 0,
+        // A reference from a function to its caller does not show who holds something.
+        ReferenceKind::Attribute if name.text == "f_back" => 64,
+        ReferenceKind::Attribute if name.text == "__class__" => 16,
+        ReferenceKind::Attribute | ReferenceKind::Local => 2,
+        // Prefers `model.head.weight` to `optimizer.param_groups[0]['params'][7]` for a parameter.
+        ReferenceKind::Item | ReferenceKind::Closure | ReferenceKind::Cached | ReferenceKind::Element => 3,
+        ReferenceKind::Part => 12,
         // An optimizer has its parameters as keys of its state.
-        Link::Key => 24,
+        ReferenceKind::Key => 24,
     }
 }
 
 impl Path {
-    /// The nodes along the way, from the root on.
+    /// Returns the nodes along the path, from the root on.
     pub fn nodes(&self, heap: &Heap, roots: &[(u32, Root)]) -> Vec<u32> {
         let steps = self.edges.iter().map(|&position| heap.edges.targets()[position]);
         std::iter::once(roots[self.root].0).chain(steps).collect()
     }
 
-    /// The way to the `nodes`th node along it.
+    /// Returns the path to its `nodes`th node.
     pub fn until(&self, nodes: usize) -> Path {
         Path { root: self.root, edges: self.edges[..nodes.min(self.edges.len())].to_vec() }
     }

@@ -1,28 +1,28 @@
-//! The variables that hold most.
+//! Variables that hold the most memory.
 
-use crate::graph::{Link, Root};
+use crate::analyzed::AnalyzedHeap;
+use crate::graph::{ReferenceKind, Root};
 use crate::holder::Holder;
-use crate::holdings::Holdings;
 use std::collections::{BinaryHeap, HashMap};
 
-/// Parts of an object that have less than this of its memory are not told apart.
-const LEAST_PART: f64 = 0.1;
+/// Minimum share of an object's memory for which a part is listed separately.
+const MIN_PART_SHARE: f64 = 0.1;
 
-/// A holder, and all memory that it is there for.
+/// Holder with all memory that it holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held {
-    /// Who holds it.
+pub struct TopHolder {
+    /// Description of the holder.
     pub holder: Holder,
-    /// Its bytes, on all devices.
+    /// Bytes on all devices.
     pub bytes: u64,
 }
 
 type Storages = Vec<(u32, u64)>;
 
-impl Holdings {
-    /// All memory by who holds it, the most first: what hangs on a variable, and where that is an object with several parts,
-    /// what hangs on these.
-    pub fn top(&self, most: usize) -> Vec<Held> {
+impl AnalyzedHeap {
+    /// Lists all memory by holder, largest first: what each variable retains, and if that is an object with
+    /// several parts, what these retain.
+    pub fn top(&self, most: usize) -> Vec<TopHolder> {
         let sizes: HashMap<u32, u64> = self
             .heap
             .storages
@@ -49,7 +49,7 @@ impl Holdings {
             let parts = self.parts(&nodes, bytes);
             if parts.is_empty() {
                 let holder = self.holder(&storages);
-                found.extend(holder.map(|holder| Held { holder, bytes }));
+                found.extend(holder.map(|holder| TopHolder { holder, bytes }));
             } else {
                 parts.into_iter().for_each(|part| add(&mut waiting, part));
             }
@@ -57,16 +57,17 @@ impl Holdings {
         found
     }
 
-    /// What hangs on each variable. What several variables hold together hangs on none of them: it counts with the nearest.
+    /// Groups storages by variable. What several variables hold together is retained by none of them: it
+    /// counts with the nearest.
     fn by_variable(&self) -> Vec<Vec<u32>> {
         let mut groups: HashMap<String, Vec<u32>> = HashMap::new();
         for &child in self.dominated(None) {
-            let nodes = if self.is_root(child) { self.seen_from(Some(child)) } else { vec![child] };
+            let nodes = if self.is_root(child) { self.dominated_visibly(Some(child)) } else { vec![child] };
             for node in nodes {
                 let path = self.path(node);
                 let key = match &self.roots[path.root].1 {
                     Root::Recorder => continue,
-                    Root::Outside | Root::Garbage => self.likeness(None, node),
+                    Root::Outside | Root::Garbage => self.similarity_key(None, node),
                     _ => format!("{:?}", path.edges.first().map(|&edge| self.heap.edges.targets()[edge])),
                 };
                 groups.entry(key).or_default().push(node);
@@ -75,16 +76,17 @@ impl Holdings {
         groups.into_values().collect()
     }
 
-    /// The parts of an object that hold its memory between them; none if it is better called by its own name: a model, a
-    /// container, a tensor.
+    /// Returns the parts of an object that hold its memory between them; none if the object itself is the
+    /// better answer: a model, a container, a tensor.
     fn parts(&self, nodes: &[u32], bytes: u64) -> Vec<Vec<u32>> {
         let is_split =
             |node: &u32| !self.is_kept_thing(*node) && self.is_instance(*node) && !self.is_module(*node);
         let largest = nodes.iter().copied().filter(is_split).max_by_key(|&node| self.retained_bytes(node));
         let Some(node) = largest else { return Vec::new() };
         let mut small: Vec<u32> = nodes.iter().copied().filter(|&other| other != node).collect();
-        let large = |part: &u32| self.retained_bytes(*part) as f64 >= LEAST_PART * bytes as f64;
-        let (large, rest): (Vec<u32>, Vec<u32>) = self.seen_from(Some(node)).into_iter().partition(large);
+        let large = |part: &u32| self.retained_bytes(*part) as f64 >= MIN_PART_SHARE * bytes as f64;
+        let (large, rest): (Vec<u32>, Vec<u32>) =
+            self.dominated_visibly(Some(node)).into_iter().partition(large);
         small.extend(rest);
         if large.is_empty() {
             return Vec::new();
@@ -93,18 +95,19 @@ impl Holdings {
         large.into_iter().map(|part| vec![part]).chain(small).collect()
     }
 
-    /// Whether it has attributes.
+    /// Returns whether the node has attributes.
     fn is_instance(&self, node: u32) -> bool {
         self.heap.references(node).any(|(name, to)| match name.link {
-            Link::Attribute => name.text != "__class__",
-            Link::Inside => self.heap.storage(to).is_none(),
+            ReferenceKind::Attribute => name.text != "__class__",
+            ReferenceKind::Inside => self.heap.storage(to).is_none(),
             _ => false,
         })
     }
 
-    /// Whether it is a `torch.nn.Module`: the dictionaries of its parts are left out of paths.
+    /// Returns whether the node is a `torch.nn.Module`: the dictionaries of its parts are left out of paths.
     fn is_module(&self, node: u32) -> bool {
-        let inside = |node: u32| self.heap.references(node).filter(|(name, _)| name.link == Link::Inside);
+        let inside =
+            |node: u32| self.heap.references(node).filter(|(name, _)| name.link == ReferenceKind::Inside);
         inside(node).any(|(_, dictionary)| inside(dictionary).next().is_some())
     }
 

@@ -1,47 +1,47 @@
-//! The dominator tree for people: names instead of numbers, alike together, and no deeper than there is something to say.
+//! Readable dominator tree: names instead of numbers, similar objects grouped, and small branches left out.
 
-use crate::graph::{Device, Link, Name, Root};
-use crate::holdings::{Holdings, add};
-use crate::words;
+use crate::analyzed::{AnalyzedHeap, add};
+use crate::graph::{ReferenceKind, ReferenceName, Root, StorageDevice};
+use crate::path_text;
 
-/// How much of the tree is wanted.
+/// Limits of the tree's size.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Levels.
+pub struct TreeLimits {
+    /// Number of levels.
     pub depth: usize,
-    /// Branches of one object.
+    /// Number of branches of one object.
     pub most: usize,
-    /// Bytes below which a branch is left out.
+    /// Minimum size of a branch, in bytes.
     pub least: u64,
 }
 
-/// An object, or several alike, with what would go with it.
+/// Object, or several similar ones, with everything it retains.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Branch {
-    /// How the object above refers to it: `.history`, `[…]`; for the first ones the whole way to it.
+    /// Reference from its parent: `.history`, `[…]`; the whole path for the first level.
     pub name: String,
-    /// Its class and what is known of it.
+    /// Class and description.
     pub what: String,
-    /// How many alike.
+    /// Number of similar objects.
     pub count: usize,
-    /// What would be free without it, on each device.
-    pub retained: Vec<(Device, u64)>,
-    /// What it dominates.
+    /// Bytes that would be freed without it, per device.
+    pub retained: Vec<(StorageDevice, u64)>,
+    /// Objects that it dominates.
     pub branches: Vec<Branch>,
-    /// Branches that are not shown.
+    /// Number of branches that are left out.
     pub left_out: usize,
 }
 
 impl Branch {
-    /// Bytes on all devices.
+    /// Returns the bytes on all devices.
     pub fn bytes(&self) -> u64 {
         self.retained.iter().map(|(_, bytes)| bytes).sum()
     }
 }
 
-impl Holdings {
-    /// What is held, from the roots.
-    pub fn tree(&self, limits: Limits) -> Branch {
+impl AnalyzedHeap {
+    /// Returns the tree of everything held, from the roots.
+    pub fn tree(&self, limits: TreeLimits) -> Branch {
         let mut whole = Branch {
             name: String::new(),
             what: String::new(),
@@ -57,17 +57,17 @@ impl Holdings {
         whole
     }
 
-    fn branches(&self, node: Option<u32>, limits: Limits, depth: usize) -> (Vec<Branch>, usize) {
+    fn branches(&self, node: Option<u32>, limits: TreeLimits, depth: usize) -> (Vec<Branch>, usize) {
         if depth == 0 {
             return (Vec::new(), 0);
         }
         let mut groups: Vec<(String, Vec<u32>)> = Vec::new();
         let mut places: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
-        for child in self.seen_from(node) {
+        for child in self.dominated_visibly(node) {
             if self.retained_bytes(child) == 0 || node.is_none() && self.is_of_recorder(child) {
                 continue;
             }
-            let key = self.likeness(node, child);
+            let key = self.similarity_key(node, child);
             let place = *places.entry(key.clone()).or_insert_with(|| {
                 groups.push((key, Vec::new()));
                 groups.len() - 1
@@ -86,8 +86,8 @@ impl Holdings {
         (branches, left_out)
     }
 
-    /// What an object dominates, without the steps that a path leaves out.
-    pub(crate) fn seen_from(&self, node: Option<u32>) -> Vec<u32> {
+    /// Returns what an object dominates, without the steps that a path leaves out.
+    pub(crate) fn dominated_visibly(&self, node: Option<u32>) -> Vec<u32> {
         let mut seen = Vec::new();
         let mut waiting = self.dominated(node).to_vec();
         while let Some(child) = waiting.pop() {
@@ -100,13 +100,13 @@ impl Holdings {
 
     fn is_inside(&self, node: u32) -> bool {
         let path = self.path(node);
-        path.edges.last().is_some_and(|&last| self.heap.name(last).link == Link::Inside)
+        path.edges.last().is_some_and(|&last| self.heap.name(last).link == ReferenceKind::Inside)
     }
 
-    /// What makes it one of several alike.
-    pub(crate) fn likeness(&self, above: Option<u32>, node: u32) -> String {
+    /// Returns the key by which similar objects are grouped.
+    pub(crate) fn similarity_key(&self, above: Option<u32>, node: u32) -> String {
         let name = match self.last_name(node) {
-            Some(name) if name.link == Link::Item => "[…]".to_owned(),
+            Some(name) if name.link == ReferenceKind::Item => "[…]".to_owned(),
             Some(name) => format!("{:?} {}", name.link, name.text),
             None => String::new(),
         };
@@ -122,11 +122,11 @@ impl Holdings {
         }
     }
 
-    fn last_name(&self, node: u32) -> Option<&Name> {
+    fn last_name(&self, node: u32) -> Option<&ReferenceName> {
         self.path(node).edges.last().map(|&last| self.heap.name(last))
     }
 
-    fn branch(&self, above: Option<u32>, alike: &[u32], limits: Limits, depth: usize) -> Branch {
+    fn branch(&self, above: Option<u32>, alike: &[u32], limits: TreeLimits, depth: usize) -> Branch {
         let first = alike[0];
         let mut retained = Vec::new();
         for &node in alike {
@@ -136,7 +136,7 @@ impl Holdings {
         }
         let path = self.path(first);
         let name = match (above, path.edges.last()) {
-            (None, _) => words::path(&self.heap, &self.roots, &path, |position| {
+            (None, _) => path_text::path(&self.heap, &self.roots, &path, |position| {
                 alike.len() > 1 && path.edges.last() == Some(&position)
             }),
             (Some(_), Some(&last)) => self.step(last, alike.len() > 1),
@@ -150,7 +150,7 @@ impl Holdings {
         let what = if alike.len() > 1 {
             self.heap.class(first).to_owned()
         } else {
-            words::described(&self.heap, first)
+            path_text::described(&self.heap, first)
         };
         Branch { name, what, count: alike.len(), retained, branches, left_out }
     }
@@ -158,9 +158,9 @@ impl Holdings {
     fn step(&self, position: usize, is_any: bool) -> String {
         let name = self.heap.name(position);
         match name.link {
-            Link::Key => "key".to_owned(),
-            Link::Inside | Link::Part => "→".to_owned(),
-            _ => words::step(name, is_any).trim_start().to_owned(),
+            ReferenceKind::Key => "key".to_owned(),
+            ReferenceKind::Inside | ReferenceKind::Part => "→".to_owned(),
+            _ => path_text::step(name, is_any).trim_start().to_owned(),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The laws of graphs, on thousands of small ones, against the definitions taken literally.
+//! Properties of graphs, on thousands of small ones, checked against the literal definitions.
 
 use heap::components::components;
 use heap::dominators::{Parent, dominators};
 use heap::edges::Edges;
 use proptest::prelude::*;
 
-/// A small graph as it is drawn: pairs, roots and a size for every node.
+/// Small graph as generated: pairs, roots and a size for every node.
 #[derive(Clone, Debug)]
 struct Drawn {
     nodes: u32,
@@ -19,7 +19,7 @@ impl Drawn {
         Edges::new(self.nodes as usize, self.pairs.iter().copied())
     }
 
-    /// What can be reached from `starts` without stepping on `removed`.
+    /// Marks what is reachable from `starts` without visiting `removed`.
     fn reach(&self, starts: &[u32], removed: Option<u32>) -> Vec<bool> {
         let mut reached = vec![false; self.nodes as usize];
         for &start in starts {
@@ -39,7 +39,8 @@ impl Drawn {
     }
 }
 
-/// From no edges to five per node, so from dust to one dense lump; few edges in a small graph repeat by themselves.
+/// From no edges to five per node: from isolated nodes to one dense component; edges of a small graph often
+/// repeat.
 fn drawn() -> impl Strategy<Value = Drawn> {
     (1u32..40, 0.0f64..5.0).prop_flat_map(|(nodes, density)| {
         let edges = (f64::from(nodes) * density) as usize;
@@ -61,7 +62,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4000) })]
 
     #[test]
-    fn edges_are_lists_of_lists(graph in drawn()) {
+    fn edges_equal_adjacency_lists(graph in drawn()) {
         let mut lists = vec![Vec::new(); graph.nodes as usize];
         let mut reversed = lists.clone();
         for (position, &(from, to)) in (0u32..).zip(&graph.pairs) {
@@ -104,7 +105,7 @@ proptest! {
             } else {
                 Parent::Unreachable
             };
-            prop_assert_eq!(tree.parent(node), expected, "the parent of {}", node);
+            prop_assert_eq!(tree.parent(node), expected, "parent of {}", node);
         }
 
         let retained = tree.retained(&graph.own);
@@ -113,12 +114,12 @@ proptest! {
                 .filter(|&other| reached[other] && !without[node][other])
                 .map(|other| graph.own[other])
                 .sum();
-            prop_assert_eq!(retained[node], if reached[node] { lost } else { 0 }, "what {} keeps", node);
+            prop_assert_eq!(retained[node], if reached[node] { lost } else { 0 }, "retained by {}", node);
         }
     }
 
     #[test]
-    fn children_are_the_parents_turned_around_and_come_after_them(graph in drawn()) {
+    fn children_are_the_reversed_parents_and_follow_them(graph in drawn()) {
         let tree = dominators(&graph.edges(), &graph.roots);
         let children = tree.children();
         prop_assert_eq!(children.nodes(), graph.nodes as usize + 1);
@@ -142,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn a_component_is_what_reaches_each_other(graph in drawn()) {
+    fn members_of_a_component_reach_each_other(graph in drawn()) {
         let found = components(&graph.edges());
         let reach: Vec<Vec<bool>> = (0..graph.nodes).map(|node| graph.reach(&[node], None)).collect();
         let mut members = vec![0; found.count];
@@ -179,9 +180,9 @@ fn a_chain_of_a_million_nodes_is_walked() {
     assert!(!found.cyclic.contains(&true));
 }
 
-/// Each node points back at its predecessor and at the start: every link of the walk is asked for, again and again.
+/// Each node points back at its predecessor and at the start: every link of the walk is used repeatedly.
 #[test]
-fn a_chain_of_a_million_nodes_with_ways_back_is_one_component() {
+fn a_chain_of_a_million_nodes_with_back_edges_is_one_component() {
     let ways = (1..MANY).flat_map(|node| [(node - 1, node), (node, node - 1), (node, 0), (node, node / 2)]);
     let chain = Edges::new(MANY as usize, ways);
     let tree = dominators(&chain, &[0]);
@@ -191,8 +192,8 @@ fn a_chain_of_a_million_nodes_with_ways_back_is_one_component() {
 }
 
 #[test]
-fn a_list_of_a_million_things_keeps_those_that_nobody_else_has() {
-    // Node 0 is the list. A second root, the last node, has every third of its things as well.
+fn a_list_of_a_million_objects_retains_those_with_no_other_reference() {
+    // Node 0 is the list. A second root, the last node, also refers to every third object.
     let last = MANY - 1;
     let pairs = (1..last).map(|node| (0, node)).chain((1..last).step_by(3).map(|node| (last, node)));
     let fan = Edges::new(MANY as usize, pairs);
@@ -208,13 +209,13 @@ fn a_list_of_a_million_things_keeps_those_that_nobody_else_has() {
 }
 
 #[test]
-fn sizes_beyond_all_bounds_stop_at_the_bound() {
+fn retained_sizes_saturate() {
     let pair = Edges::new(2, [(0, 1)].into_iter());
     assert_eq!(dominators(&pair, &[0]).retained(&[u64::MAX, u64::MAX - 1]), [u64::MAX, u64::MAX - 1]);
 }
 
 #[test]
-fn an_empty_graph_has_no_answer_to_give() {
+fn an_empty_graph_has_an_empty_tree() {
     let none = Edges::new(0, std::iter::empty());
     assert!(none.is_empty() && none.reversed().is_empty());
     assert!(dominators(&none, &[]).order().is_empty());

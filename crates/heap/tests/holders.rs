@@ -1,13 +1,17 @@
-//! Who holds what, on heaps that are drawn line by line.
+//! Holders, on heaps that are written line by line.
 
-use heap::{Device, Habit, Heap, Holdings, Limits, Link, Name, Parts, Root, Storage, changes, words};
+use heap::{
+    AnalyzedHeap, Heap, HolderKind, Parts, ReferenceKind, ReferenceName, Root, Storage, StorageDevice,
+    TreeLimits, changes, path_text,
+};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A heap from lines. `main .history list:kept` is a reference by attribute, `kept [0] t` by item, and further
-/// `local x`, `closure x`, `cache`, `inside`, `part`. A node's class stands before its name where it first appears; what is
-/// called `s…=64` is a storage of 64 bytes. `module NAME: main`, `frame NAME: main` and `outside: x` are roots.
+/// Builds a heap from lines. `main .history list:kept` is a reference by attribute, `kept [0] t` by item, and
+/// further `local x`, `closure x`, `cache`, `inside`, `part`. A node's class precedes its name where it first
+/// appears; `s…=64` is a storage of 64 bytes. `module NAME: main`, `frame NAME: main` and `outside: x` are
+/// roots.
 fn drawn(lines: &str) -> Heap {
     let mut parts = Parts::default();
     let mut nodes: HashMap<String, u32> = HashMap::new();
@@ -26,7 +30,7 @@ fn drawn(lines: &str) -> Heap {
                 parts.nodes.push(class);
                 let number = parts.nodes.len() as u32 - 1;
                 if let Some(bytes) = bytes {
-                    let device = Device { kind: "cuda".to_owned(), index: 0 };
+                    let device = StorageDevice { kind: "cuda".to_owned(), index: 0 };
                     parts.storages.push(Storage { node: number, device, address: u64::from(number), bytes });
                 }
                 number
@@ -49,25 +53,25 @@ fn drawn(lines: &str) -> Heap {
         let from = node(words[0], &mut parts);
         let to = node(words[words.len() - 1], &mut parts);
         let (link, text) = match words[1] {
-            "local" => (Link::Local, words[2]),
-            "closure" => (Link::Closure, words[2]),
-            "cache" => (Link::Cached, ""),
-            "inside" => (Link::Inside, ""),
-            "part" => (Link::Part, ""),
-            word if word.starts_with('[') => (Link::Item, word.trim_matches(['[', ']'])),
-            word => (Link::Attribute, word.trim_start_matches('.')),
+            "local" => (ReferenceKind::Local, words[2]),
+            "closure" => (ReferenceKind::Closure, words[2]),
+            "cache" => (ReferenceKind::Cached, ""),
+            "inside" => (ReferenceKind::Inside, ""),
+            "part" => (ReferenceKind::Part, ""),
+            word if word.starts_with('[') => (ReferenceKind::Item, word.trim_matches(['[', ']'])),
+            word => (ReferenceKind::Attribute, word.trim_start_matches('.')),
         };
-        parts.names.push(Name { link, text: text.to_owned() });
+        parts.names.push(ReferenceName { link, text: text.to_owned() });
         parts.edges.push((from, to, parts.names.len() as u32 - 1));
     }
     Heap::new(parts)
 }
 
-fn holdings(lines: &str) -> Holdings {
-    Holdings::new(&Arc::new(drawn(lines)), |_| true, |storage| storage.bytes)
+fn holdings(lines: &str) -> AnalyzedHeap {
+    AnalyzedHeap::new(&Arc::new(drawn(lines)), |_| true, |storage| storage.bytes)
 }
 
-/// Who holds all of the memory, in one line.
+/// Checks the holder of all memory, as one line.
 fn check(lines: &str, expected: &str) {
     let holdings = holdings(lines);
     let wanted: Vec<(u32, u64)> =
@@ -108,25 +112,25 @@ fn a_list_holds_the_graphs_of_its_tensors() {
 }
 
 #[test]
-fn the_last_one_may_be_a_variable_as_well() {
+fn the_last_entry_may_also_be_a_variable() {
     check(
         &format!(
-            "module __main__: dict:main \n main .history list:kept \n main .loss Tensor:b \n kept [2] Tensor:c \n \
-                  c inside s9=100 \n {GRAPHS}"
+            "module __main__: dict:main \n main .history list:kept \n main .loss Tensor:b \n kept [2] \
+             Tensor:c \n c inside s9=100 \n {GRAPHS}"
         ),
         "Container __main__.history × 1 by __main__.history[…]: 201 of 302, 201 free",
     );
 }
 
 #[test]
-fn a_way_leads_through_objects_and_their_dictionaries() {
+fn a_path_leads_through_objects_and_their_dictionaries() {
     check(
         &format!(
             "module __main__: dict:main \n main .trainer Trainer:trainer \n trainer inside dict:inner \n \
-                  inner .meter Meter:meter \n meter .store dict:store \n store ['train'] list:kept \n {GRAPHS}"
+             inner .meter Meter:meter \n meter .store dict:store \n store ['train'] list:kept \n {GRAPHS}"
         ),
-        "Container __main__.trainer.meter.store['train'] × 1 by __main__.trainer.meter.store['train'][…].grad_fn._saved_self: \
-         202 of 202, 202 free",
+        "Container __main__.trainer.meter.store['train'] × 1 by \
+         __main__.trainer.meter.store['train'][…].grad_fn._saved_self: 202 of 202, 202 free",
     );
 }
 
@@ -150,8 +154,8 @@ fn a_running_total_holds_the_graph_of_every_step() {
 fn cycles_that_nothing_refers_to_are_counted_together() {
     let one = |number: usize| {
         format!(
-            "Node:a{number} .other Node:b{number} \n b{number} .other a{number} \n a{number} .tensor Tensor:t{number} \n \
-                 t{number} inside s{number}=10 \n"
+            "Node:a{number} .other Node:b{number} \n b{number} .other a{number} \n a{number} .tensor \
+             Tensor:t{number} \n t{number} inside s{number}=10 \n"
         )
     };
     let lines = format!("module __main__: dict:main \n {}{}{}", one(1), one(2), one(3));
@@ -165,7 +169,7 @@ fn cycles_that_nothing_refers_to_are_counted_together() {
 }
 
 #[test]
-fn a_cycle_in_use_is_no_garbage_and_a_class_is_no_cycle() {
+fn a_cycle_in_use_is_not_garbage_and_a_class_is_not_a_cycle() {
     let holdings = holdings(
         "module __main__: dict:main
          main .model Model:model
@@ -188,32 +192,35 @@ fn a_cycle_in_use_is_no_garbage_and_a_class_is_no_cycle() {
 }
 
 #[test]
-fn habits_are_known_by_the_way() {
+fn the_path_shows_the_holder_kind() {
     for (lines, expected) in [
         (
-            "main .errors list:l \n l [0] ValueError:e \n e .__traceback__ traceback:t \n t .tb_frame frame:f \n f local h Tensor:x",
-            Habit::Exception,
+            "main .errors list:l \n l [0] ValueError:e \n e .__traceback__ traceback:t \n t .tb_frame \
+             frame:f \n f local h Tensor:x",
+            HolderKind::Exception,
         ),
-        ("main .grid functools._lru_cache_wrapper:g \n g cache Tensor:x", Habit::Cache),
-        ("main .grid functools._lru_cache_wrapper:g \n g cache dict:d \n d [3] Tensor:x", Habit::Cache),
+        ("main .grid functools._lru_cache_wrapper:g \n g cache Tensor:x", HolderKind::Cache),
+        ("main .grid functools._lru_cache_wrapper:g \n g cache dict:d \n d [3] Tensor:x", HolderKind::Cache),
         (
-            "main .model Net:m \n m ._forward_hooks dict:h \n h [0] function:f \n f closure acts list:a \n a [0] Tensor:x",
-            Habit::Hook,
+            "main .model Net:m \n m ._forward_hooks dict:h \n h [0] function:f \n f closure acts list:a \n \
+             a [0] Tensor:x",
+            HolderKind::Hook,
         ),
         (
             "main .callback function:f \n f inside tuple:t \n t closure batch cell:c \n c inside Tensor:x",
-            Habit::Closure,
+            HolderKind::Closure,
         ),
         (
-            "main .loss Tensor:loss \n loss inside s7=1 \n loss .grad_fn MineBackward:ctx \n ctx inside dict:d \n d .y Tensor:x",
-            Habit::Context,
+            "main .loss Tensor:loss \n loss inside s7=1 \n loss .grad_fn MineBackward:ctx \n ctx inside \
+             dict:d \n d .y Tensor:x",
+            HolderKind::Context,
         ),
-        ("main .log my.RunLogger:l \n l .records list:r \n r [0] Tensor:x", Habit::Logger),
-        ("main .batches list:l \n l [0] generator:g \n g local batch Tensor:x", Habit::Generator),
-        ("main .Out dict:o \n o [3] Tensor:x", Habit::Notebook),
-        ("main ._12 Tensor:x", Habit::Notebook),
-        ("main .seen set:s \n s part Tensor:x", Habit::Container),
-        ("main .batch Tensor:x", Habit::Variable),
+        ("main .log my.RunLogger:l \n l .records list:r \n r [0] Tensor:x", HolderKind::Logger),
+        ("main .batches list:l \n l [0] generator:g \n g local batch Tensor:x", HolderKind::Generator),
+        ("main .Out dict:o \n o [3] Tensor:x", HolderKind::Notebook),
+        ("main ._12 Tensor:x", HolderKind::Notebook),
+        ("main .seen set:s \n s part Tensor:x", HolderKind::Container),
+        ("main .batch Tensor:x", HolderKind::Variable),
     ] {
         let holdings = holdings(&format!("module __main__: dict:main \n {lines} \n x inside s0=64"));
         let storage =
@@ -221,15 +228,15 @@ fn habits_are_known_by_the_way() {
         assert_eq!(holdings.holder(&[(storage, 64)]).map(|holder| holder.habit), Some(expected), "{lines}");
     }
     let last = holdings(
-        "module sys: dict:main \n main .last_traceback traceback:t \n t .tb_frame frame:f \n \
-                         f local x Tensor:x \n x inside s0=64",
+        "module sys: dict:main \n main .last_traceback traceback:t \n t .tb_frame frame:f \n f local x \
+         Tensor:x \n x inside s0=64",
     );
     let holder = last.holder(&[(last.heap.storages[0].node, 64)]).expect("a holder");
-    assert_eq!(holder.habit, Habit::LastError);
+    assert_eq!(holder.habit, HolderKind::LastError);
 }
 
 #[test]
-fn what_two_names_hold_is_free_when_both_are_gone() {
+fn memory_held_by_two_names_is_freed_with_both() {
     let holdings = holdings(
         "module __main__: dict:main
          main .history list:kept
@@ -239,13 +246,16 @@ fn what_two_names_hold_is_free_when_both_are_gone() {
          a inside s1=64",
     );
     let holder = holdings.holder(&[(holdings.heap.storages[0].node, 64)]).expect("a holder");
-    let also: Vec<String> =
-        holder.also.iter().map(|way| words::path(&holdings.heap, &holdings.roots, way, |_| false)).collect();
+    let also: Vec<String> = holder
+        .also
+        .iter()
+        .map(|way| path_text::path(&holdings.heap, &holdings.roots, way, |_| false))
+        .collect();
     assert_eq!(also, ["__main__.trainer.log"]);
 }
 
 #[test]
-fn variables_come_before_c_code_and_own_code_before_a_library() {
+fn variables_precede_c_code_and_user_code_precedes_libraries() {
     let heap = Arc::new(drawn(
         "module lib: dict:lib
          module __main__: dict:main
@@ -257,17 +267,18 @@ fn variables_come_before_c_code_and_own_code_before_a_library() {
          x inside s0=1",
     ));
     let is_own = |root: &Root| matches!(root, Root::Module { name, .. } if name == "__main__");
-    let holdings = Holdings::new(&heap, is_own, |storage| storage.bytes);
+    let holdings = AnalyzedHeap::new(&heap, is_own, |storage| storage.bytes);
     let path = holdings.path(heap.storages[0].node);
-    assert_eq!(words::path(&heap, &holdings.roots, &path, |_| false), "__main__.deep.est.x");
+    assert_eq!(path_text::path(&heap, &holdings.roots, &path, |_| false), "__main__.deep.est.x");
 }
 
 #[test]
-fn the_tree_has_alike_together_and_leaves_out_what_is_small() {
+fn the_tree_groups_similar_objects_and_omits_small_ones() {
     let holdings = holdings(&format!(
-        "module __main__: dict:main \n main .history list:kept \n main .x Tensor:x \n x inside s9=1 \n {GRAPHS}"
+        "module __main__: dict:main \n main .history list:kept \n main .x Tensor:x \n x inside s9=1 \n \
+         {GRAPHS}"
     ));
-    let tree = holdings.tree(Limits { depth: 4, most: 5, least: 2 });
+    let tree = holdings.tree(TreeLimits { depth: 4, most: 5, least: 2 });
     let main = &tree.branches[0];
     assert_eq!((tree.bytes(), main.name.as_str(), main.bytes()), (203, "__main__", 203));
     let names: Vec<(&str, u64)> =
@@ -278,13 +289,13 @@ fn the_tree_has_alike_together_and_leaves_out_what_is_small() {
 }
 
 #[test]
-fn what_grew_is_told_by_place() {
+fn growth_is_reported_by_path() {
     let before = holdings(
         "module __main__: dict:main \n main .history list:kept \n kept [0] Tensor:a \n a inside s1=8",
     );
     let after = holdings(
-        "module __main__: dict:main \n main .history list:kept \n kept [0] Tensor:a \n a inside s1=8 \n kept [1] Tensor:b \n \
-         b inside s2=8 \n main .x Tensor:x \n x inside s3=1",
+        "module __main__: dict:main \n main .history list:kept \n kept [0] Tensor:a \n a inside s1=8 \n \
+         kept [1] Tensor:b \n b inside s2=8 \n main .x Tensor:x \n x inside s3=1",
     );
     let found: Vec<_> =
         changes(&before, &after).into_iter().map(|change| (change.place.clone(), change.growth())).collect();
@@ -307,7 +318,9 @@ fn the_top_is_split_at_objects_but_not_at_containers() {
     let top: Vec<(String, u64)> = holdings
         .top(5)
         .iter()
-        .map(|held| (words::path(&holdings.heap, &holdings.roots, &held.holder.path, |_| false), held.bytes))
+        .map(|held| {
+            (path_text::path(&holdings.heap, &holdings.roots, &held.holder.path, |_| false), held.bytes)
+        })
         .collect();
     assert_eq!(top, [("__main__.trainer.history".to_owned(), 30), ("__main__.trainer.best".to_owned(), 15)]);
 }
@@ -330,7 +343,7 @@ fn random() -> impl Strategy<Value = Parts> {
                 Parts {
                     types: vec!["object".to_owned()],
                     nodes: vec![0; nodes as usize],
-                    names: vec![Name { link: Link::Item, text: "0".to_owned() }],
+                    names: vec![ReferenceName { link: ReferenceKind::Item, text: "0".to_owned() }],
                     // A storage refers to nothing.
                     edges: pairs
                         .into_iter()
@@ -342,7 +355,7 @@ fn random() -> impl Strategy<Value = Parts> {
                         .iter()
                         .map(|&node| Storage {
                             node,
-                            device: Device { kind: "cuda".to_owned(), index: node % 2 },
+                            device: StorageDevice { kind: "cuda".to_owned(), index: node % 2 },
                             address: u64::from(node),
                             bytes: 1 << node,
                         })
@@ -353,8 +366,8 @@ fn random() -> impl Strategy<Value = Parts> {
     })
 }
 
-/// Bytes that can be reached from the roots, and from garbage, without some nodes.
-fn reached(holdings: &Holdings, removed: &[u32]) -> u64 {
+/// Bytes that are reachable from the roots, and from garbage, without some nodes.
+fn reached(holdings: &AnalyzedHeap, removed: &[u32]) -> u64 {
     let heap = &holdings.heap;
     let mut seen = vec![false; heap.len()];
     let mut waiting: Vec<u32> = holdings.roots.iter().map(|(node, _)| *node).collect();
@@ -366,14 +379,19 @@ fn reached(holdings: &Holdings, removed: &[u32]) -> u64 {
     heap.storages.iter().filter(|storage| seen[storage.node as usize]).map(|storage| storage.bytes).sum()
 }
 
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
-    fn what_is_retained_is_what_goes_when_it_goes(parts in random()) {
-        let holdings = Holdings::new(&Arc::new(Heap::new(parts)), |_| true, |storage| storage.bytes);
+    fn the_retained_size_is_what_a_removal_frees(parts in random()) {
+        let holdings = AnalyzedHeap::new(&Arc::new(Heap::new(parts)), |_| true, |storage| storage.bytes);
         let all = reached(&holdings, &[]);
-        prop_assert_eq!(all, holdings.heap.storages.iter().map(|storage| storage.bytes).sum::<u64>(), "garbage is held as well");
+        let stored = holdings.heap.storages.iter().map(|storage| storage.bytes).sum::<u64>();
+        prop_assert_eq!(all, stored, "garbage is held, too");
         for node in 0..holdings.heap.len() as u32 {
             prop_assert_eq!(holdings.retained_bytes(node), all - reached(&holdings, &[node]));
             let by_device: u64 = holdings.retained(node).iter().map(|(_, bytes)| bytes).sum();
@@ -382,8 +400,8 @@ proptest! {
     }
 
     #[test]
-    fn a_cycle_retains_what_goes_when_all_of_it_goes(parts in random()) {
-        let holdings = Holdings::new(&Arc::new(Heap::new(parts)), |_| true, |storage| storage.bytes);
+    fn a_cycle_retains_what_its_removal_frees(parts in random()) {
+        let holdings = AnalyzedHeap::new(&Arc::new(Heap::new(parts)), |_| true, |storage| storage.bytes);
         let all = reached(&holdings, &[]);
         for cycle in holdings.cycles().iter().filter(|cycle| cycle.count == 1) {
             prop_assert_eq!(cycle.bytes(), all - reached(&holdings, &cycle.members));
@@ -391,8 +409,8 @@ proptest! {
     }
 
     #[test]
-    fn somebody_holds_everything(parts in random()) {
-        let holdings = Holdings::new(&Arc::new(Heap::new(parts)), |_| true, |storage| storage.bytes);
+    fn all_memory_has_a_holder(parts in random()) {
+        let holdings = AnalyzedHeap::new(&Arc::new(Heap::new(parts)), |_| true, |storage| storage.bytes);
         for storage in &holdings.heap.storages {
             let holder = holdings.holder(&[(storage.node, storage.bytes)]).expect("a holder");
             let nodes = holder.example.nodes(&holdings.heap, &holdings.roots);

@@ -1,7 +1,8 @@
-//! What is known of a function after walking through it: tensors and what they come from, loops, calls, what is kept where.
+//! Facts about a function after walking through it: tensors and what they come from, loops, calls, and what
+//! is kept where.
 
 use crate::file::{ClassId, FunctionId};
-use crate::tree::{Call, Expr, Range};
+use crate::tree::{CallExpr, Expr, SourceRange};
 use rustc_hash::FxHashMap;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -13,96 +14,96 @@ pub(crate) struct LoopId(pub(crate) usize);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ContainerId(pub(crate) usize);
 
-/// What an expression is, as far as that can be told.
+/// Value of an expression, as far as it is known.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Value<'a> {
+pub(crate) enum AbstractValue<'a> {
     Unknown,
     /// Numbers, text, arrays, tensors of integers: nothing with a graph.
     Plain,
-    /// An imported module, class or function.
+    /// Imported module, class or function.
     Path(String),
     Tensor(NodeId),
-    Tuple(Vec<Value<'a>>),
+    Tuple(Vec<AbstractValue<'a>>),
     Container(ContainerId),
     Function(FunctionId),
     Class(ClassId),
-    /// An object of the file's own class, with the tensors that it was made with.
+    /// Object of a class of the file, with the tensors that it was created with.
     Instance(ClassId, Vec<NodeId>),
-    /// A generator of the file that holds tensors while it is suspended.
+    /// Generator of the file that holds tensors while it is suspended.
     Generator(FunctionId),
     Model,
     LossFunction,
     Optimizer,
     Loader,
     Checkpoint,
-    /// `model.parameters()`
+    /// `model.parameters()`.
     Parameters,
-    /// `model.state_dict()`
+    /// `model.state_dict()`.
     StateDict,
-    /// A copy of it, on the same device.
+    /// Copy of a state dict, on the same device.
     StateCopy,
     /// `p.grad` of a parameter.
     Gradient,
-    /// A caught exception.
+    /// Caught exception.
     Exception,
-    /// A lambda or the like that holds these tensors.
+    /// Lambda or function that holds these tensors.
     Closure(Vec<NodeId>),
-    /// An `AverageMeter`, of which everybody's copy sums up what `update` is given.
+    /// `AverageMeter`, which in all common versions sums up what `update` is given.
     Meter,
-    /// `range`, `enumerate(loader)`: something new on every turn.
+    /// `range`, `enumerate(loader)`: a new value in every iteration.
     Counter,
-    /// An attribute or a variable from outside of the function.
+    /// Attribute or variable from outside of the function.
     Outer(&'a str),
 }
 
 /// Whether a tensor has a graph behind it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Graph {
+pub(crate) enum HasGraph {
     No,
     Unknown,
     Yes,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Origin {
-    /// An argument of the function.
+pub(crate) enum TensorOrigin {
+    /// Argument of the function.
     Parameter(usize),
     /// From the loader.
     Batch,
     Fresh,
-    /// What a model has given back.
+    /// Return value of a model.
     Forward,
     Derived,
     /// One of several.
     Choice,
     Detached,
-    /// What was put into a container.
+    /// Content of a container.
     Collected,
 }
 
-/// A tensor, and what it was computed from.
+/// Tensor, and what it was computed from.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) origin: Origin,
+pub(crate) struct TensorNode {
+    pub(crate) origin: TensorOrigin,
     pub(crate) parents: Vec<NodeId>,
-    pub(crate) graph: Graph,
-    /// A single number.
+    pub(crate) graph: HasGraph,
+    /// Whether it is a single number.
     pub(crate) scalar: bool,
-    /// Shares the memory of something larger.
+    /// Whether it shares the memory of something larger.
     pub(crate) part: bool,
     pub(crate) on_host: bool,
-    /// On a GPU for sure: made there, moved there, or computed from such.
+    /// Whether it is certainly on a GPU: created there, moved there, or computed from tensors there.
     pub(crate) on_device: bool,
-    /// On some paths it is something else: a number, an array.
+    /// Whether it is something else on some paths: a number, an array.
     pub(crate) mixed: bool,
-    /// `backward()` has run through it in a function that was called.
+    /// Whether `backward()` ran through it in a called function.
     pub(crate) freed: bool,
-    pub(crate) range: Range,
+    pub(crate) range: SourceRange,
 }
 
 /// Whether gradients are recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mode {
+pub(crate) enum GradMode {
     On,
     Off,
     Unknown,
@@ -110,34 +111,35 @@ pub(crate) enum Mode {
 
 pub(crate) struct Loop<'t, 'a> {
     pub(crate) parent: Option<LoopId>,
-    pub(crate) range: Range,
+    pub(crate) range: SourceRange,
     /// `None` for `while`.
     pub(crate) iter: Option<&'t Expr<'a>>,
-    /// Goes through batches.
+    /// Whether it iterates over batches.
     pub(crate) over_batches: bool,
-    /// The variables are new on every turn, without end in sight: `range`, `enumerate`, a loader.
+    /// Whether the variables are new in every iteration, without a visible end: `range`, `enumerate`, a
+    /// loader.
     pub(crate) counts: bool,
     pub(crate) targets: Vec<&'a str>,
 }
 
-/// Where something was seen.
+/// Position of something in the control flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct At {
     pub(crate) in_loop: Option<LoopId>,
-    pub(crate) mode: Mode,
-    /// Inside an `if` of that loop.
+    pub(crate) mode: GradMode,
+    /// Whether it is inside an `if` of that loop.
     pub(crate) sometimes: bool,
-    /// Inside an `if` whose condition counts: `if step % 100 == 0`.
+    /// Whether it is inside an `if` whose condition counts: `if step % 100 == 0`.
     pub(crate) now_and_then: bool,
     pub(crate) in_handler: bool,
 }
 
 pub(crate) struct CallFact<'t, 'a> {
     pub(crate) expr: &'t Expr<'a>,
-    pub(crate) call: &'t Call<'a>,
+    pub(crate) call: &'t CallExpr<'a>,
     pub(crate) path: Option<String>,
-    pub(crate) receiver: Value<'a>,
-    pub(crate) args: Vec<Value<'a>>,
+    pub(crate) receiver: AbstractValue<'a>,
+    pub(crate) args: Vec<AbstractValue<'a>>,
     pub(crate) at: At,
 }
 
@@ -151,62 +153,62 @@ impl CallFact<'_, '_> {
     }
 }
 
-/// Something that holds what is put into it.
+/// Something that keeps what is put into it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Store<'a> {
-    /// A variable of the function, made in this loop.
+pub(crate) enum TensorStore<'a> {
+    /// Variable of the function, created in this loop.
     Local { id: ContainerId, name: &'a str },
-    /// `self.x`, a global, a variable of the function around.
+    /// `self.x`, a global, or a variable of the enclosing function.
     Outside { name: &'a str },
 }
 
-impl<'a> Store<'a> {
+impl<'a> TensorStore<'a> {
     pub(crate) fn name(&self) -> &'a str {
         match self {
-            Store::Local { name, .. } | Store::Outside { name } => name,
+            TensorStore::Local { name, .. } | TensorStore::Outside { name } => name,
         }
     }
 }
 
-/// A container that was made in the function.
+/// Container created in the function.
 pub(crate) struct Container<'a> {
     pub(crate) name: &'a str,
     pub(crate) made_in: Option<LoopId>,
-    /// `deque(maxlen=…)`
+    /// `deque(maxlen=…)`.
     pub(crate) bounded: bool,
-    /// What was put into it, as one node of the graph.
+    /// Its content, as one node of the graph.
     pub(crate) node: NodeId,
 }
 
-/// A value is put into a store.
-pub(crate) struct Kept<'t, 'a> {
-    pub(crate) store: Store<'a>,
-    pub(crate) value: Value<'a>,
-    /// The expression that is kept.
+/// Value that is put into a store.
+pub(crate) struct KeptValue<'t, 'a> {
+    pub(crate) store: TensorStore<'a>,
+    pub(crate) value: AbstractValue<'a>,
+    /// Expression that is kept.
     pub(crate) expr: &'t Expr<'a>,
-    /// The whole expression or statement that keeps it.
-    pub(crate) range: Range,
+    /// Whole expression or statement that keeps it.
+    pub(crate) range: SourceRange,
     pub(crate) at: At,
-    /// The line of the function that keeps it, if it is kept by a call: `meter.update(loss)`.
-    pub(crate) through: Option<Range>,
-    /// It is added to a sum there, not put into a list.
+    /// Line of the called function that keeps it, if it is kept by a call: `meter.update(loss)`.
+    pub(crate) through: Option<SourceRange>,
+    /// Whether it is added to a sum there, not put into a list.
     pub(crate) summed: bool,
 }
 
-impl Kept<'_, '_> {
-    /// The line to speak about: the one that keeps it.
-    pub(crate) fn place(&self) -> Range {
+impl KeptValue<'_, '_> {
+    /// Returns the line to report: the one that keeps the value.
+    pub(crate) fn place(&self) -> SourceRange {
         self.through.unwrap_or(self.expr.range)
     }
 }
 
-/// A variable that takes something of itself into the next turn: `total += loss`, `out, h = rnn(x, h)`.
+/// Variable that carries something of itself into the next iteration: `total += loss`, `out, h = rnn(x, h)`.
 pub(crate) struct Carried<'t, 'a> {
     pub(crate) name: &'a str,
     pub(crate) node: NodeId,
-    /// What is new in it, as it is written.
+    /// The new part, as written.
     pub(crate) added: Option<&'t Expr<'a>>,
-    pub(crate) range: Range,
+    pub(crate) range: SourceRange,
     pub(crate) how: Carry,
     pub(crate) at: At,
 }
@@ -219,75 +221,75 @@ pub(crate) enum Carry {
     State,
 }
 
-pub(crate) struct Backward<'t, 'a> {
+pub(crate) struct BackwardCall<'t, 'a> {
     pub(crate) nodes: Vec<NodeId>,
     pub(crate) retains: bool,
-    pub(crate) call: &'t Call<'a>,
-    pub(crate) range: Range,
+    pub(crate) call: &'t CallExpr<'a>,
+    pub(crate) range: SourceRange,
     pub(crate) at: At,
 }
 
-impl Backward<'_, '_> {
-    /// `torch.autograd.grad`, which stores nothing in the parameters.
+impl BackwardCall<'_, '_> {
+    /// Returns whether it is `torch.autograd.grad`, which stores nothing in the parameters.
     pub(crate) fn is_grad(&self) -> bool {
         self.call.method().is_none_or(|(_, name)| name == "grad")
     }
 }
 
 /// `values[t] = critic(x)` into a tensor.
-pub(crate) struct Written {
+pub(crate) struct TensorWrite {
     pub(crate) into: NodeId,
     pub(crate) value: NodeId,
-    pub(crate) range: Range,
+    pub(crate) range: SourceRange,
     pub(crate) at: At,
 }
 
-/// What a function gives back.
+/// Return value of a function.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Returned {
     Unknown,
     Plain,
-    Tensor { graph: Graph, freed: bool, scalar: bool, on_device: bool, parameters: Vec<usize> },
+    Tensor { graph: HasGraph, freed: bool, scalar: bool, on_device: bool, parameters: Vec<usize> },
     Tuple(Vec<Returned>),
     Model,
 }
 
-/// A call of a function of the file.
+/// Call of a function of the file.
 pub(crate) struct LocalCall {
     pub(crate) callee: FunctionId,
-    pub(crate) mode: Mode,
+    pub(crate) mode: GradMode,
     pub(crate) in_loop: Option<LoopId>,
-    /// The call; `None` where it is only a guess that it is this function which is called.
-    pub(crate) range: Option<Range>,
+    /// The call; `None` if it is only a guess that this function is called.
+    pub(crate) range: Option<SourceRange>,
 }
 
-/// All of a function.
+/// Facts about a function.
 pub(crate) struct Facts<'t, 'a> {
     pub(crate) id: FunctionId,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<TensorNode>,
     pub(crate) loops: Vec<Loop<'t, 'a>>,
     pub(crate) containers: Vec<Container<'a>>,
     pub(crate) calls: Vec<CallFact<'t, 'a>>,
     pub(crate) local_calls: Vec<LocalCall>,
-    pub(crate) kept: Vec<Kept<'t, 'a>>,
+    pub(crate) kept: Vec<KeptValue<'t, 'a>>,
     pub(crate) carried: Vec<Carried<'t, 'a>>,
-    pub(crate) backwards: Vec<Backward<'t, 'a>>,
-    pub(crate) written: Vec<Written>,
-    /// Where a store is emptied, cut or made anew, by its name.
-    pub(crate) emptied: Vec<(&'a str, Range)>,
-    /// Where a model is put into evaluation (true) or training mode, by its name.
+    pub(crate) backwards: Vec<BackwardCall<'t, 'a>>,
+    pub(crate) written: Vec<TensorWrite>,
+    /// Positions at which a store is emptied, truncated or recreated, by its name.
+    pub(crate) emptied: Vec<(&'a str, SourceRange)>,
+    /// Positions at which a model is put into evaluation (true) or training mode, by its name.
     pub(crate) evaluating: Vec<(&'a str, u32, bool)>,
-    /// The forward passes: the model as it is written, its result, where.
+    /// Forward passes: the model as written, its result, and the position.
     pub(crate) forwards: Vec<(&'a str, NodeId, At)>,
     pub(crate) returned: Returned,
-    /// What names stand for at the end.
-    pub(crate) names: FxHashMap<&'a str, Value<'a>>,
-    /// Gradients when the function starts, as its decorators say.
-    pub(crate) mode: Mode,
+    /// Values of names at the end.
+    pub(crate) names: FxHashMap<&'a str, AbstractValue<'a>>,
+    /// Whether gradients are on when the function starts, according to its decorators.
+    pub(crate) mode: GradMode,
 }
 
 impl<'t, 'a> Facts<'t, 'a> {
-    /// Keeps nothing that a rule could speak of.
+    /// Drops everything that a rule could report.
     pub(crate) fn forget(&mut self) {
         self.kept.clear();
         self.carried.clear();
@@ -296,26 +298,27 @@ impl<'t, 'a> Facts<'t, 'a> {
         self.backwards.clear();
     }
 
-    pub(crate) fn node(&self, id: NodeId) -> &Node {
+    pub(crate) fn node(&self, id: NodeId) -> &TensorNode {
         &self.nodes[id.0]
     }
 
-    /// Whether the graph behind `of` has `from` in it, or `of` is it.
+    /// Returns whether the graph behind `of` contains `from`, or `of` is it.
     pub(crate) fn comes_from(&self, of: NodeId, from: NodeId) -> bool {
         self.in_graph(of).contains(&from)
     }
 
-    /// What `backward()` on this tensor runs through: what was detached on the way, or computed without gradients, ends it.
+    /// Returns what `backward()` on this tensor runs through: it ends at what was detached on the way, or
+    /// computed without gradients.
     pub(crate) fn in_graph(&self, of: NodeId) -> Vec<NodeId> {
-        self.reach(of, |node| node.graph != Graph::No)
+        self.reach(of, |node| node.graph != HasGraph::No)
     }
 
-    /// Everything that a tensor was computed from, with itself.
+    /// Returns everything that a tensor was computed from, including itself.
     pub(crate) fn ancestors(&self, of: NodeId) -> Vec<NodeId> {
         self.reach(of, |_| true)
     }
 
-    fn reach(&self, of: NodeId, goes_on: impl Fn(&Node) -> bool) -> Vec<NodeId> {
+    fn reach(&self, of: NodeId, goes_on: impl Fn(&TensorNode) -> bool) -> Vec<NodeId> {
         let mut seen = vec![false; self.nodes.len()];
         let (mut open, mut found) = (vec![of], Vec::new());
         while let Some(at) = open.pop() {
@@ -329,7 +332,7 @@ impl<'t, 'a> Facts<'t, 'a> {
         found
     }
 
-    /// The loops around, from the inside out.
+    /// Iterates over the enclosing loops, innermost first.
     pub(crate) fn around(&self, inner: Option<LoopId>) -> impl Iterator<Item = LoopId> + '_ {
         std::iter::successors(inner, |at| self.loops[at.0].parent)
     }
@@ -338,7 +341,7 @@ impl<'t, 'a> Facts<'t, 'a> {
         self.around(inner).any(|at| at == outer)
     }
 
-    /// Whether `backward()` is called on each turn of this loop, not in a loop inside it.
+    /// Returns whether `backward()` is called in each iteration of this loop, not in a loop inside it.
     pub(crate) fn has_backward(&self, in_loop: LoopId) -> bool {
         self.backwards.iter().any(|backward| backward.at.in_loop == Some(in_loop))
     }

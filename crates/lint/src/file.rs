@@ -1,10 +1,10 @@
-//! What a file defines: imports, functions, classes, and what its names are used as.
+//! Definitions of a file: imports, functions, classes, and how its names are used.
 
 use crate::torch;
-use crate::tree::{Body, Class, Expr, ExprKind, Function, Literal, Range, Stmt, StmtKind, walk};
+use crate::tree::{Body, Class, Expr, ExprKind, Function, Literal, SourceRange, Stmt, StmtKind, walk};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// A function of the file; 0 is the module itself.
+/// Function of the file; 0 is the module itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct FunctionId(pub(crate) usize);
 
@@ -15,30 +15,30 @@ impl FunctionId {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ClassId(pub(crate) usize);
 
-/// A parsed file with its names.
-pub(crate) struct File<'t, 'a> {
+/// Parsed file with its names.
+pub(crate) struct PythonFile<'t, 'a> {
     pub(crate) source: &'a str,
     pub(crate) body: &'t Body<'a>,
     pub(crate) functions: Vec<Defined<'t, 'a>>,
     pub(crate) classes: Vec<DefinedClass<'t, 'a>>,
     imports: FxHashMap<&'a str, &'t str>,
-    /// Names on which something is called that only modules have: `model` of `model.eval()`.
+    /// Names on which a method is called that only modules have: `model` of `model.eval()`.
     modules: FxHashSet<&'a str>,
     /// Whether CUDA is mentioned at all.
     knows_cuda: bool,
-    /// `torch.set_grad_enabled(False)` for the whole file.
+    /// Whether `torch.set_grad_enabled(False)` applies to the whole file.
     gradients_are_off: bool,
-    /// Every attribute and every keyword that is mentioned anywhere.
+    /// Every attribute and every keyword mentioned anywhere.
     mentioned: FxHashSet<&'a str>,
     functions_by_name: FxHashMap<&'a str, FunctionId>,
     classes_by_name: FxHashMap<&'a str, ClassId>,
 }
 
-/// A function with where it stands.
+/// Function with its enclosing scope.
 pub(crate) struct Defined<'t, 'a> {
     /// `None` for the module.
     pub(crate) function: Option<&'t Function<'a>>,
-    pub(crate) range: Range,
+    pub(crate) range: SourceRange,
     pub(crate) class: Option<ClassId>,
     pub(crate) parent: FunctionId,
 }
@@ -49,14 +49,14 @@ pub(crate) struct DefinedClass<'t, 'a> {
     methods: FxHashMap<&'a str, FunctionId>,
 }
 
-/// What a class is for, as its bases say.
+/// Kind of a class, according to its bases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ClassKind {
-    /// `torch.nn.Module`
+    /// `torch.nn.Module`.
     Module,
-    /// A `LightningModule`: validation, test and prediction steps run without gradients.
+    /// `LightningModule`: validation, test and prediction steps run without gradients.
     Lightning,
-    /// `torch.autograd.Function`
+    /// `torch.autograd.Function`.
     Function,
     Dataset,
     Plain,
@@ -68,11 +68,11 @@ impl ClassKind {
     }
 }
 
-impl<'t, 'a> File<'t, 'a> {
-    pub(crate) fn new(source: &'a str, body: &'t Body<'a>) -> File<'t, 'a> {
-        let whole = Range { start: 0, end: source.len() as u32 };
+impl<'t, 'a> PythonFile<'t, 'a> {
+    pub(crate) fn new(source: &'a str, body: &'t Body<'a>) -> PythonFile<'t, 'a> {
+        let whole = SourceRange { start: 0, end: source.len() as u32 };
         let module = Defined { function: None, range: whole, class: None, parent: FunctionId::MODULE };
-        let mut file = File {
+        let mut file = PythonFile {
             source,
             body,
             functions: vec![module],
@@ -93,7 +93,7 @@ impl<'t, 'a> File<'t, 'a> {
         file
     }
 
-    /// Imports, and what the expressions of a statement say of names.
+    /// Records imports, and what the expressions of a statement reveal about names.
     fn note(&mut self, stmt: &'t Stmt<'a>) {
         if let StmtKind::Import(imports) = &stmt.kind {
             self.imports.extend(imports.iter().map(|import| (import.binds, import.path.as_str())));
@@ -105,7 +105,7 @@ impl<'t, 'a> File<'t, 'a> {
                     ExprKind::Call(call) => {
                         self.mentioned.extend(call.keywords.iter().filter_map(|keyword| keyword.name));
                         if let Some((base, method)) = call.method()
-                            && torch::ONLY_MODULES_HAVE.contains(&method)
+                            && torch::MODULE_ONLY_METHODS.contains(&method)
                             && let Some(key) = key(self.source, base)
                         {
                             self.modules.insert(key);
@@ -154,7 +154,7 @@ impl<'t, 'a> File<'t, 'a> {
                 StmtKind::Class(found) => {
                     let id = ClassId(self.classes.len());
                     let kind = match self.kind_of(found) {
-                        // Of a class that derives from something and has a `forward`, nothing else is likely.
+                        // A class with a base and a `forward` is most likely a module.
                         ClassKind::Plain if !found.bases.is_empty() && has_forward(found) => {
                             ClassKind::Module
                         }
@@ -182,16 +182,16 @@ impl<'t, 'a> File<'t, 'a> {
         class.bases.iter().find_map(of_base).unwrap_or(ClassKind::Plain)
     }
 
-    /// `a`, `a.b`, `self.a.b` as it is written; nothing else has a key.
+    /// Returns `a`, `a.b` or `self.a.b` as written; nothing else has a key.
     pub(crate) fn key(&self, expr: &Expr<'a>) -> Option<&'a str> {
         key(self.source, expr)
     }
 
-    pub(crate) fn text(&self, range: Range) -> &'a str {
+    pub(crate) fn text(&self, range: SourceRange) -> &'a str {
         self.source.get(range.bytes()).unwrap_or("")
     }
 
-    /// What a name stands for by the imports: `F.mse_loss` → `torch.nn.functional.mse_loss`.
+    /// Resolves a name by the imports: `F.mse_loss` → `torch.nn.functional.mse_loss`.
     pub(crate) fn path(&self, expr: &Expr<'a>) -> Option<String> {
         let written = self.key(expr)?;
         let (first, rest) = written.split_once('.').unwrap_or((written, ""));
@@ -199,17 +199,17 @@ impl<'t, 'a> File<'t, 'a> {
         Some(if rest.is_empty() { (*path).to_owned() } else { format!("{path}.{rest}") })
     }
 
-    /// The names that a module is imported under anywhere in the file: `torch`, `th`.
+    /// Iterates over the names under which a module is imported anywhere in the file: `torch`, `th`.
     pub(crate) fn names_of<'n>(&'n self, path: &'n str) -> impl Iterator<Item = &'a str> + 'n {
         self.imports.iter().filter(move |(_, found)| **found == path).map(|(name, _)| *name)
     }
 
-    /// Whether an attribute or keyword of this name is anywhere in the file.
+    /// Returns whether an attribute or keyword of this name is anywhere in the file.
     pub(crate) fn mentions(&self, name: &str) -> bool {
         self.mentioned.contains(name)
     }
 
-    /// Whether a name is used as a module somewhere, or called as one usually is.
+    /// Returns whether a name is used as a module somewhere, or is a usual name of one.
     pub(crate) fn is_module_name(&self, key: &str) -> bool {
         self.modules.contains(key) || torch::reads_as_module(key)
     }
@@ -268,7 +268,7 @@ fn has_forward(class: &Class<'_>) -> bool {
         .any(|stmt| matches!(&stmt.kind, StmtKind::Function(function) if function.name == "forward"))
 }
 
-/// Whether an expression is `True`.
+/// Returns whether an expression is `True`.
 pub(crate) fn is_true(expr: &Expr<'_>) -> bool {
     expr.is(Literal::True)
 }

@@ -1,23 +1,25 @@
-//! Fixes applied to a source.
+//! Application of fixes to a source.
 
-use crate::rule::{Applicability, Diagnostic, Edit, Fix, Rule};
-use crate::source::Source;
+use crate::edit::{Applicability, Edit, Fix};
+use crate::rule::{Diagnostic, Rule};
+use crate::source::PythonSource;
 
-/// A source after its fixes.
+/// Source after its fixes.
 #[derive(Debug)]
 pub struct Fixed {
-    pub source: Source,
-    /// How many findings are gone.
+    /// Fixed source.
+    pub source: PythonSource,
+    /// Number of findings that were fixed.
     pub count: usize,
-    /// The findings that are left.
+    /// Remaining findings.
     pub left: Vec<Diagnostic>,
 }
 
-/// Applies the fixes of these findings that are at most `allowed`, the first one first. After each the source is checked again, because one fix often makes
-/// another needless: under `no_grad()` there is nothing to detach. The source of a notebook stays as it is: its cells are somebody
-/// else's file format.
+/// Applies the fixes of these findings that are at most `allowed`, first one first. The source is checked
+/// again after each, because one fix often makes another unnecessary: under `no_grad()` there is nothing to
+/// detach. The source of a notebook is left unchanged: its cells are part of another file format.
 pub fn fix(
-    source: Source,
+    source: PythonSource,
     found: Vec<Diagnostic>,
     rules: &[&'static Rule],
     allowed: Applicability,
@@ -27,9 +29,9 @@ pub fn fix(
     if fixed.source.is_notebook() {
         return fixed;
     }
-    // A fix that leaves no Python, or as many findings as there were, is not taken; so this ends.
+    // A fix that leaves invalid Python, or as many findings as before, is rejected; this ensures termination.
     let better = |fixed: &Fixed, fix: &Fix| {
-        let source = Source::python(apply(fixed.source.text(), fix)?.as_bytes());
+        let source = PythonSource::python(apply(fixed.source.text(), fix)?.as_bytes());
         let mut left = crate::check(&source, rules).ok()?;
         left.retain(&is_wanted);
         let gone = fixed.left.len().checked_sub(left.len()).filter(|gone| *gone > 0)?;
@@ -45,10 +47,10 @@ pub fn fix(
     fixed
 }
 
-/// The text with the edits of a fix; `None` if they do not fit it, or each other.
+/// Returns the text with the edits of a fix applied; `None` if they do not fit the text, or each other.
 fn apply(text: &str, fix: &Fix) -> Option<String> {
     let mut edits: Vec<&Edit> = fix.edits.iter().collect();
-    // Stable: edits at one place stay in their order.
+    // Stable: edits at one position keep their order.
     edits.sort_by_key(|edit| edit.range);
     let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
     let (mut fixed, mut at) = (String::with_capacity(text.len() + 64), 0);
@@ -65,12 +67,12 @@ fn apply(text: &str, fix: &Fix) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{RULES, Range};
+    use crate::{RULES, SourceRange};
 
     fn applied(text: &str, edits: &[(u32, u32, &str)]) -> Option<String> {
         let edits = edits
             .iter()
-            .map(|&(start, end, text)| Edit { range: Range { start, end }, text: text.to_owned() })
+            .map(|&(start, end, text)| Edit { range: SourceRange { start, end }, text: text.to_owned() })
             .collect();
         apply(text, &Fix { title: String::new(), applicability: Applicability::Safe, edits })
     }
@@ -90,10 +92,20 @@ mod tests {
     }
 
     #[test]
-    fn what_one_fix_makes_needless_is_left_alone() {
-        let text = "import torch\n\n\ndef validate(model, loader, criterion):\n    model.eval()\n    losses = []\n    \
-            for x, y in loader:\n        loss = criterion(model(x), y)\n        losses.append(loss)\n    return losses\n";
-        let source = Source::python(text.as_bytes());
+    fn fixes_made_unnecessary_by_another_are_not_applied() {
+        let text = "\
+import torch
+
+
+def validate(model, loader, criterion):
+    model.eval()
+    losses = []
+    for x, y in loader:
+        loss = criterion(model(x), y)
+        losses.append(loss)
+    return losses
+";
+        let source = PythonSource::python(text.as_bytes());
         let found = crate::check(&source, RULES).expect("Python");
         assert_eq!(found.len(), 2, "{found:?}");
         let fixed = fix(source, found, RULES, Applicability::Unsafe, |_| true);

@@ -1,16 +1,30 @@
-//! Finds code that keeps or wastes GPU memory, in Python source that is read and never run.
+//! Linter for code that keeps or wastes GPU memory, in Python source that is parsed and never run.
 //!
-//! ruff's parser reads a file (`syntax`), `walk` follows tensors through each function, `checked` answers what rules ask,
-//! and each rule is a file of its own in `rules`. A rule speaks only where the code shows what happens; what it says of bytes
-//! was measured.
+//! ruff's parser reads a file (`syntax`), `walk` follows tensors through each function, `checked` answers the
+//! questions of rules, and each rule is a file in `rules`. A rule reports only what the code proves, and its
+//! figures in bytes were measured.
+//!
+//! ```
+//! let source = lint::PythonSource::python(
+//!     b"import torch, gc\n\nfor x, y in loader:\n    model(x).sum().backward()\n    gc.collect()\n",
+//! );
+//! let findings = lint::check(&source, lint::RULES).expect("valid Python");
+//! let found: Vec<_> = findings.iter().map(|one| (source.line(one.range.start), one.rule.name)).collect();
+//! assert_eq!(found, [(5, "collect-in-loop")]);
+//! ```
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod checked;
+mod edit;
 mod facts;
 mod file;
 mod fix;
 mod names;
 mod rule;
 mod rules;
+mod severity;
 mod source;
 mod stores;
 mod suppress;
@@ -19,21 +33,28 @@ mod torch;
 mod tree;
 mod walk;
 
+pub use edit::{Applicability, Edit, Fix};
 pub use fix::{Fixed, fix};
-pub use rule::{Applicability, Diagnostic, Edit, Fix, Rule, Severity};
+pub use rule::{Diagnostic, Rule};
 pub use rules::RULES;
-pub use source::{Place, Source};
+pub use severity::RuleSeverity;
+pub use source::{PythonSource, SourcePosition};
 pub use stores::{Store, Storing, stores};
 pub use syntax::SyntaxError;
-pub use tree::Range;
+pub use tree::SourceRange;
 
-/// What the rules say of a source, by place; lines with a comment `# oomph: ignore` are left out.
-pub fn check(source: &Source, rules: &[&'static Rule]) -> Result<Vec<Diagnostic>, SyntaxError> {
+// renamed at integration
+pub use {severity::RuleSeverity as Severity, tree::SourceRange as Range};
+pub use {source::PythonSource as Source, source::SourcePosition as Place};
+
+/// Checks a source with these rules and returns the findings by position; lines with a comment `# oomph:
+/// ignore` are left out.
+pub fn check(source: &PythonSource, rules: &[&'static Rule]) -> Result<Vec<Diagnostic>, SyntaxError> {
     if !concerns_memory(source.text().as_bytes()) {
         return Ok(Vec::new());
     }
     let program = syntax::parse(source.text(), source.is_notebook())?;
-    let file = file::File::new(source.text(), &program.body);
+    let file = file::PythonFile::new(source.text(), &program.body);
     let facts = walk::walk(&file);
     let checked = checked::Checked::new(&file, facts);
     let mut found = Vec::new();
@@ -47,7 +68,8 @@ pub fn check(source: &Source, rules: &[&'static Rule]) -> Result<Vec<Diagnostic>
     Ok(found)
 }
 
-/// Whether a file says anything that a rule could be about. Most files of a tree do not, and need no parsing.
+/// Returns whether a file contains anything that a rule could be about. Most files of a tree do not, and need
+/// no parsing.
 fn concerns_memory(source: &[u8]) -> bool {
     ["torch", "backward", "transformers"]
         .iter()

@@ -1,19 +1,20 @@
-//! What a name means at a place: whether code that is put there finds what it means.
+//! Meaning of names at a position: whether inserted code finds what it refers to.
 
-use crate::file::{File, FunctionId};
+use crate::file::{FunctionId, PythonFile};
 use crate::tree::{Body, Expr, ExprKind, Stmt, StmtKind};
 
-impl<'a> File<'_, 'a> {
-    /// The name under which a module can be used where this function is defined and inside of it: `torch`, `th`.
+impl<'a> PythonFile<'_, 'a> {
+    /// Returns the name under which a module can be used where this function is defined and inside of it:
+    /// `torch`, `th`.
     pub(crate) fn name_for(&self, path: &str, at: FunctionId) -> Option<&'a str> {
         let mut names: Vec<&'a str> = self.names_of(path).collect();
         names.sort_unstable();
         names.into_iter().find(|name| self.resolves(name, path, at))
     }
 
-    /// Whether a name always means this module where the function is defined and inside of it: it is imported by a plain
-    /// statement of the file in front of the function, and nothing else binds it, there or in a scope in between. An import
-    /// under a condition, in a `try`, or for type checkers only, is not enough.
+    /// Returns whether a name always means this module where the function is defined and inside of it: it is
+    /// imported by a plain statement of the file before the function, and nothing else binds it, there or in
+    /// a scope in between. An import under a condition, in a `try`, or for type checkers only, is not enough.
     pub(crate) fn resolves(&self, name: &str, path: &str, at: FunctionId) -> bool {
         let function = self.functions[at.0].range;
         let imports = |stmt: &Stmt<'a>| match &stmt.kind {
@@ -24,13 +25,13 @@ impl<'a> File<'_, 'a> {
         is_imported && !self.is_rebound(self.body, name, path, at)
     }
 
-    /// Whether anything in this scope, or in one between it and the function or inside the function, binds the name to
-    /// something else.
+    /// Returns whether anything in this scope, or in one between it and the function or inside the function,
+    /// binds the name to something else.
     fn is_rebound(&self, body: &Body<'a>, name: &str, path: &str, at: FunctionId) -> bool {
         let function = self.functions[at.0].range;
         body.iter().any(|stmt| {
             let here = match &stmt.kind {
-                // `import torch.nn` binds `torch` to `torch`. What a star binds is not known.
+                // `import torch.nn` binds `torch` to `torch`. What a star import binds is unknown.
                 StmtKind::Import(list) => {
                     list.iter().any(|one| one.binds == "*" || one.binds == name && one.path != path)
                 }
@@ -38,7 +39,7 @@ impl<'a> File<'_, 'a> {
             };
             let is_inner_scope = matches!(stmt.kind, StmtKind::Function(_) | StmtKind::Class(_));
             if is_inner_scope && !stmt.range.contains(function) && !function.contains(stmt.range) {
-                // Another scope, whose names are its own unless it says otherwise.
+                // Another scope, whose names are its own unless it declares them global.
                 return here || declares_global(stmt, name);
             }
             here || has_parameter(stmt, name)
@@ -47,7 +48,7 @@ impl<'a> File<'_, 'a> {
     }
 }
 
-/// Whether a statement itself, without the statements in it, binds or deletes a name.
+/// Returns whether a statement itself, without nested statements, binds or deletes a name.
 pub(crate) fn binds(stmt: &Stmt<'_>, name: &str) -> bool {
     let is_target = |expr: &Expr<'_>| is_target(expr, name);
     let by_kind = match &stmt.kind {
@@ -65,13 +66,13 @@ pub(crate) fn binds(stmt: &Stmt<'_>, name: &str) -> bool {
     by_kind || stmt.expressions().into_iter().any(|expr| expr.any(&mut |part| walrus(part)))
 }
 
-/// Whether a statement defines a function with such a parameter.
+/// Returns whether a statement defines a function with such a parameter.
 pub(crate) fn has_parameter(stmt: &Stmt<'_>, name: &str) -> bool {
     matches!(&stmt.kind, StmtKind::Function(function)
         if function.parameters.iter().any(|parameter| parameter.name == name))
 }
 
-/// Whether an assignment to this expression binds the name.
+/// Returns whether an assignment to this expression binds the name.
 fn is_target(expr: &Expr<'_>, name: &str) -> bool {
     match &expr.kind {
         ExprKind::Name(found) => *found == name,
@@ -81,7 +82,7 @@ fn is_target(expr: &Expr<'_>, name: &str) -> bool {
     }
 }
 
-/// `global torch` in a function that is not around the place.
+/// Matches `global torch` in a function that does not enclose the position.
 fn declares_global(stmt: &Stmt<'_>, name: &str) -> bool {
     matches!(&stmt.kind, StmtKind::Global(names) if names.contains(&name))
         || stmt.bodies().into_iter().flatten().any(|inner| declares_global(inner, name))

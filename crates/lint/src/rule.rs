@@ -1,44 +1,27 @@
-//! What a rule is, and what it says.
+//! Rules and their findings.
 
 use crate::checked::Checked;
-use crate::tree::Range;
+use crate::edit::Fix;
+use crate::severity::RuleSeverity;
+use crate::tree::SourceRange;
 
-/// How much a mistake costs.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Severity {
-    /// A scalar, or host memory, or time.
-    Low,
-    /// A higher peak, or a fixed amount.
-    Medium,
-    /// Device memory on every step.
-    High,
-}
-
-impl Severity {
-    pub fn word(self) -> &'static str {
-        match self {
-            Severity::Low => "low",
-            Severity::Medium => "medium",
-            Severity::High => "high",
-        }
-    }
-}
-
-/// One mistake that can be seen in the source.
+/// A mistake that is visible in the source.
 pub struct Rule {
-    /// `OOM101`
+    /// Code: `OOM101`.
     pub code: &'static str,
-    /// `loss-kept-in-list`: reads well behind "allow".
+    /// Name: `loss-kept-in-list`, which reads well after "allow".
     pub name: &'static str,
-    /// What is wrong, in a line.
+    /// What is wrong, in one line.
     pub says: &'static str,
-    /// The most that it costs.
-    pub severity: Severity,
-    /// Why it happens.
+    /// Highest severity of its findings.
+    pub severity: RuleSeverity,
+    /// Explanation of the cause.
     pub why: &'static str,
-    /// What it truly costs, and how that is known.
+    /// Measured cost, and how it was measured.
     pub costs: &'static str,
+    /// Python code with the mistake; a test checks that it is reported.
     pub bad: &'static str,
+    /// Corrected Python code; a test checks that it is not reported.
     pub good: &'static str,
     pub(crate) check: fn(&Checked<'_, '_, '_>, &mut Vec<Diagnostic>),
 }
@@ -56,7 +39,7 @@ impl std::fmt::Debug for Rule {
 }
 
 impl Rule {
-    /// Whether `OOM101`, `OOM1`, `loss-kept-in-list` or `all` means this rule.
+    /// Returns whether `OOM101`, `OOM1`, `loss-kept-in-list` or `all` selects this rule.
     pub fn is_meant_by(&self, selector: &str) -> bool {
         let selector = selector.trim();
         selector.eq_ignore_ascii_case("all")
@@ -65,10 +48,11 @@ impl Rule {
                 && self.code.get(..selector.len()).is_some_and(|start| start.eq_ignore_ascii_case(selector))
     }
 
-    /// The manual page of the rule, in Markdown.
+    /// Returns the manual page of the rule, in Markdown.
     pub fn page(&self) -> String {
         format!(
-            "# {} {}\n\n{}\n\n**Severity**: {}\n\n{}\n\n## What it costs\n\n{}\n\n## Bad\n\n```python\n{}\n```\n\n## Good\n\n```python\n{}\n```\n",
+            "# {} {}\n\n{}\n\n**Severity**: {}\n\n{}\n\n## What it costs\n\n{}\n\n## \
+             Bad\n\n```python\n{}\n```\n\n## Good\n\n```python\n{}\n```\n",
             self.code,
             self.name,
             self.says,
@@ -80,7 +64,12 @@ impl Rule {
         )
     }
 
-    pub(crate) fn at(&'static self, severity: Severity, range: Range, message: String) -> Diagnostic {
+    pub(crate) fn at(
+        &'static self,
+        severity: RuleSeverity,
+        range: SourceRange,
+        message: String,
+    ) -> Diagnostic {
         Diagnostic {
             rule: self,
             severity,
@@ -93,18 +82,22 @@ impl Rule {
     }
 }
 
-/// A rule speaks about a place.
+/// Finding of a rule at a position.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Diagnostic {
+    /// Rule that reports it.
     pub rule: &'static Rule,
-    pub severity: Severity,
+    /// Severity at this position, at most that of the rule.
+    pub severity: RuleSeverity,
     /// What happens there, and what it costs.
     pub message: String,
     /// What to do instead.
     pub advice: String,
-    pub range: Range,
-    /// Other places that have to do with it: where what is kept was computed.
-    pub related: Vec<Range>,
+    /// Range of the source that it is about.
+    pub range: SourceRange,
+    /// Related positions: where what is kept was computed.
+    pub related: Vec<SourceRange>,
+    /// Fix, if there is one.
     pub fix: Option<Fix>,
 }
 
@@ -119,41 +112,8 @@ impl Diagnostic {
         self
     }
 
-    pub(crate) fn about(mut self, related: Vec<Range>) -> Diagnostic {
+    pub(crate) fn about(mut self, related: Vec<SourceRange>) -> Diagnostic {
         self.related = related;
         self
     }
-}
-
-/// Whether a fix may be applied unread.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Applicability {
-    /// Cannot change what the program does, except for the memory that it takes.
-    Safe,
-    /// Right in most programs, but the source does not show that it is in this one.
-    Unsafe,
-}
-
-impl Applicability {
-    pub fn word(self) -> &'static str {
-        match self {
-            Applicability::Safe => "safe",
-            Applicability::Unsafe => "unsafe",
-        }
-    }
-}
-
-/// Edits that remove what a finding is about.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fix {
-    pub title: String,
-    pub applicability: Applicability,
-    pub edits: Vec<Edit>,
-}
-
-/// Puts a text in the place of another.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Edit {
-    pub range: Range,
-    pub text: String,
 }

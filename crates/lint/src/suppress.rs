@@ -1,20 +1,20 @@
-//! `# oomph: ignore` and `# oomph: ignore[rule, rule]`.
+//! Suppression comments: `# oomph: ignore` and `# oomph: ignore[rule, rule]`.
 
 use crate::rule::Diagnostic;
-use crate::source::Source;
-use crate::tree::Range;
+use crate::source::PythonSource;
+use crate::tree::SourceRange;
 use rustc_hash::FxHashMap;
 
-/// The lines on which some rules, or all, have nothing to say.
+/// Lines on which some rules, or all, are ignored.
 pub(crate) struct Ignored<'a> {
-    /// By line; no names are all rules.
+    /// Names of rules by line; an empty list means all rules.
     lines: FxHashMap<usize, Vec<&'a str>>,
-    /// `# oomph: ignore-file[…]`
+    /// `# oomph: ignore-file[…]`.
     file: Vec<Vec<&'a str>>,
 }
 
 impl<'a> Ignored<'a> {
-    pub(crate) fn new(source: &'a Source, comments: &[Range]) -> Ignored<'a> {
+    pub(crate) fn new(source: &'a PythonSource, comments: &[SourceRange]) -> Ignored<'a> {
         let mut ignored = Ignored { lines: FxHashMap::default(), file: Vec::new() };
         for comment in comments {
             let Some((is_file, names)) = directive(source.slice(*comment)) else { continue };
@@ -27,8 +27,8 @@ impl<'a> Ignored<'a> {
         ignored
     }
 
-    /// A comment counts on any line of what the finding is about.
-    pub(crate) fn covers(&self, source: &Source, diagnostic: &Diagnostic) -> bool {
+    /// Returns whether a comment on any line of the finding suppresses it.
+    pub(crate) fn covers(&self, source: &PythonSource, diagnostic: &Diagnostic) -> bool {
         let means = |names: &Vec<&str>| {
             names.is_empty() || names.iter().any(|name| diagnostic.rule.is_meant_by(name))
         };
@@ -37,7 +37,7 @@ impl<'a> Ignored<'a> {
     }
 }
 
-/// The rules that a comment names, and whether for the whole file.
+/// Returns the rules that a comment names, and whether it applies to the whole file.
 fn directive(comment: &str) -> Option<(bool, Vec<&str>)> {
     let at = comment.find("oomph:")?;
     let rest = comment[at + "oomph:".len()..].trim_start().strip_prefix("ignore")?;

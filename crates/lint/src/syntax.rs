@@ -1,29 +1,32 @@
-//! From source to [`tree`](crate::tree). The only file that knows ruff's parser, whose crates change with every release.
+//! Conversion of source to [`tree`](crate::tree). The only file that uses ruff's parser, whose crates change
+//! with every release.
 
 use crate::tree::{
-    Body, Call, Class, Comprehension, Expr, ExprKind, Function, Generator, Handler, Import, Keyword, Lambda,
-    Literal, Operator, Parameter, Produces, Range, Sequence, Stmt, StmtKind,
+    Body, CallExpr, Class, Comprehension, Expr, ExprKind, Function, Generator, Handler, Import, Keyword,
+    Lambda, Literal, Operator, Parameter, Produces, Sequence, SourceRange, Stmt, StmtKind,
 };
 use ruff_python_ast::{self as ast, token::TokenKind};
 use ruff_python_parser::{Mode, ParseOptions, Parsed, parse_unchecked};
 use ruff_text_size::{Ranged, TextRange};
 
-/// Nesting that is followed; what lies deeper is [`ExprKind::Other`].
-const DEEPEST: usize = 200;
+/// Maximum depth of nesting; deeper expressions become [`ExprKind::Other`].
+const MAX_NESTING: usize = 200;
 /// Bytes of stack that a level of nesting may take while a parsed program is dropped.
-const FRAME: usize = 1 << 10;
+const STACK_BYTES_PER_LEVEL: usize = 1 << 10;
 
-/// Why a source is not Python.
+/// Reason that a source is not valid Python.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SyntaxError {
+    /// What is wrong.
     pub message: String,
-    pub range: Range,
+    /// Where it is.
+    pub range: SourceRange,
 }
 
-/// What a source is made of.
+/// Content of a source.
 pub(crate) struct Program<'a> {
     pub(crate) body: Body<'a>,
-    pub(crate) comments: Vec<Range>,
+    pub(crate) comments: Vec<SourceRange>,
 }
 
 /// Parses a module, or the joined cells of a notebook (`%` and `!` lines are then allowed).
@@ -32,9 +35,9 @@ pub(crate) fn parse<'a>(source: &'a str, is_notebook: bool) -> Result<Program<'a
     let parsed = parse_unchecked(source, ParseOptions::from(mode));
     let depth = deepest(&parsed, source);
     let program = lower(&parsed, source);
-    if depth > DEEPEST {
-        // The parser grows its stack as it needs; dropping what it made must have the same.
-        stacker::grow(depth.saturating_mul(FRAME) + (1 << 20), move || drop(parsed));
+    if depth > MAX_NESTING {
+        // The parser grows its stack as needed; dropping its result needs the same.
+        stacker::grow(depth.saturating_mul(STACK_BYTES_PER_LEVEL) + (1 << 20), move || drop(parsed));
     }
     program
 }
@@ -49,14 +52,15 @@ fn lower<'a>(parsed: &Parsed<ast::Mod>, source: &'a str) -> Result<Program<'a>, 
     let ast::Mod::Module(module) = parsed.syntax() else {
         return Ok(Program { body: Vec::new(), comments });
     };
-    let lowering = Lowering { source };
-    Ok(Program { body: lowering.body(&module.body, DEEPEST), comments })
+    let lowering = RuffLowering { source };
+    Ok(Program { body: lowering.body(&module.body, MAX_NESTING), comments })
 }
 
-/// At most so deep are the expressions: the tokens of one item of each open bracket, summed over the brackets.
+/// Returns an upper bound for the depth of expressions: the tokens of one item of each open bracket, summed
+/// over the brackets.
 fn deepest(parsed: &Parsed<ast::Mod>, source: &str) -> usize {
-    // A line of this length cannot be deeper than what an ordinary stack holds.
-    if source.len() <= 4 * DEEPEST {
+    // A text of this length cannot be deeper than an ordinary stack allows.
+    if source.len() <= 4 * MAX_NESTING {
         return 0;
     }
     let (mut items, mut depth, mut deepest): (Vec<usize>, usize, usize) = (vec![0], 0, 0);
@@ -77,7 +81,7 @@ fn deepest(parsed: &Parsed<ast::Mod>, source: &str) -> usize {
             TokenKind::Comment | TokenKind::NonLogicalNewline => 0,
             _ => 1,
         };
-        // A bracket is a level of its own, and part of the item that it stands in.
+        // A bracket is a level of its own, and part of the item that contains it.
         let item = item.max(1);
         if let Some(last) = items.last_mut() {
             *last += item;
@@ -88,27 +92,27 @@ fn deepest(parsed: &Parsed<ast::Mod>, source: &str) -> usize {
     deepest
 }
 
-fn range(range: TextRange) -> Range {
-    Range { start: range.start().to_u32(), end: range.end().to_u32() }
+fn range(range: TextRange) -> SourceRange {
+    SourceRange { start: range.start().to_u32(), end: range.end().to_u32() }
 }
 
-struct Lowering<'a> {
+struct RuffLowering<'a> {
     source: &'a str,
 }
 
-impl<'a> Lowering<'a> {
+impl<'a> RuffLowering<'a> {
     fn slice(&self, of: &impl Ranged) -> &'a str {
         self.source.get(range(of.range()).bytes()).unwrap_or("")
     }
 
-    /// The place in front of `def`: of the line that has the name, because decorators stand on lines of their own.
-    fn definition(&self, def: &ast::StmtFunctionDef) -> Range {
+    /// Returns the position before `def`: on the line of the name, because decorators are on other lines.
+    fn definition(&self, def: &ast::StmtFunctionDef) -> SourceRange {
         let name = range(def.name.range()).start;
         let before = self.source.get(..name as usize).unwrap_or("");
         let line = before.rfind('\n').map_or(0, |at| at + 1);
         let indent = before[line..].len() - before[line..].trim_start().len();
         let start = (line + indent) as u32;
-        Range { start, end: start }
+        SourceRange { start, end: start }
     }
 
     fn body(&self, body: &[ast::Stmt], depth: usize) -> Body<'a> {
@@ -125,15 +129,7 @@ impl<'a> Lowering<'a> {
         let exprs = |of: &[ast::Expr]| of.iter().map(expr).collect::<Vec<_>>();
         let optional = |of: &Option<Box<ast::Expr>>| of.iter().map(|of| expr(of)).collect::<Vec<_>>();
         match stmt {
-            ast::Stmt::FunctionDef(def) => StmtKind::Function(Box::new(Function {
-                name: self.slice(&def.name),
-                parameters: self.parameters(&def.parameters, depth),
-                decorators: def.decorator_list.iter().map(|of| expr(&of.expression)).collect(),
-                returns: def.returns.as_ref().map(|of| expr(of)),
-                body: self.body(&def.body, depth),
-                is_async: def.is_async,
-                starts: self.definition(def),
-            })),
+            ast::Stmt::FunctionDef(def) => StmtKind::Function(Box::new(self.function(def, depth))),
             ast::Stmt::ClassDef(def) => StmtKind::Class(Box::new(Class {
                 name: self.slice(&def.name),
                 bases: def.arguments.iter().flat_map(|arguments| exprs(&arguments.args)).collect(),
@@ -179,7 +175,7 @@ impl<'a> Lowering<'a> {
                 }
             }
             ast::Stmt::Match(of) => {
-                // Each case is a branch; nothing is known of what a pattern binds.
+                // Each case is a branch; what a pattern binds is unknown.
                 let subject = (Some(expr(&of.subject)), Vec::new());
                 let cases = of.cases.iter().map(|case| (None, self.body(&case.body, depth)));
                 StmtKind::If(std::iter::once(subject).chain(cases).collect())
@@ -187,46 +183,14 @@ impl<'a> Lowering<'a> {
             ast::Stmt::Raise(of) => {
                 StmtKind::Raise(optional(&of.exc).into_iter().chain(optional(&of.cause)).collect())
             }
-            ast::Stmt::Try(of) => {
-                let handler = |handler: &ast::ExceptHandler| {
-                    let ast::ExceptHandler::ExceptHandler(handler) = handler;
-                    Handler {
-                        catches: handler.type_.as_ref().map(|of| expr(of)),
-                        name: handler.name.as_ref().map(|name| self.slice(name)),
-                        body: self.body(&handler.body, depth),
-                    }
-                };
-                StmtKind::Try {
-                    body: self.body(&of.body, depth),
-                    handlers: of.handlers.iter().map(handler).collect(),
-                    otherwise: self.body(&of.orelse, depth),
-                    finally: self.body(&of.finalbody, depth),
-                }
-            }
+            ast::Stmt::Try(of) => self.try_stmt(of, depth),
             ast::Stmt::Assert(of) => {
                 StmtKind::Computes([expr(&of.test)].into_iter().chain(optional(&of.msg)).collect())
             }
             ast::Stmt::Import(of) => {
-                let import = |alias: &ast::Alias| {
-                    let path = self.slice(&alias.name);
-                    let first = path.split('.').next().unwrap_or(path);
-                    match &alias.asname {
-                        Some(name) => Import { binds: self.slice(name), path: path.to_owned() },
-                        None => Import { binds: first, path: first.to_owned() },
-                    }
-                };
-                StmtKind::Import(of.names.iter().map(import).collect())
+                StmtKind::Import(of.names.iter().map(|alias| self.import(alias)).collect())
             }
-            ast::Stmt::ImportFrom(of) => {
-                let module = of.module.as_ref().map_or("", |module| self.slice(module));
-                let module = format!("{}{module}", ".".repeat(of.level.min(8) as usize));
-                let import = |alias: &ast::Alias| {
-                    let name = self.slice(&alias.name);
-                    let binds = alias.asname.as_ref().map_or(name, |name| self.slice(name));
-                    Import { binds, path: format!("{module}.{name}") }
-                };
-                StmtKind::Import(of.names.iter().map(import).collect())
-            }
+            ast::Stmt::ImportFrom(of) => self.import_from(of),
             ast::Stmt::Global(of) => StmtKind::Global(of.names.iter().map(|name| self.slice(name)).collect()),
             ast::Stmt::Nonlocal(of) => {
                 StmtKind::Global(of.names.iter().map(|name| self.slice(name)).collect())
@@ -238,6 +202,56 @@ impl<'a> Lowering<'a> {
                 StmtKind::Nothing
             }
         }
+    }
+
+    fn function(&self, def: &ast::StmtFunctionDef, depth: usize) -> Function<'a> {
+        let expr = |of: &ast::Expr| self.expr(of, depth);
+        Function {
+            name: self.slice(&def.name),
+            parameters: self.parameters(&def.parameters, depth),
+            decorators: def.decorator_list.iter().map(|of| expr(&of.expression)).collect(),
+            returns: def.returns.as_ref().map(|of| expr(of)),
+            body: self.body(&def.body, depth),
+            is_async: def.is_async,
+            starts: self.definition(def),
+        }
+    }
+
+    fn try_stmt(&self, of: &ast::StmtTry, depth: usize) -> StmtKind<'a> {
+        let handler = |handler: &ast::ExceptHandler| {
+            let ast::ExceptHandler::ExceptHandler(handler) = handler;
+            Handler {
+                catches: handler.type_.as_ref().map(|of| self.expr(of, depth)),
+                name: handler.name.as_ref().map(|name| self.slice(name)),
+                body: self.body(&handler.body, depth),
+            }
+        };
+        StmtKind::Try {
+            body: self.body(&of.body, depth),
+            handlers: of.handlers.iter().map(handler).collect(),
+            otherwise: self.body(&of.orelse, depth),
+            finally: self.body(&of.finalbody, depth),
+        }
+    }
+
+    fn import(&self, alias: &ast::Alias) -> Import<'a> {
+        let path = self.slice(&alias.name);
+        let first = path.split('.').next().unwrap_or(path);
+        match &alias.asname {
+            Some(name) => Import { binds: self.slice(name), path: path.to_owned() },
+            None => Import { binds: first, path: first.to_owned() },
+        }
+    }
+
+    fn import_from(&self, of: &ast::StmtImportFrom) -> StmtKind<'a> {
+        let module = of.module.as_ref().map_or("", |module| self.slice(module));
+        let module = format!("{}{module}", ".".repeat(of.level.min(8) as usize));
+        let import = |alias: &ast::Alias| {
+            let name = self.slice(&alias.name);
+            let binds = alias.asname.as_ref().map_or(name, |name| self.slice(name));
+            Import { binds, path: format!("{module}.{name}") }
+        };
+        StmtKind::Import(of.names.iter().map(import).collect())
     }
 
     fn parameters(&self, of: &ast::Parameters, depth: usize) -> Vec<Parameter<'a>> {
@@ -281,7 +295,7 @@ impl<'a> Lowering<'a> {
                     value: expr(&keyword.value),
                     range: range(keyword.range()),
                 };
-                ExprKind::Call(Box::new(Call {
+                ExprKind::Call(Box::new(CallExpr {
                     callee: expr(&of.func),
                     args: exprs(&of.arguments.args),
                     keywords: of.arguments.keywords.iter().map(keyword).collect(),

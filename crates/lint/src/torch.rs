@@ -1,12 +1,12 @@
-//! What is known of PyTorch and of the libraries around it, by name.
+//! Knowledge about PyTorch and the libraries around it, by name.
 
 use crate::file::ClassKind;
 
-/// Methods that tell a module from other objects.
-pub(crate) const ONLY_MODULES_HAVE: &[&str] =
+/// Methods that distinguish a module from other objects.
+pub(crate) const MODULE_ONLY_METHODS: &[&str] =
     &["parameters", "named_parameters", "eval", "train", "requires_grad_"];
 
-/// Variables that hold a model in nearly everybody's code.
+/// Returns whether a variable of this name usually holds a model.
 pub(crate) fn reads_as_module(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or(key);
     matches!(
@@ -33,7 +33,7 @@ pub(crate) fn reads_as_module(key: &str) -> bool {
         || name.ends_with("_net")
 }
 
-/// Attributes of a model that are models themselves.
+/// Returns whether an attribute of a model of this name is usually a model itself.
 pub(crate) fn names_submodule(name: &str) -> bool {
     matches!(
         name,
@@ -50,7 +50,7 @@ pub(crate) fn names_submodule(name: &str) -> bool {
     )
 }
 
-/// Variables that hold a loss function.
+/// Returns whether a variable of this name usually holds a loss function.
 pub(crate) fn reads_as_loss_function(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or(key).to_ascii_lowercase();
     name.contains("criterion")
@@ -65,7 +65,7 @@ pub(crate) fn reads_as_loss_function(key: &str) -> bool {
         || name.starts_with("compute_") && name.ends_with("loss")
 }
 
-/// Variables and calls that give batches, one after another.
+/// Returns whether a variable or call of this name usually gives batches, one after another.
 pub(crate) fn reads_as_loader(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or(key).to_ascii_lowercase();
     ["loader", "batches", "dataset", "dataiter", "iterator"].iter().any(|part| name.contains(part))
@@ -74,7 +74,7 @@ pub(crate) fn reads_as_loader(key: &str) -> bool {
         || name.ends_with("_set") && (name.starts_with("test") || name.starts_with("val"))
 }
 
-/// A name says that what it has is for evaluation.
+/// Returns whether a name indicates evaluation.
 pub(crate) fn reads_as_evaluation(key: &str) -> bool {
     let words = key.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.into_iter().any(|word| {
@@ -108,7 +108,8 @@ pub(crate) fn reads_as_evaluation(key: &str) -> bool {
     })
 }
 
-/// What a library offers for inference is mostly called without gradients by somebody else.
+/// Returns whether a name indicates inference: functions that a library offers for it are mostly called
+/// without gradients.
 pub(crate) fn reads_as_inference(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["infer", "predict", "preds"].iter().any(|word| name.contains(word))
@@ -135,25 +136,25 @@ pub(crate) fn kind_of_base(path: &str) -> Option<ClassKind> {
     })
 }
 
-/// What a call of an imported name makes.
+/// Result of calling an imported name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Makes {
-    /// A module with parameters.
+    /// Module with parameters.
     Model,
     LossFunction,
-    /// A module without parameters: a function of its arguments.
+    /// Module without parameters: a function of its arguments.
     Pure,
     Optimizer,
     Loader,
-    /// What its first argument is.
+    /// Its first argument.
     Same,
-    /// A tensor without a graph.
+    /// Tensor without a graph.
     Fresh,
-    /// A tensor computed from its arguments.
+    /// Tensor computed from its arguments.
     Derived,
-    /// One number as a tensor, computed from its arguments.
+    /// Single number as a tensor, computed from its arguments.
     Loss,
-    /// Numbers, text, or tensors of integers: nothing that has a graph.
+    /// Numbers, text, or tensors of integers: nothing with a graph.
     Plain,
     Checkpoint,
     Unknown,
@@ -183,31 +184,65 @@ fn has_no_parameters(class: &str) -> bool {
     ) || class.contains("Pool")
 }
 
+/// Returns what a call of a function of `torch.nn.functional` makes.
+fn functional_makes(name: &str) -> Makes {
+    if name.contains("loss")
+        || matches!(name, "cross_entropy" | "binary_cross_entropy" | "kl_div")
+        || name == "binary_cross_entropy_with_logits"
+    {
+        Makes::Loss
+    } else if name == "one_hot" {
+        Makes::Plain
+    } else {
+        Makes::Derived
+    }
+}
+
+/// Returns what a call of a name in `torch.nn` makes; `last` is the last part of the name.
+fn nn_makes(name: &str, last: &str) -> Makes {
+    match name {
+        _ if name.starts_with("utils.rnn") => Makes::Derived,
+        _ if name.starts_with("utils") || name.starts_with("init") => Makes::Unknown,
+        "DataParallel" | "parallel.DistributedDataParallel" => Makes::Model,
+        "Parameter" | "parameter.Parameter" => Makes::Fresh,
+        _ if has_no_parameters(last) => Makes::Pure,
+        _ if last.ends_with("Loss") => Makes::LossFunction,
+        _ if last.starts_with(|letter: char| letter.is_ascii_uppercase()) => Makes::Model,
+        _ => Makes::Unknown,
+    }
+}
+
+/// Returns what a call of a name directly in `torch` makes.
+fn torch_makes(name: &str) -> Makes {
+    match name {
+        "tensor" | "as_tensor" | "zeros" | "ones" | "empty" | "full" | "rand" | "randn" | "randint"
+        | "arange" | "linspace" | "eye" | "zeros_like" | "ones_like" | "rand_like" | "randn_like"
+        | "empty_like" | "full_like" | "from_numpy" | "randperm" | "normal" | "bernoulli" | "FloatTensor"
+        | "cuda.FloatTensor" | "LongTensor" | "Tensor" => Makes::Fresh,
+        "argmax" | "argmin" | "argsort" | "eq" | "ne" | "gt" | "lt" | "ge" | "le" | "equal" | "allclose"
+        | "isnan" | "isinf" | "isfinite" | "any" | "all" | "numel" | "is_tensor" | "bincount" | "histc"
+        | "unique" | "nonzero" | "count_nonzero" | "device" | "no_grad" | "manual_seed" | "save"
+        | "Generator" | "floor" | "round" | "ceil" | "sign" => Makes::Plain,
+        _ if name.contains('.')
+            && !name.starts_with("linalg")
+            && !name.starts_with("special")
+            && !name.starts_with("fft") =>
+        {
+            Makes::Unknown
+        }
+        _ if name.starts_with(|letter: char| letter.is_ascii_lowercase()) => Makes::Derived,
+        _ => Makes::Unknown,
+    }
+}
+
+/// Returns what a call of an imported name makes.
 pub(crate) fn makes(path: &str) -> Makes {
     let last = path.rsplit('.').next().unwrap_or(path);
     if let Some(name) = path.strip_prefix("torch.nn.functional.") {
-        return if name.contains("loss")
-            || matches!(name, "cross_entropy" | "binary_cross_entropy" | "kl_div")
-            || name == "binary_cross_entropy_with_logits"
-        {
-            Makes::Loss
-        } else if name == "one_hot" {
-            Makes::Plain
-        } else {
-            Makes::Derived
-        };
+        return functional_makes(name);
     }
     if let Some(name) = path.strip_prefix("torch.nn.") {
-        return match name {
-            _ if name.starts_with("utils.rnn") => Makes::Derived,
-            _ if name.starts_with("utils") || name.starts_with("init") => Makes::Unknown,
-            "DataParallel" | "parallel.DistributedDataParallel" => Makes::Model,
-            "Parameter" | "parameter.Parameter" => Makes::Fresh,
-            _ if has_no_parameters(last) => Makes::Pure,
-            _ if last.ends_with("Loss") => Makes::LossFunction,
-            _ if last.starts_with(|letter: char| letter.is_ascii_uppercase()) => Makes::Model,
-            _ => Makes::Unknown,
-        };
+        return nn_makes(name, last);
     }
     if path.starts_with("torch.optim.lr_scheduler") || path.starts_with("torch.optim.swa_utils") {
         return Makes::Unknown;
@@ -245,42 +280,23 @@ pub(crate) fn makes(path: &str) -> Makes {
             _ => Makes::Unknown,
         };
     }
-    let Some(name) = path.strip_prefix("torch.") else { return Makes::Unknown };
-    match name {
-        "tensor" | "as_tensor" | "zeros" | "ones" | "empty" | "full" | "rand" | "randn" | "randint"
-        | "arange" | "linspace" | "eye" | "zeros_like" | "ones_like" | "rand_like" | "randn_like"
-        | "empty_like" | "full_like" | "from_numpy" | "randperm" | "normal" | "bernoulli" | "FloatTensor"
-        | "cuda.FloatTensor" | "LongTensor" | "Tensor" => Makes::Fresh,
-        "argmax" | "argmin" | "argsort" | "eq" | "ne" | "gt" | "lt" | "ge" | "le" | "equal" | "allclose"
-        | "isnan" | "isinf" | "isfinite" | "any" | "all" | "numel" | "is_tensor" | "bincount" | "histc"
-        | "unique" | "nonzero" | "count_nonzero" | "device" | "no_grad" | "manual_seed" | "save"
-        | "Generator" | "floor" | "round" | "ceil" | "sign" => Makes::Plain,
-        _ if name.contains('.')
-            && !name.starts_with("linalg")
-            && !name.starts_with("special")
-            && !name.starts_with("fft") =>
-        {
-            Makes::Unknown
-        }
-        _ if name.starts_with(|letter: char| letter.is_ascii_lowercase()) => Makes::Derived,
-        _ => Makes::Unknown,
-    }
+    path.strip_prefix("torch.").map_or(Makes::Unknown, torch_makes)
 }
 
-/// What a method of a tensor gives.
+/// Result of a tensor method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gives {
-    /// A tensor of its own with the same graph.
+    /// New tensor with the same graph.
     Derived,
-    /// A tensor with the same graph that shares the memory.
+    /// Tensor with the same graph that shares the memory.
     View,
-    /// One number as a tensor.
+    /// Single number as a tensor.
     Scalar,
     /// The same memory without the graph.
     Detached,
-    /// The same on the host, with the graph.
+    /// Copy on the host, with the graph.
     OnHost,
-    /// Nothing that has a graph: numbers, arrays, tensors of integers.
+    /// Nothing with a graph: numbers, arrays, tensors of integers.
     Plain,
     Unknown,
 }
@@ -315,12 +331,12 @@ pub(crate) fn gives(method: &str, has_arguments: bool) -> Gives {
     }
 }
 
-/// Gives values and indices, if it is told along which dimension.
+/// Returns whether it gives values and indices if a dimension is given.
 pub(crate) fn has_indices(name: &str) -> bool {
     matches!(name, "max" | "min" | "median" | "mode" | "topk" | "sort" | "kthvalue" | "cummax" | "cummin")
 }
 
-/// Attributes of a tensor, or of what a model gives back.
+/// Returns what an attribute of a tensor, or of the return value of a model, gives.
 pub(crate) fn attribute(name: &str) -> Gives {
     match name {
         "data" => Gives::Detached,
@@ -332,7 +348,7 @@ pub(crate) fn attribute(name: &str) -> Gives {
     }
 }
 
-/// Whether a decorator or the manager of a `with` turns gradients off (or on); `None` if it is about something else.
+/// Returns whether a decorator or context manager turns gradients off (or on); `None` if it does neither.
 pub(crate) fn grad_mode(path: &str) -> Option<bool> {
     match path {
         "torch.no_grad"

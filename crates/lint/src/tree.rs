@@ -1,31 +1,33 @@
-//! A Python program as the rules see it: small, borrowed from the source, without what no rule asks for.
+//! Python program as the rules see it: small, borrowed from the source, without what no rule needs.
 
 use std::ops::Range as ByteRange;
 
-/// Where something stands in the source, in bytes.
+/// Range of the source, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Range {
+pub struct SourceRange {
+    /// First byte.
     pub start: u32,
+    /// End, exclusive.
     pub end: u32,
 }
 
-impl Range {
+impl SourceRange {
     pub(crate) fn bytes(self) -> ByteRange<usize> {
         self.start as usize..self.end as usize
     }
 
-    pub(crate) fn contains(self, other: Range) -> bool {
+    pub(crate) fn contains(self, other: SourceRange) -> bool {
         self.start <= other.start && other.end <= self.end
     }
 
-    /// Nothing, in front of this.
-    pub(crate) fn before(self) -> Range {
-        Range { start: self.start, end: self.start }
+    /// Returns the empty range before this one.
+    pub(crate) fn before(self) -> SourceRange {
+        SourceRange { start: self.start, end: self.start }
     }
 
-    /// Nothing, behind this.
-    pub(crate) fn after(self) -> Range {
-        Range { start: self.end, end: self.end }
+    /// Returns the empty range after this one.
+    pub(crate) fn after(self) -> SourceRange {
+        SourceRange { start: self.end, end: self.end }
     }
 }
 
@@ -33,7 +35,7 @@ pub(crate) type Body<'a> = Vec<Stmt<'a>>;
 
 #[derive(Debug)]
 pub(crate) struct Expr<'a> {
-    pub(crate) range: Range,
+    pub(crate) range: SourceRange,
     pub(crate) kind: ExprKind<'a>,
 }
 
@@ -41,33 +43,33 @@ pub(crate) struct Expr<'a> {
 pub(crate) enum ExprKind<'a> {
     Name(&'a str),
     Attribute(Box<Expr<'a>>, &'a str),
-    Call(Box<Call<'a>>),
+    Call(Box<CallExpr<'a>>),
     Subscript(Box<Expr<'a>>, Box<Expr<'a>>),
-    /// `a:b:c`
+    /// `a:b:c`.
     Slice,
     Literal(Literal<'a>),
     /// Tuples, lists and sets.
     Sequence(Sequence, Vec<Expr<'a>>),
-    /// A missing key stands for `**`.
+    /// A missing key means `**`.
     Dict(Vec<(Option<Expr<'a>>, Expr<'a>)>),
     Comprehension(Box<Comprehension<'a>>),
     Lambda(Box<Lambda<'a>>),
     /// Arithmetic.
     Binary(Operator, Box<[Expr<'a>; 2]>),
     Not(Box<Expr<'a>>),
-    /// `-x`, `+x`, `~x`
+    /// `-x`, `+x`, `~x`.
     Sign(Box<Expr<'a>>),
     Compare(Vec<Expr<'a>>),
     /// `a and b`, `a or b`: one of them.
     Either(Vec<Expr<'a>>),
     Conditional(Box<[Expr<'a>; 3]>),
     Walrus(Box<[Expr<'a>; 2]>),
-    /// `*x`, `await x`
+    /// `*x`, `await x`.
     Through(Box<Expr<'a>>),
     Yield(Option<Box<Expr<'a>>>),
-    /// The parts of an f-string.
+    /// Parts of an f-string.
     Format(Vec<Expr<'a>>),
-    /// What is nested deeper than anybody writes.
+    /// Expression nested deeper than in any real program.
     Other,
 }
 
@@ -78,7 +80,7 @@ pub(crate) enum Sequence {
     Set,
 }
 
-/// The operators that a rule asks for.
+/// Operators that rules distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Operator {
     Add,
@@ -98,10 +100,10 @@ pub(crate) enum Literal<'a> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Call<'a> {
+pub(crate) struct CallExpr<'a> {
     pub(crate) callee: Expr<'a>,
     pub(crate) args: Vec<Expr<'a>>,
-    /// A missing name stands for `**`.
+    /// A missing name means `**`.
     pub(crate) keywords: Vec<Keyword<'a>>,
 }
 
@@ -109,8 +111,8 @@ pub(crate) struct Call<'a> {
 pub(crate) struct Keyword<'a> {
     pub(crate) name: Option<&'a str>,
     pub(crate) value: Expr<'a>,
-    /// With the name.
-    pub(crate) range: Range,
+    /// Including the name.
+    pub(crate) range: SourceRange,
 }
 
 #[derive(Debug)]
@@ -149,7 +151,7 @@ pub(crate) struct Parameter<'a> {
 
 #[derive(Debug)]
 pub(crate) struct Stmt<'a> {
-    pub(crate) range: Range,
+    pub(crate) range: SourceRange,
     pub(crate) kind: StmtKind<'a>,
 }
 
@@ -169,7 +171,7 @@ pub(crate) enum StmtKind<'a> {
     Return(Option<Expr<'a>>),
     Raise(Vec<Expr<'a>>),
     Delete(Vec<Expr<'a>>),
-    /// Each with its condition; `else` has none.
+    /// Branches with their conditions; `else` has none.
     If(Vec<(Option<Expr<'a>>, Body<'a>)>),
     For {
         target: Expr<'a>,
@@ -198,7 +200,7 @@ pub(crate) enum StmtKind<'a> {
     Global(Vec<&'a str>),
     Break,
     Continue,
-    /// `assert`, the subject of `match`, …: expressions that are computed.
+    /// `assert`, the subject of `match`, …: expressions that are evaluated.
     Computes(Vec<Expr<'a>>),
     Nothing,
 }
@@ -218,8 +220,8 @@ pub(crate) struct Function<'a> {
     pub(crate) returns: Option<Expr<'a>>,
     pub(crate) body: Body<'a>,
     pub(crate) is_async: bool,
-    /// Where `def` or `async` begins, behind the decorators that are there.
-    pub(crate) starts: Range,
+    /// Position of `def` or `async`, after any decorators.
+    pub(crate) starts: SourceRange,
 }
 
 #[derive(Debug)]
@@ -237,7 +239,7 @@ pub(crate) struct Import<'a> {
 }
 
 impl<'a> Expr<'a> {
-    pub(crate) fn as_call(&self) -> Option<&Call<'a>> {
+    pub(crate) fn as_call(&self) -> Option<&CallExpr<'a>> {
         match &self.kind {
             ExprKind::Call(call) => Some(call),
             _ => None,
@@ -248,7 +250,7 @@ impl<'a> Expr<'a> {
         matches!(self.kind, ExprKind::Literal(found) if found == literal)
     }
 
-    /// The inside of a plain text literal.
+    /// Returns the content of a plain string literal.
     pub(crate) fn text(&self) -> Option<&'a str> {
         match self.kind {
             ExprKind::Literal(Literal::Text(quoted)) => {
@@ -259,7 +261,7 @@ impl<'a> Expr<'a> {
         }
     }
 
-    /// The expressions right inside this one, without bodies of lambdas.
+    /// Returns the direct subexpressions, without bodies of lambdas.
     pub(crate) fn children(&self) -> Vec<&Expr<'a>> {
         match &self.kind {
             ExprKind::Name(_) | ExprKind::Slice | ExprKind::Literal(_) | ExprKind::Other => Vec::new(),
@@ -290,7 +292,7 @@ impl<'a> Expr<'a> {
         }
     }
 
-    /// Whether this or anything inside it, bodies of lambdas too, is such an expression.
+    /// Returns whether this or any nested expression, bodies of lambdas included, satisfies `is`.
     pub(crate) fn any(&self, is: &mut dyn FnMut(&Expr<'a>) -> bool) -> bool {
         if is(self) {
             return true;
@@ -303,7 +305,7 @@ impl<'a> Expr<'a> {
         self.children().into_iter().any(|child| child.any(is))
     }
 
-    /// Whether a variable or attribute that is written like this is read in it.
+    /// Returns whether a variable or attribute written like `key` is read in it.
     pub(crate) fn reads_key(&self, source: &str, key: &str) -> bool {
         self.any(&mut |part| {
             matches!(part.kind, ExprKind::Name(_) | ExprKind::Attribute(..))
@@ -312,23 +314,23 @@ impl<'a> Expr<'a> {
     }
 }
 
-impl<'a> Call<'a> {
+impl<'a> CallExpr<'a> {
     pub(crate) fn keyword(&self, name: &str) -> Option<&Keyword<'a>> {
         self.keywords.iter().find(|keyword| keyword.name == Some(name))
     }
 
-    /// The argument of this name, or at this place.
+    /// Returns the argument of this name, or at this position.
     pub(crate) fn argument(&self, name: &str, place: usize) -> Option<&Expr<'a>> {
         self.keyword(name).map(|keyword| &keyword.value).or_else(|| self.args.get(place))
     }
 
-    /// `f(*a)` or `f(**a)`: what is given cannot be seen.
+    /// Returns whether arguments are hidden: `f(*a)` or `f(**a)`.
     pub(crate) fn hides_arguments(&self) -> bool {
         self.keywords.iter().any(|keyword| keyword.name.is_none())
             || self.args.iter().any(|arg| matches!(arg.kind, ExprKind::Through(_)))
     }
 
-    /// The last part of what is called: `append` of `self.history.append`.
+    /// Returns the last part of what is called: `append` of `self.history.append`.
     pub(crate) fn method(&self) -> Option<(&Expr<'a>, &'a str)> {
         match &self.callee.kind {
             ExprKind::Attribute(base, name) => Some((base, name)),
@@ -337,7 +339,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Every statement of a body with those in it, functions and classes too, from the outside in.
+/// Visits every statement of a body with those in it, functions and classes too, outermost first.
 pub(crate) fn walk<'t, 'a>(body: &'t [Stmt<'a>], see: &mut dyn FnMut(&'t Stmt<'a>)) {
     for stmt in body {
         see(stmt);
@@ -348,7 +350,7 @@ pub(crate) fn walk<'t, 'a>(body: &'t [Stmt<'a>], see: &mut dyn FnMut(&'t Stmt<'a
 }
 
 impl<'a> Stmt<'a> {
-    /// The bodies right inside this statement.
+    /// Returns the bodies directly inside this statement.
     pub(crate) fn bodies(&self) -> Vec<&Body<'a>> {
         match &self.kind {
             StmtKind::If(branches) => branches.iter().map(|(_, body)| body).collect(),
@@ -366,7 +368,7 @@ impl<'a> Stmt<'a> {
         }
     }
 
-    /// The expressions right inside this statement.
+    /// Returns the expressions directly inside this statement.
     pub(crate) fn expressions(&self) -> Vec<&Expr<'a>> {
         match &self.kind {
             StmtKind::Assign { targets, value } => targets.iter().chain([value]).collect(),

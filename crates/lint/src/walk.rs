@@ -1,7 +1,8 @@
-//! Walks through a function in the order in which it runs, and follows tensors through its variables.
+//! Walk through a function in execution order that follows tensors through its variables.
 //!
-//! Loops are walked once: what a turn hands to the next is seen at their end. Branches are walked apart and put together.
-//! Whatever is not understood is [`Value::Unknown`], of which no rule says anything.
+//! Loops are walked once: what one iteration passes to the next is known at their end. Branches are walked
+//! separately and merged. Everything unknown is [`AbstractValue::Unknown`], about which no rule reports
+//! anything.
 
 mod calls;
 mod carries;
@@ -13,48 +14,48 @@ mod modes;
 mod stmts;
 
 use crate::facts::{
-    At, Container, ContainerId, Facts, Graph, Loop, LoopId, Mode, Node, NodeId, Origin, Returned, Store,
-    Value,
+    AbstractValue, At, Container, ContainerId, Facts, GradMode, HasGraph, Loop, LoopId, NodeId, Returned,
+    TensorNode, TensorOrigin, TensorStore,
 };
-use crate::file::{ClassKind, File, FunctionId};
+use crate::file::{ClassKind, FunctionId, PythonFile};
 use crate::torch;
-use crate::tree::{Expr, ExprKind, Literal, Range};
+use crate::tree::{Expr, ExprKind, Literal, SourceRange};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 
-/// A function with more tensors is generated code: nobody wrote it, and nobody will read about it.
-const MOST_TENSORS: usize = 2_000;
+/// Functions with more tensors are generated code, which is skipped.
+const MAX_TENSORS: usize = 2_000;
 
-/// Every function of a file, walked through.
-pub(crate) fn walk<'t, 'a>(file: &File<'t, 'a>) -> Vec<Facts<'t, 'a>> {
+/// Walks through every function of a file.
+pub(crate) fn walk<'t, 'a>(file: &PythonFile<'t, 'a>) -> Vec<Facts<'t, 'a>> {
     let known = Known { file, facts: RefCell::new(FxHashMap::default()), globals: RefCell::default() };
     for id in 0..file.functions.len() {
         known.ask(FunctionId(id));
     }
     let mut facts: Vec<Facts<'t, 'a>> = known.facts.into_inner().into_values().flatten().collect();
     facts.sort_by_key(|facts| facts.id);
-    facts.iter_mut().filter(|facts| facts.nodes.len() > MOST_TENSORS).for_each(Facts::forget);
+    facts.iter_mut().filter(|facts| facts.nodes.len() > MAX_TENSORS).for_each(Facts::forget);
     facts
 }
 
-/// What was found out so far. A function that is being walked through has an entry without facts.
+/// Facts known so far. A function that is being walked through has an entry without facts.
 struct Known<'w, 't, 'a> {
-    file: &'w File<'t, 'a>,
+    file: &'w PythonFile<'t, 'a>,
     facts: RefCell<FxHashMap<FunctionId, Option<Facts<'t, 'a>>>>,
-    /// The names of the module, also while it is being walked through.
-    globals: RefCell<FxHashMap<&'a str, Value<'a>>>,
+    /// Names of the module, also while it is being walked through.
+    globals: RefCell<FxHashMap<&'a str, AbstractValue<'a>>>,
 }
 
-/// A parameter that a function keeps.
+/// Parameter that a function keeps.
 struct Keeps {
     parameter: usize,
     summed: bool,
     name: String,
-    place: Range,
+    place: SourceRange,
 }
 
-/// What a caller has to know of a function.
-struct Summary {
+/// What a caller needs to know about a function.
+struct FunctionSummary {
     returned: Returned,
     /// Parameters that are kept.
     keeps: Vec<Keeps>,
@@ -63,29 +64,29 @@ struct Summary {
 }
 
 impl<'t, 'a> Known<'_, 't, 'a> {
-    /// Walks through a function, unless that was done or is under way.
+    /// Walks through a function, unless that is done or in progress.
     fn ask(&self, id: FunctionId) {
         if self.facts.borrow().contains_key(&id) {
             return;
         }
         self.facts.borrow_mut().insert(id, None);
-        let facts = Walk::new(self, id).run();
+        let facts = FunctionWalk::new(self, id).run();
         self.facts.borrow_mut().insert(id, Some(facts));
     }
 
-    fn summary(&self, id: FunctionId) -> Option<Summary> {
+    fn summary(&self, id: FunctionId) -> Option<FunctionSummary> {
         self.ask(id);
         let facts = self.facts.borrow();
         let facts = facts.get(&id)?.as_ref()?;
         let parameter = |node: NodeId| match facts.node(node).origin {
-            Origin::Parameter(place) => Some(place),
+            TensorOrigin::Parameter(place) => Some(place),
             _ => None,
         };
         let sources =
             |node: NodeId| facts.ancestors(node).into_iter().filter_map(parameter).collect::<Vec<_>>();
-        let graph = |node: NodeId| facts.node(node).graph != Graph::No;
+        let graph = |node: NodeId| facts.node(node).graph != HasGraph::No;
         let kept = facts.kept.iter().filter_map(|kept| match (&kept.store, &kept.value) {
-            (Store::Outside { name }, Value::Tensor(node)) if graph(*node) => {
+            (TensorStore::Outside { name }, AbstractValue::Tensor(node)) if graph(*node) => {
                 Some((*node, kept.summed, *name, kept.place()))
             }
             _ => None,
@@ -102,7 +103,7 @@ impl<'t, 'a> Known<'_, 't, 'a> {
             .filter(|backward| backward.at.in_loop.is_none())
             .flat_map(|backward| &backward.nodes)
             .flat_map(|node| sources(*node));
-        Some(Summary {
+        Some(FunctionSummary {
             returned: facts.returned.clone(),
             keeps: keeps.collect(),
             backwards: backwards.collect(),
@@ -110,19 +111,19 @@ impl<'t, 'a> Known<'_, 't, 'a> {
     }
 }
 
-struct Walk<'w, 't, 'a> {
+struct FunctionWalk<'w, 't, 'a> {
     known: &'w Known<'w, 't, 'a>,
-    file: &'w File<'t, 'a>,
+    file: &'w PythonFile<'t, 'a>,
     facts: Facts<'t, 'a>,
     at: At,
     returns: Vec<Returned>,
-    names: FxHashMap<&'a str, Value<'a>>,
+    names: FxHashMap<&'a str, AbstractValue<'a>>,
     /// Names that `backward()` is called on somewhere in the function: whatever they are, they have a graph.
     losses: Vec<&'a str>,
 }
 
-impl<'w, 't, 'a> Walk<'w, 't, 'a> {
-    fn new(known: &'w Known<'w, 't, 'a>, id: FunctionId) -> Walk<'w, 't, 'a> {
+impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
+    fn new(known: &'w Known<'w, 't, 'a>, id: FunctionId) -> FunctionWalk<'w, 't, 'a> {
         let file = known.file;
         let mode = mode_of(file, id);
         let facts = Facts {
@@ -144,7 +145,7 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
             mode,
         };
         let at = At { in_loop: None, mode, sometimes: false, now_and_then: false, in_handler: false };
-        Walk {
+        FunctionWalk {
             known,
             file,
             facts,
@@ -169,39 +170,51 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
         self.facts
     }
 
-    fn parameter(&mut self, place: usize, name: &'a str, annotation: Option<&'t Expr<'a>>) -> Value<'a> {
+    fn parameter(
+        &mut self,
+        place: usize,
+        name: &'a str,
+        annotation: Option<&'t Expr<'a>>,
+    ) -> AbstractValue<'a> {
         if name == "self" || name == "cls" {
-            return Value::Outer(name);
+            return AbstractValue::Outer(name);
         }
         let annotated = annotation.and_then(|of| self.file.path(of));
         if let Some(path) = annotated {
             match torch::kind_of_base(&path) {
-                Some(kind) if kind.is_module() => return Value::Model,
-                _ if path.starts_with("torch.optim.") => return Value::Optimizer,
-                _ if path.ends_with("DataLoader") => return Value::Loader,
+                Some(kind) if kind.is_module() => return AbstractValue::Model,
+                _ if path.starts_with("torch.optim.") => return AbstractValue::Optimizer,
+                _ if path.ends_with("DataLoader") => return AbstractValue::Loader,
                 _ => {}
             }
         }
         if self.file.is_module_name(name) {
-            return Value::Model;
+            return AbstractValue::Model;
         }
         if torch::reads_as_loss_function(name) && !name.ends_with("loss") {
-            return Value::LossFunction;
+            return AbstractValue::LossFunction;
         }
         if torch::reads_as_loader(name) {
-            return Value::Loader;
+            return AbstractValue::Loader;
         }
-        let node = self.add(Origin::Parameter(place), Vec::new(), Graph::Unknown, Range::default());
-        Value::Tensor(node)
+        let node =
+            self.add(TensorOrigin::Parameter(place), Vec::new(), HasGraph::Unknown, SourceRange::default());
+        AbstractValue::Tensor(node)
     }
 
-    /// A new tensor.
-    fn add(&mut self, origin: Origin, parents: Vec<NodeId>, graph: Graph, range: Range) -> NodeId {
+    /// Adds a tensor.
+    fn add(
+        &mut self,
+        origin: TensorOrigin,
+        parents: Vec<NodeId>,
+        graph: HasGraph,
+        range: SourceRange,
+    ) -> NodeId {
         let id = NodeId(self.facts.nodes.len());
         let on_host = parents.iter().any(|parent| self.facts.node(*parent).on_host);
         let on_device = !on_host && parents.iter().any(|parent| self.facts.node(*parent).on_device);
         let freed = !parents.is_empty() && parents.iter().all(|parent| self.facts.node(*parent).freed);
-        let node = Node {
+        let node = TensorNode {
             origin,
             parents,
             graph,
@@ -217,37 +230,37 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
         id
     }
 
-    /// A tensor computed from others: it has a graph if one of them has and gradients are on.
-    fn derive(&mut self, parents: Vec<NodeId>, range: Range) -> NodeId {
-        let graph = parents.iter().map(|parent| self.facts.node(*parent).graph).max().unwrap_or(Graph::No);
+    /// Adds a tensor computed from others: it has a graph if one of them has and gradients are on.
+    fn derive(&mut self, parents: Vec<NodeId>, range: SourceRange) -> NodeId {
+        let graph = parents.iter().map(|parent| self.facts.node(*parent).graph).max().unwrap_or(HasGraph::No);
         let graph = match self.at.mode {
-            Mode::On => graph,
-            Mode::Off => Graph::No,
-            Mode::Unknown => graph.min(Graph::Unknown),
+            GradMode::On => graph,
+            GradMode::Off => HasGraph::No,
+            GradMode::Unknown => graph.min(HasGraph::Unknown),
         };
-        self.add(Origin::Derived, parents, graph, range)
+        self.add(TensorOrigin::Derived, parents, graph, range)
     }
 
-    fn container(&mut self, name: &'a str, bounded: bool, range: Range) -> ContainerId {
-        let node = self.add(Origin::Collected, Vec::new(), Graph::No, range);
+    fn container(&mut self, name: &'a str, bounded: bool, range: SourceRange) -> ContainerId {
+        let node = self.add(TensorOrigin::Collected, Vec::new(), HasGraph::No, range);
         let id = ContainerId(self.facts.containers.len());
         self.facts.containers.push(Container { name, made_in: self.at.in_loop, bounded, node });
         id
     }
 
-    /// The tensors that a value is or has in it.
-    fn tensors(&self, value: &Value<'a>) -> Vec<NodeId> {
+    /// Returns the tensors of a value.
+    fn tensors(&self, value: &AbstractValue<'a>) -> Vec<NodeId> {
         match value {
-            Value::Tensor(node) => vec![*node],
-            Value::Container(id) => vec![self.facts.containers[id.0].node],
-            Value::Tuple(items) => items.iter().flat_map(|item| self.tensors(item)).collect(),
-            Value::Closure(nodes) | Value::Instance(_, nodes) => nodes.clone(),
+            AbstractValue::Tensor(node) => vec![*node],
+            AbstractValue::Container(id) => vec![self.facts.containers[id.0].node],
+            AbstractValue::Tuple(items) => items.iter().flat_map(|item| self.tensors(item)).collect(),
+            AbstractValue::Closure(nodes) | AbstractValue::Instance(_, nodes) => nodes.clone(),
             _ => Vec::new(),
         }
     }
 
-    /// What a name stands for: here, in the function around, in the module, by import or definition.
-    fn name(&self, name: &'a str) -> Value<'a> {
+    /// Resolves a name: here, in the enclosing function, in the module, by import or definition.
+    fn name(&self, name: &'a str) -> AbstractValue<'a> {
         if let Some(value) = self.names.get(name) {
             return value.clone();
         }
@@ -259,21 +272,21 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
         self.defined(name)
     }
 
-    fn defined(&self, name: &'a str) -> Value<'a> {
+    fn defined(&self, name: &'a str) -> AbstractValue<'a> {
         if let Some(function) = self.file.function_named(name) {
-            return Value::Function(function);
+            return AbstractValue::Function(function);
         }
         if let Some(class) = self.file.class_named(name) {
-            return Value::Class(class);
+            return AbstractValue::Class(class);
         }
         if self.file.is_module_name(name) {
-            return Value::Model;
+            return AbstractValue::Model;
         }
-        Value::Outer(name)
+        AbstractValue::Outer(name)
     }
 
-    /// A name of the function around, or of the module.
-    fn outer(&self, name: &'a str) -> Option<Value<'a>> {
+    /// Resolves a name in the enclosing function, or in the module.
+    fn outer(&self, name: &'a str) -> Option<AbstractValue<'a>> {
         let facts = self.known.facts.borrow();
         let mut at = self.file.functions[self.facts.id.0].parent;
         while at != FunctionId::MODULE {
@@ -287,8 +300,8 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
         self.known.globals.borrow().get(name).map(|value| from_outside(value, name))
     }
 
-    /// What `__init__` has put into an attribute of the object.
-    fn made_by_init(&mut self, key: &'a str) -> Option<Value<'a>> {
+    /// Returns what `__init__` put into an attribute of the object.
+    fn made_by_init(&mut self, key: &'a str) -> Option<AbstractValue<'a>> {
         if !key.starts_with("self.") || self.file.name_of(self.facts.id) == "__init__" {
             return None;
         }
@@ -299,41 +312,41 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
             let facts = known.get(&init)?.as_ref()?;
             let value = facts.names.get(key)?.clone();
             let node = match value {
-                Value::Tensor(node) => Some(facts.node(node).clone()),
+                AbstractValue::Tensor(node) => Some(facts.node(node).clone()),
                 _ => None,
             };
             (value, node)
         };
         match (node, value) {
-            // A tensor of the object: what becomes of it elsewhere is not known here.
-            (Some(node), _) if node.origin == Origin::Fresh => {
-                let id = self.add(Origin::Fresh, Vec::new(), node.graph, node.range);
+            // A tensor of the object: what other methods do with it is unknown here.
+            (Some(node), _) if node.origin == TensorOrigin::Fresh => {
+                let id = self.add(TensorOrigin::Fresh, Vec::new(), node.graph, node.range);
                 self.facts.nodes[id.0].on_device = node.on_device;
-                self.names.insert(key, Value::Tensor(id));
-                Some(Value::Tensor(id))
+                self.names.insert(key, AbstractValue::Tensor(id));
+                Some(AbstractValue::Tensor(id))
             }
             (
                 None,
-                value @ (Value::Model
-                | Value::LossFunction
-                | Value::Optimizer
-                | Value::Loader
-                | Value::Meter
-                | Value::Instance(..)),
+                value @ (AbstractValue::Model
+                | AbstractValue::LossFunction
+                | AbstractValue::Optimizer
+                | AbstractValue::Loader
+                | AbstractValue::Meter
+                | AbstractValue::Instance(..)),
             ) => Some(from_outside(&value, key)),
             _ => None,
         }
     }
 
-    fn bind(&mut self, name: &'a str, value: Value<'a>) {
+    fn bind(&mut self, name: &'a str, value: AbstractValue<'a>) {
         let value = match value {
-            Value::Unknown => self.by_use(name),
+            AbstractValue::Unknown => self.by_use(name),
             known => known,
         };
         if self.facts.id == FunctionId::MODULE {
             self.known.globals.borrow_mut().insert(name, value.clone());
         }
-        if let Value::Container(id) = &value {
+        if let AbstractValue::Container(id) = &value {
             let container = &mut self.facts.containers[id.0];
             if container.name.is_empty() {
                 container.name = name;
@@ -342,23 +355,23 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
         self.names.insert(name, value);
     }
 
-    /// What a name must stand for, by what is done with it.
-    fn by_use(&mut self, name: &'a str) -> Value<'a> {
+    /// Infers the value of a name from how it is used.
+    fn by_use(&mut self, name: &'a str) -> AbstractValue<'a> {
         if self.losses.contains(&name) {
             let graph = match self.at.mode {
-                Mode::On => Graph::Yes,
-                Mode::Off => Graph::No,
-                Mode::Unknown => Graph::Unknown,
+                GradMode::On => HasGraph::Yes,
+                GradMode::Off => HasGraph::No,
+                GradMode::Unknown => HasGraph::Unknown,
             };
-            let node = self.add(Origin::Forward, Vec::new(), graph, Range::default());
+            let node = self.add(TensorOrigin::Forward, Vec::new(), graph, SourceRange::default());
             self.facts.nodes[node.0].scalar = true;
-            return Value::Tensor(node);
+            return AbstractValue::Tensor(node);
         }
-        if self.file.is_module_name(name) { Value::Model } else { Value::Unknown }
+        if self.file.is_module_name(name) { AbstractValue::Model } else { AbstractValue::Unknown }
     }
 
     fn returned(&self) -> Returned {
-        // `return None` beside a tensor, or what is not known, does not make it something else.
+        // `return None` in addition to a tensor, or an unknown value, does not change the result.
         let mut returns =
             self.returns.iter().filter(|returned| !matches!(returned, Returned::Plain | Returned::Unknown));
         match returns.next() {
@@ -369,16 +382,18 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
         }
     }
 
-    /// What a caller gets.
-    fn to_return(&self, value: &Value<'a>) -> Returned {
+    /// Converts a value to what a caller gets.
+    fn to_return(&self, value: &AbstractValue<'a>) -> Returned {
         match value {
-            Value::Plain => Returned::Plain,
-            Value::Model => Returned::Model,
-            Value::Tuple(items) => Returned::Tuple(items.iter().map(|item| self.to_return(item)).collect()),
-            Value::Tensor(id) => {
+            AbstractValue::Plain => Returned::Plain,
+            AbstractValue::Model => Returned::Model,
+            AbstractValue::Tuple(items) => {
+                Returned::Tuple(items.iter().map(|item| self.to_return(item)).collect())
+            }
+            AbstractValue::Tensor(id) => {
                 let node = self.facts.node(*id);
                 let place = |node: NodeId| match self.facts.node(node).origin {
-                    Origin::Parameter(place) => Some(place),
+                    TensorOrigin::Parameter(place) => Some(place),
                     _ => None,
                 };
                 let mut parameters: Vec<usize> =
@@ -403,7 +418,7 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
         }
     }
 
-    /// In a loop of its own.
+    /// Walks through `body` as the body of a loop.
     fn in_loop(&mut self, made: Loop<'t, 'a>, body: impl FnOnce(&mut Self)) {
         let outside = self.at;
         self.at.in_loop = Some(LoopId(self.facts.loops.len()));
@@ -414,8 +429,8 @@ impl<'w, 't, 'a> Walk<'w, 't, 'a> {
     }
 }
 
-/// The names that a function calls `backward()` on, or hands to somebody's `backward`.
-fn losses<'a>(file: &File<'_, 'a>, id: FunctionId) -> Vec<&'a str> {
+/// Returns the names that a function calls `backward()` on, or passes to another `backward`.
+fn losses<'a>(file: &PythonFile<'_, 'a>, id: FunctionId) -> Vec<&'a str> {
     let mut found = Vec::new();
     if !file.mentions("backward") && !file.mentions("manual_backward") {
         return found;
@@ -428,7 +443,8 @@ fn losses<'a>(file: &File<'_, 'a>, id: FunctionId) -> Vec<&'a str> {
                     return false;
                 };
                 if matches!(name, "backward" | "manual_backward") {
-                    // `accelerator.backward(loss)` says something of its argument, `loss.backward()` of what it is called on.
+                    // `accelerator.backward(loss)` is about its argument, `loss.backward()` about its
+                    // receiver.
                     let first = call.args.first().and_then(|arg| file.key(arg));
                     found.extend(first.or_else(|| file.key(base)));
                 }
@@ -439,19 +455,22 @@ fn losses<'a>(file: &File<'_, 'a>, id: FunctionId) -> Vec<&'a str> {
     found
 }
 
-/// A value of another function: its tensors and containers are known by name only.
-fn from_outside<'a>(value: &Value<'a>, name: &'a str) -> Value<'a> {
+/// Converts a value of another function: its tensors and containers are known by name only.
+fn from_outside<'a>(value: &AbstractValue<'a>, name: &'a str) -> AbstractValue<'a> {
     match value {
-        Value::Tensor(_) | Value::Container(_) | Value::Tuple(_) | Value::Closure(_) => Value::Outer(name),
-        Value::Instance(class, _) => Value::Instance(*class, Vec::new()),
+        AbstractValue::Tensor(_)
+        | AbstractValue::Container(_)
+        | AbstractValue::Tuple(_)
+        | AbstractValue::Closure(_) => AbstractValue::Outer(name),
+        AbstractValue::Instance(class, _) => AbstractValue::Instance(*class, Vec::new()),
         other => other.clone(),
     }
 }
 
-/// Gradients at the start of a function.
-fn mode_of(file: &File<'_, '_>, id: FunctionId) -> Mode {
+/// Returns whether gradients are on at the start of a function.
+fn mode_of(file: &PythonFile<'_, '_>, id: FunctionId) -> GradMode {
     let defined = &file.functions[id.0];
-    let Some(function) = defined.function else { return Mode::On };
+    let Some(function) = defined.function else { return GradMode::On };
     for decorator in &function.decorators {
         let callee = decorator.as_call().map_or(decorator, |call| &call.callee);
         if let Some(path) = file.path(callee)
@@ -459,20 +478,20 @@ fn mode_of(file: &File<'_, '_>, id: FunctionId) -> Mode {
         {
             let turned_off =
                 decorator.as_call().is_some_and(|call| call.args.iter().any(|arg| arg.is(Literal::False)));
-            return if on || turned_off { Mode::On } else { Mode::Off };
+            return if on || turned_off { GradMode::On } else { GradMode::Off };
         }
-        // A decorator of the project's own may do the same.
+        // A custom decorator of the project may do the same.
         let name = file.text(callee.range).to_ascii_lowercase();
         if name.contains("grad") || name.contains("inference") {
-            return Mode::Unknown;
+            return GradMode::Unknown;
         }
     }
-    // What Hugging Face's pipelines call, they call without gradients.
+    // Hugging Face's pipelines call these methods without gradients.
     let in_pipeline = file.class_of(id).is_some_and(|class| {
         class.class.bases.iter().any(|base| file.text(base.range).ends_with("Pipeline"))
     });
     if in_pipeline {
-        return Mode::Off;
+        return GradMode::Off;
     }
     let in_lightning = file.class_of(id).is_some_and(|class| class.kind == ClassKind::Lightning);
     if in_lightning
@@ -480,16 +499,16 @@ fn mode_of(file: &File<'_, '_>, id: FunctionId) -> Mode {
             .iter()
             .any(|start| function.name.starts_with(start))
     {
-        return Mode::Off;
+        return GradMode::Off;
     }
-    // A function inside another runs when it is called: what is known is only what was said for both.
+    // A nested function runs when it is called: only a mode common to both is known.
     match defined.parent {
-        FunctionId::MODULE => Mode::On,
+        FunctionId::MODULE => GradMode::On,
         parent => mode_of(file, parent),
     }
 }
 
-/// Whether an expression is new on every turn of a loop that counts.
+/// Returns whether an expression is new in every iteration of a loop that counts.
 fn counts(expr: &Expr<'_>, names: &dyn Fn(&str) -> bool) -> bool {
     expr.any(&mut |part| matches!(part.kind, ExprKind::Name(name) if names(name)))
 }

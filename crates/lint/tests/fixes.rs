@@ -1,25 +1,32 @@
-//! Which fixes are offered, which of them are safe, and where they are put.
+//! Fixes: which are offered, which of them are safe, and where they are inserted.
 
-use lint::{Applicability, RULES, Source, check, fix};
+use lint::{Applicability, PythonSource, RULES, check, fix};
 
-/// The applicability of the fixes in a program, in order.
+/// Returns the applicability of the fixes in a program, in order.
 fn offered(text: &str) -> Vec<Applicability> {
-    let found = check(&Source::python(text.as_bytes()), RULES).expect("Python");
+    let found = check(&PythonSource::python(text.as_bytes()), RULES).expect("Python");
     assert!(!found.is_empty(), "nothing found in\n{text}");
     found.iter().filter_map(|found| Some(found.fix.as_ref()?.applicability)).collect()
 }
 
-/// The program after its fixes.
+/// Returns the program after its fixes.
 fn fixed(text: &str, allowed: Applicability) -> String {
-    let source = Source::python(text.as_bytes());
+    let source = PythonSource::python(text.as_bytes());
     let found = check(&source, RULES).expect("Python");
     fix(source, found, RULES, allowed, |_| true).source.text().to_owned()
 }
 
-/// An evaluation that OOM301 speaks of, between two texts; `body` begins the loop's body.
+/// Builds an evaluation that OOM301 reports, between two texts; `body` begins the loop's body.
 fn evaluation(above: &str, definition: &str, body: &str) -> String {
     format!(
-        "{above}\n{definition}\n    correct = 0\n    for x, y in loader:\n{body}        correct += (model(x).argmax(1) == y).sum().item()\n    return correct\n"
+        "\
+{above}
+{definition}
+    correct = 0
+    for x, y in loader:
+{body}        correct += (model(x).argmax(1) == y).sum().item()
+    return correct
+"
     )
 }
 
@@ -63,7 +70,7 @@ fn no_decorator_is_offered_where_its_name_may_mean_something_else() {
         let text = evaluation(above, EVALUATE, "");
         assert_eq!(offered(&text), [], "{text}");
     }
-    // Below the function, and inside of it.
+    // After the function, and inside of it.
     let below = format!("{}\nimport torch\n", evaluation("import numpy", EVALUATE, ""));
     assert_eq!(offered(&below), [], "{below}");
     let inside = evaluation("import os", &format!("{EVALUATE}\n    import torch"), "");
@@ -84,7 +91,7 @@ fn no_decorator_is_offered_where_it_cannot_work() {
 }
 
 #[test]
-fn an_evaluation_that_differentiates_in_a_helper_is_left_alone() {
+fn an_evaluation_that_differentiates_in_a_helper_is_not_reported() {
     let adapt = "import torch\n\ndef adapt(model, x):\n    model(x).sum().backward()\n";
     let deeper = format!("{adapt}\ndef prepare(model, x):\n    adapt(model, x)\n");
     for (above, helper) in [(adapt, "adapt"), (&deeper, "prepare")] {
@@ -94,16 +101,39 @@ fn an_evaluation_that_differentiates_in_a_helper_is_left_alone() {
 }
 
 #[test]
-fn a_decorator_is_put_below_those_that_are_there() {
-    let text = "import torch\n\nclass Model:\n    @staticmethod  # def\n    def evaluate(model, loader):\n        correct = 0\n        for x, y in loader:\n            correct += (model(x).argmax(1) == y).sum().item()\n        return correct\n";
+fn a_decorator_is_inserted_after_existing_ones() {
+    let text = "\
+import torch
+
+class Model:
+    @staticmethod  # def
+    def evaluate(model, loader):
+        correct = 0
+        for x, y in loader:
+            correct += (model(x).argmax(1) == y).sum().item()
+        return correct
+";
     let expected = text.replace("    def evaluate", "    @torch.no_grad()\n    def evaluate");
     assert_eq!(fixed(text, Applicability::Unsafe), expected);
 }
 
-/// A training loop that keeps losses in `losses`, with a line in front of it and one at its end.
+/// Builds a training loop that keeps losses in `losses`, with a line before it and one at its end.
 fn training(loss: &str, end: &str) -> String {
     format!(
-        "import torch\nimport torch.nn.functional as F\n\ndef train(model, loader, opt, criterion):\n    losses = []\n    for x, y in loader:\n        {loss}\n        losses.append(loss)\n        loss.backward()\n        opt.step()\n        opt.zero_grad()\n    {end}\n"
+        "\
+import torch
+import torch.nn.functional as F
+
+def train(model, loader, opt, criterion):
+    losses = []
+    for x, y in loader:
+        {loss}
+        losses.append(loss)
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+    {end}
+"
     )
 }
 
@@ -127,7 +157,7 @@ fn detaching_is_safe_where_only_numbers_leave_the_function() {
 }
 
 #[test]
-fn detaching_is_unsafe_where_somebody_may_see_the_difference() {
+fn detaching_is_unsafe_where_the_difference_may_be_visible() {
     for (loss, end) in [
         (LOSS, "return losses"),
         (LOSS, "return sum(losses)"),
@@ -152,9 +182,22 @@ fn detaching_is_unsafe_where_somebody_may_see_the_difference() {
 
 #[test]
 fn dropping_gradients_and_loading_on_the_host_are_unsafe() {
-    let zero = "import torch\n\ndef train(model, loader, opt):\n    for x in loader:\n        model(x).sum().backward()\n        opt.step()\n        opt.zero_grad(set_to_none=False)\n";
+    let zero = "\
+import torch
+
+def train(model, loader, opt):
+    for x in loader:
+        model(x).sum().backward()
+        opt.step()
+        opt.zero_grad(set_to_none=False)
+";
     assert_eq!(offered(zero), [Applicability::Unsafe]);
-    let load = "import torch\n\nmodel = torch.nn.Linear(3, 3).cuda()\nmodel.load_state_dict(torch.load('model.pt'))\n";
+    let load = "\
+import torch
+
+model = torch.nn.Linear(3, 3).cuda()
+model.load_state_dict(torch.load('model.pt'))
+";
     assert_eq!(offered(load), [Applicability::Unsafe]);
     let assigned = load.replace("'model.pt')", "'model.pt'), assign=True");
     assert_eq!(offered(&assigned), []);

@@ -1,10 +1,11 @@
-//! What the rules tell apart: the same line with another cost, and code that looks like a mistake and is none.
+//! Distinctions that the rules make: the same line with another cost, and code that only looks like a
+//! mistake.
 
-use lint::{RULES, Source, check};
+use lint::{PythonSource, RULES, check};
 
-/// The findings of a program, one a line: line, severity, rule.
+/// Returns the findings of a program as text: line, severity, rule.
 fn findings(program: &str) -> Vec<String> {
-    let source = Source::python(program.as_bytes());
+    let source = PythonSource::python(program.as_bytes());
     let found = check(&source, RULES).expect("Python");
     found
         .iter()
@@ -14,14 +15,14 @@ fn findings(program: &str) -> Vec<String> {
         .collect()
 }
 
-/// A program is the imports, and what is given; the first line that is given is line 1.
+/// Checks a program with the imports added; its first line is line 1.
 #[track_caller]
 fn judge(program: &str, expected: &[&str]) {
     let program = format!("{}\n{IMPORTS}", program.trim_start_matches('\n'));
     assert_eq!(findings(&program), expected, "{program}");
 }
 
-/// Python does not mind where a module is imported, and neither does the linter; lines count from the program's own.
+/// Imports, added after the program so that its lines count from 1; neither Python nor the linter minds.
 const IMPORTS: &str =
     "import torch, copy, functools, gc, random\nimport torch.nn as nn\nimport torch.nn.functional as F";
 
@@ -38,7 +39,7 @@ for x, y in loader:
 ",
         &["4 low loss-kept-in-list"],
     );
-    // Kept before `backward()` it is the same: the object is the same.
+    // The same if it is kept before `backward()`: the object is the same.
     judge(
         "
 for x, y in loader:
@@ -69,7 +70,12 @@ for x, y in val_loader:
     for kept in ["loss.item()", "loss.detach()", "float(loss)", "loss.detach().cpu()", "loss.data"] {
         judge(
             &format!(
-                "for x, y in loader:\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    history.append({kept})\n"
+                "\
+for x, y in loader:
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    history.append({kept})
+"
             ),
             NOTHING,
         );
@@ -77,7 +83,12 @@ for x, y in val_loader:
     for kept in ["loss.clone()", "loss * 2", "loss.cpu()", "loss.mean()"] {
         judge(
             &format!(
-                "for x, y in loader:\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    history.append({kept})\n"
+                "\
+for x, y in loader:
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    history.append({kept})
+"
             ),
             &["4 low loss-kept-in-list"],
         );
@@ -85,10 +96,15 @@ for x, y in val_loader:
 }
 
 #[test]
-fn the_same_key_keeps_one_and_a_new_key_keeps_all() {
+fn a_repeated_key_keeps_one_value_and_a_new_key_keeps_all() {
     let program = |key: &str| {
         format!(
-            "for step, (x, y) in enumerate(loader):\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    cache[{key}] = loss\n"
+            "\
+for step, (x, y) in enumerate(loader):
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    cache[{key}] = loss
+"
         )
     };
     judge(&program("'last'"), NOTHING);
@@ -98,7 +114,7 @@ fn the_same_key_keeps_one_and_a_new_key_keeps_all() {
 }
 
 #[test]
-fn gradients_are_off_in_many_ways() {
+fn all_ways_to_turn_gradients_off_are_recognized() {
     let loop_ = "for x, y in val_loader:\n        total += F.mse_loss(model(x), y)\n";
     judge(&format!("with torch.no_grad():\n    {loop_}"), NOTHING);
     judge(&format!("with torch.inference_mode():\n    {loop_}"), NOTHING);
@@ -107,7 +123,7 @@ fn gradients_are_off_in_many_ways() {
     judge(&format!("@torch.no_grad()\ndef evaluate(total):\n    {loop_}"), NOTHING);
     judge(&format!("@torch.inference_mode\ndef evaluate(total):\n    {loop_}"), NOTHING);
     judge(&format!("torch.set_grad_enabled(False)\ndef evaluate(total):\n    {loop_}"), NOTHING);
-    // A function that only such callers have.
+    // A function with only such callers.
     judge(&format!("def evaluate(total):\n    {loop_}\nwith torch.no_grad():\n    evaluate(0)\n"), NOTHING);
     judge(
         &format!("def evaluate(total):\n    {loop_}"),
@@ -116,7 +132,7 @@ fn gradients_are_off_in_many_ways() {
 }
 
 #[test]
-fn a_sum_that_backward_is_called_on_is_what_it_is_for() {
+fn a_sum_for_backward_is_not_reported() {
     judge(
         "
 for x, y in loader:
@@ -149,7 +165,7 @@ for x, y in loader:
 }
 
 #[test]
-fn code_that_looks_like_a_mistake_is_left_alone() {
+fn code_that_only_looks_like_a_mistake_is_not_reported() {
     // Policy gradients are kept for a later `backward()`.
     judge(
         "
@@ -185,7 +201,7 @@ class Decoder(nn.Module):
 ",
         NOTHING,
     );
-    // Two passes through one graph need it.
+    // Two passes through one graph need `retain_graph`.
     judge(
         "
 for real in loader:
@@ -198,7 +214,7 @@ for real in loader:
 ",
         NOTHING,
     );
-    // The last few, and the best one.
+    // Only the last few, and only the best one.
     judge(
         "
 from collections import deque
@@ -224,7 +240,7 @@ for x, y in loader:
 ",
         NOTHING,
     );
-    // Now and then is not on every step.
+    // Occasional calls are not in every step.
     judge(
         "
 for step, (x, y) in enumerate(loader):
@@ -280,19 +296,42 @@ for x, y in loader:
 #[test]
 fn a_hook_that_overwrites_by_name_keeps_one_set() {
     judge(
-        "acts = {}\ndef hook(m, i, o):\n    acts['x'] = o.detach()\nmodel.layer.register_forward_hook(hook)\n",
+        "\
+acts = {}
+def hook(m, i, o):
+    acts['x'] = o.detach()
+model.layer.register_forward_hook(hook)
+",
         NOTHING,
     );
     judge(
-        "acts = []\ndef hook(m, i, o):\n    acts.append(o.detach())\nmodel.layer.register_forward_hook(hook)\n",
+        "\
+acts = []
+def hook(m, i, o):
+    acts.append(o.detach())
+model.layer.register_forward_hook(hook)
+",
         &["3 high hook-keeps-activations"],
     );
     judge(
-        "acts = []\ndef hook(m, i, o):\n    acts.append(o.mean().item())\nmodel.layer.register_forward_hook(hook)\n",
+        "\
+acts = []
+def hook(m, i, o):
+    acts.append(o.mean().item())
+model.layer.register_forward_hook(hook)
+",
         NOTHING,
     );
     judge(
-        "acts = []\ndef hook(m, i, o):\n    acts.append(o)\nmodel.layer.register_forward_hook(hook)\nfor x in data:\n    model(x)\n    acts.clear()\n",
+        "\
+acts = []
+def hook(m, i, o):
+    acts.append(o)
+model.layer.register_forward_hook(hook)
+for x in data:
+    model(x)
+    acts.clear()
+",
         NOTHING,
     );
     judge(
@@ -302,10 +341,15 @@ fn a_hook_that_overwrites_by_name_keeps_one_set() {
 }
 
 #[test]
-fn comments_silence_a_line_or_a_rule() {
+fn comments_suppress_a_line_or_a_rule() {
     let program = |comment: &str| {
         format!(
-            "for x, y in loader:\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    history.append(loss)  {comment}\n"
+            "\
+for x, y in loader:
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    history.append(loss)  {comment}
+"
         )
     };
     judge(&program("# oomph: ignore"), NOTHING);
@@ -317,7 +361,7 @@ fn comments_silence_a_line_or_a_rule() {
 }
 
 #[test]
-fn any_nesting_is_read() {
+fn any_depth_of_nesting_is_survived() {
     for deep in [
         format!("import torch\nx = {}1{}\n", "(".repeat(100_000), ")".repeat(100_000)),
         format!("import torch\nx = {}1\n", "-".repeat(100_000)),
@@ -331,14 +375,14 @@ fn any_nesting_is_read() {
             (0..200).map(|at| format!("{}if x:\n", " ".repeat(at))).collect::<String>() + &" ".repeat(200)
         ),
     ] {
-        // Either it is Python, or it says why not.
-        let _ = check(&Source::python(deep.as_bytes()), RULES);
+        // Either it is valid Python, or there is a syntax error.
+        let _ = check(&PythonSource::python(deep.as_bytes()), RULES);
     }
 }
 
 #[test]
-fn what_is_detached_is_no_part_of_the_graph() {
-    // The only pass through the discriminator's graph, which the generator's output was detached from.
+fn detached_values_are_not_part_of_the_graph() {
+    // The only pass through the discriminator's graph, from which the generator's output was detached.
     judge(
         "
 for real in loader:

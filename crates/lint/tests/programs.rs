@@ -1,19 +1,21 @@
-//! The recorded programs: those that leak are spoken of at a line that their authors marked, those that are clean are not.
+//! Recorded programs: leaks are reported at a line that their authors marked, clean programs are not
+//! reported.
 
-use lint::{Diagnostic, RULES, Source, check};
+use lint::{Diagnostic, PythonSource, RULES, check};
 use std::path::PathBuf;
 
-/// Not to be seen in the source: what is kept there looks like what it should be, or is known to a device only.
+/// Leaks that are not visible in the source: what is kept looks as intended, or its size is known at run time
+/// only.
 const NOT_VISIBLE: &[(&str, &str)] = &[
     ("leak_noise_seq", "a copy of one weight, reached through five attributes of a library's model"),
     (
         "leak_scalar_log",
         "detached numbers, 512 bytes each: what the linter itself advises where `.item()` would wait",
     ),
-    ("leak_server_requests", "objects of the caller's, which are given their tensors later"),
+    ("leak_server_requests", "objects of the caller that get their tensors later"),
 ];
 
-/// Clean in that nothing grows, and yet with something to say.
+/// Programs without growth that nevertheless waste memory.
 const CLEAN_AND_WASTEFUL: &[(&str, &str)] = &[
     ("clean_amsgrad_bf16", "gradients-zeroed-in-place"),
     ("leak_running_total", "loss-accumulated-with-graph"),
@@ -22,7 +24,7 @@ const CLEAN_AND_WASTEFUL: &[(&str, &str)] = &[
 
 struct Program {
     name: String,
-    source: Source,
+    source: PythonSource,
     found: Vec<Diagnostic>,
     /// Lines with `@leak-hold` or `@leak-alloc`.
     marked: Vec<usize>,
@@ -37,7 +39,7 @@ fn programs() -> Vec<Program> {
             if path.extension().is_none_or(|ending| ending != "py") {
                 continue;
             }
-            let source = Source::python(&std::fs::read(&path).expect("readable"));
+            let source = PythonSource::python(&std::fs::read(&path).expect("readable"));
             let found = check(&source, RULES).expect("Python");
             let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
             let lines = source.text().lines().enumerate();
@@ -52,7 +54,7 @@ fn programs() -> Vec<Program> {
 }
 
 #[test]
-fn leaks_are_named_at_a_marked_line() {
+fn leaks_are_reported_at_a_marked_line() {
     let mut missed = Vec::new();
     for program in programs().iter().filter(|program| !program.marked.is_empty()) {
         let lines: Vec<usize> =
@@ -66,7 +68,7 @@ fn leaks_are_named_at_a_marked_line() {
 }
 
 #[test]
-fn clean_programs_are_left_alone() {
+fn clean_programs_are_not_reported() {
     let is_clean = |program: &&Program| {
         program.name.starts_with("clean") || CLEAN_AND_WASTEFUL.iter().any(|(name, _)| program.name == *name)
     };

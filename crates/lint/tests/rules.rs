@@ -1,10 +1,10 @@
-//! Every rule against its own examples, and against text that is no program.
+//! Every rule against its own examples, and against text that is not a program.
 
-use lint::{Diagnostic, RULES, Rule, Source, check};
+use lint::{Diagnostic, PythonSource, RULES, Rule, check};
 use proptest::prelude::*;
 
-/// What the examples take for granted.
-const TAKEN: &str = "\
+/// Definitions that the examples assume.
+const PRELUDE: &str = "\
 import collections, copy, functools, gc, random
 import torch
 import torch.nn.functional as F
@@ -18,25 +18,25 @@ values = torch.zeros(steps, device='cuda')
 
 ";
 
-fn source(example: &str) -> Source {
-    Source::python(format!("{TAKEN}{}\n", example.trim()).as_bytes())
+fn source(example: &str) -> PythonSource {
+    PythonSource::python(format!("{PRELUDE}{}\n", example.trim()).as_bytes())
 }
 
-fn found(rule: &'static Rule, source: &Source) -> Vec<Diagnostic> {
+fn found(rule: &'static Rule, source: &PythonSource) -> Vec<Diagnostic> {
     check(source, &[rule])
         .unwrap_or_else(|error| panic!("{}: {}\n{}", rule.name, error.message, source.text()))
 }
 
 #[test]
-fn every_rule_speaks_of_its_bad_example_and_not_of_its_good_one() {
+fn every_rule_reports_its_bad_example_and_not_its_good_one() {
     let mut wrong = Vec::new();
     for rule in RULES {
         if found(rule, &source(rule.bad)).is_empty() {
-            wrong.push(format!("{} {} says nothing of its bad example", rule.code, rule.name));
+            wrong.push(format!("{} {} does not report its bad example", rule.code, rule.name));
         }
         for diagnostic in found(rule, &source(rule.good)) {
             wrong.push(format!(
-                "{} {} says of its good example: {}",
+                "{} {} reports its good example: {}",
                 rule.code, rule.name, diagnostic.message
             ));
         }
@@ -45,12 +45,12 @@ fn every_rule_speaks_of_its_bad_example_and_not_of_its_good_one() {
 }
 
 #[test]
-fn what_is_said_has_a_place_and_advice() {
+fn every_finding_has_a_position_and_advice() {
     for rule in RULES {
         let source = source(rule.bad);
         for diagnostic in found(rule, &source) {
             assert!(!diagnostic.message.is_empty() && !diagnostic.advice.is_empty(), "{}", rule.name);
-            assert!(diagnostic.severity <= rule.severity, "{}: worse than the rule says", rule.name);
+            assert!(diagnostic.severity <= rule.severity, "{}: more severe than the rule", rule.name);
             for range in [diagnostic.range].iter().chain(&diagnostic.related) {
                 let text = source.text().get(range.start as usize..range.end as usize);
                 assert!(text.is_some_and(|text| !text.is_empty()), "{}: {range:?}", rule.name);
@@ -60,7 +60,7 @@ fn what_is_said_has_a_place_and_advice() {
 }
 
 #[test]
-fn a_fix_leaves_python_and_nothing_to_say_there() {
+fn a_fix_leaves_valid_python_without_the_finding() {
     let mut fixes = 0;
     for rule in RULES {
         for diagnostic in found(rule, &source(rule.bad)) {
@@ -71,18 +71,18 @@ fn a_fix_leaves_python_and_nothing_to_say_there() {
             let before = source(rule.bad);
             let line = before.line_of(diagnostic.range.start).to_owned();
             let fixed = lint::fix(before, vec![diagnostic], &[rule], lint::Applicability::Unsafe, |_| true);
-            assert_eq!(fixed.count, 1, "{}: the fix was not taken", rule.name);
+            assert_eq!(fixed.count, 1, "{}: the fix was not applied", rule.name);
             let after = fixed.source.text();
             let left = found(rule, &fixed.source);
             let is_left = |left: &Diagnostic| fixed.source.line_of(left.range.start) == line;
-            assert!(!left.iter().any(is_left), "{}: still said of `{line}`\n{after}", rule.name);
+            assert!(!left.iter().any(is_left), "{}: still reported: `{line}`\n{after}", rule.name);
         }
     }
     assert!(fixes >= 5, "{fixes} fixes");
 }
 
 #[test]
-fn all_fixes_of_all_rules_end() {
+fn applying_all_fixes_terminates() {
     for rule in RULES {
         let before = source(rule.bad);
         let all = check(&before, RULES).expect("Python");
@@ -96,7 +96,7 @@ fn all_fixes_of_all_rules_end() {
 }
 
 #[test]
-fn rules_are_told_apart() {
+fn rules_have_distinct_codes_and_names() {
     for pair in RULES.windows(2) {
         assert!(pair[0].code < pair[1].code, "{} and {}", pair[0].code, pair[1].code);
     }
@@ -111,7 +111,7 @@ fn rules_are_told_apart() {
 fn example() -> impl Strategy<Value = String> {
     (0..RULES.len(), any::<bool>()).prop_map(|(place, is_bad)| {
         let rule = RULES[place];
-        format!("{TAKEN}{}", if is_bad { rule.bad } else { rule.good })
+        format!("{PRELUDE}{}", if is_bad { rule.bad } else { rule.good })
     })
 }
 
@@ -119,19 +119,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn no_text_is_too_much(text in "\\PC{0,200}") {
-        let _ = check(&Source::python(format!("import torch\n{text}").as_bytes()), RULES);
+    fn any_text_is_survived(text in "\\PC{0,200}") {
+        let _ = check(&PythonSource::python(format!("import torch\n{text}").as_bytes()), RULES);
     }
 
     #[test]
-    fn no_bytes_are_too_much(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = check(&Source::python(&[b"import torch\n", &*bytes].concat()), RULES);
-        let _ = Source::notebook(&bytes);
+    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = check(&PythonSource::python(&[b"import torch\n", &*bytes].concat()), RULES);
+        let _ = PythonSource::notebook(&bytes);
     }
 
-    /// Lines are left out, doubled, indented and exchanged; most of what comes out is still Python.
+    /// Lines are removed, duplicated, indented and swapped; most results are still valid Python.
     #[test]
-    fn no_changed_example_is_too_much(
+    fn any_changed_example_is_survived(
         text in example(),
         other in example(),
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), 0..5u8), 0..6),
@@ -151,14 +151,14 @@ proptest! {
                 _ => lines[at] = lines[at].trim_start().to_owned(),
             }
         }
-        let source = Source::python(lines.join("\n").as_bytes());
+        let source = PythonSource::python(lines.join("\n").as_bytes());
         if let Ok(found) = check(&source, RULES) {
             lint::fix(source, found, RULES, lint::Applicability::Unsafe, |_| true);
         }
     }
 
     #[test]
-    fn no_cut_example_is_too_much(
+    fn any_truncated_example_is_survived(
         text in example(),
         cut in any::<proptest::sample::Index>(),
         put in "[()\\[\\]{}:,.='\"\\\\ \n\tλ]{0,3}",
@@ -168,7 +168,7 @@ proptest! {
             at -= 1;
         }
         let (start, end) = text.split_at(at);
-        let _ = check(&Source::python(start.as_bytes()), RULES);
-        let _ = check(&Source::python(format!("{start}{put}{end}").as_bytes()), RULES);
+        let _ = check(&PythonSource::python(start.as_bytes()), RULES);
+        let _ = check(&PythonSource::python(format!("{start}{put}{end}").as_bytes()), RULES);
     }
 }

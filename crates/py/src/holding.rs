@@ -1,8 +1,8 @@
-//! Which objects of the process lead to tensors.
+//! Search for the objects of the process that lead to tensors.
 //!
-//! Every object is asked for its references by `tp_traverse`, as the collector asks it: that runs no Python code, makes no
-//! object and changes no count. What is found is a few thousand of hundreds of thousands of objects; naming their references
-//! is left to Python.
+//! Every object is asked for its references by `tp_traverse`, as the garbage collector does: that runs no
+//! Python code, creates no object and changes no reference count. The result is a few thousand of hundreds of
+//! thousands of objects; Python names their references.
 
 #![allow(unsafe_code)] // The interpreter's C API: each use says why it holds.
 
@@ -14,9 +14,9 @@ use pyo3::types::PyList;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ffi::{c_int, c_void};
 
-/// Of `objects` and what they lead to, those whose class is one of `kinds` and those that lead to one of these; each with the
-/// number of references to it that do not come from any of these objects. `arrays` are NumPy's classes of arrays, which the
-/// collector does not see. Nothing leads on to what is in `roots`.
+/// Returns those of `objects`, and of what they refer to, whose class is one of `kinds` or that lead to one
+/// of these, each with the number of references to it from outside of all these objects. `arrays` are NumPy's
+/// array classes, which the garbage collector does not see. References of `roots` are not followed.
 #[pyfunction]
 pub(crate) fn holding<'py>(
     objects: &Bound<'py, PyList>,
@@ -26,7 +26,7 @@ pub(crate) fn holding<'py>(
 ) -> PyResult<Vec<(Bound<'py, PyAny>, isize)>> {
     let py = objects.py();
     let kinds = addresses(kinds);
-    let graph = Graph::new(objects, addresses(arrays), roots);
+    let graph = ObjectGraph::new(objects, addresses(arrays), roots);
     let mut found = Vec::new();
     for place in graph.leading_to(|object| kinds.contains(&type_of(object))) {
         let unexplained = graph.unexplained(place);
@@ -42,25 +42,25 @@ fn addresses(list: &Bound<'_, PyList>) -> FxHashSet<usize> {
 }
 
 /// References between objects, by their numbers.
-struct Graph {
+struct ObjectGraph {
     objects: Vec<*mut ffi::PyObject>,
     numbers: FxHashMap<usize, u32>,
     arrays: FxHashSet<usize>,
     roots: FxHashSet<usize>,
     traverses: FxHashMap<usize, Option<ffi::traverseproc>>,
-    /// The references of all objects, one after the other.
+    /// References of all objects, one after the other.
     targets: Vec<u32>,
-    /// Where those of each object end.
+    /// End of the references of each object.
     ends: Vec<usize>,
-    /// Objects that the caller's list refers to as well.
+    /// Number of objects that the caller's list refers to as well.
     listed: usize,
-    /// References to each object.
+    /// Number of references to each object.
     counts: Vec<u32>,
 }
 
-impl Graph {
-    fn new(objects: &Bound<'_, PyList>, arrays: FxHashSet<usize>, roots: FxHashSet<usize>) -> Graph {
-        let mut graph = Graph {
+impl ObjectGraph {
+    fn new(objects: &Bound<'_, PyList>, arrays: FxHashSet<usize>, roots: FxHashSet<usize>) -> ObjectGraph {
+        let mut graph = ObjectGraph {
             objects: Vec::with_capacity(objects.len()),
             numbers: FxHashMap::with_capacity_and_hasher(objects.len(), Default::default()),
             arrays,
@@ -75,7 +75,7 @@ impl Graph {
             graph.number(object.as_ptr());
         }
         graph.listed = graph.objects.len();
-        // Grows meanwhile by objects that the collector has been told not to look at.
+        // Grows meanwhile by objects that the garbage collector does not track.
         let mut at = 0;
         while let Some(&object) = graph.objects.get(at) {
             graph.traverse(object);
@@ -98,12 +98,13 @@ impl Graph {
     fn traverse(&mut self, object: *mut ffi::PyObject) {
         let kind = type_of(object);
         let traverse = *self.traverses.entry(kind).or_insert_with(|| {
-            // SAFETY: `kind` is the class of a live object; a slot is asked for as the function that it is.
+            // SAFETY: `kind` is the class of a live object; the slot is used as the function that it is.
             let slot = unsafe { ffi::PyType_GetSlot(kind as *mut ffi::PyTypeObject, ffi::Py_tp_traverse) };
             (!slot.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, ffi::traverseproc>(slot) })
         });
         if let Some(traverse) = traverse {
-            // SAFETY: a live object and the function of its own class, with the lock held; `visit` only notes what it is given.
+            // SAFETY: a live object and the function of its own class, with the lock held; `visit` only
+            // records its arguments.
             unsafe { traverse(object, visit, std::ptr::from_mut(self).cast()) };
         }
         if self.arrays.contains(&kind) {
@@ -125,19 +126,19 @@ impl Graph {
         }
     }
 
-    /// Whether an object that the collector has not told of may have references.
+    /// Returns whether an object that the garbage collector does not track may have references.
     fn can_lead_on(&self, object: *mut ffi::PyObject) -> bool {
-        // SAFETY: a live object; anything may be asked this.
+        // SAFETY: a live object; this is valid for any object.
         if unsafe { ffi::PyObject_GC_IsTracked(object) } == 1 {
             return true;
         }
-        // A dictionary or tuple with nothing in it but such arrays is not tracked either.
+        // A dictionary or tuple that contains only such arrays is not tracked either.
         // SAFETY: as above.
         let is_plain = unsafe { ffi::PyDict_CheckExact(object) == 1 || ffi::PyTuple_CheckExact(object) == 1 };
         !self.arrays.is_empty() && (is_plain || self.arrays.contains(&type_of(object)))
     }
 
-    /// Objects with this property, and those that lead to one, in order.
+    /// Returns objects with this property, and those that lead to one, in order.
     fn leading_to(&self, has: impl Fn(*mut ffi::PyObject) -> bool) -> Vec<u32> {
         let (sources, starts) = self.reversed();
         let mut is_found: Vec<bool> = self.objects.iter().map(|&object| has(object)).collect();
@@ -153,7 +154,7 @@ impl Graph {
         (0..self.objects.len() as u32).filter(|&at| is_found[at as usize]).collect()
     }
 
-    /// Who refers to each object, one after the other, and where those of each begin.
+    /// Returns the referrers of all objects, one after the other, and the start of those of each object.
     fn reversed(&self) -> (Vec<u32>, Vec<usize>) {
         let mut starts = vec![0; self.objects.len() + 1];
         for (at, &count) in self.counts.iter().enumerate() {
@@ -172,7 +173,8 @@ impl Graph {
         (sources, starts)
     }
 
-    /// References to an object that come from elsewhere: C code, the interpreter's stack, the caller.
+    /// Returns the number of references to an object from elsewhere: C code, the interpreter's stack, the
+    /// caller.
     fn unexplained(&self, place: u32) -> isize {
         // SAFETY: a live object, as above.
         let count = unsafe { ffi::Py_REFCNT(self.objects[place as usize]) };
@@ -186,9 +188,9 @@ fn type_of(object: *mut ffi::PyObject) -> usize {
     unsafe { ffi::Py_TYPE(object) as usize }
 }
 
-/// Called by an object for each of its references.
+/// Callback for each reference of an object.
 unsafe extern "C" fn visit(target: *mut ffi::PyObject, graph: *mut c_void) -> c_int {
-    // SAFETY: `traverse` above gives its own graph, and nothing else touches it meanwhile.
-    unsafe { &mut *graph.cast::<Graph>() }.note(target);
+    // SAFETY: `traverse` above passes its own graph, which nothing else accesses meanwhile.
+    unsafe { &mut *graph.cast::<ObjectGraph>() }.note(target);
     0
 }

@@ -1,6 +1,7 @@
-//! `oomph._native`: the command and the reading API for Python. It binds and holds no logic.
+//! `oomph._native`: the command and the reading API for Python. It contains bindings and no logic.
 //!
-//! Whatever takes time runs detached from the interpreter, so that other threads of the program go on.
+//! Everything that takes time runs detached from the interpreter, so that other threads of the program
+//! continue.
 
 mod holding;
 mod snapshot;
@@ -19,17 +20,17 @@ use std::path::PathBuf;
 #[global_allocator]
 static ALLOCATOR: cli::HugePages = cli::HugePages;
 
-/// The Python module.
+/// Python module `oomph._native`.
 #[pymodule]
 mod _native {
     #[pymodule_export]
     use super::holding::holding;
     #[pymodule_export]
-    use super::snapshot::{Snapshot, holders, load};
+    use super::snapshot::{PySnapshot, holders, load};
     #[pymodule_export]
-    use super::table::Table;
+    use super::table::PyTable;
     #[pymodule_export]
-    use super::{Alarm, Growth, run, size};
+    use super::{PyAlarm, PyGrowth, run, size};
 
     use pyo3::prelude::*;
 
@@ -42,49 +43,49 @@ mod _native {
     }
 }
 
-/// The command line: arguments with the program's name in front, the interpreter for users' programs, and the folder with
-/// the CUDA emulator. Gives the exit code.
+/// Runs the command line and returns its exit code. Takes the arguments including the program's name, the
+/// interpreter for users' programs, and the folder with the CUDA emulator.
 #[pyfunction]
 fn run(py: Python<'_>, arguments: Vec<OsString>, python: Option<PathBuf>, libraries: PathBuf) -> u8 {
     let host = Host { python, libraries: Some(libraries) };
     py.detach(|| cli::run(arguments, &host))
 }
 
-/// Whether memory grows, for the recorder.
-#[pyclass]
+/// Detector of growing memory, for the recorder.
+#[pyclass(name = "Alarm")]
 #[derive(Default)]
-struct Alarm(cli::api::Alarm);
+struct PyAlarm(cli::api::Alarm);
 
 #[pymethods]
-impl Alarm {
+impl PyAlarm {
     #[new]
-    fn new() -> Alarm {
-        Alarm::default()
+    fn new() -> PyAlarm {
+        PyAlarm::default()
     }
 
-    /// Hears what is allocated at the end of a step; says once that it grows.
-    fn step(&mut self, allocated: u64) -> Option<Growth> {
+    /// Adds the allocated bytes at the end of a step; returns the growth once it is detected.
+    fn step(&mut self, allocated: u64) -> Option<PyGrowth> {
         let cli::api::Growth { message, step, bytes_per_step, allocated } = self.0.step(allocated)?;
-        Some(Growth { message, step, bytes_per_step, allocated })
+        Some(PyGrowth { message, step, bytes_per_step, allocated })
     }
 }
 
 /// Memory that grows step after step.
-#[pyclass(frozen, get_all)]
-struct Growth {
+#[pyclass(frozen, get_all, name = "Growth")]
+struct PyGrowth {
     message: String,
     step: usize,
     bytes_per_step: u64,
     allocated: u64,
 }
 
-/// Bytes as every output of oomph writes them.
+/// Formats a number of bytes as every output of oomph does.
 #[pyfunction]
 fn size(bytes: u64) -> String {
     cli::api::size(bytes)
 }
 
-/// The built-in exception for a failure, with its whole message.
+/// Returns the built-in exception for a failure, with its whole message.
 fn exception(failure: Failure) -> PyErr {
     let message = failure.message();
     match failure.refusal() {

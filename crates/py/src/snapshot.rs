@@ -1,7 +1,7 @@
-//! Snapshots in memory. Questions and answers are texts: the options of a command, and its output.
+//! Snapshots in memory. Requests and results are text: the options of a command, and its output.
 
 use crate::exception;
-use crate::table::Table;
+use crate::table::PyTable;
 use cli::Failure;
 use cli::api::{self, Answer, Loaded};
 use pyo3::prelude::*;
@@ -9,57 +9,57 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// One snapshot, or the ranks of one job.
-#[pyclass(frozen, module = "oomph._native")]
-pub(crate) struct Snapshot {
+#[pyclass(frozen, name = "Snapshot", module = "oomph._native")]
+pub(crate) struct PySnapshot {
     ranks: Vec<Arc<Loaded>>,
 }
 
-/// What a command prints, and its notes.
+/// Output of a command, and its notes.
 type Printed = (String, Vec<String>);
 
 /// Reads files; folders and globs give the snapshots in them.
 #[pyfunction]
-pub(crate) fn load(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Snapshot> {
-    let read = || -> Result<Snapshot, Failure> {
+pub(crate) fn load(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<PySnapshot> {
+    let read = || -> Result<PySnapshot, Failure> {
         let files = api::files(&paths)?;
         let ranks = files.iter().map(|file| Ok(Arc::new(Loaded::open(file)?)));
-        Ok(Snapshot { ranks: ranks.collect::<Result<_, Failure>>()? })
+        Ok(PySnapshot { ranks: ranks.collect::<Result<_, Failure>>()? })
     };
     py.detach(read).map_err(exception)
 }
 
 #[pymethods]
-impl Snapshot {
-    /// The files that were read.
+impl PySnapshot {
+    /// Files that were read.
     #[getter]
     fn files(&self) -> Vec<&str> {
         self.ranks.iter().map(|rank| rank.name()).collect()
     }
 
-    /// Each file by itself.
+    /// Each file as a snapshot of its own.
     #[getter]
-    fn ranks(&self) -> Vec<Snapshot> {
-        self.ranks.iter().map(|rank| Snapshot { ranks: vec![rank.clone()] }).collect()
+    fn ranks(&self) -> Vec<PySnapshot> {
+        self.ranks.iter().map(|rank| PySnapshot { ranks: vec![rank.clone()] }).collect()
     }
 
-    /// `oomph report`.
+    /// Runs `oomph report`.
     fn report(&self, py: Python<'_>, options: Vec<String>) -> PyResult<Printed> {
         answer(py, || api::report(&self.ranks, &options))
     }
 
-    /// `oomph simulate`.
+    /// Runs `oomph simulate`.
     fn simulate(&self, py: Python<'_>, options: Vec<String>) -> PyResult<Printed> {
         answer(py, || api::simulate(&self.ranks, &options))
     }
 
-    /// `oomph diff`, from this one to the other.
-    fn diff(&self, py: Python<'_>, after: &Snapshot, options: Vec<String>) -> PyResult<Printed> {
+    /// Runs `oomph diff` from this snapshot to another.
+    fn diff(&self, py: Python<'_>, after: &PySnapshot, options: Vec<String>) -> PyResult<Printed> {
         answer(py, || api::diff(&self.ranks, &after.ranks, &options))
     }
 
-    /// A table of a single snapshot; `TABLES` has the names.
-    fn table(&self, name: String) -> PyResult<Table> {
-        Table::new(api::only(&self.ranks).map_err(exception)?.clone(), name)
+    /// Returns a table of a single snapshot; `TABLES` has the names.
+    fn table(&self, name: String) -> PyResult<PyTable> {
+        PyTable::new(api::only(&self.ranks).map_err(exception)?.clone(), name)
     }
 }
 
@@ -68,7 +68,8 @@ fn answer(py: Python<'_>, work: impl FnOnce() -> Result<Answer, Failure> + Send)
     Ok((text, notes))
 }
 
-/// `oomph holders` for this process: its graph as JSON; of one tensor the device, ordinal and address.
+/// Runs `oomph holders` for this process: its graph as JSON and, for one tensor, the device, ordinal and
+/// address.
 #[pyfunction]
 pub(crate) fn holders(
     py: Python<'_>,

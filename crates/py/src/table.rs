@@ -1,4 +1,4 @@
-//! A table for whoever speaks Arrow's PyCapsule interface: pandas, polars, pyarrow, duckdb and others.
+//! Table for users of Arrow's PyCapsule interface: pandas, polars, pyarrow, duckdb and others.
 
 use crate::exception;
 use arrow_array::RecordBatchReader;
@@ -10,27 +10,27 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use std::sync::Arc;
 
-/// The names that the interface gives its capsules.
+/// Names of the interface's capsules.
 const STREAM: &std::ffi::CStr = c"arrow_array_stream";
 const SCHEMA: &std::ffi::CStr = c"arrow_schema";
 
-/// One of the tables of a snapshot. Every reader gets a stream of its own, from the first row.
-#[pyclass(frozen, module = "oomph._native")]
-pub(crate) struct Table {
+/// Table of a snapshot. Every reader gets its own stream, from the first row.
+#[pyclass(frozen, name = "Table", module = "oomph._native")]
+pub(crate) struct PyTable {
     loaded: Arc<Loaded>,
-    /// What it is called.
+    /// Name of the table.
     #[pyo3(get)]
     name: String,
-    /// The names of its columns.
+    /// Names of its columns.
     #[pyo3(get)]
     columns: Vec<String>,
 }
 
-impl Table {
-    pub(crate) fn new(loaded: Arc<Loaded>, name: String) -> PyResult<Table> {
+impl PyTable {
+    pub(crate) fn new(loaded: Arc<Loaded>, name: String) -> PyResult<PyTable> {
         let schema = loaded.table(&name).map_err(exception)?.schema();
         let columns = schema.fields().iter().map(|field| field.name().clone()).collect();
-        Ok(Table { loaded, name, columns })
+        Ok(PyTable { loaded, name, columns })
     }
 
     fn rows(&self, py: Python<'_>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
@@ -39,8 +39,8 @@ impl Table {
 }
 
 #[pymethods]
-impl Table {
-    /// The rows as a stream of batches. A wish for other types is not granted, as the interface allows.
+impl PyTable {
+    /// Returns the rows as a stream of batches. A requested schema is ignored, as the interface allows.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -51,7 +51,7 @@ impl Table {
         PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(self.rows(py)?), STREAM)
     }
 
-    /// The types of the columns.
+    /// Returns the types of the columns.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         let schema = FFI_ArrowSchema::try_from(self.rows(py)?.schema().as_ref())
             .map_err(|error| PyValueError::new_err(error.to_string()))?;

@@ -1,18 +1,18 @@
-//! Fills the tables of a [`Snapshot`] from whatever format a decoder reads, and keeps count of the unusual.
+//! Fills the tables of a [`Snapshot`] from any input format and counts unusual content for the caveats.
 
 use crate::bytes::Bytes;
 use crate::settings::{Settings, Shape};
 use crate::snapshot::{DeviceKind, Snapshot};
 use crate::stacks::{Frame, FrameId, StackId, Stacks};
-use crate::tables::{Annotation, Block, BlockState, Context, Events, PoolId, Row, Segment, Trace};
+use crate::tables::{Annotation, Block, BlockState, Context, EventRow, Events, PoolId, Segment, Trace};
 use crate::text::{StrId, Strings};
 use crate::words;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The tables that keys can be unknown in.
+/// Table of a snapshot that unknown keys are reported for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Table {
+pub(crate) enum TableKind {
     TopLevel,
     Event,
     Frame,
@@ -21,24 +21,25 @@ pub(crate) enum Table {
     Annotation,
 }
 
-impl Table {
+impl TableKind {
     fn plural(self) -> &'static str {
         match self {
-            Table::TopLevel => "top level",
-            Table::Event => "events",
-            Table::Frame => "frames",
-            Table::Segment => "segments",
-            Table::Block => "blocks",
-            Table::Annotation => "annotations",
+            TableKind::TopLevel => "top level",
+            TableKind::Event => "events",
+            TableKind::Frame => "frames",
+            TableKind::Segment => "segments",
+            TableKind::Block => "blocks",
+            TableKind::Annotation => "annotations",
         }
     }
 }
 
-/// Most keys and actions that are named one by one.
-const MOST_NAMED: usize = 20;
-const MOST_DEVICES: u32 = 256;
+/// Maximum number of unknown keys and actions named individually in the caveats.
+const MAX_NAMED_KEYS: usize = 20;
+/// Devices with this ordinal or a higher one come from a damaged file.
+const MAX_DEVICES: u32 = 256;
 
-/// One event as its decoder found it: missing keys are `None` or empty.
+/// Fields of one event as decoded; missing keys are `None` or empty.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct EventFields {
     pub(crate) action: StrId,
@@ -50,7 +51,7 @@ pub(crate) struct EventFields {
     pub(crate) context: Context,
 }
 
-/// One block as its decoder found it.
+/// Fields of one block as decoded.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct BlockFields {
     pub(crate) addr: Option<u64>,
@@ -61,7 +62,7 @@ pub(crate) struct BlockFields {
     pub(crate) extra: StrId,
 }
 
-/// One segment as its decoder found it.
+/// Fields of one segment as decoded.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentFields {
     pub(crate) device: u64,
@@ -93,7 +94,7 @@ impl Default for SegmentFields {
     }
 }
 
-/// The tables under construction.
+/// Tables under construction.
 pub(crate) struct Builder {
     pub(crate) strings: Strings,
     pub(crate) stacks: Stacks,
@@ -105,14 +106,14 @@ pub(crate) struct Builder {
     pub(crate) shape: Shape,
     pub(crate) traces: Vec<Trace>,
     pub(crate) kind: DeviceKind,
-    unknown_keys: BTreeMap<(Table, StrId), u64>,
-    missing: BTreeMap<(Table, &'static str), u64>,
-    odd_values: BTreeMap<(Table, StrId), u64>,
+    unknown_keys: BTreeMap<(TableKind, StrId), u64>,
+    missing: BTreeMap<(TableKind, &'static str), u64>,
+    odd_values: BTreeMap<(TableKind, StrId), u64>,
     host_entries: u64,
 }
 
-/// What a key takes that is noted as unknown or odd: an entry of a half-filled tree.
-const BYTES_OF_A_KEY: usize = 32;
+/// Estimated memory per noted key, in bytes: one entry of a half-filled tree.
+const NOTED_KEY_BYTES: usize = 32;
 
 impl Builder {
     pub(crate) fn new() -> Builder {
@@ -134,13 +135,13 @@ impl Builder {
         }
     }
 
-    /// Notes a key that this version does not know; its value is kept by the caller.
-    pub(crate) fn unknown_key(&mut self, table: Table, key: StrId) {
+    /// Counts a key that this version does not know; the caller keeps its value.
+    pub(crate) fn unknown_key(&mut self, table: TableKind, key: StrId) {
         *self.unknown_keys.entry((table, key)).or_default() += 1;
     }
 
-    /// Notes a known key whose value has a type that it should not have.
-    pub(crate) fn odd_value(&mut self, table: Table, key: StrId) {
+    /// Counts a known key whose value has an unexpected type.
+    pub(crate) fn odd_value(&mut self, table: TableKind, key: StrId) {
         *self.odd_values.entry((table, key)).or_default() += 1;
     }
 
@@ -153,29 +154,29 @@ impl Builder {
         self.stacks.intern_frame(frame)
     }
 
-    /// Adds a row to the events; the decoder says later which rows make a device's trace.
+    /// Adds an event row. The decoder assigns rows to a device's trace later.
     pub(crate) fn event(&mut self, fields: &EventFields) -> u32 {
         let addr =
-            fields.addr.or(fields.device_free).unwrap_or_else(|| self.missing_key(Table::Event, "addr"));
-        let size = fields.size.unwrap_or_else(|| self.missing_key(Table::Event, "size"));
+            fields.addr.or(fields.device_free).unwrap_or_else(|| self.missing_key(TableKind::Event, "addr"));
+        let size = fields.size.unwrap_or_else(|| self.missing_key(TableKind::Event, "size"));
         if fields.action == StrId::EMPTY {
-            self.missing_key(Table::Event, "action");
+            self.missing_key(TableKind::Event, "action");
         }
         let code = self.events.action_code(fields.action);
-        // An event without a time keeps its place: it happened when the one before it did.
+        // An event without a time gets the time of the event before it, so it keeps its position.
         self.shape.time_us |= fields.time_us.is_some();
         let time_us = fields.time_us.unwrap_or_else(|| self.events.last_time());
         let context = self.context(fields.context);
-        self.events.push(Row { action: code, addr, size, time_us, stack: fields.stack, context })
+        self.events.push(EventRow { action: code, addr, size, time_us, stack: fields.stack, context })
     }
 
-    /// Adds a row whose keys were all there, time included.
-    pub(crate) fn timed_event(&mut self, row: Row) {
+    /// Adds a row that has all of its keys, time included.
+    pub(crate) fn timed_event(&mut self, row: EventRow) {
         self.shape.time_us = true;
         self.events.push(row);
     }
 
-    /// The number of a context, new or known.
+    /// Returns the number of a context, interning it if it is new.
     pub(crate) fn context(&mut self, context: Context) -> u32 {
         self.shape.compile_context |= context.compile_context != StrId::EMPTY;
         self.shape.user_metadata |= context.has_user_metadata;
@@ -184,7 +185,7 @@ impl Builder {
     }
 
     #[cold]
-    fn missing_key(&mut self, table: Table, key: &'static str) -> u64 {
+    fn missing_key(&mut self, table: TableKind, key: &'static str) -> u64 {
         *self.missing.entry((table, key)).or_default() += 1;
         0
     }
@@ -195,14 +196,14 @@ impl Builder {
             words::ACTIVE_PENDING_FREE | words::ACTIVE_AWAITING_FREE => BlockState::PendingFree,
             words::INACTIVE => BlockState::Inactive,
             _ => {
-                self.odd_value(Table::Block, words::STATE);
+                self.odd_value(TableKind::Block, words::STATE);
                 BlockState::Inactive
             }
         };
         self.shape.block_address |= fields.addr.is_some();
         let row = self.blocks.len() as u32;
         self.blocks.push(Block {
-            // 2.0 gives no addresses; `segment` fills them in from the sizes.
+            // torch 2.0 records no addresses; `segment` derives them from the sizes.
             addr: fields.addr.unwrap_or(u64::MAX),
             size: Bytes(fields.size),
             requested: Bytes(fields.requested),
@@ -222,7 +223,7 @@ impl Builder {
             addr = block.addr.saturating_add(block.size.0);
         }
         if !matches!(fields.kind, words::SMALL | words::LARGE) {
-            self.odd_value(Table::Segment, words::SEGMENT_TYPE);
+            self.odd_value(TableKind::Segment, words::SEGMENT_TYPE);
         }
         self.shape.segment_pool |= fields.pool.is_some();
         let row = self.segments.len() as u32;
@@ -241,7 +242,7 @@ impl Builder {
         row
     }
 
-    /// Declares that these rows are the history of `device`.
+    /// Declares that `rows` are the history of `device`.
     pub(crate) fn trace(&mut self, device: u32, rows: Range<usize>) {
         if !rows.is_empty() {
             self.shape.has_events = true;
@@ -249,7 +250,7 @@ impl Builder {
         }
     }
 
-    /// A setting, with its value as a number where it is one.
+    /// Adds a setting, with its value as a number if it is one.
     pub(crate) fn setting(&mut self, key: StrId, json: StrId, number: Option<f64>) {
         let settings = &mut self.settings;
         settings.pairs.push((key, json));
@@ -265,27 +266,27 @@ impl Builder {
         }
     }
 
-    /// One entry of `roundup_power2_divisions`: requests from `mib` MiB on are rounded in `divisions` steps.
+    /// Adds one entry of `roundup_power2_divisions`: requests from `mib` MiB on are rounded in
+    /// `divisions` steps.
     pub(crate) fn division(&mut self, mib: u64, divisions: u64) {
         if mib.is_power_of_two() && mib.ilog2() < 16 {
             self.settings.divisions[mib.ilog2() as usize] = divisions;
         }
     }
 
-    /// No machine has as many devices as a damaged file can name.
+    /// Drops devices with ordinals that no machine has; damaged files can name them.
     fn drop_excess_devices(&mut self, caveats: &mut Vec<String>) {
         let before = self.segments.len() + self.traces.len();
-        self.segments.retain(|segment| segment.device < MOST_DEVICES);
-        self.traces.retain(|trace| trace.device < MOST_DEVICES);
+        self.segments.retain(|segment| segment.device < MAX_DEVICES);
+        self.traces.retain(|trace| trace.device < MAX_DEVICES);
         let dropped = before - self.segments.len() - self.traces.len();
         if dropped > 0 {
-            caveats.push(format!(
-                "{dropped} segments or traces of devices beyond {MOST_DEVICES} were passed over"
-            ));
+            caveats
+                .push(format!("{dropped} segments or traces of devices beyond {MAX_DEVICES} were skipped"));
         }
     }
 
-    /// Bytes that the tables take, for the reader's budget.
+    /// Memory taken by the tables, in bytes, for the reader's budget.
     pub(crate) fn footprint(&self) -> usize {
         self.strings.footprint()
             + self.stacks.footprint()
@@ -294,7 +295,7 @@ impl Builder {
             + self.segments.len() * size_of::<Segment>()
             + self.annotations.len() * size_of::<Annotation>()
             + self.settings.pairs.len() * 8
-            + (self.unknown_keys.len() + self.odd_values.len()) * BYTES_OF_A_KEY
+            + (self.unknown_keys.len() + self.odd_values.len()) * NOTED_KEY_BYTES
     }
 
     pub(crate) fn finish(mut self) -> Snapshot {
@@ -303,8 +304,8 @@ impl Builder {
         for trace in self.traces.clone() {
             if self.events.sort_by_time(trace.rows) {
                 caveats.push(format!(
-                    "the history of device {} was out of order and has been sorted by time \
-                     (max_entries was changed while recording)",
+                    "the history of device {} was out of order and has been sorted by time (max_entries \
+                     was changed while recording)",
                     trace.device
                 ));
             }
@@ -314,27 +315,27 @@ impl Builder {
             let text = self.strings.get(id);
             &text[..text.floor_char_boundary(60)]
         };
-        for (&(table, key), count) in self.unknown_keys.iter().take(MOST_NAMED) {
+        for (&(table, key), count) in self.unknown_keys.iter().take(MAX_NAMED_KEYS) {
             caveats.push(format!(
-                "{count} × the key `{}` in {}: unknown to this version, kept as it is",
+                "{count} × the key `{}` in {}: unknown to this version, kept unchanged",
                 name(key),
                 table.plural()
             ));
         }
-        if self.unknown_keys.len() > MOST_NAMED {
+        if self.unknown_keys.len() > MAX_NAMED_KEYS {
             caveats.push(format!(
                 "{} more keys are unknown to this version",
-                self.unknown_keys.len() - MOST_NAMED
+                self.unknown_keys.len() - MAX_NAMED_KEYS
             ));
         }
-        for action in self.events.other_actions().iter().take(MOST_NAMED) {
+        for action in self.events.other_actions().iter().take(MAX_NAMED_KEYS) {
             caveats.push(format!(
-                "events with the action `{}`: unknown to this version, kept and counted, not replayed",
+                "events with the action `{}`: unknown to this version, kept and counted but not replayed",
                 name(*action)
             ));
         }
         for (&(table, key), count) in &self.missing {
-            caveats.push(format!("{count} {} without `{key}`; taken as 0", table.plural()));
+            caveats.push(format!("{count} {} without `{key}`; 0 was used", table.plural()));
         }
         for (&(table, key), count) in &self.odd_values {
             caveats.push(format!(
@@ -345,7 +346,7 @@ impl Builder {
         }
         if self.host_entries > 0 {
             caveats.push(format!(
-                "{} entries about pinned host memory were passed over: they are not device memory",
+                "{} entries about pinned host memory were skipped: they are not device memory",
                 self.host_entries
             ));
         }

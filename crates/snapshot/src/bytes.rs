@@ -1,18 +1,18 @@
-//! One type and one way to print a size, so that every report, page and table agrees.
+//! The type for sizes and its one text form, shared by every report, page and table.
 
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
-/// A number of bytes of device memory. Prints in binary units, as PyTorch's own reports do.
+/// Number of bytes of device memory. Prints in binary units, as PyTorch's own reports do.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// No bytes at all.
+    /// Zero bytes.
     pub const ZERO: Bytes = Bytes(0);
 
-    /// `self - other`, or zero where a truncated history would make it negative.
+    /// Returns `self - other`, or zero if a truncated history would make it negative.
     #[must_use]
     pub fn saturating_sub(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_sub(other.0))
@@ -23,9 +23,10 @@ const UNITS: [(&str, u64); 5] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 impl fmt::Display for Bytes {
-    /// Three significant digits: `2.59 GiB`, `45.0 MiB`, `512 B`.
+    /// Prints three significant digits: `2.59 GiB`, `45.0 MiB`, `512 B`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The step down is chosen on the rounded figure: 1023.999 MiB reads 1.00 GiB, not 1024 MiB.
+        // The unit is chosen by the rounded figure, so that 1023.999 MiB prints as 1.00 GiB, not 1024
+        // MiB.
         let (unit, scale) = UNITS
             .iter()
             .copied()
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_print_three_digits_in_the_unit_a_person_would_choose() {
+    fn sizes_print_three_significant_digits_in_the_largest_fitting_unit() {
         for (bytes, text) in [
             (0, "0 B"),
             (512, "512 B"),

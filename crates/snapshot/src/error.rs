@@ -1,17 +1,17 @@
-//! Why an input could not be read: what is wrong, where, and the way out.
+//! Errors for inputs that cannot be read: what is wrong, where, and what to do about it.
 
 use std::io;
 
-/// The reason a file is not a [`Snapshot`](crate::Snapshot).
+/// Reason that a file is not a [`Snapshot`](crate::Snapshot).
 ///
-/// `what` completes a sentence that starts with the file's name; `cause` and `hint` stand on lines of their
-/// own. The three are kept apart so that the terminal, JSON and Python can each show them in their own form.
+/// `what` completes a sentence that starts with the file's name; `cause` and `hint` are printed on
+/// separate lines. The three are separate so that the terminal, JSON and Python can each format them.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {cause}")]
 pub struct Error {
-    /// For programs: which of the known cases this is.
+    /// Machine-readable case.
     pub kind: ErrorKind,
-    /// `is not a CUDA memory snapshot`.
+    /// What is wrong, for example `is not a CUDA memory snapshot`.
     pub what: &'static str,
     /// What was found, and where.
     pub cause: String,
@@ -21,33 +21,33 @@ pub struct Error {
     source: Option<io::Error>,
 }
 
-/// The cases that users meet, one each.
+/// Cases of unreadable input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
-    /// The operating system refused: no such file, no permission, a failing disk.
+    /// The operating system reported an error: no such file, no permission, a failing disk.
     Io,
-    /// Zero bytes.
+    /// The file has zero bytes.
     Empty,
-    /// The data stops in the middle.
+    /// The data ends in the middle of a value.
     Truncated,
-    /// A pickle that asks to import or call something.
+    /// The pickle imports or calls something.
     Forbidden,
-    /// A model checkpoint: weights, not a memory history.
+    /// The file is a model checkpoint: weights, not a memory history.
     Checkpoint,
-    /// Some other kind of file altogether.
+    /// The file is of some other kind.
     NotASnapshot,
-    /// A compression that we do not read.
+    /// The file uses a compression that is not supported.
     UnknownCompression,
-    /// Bytes that no pickler, JSON writer or compressor produces.
+    /// The bytes were not produced by a pickler, JSON writer or compressor.
     Malformed,
-    /// Decoding would take far more memory than the file is worth.
+    /// Decoding would take far more memory than the size of the file justifies.
     TooLarge,
 }
 
 const DUMP_HINT: &str = "write one with `torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")`";
 
 impl Error {
-    /// What the operating system said, if it is the one that refused.
+    /// Returns the kind of the operating system's error, if there was one.
     pub fn refusal(&self) -> Option<io::ErrorKind> {
         self.source.as_ref().filter(|_| self.kind == ErrorKind::Io).map(io::Error::kind)
     }
@@ -63,7 +63,7 @@ impl Error {
                 ("cannot be read", "ask its owner for read permission, or copy it to where you can read it")
             }
             io::ErrorKind::UnexpectedEof => return Error::truncated_container(&error),
-            // Decompressors report broken data this way.
+            // Decompressors report corrupt data with these kinds.
             io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::Other => {
                 let mut broken = Error::damaged_container(&error);
                 broken.source = Some(error);

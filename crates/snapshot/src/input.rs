@@ -1,4 +1,4 @@
-//! From a path or stream to the decoder that fits it: looks at the first bytes, peels off compression.
+//! Detects the format of a path or stream by its first bytes, and unpacks compression.
 
 use crate::error::Error;
 use crate::snapshot::Snapshot;
@@ -14,7 +14,7 @@ pub fn open(path: &Path) -> Result<Snapshot, Error> {
     read_sized(file, length)
 }
 
-/// Opens the file at `path` for [`read`], with our words for what may go wrong.
+/// Opens the file at `path` for [`read`], and reports failures as [`Error`].
 pub fn open_file(path: &Path) -> Result<File, Error> {
     if path.is_dir() {
         return Err(Error::not_a_snapshot("it is a folder"));
@@ -28,23 +28,23 @@ pub fn read(stream: impl Read + Send) -> Result<Snapshot, Error> {
     layer(Box::new(stream), None, 0)
 }
 
-/// The same for a stream of known length, which makes reading faster: it is not trusted beyond that.
+/// Reads a snapshot from a stream of known length, in bytes, which is faster. A wrong length is harmless.
 pub fn read_sized(stream: impl Read + Send, length: u64) -> Result<Snapshot, Error> {
     layer(Box::new(stream), Some(length), 0)
 }
 
 type Stream<'a> = Box<dyn Read + Send + 'a>;
 
-/// Compressions around compressions beyond this are somebody's joke.
-const MAX_LAYERS: u32 = 4;
+/// Maximum depth of nested compression; only hostile files exceed it.
+const MAX_COMPRESSION_DEPTH: u32 = 4;
 
-/// What `xz -9` needs, and some.
-const XZ_MEMORY: u64 = 80 << 20;
-/// 64 MiB: `zstd --ultra -22` and `--long` need more.
+/// Decoder memory in bytes; `xz -9` needs a little less.
+const XZ_MEMORY_BYTES: u64 = 80 << 20;
+/// Largest zstd window as a power of two: 64 MiB. `zstd --ultra -22` and `--long` need more.
 const ZSTD_WINDOW_LOG: u32 = 26;
 
-/// What the first bytes of a stream say it is.
-enum Format {
+/// Format of a stream, by its first bytes.
+enum InputFormat {
     Gzip,
     Xz,
     Zstd,
@@ -53,42 +53,45 @@ enum Format {
     Pickle,
 }
 
+/// Reads one layer: either a snapshot, or a compressed stream with another layer inside.
 fn layer(mut stream: Stream<'_>, length: Option<u64>, depth: u32) -> Result<Snapshot, Error> {
     let mut head = Vec::with_capacity(512);
     stream.by_ref().take(512).read_to_end(&mut head).map_err(Error::io)?;
     let format = recognise(&head)?;
-    if depth == MAX_LAYERS {
-        return Err(Error::not_a_snapshot(format!("it is compressed more than {MAX_LAYERS} times over")));
+    if depth == MAX_COMPRESSION_DEPTH {
+        return Err(Error::not_a_snapshot(format!(
+            "it is compressed more than {MAX_COMPRESSION_DEPTH} times over"
+        )));
     }
     let stream = Cursor::new(head).chain(stream);
-    // How much compressed data becomes is not known, but hardly less than it is.
+    // The unpacked length is unknown, but rarely below the compressed length.
     match format {
-        Format::Gzip => layer(Box::new(flate2::read::MultiGzDecoder::new(stream)), length, depth + 1),
-        Format::Xz => {
+        InputFormat::Gzip => layer(Box::new(flate2::read::MultiGzDecoder::new(stream)), length, depth + 1),
+        InputFormat::Xz => {
             let decoder =
-                liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY, liblzma::stream::CONCATENATED)
+                liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY_BYTES, liblzma::stream::CONCATENATED)
                     .map_err(|error| Error::io(error.into()))?;
             layer(Box::new(liblzma::read::XzDecoder::new_stream(stream, decoder)), length, depth + 1)
         }
-        Format::Zstd => {
+        InputFormat::Zstd => {
             let mut decoder = zstd::stream::read::Decoder::new(stream).map_err(Error::io)?;
             decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(Error::io)?;
             layer(Box::new(decoder), length, depth + 1)
         }
-        Format::Zip => zip(stream, length),
-        Format::Json => json::read(BufReader::with_capacity(128 << 10, stream)),
-        Format::Pickle => pickle::read(stream, length),
+        InputFormat::Zip => zip(stream, length),
+        InputFormat::Json => json::read(BufReader::with_capacity(128 << 10, stream)),
+        InputFormat::Pickle => pickle::read(stream, length),
     }
 }
 
-fn recognise(head: &[u8]) -> Result<Format, Error> {
+fn recognise(head: &[u8]) -> Result<InputFormat, Error> {
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
     Ok(match head {
         [] => return Err(Error::empty()),
-        [0x1f, 0x8b, ..] => Format::Gzip,
-        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Format::Xz,
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Format::Zstd,
-        [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => Format::Zip,
+        [0x1f, 0x8b, ..] => InputFormat::Gzip,
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => InputFormat::Xz,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => InputFormat::Zstd,
+        [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => InputFormat::Zip,
         [b'B', b'Z', b'h', b'1'..=b'9', ..] => {
             return Err(Error::unknown_compression("bzip2", "bunzip2 FILE"));
         }
@@ -109,13 +112,13 @@ fn recognise(head: &[u8]) -> Result<Format, Error> {
         [_, _, _, _, _, 0, 0, 0, b'{', ..] => {
             return Err(Error::checkpoint("it is a safetensors file: model weights"));
         }
-        [0x80, ..] => Format::Pickle,
+        [0x80, ..] => InputFormat::Pickle,
         _ => match text {
             [b'<', ..] => return Err(Error::html()),
-            [b'{' | b'[', ..] => Format::Json,
+            [b'{' | b'[', ..] => InputFormat::Json,
             _ if is_tar(head) => return Err(Error::unknown_compression("a tar archive", "tar xf FILE")),
-            // Protocols 0 and 1 have no header: these are the opcodes that a list or dictionary begins with.
-            [b'(' | b'}' | b']' | b'c', ..] => Format::Pickle,
+            // Protocols 0 and 1 have no header: these are the opcodes that start a list or dictionary.
+            [b'(' | b'}' | b']' | b'c', ..] => InputFormat::Pickle,
             _ => return Err(Error::not_a_snapshot(format!("it begins with {}", shown(head)))),
         },
     })
@@ -125,7 +128,7 @@ fn is_tar(head: &[u8]) -> bool {
     head.get(257..262) == Some(b"ustar")
 }
 
-/// The first bytes as a person would like to see them.
+/// Formats the first bytes for an error message.
 fn shown(head: &[u8]) -> String {
     let start = &head[..head.len().min(24)];
     match std::str::from_utf8(start) {
@@ -137,9 +140,10 @@ fn shown(head: &[u8]) -> String {
     }
 }
 
-/// The pickle inside the zip that `torch.save` writes. The entries are read in file order, without the directory
-/// at the end, so that a zip inside a compressed stream works too. PyTorch leaves the sizes in an entry's header at
-/// zero and gives them after the data: the pickle knows its own end, but nothing behind it can be found.
+/// Reads the pickle inside the zip that `torch.save` writes. Entries are read in file order, without the
+/// directory at the end, so that a zip inside a compressed stream works too. PyTorch leaves the sizes in
+/// an entry's header at zero and writes them after the data: the pickle knows its own end, but later
+/// entries cannot be found.
 fn zip(mut stream: impl Read + Send, length: Option<u64>) -> Result<Snapshot, Error> {
     let mut names = Vec::new();
     while let Some(entry) = ZipEntry::read(&mut stream)? {
@@ -163,21 +167,21 @@ fn zip(mut stream: impl Read + Send, length: Option<u64>) -> Result<Snapshot, Er
     }
     let found = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
     Err(Error::not_a_snapshot(format!(
-        "it is a zip that does not begin with the `data.pkl` that `torch.save` writes; it has {found}"
+        "it is a zip without the `data.pkl` that `torch.save` writes first; it has {found}"
     )))
 }
 
-/// The header in front of an entry of a zip.
+/// Header of a zip entry.
 struct ZipEntry {
     name: String,
     method: u16,
     size: u64,
-    /// Whether the sizes come after the data.
+    /// Whether the sizes follow the data.
     has_descriptor: bool,
 }
 
 impl ZipEntry {
-    /// The next entry; `None` where the directory begins.
+    /// Reads the next entry; `None` at the directory.
     fn read(stream: &mut impl Read) -> Result<Option<ZipEntry>, Error> {
         let mut header = [0; 30];
         let (signature, fields) = header.split_at_mut(4);

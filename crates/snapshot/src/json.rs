@@ -1,9 +1,9 @@
-//! Reads snapshots that were written as JSON, one row at a time.
+//! Reader for snapshots written as JSON, one row at a time.
 //!
 //! The visitors mirror the nesting of a snapshot; each fills the fields of one row and hands them to the
 //! builder, so the file is never in memory as a tree.
 
-use crate::builder::{BlockFields, Builder, EventFields, SegmentFields, Table};
+use crate::builder::{BlockFields, Builder, EventFields, SegmentFields, TableKind};
 use crate::error::Error;
 use crate::snapshot::{DeviceKind, Snapshot};
 use crate::stacks::{Frame, FrameId, StackId};
@@ -21,8 +21,9 @@ use std::rc::Rc;
 pub(crate) fn read(stream: impl Read) -> Result<Snapshot, Error> {
     let consumed = Rc::new(Cell::new(0));
     let last_row = Rc::new(Cell::new(0));
-    let counted = Counted { stream, consumed: Rc::clone(&consumed), last_row: Rc::clone(&last_row) };
-    let mut reader = Reader { builder: Builder::new(), consumed, last_row, found: Found::default() };
+    let counted = CountingReader { stream, consumed: Rc::clone(&consumed), last_row: Rc::clone(&last_row) };
+    let mut reader =
+        Reader { builder: Builder::new(), consumed, last_row, found: TopLevelContent::default() };
     let mut json = serde_json::Deserializer::from_reader(counted);
     let result = TopLevel(&mut reader).deserialize(&mut json);
     let offset = reader.consumed.get();
@@ -34,7 +35,7 @@ pub(crate) fn read(stream: impl Read) -> Result<Snapshot, Error> {
         Err(error) if error.is_io() => Err(Error::io(error.into())),
         Err(error) if error.is_eof() => Err(Error::truncated(offset)),
         Err(error) if error.is_data() => {
-            Err(Error::not_a_snapshot(format!("its JSON does not fit: {error}")))
+            Err(Error::not_a_snapshot(format!("its JSON has the wrong structure: {error}")))
         }
         Err(error) => Err(Error::not_a_snapshot(format!("it is not valid JSON: {error}"))),
         Ok(()) if !reader.found.snapshot => Err(Error::not_a_snapshot(reader.found.describe())),
@@ -42,24 +43,24 @@ pub(crate) fn read(stream: impl Read) -> Result<Snapshot, Error> {
     }
 }
 
-/// Longest text kept of a value that this version has no column for.
-const EXTRA_LIMIT: usize = 4 << 10;
-/// Most settings; PyTorch has about a dozen.
-const MOST_SETTINGS: usize = 200;
-/// Most text between two rows: a single value longer than this is in no snapshot, and a compressed file could hold
-/// one a thousand times its own size.
-const LONGEST_VALUE: u64 = 8 << 20;
+/// Maximum length of the text kept for a value without a column, in bytes.
+const MAX_EXTRA_BYTES: usize = 4 << 10;
+/// Maximum number of settings; PyTorch has about a dozen.
+const MAX_SETTINGS: usize = 200;
+/// Maximum distance between two rows, in bytes. No snapshot has a longer value, but a compressed file
+/// could hold one of a thousand times its own size.
+const MAX_VALUE_BYTES: u64 = 8 << 20;
 
-/// Counts the bytes that the parser has seen, and since when it has had nothing to show for them.
-struct Counted<R> {
+/// Reader that counts the bytes the parser has consumed in total and at the last row.
+struct CountingReader<R> {
     stream: R,
     consumed: Rc<Cell<u64>>,
     last_row: Rc<Cell<u64>>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.consumed.get() - self.last_row.get() > LONGEST_VALUE {
+        if self.consumed.get() - self.last_row.get() > MAX_VALUE_BYTES {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a single value is too long"));
         }
         let count = self.stream.read(into)?;
@@ -68,15 +69,15 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// What the top level turned out to be.
+/// Structure found at the top level.
 #[derive(Default)]
-struct Found {
+struct TopLevelContent {
     snapshot: bool,
     keys: Vec<String>,
     over_budget: bool,
 }
 
-impl Found {
+impl TopLevelContent {
     fn describe(&self) -> String {
         match self.keys.len() {
             0 => "expected a dictionary with the key `segments`, found an empty one".to_owned(),
@@ -96,11 +97,12 @@ struct Reader {
     builder: Builder,
     consumed: Rc<Cell<u64>>,
     last_row: Rc<Cell<u64>>,
-    found: Found,
+    found: TopLevelContent,
 }
 
 impl Reader {
-    /// JSON is wordy: rows that take more memory than their text are not from PyTorch.
+    /// Checks the memory of the tables against the text read. JSON is verbose: rows that take more memory
+    /// than their text are not from PyTorch.
     fn check_budget<E: serde::de::Error>(&mut self) -> Result<(), E> {
         self.last_row.set(self.consumed.get());
         let allowed = (12 << 20) + self.consumed.get() as usize;
@@ -111,12 +113,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Keeps the value of a key that has no column; most such keys are unknown to this version.
-    fn extra(&mut self, table: Table, key: &str, value: &RawValue, into: &mut String) {
+    /// Keeps the value of a key that has no column; most of these keys are unknown to this version.
+    fn extra(&mut self, table: TableKind, key: &str, value: &RawValue, into: &mut String) {
         if !matches!(key, "forward_frames" | "internal_metadata") {
             self.unknown_key(table, key);
         }
-        if into.len() > EXTRA_LIMIT {
+        if into.len() > MAX_EXTRA_BYTES {
             return;
         }
         let key = &key[..key.floor_char_boundary(200)];
@@ -124,10 +126,10 @@ impl Reader {
         into.push(if into.is_empty() { '{' } else { ',' });
         into.push_str(&serde_json::to_string(key).unwrap_or_default());
         into.push(':');
-        into.push_str(if text.len() <= EXTRA_LIMIT { text } else { "\"…\"" });
+        into.push_str(if text.len() <= MAX_EXTRA_BYTES { text } else { "\"…\"" });
     }
 
-    fn unknown_key(&mut self, table: Table, key: &str) {
+    fn unknown_key(&mut self, table: TableKind, key: &str) {
         let word = self.builder.strings.intern(&key[..key.floor_char_boundary(200)]);
         self.builder.unknown_key(table, word);
     }
@@ -191,7 +193,7 @@ visitor!(TopLevel, (), "a snapshot or a list of segments", {
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
-                    reader.unknown_key(Table::TopLevel, &key);
+                    reader.unknown_key(TableKind::TopLevel, &key);
                     if reader.found.keys.len() < 6 {
                         reader.found.keys.push(key[..key.floor_char_boundary(60)].to_owned());
                     }
@@ -225,13 +227,13 @@ visitor!(SegmentRow, (), "a segment: a dictionary with `address`, `total_size` a
         let mut is_segment = false;
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
-                "device" => fields.device = map.next_value::<Loose>()?.size(),
-                "address" => fields.addr = map.next_value::<Loose>()?.address(),
+                "device" => fields.device = map.next_value::<LooseNumber>()?.size(),
+                "address" => fields.addr = map.next_value::<LooseNumber>()?.address(),
                 "total_size" => {
                     is_segment = true;
-                    fields.size = map.next_value::<Loose>()?.size();
+                    fields.size = map.next_value::<LooseNumber>()?.size();
                 }
-                "stream" => fields.stream = map.next_value::<Loose>()?.address(),
+                "stream" => fields.stream = map.next_value::<LooseNumber>()?.address(),
                 "segment_type" => fields.kind = map.next_value_seed(Text(reader))?,
                 "segment_pool_id" => {
                     fields.pool = map.next_value::<(u64, u64)>().map(|(a, b)| Some(PoolId(a, b)))?
@@ -247,7 +249,7 @@ visitor!(SegmentRow, (), "a segment: a dictionary with `address`, `total_size` a
                 "allocated_size" | "active_size" | "requested_size" => {
                     map.next_value::<IgnoredAny>()?;
                 }
-                _ => reader.extra(Table::Segment, &key, &map.next_value::<Box<RawValue>>()?, &mut extra),
+                _ => reader.extra(TableKind::Segment, &key, &map.next_value::<Box<RawValue>>()?, &mut extra),
             }
         }
         if !is_segment {
@@ -273,9 +275,9 @@ visitor!(BlockRow, (), "a block", {
         let mut extra = String::new();
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
-                "address" => fields.addr = Some(map.next_value::<Loose>()?.address()),
-                "size" => fields.size = map.next_value::<Loose>()?.size(),
-                "requested_size" => fields.requested = map.next_value::<Loose>()?.size(),
+                "address" => fields.addr = Some(map.next_value::<LooseNumber>()?.address()),
+                "size" => fields.size = map.next_value::<LooseNumber>()?.size(),
+                "requested_size" => fields.requested = map.next_value::<LooseNumber>()?.size(),
                 "state" => fields.state = map.next_value_seed(Text(reader))?,
                 "frames" => fields.stack = map.next_value_seed(StackOf(reader))?,
                 "history" => {
@@ -284,7 +286,7 @@ visitor!(BlockRow, (), "a block", {
                         (fields.requested, fields.stack) = (requested, stack);
                     }
                 }
-                _ => reader.extra(Table::Block, &key, &map.next_value::<Box<RawValue>>()?, &mut extra),
+                _ => reader.extra(TableKind::Block, &key, &map.next_value::<Box<RawValue>>()?, &mut extra),
             }
         }
         fields.extra = reader.intern_extra(extra);
@@ -308,7 +310,7 @@ visitor!(Owner, (u64, StackId), "a past owner of a block", {
         let mut owner = (0, StackId::EMPTY);
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
-                "real_size" => owner.0 = map.next_value::<Loose>()?.size(),
+                "real_size" => owner.0 = map.next_value::<LooseNumber>()?.size(),
                 "frames" => owner.1 = map.next_value_seed(StackOf(self.0))?,
                 _ => map.next_value::<IgnoredAny>().map(drop)?,
             }
@@ -347,11 +349,11 @@ visitor!(EventRow, (), "an event", {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "action" => fields.action = map.next_value_seed(Text(reader))?,
-                "addr" => fields.addr = Some(map.next_value::<Loose>()?.address()),
-                "device_free" => fields.device_free = Some(map.next_value::<Loose>()?.size()),
-                "size" => fields.size = Some(map.next_value::<Loose>()?.size()),
-                "stream" => fields.context.stream = map.next_value::<Loose>()?.address(),
-                "time_us" => fields.time_us = Some(map.next_value::<Loose>()?.address() as i64),
+                "addr" => fields.addr = Some(map.next_value::<LooseNumber>()?.address()),
+                "device_free" => fields.device_free = Some(map.next_value::<LooseNumber>()?.size()),
+                "size" => fields.size = Some(map.next_value::<LooseNumber>()?.size()),
+                "stream" => fields.context.stream = map.next_value::<LooseNumber>()?.address(),
+                "time_us" => fields.time_us = Some(map.next_value::<LooseNumber>()?.address() as i64),
                 "frames" => fields.stack = map.next_value_seed(StackOf(reader))?,
                 "compile_context" => fields.context.compile_context = map.next_value_seed(Text(reader))?,
                 "user_metadata" => {
@@ -364,7 +366,7 @@ visitor!(EventRow, (), "an event", {
                 "forward_frames" => {
                     fields.context.forward_frames = map.next_value_seed(Lines(reader))?;
                 }
-                _ => reader.extra(Table::Event, &key, &map.next_value::<Box<RawValue>>()?, &mut extra),
+                _ => reader.extra(TableKind::Event, &key, &map.next_value::<Box<RawValue>>()?, &mut extra),
             }
         }
         fields.context.extra = reader.intern_extra(extra);
@@ -397,8 +399,8 @@ visitor!(FrameOf, FrameId, "a frame", {
             match key.as_str() {
                 "name" => frame.function = map.next_value_seed(Text(reader))?,
                 "filename" => frame.file = map.next_value_seed(Text(reader))?,
-                "line" => frame.line = u32::try_from(map.next_value::<Loose>()?.size()).unwrap_or(0),
-                _ => reader.extra(Table::Frame, &key, &map.next_value::<Box<RawValue>>()?, &mut extra),
+                "line" => frame.line = u32::try_from(map.next_value::<LooseNumber>()?.size()).unwrap_or(0),
+                _ => reader.extra(TableKind::Frame, &key, &map.next_value::<Box<RawValue>>()?, &mut extra),
             }
         }
         frame.extra = reader.intern_extra(extra);
@@ -413,8 +415,8 @@ visitor!(AllocatorSettings, (), "a dictionary of settings", {
         builder.settings.recorded = true;
         while let Some(key) = map.next_key::<String>()? {
             let value: Box<RawValue> = map.next_value()?;
-            if builder.settings.pairs.len() == MOST_SETTINGS
-                || value.get().len() > EXTRA_LIMIT
+            if builder.settings.pairs.len() == MAX_SETTINGS
+                || value.get().len() > MAX_EXTRA_BYTES
                 || key.len() > 200
             {
                 continue;
@@ -449,11 +451,13 @@ visitor!(AnnotationRow, (), "an annotation", {
             match key.as_str() {
                 "name" => annotation.name = map.next_value_seed(Text(reader))?,
                 "stage" => annotation.start = map.next_value_seed(Text(reader))? == words::START,
-                "device" => annotation.device = u32::try_from(map.next_value::<Loose>()?.size()).unwrap_or(0),
-                "time_us" => annotation.time_us = map.next_value::<Loose>()?.address() as i64,
+                "device" => {
+                    annotation.device = u32::try_from(map.next_value::<LooseNumber>()?.size()).unwrap_or(0)
+                }
+                "time_us" => annotation.time_us = map.next_value::<LooseNumber>()?.address() as i64,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
-                    reader.unknown_key(Table::Annotation, &key);
+                    reader.unknown_key(TableKind::Annotation, &key);
                 }
             }
         }
@@ -481,7 +485,7 @@ visitor!(Lines, StrId, "a list of lines", {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<StrId, A::Error> {
         let mut text = String::new();
         while let Some(line) = list.next_element::<String>()? {
-            if text.len() + line.len() > EXTRA_LIMIT {
+            if text.len() + line.len() > MAX_EXTRA_BYTES {
                 text.push('…');
                 while list.next_element::<IgnoredAny>()?.is_some() {}
                 break;
@@ -503,55 +507,55 @@ visitor!(Text, StrId, "a string", {
     }
 });
 
-/// A number in whatever form a writer chose: addresses come as integers of either sign, as floats from tools
-/// that have no integers, and as `null` where something is missing.
+/// Number in any form that writers use: addresses are integers of either sign, floats from tools without
+/// integers, and `null` if missing.
 #[derive(Clone, Copy)]
-enum Loose {
+enum LooseNumber {
     Unsigned(u64),
     Signed(i64),
     Float(f64),
     Missing,
 }
 
-impl Loose {
+impl LooseNumber {
     fn size(self) -> u64 {
         match self {
-            Loose::Unsigned(n) => n,
-            Loose::Signed(n) => u64::try_from(n).unwrap_or(0),
-            Loose::Float(n) => n as u64,
-            Loose::Missing => 0,
+            LooseNumber::Unsigned(n) => n,
+            LooseNumber::Signed(n) => u64::try_from(n).unwrap_or(0),
+            LooseNumber::Float(n) => n as u64,
+            LooseNumber::Missing => 0,
         }
     }
 
     fn address(self) -> u64 {
         match self {
-            Loose::Signed(n) => n as u64,
+            LooseNumber::Signed(n) => n as u64,
             other => other.size(),
         }
     }
 }
 
-impl<'de> serde::Deserialize<'de> for Loose {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Loose, D::Error> {
-        struct Form;
-        impl Visitor<'_> for Form {
-            type Value = Loose;
+impl<'de> serde::Deserialize<'de> for LooseNumber {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LooseNumber, D::Error> {
+        struct LooseNumberVisitor;
+        impl Visitor<'_> for LooseNumberVisitor {
+            type Value = LooseNumber;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a number")
             }
-            fn visit_u64<E>(self, n: u64) -> Result<Loose, E> {
-                Ok(Loose::Unsigned(n))
+            fn visit_u64<E>(self, n: u64) -> Result<LooseNumber, E> {
+                Ok(LooseNumber::Unsigned(n))
             }
-            fn visit_i64<E>(self, n: i64) -> Result<Loose, E> {
-                Ok(Loose::Signed(n))
+            fn visit_i64<E>(self, n: i64) -> Result<LooseNumber, E> {
+                Ok(LooseNumber::Signed(n))
             }
-            fn visit_f64<E>(self, n: f64) -> Result<Loose, E> {
-                Ok(Loose::Float(n))
+            fn visit_f64<E>(self, n: f64) -> Result<LooseNumber, E> {
+                Ok(LooseNumber::Float(n))
             }
-            fn visit_unit<E>(self) -> Result<Loose, E> {
-                Ok(Loose::Missing)
+            fn visit_unit<E>(self) -> Result<LooseNumber, E> {
+                Ok(LooseNumber::Missing)
             }
         }
-        deserializer.deserialize_any(Form)
+        deserializer.deserialize_any(LooseNumberVisitor)
     }
 }

@@ -1,4 +1,4 @@
-//! The allocator settings stored in a snapshot, and which torch release wrote it.
+//! Allocator settings stored in a snapshot, and the torch releases that may have written it.
 
 use crate::text::StrId;
 use std::fmt;
@@ -6,19 +6,19 @@ use std::fmt;
 /// `allocator_settings` of a snapshot: the values at the time of the dump.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
-    /// Whether the snapshot had settings at all (torch 2.3 and later).
+    /// Whether the snapshot has settings (torch 2.3 and later).
     pub recorded: bool,
-    /// The last settings string, as in `PYTORCH_CUDA_ALLOC_CONF`.
+    /// Last settings string, as in `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: String,
-    /// Blocks of this size and larger are not split; `None` is no limit.
+    /// Size in bytes from which blocks are not split; `None` means no limit.
     pub max_split: Option<u64>,
-    /// `garbage_collection_threshold`; 0 is off.
+    /// `garbage_collection_threshold`; 0 means off.
     pub gc_threshold: f64,
     /// Whether new memory comes from expandable segments.
     pub expandable_segments: bool,
     /// `roundup_power2_divisions`, for sizes from 1 MiB (first) to 32 GiB (last).
     pub divisions: [u64; 16],
-    /// Every pair as recorded: key and value as JSON.
+    /// Every pair as recorded: key, and value as JSON.
     pub pairs: Vec<(StrId, StrId)>,
 }
 
@@ -37,14 +37,15 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The bytes that PyTorch takes for a request of `n` bytes, before it decides whether to split.
+    /// Returns the bytes that PyTorch takes for a request of `n` bytes, before it decides whether to
+    /// split.
     pub fn round(&self, n: u64) -> u64 {
         rounded(n, &self.divisions)
     }
 }
 
 impl Settings {
-    /// The pages that a large pool maps at a time: 20 MiB, or what `large_segment_size_mb` says.
+    /// Bytes that the large pool maps at a time: 20 MiB, or the value of `large_segment_size_mb`.
     pub(crate) fn large_page(&self) -> u64 {
         let value = self.conf.split_once("large_segment_size_mb:").map(|(_, rest)| rest);
         let digits =
@@ -54,7 +55,8 @@ impl Settings {
     }
 }
 
-/// The bytes that PyTorch takes for a request of `n` bytes under these `roundup_power2_divisions`.
+/// Returns the bytes that PyTorch takes for a request of `n` bytes under these
+/// `roundup_power2_divisions`.
 pub fn rounded(n: u64, divisions: &[u64; 16]) -> u64 {
     const UNIT: u64 = 512;
     if n < UNIT {
@@ -71,12 +73,12 @@ pub fn rounded(n: u64, divisions: &[u64; 16]) -> u64 {
     n.checked_next_multiple_of(UNIT).unwrap_or(n)
 }
 
-/// The torch releases whose snapshots have the shape of this one, oldest and newest minor version of 2.x.
+/// Range of torch releases that write snapshots of this shape, as minor versions of 2.x.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TorchRange {
     /// Oldest release that writes such a file.
     pub oldest: u8,
-    /// Newest one known to.
+    /// Newest known release that writes such a file.
     pub newest: u8,
 }
 
@@ -92,9 +94,10 @@ impl fmt::Display for TorchRange {
     }
 }
 
+/// Newest minor version of torch 2.x whose snapshots were examined.
 const NEWEST_KNOWN: u8 = 15;
 
-/// Keys whose presence dates a snapshot, gathered while reading.
+/// Keys whose presence dates a snapshot, collected while reading.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Shape {
     pub(crate) has_events: bool,
@@ -137,7 +140,7 @@ impl Shape {
                 range.newest = range.newest.min(since - 1);
             }
         }
-        // Contradictions mean that somebody edited the file: what is present counts.
+        // Contradictions mean that the file was edited; then the keys that are present decide.
         range.newest = range.newest.max(range.oldest);
         range
     }

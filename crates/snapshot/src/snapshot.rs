@@ -1,48 +1,49 @@
-//! A snapshot in memory.
+//! Snapshot in memory.
 
 use crate::settings::{Settings, TorchRange};
 use crate::stacks::Stacks;
 use crate::tables::{Annotation, Block, Events, Segment, Trace};
 use crate::text::Strings;
 
-/// Whose memory a snapshot is about.
+/// Kind of device that a snapshot is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DeviceKind {
-    /// A GPU's, handed out by PyTorch's caching allocator.
+    /// GPU memory, handed out by PyTorch's caching allocator.
     #[default]
     Gpu,
-    /// The CPU's, as oomph's recorder writes it: each tensor is a segment of its own, and no size is rounded.
+    /// CPU memory, as oomph's recorder writes it: each tensor is a segment of its own, and sizes are not
+    /// rounded.
     Cpu,
 }
 
-/// Everything that a snapshot file says, as interned columns.
+/// Content of a snapshot file, as interned columns.
 pub struct Snapshot {
-    /// Every name, path and label.
+    /// Names, paths and labels.
     pub strings: Strings,
-    /// Every frame and call stack.
+    /// Frames and call stacks.
     pub stacks: Stacks,
-    /// Every recorded event.
+    /// Recorded events of all devices.
     pub events: Events,
-    /// Which events belong to which device; devices without events are left out.
+    /// Rows of the events of each device; devices without events are left out.
     pub traces: Vec<Trace>,
-    /// The segments at the time of the dump, by device and address.
+    /// Segments at the time of the dump, by device and address.
     pub segments: Vec<Segment>,
-    /// Their blocks; each segment knows its rows.
+    /// Blocks of the segments; each segment has a range of rows.
     pub blocks: Vec<Block>,
     /// Profiler steps and `record_function` ranges.
     pub annotations: Vec<Annotation>,
     /// Allocator settings at the time of the dump.
     pub settings: Settings,
-    /// Whose memory it is.
+    /// Kind of device.
     pub kind: DeviceKind,
     /// Releases of torch that write this shape of file.
     pub torch: TorchRange,
-    /// What was unusual about the file, and what it means for the numbers.
+    /// What was unusual about the file, and its effect on the numbers.
     pub caveats: Vec<String>,
 }
 
 impl Snapshot {
-    /// Ordinals of the devices that hold memory or recorded events, ascending.
+    /// Returns the ordinals of the devices that hold memory or recorded events, ascending.
     pub fn devices(&self) -> Vec<u32> {
         let mut devices: Vec<u32> = self.segments.iter().map(|segment| segment.device).collect();
         devices.extend(self.traces.iter().map(|trace| trace.device));
@@ -51,25 +52,26 @@ impl Snapshot {
         devices
     }
 
-    /// The rows of `device` in [`Snapshot::events`].
+    /// Returns the rows of `device` in [`Snapshot::events`].
     pub fn rows(&self, device: u32) -> std::ops::Range<usize> {
         self.traces.iter().find(|trace| trace.device == device).map_or(0..0, |trace| trace.rows.clone())
     }
 
-    /// The bytes that this release took for a request of `n` bytes, before it decided whether to split.
+    /// Returns the bytes that this release took for a request of `n` bytes, before it decided whether to
+    /// split.
     pub fn round(&self, n: u64) -> u64 {
         if self.kind == DeviceKind::Cpu {
             return n;
         }
         let group = n.max(1).ilog2().saturating_sub(20).min(15) as usize;
-        // Up to 2.3 one division meant no rounding at all.
+        // Up to torch 2.3, one division meant no rounding at all.
         if self.torch.newest <= 3 && n > 512 && self.settings.divisions[group] == 1 {
             return n;
         }
         self.settings.round(n)
     }
 
-    /// The segments of `device`, by address.
+    /// Iterates over the segments of `device`, by address.
     pub fn segments_of(&self, device: u32) -> impl Iterator<Item = &Segment> {
         self.segments.iter().filter(move |segment| segment.device == device)
     }

@@ -1,4 +1,4 @@
-//! Interned call stacks: a frame is stored once, a stack is a run of frame numbers stored once.
+//! Interned call stacks: each frame and each stack is stored once.
 
 use crate::text::StrId;
 use hashbrown::HashTable;
@@ -12,26 +12,26 @@ pub struct Frame {
     pub function: StrId,
     /// Path of the source file, as recorded.
     pub file: StrId,
-    /// Line number; 0 where the recorder knew none (C++).
+    /// Line number; 0 if the recorder had none (C++).
     pub line: u32,
     /// Further keys of the recorded frame (`fx_node_name`, …) as JSON, or empty.
     pub extra: StrId,
 }
 
-/// An interned [`Frame`].
+/// Number of an interned [`Frame`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FrameId(pub u32);
 
-/// An interned stack; look it up with [`Stacks::frames`].
+/// Number of an interned stack; look it up with [`Stacks::frames`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StackId(pub u32);
 
 impl StackId {
-    /// The stack without frames: nothing was recorded for the event.
+    /// Stack without frames: none was recorded for the event.
     pub const EMPTY: StackId = StackId(0);
 }
 
-/// All frames and stacks of a snapshot.
+/// Frames and stacks of a snapshot.
 #[derive(Clone)]
 pub struct Stacks {
     frames: Vec<Frame>,
@@ -43,7 +43,7 @@ pub struct Stacks {
 }
 
 impl Default for Stacks {
-    /// Only the empty stack.
+    /// Returns a table with only the empty stack.
     fn default() -> Stacks {
         let mut stacks = Stacks {
             frames: Vec::new(),
@@ -59,27 +59,27 @@ impl Default for Stacks {
 }
 
 impl Stacks {
-    /// The frame's function, file and line.
+    /// Returns the function, file and line of a frame.
     pub fn frame(&self, id: FrameId) -> &Frame {
         &self.frames[id.0 as usize]
     }
 
-    /// The frames of a stack, innermost first.
+    /// Returns the frames of a stack, innermost first.
     pub fn frames(&self, id: StackId) -> &[FrameId] {
         run(&self.runs, &self.ends, id.0)
     }
 
-    /// Every different frame, in order of [`FrameId`].
+    /// Returns every distinct frame, in order of [`FrameId`].
     pub fn all_frames(&self) -> &[Frame] {
         &self.frames
     }
 
-    /// Number of different stacks, the empty one included.
+    /// Returns the number of distinct stacks, the empty one included.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Never: the empty stack is always there.
+    /// Always `false`: the empty stack always exists.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

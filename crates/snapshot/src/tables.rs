@@ -1,4 +1,4 @@
-//! The tables of a snapshot: fixed-width columns and small rows that refer to interned strings and stacks.
+//! Tables of a snapshot: fixed-width columns and small rows that refer to interned strings and stacks.
 
 use crate::bytes::Bytes;
 use crate::stacks::StackId;
@@ -8,18 +8,18 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use std::ops::Range;
 
-/// What an event records, in PyTorch's words.
+/// Action that an event records, in PyTorch's words.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
     /// A block was handed out.
     Alloc,
-    /// The program gave a block back.
+    /// The program freed a block.
     FreeRequested,
-    /// The block can be used again.
+    /// The memory of a freed block can be reused.
     FreeCompleted,
-    /// `cudaMalloc`.
+    /// A segment was allocated: `cudaMalloc`.
     SegmentAlloc,
-    /// `cudaFree`.
+    /// A segment was released: `cudaFree`.
     SegmentFree,
     /// Pages were mapped into an expandable segment.
     SegmentMap,
@@ -31,11 +31,11 @@ pub enum Action {
     Oom,
     /// The program labelled a block (`_annotate_tensor`, torch 2.14 and later).
     Annotate,
-    /// An action that this version does not know; the number is its place in [`Events::other_actions`].
+    /// Action unknown to this version; the number is its index in [`Events::other_actions`].
     Other(u8),
 }
 
-const KNOWN: [Action; 10] = [
+const KNOWN_ACTIONS: [Action; 10] = [
     Action::Alloc,
     Action::FreeRequested,
     Action::FreeCompleted,
@@ -62,31 +62,31 @@ impl Action {
             7 => Action::Snapshot,
             8 => Action::Oom,
             9 => Action::Annotate,
-            other => Action::Other(other - KNOWN.len() as u8),
+            other => Action::Other(other - KNOWN_ACTIONS.len() as u8),
         }
     }
 
-    /// The number that stands for the action in the column.
+    /// Returns the code of the action in the column.
     pub(crate) fn code(self) -> u8 {
         match self {
-            Action::Other(index) => KNOWN.len() as u8 + index,
-            known => KNOWN.iter().position(|&other| other == known).unwrap_or(0) as u8,
+            Action::Other(index) => KNOWN_ACTIONS.len() as u8 + index,
+            known => KNOWN_ACTIONS.iter().position(|&other| other == known).unwrap_or(0) as u8,
         }
     }
 }
 
-/// What rarely changes from one event to the next, stored once per combination.
+/// Fields that rarely change from one event to the next, stored once per combination.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Context {
     /// Raw stream handle; 0 is the default stream.
     pub stream: u64,
-    /// Name of the compiled region, `N/A`, or empty before torch 2.8.
+    /// Name of the compiled region or `N/A`; empty before torch 2.8.
     pub compile_context: StrId,
-    /// The string set by `_set_memory_metadata`, or empty.
+    /// String set by `_set_memory_metadata`, or empty.
     pub user_metadata: StrId,
-    /// Whether the event had such a string, even an empty one (torch 2.10 and later).
+    /// Whether the event had this string, even an empty one (torch 2.10 and later).
     pub has_user_metadata: bool,
-    /// Pool of the block; recorded from torch 2.12 on.
+    /// Pool of the block; recorded since torch 2.12.
     pub pool: Option<PoolId>,
     /// Frames of the forward pass (torch 2.11 and later, rarely set), one per line.
     pub forward_frames: StrId,
@@ -99,11 +99,11 @@ pub struct Context {
 pub struct PoolId(pub u64, pub u64);
 
 impl PoolId {
-    /// The pool that serves everything outside graphs and `MemPool`s.
+    /// Pool that serves everything outside graphs and `MemPool`s.
     pub const DEFAULT: PoolId = PoolId(0, 0);
 }
 
-/// One event, put together from the columns.
+/// One event, assembled from the columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
     /// What happened.
@@ -114,15 +114,15 @@ pub struct Event {
     pub size: Bytes,
     /// Microseconds since the Unix epoch; 0 before torch 2.2.
     pub time_us: i64,
-    /// Who did it.
+    /// Call stack that caused the event.
     pub stack: StackId,
-    /// Stream, pool and labels.
+    /// Number of the stream, pool and labels in [`Events::context`].
     pub context: u32,
 }
 
-/// Fixed-width columns: one row per event, one vector per field.
+/// Columns of fixed width: one row per event, one vector per field.
 #[derive(Default)]
-struct Rows {
+struct EventColumns {
     action: Vec<u8>,
     addr: Vec<u64>,
     size: Vec<u64>,
@@ -131,9 +131,9 @@ struct Rows {
     context: Vec<u32>,
 }
 
-/// One event on its way into the columns.
+/// One event to be added to the columns.
 #[derive(Clone, Copy)]
-pub(crate) struct Row {
+pub(crate) struct EventRow {
     pub(crate) action: u8,
     pub(crate) addr: u64,
     pub(crate) size: u64,
@@ -142,10 +142,10 @@ pub(crate) struct Row {
     pub(crate) context: u32,
 }
 
-/// Bytes that one event takes in the columns.
-const ROW_WIDTH: usize = 1 + 8 + 8 + 8 + 4 + 4;
+/// Size of one event in the columns, in bytes.
+const ROW_BYTES: usize = 1 + 8 + 8 + 8 + 4 + 4;
 
-impl Rows {
+impl EventColumns {
     fn len(&self) -> usize {
         self.action.len()
     }
@@ -159,7 +159,7 @@ impl Rows {
         self.context.reserve(rows);
     }
 
-    fn push(&mut self, row: Row) -> u32 {
+    fn push(&mut self, row: EventRow) -> u32 {
         let number = self.action.len() as u32;
         self.action.push(row.action);
         self.addr.push(row.addr);
@@ -171,7 +171,7 @@ impl Rows {
     }
 
     fn push_copy(&mut self, row: usize) {
-        self.push(Row {
+        self.push(EventRow {
             action: self.action[row],
             addr: self.addr[row],
             size: self.size[row],
@@ -181,7 +181,7 @@ impl Rows {
         });
     }
 
-    /// Puts the rows of `range` into the order given by `order`, which has the same rows.
+    /// Reorders the rows of `range` as given by `order`, a permutation of them.
     fn permute(&mut self, range: Range<usize>, order: &[usize]) {
         fn column<T: Copy>(values: &mut [T], range: Range<usize>, order: &[usize]) {
             let sorted: Vec<T> = order.iter().map(|&row| values[row]).collect();
@@ -196,7 +196,7 @@ impl Rows {
     }
 }
 
-/// Every different [`Context`], once.
+/// Distinct [`Context`]s, each stored once.
 #[derive(Default)]
 pub(crate) struct ContextTable {
     contexts: Vec<Context>,
@@ -209,7 +209,8 @@ impl ContextTable {
         &self.contexts
     }
 
-    /// The number of `context`, new or known; nearly always that of the event before.
+    /// Returns the number of `context`, interning it if it is new; nearly always that of the event
+    /// before.
     #[inline]
     pub(crate) fn intern(&mut self, context: Context) -> u32 {
         if self.contexts.get(self.last as usize) != Some(&context) {
@@ -227,32 +228,32 @@ impl ContextTable {
     }
 }
 
-/// The column code of an action that every version knows.
+/// Returns the column code of an action that every version knows.
 #[inline]
 pub(crate) fn known_action(name: StrId) -> Option<u8> {
     (words::ALLOC.0..=words::ANNOTATE.0).contains(&name.0).then(|| (name.0 - words::ALLOC.0) as u8)
 }
 
-/// All events of all devices. [`Trace`] says which rows belong to a device.
+/// Events of all devices. [`Trace`] gives the rows of a device.
 #[derive(Default)]
 pub struct Events {
-    rows: Rows,
+    rows: EventColumns,
     contexts: ContextTable,
     other_actions: Vec<StrId>,
 }
 
 impl Events {
-    /// Number of rows, all devices together.
+    /// Returns the number of rows of all devices together.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether nothing was recorded.
+    /// Returns whether nothing was recorded.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Row `row`.
+    /// Returns the event of row `row`.
     #[inline]
     pub fn get(&self, row: usize) -> Event {
         Event {
@@ -265,15 +266,15 @@ impl Events {
         }
     }
 
-    /// The stack of row `row`.
+    /// Returns the stack of row `row`.
     #[inline]
     pub fn stack(&self, row: usize) -> StackId {
         self.rows.stack[row]
     }
 
-    /// The events of `rows`, in order.
+    /// Iterates over the events of `rows`, in order.
     pub fn iter(&self, rows: Range<usize>) -> impl ExactSizeIterator<Item = Event> {
-        let Rows { action, addr, size, time_us, stack, context } = &self.rows;
+        let EventColumns { action, addr, size, time_us, stack, context } = &self.rows;
         let columns = action[rows.clone()]
             .iter()
             .zip(&addr[rows.clone()])
@@ -291,7 +292,7 @@ impl Events {
         })
     }
 
-    /// What happened in `rows`, and to which address: the two columns that most passes need.
+    /// Iterates over the actions and addresses of `rows`: the two columns that most passes need.
     pub fn actions(
         &self,
         rows: Range<usize>,
@@ -300,23 +301,23 @@ impl Events {
         columns.map(|(&action, &addr)| (Action::from_code(action), addr))
     }
 
-    /// The stream, pool and labels behind [`Event::context`].
+    /// Returns the stream, pool and labels of an [`Event::context`].
     #[inline]
     pub fn context(&self, context: u32) -> &Context {
         &self.contexts.contexts[context as usize]
     }
 
-    /// Every different context.
+    /// Returns every distinct context.
     pub fn contexts(&self) -> &[Context] {
         self.contexts.all()
     }
 
-    /// Names of the actions that this version does not know.
+    /// Returns the names of the actions unknown to this version.
     pub fn other_actions(&self) -> &[StrId] {
         &self.other_actions
     }
 
-    /// The name of an action as it stands in the file.
+    /// Returns the name of an action as written in the file.
     pub fn action_name(&self, action: Action) -> StrId {
         match action {
             Action::Other(index) => self.other_actions[index as usize],
@@ -324,21 +325,22 @@ impl Events {
         }
     }
 
-    /// The code that stands for the action `name` in the column.
+    /// Returns the code of the action `name` in the column.
     pub(crate) fn action_code(&mut self, name: StrId) -> u8 {
         known_action(name).unwrap_or_else(|| {
             let place = self.other_actions.iter().position(|&other| other == name).unwrap_or_else(|| {
-                // 240 unknown actions share the column's byte; any further ones share the last.
+                // The byte of the column has room for 240 unknown actions; any further ones share the
+                // last.
                 if self.other_actions.len() < 240 {
                     self.other_actions.push(name);
                 }
                 self.other_actions.len() - 1
             });
-            (KNOWN.len() + place) as u8
+            (KNOWN_ACTIONS.len() + place) as u8
         })
     }
 
-    /// No events yet; the names of unknown actions are as here.
+    /// Returns an empty table with the same names of unknown actions.
     pub(crate) fn with_the_same_names(&self) -> Events {
         Events { other_actions: self.other_actions.clone(), ..Events::default() }
     }
@@ -347,12 +349,12 @@ impl Events {
         self.contexts.intern(context)
     }
 
-    /// Gives row `row` the stack of row `like`.
+    /// Copies the stack of row `like` to row `row`.
     pub fn copy_stack(&mut self, row: usize, like: usize) {
         self.rows.stack[row] = self.rows.stack[like];
     }
 
-    /// Gives row `row` what row `like` says of the code that ran: the compiled region, and the string of the program or recorder.
+    /// Copies the compiled region and the metadata string of row `like` to row `row`.
     pub fn copy_metadata(&mut self, row: usize, like: usize) {
         let Context { compile_context, user_metadata, has_user_metadata, forward_frames, .. } =
             *self.context(self.rows.context[like]);
@@ -362,11 +364,11 @@ impl Events {
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, row: Row) -> u32 {
+    pub(crate) fn push(&mut self, row: EventRow) -> u32 {
         self.rows.push(row)
     }
 
-    /// The allocations among `rows`, in order: how far into the rows, and who asked.
+    /// Iterates over the allocations among `rows`, in order: offset into the rows, and stack.
     pub fn allocations(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, StackId)> {
         let columns = self.rows.action[rows.clone()].iter().zip(&self.rows.stack[rows]).enumerate();
         columns
@@ -374,17 +376,17 @@ impl Events {
             .map(|(at, (_, stack))| (at, *stack))
     }
 
-    /// Claims room for `rows` more.
+    /// Reserves memory for `rows` more rows.
     pub(crate) fn reserve(&mut self, rows: usize) {
         self.rows.reserve(rows);
     }
 
-    /// Time of the newest row.
+    /// Returns the time of the newest row.
     pub(crate) fn last_time(&self) -> i64 {
         self.rows.time_us.last().copied().unwrap_or(0)
     }
 
-    /// Appends copies of `rows`, in that order, and says where they are now.
+    /// Appends copies of `rows`, in that order, and returns their range.
     pub(crate) fn copy_rows(&mut self, rows: impl Iterator<Item = u32>) -> Range<usize> {
         let start = self.len();
         for row in rows {
@@ -393,7 +395,7 @@ impl Events {
         start..self.len()
     }
 
-    /// Sorts the rows of one trace by time where they are not; says whether it had to.
+    /// Sorts the rows of one trace by time if necessary; returns whether it was.
     pub(crate) fn sort_by_time(&mut self, range: Range<usize>) -> bool {
         let times = &self.rows.time_us;
         if times[range.clone()].is_sorted() {
@@ -406,16 +408,16 @@ impl Events {
     }
 
     pub(crate) fn footprint(&self) -> usize {
-        self.len() * ROW_WIDTH + self.contexts.footprint()
+        self.len() * ROW_BYTES + self.contexts.footprint()
     }
 }
 
-/// The rows of [`Events`] that one device recorded, oldest first.
+/// EventColumns of [`Events`] that one device recorded, oldest first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
     /// Device ordinal.
     pub device: u32,
-    /// Its rows.
+    /// EventColumns of the device.
     pub rows: Range<usize>,
 }
 
@@ -424,22 +426,22 @@ pub struct Trace {
 pub enum BlockState {
     /// Handed out to the program.
     Allocated,
-    /// Given back by the program, still waiting for another stream.
+    /// Freed by the program, still waiting for another stream.
     PendingFree,
     /// Free.
     Inactive,
 }
 
-/// A block of a final segment.
+/// Block of a final segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Block {
     /// Address of its first byte.
     pub addr: u64,
-    /// Bytes it takes, rounding included.
+    /// Bytes taken, rounding included.
     pub size: Bytes,
-    /// Bytes the program asked for; stale on inactive blocks, as PyTorch leaves it.
+    /// Bytes requested by the program; stale on inactive blocks, as PyTorch leaves it.
     pub requested: Bytes,
-    /// In use or not.
+    /// State at the time of the dump.
     pub state: BlockState,
     /// Stack of its allocation.
     pub stack: StackId,
@@ -447,7 +449,7 @@ pub struct Block {
     pub extra: StrId,
 }
 
-/// A segment as it stood when the snapshot was taken.
+/// Segment at the time of the dump.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
     /// Device ordinal.
@@ -462,20 +464,20 @@ pub struct Segment {
     pub small: bool,
     /// Owning pool.
     pub pool: PoolId,
-    /// A mapped run of an expandable segment.
+    /// Whether it is a mapped run of an expandable segment.
     pub expandable: bool,
-    /// Stack of the `cudaMalloc`, where it survived.
+    /// Stack of the `cudaMalloc`, if recorded.
     pub stack: StackId,
-    /// Rows of [`Snapshot::blocks`](crate::Snapshot::blocks).
+    /// EventColumns of [`Snapshot::blocks`](crate::Snapshot::blocks).
     pub blocks: Range<usize>,
     /// Further keys as a JSON object, or empty.
     pub extra: StrId,
 }
 
-/// A `record_function` range or profiler step: one end of it.
+/// One end of a `record_function` range or profiler step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Annotation {
-    /// Its name (`ProfilerStep#3`, `Optimizer.step#AdamW.step`).
+    /// Name of the range (`ProfilerStep#3`, `Optimizer.step#AdamW.step`).
     pub name: StrId,
     /// Whether this is the start of the range.
     pub start: bool,

@@ -1,19 +1,19 @@
-//! Interned strings: every name, path and key is stored once and known by a small number.
+//! Interned strings: every name, path and key is stored once and identified by a small number.
 
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
 
-/// An interned string; look it up with [`Strings::get`].
+/// Number of an interned string; look it up with [`Strings::get`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StrId(pub u32);
 
 impl StrId {
-    /// The empty string, which also stands for "not given".
+    /// Empty string, which also means "not given".
     pub const EMPTY: StrId = StrId(0);
 }
 
-/// All strings of a snapshot, each once.
+/// Strings of a snapshot, each stored once.
 #[derive(Clone)]
 pub struct Strings {
     text: String,
@@ -23,7 +23,7 @@ pub struct Strings {
 }
 
 impl Strings {
-    /// A table that starts with `first`, so that those strings have known numbers.
+    /// Creates a table that starts with `first`, so that those strings have known numbers.
     pub(crate) fn with(first: &[&str]) -> Strings {
         let mut strings =
             Strings { text: String::new(), ends: Vec::new(), index: HashTable::new(), hasher: FxBuildHasher };
@@ -33,31 +33,31 @@ impl Strings {
         strings
     }
 
-    /// The text of `id`.
+    /// Returns the text of `id`.
     pub fn get(&self, id: StrId) -> &str {
         let index = id.0 as usize;
         let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
         &self.text[start..self.ends[index] as usize]
     }
 
-    /// How many different strings there are.
+    /// Returns the number of distinct strings.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Never: the empty string is always there.
+    /// Always `false`: the empty string always exists.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The number of `text`, if it is known.
+    /// Returns the number of `text`, if it is known.
     fn find(&self, text: &str) -> Option<StrId> {
         let hash = self.hasher.hash_one(text.as_bytes());
         self.index.find(hash, |&index| self.get(StrId(index)) == text).map(|&found| StrId(found))
     }
 
-    /// The number of `text`, new or known. A table past 4 GiB of text answers [`StrId::EMPTY`]: the budget of
-    /// the reader stops long before.
+    /// Returns the number of `text`, interning it if it is new. Beyond 4 GiB of text it returns
+    /// [`StrId::EMPTY`]; the reader's budget is exhausted long before that.
     pub(crate) fn intern(&mut self, text: &str) -> StrId {
         if let Some(found) = self.find(text) {
             return found;

@@ -1,41 +1,43 @@
-//! A sliding view of a byte stream: decoders see a slice, the file never has to fit in memory.
+//! Sliding view of a byte stream: decoders see a slice, and the file never has to fit in memory.
 
 use crate::error::Error;
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Scope;
 
-/// The chunk of a short stream.
-const SMALLEST: usize = 64 << 10;
-/// The chunk of a long one: the reader's copy is still in the second-level cache when it is decoded, and four such buffers
-/// cost next to nothing to clear. With 2 MiB `oomph report` took 10 MB more and up to a tenth longer.
-const LARGEST: usize = 256 << 10;
-/// Room before a chunk for what was left of the one before it.
+/// Chunk size of a short stream, in bytes.
+const MIN_CHUNK: usize = 64 << 10;
+/// Chunk size of a long stream, in bytes: the reader's copy is still in the second-level cache when it is
+/// decoded, and four buffers of this size are cheap to clear. With 2 MiB, `oomph report` took 10 MB more
+/// and up to 10% longer.
+const MAX_CHUNK: usize = 256 << 10;
+/// Room in front of a chunk for the unconsumed end of the previous one, in bytes.
 const HEADROOM: usize = 64 << 10;
 
-/// The part of a stream that has been read and not yet consumed.
-pub(crate) struct Window<R> {
-    source: Source<R>,
+/// Part of a stream that has been read and not yet consumed.
+pub(crate) struct StreamWindow<R> {
+    source: WindowSource<R>,
     buffer: Vec<u8>,
     position: usize,
     end: usize,
-    /// Position in the stream of the start of the buffer; below zero by the headroom at first.
+    /// Stream position of the start of the buffer; negative at first because of the headroom.
     origin: i64,
     at_end: bool,
 }
 
-enum Source<R> {
-    /// Reads when it is asked to.
+/// Supplier of the bytes.
+enum WindowSource<R> {
+    /// Reads on demand.
     Direct(R),
-    /// A thread reads ahead and sends chunks, each behind some headroom; buffers go back to it.
+    /// A thread reads ahead and sends chunks, each behind some headroom; used buffers go back to it.
     Ahead { chunks: Receiver<io::Result<(Vec<u8>, usize)>>, used: SyncSender<Vec<u8>> },
 }
 
-impl<R: Read> Window<R> {
-    pub(crate) fn new(reader: R) -> Window<R> {
-        Window {
-            source: Source::Direct(reader),
-            buffer: vec![0; SMALLEST],
+impl<R: Read> StreamWindow<R> {
+    pub(crate) fn new(reader: R) -> StreamWindow<R> {
+        StreamWindow {
+            source: WindowSource::Direct(reader),
+            buffer: vec![0; MIN_CHUNK],
             position: 0,
             end: 0,
             origin: 0,
@@ -43,16 +45,16 @@ impl<R: Read> Window<R> {
         }
     }
 
-    /// A window whose stream is read by a thread of its own, for long streams.
-    pub(crate) fn ahead<'scope>(reader: R, scope: &'scope Scope<'scope, '_>) -> Window<R>
+    /// Creates a window whose stream is read by another thread, for long streams.
+    pub(crate) fn ahead<'scope>(reader: R, scope: &'scope Scope<'scope, '_>) -> StreamWindow<R>
     where
         R: Send + 'scope,
     {
         let (send_chunk, chunks) = sync_channel(1);
         let (used, get_used) = sync_channel(4);
         scope.spawn(move || read_ahead(reader, &send_chunk, &get_used));
-        Window {
-            source: Source::Ahead { chunks, used },
+        StreamWindow {
+            source: WindowSource::Ahead { chunks, used },
             buffer: Vec::new(),
             position: 0,
             end: 0,
@@ -61,13 +63,13 @@ impl<R: Read> Window<R> {
         }
     }
 
-    /// The bytes at hand, from the current position on.
+    /// Returns the available bytes from the current position on.
     #[inline]
     pub(crate) fn rest(&self) -> &[u8] {
         &self.buffer[self.position..self.end]
     }
 
-    /// Position in the stream.
+    /// Returns the position in the stream.
     #[inline]
     pub(crate) fn offset(&self) -> u64 {
         (self.origin + self.position as i64) as u64
@@ -79,8 +81,8 @@ impl<R: Read> Window<R> {
         debug_assert!(self.position <= self.end);
     }
 
-    /// Makes `need` bytes available if the stream has that many, and says whether it does. Memory follows what
-    /// arrives, not what was asked for: a claimed length of an exabyte costs nothing.
+    /// Makes `need` bytes available if the stream has that many, and returns whether it does. Memory
+    /// follows what arrives, not what is requested: a claimed length of an exabyte costs nothing.
     #[inline]
     pub(crate) fn fill(&mut self, need: usize) -> Result<bool, Error> {
         if self.end - self.position >= need { Ok(true) } else { self.refill(need) }
@@ -89,7 +91,7 @@ impl<R: Read> Window<R> {
     #[inline(never)]
     fn refill(&mut self, need: usize) -> Result<bool, Error> {
         while self.end - self.position < need && !self.at_end {
-            if let Source::Ahead { .. } = self.source {
+            if let WindowSource::Ahead { .. } = self.source {
                 self.take_chunk()?;
             } else {
                 self.read_more()?;
@@ -103,10 +105,10 @@ impl<R: Read> Window<R> {
         self.origin += self.position as i64;
         self.end -= self.position;
         self.position = 0;
-        if self.end == self.buffer.len() || (self.origin > 0 && self.buffer.len() < LARGEST) {
+        if self.end == self.buffer.len() || (self.origin > 0 && self.buffer.len() < MAX_CHUNK) {
             self.buffer.resize(self.buffer.len() * 2, 0);
         }
-        let Source::Direct(reader) = &mut self.source else { return Ok(()) };
+        let WindowSource::Direct(reader) = &mut self.source else { return Ok(()) };
         match reader.read(&mut self.buffer[self.end..]) {
             Ok(0) => self.at_end = true,
             Ok(count) => self.end += count,
@@ -117,7 +119,7 @@ impl<R: Read> Window<R> {
     }
 
     fn take_chunk(&mut self) -> Result<(), Error> {
-        let Source::Ahead { chunks, used } = &self.source else { return Ok(()) };
+        let WindowSource::Ahead { chunks, used } = &self.source else { return Ok(()) };
         let Ok(chunk) = chunks.recv() else {
             self.at_end = true;
             return Ok(());
@@ -130,10 +132,10 @@ impl<R: Read> Window<R> {
             self.position = HEADROOM - left;
             self.end = end;
             self.origin = offset - self.position as i64;
-            // The reader may have finished already; then nobody needs the buffer.
+            // The reader may have finished already and no longer needs the buffer.
             let _ = used.try_send(std::mem::replace(&mut self.buffer, chunk));
         } else {
-            // A single value longer than the headroom: rare enough to move it.
+            // A single value longer than the headroom: rare enough to be copied.
             self.buffer.copy_within(self.position..self.end, 0);
             self.origin += self.position as i64;
             self.position = 0;
@@ -145,13 +147,13 @@ impl<R: Read> Window<R> {
         Ok(())
     }
 
-    /// Bytes of memory that the window holds beyond its usual size.
+    /// Memory held beyond the usual size, in bytes.
     pub(crate) fn footprint(&self) -> usize {
-        self.buffer.len().saturating_sub(HEADROOM + LARGEST)
+        self.buffer.len().saturating_sub(HEADROOM + MAX_CHUNK)
     }
 }
 
-/// Sends the stream in chunks until it ends, fails, or nobody listens any more.
+/// Sends the stream in chunks until it ends, fails, or the receiver is gone.
 fn read_ahead(
     mut reader: impl Read,
     chunks: &SyncSender<io::Result<(Vec<u8>, usize)>>,
@@ -159,7 +161,7 @@ fn read_ahead(
 ) {
     loop {
         let mut buffer = used.try_recv().unwrap_or_default();
-        buffer.resize(HEADROOM + LARGEST, 0);
+        buffer.resize(HEADROOM + MAX_CHUNK, 0);
         let mut end = HEADROOM;
         while end < buffer.len() {
             match reader.read(&mut buffer[end..]) {
@@ -182,7 +184,7 @@ fn read_ahead(
 mod tests {
     use super::*;
 
-    /// Gives one byte per call, as a slow pipe may.
+    /// Reader that returns one byte per call, like a slow pipe.
     struct Trickle<'a>(&'a [u8]);
 
     impl Read for Trickle<'_> {
@@ -196,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_slow_stream_is_read_to_its_end_and_no_further() {
-        let mut window = Window::new(Trickle(b"abcdef"));
+        let mut window = StreamWindow::new(Trickle(b"abcdef"));
         assert!(window.fill(4).expect("readable"));
         window.advance(3);
         assert_eq!(
@@ -208,8 +210,8 @@ mod tests {
         assert_eq!(window.footprint(), 0);
     }
 
-    /// Every byte of a stream of several chunks, in steps that leave something over each time.
-    fn check(mut window: Window<&[u8]>, stream: &[u8], step: usize) {
+    /// Checks every byte of a stream of several chunks, in steps that leave a remainder each time.
+    fn check(mut window: StreamWindow<&[u8]>, stream: &[u8], step: usize) {
         let mut seen = Vec::new();
         while window.fill(step).expect("readable") || !window.rest().is_empty() {
             let count = step.min(window.rest().len());
@@ -222,15 +224,15 @@ mod tests {
 
     #[test]
     fn reading_ahead_gives_the_same_bytes_at_the_same_offsets() {
-        let stream: Vec<u8> = (0..2 * LARGEST + 12345).map(|index| (index * 7 / 3) as u8).collect();
-        for step in [1000, HEADROOM + 7, LARGEST + 99] {
-            check(Window::new(&stream[..]), &stream, step);
-            std::thread::scope(|scope| check(Window::ahead(&stream[..], scope), &stream, step));
+        let stream: Vec<u8> = (0..2 * MAX_CHUNK + 12345).map(|index| (index * 7 / 3) as u8).collect();
+        for step in [1000, HEADROOM + 7, MAX_CHUNK + 99] {
+            check(StreamWindow::new(&stream[..]), &stream, step);
+            std::thread::scope(|scope| check(StreamWindow::ahead(&stream[..], scope), &stream, step));
         }
     }
 
     #[test]
-    fn a_reader_that_nobody_listens_to_ends() {
-        std::thread::scope(|scope| drop(Window::ahead(io::repeat(1), scope)));
+    fn a_reader_without_a_receiver_ends() {
+        std::thread::scope(|scope| drop(StreamWindow::ahead(io::repeat(1), scope)));
     }
 }

@@ -1,7 +1,7 @@
-//! The words of a snapshot: its keys and actions, in PyTorch's own spelling.
+//! Words of a snapshot: its keys and actions, in PyTorch's own spelling.
 //!
-//! They are interned before anything is read, in this order, so that comparing a key or an action is comparing
-//! a small number.
+//! They are interned in this order before anything is read, so that comparing a key or an action is
+//! comparing two small numbers.
 
 use crate::text::StrId;
 
@@ -10,7 +10,7 @@ macro_rules! words {
         /// Every known word; a word's position is its [`StrId`].
         pub(crate) const WORDS: &[&str] = &[$($text),*];
 
-        // Some words are here for their place in the order, not to be named.
+        // Some words only hold a position in the order and are never named.
         #[allow(non_camel_case_types, clippy::upper_case_acronyms, dead_code)]
         #[repr(u32)]
         enum Position { $($name),* }

@@ -1,8 +1,8 @@
-//! Writes a snapshot as PyTorch does, so that every tool for PyTorch's own snapshots opens it.
+//! Writer for snapshots in PyTorch's own format, readable by every tool for them.
 //!
-//! Any Python loads the pickle, but PyTorch's viewer has a small reader of its own, and that sets the limits: only
-//! opcodes that it knows (no POP, no FRAME needed), and lists in batches, because it spreads a batch over the
-//! arguments of one JavaScript call.
+//! Any Python loads the pickle, but PyTorch's viewer has a small reader of its own that sets the limits:
+//! only opcodes that it knows (no POP, no FRAME needed), and lists in batches, because it spreads a batch
+//! over the arguments of one JavaScript call.
 
 mod json;
 mod pickler;
@@ -19,9 +19,9 @@ use std::io::{self, Write};
 /// Writes `snapshot` as the pickle that `torch.cuda.memory._dump_snapshot` of its release
 /// ([`Snapshot::torch`]) writes: keys that the release did not have are left out.
 ///
-/// What the tables do not hold cannot be written: pinned host memory (its lists are empty), past owners of a
-/// block (torch 2.0), and all but the first 4 KiB of keys that this version does not know. Settings are left out
-/// where the recording had none (before torch 2.3). A bare list of segments becomes a dictionary.
+/// The output lacks what the tables do not hold: pinned host memory (its lists are empty), past owners of
+/// a block (torch 2.0), and all but the first 4 KiB of keys that this version does not know. Settings are
+/// left out if the recording had none (before torch 2.3). A bare list of segments becomes a dictionary.
 pub fn write(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<()> {
     let mut writer = Writer {
         snapshot,
@@ -35,7 +35,7 @@ pub fn write(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<()> {
     writer.pickle.finish()
 }
 
-/// The snapshot, the pickle that it goes into, and what the pickle's memo holds by now.
+/// The snapshot, the pickle being written, and the current content of its memo.
 struct Writer<'a, W> {
     snapshot: &'a Snapshot,
     pickle: Pickler<'a, W>,
@@ -49,8 +49,8 @@ impl<W: Write> Writer<'_, W> {
     fn top_level(&mut self) -> io::Result<()> {
         let Snapshot { segments, annotations, settings, torch, .. } = self.snapshot;
         self.pickle.open_dict();
-        // Torch writes the segments first. Here the events come first, so that their keys are among the first 256
-        // entries of the memo: two bytes instead of five for nine keys of every event.
+        // torch writes the segments first. Here the events come first, so that their keys are among the
+        // first 256 entries of the memo: two bytes instead of five for nine keys of every event.
         self.key(words::DEVICE_TRACES);
         let devices = self.snapshot.devices().last().map_or(0, |&last| last + 1);
         self.list(0..devices, Self::trace)?;
@@ -96,8 +96,8 @@ impl<W: Write> Writer<'_, W> {
             forward_frames,
             extra,
         } = *events.context(event.context);
-        // Nothing refers to an event or to an empty stack, but Python's pickler gives each a place in the memo, and
-        // our own reader is fastest with what it writes.
+        // Nothing refers to an event or to an empty stack, but Python's pickler gives each a memo entry,
+        // and our own reader is fastest with its output.
         self.pickle.open_memoized_dict();
         self.word_pair(words::ACTION, events.action_name(event.action));
         if event.action == Action::Oom {
@@ -121,8 +121,9 @@ impl<W: Write> Writer<'_, W> {
         if let Some(pool) = pool {
             self.pool_pair(words::POOL_ID, pool);
         }
-        // Where stacks were recorded, an empty one means that no Python was running (`backward()`), and torch says
-        // so. It gives none at all to its own events, and where stacks were not asked for.
+        // If stacks were recorded, an empty one means that no Python was running (`backward()`), and
+        // torch writes it. torch writes no stack for its own events, and none if stacks were not
+        // requested.
         let stacks_recorded = self.snapshot.stacks.len() > 1;
         if event.stack != StackId::EMPTY || (stacks_recorded && event.action != Action::Snapshot) {
             self.stack_pair(event.stack)?;
@@ -189,7 +190,7 @@ impl<W: Write> Writer<'_, W> {
         Ok(())
     }
 
-    /// An entry of `history`, where torch 2.0 keeps the stack of a block.
+    /// Writes an entry of `history`, where torch 2.0 keeps the stack of a block.
     fn owner(&mut self, block: &Block) -> io::Result<()> {
         self.pickle.open_dict();
         self.address_pair(words::ADDR, block.addr);
@@ -220,14 +221,14 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.close_dict();
     }
 
-    /// Further keys of the dictionary under construction.
+    /// Writes further keys of the open dictionary.
     fn extra(&mut self, extra: StrId) {
         if extra != StrId::EMPTY {
             json::pairs(self.snapshot.strings.get(extra), &mut self.pickle);
         }
     }
 
-    /// Whether blocks have an address and a stack of their own: all but those of torch 2.0.
+    /// Returns whether blocks have an address and a stack: in all releases but torch 2.0.
     fn has_block_addresses(&self) -> bool {
         self.snapshot.torch.oldest >= 1
     }
@@ -255,7 +256,7 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.unsigned(size);
     }
 
-    /// An address or a handle; PyTorch writes those with the top bit set as negative numbers.
+    /// Writes an address or a handle; PyTorch writes those with the top bit set as negative numbers.
     fn address_pair(&mut self, key: StrId, addr: u64) {
         self.key(key);
         self.pickle.int(addr as i64);
@@ -274,7 +275,7 @@ impl<W: Write> Writer<'_, W> {
     fn stack_pair(&mut self, stack: StackId) -> io::Result<()> {
         self.key(words::FRAMES);
         if stack == StackId::EMPTY {
-            // Not the same list each time: whoever loads the file may put something into it.
+            // A new list each time, because a program that loads the file may append to it.
             self.pickle.empty_list();
             self.pickle.memoize();
         } else if let Some(slot) = self.stacks.get(stack.0) {
@@ -302,8 +303,8 @@ impl<W: Write> Writer<'_, W> {
         Ok(())
     }
 
-    /// The list of strings that was read into one text. PyTorch's end with a line break of their own, so there is
-    /// an empty line between them.
+    /// Writes the list of strings that was read into one text. PyTorch's strings end with a line break,
+    /// so there is an empty line between them.
     fn lines(&mut self, text: StrId) -> io::Result<()> {
         let lines = self.snapshot.strings.get(text).split("\n\n");
         self.list(lines, |writer, line| {
@@ -321,7 +322,7 @@ impl<W: Write> Writer<'_, W> {
         self.extend(items, write)
     }
 
-    /// Puts `items` into the list that was written last.
+    /// Appends `items` to the list that was written last.
     fn extend<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -330,7 +331,7 @@ impl<W: Write> Writer<'_, W> {
         let mut items = items.into_iter().peekable();
         while items.peek().is_some() {
             self.pickle.open_batch();
-            for item in items.by_ref().take(pickler::BATCH) {
+            for item in items.by_ref().take(pickler::BATCH_ITEMS) {
                 write(self, item)?;
             }
             self.pickle.close_batch();

@@ -1,6 +1,6 @@
-//! One snapshot in every form that people keep them in gives the same tables.
+//! One snapshot in every supported format gives the same tables.
 //!
-//! The files come from `fixtures/formats/make.py`; compressions are put around them here.
+//! The files come from `fixtures/formats/make.py`; compression is added here.
 
 mod pickles;
 mod tables;
@@ -22,12 +22,12 @@ fn read(name: &str, bytes: &[u8]) -> Snapshot {
     snapshot::read(bytes).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The file as it is on disk.
+/// Content of the file on disk.
 fn bytes(name: &str) -> Vec<u8> {
     std::fs::read(folder().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The file without its xz.
+/// Content of the file without its xz compression.
 fn unpacked(name: &str) -> Vec<u8> {
     let mut plain = Vec::new();
     let packed = bytes(name);
@@ -68,9 +68,9 @@ fn the_zip_of_torch_save_is_read() {
     same("torch-save-segments.pt", &segments, &tables(&open("formats/segments-2.pickle.xz")));
 }
 
-/// Two recordings in one file: every action is spelled out, and memoized, once for each device.
+/// Two recordings in one file: every action is written inline, and memoized, once for each device.
 #[test]
-fn names_that_are_spelled_out_again_keep_the_memo_in_step() {
+fn repeated_inline_names_keep_the_memo_in_step() {
     let snapshot = open("formats/two-devices.pickle.xz");
     assert_eq!(snapshot.devices(), [0, 2]);
     assert_eq!(snapshot.caveats, [""; 0]);
@@ -132,7 +132,8 @@ fn compressions_change_nothing() {
     }
 }
 
-/// TorchScript's own pickler, which `_memory_snapshot_pickled` uses, and Python's, right after each other.
+/// Dumps by TorchScript's own pickler, which `_memory_snapshot_pickled` uses, and by Python's, one right
+/// after the other.
 #[test]
 fn the_cpp_writer_agrees_with_the_python_one() {
     let (cpp, python) = (open("formats/torch-cpp.pickle"), open("formats/torch-cpp-twin.pickle"));
@@ -177,7 +178,10 @@ fn unknown_keys_and_actions_are_kept_and_named() {
         [("action", text("teleport")), ("addr", int(1)), ("size", int(2)), ("colour", list([text("red")]))];
     for snapshot in [
         one_event(dict(&fields)),
-        read("JSON", br#"{"device_traces":[[{"action":"teleport","addr":1,"size":2,"colour":["red"]}]],"segments":[]}"#),
+        read(
+            "JSON",
+            br#"{"device_traces":[[{"action":"teleport","addr":1,"size":2,"colour":["red"]}]],"segments":[]}"#,
+        ),
     ] {
         let event = snapshot.events.get(0);
         assert_eq!(snapshot.strings.get(snapshot.events.action_name(event.action)), "teleport");
@@ -189,7 +193,7 @@ fn unknown_keys_and_actions_are_kept_and_named() {
 }
 
 #[test]
-fn a_recording_of_a_cpu_says_so() {
+fn a_recording_of_cpu_memory_has_its_device_kind() {
     let own = dict(&[("device", text("cpu"))]);
     let pickled = pickle(dict(&[("segments", list([])), ("oomph", own)]));
     for (name, bytes) in

@@ -1,4 +1,5 @@
-//! Files that lie: each must end in the right error or in a snapshot with a caveat, soon, and never in a panic.
+//! Hostile files: each must end in the right error or in a snapshot with a caveat, quickly, and never in a
+//! panic.
 
 mod pickles;
 
@@ -10,21 +11,21 @@ use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Generous: a debug build on a busy machine. What this catches takes minutes.
-const SOON: Duration = Duration::from_secs(20);
+/// Generous time limit for a debug build on a busy machine. The cases that this catches take minutes.
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Reads `input`; whatever can be read is also replayed.
+/// Reads `input` and replays it if it is readable.
 fn read(name: &str, input: impl Read + Send) -> Result<Snapshot, snapshot::Error> {
     let begun = Instant::now();
     let result = snapshot::read(input);
     if let Ok(snapshot) = &result {
         replay(name, snapshot);
     }
-    assert!(begun.elapsed() < SOON, "{name} took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < READ_TIMEOUT, "{name} took {:?}", begun.elapsed());
     result
 }
 
-/// Goes through the history of every device, to the end and back.
+/// Moves through the history of every device, to the end and back.
 fn replay(name: &str, snapshot: &Snapshot) {
     for device in snapshot.devices() {
         let history = History::new(snapshot, device);
@@ -48,7 +49,7 @@ fn fails(name: &str, input: impl Read + Send, kind: ErrorKind) -> String {
     }
 }
 
-/// Reads `input` and expects a caveat with `caveat` in it, of the file or of a device's history.
+/// Reads `input` and expects a caveat that contains `caveat`, of the file or of a device's history.
 #[track_caller]
 fn warns(name: &str, input: impl Read + Send, caveat: &str) -> Snapshot {
     let snapshot = read(name, input).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -61,7 +62,7 @@ fn warns(name: &str, input: impl Read + Send, caveat: &str) -> Snapshot {
 }
 
 #[test]
-fn nothing_that_asks_for_code_is_read() {
+fn pickles_that_run_code_are_refused() {
     let call = |body: &[u8]| pickle([b"X\x02\0\0\0os", body].concat());
     for (name, bytes, asked_for, byte) in [
         ("GLOBAL", pickle(b"cos\nsystem\n(X\x02\0\0\0idtR"), "`os.system`", 2),
@@ -114,7 +115,7 @@ fn a_very_long_name_is_not_repeated_in_full() {
 }
 
 #[test]
-fn a_checkpoint_is_called_one() {
+fn a_checkpoint_is_reported_as_one() {
     for (name, bytes) in [
         ("state_dict", pickle(b"ccollections\nOrderedDict\n)R")),
         ("a tensor", pickle(b"}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n")),
@@ -134,7 +135,7 @@ fn a_checkpoint_is_called_one() {
         fails(name, &bytes[..], ErrorKind::Checkpoint);
     }
     let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/formats/torch-checkpoint.pt");
-    let error = snapshot::open(&real).err().expect("a checkpoint is no snapshot");
+    let error = snapshot::open(&real).err().expect("a checkpoint is not a snapshot");
     assert_eq!(error.kind, ErrorKind::Checkpoint, "{error}");
 }
 
@@ -215,7 +216,7 @@ fn depth_and_sharing_are_harmless() {
 }
 
 #[test]
-fn what_contains_itself_is_read_once() {
+fn containers_that_contain_themselves_are_read_once() {
     for (name, body) in [
         ("a list in itself", &b"]q\0h\0a"[..]),
         ("a dictionary in itself", b"}q\0X\x08\0\0\0segmentsh\0s"),
@@ -404,7 +405,7 @@ fn json_of_the_wrong_types_is_an_error_or_a_caveat() {
             "{\"segments\":[],\"host_traces\":@}",
             "{\"segments\":[],\"new\":@}",
             "{\"segments\":[{\"blocks\":@,\"total_size\":@}]}",
-            "{\"segments\":[{\"blocks\":[{\"size\":@,\"address\":@,\"state\":\"active_allocated\"}],\"total_size\":512}]}",
+            r#"{"segments":[{"blocks":[{"size":@,"address":@,"state":"active_allocated"}],"total_size":512}]}"#,
             "{\"segments\":[{\"device\":@,\"address\":@,\"total_size\":512,\"stream\":@}]}",
             "{\"segments\":[{\"total_size\":512,\"segment_pool_id\":@,\"is_expandable\":@,\"frames\":@}]}",
             "{\"device_traces\":[[{\"action\":\"alloc\",\"addr\":@,\"size\":@}]]}",
@@ -547,7 +548,7 @@ fn damaged_containers_say_so() {
         read(name, &bytes[..]).map(drop).expect("readable while whole");
         for end in 0..bytes.len() {
             let kind = snapshot::read(&bytes[..end]).err().map(|error| error.kind);
-            // The end of some containers is not needed to unpack what is in them.
+            // Some containers can be unpacked without their end.
             let fine = matches!(
                 kind,
                 None | Some(
@@ -574,16 +575,16 @@ fn damaged_containers_say_so() {
 }
 
 #[test]
-fn zips_that_lie_about_sizes_are_survived() {
+fn zips_with_wrong_sizes_are_survived() {
     let good = snapshot([], [event("alloc", 4096, 512)]);
     for method in [::zip::CompressionMethod::Stored, ::zip::CompressionMethod::Deflated] {
         let honest = zip("a/data.pkl", &good, method);
         // Offsets of the packed and the unpacked size in a local header.
         for field in [18, 22] {
-            for lie in [0_u32, 1, 7, u32::MAX - 1, u32::MAX] {
+            for wrong in [0_u32, 1, 7, u32::MAX - 1, u32::MAX] {
                 let mut bytes = honest.clone();
-                bytes[field..field + 4].copy_from_slice(&lie.to_le_bytes());
-                let _ = read(&format!("{method:?}, {lie} at {field}"), &bytes[..]);
+                bytes[field..field + 4].copy_from_slice(&wrong.to_le_bytes());
+                let _ = read(&format!("{method:?}, {wrong} at {field}"), &bytes[..]);
             }
         }
     }
@@ -593,7 +594,7 @@ fn zips_that_lie_about_sizes_are_survived() {
     fails("an empty zip", &b"PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"[..], ErrorKind::NotASnapshot);
 }
 
-/// Inputs that once did harm, found by fuzzing.
+/// Inputs found by fuzzing that once caused crashes.
 #[test]
 fn old_crashes_stay_fixed() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/bad");

@@ -1,4 +1,4 @@
-//! Every recorded program against its label: the counters that `torch.cuda.memory_stats()` gave on the H200.
+//! Every recorded program compared with its label: the counters of `torch.cuda.memory_stats()` on the H200.
 
 use serde_json::Value;
 use snapshot::{Counters, History, Metric, PoolClass, Snapshot, Stat};
@@ -8,7 +8,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }
 
-/// Every snapshot below `fixtures/` that has a label, with it.
+/// Returns every snapshot below `fixtures/` that has a label, with the label.
 fn labelled() -> Vec<(PathBuf, Value)> {
     let mut found = Vec::new();
     let mut folders = vec![fixtures()];

@@ -1,10 +1,10 @@
-//! A history whose start was lost gives the same counters as the whole one, from where it begins.
+//! A history without its start gives the same counters as the whole one, from its first event on.
 
 use snapshot::{Counters, History};
 use std::path::Path;
 
-/// Blocks whose size a cut leaves open may each be off by this.
-const SLACK: u64 = 1 << 20;
+/// Error in bytes of each block whose size a cut leaves uncertain.
+const UNCERTAIN_BYTES: u64 = 1 << 20;
 
 #[test]
 fn a_cut_history_agrees_with_the_whole_one() {
@@ -32,7 +32,7 @@ fn a_cut_history_agrees_with_the_whole_one() {
                 let cut = rows.len() * part / 8;
                 snapshot.traces[0].rows = rows.start + cut..rows.end;
                 let history = History::new(&snapshot, 0);
-                let unsure = unsure_blocks(&history);
+                let unsure = uncertain_blocks(&history);
                 match unsure {
                     0 => exact += 1,
                     _ => open += 1,
@@ -45,11 +45,11 @@ fn a_cut_history_agrees_with_the_whole_one() {
                     assert_eq!(now.reserved, then.reserved, "{name}");
                     assert_eq!(now.requested, then.requested, "{name}");
                     assert!(
-                        then.allocated.0.abs_diff(now.allocated.0) <= unsure * SLACK,
+                        then.allocated.0.abs_diff(now.allocated.0) <= unsure * UNCERTAIN_BYTES,
                         "{name}: {now:?} {then:?}"
                     );
                     assert!(
-                        then.active.0.abs_diff(now.active.0) <= unsure * SLACK,
+                        then.active.0.abs_diff(now.active.0) <= unsure * UNCERTAIN_BYTES,
                         "{name}: {now:?} {then:?}"
                     );
                 }
@@ -61,8 +61,8 @@ fn a_cut_history_agrees_with_the_whole_one() {
     assert!(exact > open && exact > 100, "{exact} exact, {open} with open sizes");
 }
 
-/// How many blocks the history itself says it is not sure of.
-fn unsure_blocks(history: &History) -> u64 {
+/// Number of blocks that the history reports as uncertain.
+fn uncertain_blocks(history: &History) -> u64 {
     history
         .caveats
         .iter()

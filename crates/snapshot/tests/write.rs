@@ -1,14 +1,14 @@
-//! What was read, written and read again is the same; a run that is redone as it was is the same run.
+//! A snapshot that is written and read again is unchanged; so is a run replayed as it was.
 
 mod pickles;
 mod tables;
 
 use pickles::{block, dict, int, list, pickle, text};
-use snapshot::{Action, Block, Bytes, History, Redone, Segment, Snapshot};
+use snapshot::{Action, Block, Bytes, History, ReplayedEvent, Segment, Snapshot};
 use std::path::{Path, PathBuf};
 use tables::{same, tables};
 
-/// The recordings in `folder` whose name contains `part`.
+/// Returns the recordings in `folder` whose name contains `part`.
 fn recordings(folder: &str, part: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(folder);
     let entries = std::fs::read_dir(folder).expect("fixtures are there");
@@ -20,7 +20,7 @@ fn recordings(folder: &str, part: &str) -> Vec<PathBuf> {
 
 fn open(path: &Path) -> Snapshot {
     let mut snapshot = snapshot::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // What was unusual about a file, pinned host memory above all, is not in the one that is written.
+    // Caveats about the file, above all pinned host memory, do not apply to the written one.
     snapshot.caveats.clear();
     snapshot
 }
@@ -35,20 +35,20 @@ fn read_again(snapshot: &Snapshot) -> Snapshot {
     snapshot::read(&written(snapshot)[..]).expect("what we write can be read")
 }
 
-/// The run of `device` as it was, through [`Snapshot::redone`].
-fn redone(snapshot: &Snapshot, device: u32) -> Snapshot {
+/// Returns the run of `device` as it was, through [`Snapshot::replayed`].
+fn replayed(snapshot: &Snapshot, device: u32) -> Snapshot {
     let events = snapshot.rows(device).map(|row| {
         let event = snapshot.events.get(row);
         let stream = snapshot.events.context(event.context).stream;
-        Redone { action: event.action, addr: event.addr, size: event.size, row, stream }
+        ReplayedEvent { action: event.action, addr: event.addr, size: event.size, row, stream }
     });
     let mut segments: Vec<(Segment, Vec<Block>)> = snapshot
         .segments_of(device)
         .map(|segment| (segment.clone(), snapshot.blocks[segment.blocks.clone()].to_vec()))
         .collect();
-    // The order in which they come does not matter.
+    // The order of segments does not matter.
     segments.reverse();
-    snapshot.redone(device, events, segments, snapshot.settings.clone())
+    snapshot.replayed(device, events, segments, snapshot.settings.clone())
 }
 
 fn a_few_of_everything() -> Vec<PathBuf> {
@@ -68,21 +68,21 @@ fn a_recording_of_any_release_reads_the_same_after_writing() {
 }
 
 #[test]
-fn a_run_redone_as_it_was_is_the_same_run() {
+fn a_run_replayed_as_it_was_is_unchanged() {
     for path in a_few_of_everything() {
         let snapshot = open(&path);
         let (name, expected) = (path.to_string_lossy(), tables(&snapshot));
         assert_eq!(snapshot.devices(), [0], "{name}");
-        let redone = redone(&snapshot, 0);
-        same(&name, &redone, &expected);
-        same(&name, &read_again(&redone), &expected);
-        let (was, is) = (History::new(&snapshot, 0), History::new(&redone, 0));
+        let replayed = replayed(&snapshot, 0);
+        same(&name, &replayed, &expected);
+        same(&name, &read_again(&replayed), &expected);
+        let (was, is) = (History::new(&snapshot, 0), History::new(&replayed, 0));
         assert_eq!(was.stats, is.stats, "{name}");
         assert_eq!(was.caveats, is.caveats, "{name}");
     }
 }
 
-/// Two devices that recorded nothing before one that did, with numbers and names that real files hardly have.
+/// Snapshot with two devices without events before one with events, and with unusual numbers and names.
 fn strange() -> Snapshot {
     let name = "a name of more than 255 bytes, ".repeat(20);
     let frame = dict(&[
@@ -153,21 +153,21 @@ fn strange_numbers_names_and_keys_read_the_same_after_writing() {
 }
 
 #[test]
-fn only_the_device_that_is_redone_stays_and_its_unknown_actions_keep_their_names() {
+fn only_the_replayed_device_stays_and_its_unknown_actions_keep_their_names() {
     let snapshot = strange();
-    let redone = redone(&snapshot, 2);
-    assert_eq!((redone.devices(), redone.segments.len()), (vec![2], 0));
-    assert_eq!(redone.events.len(), snapshot.rows(2).len());
+    let replayed = replayed(&snapshot, 2);
+    assert_eq!((replayed.devices(), replayed.segments.len()), (vec![2], 0));
+    assert_eq!(replayed.events.len(), snapshot.rows(2).len());
     let action = |snapshot: &Snapshot, row| {
         snapshot.strings.get(snapshot.events.action_name(snapshot.events.get(row).action)).to_owned()
     };
     for (row, recorded) in snapshot.rows(2).enumerate() {
-        assert_eq!(action(&redone, row), action(&snapshot, recorded));
+        assert_eq!(action(&replayed, row), action(&snapshot, recorded));
     }
 }
 
 #[test]
-fn a_redone_run_has_the_settings_it_ran_under() {
+fn a_replayed_run_has_its_own_settings() {
     let path = recordings("zoo", "clean_gpt2_hf").remove(0);
     let recorded = open(&path);
     let mut settings = recorded.settings.clone();
@@ -177,20 +177,25 @@ fn a_redone_run_has_the_settings_it_ran_under() {
     settings.gc_threshold = 0.8;
     settings.expandable_segments = true;
     settings.divisions = std::array::from_fn(|place| place as u64);
-    let events =
-        [Redone { action: Action::SegmentMap, addr: 1 << 40, size: Bytes(2 << 20), row: 3, stream: 5 }];
-    let redone = recorded.redone(0, events, Vec::new(), settings.clone());
-    for redone in [read_again(&redone), redone] {
-        let found = &redone.settings;
+    let events = [ReplayedEvent {
+        action: Action::SegmentMap,
+        addr: 1 << 40,
+        size: Bytes(2 << 20),
+        row: 3,
+        stream: 5,
+    }];
+    let replayed = recorded.replayed(0, events, Vec::new(), settings.clone());
+    for replayed in [read_again(&replayed), replayed] {
+        let found = &replayed.settings;
         assert_eq!(found.pairs.len(), recorded.settings.pairs.len());
         let mut found = found.clone();
         found.pairs.clear();
         assert_eq!(found, settings);
-        assert_eq!(redone.torch, recorded.torch);
-        let (event, below) = (redone.events.get(0), recorded.events.get(3));
+        assert_eq!(replayed.torch, recorded.torch);
+        let (event, below) = (replayed.events.get(0), recorded.events.get(3));
         assert_eq!((event.action, event.addr, event.size.0), (Action::SegmentMap, 1 << 40, 2 << 20));
         assert_eq!(event.time_us, below.time_us);
-        assert_eq!(redone.events.context(event.context).stream, 5);
+        assert_eq!(replayed.events.context(event.context).stream, 5);
     }
 }
 

@@ -1,49 +1,49 @@
-//! The blocks of all segments: an arena of rows that know their neighbours.
+//! Blocks of all segments: an arena of rows linked to their neighbours.
 
-/// No block, no range.
+/// Index that means no block, or no range.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// What a block is doing.
+/// State of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub(crate) enum ModelBlockState {
     /// Free and backed by memory.
     Free,
     /// Handed out.
     Allocated,
-    /// Given back by the program, waiting for another stream.
+    /// Freed by the program, waiting for another stream.
     Pending,
-    /// A part of an expandable segment without memory behind it.
+    /// Part of an expandable segment without mapped memory.
     Unmapped,
 }
 
-/// A part of a segment.
+/// Part of a segment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Block {
+pub(crate) struct ModelBlock {
     pub(crate) addr: u64,
     pub(crate) size: u64,
-    /// Bytes asked for when it was last handed out; stays when it is freed, as in PyTorch.
+    /// Requested bytes of its last allocation; kept when it is freed, as in PyTorch.
     pub(crate) requested: u64,
-    /// When it was made, or its segment, where that decides between equal sizes.
+    /// Creation order of the block or its segment, if that decides between equal sizes.
     pub(crate) age: u64,
-    /// Where its segment begins.
+    /// Start address of its segment.
     pub(crate) base: u64,
-    /// Searches of its pool before it became free.
+    /// Number of searches of its pool before it became free.
     pub(crate) free_since: u64,
     pub(crate) prev: u32,
     pub(crate) next: u32,
-    /// The list that it is in when it is free.
+    /// Free list that it belongs to.
     pub(crate) list: u32,
-    /// The expandable range that it lies in.
+    /// Expandable range that contains it.
     pub(crate) range: u32,
-    pub(crate) state: State,
-    /// Its segment.
+    pub(crate) state: ModelBlockState,
+    /// Number of its segment.
     pub(crate) segment: u32,
-    /// Whether the address of its segment is the model's guess.
+    /// Whether the address of its segment is a guess of the model.
     pub(crate) guessed: bool,
 }
 
-impl Block {
-    /// Whether it shares its segment with others.
+impl ModelBlock {
+    /// Returns whether it shares its segment with other blocks.
     #[inline]
     pub(crate) fn is_split(&self) -> bool {
         self.prev != NONE || self.next != NONE
@@ -54,26 +54,26 @@ impl Block {
     }
 }
 
-/// The arena.
+/// Arena of blocks.
 #[derive(Clone, Default)]
 pub(crate) struct Blocks {
-    rows: Vec<Block>,
+    rows: Vec<ModelBlock>,
     spare: Vec<u32>,
 }
 
 impl Blocks {
     #[inline]
-    pub(crate) fn get(&self, block: u32) -> &Block {
+    pub(crate) fn get(&self, block: u32) -> &ModelBlock {
         &self.rows[block as usize]
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, block: u32) -> &mut Block {
+    pub(crate) fn get_mut(&mut self, block: u32) -> &mut ModelBlock {
         &mut self.rows[block as usize]
     }
 
     #[inline]
-    pub(crate) fn add(&mut self, block: Block) -> u32 {
+    pub(crate) fn add(&mut self, block: ModelBlock) -> u32 {
         match self.spare.pop() {
             Some(place) => {
                 self.rows[place as usize] = block;
@@ -86,14 +86,14 @@ impl Blocks {
         }
     }
 
-    /// Gives up the row of a block that is in no list and has no neighbours any more.
+    /// Frees the row of a block that has no free list and no neighbours any more.
     #[inline]
     pub(crate) fn discard(&mut self, block: u32) {
         self.rows[block as usize].size = 0;
         self.spare.push(block);
     }
 
-    /// Links a new block in front of `block`.
+    /// Links a new block before `block`.
     #[inline]
     pub(crate) fn link_before(&mut self, new: u32, block: u32) {
         let prev = self.get(block).prev;
@@ -105,7 +105,7 @@ impl Blocks {
         }
     }
 
-    /// Links a new block behind `block`.
+    /// Links a new block after `block`.
     pub(crate) fn link_after(&mut self, new: u32, block: u32) {
         let next = self.get(block).next;
         self.get_mut(new).prev = block;
@@ -116,11 +116,11 @@ impl Blocks {
         }
     }
 
-    /// `block` takes over the bytes of the neighbour before it, which is in no list.
+    /// Extends `block` by the neighbour before it, which is in no free list.
     #[inline]
     pub(crate) fn absorb_prev(&mut self, block: u32) {
         let prev = self.get(block).prev;
-        let Block { addr, size, prev: before, .. } = *self.get(prev);
+        let ModelBlock { addr, size, prev: before, .. } = *self.get(prev);
         let row = self.get_mut(block);
         row.addr = addr;
         row.size += size;
@@ -131,11 +131,11 @@ impl Blocks {
         self.discard(prev);
     }
 
-    /// `block` takes over the bytes of the neighbour behind it, which is in no list.
+    /// Extends `block` by the neighbour after it, which is in no free list.
     #[inline]
     pub(crate) fn absorb_next(&mut self, block: u32) {
         let next = self.get(block).next;
-        let Block { size, next: behind, .. } = *self.get(next);
+        let ModelBlock { size, next: behind, .. } = *self.get(next);
         let row = self.get_mut(block);
         row.size += size;
         row.next = behind;
@@ -145,12 +145,12 @@ impl Blocks {
         self.discard(next);
     }
 
-    /// Every block that exists.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Block)> {
+    /// Iterates over all existing blocks.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &ModelBlock)> {
         self.rows.iter().enumerate().filter(|(_, row)| row.size > 0).map(|(place, row)| (place as u32, row))
     }
 
-    /// Rows, used and spare: what a copy costs.
+    /// Number of rows, used and spare: the cost of a copy.
     pub(crate) fn rows(&self) -> usize {
         self.rows.len()
     }

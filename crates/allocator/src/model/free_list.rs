@@ -1,18 +1,18 @@
-//! Free blocks in the order in which PyTorch searches them: by size, then by what decides between equal sizes.
+//! Free blocks in the order in which PyTorch searches them: by size, then by the tie-breaker of the release.
 //!
-//! A sorted array in chunks: lists are short in nearly every run (tens to hundreds of blocks), so moving a few
-//! entries beats a tree; chunks keep a list of a million blocks from moving megabytes.
+//! A sorted array in chunks: lists are short in nearly every run (tens to hundreds of blocks), so moving a
+//! few entries is faster than a tree; chunks bound the bytes moved in a list of a million blocks.
 
-/// A free block as the search sees it.
+/// Free block as the search sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct FreeBlock {
     pub(crate) size: u64,
-    /// What decides between equal sizes: the lower one goes first, and no two blocks have the same.
+    /// Tie-breaker between equal sizes: the lower one goes first, and it is unique.
     pub(crate) rank: u64,
     pub(crate) block: u32,
 }
 
-impl Entry {
+impl FreeBlock {
     /// Both parts in one number: one comparison without a branch.
     #[inline]
     fn key(&self) -> u128 {
@@ -25,84 +25,85 @@ fn key(size: u64, rank: u64) -> u128 {
     u128::from(size) << 64 | u128::from(rank)
 }
 
-/// Where an entry is, or where one would go.
+/// Position of an entry, or where one would be inserted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct FreeListPosition {
     chunk: usize,
     index: usize,
 }
 
-/// The sorted entries. No chunk is ever empty.
+/// Sorted entries. No chunk is ever empty.
 #[derive(Clone, Default)]
 pub(crate) struct FreeList {
-    chunks: Vec<Vec<Entry>>,
+    chunks: Vec<Vec<FreeBlock>>,
 }
 
-const MOST_IN_A_CHUNK: usize = 256;
+/// Maximum number of entries in a chunk.
+const MAX_CHUNK_ENTRIES: usize = 256;
 
 impl FreeList {
-    /// The first entry of at least this size.
+    /// Position of the first entry of at least this size.
     #[inline]
-    pub(crate) fn first_from(&self, size: u64) -> Place {
+    pub(crate) fn first_from(&self, size: u64) -> FreeListPosition {
         self.lower_bound(key(size, 0))
     }
 
     #[inline]
-    pub(crate) fn get(&self, place: Place) -> Option<&Entry> {
+    pub(crate) fn get(&self, place: FreeListPosition) -> Option<&FreeBlock> {
         self.chunks.get(place.chunk)?.get(place.index)
     }
 
-    /// The place after this one; [`FreeList::get`] has nothing there at the end.
-    pub(crate) fn after(&self, place: Place) -> Place {
+    /// Position after this one; [`FreeList::get`] returns `None` at the end.
+    pub(crate) fn after(&self, place: FreeListPosition) -> FreeListPosition {
         let in_chunk = self.chunks.get(place.chunk).map_or(0, Vec::len);
         if place.index + 1 < in_chunk {
-            Place { index: place.index + 1, ..place }
+            FreeListPosition { index: place.index + 1, ..place }
         } else {
-            Place { chunk: place.chunk + 1, index: 0 }
+            FreeListPosition { chunk: place.chunk + 1, index: 0 }
         }
     }
 
-    /// The place before this one.
-    pub(crate) fn before(&self, place: Place) -> Option<Place> {
+    /// Position before this one.
+    pub(crate) fn before(&self, place: FreeListPosition) -> Option<FreeListPosition> {
         if place.index > 0 {
-            return Some(Place { index: place.index - 1, ..place });
+            return Some(FreeListPosition { index: place.index - 1, ..place });
         }
         let chunk = place.chunk.checked_sub(1)?;
-        Some(Place { chunk, index: self.chunks.get(chunk)?.len() - 1 })
+        Some(FreeListPosition { chunk, index: self.chunks.get(chunk)?.len() - 1 })
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &FreeBlock> {
         self.chunks.iter().flatten()
     }
 
-    pub(crate) fn insert(&mut self, entry: Entry) {
+    pub(crate) fn insert(&mut self, entry: FreeBlock) {
         let place = self.lower_bound(entry.key());
         if self.chunks.is_empty() {
             self.chunks.push(vec![entry]);
             return;
         }
-        // Behind the last chunk means at the end of it.
+        // Behind the last chunk means at its end.
         let chunk_index = place.chunk.min(self.chunks.len() - 1);
         let chunk = &mut self.chunks[chunk_index];
         let index = if place.chunk == chunk_index { place.index } else { chunk.len() };
         chunk.insert(index, entry);
-        if chunk.len() > MOST_IN_A_CHUNK {
-            let upper = chunk.split_off(MOST_IN_A_CHUNK / 2);
+        if chunk.len() > MAX_CHUNK_ENTRIES {
+            let upper = chunk.split_off(MAX_CHUNK_ENTRIES / 2);
             self.chunks.insert(chunk_index + 1, upper);
         }
     }
 
-    /// Where an entry is that is there.
+    /// Position of an entry that is in the list.
     #[inline]
-    pub(crate) fn find(&self, entry: Entry) -> Place {
+    pub(crate) fn find(&self, entry: FreeBlock) -> FreeListPosition {
         let place = self.lower_bound(entry.key());
         debug_assert_eq!(self.get(place), Some(&entry), "the entry is in the list");
         place
     }
 
-    /// Takes out the entry at a place.
+    /// Removes the entry at a position.
     #[inline]
-    pub(crate) fn remove(&mut self, place: Place) {
+    pub(crate) fn remove(&mut self, place: FreeListPosition) {
         let Some(chunk) = self.chunks.get_mut(place.chunk) else { return };
         chunk.remove(place.index);
         if chunk.is_empty() {
@@ -110,9 +111,9 @@ impl FreeList {
         }
     }
 
-    /// Puts `new` in place of the entry that is there. Neighbours in size are the usual case: most of a free block stays
-    /// free after a split, and a block that grows by a merge seldom passes many others.
-    pub(crate) fn replace(&mut self, place: Place, new: Entry) {
+    /// Replaces an entry by `new`. Usually they are close in size: most of a free block stays free after a
+    /// split, and a block that grows by a merge rarely passes many others.
+    pub(crate) fn replace(&mut self, place: FreeListPosition, new: FreeBlock) {
         let (is_first, is_last) = (place.chunk == 0, place.chunk + 1 == self.chunks.len());
         let Some(chunk) = self.chunks.get_mut(place.chunk) else { return };
         let (low, high) = chunk.split_at_mut(place.index);
@@ -140,14 +141,14 @@ impl FreeList {
     }
 
     #[inline]
-    fn lower_bound(&self, key: u128) -> Place {
+    fn lower_bound(&self, key: u128) -> FreeListPosition {
         let chunk = match self.chunks.len() {
             0 | 1 => 0,
             _ => self.chunks.partition_point(|chunk| chunk[chunk.len() - 1].key() < key),
         };
         let index =
             self.chunks.get(chunk).map_or(0, |chunk| chunk.partition_point(|entry| entry.key() < key));
-        Place { chunk, index }
+        FreeListPosition { chunk, index }
     }
 }
 
@@ -156,10 +157,10 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// A small generator of numbers, the same each time.
-    struct Numbers(u64);
+    /// Deterministic pseudorandom number generator.
+    struct Random(u64);
 
-    impl Numbers {
+    impl Random {
         fn below(&mut self, limit: u64) -> u64 {
             self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (self.0 >> 33) % limit
@@ -167,17 +168,17 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_like_a_sorted_map() {
-        let mut numbers = Numbers(7);
+    fn a_free_list_behaves_like_a_sorted_map() {
+        let mut random = Random(7);
         let mut list = FreeList::default();
         let mut map: BTreeMap<(u64, u64), u32> = BTreeMap::new();
-        let as_entry = |(&(size, rank), &block): (&(u64, u64), &u32)| Entry { size, rank, block };
+        let as_entry = |(&(size, rank), &block): (&(u64, u64), &u32)| FreeBlock { size, rank, block };
         for round in 0..40_000u32 {
-            let new = Entry { size: numbers.below(300), rank: u64::from(round), block: round };
-            let some = numbers.below(map.len() as u64 + 1) as usize;
+            let new = FreeBlock { size: random.below(300), rank: u64::from(round), block: round };
+            let some = random.below(map.len() as u64 + 1) as usize;
             let old = map.iter().nth(some).map(as_entry);
             // Grows to some two thousand entries, then shrinks.
-            match (numbers.below(if round < 20_000 { 4 } else { 6 }), old) {
+            match (random.below(if round < 20_000 { 4 } else { 6 }), old) {
                 (0 | 1, _) | (_, None) => {
                     list.insert(new);
                     map.insert((new.size, new.rank), new.block);
@@ -192,7 +193,7 @@ mod tests {
                     map.remove(&(old.size, old.rank));
                 }
             }
-            let size = numbers.below(310);
+            let size = random.below(310);
             let mut from = map.range((size, 0)..).map(as_entry);
             let place = list.first_from(size);
             let expected = from.next();

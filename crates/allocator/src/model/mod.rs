@@ -1,132 +1,139 @@
-//! The allocator itself: one device, both kinds of segments, every pool and stream.
+//! Allocator model: one device, both kinds of segments, every pool and stream.
 //!
-//! Names follow PyTorch's where it has public ones. A *lane* is a pool and a stream; each has a list of free blocks for
-//! small requests and one for large ones, because blocks never move between pools, streams or classes.
+//! Names follow PyTorch's public ones. A *lane* is a pool and a stream; each has one list of free blocks for
+//! small requests and one for large ones, because blocks never move between pools, streams or size classes.
 
 mod blocks;
+mod environment;
 mod expandable;
 mod free_list;
 mod release;
 mod search;
-mod world;
 
-pub(crate) use blocks::{Block, NONE, State};
-pub(crate) use world::{Completion, Deed, World};
+pub(crate) use blocks::{ModelBlock, ModelBlockState, NONE};
+pub(crate) use environment::{Completion, Environment, ModelEvent};
+pub(crate) use expandable::AMPLE_RANGE_BYTES;
 
 use crate::conf::Conf;
 use crate::rules::{Rules, Tie};
 use blocks::Blocks;
-use expandable::Range;
-use free_list::{Entry, FreeList, Place};
+use expandable::ExpandableRange;
+use free_list::{FreeBlock, FreeList, FreeListPosition};
 use snapshot::{Action, PoolId};
 use std::collections::{BTreeMap, BTreeSet};
 
-const MIN_BLOCK: u64 = 512;
-/// Rounded requests up to this size are small.
-const SMALL_MAX: u64 = 1 << 20;
-const SMALL_SEGMENT: u64 = 2 << 20;
-/// Requests from this size on get a segment of their own size.
-const MIN_LARGE: u64 = 10 << 20;
-const LARGE_ROUND: u64 = 2 << 20;
+const MIN_BLOCK_BYTES: u64 = 512;
+/// Largest rounded request of the small pool, in bytes.
+const MAX_SMALL_BYTES: u64 = 1 << 20;
+const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
+/// Requests of at least this many bytes get a segment of their own size.
+const MIN_OWN_SEGMENT_BYTES: u64 = 10 << 20;
+const SEGMENT_ROUNDING_BYTES: u64 = 2 << 20;
 
-/// A pool and a stream.
+/// Pool and stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Lane {
-    /// Row of the pools.
+    /// Index of the pool.
     pub(crate) pool: u32,
     pub(crate) stream: u64,
 }
 
-/// A pool of blocks: the default one, or a private one of a CUDA graph or `MemPool`.
+/// Pool of blocks: the default pool, or a private pool of a CUDA graph or `MemPool`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Pool {
+pub(crate) struct ModelPool {
     pub(crate) id: PoolId,
-    /// It gets its memory from an allocator of its own, which knows no expandable segments.
+    /// Whether its memory comes from a custom allocator, which has no expandable segments.
     pub(crate) is_custom: bool,
 }
 
-impl Pool {
+impl ModelPool {
     fn is_private(&self) -> bool {
         self.id != PoolId::DEFAULT
     }
 }
 
-/// Free memory of one lane and class.
+/// Free memory of one lane and size class.
 #[derive(Clone)]
-struct List {
+struct LaneMemory {
     stream: u64,
     pool: u32,
     small: bool,
     free: FreeList,
-    /// Parts of expandable segments without memory, by address.
+    /// Unmapped parts of expandable segments, by address.
     unmapped: BTreeSet<(u64, u32)>,
 }
 
-/// What is counted on the way.
+/// Counters of the model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct ModelCounters {
     pub(crate) reserved: u64,
     pub(crate) peak_reserved: u64,
-    /// The event under which it was reached.
+    /// Event of the recording during which the peak was reached.
     pub(crate) peak_reserved_at: u32,
     pub(crate) allocated: u64,
     pub(crate) peak_allocated: u64,
-    /// Allocated, or given back and waiting for another stream.
+    /// Bytes that are allocated, or freed and waiting for another stream.
     pub(crate) active: u64,
     /// `num_device_alloc`: successful `cudaMalloc` calls and mappings.
     pub(crate) device_allocs: u64,
     pub(crate) device_frees: u64,
     pub(crate) retries: u64,
-    /// The most that reserved and wanted bytes came to when new memory was granted.
+    /// Highest sum of reserved and requested bytes for which new memory was granted.
     pub(crate) most_granted: u64,
     /// Whether new memory was ever refused.
     pub(crate) refused: bool,
-    /// Choices between blocks of equal size that a guessed address decided.
+    /// Number of choices between blocks of equal size that a guessed address decided.
     pub(crate) guessed_ties: u64,
 }
 
-/// The allocator of one device in a world that answers for everything outside it.
+/// Allocator of one device in an environment that answers for everything outside it.
 #[derive(Clone)]
 pub(crate) struct Model<W> {
-    pub(crate) world: W,
-    /// The event of the recording that is being replayed.
+    pub(crate) environment: W,
+    /// Event of the recording that is being replayed.
     pub(crate) now: u32,
-    pub(crate) counts: Counts,
+    pub(crate) counts: ModelCounters,
     conf: Conf,
     rules: Rules,
     rounds_plainly: bool,
     blocks: Blocks,
-    /// Two for each lane: small, large.
-    lists: Vec<List>,
+    /// Two per lane: small, large.
+    lists: Vec<LaneMemory>,
     /// Lanes by pool and stream.
     lanes: Vec<Lane>,
-    pools: Vec<Pool>,
-    /// Searches of each pool's small and large blocks: the clock of garbage collection.
+    pools: Vec<ModelPool>,
+    /// Number of searches of each pool's small and large blocks: the clock of garbage collection.
     searches: Vec<[u64; 2]>,
-    ranges: Vec<Range>,
+    ranges: Vec<ExpandableRange>,
     /// Blocks that wait for another stream, with the token of the free.
     pending: BTreeMap<u32, u32>,
-    /// Blocks or segments made so far, where their age counts.
+    /// Number of blocks or segments created so far, if their age decides ties.
     made: u64,
-    /// How many of them were there before the recording.
+    /// Number of those created before the recording.
     made_before: u64,
     segments: u32,
-    /// Whether any segment lies at a guessed address.
+    /// Whether any segment has a guessed address.
     guesses: bool,
 }
 
-/// A block that can serve a request.
+/// Block that can serve a request.
 #[derive(Clone, Copy)]
-struct Found {
+struct BlockMatch {
     block: u32,
-    /// Where it is in its list; nowhere if it is a new segment.
-    place: Option<Place>,
+    /// Position in its free list; `None` for a new segment.
+    place: Option<FreeListPosition>,
 }
 
-impl<W: World> Model<W> {
-    /// An empty allocator. `lanes` are sorted.
-    pub(crate) fn new(world: W, conf: Conf, rules: Rules, lanes: &[Lane], pools: &[Pool]) -> Model<W> {
-        let list = |lane: &Lane, small| List {
+impl<W: Environment> Model<W> {
+    /// Creates an empty allocator. `lanes` are sorted.
+    pub(crate) fn new(
+        environment: W,
+        conf: Conf,
+        rules: Rules,
+        lanes: &[Lane],
+        pools: &[ModelPool],
+    ) -> Model<W> {
+        let list = |lane: &Lane, small| LaneMemory {
             stream: lane.stream,
             pool: lane.pool,
             small,
@@ -134,9 +141,9 @@ impl<W: World> Model<W> {
             unmapped: BTreeSet::new(),
         };
         Model {
-            world,
+            environment,
             now: 0,
-            counts: Counts::default(),
+            counts: ModelCounters::default(),
             rounds_plainly: conf.divisions == [0; 16],
             conf,
             rules,
@@ -154,12 +161,12 @@ impl<W: World> Model<W> {
         }
     }
 
-    /// Serves a request, or says that it cannot. `gated` says whether a pool is being filled, so that nothing can be
-    /// released; otherwise its own pool tells.
+    /// Serves a request; `None` if out of memory. `gated` says whether a pool is being filled, so that
+    /// nothing can be released; by default that follows from the pool of the request.
     #[inline]
     pub(crate) fn malloc(&mut self, requested: u64, lane: u32, gated: Option<bool>) -> Option<u32> {
         let size = self.rounded(requested);
-        let small = size <= SMALL_MAX;
+        let small = size <= MAX_SMALL_BYTES;
         let list = lane * 2 + u32::from(!small);
         let expandable = self.conf.expandable && !self.pools[self.pool_of(list)].is_custom;
         let found = match self.search(list, size, expandable) {
@@ -169,23 +176,24 @@ impl<W: World> Model<W> {
         Some(self.hand_out(found, requested, size, expandable))
     }
 
-    /// The program gives a block back. A deferred free waits for another stream; its token tells it from later frees of
-    /// the same row.
+    /// Frees a block. A deferred free waits for another stream; its token distinguishes it from later frees
+    /// of the same row.
     #[inline]
     pub(crate) fn free(&mut self, block: u32, deferred: Option<u32>) {
         let row = self.blocks.get_mut(block);
-        debug_assert_eq!(row.state, State::Allocated);
-        row.state = State::Pending;
+        debug_assert_eq!(row.state, ModelBlockState::Allocated);
+        row.state = ModelBlockState::Pending;
         self.counts.allocated -= row.size;
-        let deed = Deed { action: Action::FreeRequested, addr: row.addr, size: row.requested, stream: 0 };
-        self.tell(deed, block);
+        let event =
+            ModelEvent { action: Action::FreeRequested, addr: row.addr, size: row.requested, stream: 0 };
+        self.emit(event, block);
         match deferred {
             Some(token) => self.wait_for_streams(block, token),
             None => self.complete(block),
         }
     }
 
-    /// The other streams are done with a pending block, unless that was noticed before.
+    /// Completes the free of a pending block, unless that was noticed before.
     pub(crate) fn complete_pending(&mut self, block: u32, token: u32) {
         if self.pending.get(&block) == Some(&token) {
             self.pending.remove(&block);
@@ -193,48 +201,49 @@ impl<W: World> Model<W> {
         }
     }
 
-    pub(crate) fn block(&self, block: u32) -> &Block {
+    pub(crate) fn block(&self, block: u32) -> &ModelBlock {
         self.blocks.get(block)
     }
 
-    pub(crate) fn block_mut(&mut self, block: u32) -> &mut Block {
+    pub(crate) fn block_mut(&mut self, block: u32) -> &mut ModelBlock {
         self.blocks.get_mut(block)
     }
 
-    pub(crate) fn all_blocks(&self) -> impl Iterator<Item = (u32, &Block)> {
+    pub(crate) fn all_blocks(&self) -> impl Iterator<Item = (u32, &ModelBlock)> {
         self.blocks.iter()
     }
 
-    /// Notes that a block waits for another stream.
+    /// Marks a block as waiting for another stream.
     pub(crate) fn wait_for_streams(&mut self, block: u32, token: u32) {
         self.pending.insert(block, token);
     }
 
-    /// Everything so far was there before the recording.
+    /// Marks everything so far as created before the recording.
     pub(crate) fn end_of_start(&mut self) {
         self.made_before = self.made;
     }
 
-    /// What a copy of the model costs, in rows.
+    /// Cost of a copy of the model, in rows.
     pub(crate) fn rows(&self) -> usize {
         self.blocks.rows()
     }
 
-    pub(crate) fn pool_id(&self, block: &Block) -> PoolId {
+    pub(crate) fn pool_id(&self, block: &ModelBlock) -> PoolId {
         self.pools[self.pool_of(block.list)].id
     }
 
-    pub(crate) fn is_small(&self, block: &Block) -> bool {
+    pub(crate) fn is_small(&self, block: &ModelBlock) -> bool {
         self.lists[block.list as usize].small
     }
 
-    pub(crate) fn stream(&self, block: &Block) -> u64 {
+    pub(crate) fn stream(&self, block: &ModelBlock) -> u64 {
         self.lists[block.list as usize].stream
     }
 
-    /// The heads of segments: blocks with memory that none with memory goes before, by address.
+    /// Returns the first mapped block of each segment or mapped run, by address.
     pub(crate) fn heads(&self) -> Vec<u32> {
-        let has_memory = |block: u32| block != NONE && self.blocks.get(block).state != State::Unmapped;
+        let has_memory =
+            |block: u32| block != NONE && self.blocks.get(block).state != ModelBlockState::Unmapped;
         let mut heads: Vec<u32> = self
             .blocks
             .iter()
@@ -245,30 +254,30 @@ impl<W: World> Model<W> {
         heads
     }
 
-    /// The blocks of the segment that begins with `head`, in order.
-    pub(crate) fn segment(&self, head: u32) -> impl Iterator<Item = (u32, &Block)> {
+    /// Iterates over the blocks of the segment that begins with `head`, in order.
+    pub(crate) fn segment(&self, head: u32) -> impl Iterator<Item = (u32, &ModelBlock)> {
         let mut at = head;
         std::iter::from_fn(move || {
             let place = (at != NONE).then_some(at)?;
             let block = self.blocks.get(place);
             at = block.next;
-            (block.state != State::Unmapped).then_some((place, block))
+            (block.state != ModelBlockState::Unmapped).then_some((place, block))
         })
     }
 
-    /// The largest free block of a lane's class, for the state around a failure.
+    /// Returns the size of the largest free block of a lane and size class, for the report of a failure.
     pub(crate) fn largest_free(&self, lane: u32, size: u64) -> u64 {
-        let list = lane as usize * 2 + usize::from(size > SMALL_MAX);
+        let list = lane as usize * 2 + usize::from(size > MAX_SMALL_BYTES);
         self.lists[list].free.iter().last().map_or(0, |entry| entry.size)
     }
 
-    /// Bytes that PyTorch takes for a request, before it decides whether to split.
+    /// Returns the bytes that PyTorch takes for a request, before it decides whether to split.
     #[inline]
     pub(crate) fn rounded(&self, requested: u64) -> u64 {
         if self.rounds_plainly {
-            return requested.max(1).next_multiple_of(MIN_BLOCK);
+            return requested.max(1).next_multiple_of(MIN_BLOCK_BYTES);
         }
-        if self.rules.one_division_keeps_sizes && requested > MIN_BLOCK {
+        if self.rules.one_division_keeps_sizes && requested > MIN_BLOCK_BYTES {
             let group = (requested.ilog2().saturating_sub(20) as usize).min(15);
             if self.conf.divisions[group] == 1 {
                 return requested;
@@ -277,7 +286,7 @@ impl<W: World> Model<W> {
         snapshot::rounded(requested, &self.conf.divisions)
     }
 
-    /// Bytes of a new segment for a rounded request.
+    /// Returns the bytes of a new segment for a rounded request.
     pub(crate) fn segment_size(&self, size: u64) -> u64 {
         segment_size(size, &self.conf)
     }
@@ -286,23 +295,29 @@ impl<W: World> Model<W> {
         self.lists[list as usize].pool as usize
     }
 
-    /// Whether requests from this list come while a pool is being filled: nothing is released then.
+    /// Returns whether requests from this list come while a pool is being filled: nothing is released then.
     pub(crate) fn is_gated(&self, list: u32) -> bool {
         let pool = &self.pools[self.pool_of(list)];
-        // The pools of graphs have a first number; later releases hold back only while a graph is captured.
+        // Pools of graphs have a first number; later releases hold back only while a graph is captured.
         pool.is_private() && (self.rules.scopes_gate || pool.id.0 != 0)
     }
 
     #[inline]
-    fn tell(&mut self, deed: Deed, block: u32) {
+    fn emit(&mut self, event: ModelEvent, block: u32) {
         let stream = self.lists[self.blocks.get(block).list as usize].stream;
-        self.world.deed(Deed { stream, ..deed });
+        self.environment.on_event(ModelEvent { stream, ..event });
     }
 
-    /// No free block fits: new memory, or memory that is given back first.
+    /// Gets memory when no free block fits: new memory, or memory that is released first.
     #[cold]
-    fn get_memory(&mut self, list: u32, size: u64, expandable: bool, gated: Option<bool>) -> Option<Found> {
-        if self.world.collects() {
+    fn get_memory(
+        &mut self,
+        list: u32,
+        size: u64,
+        expandable: bool,
+        gated: Option<bool>,
+    ) -> Option<BlockMatch> {
+        if self.environment.collects() {
             self.collect_garbage();
         }
         if let Some(found) = self.grow(list, size, expandable) {
@@ -321,15 +336,15 @@ impl<W: World> Model<W> {
             }
         }
         let stream = self.lists[list as usize].stream;
-        self.world.deed(Deed { action: Action::Oom, addr: 0, size, stream });
+        self.environment.on_event(ModelEvent { action: Action::Oom, addr: 0, size, stream });
         None
     }
 
-    /// Gets new memory from the driver, and notes how much it was ready to give.
-    fn grow(&mut self, list: u32, size: u64, expandable: bool) -> Option<Found> {
+    /// Gets new memory from the driver, and records how much was granted.
+    fn grow(&mut self, list: u32, size: u64, expandable: bool) -> Option<BlockMatch> {
         let want = self.segment_size(size);
         let total = self.counts.reserved.saturating_add(want);
-        let found = match self.world.allows(self.counts.reserved, want) {
+        let found = match self.environment.allows(self.counts.reserved, want) {
             true => self.ask_driver(list, size, want, expandable),
             false => None,
         };
@@ -342,26 +357,26 @@ impl<W: World> Model<W> {
         found
     }
 
-    fn ask_driver(&mut self, list: u32, size: u64, want: u64, expandable: bool) -> Option<Found> {
+    fn ask_driver(&mut self, list: u32, size: u64, want: u64, expandable: bool) -> Option<BlockMatch> {
         let pool = &self.pools[self.pool_of(list)];
         if expandable && (self.rules.expandable_private_pools || !pool.is_private()) {
             let block = self.grow_expandable(list, size)?;
             let place = self.lists[list as usize].free.find(self.entry(block));
-            return Some(Found { block, place: Some(place) });
+            return Some(BlockMatch { block, place: Some(place) });
         }
-        let (addr, guessed) = self.world.malloc(want)?;
+        let (addr, guessed) = self.environment.malloc(want)?;
         let block = self.add_segment(list, addr, want, guessed);
         self.reserve(want);
-        self.tell(Deed { action: Action::SegmentAlloc, addr, size: want, stream: 0 }, block);
-        Some(Found { block, place: None })
+        self.emit(ModelEvent { action: Action::SegmentAlloc, addr, size: want, stream: 0 }, block);
+        Some(BlockMatch { block, place: None })
     }
 
-    /// A new segment as one block that is in no list yet.
+    /// Adds a segment as one block that is in no free list yet.
     pub(crate) fn add_segment(&mut self, list: u32, addr: u64, size: u64, guessed: bool) -> u32 {
         let age = self.age(None);
         self.segments += 1;
         self.guesses |= guessed;
-        self.blocks.add(Block {
+        self.blocks.add(ModelBlock {
             segment: self.segments,
             base: addr,
             addr,
@@ -373,12 +388,12 @@ impl<W: World> Model<W> {
             next: NONE,
             list,
             range: NONE,
-            state: State::Free,
+            state: ModelBlockState::Free,
             guessed,
         })
     }
 
-    /// The age of a new block, a part of `of` or the first of its segment.
+    /// Returns the age of a new block, a part of `of` or the first of its segment.
     #[inline]
     fn age(&mut self, of: Option<u64>) -> u64 {
         match (self.rules.tie, of) {
@@ -403,19 +418,19 @@ impl<W: World> Model<W> {
     }
 
     #[inline]
-    fn hand_out(&mut self, found: Found, requested: u64, size: u64, expandable: bool) -> u32 {
+    fn hand_out(&mut self, found: BlockMatch, requested: u64, size: u64, expandable: bool) -> u32 {
         let row = *self.blocks.get(found.block);
         let list = row.list as usize;
         let rest = row.size - size;
         let splits = if self.lists[list].small || expandable {
-            rest >= MIN_BLOCK
+            rest >= MIN_BLOCK_BYTES
         } else {
             rest > self.rules.split_above && !self.conf.is_oversize(size)
         };
         let block = if splits {
-            // The front is a new block; the old one stays as the rest.
+            // The front is a new block; the old one remains as the rest.
             let age = self.age(Some(row.age));
-            let front = self.blocks.add(Block { size, age, ..row });
+            let front = self.blocks.add(ModelBlock { size, age, ..row });
             self.blocks.link_before(front, found.block);
             let searches = self.searches_of(list);
             let remainder = self.blocks.get_mut(found.block);
@@ -435,35 +450,36 @@ impl<W: World> Model<W> {
             found.block
         };
         let row = self.blocks.get_mut(block);
-        row.state = State::Allocated;
+        row.state = ModelBlockState::Allocated;
         row.requested = requested;
         let (addr, taken) = (row.addr, row.size);
         let counts = &mut self.counts;
         counts.allocated += taken;
         counts.active += taken;
         counts.peak_allocated = counts.peak_allocated.max(counts.allocated);
-        self.tell(Deed { action: Action::Alloc, addr, size: requested, stream: 0 }, block);
+        self.emit(ModelEvent { action: Action::Alloc, addr, size: requested, stream: 0 }, block);
         block
     }
 
     #[inline]
     fn searches_of(&self, list: usize) -> u64 {
-        let List { pool, small, .. } = &self.lists[list];
+        let LaneMemory { pool, small, .. } = &self.lists[list];
         self.searches[*pool as usize][usize::from(!small)]
     }
 
-    /// The memory of a block can be used again: joins it with free neighbours.
+    /// Makes the memory of a block reusable: merges it with free neighbours.
     #[inline]
     fn complete(&mut self, block: u32) {
         let row = *self.blocks.get(block);
-        self.tell(
-            Deed { action: Action::FreeCompleted, addr: row.addr, size: row.requested, stream: 0 },
+        self.emit(
+            ModelEvent { action: Action::FreeCompleted, addr: row.addr, size: row.requested, stream: 0 },
             block,
         );
         self.counts.active -= row.size;
         let list = row.list as usize;
         let free_neighbour = |place: u32| {
-            (place != NONE && self.blocks.get(place).state == State::Free).then(|| self.entry(place))
+            (place != NONE && self.blocks.get(place).state == ModelBlockState::Free)
+                .then(|| self.entry(place))
         };
         let (before, behind) = (free_neighbour(row.prev), free_neighbour(row.next));
         if before.is_some() {
@@ -474,7 +490,7 @@ impl<W: World> Model<W> {
         }
         let searches = self.searches_of(list);
         let row = self.blocks.get_mut(block);
-        row.state = State::Free;
+        row.state = ModelBlockState::Free;
         row.free_since = searches;
         let merged = self.entry(block);
         let free = &mut self.lists[list].free;
@@ -488,30 +504,30 @@ impl<W: World> Model<W> {
         }
     }
 
-    /// A free block as its list has it.
+    /// Returns the free-list entry of a free block.
     #[inline]
-    fn entry(&self, block: u32) -> Entry {
+    fn entry(&self, block: u32) -> FreeBlock {
         let row = self.blocks.get(block);
         let rank = match self.rules.tie {
             Tie::Address => row.addr,
             Tie::Block => row.age,
-            // From 2.13 on every address in a segment is a multiple of the smallest block.
-            Tie::Segment => (row.age << OFFSET_BITS) | ((row.addr - row.base) / MIN_BLOCK),
+            // From torch 2.13 on every address in a segment is a multiple of the smallest block.
+            Tie::Segment => (row.age << OFFSET_BITS) | ((row.addr - row.base) / MIN_BLOCK_BYTES),
         };
-        Entry { size: row.size, rank, block }
+        FreeBlock { size: row.size, rank, block }
     }
 }
 
-/// Bytes that are asked of the driver for a rounded request.
+/// Returns the bytes requested from the driver for a rounded request.
 pub(crate) fn segment_size(size: u64, conf: &Conf) -> u64 {
-    if size <= SMALL_MAX {
-        SMALL_SEGMENT
-    } else if size < MIN_LARGE {
+    if size <= MAX_SMALL_BYTES {
+        SMALL_SEGMENT_BYTES
+    } else if size < MIN_OWN_SEGMENT_BYTES {
         conf.large_segment
     } else {
-        size.checked_next_multiple_of(LARGE_ROUND).unwrap_or(size)
+        size.checked_next_multiple_of(SEGMENT_ROUNDING_BYTES).unwrap_or(size)
     }
 }
 
-/// Bits for a block's place in its segment, in smallest blocks: enough for the longest expandable segment.
+/// Bits for a block's offset in its segment, in smallest blocks: enough for the longest expandable segment.
 const OFFSET_BITS: u32 = 36;

@@ -1,38 +1,38 @@
-//! Giving memory back to the driver: everything, just enough, or what has lain unused for long.
+//! Release of memory to the driver: everything, just enough, or what was unused for long.
 
-use super::blocks::{Block, NONE};
-use super::{Completion, Deed, Entry, Model, World};
+use super::blocks::{ModelBlock, NONE};
+use super::{Completion, Environment, FreeBlock, Model, ModelEvent};
 use snapshot::Action;
 
 const DEFAULT_POOL: u32 = 0;
 
-/// Blocks of equal size and unknown age that are looked through.
-const MOST_TIED: usize = 256;
+/// Maximum number of blocks of equal size and unknown age that are searched.
+const MAX_TIED_BLOCKS: usize = 256;
 
-impl<W: World> Model<W> {
-    /// `torch.cuda.empty_cache()`, and the last attempt of a request: waits for all streams, then returns every segment
-    /// without a block in use.
+impl<W: Environment> Model<W> {
+    /// Does what `torch.cuda.empty_cache()` and the last attempt of a request do: waits for all streams, then
+    /// releases every segment without a block in use.
     pub(crate) fn release_all(&mut self) {
         self.synchronize(None);
         self.release_pool(DEFAULT_POOL, false);
         self.release_pool(DEFAULT_POOL, true);
-        while let Some(pool) = self.world.next_retired_pool() {
+        while let Some(pool) = self.environment.next_retired_pool() {
             self.release_pool(pool, true);
             self.release_pool(pool, false);
         }
     }
 
-    /// A `MemPool` goes away: its segments without a block in use are returned.
+    /// Deletes a `MemPool`: releases its segments without a block in use.
     pub(crate) fn end_pool(&mut self, pool: u32) {
         self.synchronize(Some(pool));
         self.release_pool(pool, true);
         self.release_pool(pool, false);
     }
 
-    /// Waits for other streams: pending frees complete, all of them or those of one pool.
+    /// Waits for other streams: completes the pending frees, all of them or those of one pool.
     fn synchronize(&mut self, only: Option<u32>) {
         loop {
-            match self.world.next_completion() {
+            match self.environment.next_completion() {
                 Completion::All => {
                     let is_meant = |block: u32| {
                         only.is_none_or(|pool| self.lists[self.blocks.get(block).list as usize].pool == pool)
@@ -44,21 +44,22 @@ impl<W: World> Model<W> {
                     }
                     return;
                 }
-                // Others that happen to be done are noticed on the way.
+                // Others that happen to be complete are noticed on the way.
                 Completion::Next(addr) => {
                     let found = self.pending.iter().find(|(block, _)| self.blocks.get(**block).addr == addr);
                     let Some((&block, &token)) = found else { return };
                     self.complete_pending(block, token);
                 }
                 Completion::Done => {
-                    // PyTorch waits for every one of them: the next would be an event that the world does not expect. With
-                    // private pools some may have been put off, which nothing tells.
+                    // PyTorch waits for every one of them: the next would be an event that the environment
+                    // does not expect. With private pools some may have been postponed, which nothing
+                    // records.
                     let next =
                         self.pending.first_key_value().filter(|_| only.is_none() && self.pools.len() == 1);
                     if let Some((&block, _)) = next {
-                        let Block { addr, requested, .. } = *self.blocks.get(block);
-                        self.tell(
-                            Deed { action: Action::FreeCompleted, addr, size: requested, stream: 0 },
+                        let ModelBlock { addr, requested, .. } = *self.blocks.get(block);
+                        self.emit(
+                            ModelEvent { action: Action::FreeCompleted, addr, size: requested, stream: 0 },
                             block,
                         );
                     }
@@ -71,10 +72,10 @@ impl<W: World> Model<W> {
     fn release_pool(&mut self, pool: u32, small: bool) {
         let mut expandable = Vec::new();
         for list in self.lists_of(pool, small) {
-            let mut entries: Vec<Entry> = self.lists[list].free.iter().copied().collect();
+            let mut entries: Vec<FreeBlock> = self.lists[list].free.iter().copied().collect();
             for next in 0..entries.len() {
                 self.bring_older_forward(&mut entries[next..]);
-                let Entry { block, .. } = entries[next];
+                let FreeBlock { block, .. } = entries[next];
                 let row = self.blocks.get(block);
                 if row.is_expandable() {
                     expandable.push(block);
@@ -88,34 +89,40 @@ impl<W: World> Model<W> {
         }
     }
 
-    /// Of blocks of equal size whose ages are not known, the one goes first that the world knows to.
-    fn bring_older_forward(&self, entries: &mut [Entry]) {
+    /// Reorders blocks of equal size and unknown age: the one that the environment knows to be next goes
+    /// first.
+    fn bring_older_forward(&self, entries: &mut [FreeBlock]) {
         let Some(&first) = entries.first().filter(|first| self.is_of_unknown_age(first)) else { return };
-        let is_tied = |entry: &Entry| entry.size == first.size && self.is_of_unknown_age(entry);
-        let tied = entries.iter().take(MOST_TIED).take_while(|entry| is_tied(entry)).count();
-        let known =
-            entries[..tied].iter().position(|entry| self.world.takes(self.blocks.get(entry.block).addr));
+        let is_tied = |entry: &FreeBlock| entry.size == first.size && self.is_of_unknown_age(entry);
+        let tied = entries.iter().take(MAX_TIED_BLOCKS).take_while(|entry| is_tied(entry)).count();
+        let known = entries[..tied]
+            .iter()
+            .position(|entry| self.environment.takes(self.blocks.get(entry.block).addr));
         if let Some(known) = known {
             entries[..=known].rotate_right(1);
         }
     }
 
-    /// The lists of a pool's class, by stream.
+    /// Iterates over the lists of a pool's size class, by stream.
     fn lists_of(&self, pool: u32, small: bool) -> impl Iterator<Item = usize> + use<W> {
         let first = self.lanes.partition_point(|lane| lane.pool < pool);
         let end = self.lanes.partition_point(|lane| lane.pool <= pool);
         (first..end).map(move |lane| lane * 2 + usize::from(!small))
     }
 
-    /// Returns a whole ordinary segment that is one free block.
+    /// Releases an ordinary segment that is one free block.
     fn release_segment(&mut self, block: u32) {
         let row = *self.blocks.get(block);
-        self.tell(Deed { action: Action::SegmentFree, addr: row.addr, size: row.size, stream: 0 }, block);
-        self.world.free(row.addr, row.size);
+        self.emit(
+            ModelEvent { action: Action::SegmentFree, addr: row.addr, size: row.size, stream: 0 },
+            block,
+        );
+        self.environment.free(row.addr, row.size);
         self.counts.reserved = self.counts.reserved.saturating_sub(row.size);
         self.counts.device_frees += 1;
         self.unlist(block);
-        // Settings changed while a program runs can leave an oversize block with neighbours: they keep going alone.
+        // Settings changed while a program runs can leave an oversize block with neighbours: these become
+        // separate.
         for (neighbour, is_before) in [(row.prev, true), (row.next, false)] {
             if neighbour != NONE {
                 let neighbour = self.blocks.get_mut(neighbour);
@@ -125,14 +132,14 @@ impl<W: World> Model<W> {
         self.blocks.discard(block);
     }
 
-    /// With `max_split_size_mb`: returns one oversize block that is large enough, or else as many of the largest as make
-    /// up the request. Whether they do.
+    /// With `max_split_size_mb`: releases one oversize block that is large enough, or else as many of the
+    /// largest as make up the request. Returns whether they do.
     pub(super) fn release_available(&mut self, list: u32, size: u64) -> bool {
         let Some(max_split) = self.conf.max_split else { return false };
         let need = size.max(max_split);
         let free = &self.lists[list as usize].free;
         let from = free.first_from(need);
-        if let Some(&Entry { block, .. }) = free.get(from)
+        if let Some(&FreeBlock { block, .. }) = free.get(from)
             && !self.blocks.get(block).is_expandable()
         {
             self.release_segment(block);
@@ -143,7 +150,7 @@ impl<W: World> Model<W> {
         let mut place = free.before(from);
         while let Some(at) = place
             && released < need
-            && let Some(&Entry { block, size, .. }) = free.get(at)
+            && let Some(&FreeBlock { block, size, .. }) = free.get(at)
             && size >= max_split
         {
             if !self.blocks.get(block).is_expandable() {
@@ -158,13 +165,13 @@ impl<W: World> Model<W> {
         released >= need
     }
 
-    /// With `garbage_collection_threshold` and a limit: returns the large segments that have lain free for longer than
-    /// the mean, until the reserved bytes are below the threshold.
+    /// With `garbage_collection_threshold` and a limit: releases the large segments that were free for longer
+    /// than the mean, until the reserved bytes are below the threshold.
     pub(super) fn collect_garbage(&mut self) {
         let clock = self.searches[DEFAULT_POOL as usize][1];
         let mut idle: Vec<(u32, u64)> = Vec::new();
         for list in self.lists_of(DEFAULT_POOL, false) {
-            for &Entry { block, .. } in self.lists[list].free.iter() {
+            for &FreeBlock { block, .. } in self.lists[list].free.iter() {
                 let row = self.blocks.get(block);
                 if !row.is_split() {
                     idle.push((block, clock - row.free_since));
@@ -179,7 +186,7 @@ impl<W: World> Model<W> {
                 idle.into_iter().partition(|&(block, age)| is_old(block, age));
             let Some(&(victim, _)) = old.first() else { return };
             let addr = self.blocks.get(victim).addr;
-            if !self.world.is_above_threshold(self.counts.reserved, addr) {
+            if !self.environment.is_above_threshold(self.counts.reserved, addr) {
                 return;
             }
             for (block, _) in old {

@@ -1,17 +1,17 @@
-//! Which free block a request gets.
+//! Search for the free block that a request gets.
 
-use super::free_list::{Entry, FreeList, Place};
-use super::{Found, Model, NONE, State, World};
+use super::free_list::{FreeBlock, FreeList, FreeListPosition};
+use super::{BlockMatch, Environment, Model, ModelBlockState, NONE};
 use crate::rules::Tie;
 
-/// Blocks of equal size that are looked through for one at a guessed address.
-const MOST_TIED: usize = 32;
+/// Maximum number of blocks of equal size that are searched for a guessed address.
+const MAX_TIED_BLOCKS: usize = 32;
 
-impl<W: World> Model<W> {
-    /// Looks for a free block, and counts the search.
+impl<W: Environment> Model<W> {
+    /// Finds a free block, and counts the search.
     #[inline]
-    pub(super) fn search(&mut self, list: u32, size: u64, expandable: bool) -> Option<Found> {
-        if self.world.collects() {
+    pub(super) fn search(&mut self, list: u32, size: u64, expandable: bool) -> Option<BlockMatch> {
+        if self.environment.collects() {
             let class = usize::from(!self.lists[list as usize].small);
             let pool = self.pool_of(list);
             self.searches[pool][class] += 1;
@@ -26,12 +26,13 @@ impl<W: World> Model<W> {
             }
             Tie::Block | Tie::Segment => self.older(list, place, &entry),
         };
-        Some(Found { block, place: Some(place) })
+        Some(BlockMatch { block, place: Some(place) })
     }
 
-    /// The free block that a request gets: the smallest that is large enough, with PyTorch's exceptions.
+    /// Returns the free block that a request gets: the smallest that is large enough, with PyTorch's
+    /// exceptions.
     #[inline]
-    fn candidate(&self, list: u32, size: u64, expandable: bool) -> Option<(Place, Entry)> {
+    fn candidate(&self, list: u32, size: u64, expandable: bool) -> Option<(FreeListPosition, FreeBlock)> {
         let free = &self.lists[list as usize].free;
         let mut place = free.first_from(size);
         let mut entry = *free.get(place)?;
@@ -40,7 +41,7 @@ impl<W: World> Model<W> {
                 if let Some(known) = self.known_to_be_taken(free, place) {
                     return Some(known);
                 }
-                // Among those, one that could grow further is kept for later.
+                // Among those, a block that could grow further is kept for later.
                 while self.blocks.get(entry.block).is_expandable() {
                     let after = free.after(place);
                     match free.get(after) {
@@ -69,21 +70,25 @@ impl<W: World> Model<W> {
         Some((place, entry))
     }
 
-    /// How far the last block of an expandable segment can grow hangs on the size of the card. Where that is not known, the
-    /// world may know which block is taken.
+    /// Returns the block that the environment knows to be taken. How far the last block of an expandable
+    /// segment can grow depends on the size of the card, which may be unknown.
     #[cold]
-    fn known_to_be_taken(&self, free: &FreeList, first: Place) -> Option<(Place, Entry)> {
-        if self.world.knows_ranges() {
+    fn known_to_be_taken(
+        &self,
+        free: &FreeList,
+        first: FreeListPosition,
+    ) -> Option<(FreeListPosition, FreeBlock)> {
+        if self.environment.knows_ranges() {
             return None;
         }
         let mut place = first;
         while let Some(entry) = free.get(place) {
             let row = self.blocks.get(entry.block);
-            if self.world.takes(row.addr) {
+            if self.environment.takes(row.addr) {
                 return Some((place, *entry));
             }
-            let can_grow = row.next != NONE && self.blocks.get(row.next).state == State::Unmapped;
-            // Beyond a block that cannot grow the search never goes.
+            let can_grow = row.next != NONE && self.blocks.get(row.next).state == ModelBlockState::Unmapped;
+            // The search never goes beyond a block that cannot grow.
             if !row.is_expandable() || !can_grow {
                 return None;
             }
@@ -92,13 +97,14 @@ impl<W: World> Model<W> {
         None
     }
 
-    /// Up to 2.11 the lower address wins among equal sizes; a guessed one may have it wrong.
+    /// Counts a tie that a guessed address may decide wrongly: up to torch 2.11 the lower address wins among
+    /// equal sizes.
     #[inline]
-    fn note_tie(&mut self, list: u32, place: Place, entry: &Entry) {
+    fn note_tie(&mut self, list: u32, place: FreeListPosition, entry: &FreeBlock) {
         let free = &self.lists[list as usize].free;
         let chosen = self.blocks.get(entry.block);
         let mut at = free.after(place);
-        for _ in 0..MOST_TIED {
+        for _ in 0..MAX_TIED_BLOCKS {
             let Some(other) = free.get(at).filter(|other| other.size == entry.size) else { return };
             let other = self.blocks.get(other.block);
             if other.segment != chosen.segment && (chosen.guessed || other.guessed) {
@@ -107,13 +113,13 @@ impl<W: World> Model<W> {
             }
             at = free.after(at);
         }
-        // Not looked further: it may be one.
+        // The search is cut off here: there may be one.
         self.counts.guessed_ties += 1;
     }
 
-    /// From 2.12 on the older block or segment wins among equal sizes. Of those that were there before the recording the
-    /// ages are not known: the world may know which one it was.
-    fn older(&self, list: u32, place: Place, entry: &Entry) -> (Place, u32) {
+    /// Returns the block that wins among equal sizes from torch 2.12 on: the older block or segment. Ages
+    /// before the recording are unknown, but the environment may know which one it was.
+    fn older(&self, list: u32, place: FreeListPosition, entry: &FreeBlock) -> (FreeListPosition, u32) {
         let free = &self.lists[list as usize].free;
         let mut at = free.after(place);
         while let Some(other) = free.get(at)
@@ -121,7 +127,7 @@ impl<W: World> Model<W> {
             && self.is_of_unknown_age(entry)
             && self.is_of_unknown_age(other)
         {
-            if self.world.takes(self.blocks.get(other.block).addr) {
+            if self.environment.takes(self.blocks.get(other.block).addr) {
                 return (at, other.block);
             }
             at = free.after(at);
@@ -129,8 +135,9 @@ impl<W: World> Model<W> {
         (place, entry.block)
     }
 
-    /// Whether a block was there before the recording, so that its age is anybody's guess where it counts.
-    pub(super) fn is_of_unknown_age(&self, entry: &Entry) -> bool {
+    /// Returns whether a block was created before the recording, so that its age is unknown where it decides
+    /// ties.
+    pub(super) fn is_of_unknown_age(&self, entry: &FreeBlock) -> bool {
         self.rules.tie != Tie::Address && self.blocks.get(entry.block).age <= self.made_before
     }
 }

@@ -1,4 +1,4 @@
-//! Where the recordings are, and their labels.
+//! Paths of the recordings and their labels.
 
 #![allow(dead_code)] // each test file uses some of it
 
@@ -9,10 +9,10 @@ pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }
 
-/// The recordings of a folder, by name.
+/// Recordings of a folder, by name.
 pub(crate) fn recordings(folder: &str) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(fixtures().join(folder))
-        .expect("the folder is there")
+        .expect("the folder exists")
         .map(|entry| entry.expect("readable").path())
         .filter(|path| path.to_string_lossy().contains(".pickle"))
         .collect();
@@ -21,7 +21,7 @@ pub(crate) fn recordings(folder: &str) -> Vec<PathBuf> {
 }
 
 pub(crate) fn json(path: &Path) -> Value {
-    serde_json::from_str(&std::fs::read_to_string(path).expect("the file is there")).expect("JSON")
+    serde_json::from_str(&std::fs::read_to_string(path).expect("the file exists")).expect("JSON")
 }
 
 /// A number of `memory_stats()` in a label.

@@ -1,17 +1,17 @@
-//! The fix that most rules have.
+//! The fix that most rules have: `.detach()`.
 
 use super::Checked;
-use crate::facts::{Facts, Kept, NodeId, Store, Value};
-use crate::rule::{Applicability, Edit, Fix};
-use crate::tree::{Expr, ExprKind, Range};
+use crate::edit::{Applicability, Edit, Fix};
+use crate::facts::{AbstractValue, Facts, KeptValue, NodeId, TensorStore};
+use crate::tree::{Expr, ExprKind, SourceRange};
 
 impl<'t, 'a> Checked<'_, 't, 'a> {
-    /// `.detach()` behind what is kept, if that is a tensor and nothing that has tensors in it.
-    pub(crate) fn detach_kept(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> Option<Fix> {
+    /// Adds `.detach()` to what is kept, if that is a tensor and not a container of tensors.
+    pub(crate) fn detach_kept(&self, facts: &Facts<'t, 'a>, kept: &KeptValue<'t, 'a>) -> Option<Fix> {
         match kept.value {
-            Value::Tensor(node) => {
+            AbstractValue::Tensor(node) => {
                 let into = match kept.store {
-                    Store::Local { name, .. } if kept.through.is_none() => name,
+                    TensorStore::Local { name, .. } if kept.through.is_none() => name,
                     _ => "",
                 };
                 self.detach(facts, node, kept.expr, into)
@@ -20,7 +20,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         }
     }
 
-    /// `.detach()` behind an expression that is put into the variable `into` of the function.
+    /// Adds `.detach()` to an expression that is put into the variable `into` of the function.
     pub(crate) fn detach(
         &self,
         facts: &Facts<'t, 'a>,
@@ -49,7 +49,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             let range = if is_whole {
                 expr.range.after()
             } else {
-                Range { start: expr.range.end + 1, end: expr.range.end + 1 }
+                SourceRange { start: expr.range.end + 1, end: expr.range.end + 1 }
             };
             return vec![Edit { range, text: ".detach()".to_owned() }];
         }
@@ -57,10 +57,10 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         vec![open, behind(").detach()")]
     }
 
-    pub(super) fn is_parenthesized(&self, range: Range) -> bool {
+    pub(super) fn is_parenthesized(&self, range: SourceRange) -> bool {
         let bytes = self.file.source.as_bytes();
         let before = (range.start as usize).checked_sub(1).and_then(|at| bytes.get(at));
-        // The bracket of a call is not the expression's own.
+        // The bracket of a call does not belong to the expression itself.
         let opens = before == Some(&b'(')
             && !(range.start as usize)
                 .checked_sub(2)

@@ -1,16 +1,16 @@
-//! Whether what is kept piles up.
+//! Whether what is kept accumulates.
 
 use super::Checked;
-use crate::facts::{Facts, Kept, LoopId, Store, Value};
+use crate::facts::{AbstractValue, Facts, KeptValue, LoopId, TensorStore};
 use crate::file::FunctionId;
-use crate::rule::Severity;
+use crate::severity::RuleSeverity;
 
 impl<'t, 'a> Checked<'_, 't, 'a> {
-    /// Whether what is put into the store stays there, turn after turn.
-    pub(crate) fn grows(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> bool {
+    /// Returns whether what is put into the store stays there, iteration after iteration.
+    pub(crate) fn grows(&self, facts: &Facts<'t, 'a>, kept: &KeptValue<'t, 'a>) -> bool {
         let name = kept.store.name();
         match &kept.store {
-            Store::Local { id, .. } => {
+            TensorStore::Local { id, .. } => {
                 let container = &facts.containers[id.0];
                 let around: Vec<LoopId> =
                     facts.around(kept.at.in_loop).take_while(|at| Some(*at) != container.made_in).collect();
@@ -18,14 +18,15 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
                     && !self.is_emptied(facts, container.name, kept.at.in_loop)
                     && !self.is_emptied(facts, name, kept.at.in_loop)
                     && around.iter().any(|at| {
-                        // A list that is made anew on every turn of another loop has to grow over batches.
+                        // A list that is created in every iteration of an outer loop must grow over batches
+                        // to count.
                         let counts = container.made_in.is_none()
                             || facts.loops[at.0].over_batches
                             || facts.has_backward(*at);
                         counts && self.is_step_loop(facts, *at)
                     })
             }
-            Store::Outside { .. } => {
+            TensorStore::Outside { .. } => {
                 let is_step = facts.around(kept.at.in_loop).any(|at| self.is_step_loop(facts, at))
                     || kept.at.in_loop.is_none() && self.is_step_function(facts.id);
                 let is_emptied = self.is_emptied_anywhere(name, facts, kept.at.in_loop);
@@ -34,28 +35,29 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         }
     }
 
-    /// A list that is made anew for every epoch is a fixed amount in the end; any other grows as long as the program runs.
-    pub(crate) fn severity_of_growth(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> Severity {
+    /// Returns the severity: a list recreated for every epoch is a fixed amount in the end; any other grows
+    /// as long as the program runs.
+    pub(crate) fn severity_of_growth(&self, facts: &Facts<'t, 'a>, kept: &KeptValue<'t, 'a>) -> RuleSeverity {
         match &kept.store {
-            Store::Local { id, .. } if facts.containers[id.0].made_in.is_some() => Severity::Medium,
-            // So is one that goes with its function, after one pass over the batches.
-            Store::Local { .. }
+            TensorStore::Local { id, .. } if facts.containers[id.0].made_in.is_some() => RuleSeverity::Medium,
+            // The same holds for one that is freed with its function, after one pass over the batches.
+            TensorStore::Local { .. }
                 if facts.id != FunctionId::MODULE && facts.around(kept.at.in_loop).count() == 1 =>
             {
-                Severity::Medium
+                RuleSeverity::Medium
             }
-            _ => Severity::High,
+            _ => RuleSeverity::High,
         }
     }
 
-    /// Whether a store is emptied or cut on the turns of this loop.
+    /// Returns whether a store is emptied or truncated in the iterations of this loop.
     pub(crate) fn is_emptied(&self, facts: &Facts<'t, 'a>, name: &str, in_loop: Option<LoopId>) -> bool {
         let Some(in_loop) = in_loop else { return false };
         let range = facts.loops[in_loop.0].range;
         !name.is_empty() && facts.emptied.iter().any(|(emptied, at)| *emptied == name && range.contains(*at))
     }
 
-    /// Whether an attribute or global is emptied anywhere but where it is made.
+    /// Returns whether an attribute or global is emptied anywhere except where it is created.
     pub(crate) fn is_emptied_anywhere(
         &self,
         name: &str,
@@ -70,7 +72,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         self.facts.iter().any(|facts| {
             let makes = facts.id == FunctionId::MODULE
                 || matches!(self.file.name_of(facts.id), "__init__" | "setup" | "__post_init__");
-            // `self.x` of another class is something else; `model.x` may be this one.
+            // `self.x` of another class is a different attribute; `model.x` may be this one.
             let same = |emptied: &str| {
                 let is_own = |key: &str| key.strip_prefix("self.").is_some_and(|rest| !rest.contains('.'));
                 let of_self = is_own(emptied) && is_own(name);
@@ -80,12 +82,15 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         })
     }
 
-    /// Whether the object's `__init__` makes this attribute an empty list or dictionary.
+    /// Returns whether the object's `__init__` makes this attribute an empty list or dictionary.
     pub(crate) fn makes_list(&self, method: FunctionId, name: &str) -> bool {
         self.facts.iter().any(|facts| {
             let class = |id: FunctionId| self.file.class_of(id).map(|class| class.class.name);
-            self.file.name_of(facts.id) == "__init__" && class(facts.id) == class(method)
-                && matches!(facts.names.get(name), Some(Value::Container(id)) if !facts.containers[id.0].bounded)
+            let grows = match facts.names.get(name) {
+                Some(AbstractValue::Container(id)) => !facts.containers[id.0].bounded,
+                _ => false,
+            };
+            grows && self.file.name_of(facts.id) == "__init__" && class(facts.id) == class(method)
         })
     }
 }

@@ -1,25 +1,26 @@
-//! Variables of which a function takes nothing but numbers: nobody can tell whether the tensors in them have a graph.
+//! Variables from which a function takes only numbers: a graph behind the tensors in them has no effect.
 
 use super::Checked;
 use crate::facts::Facts;
 use crate::file::FunctionId;
 use crate::names::{binds, has_parameter};
 use crate::torch::{self, Makes};
-use crate::tree::{Body, Expr, ExprKind, Literal, Range, Stmt, StmtKind, walk};
+use crate::tree::{Body, Expr, ExprKind, Literal, SourceRange, Stmt, StmtKind, walk};
 
-/// Builtins that make a number out of anything.
+/// Builtins that turn anything into a number.
 const TO_NUMBER: &[&str] = &["float", "int", "bool", "len"];
-/// Methods that do.
+/// Methods that turn a tensor into numbers.
 const TO_NUMBER_METHODS: &[&str] = &["item", "tolist"];
 /// Builtins and methods that compute with tensors and keep nothing.
 const ARITHMETIC: &[&str] = &["sum", "min", "max", "abs"];
 const ARITHMETIC_METHODS: &[&str] = &["mean", "sum", "min", "max", "detach", "cpu", "float"];
-/// Functions that reach variables by other ways than their names.
+/// Functions that access variables other than by name.
 const REFLECTION: &[&str] = &["locals", "globals", "vars", "eval", "exec"];
 
 impl<'t, 'a> Checked<'_, 't, 'a> {
-    /// Whether `.detach()` behind what is put into a variable of the function cannot change what the program does: it is a
-    /// tensor for sure, and all that the function takes out of the variable is numbers.
+    /// Returns whether adding `.detach()` to what is put into a variable of the function cannot change the
+    /// program's behaviour: it is certainly a tensor, and the function takes only numbers out of the
+    /// variable.
     pub(crate) fn detaches_safely(&self, facts: &Facts<'t, 'a>, expr: &Expr<'a>, into: &str) -> bool {
         let body = self.file.body_of(facts.id);
         let text = self.file.text(self.file.functions[facts.id.0].range);
@@ -36,7 +37,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             && body.iter().all(|stmt| self.gives_numbers(stmt, into))
     }
 
-    /// Whether an expression is a loss that a function of PyTorch itself has computed.
+    /// Returns whether an expression is a loss computed by a function of PyTorch itself.
     fn is_tensor(&self, facts: &Facts<'t, 'a>, expr: &Expr<'a>) -> bool {
         let is_loss = |value: &Expr<'a>| self.is_loss_of_torch(facts, value);
         let ExprKind::Name(name) = expr.kind else { return is_loss(expr) };
@@ -69,7 +70,8 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         torch::makes(&path) == Makes::Loss && self.file.resolves(first, module, facts.id)
     }
 
-    /// Whether a statement, with all in it, puts tensors into the variable and takes only numbers out of it.
+    /// Returns whether a statement, including everything in it, puts tensors into the variable and takes only
+    /// numbers out of it.
     fn gives_numbers(&self, stmt: &Stmt<'a>, name: &str) -> bool {
         let is_it = |expr: &Expr<'a>| matches!(expr.kind, ExprKind::Name(found) if found == name);
         let numbers = |expr: &Expr<'a>| self.takes_numbers(expr, name, false);
@@ -90,8 +92,8 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         itself && bodies(stmt)
     }
 
-    /// Whether an expression takes only numbers out of the variable; `is_number` where the expression around makes a
-    /// number of it.
+    /// Returns whether an expression takes only numbers out of the variable; `is_number` if the enclosing
+    /// expression turns it into a number.
     fn takes_numbers(&self, expr: &Expr<'a>, name: &str, is_number: bool) -> bool {
         let goes_on = |inner: &Expr<'a>| self.takes_numbers(inner, name, is_number);
         let ends = |inner: &Expr<'a>| self.takes_numbers(inner, name, false);
@@ -142,16 +144,16 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         }
     }
 
-    /// Whether a name is nobody's in the file, and so Python's own.
+    /// Returns whether the file does not define a name, so that it is Python's own.
     fn is_builtin(&self, name: &str) -> bool {
-        let whole = Range { start: 0, end: self.file.source.len() as u32 };
+        let whole = SourceRange { start: 0, end: self.file.source.len() as u32 };
         let mut is_bound = self.file.text(whole).contains("import *");
         walk(self.file.body, &mut |stmt| is_bound |= binds(stmt, name) || has_parameter(stmt, name));
         !is_bound
     }
 }
 
-/// `[]`, `list()`, `0`, `0.0`
+/// Matches `[]`, `list()`, `0` and `0.0`.
 fn is_empty(value: &Expr<'_>) -> bool {
     match &value.kind {
         ExprKind::Sequence(_, items) => items.is_empty(),

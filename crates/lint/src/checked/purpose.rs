@@ -1,13 +1,14 @@
-//! What a loop or function is for: training, or evaluation, after which nobody calls `backward()`.
+//! Purpose of a loop or function: training, or evaluation, after which `backward()` is never called.
 
 use super::Checked;
-use crate::facts::{At, CallFact, Facts, Kept, LoopId, NodeId, Store};
+use crate::facts::{At, CallFact, Facts, KeptValue, LoopId, NodeId, TensorStore};
 use crate::file::FunctionId;
 use crate::torch;
 use crate::tree::{StmtKind, walk};
 
 impl<'t, 'a> Checked<'_, 't, 'a> {
-    /// A loop whose turns are steps: over batches, with a `backward()`, or the outermost that counts and runs a model.
+    /// Returns whether the iterations of a loop are steps: over batches, with a `backward()`, or the
+    /// outermost one that counts and runs a model.
     pub(crate) fn is_step_loop(&self, facts: &Facts<'t, 'a>, id: LoopId) -> bool {
         let of = &facts.loops[id.0];
         if of.over_batches || facts.has_backward(id) {
@@ -18,17 +19,18 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         (of.counts || self.infers(facts, id)) && !inside_a_step
     }
 
-    /// A loop of a program that trains nothing, which runs one model on one thing after another.
+    /// Returns whether a loop belongs to a program without training and runs one model on one input after
+    /// another.
     pub(super) fn infers(&self, facts: &Facts<'t, 'a>, id: LoopId) -> bool {
         let in_module = self.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
         let targets = &facts.loops[id.0].targets;
-        // `for model in ensemble` is not that.
+        // `for model in ensemble` does not count.
         let runs =
             facts.forwards.iter().any(|(model, _, at)| at.in_loop == Some(id) && !targets.contains(model));
         runs && !in_module && !self.trains()
     }
 
-    /// Functions that are called once a step: by a loop of the file, or by a trainer.
+    /// Returns whether a function is called once per step: by a loop of the file, or by a trainer.
     pub(crate) fn is_step_function(&self, id: FunctionId) -> bool {
         let name = self.file.name_of(id);
         let by_name = matches!(
@@ -42,14 +44,14 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             })
     }
 
-    /// A test of the code, not an evaluation of a model.
+    /// Returns whether a function is a unit test, not an evaluation of a model.
     pub(crate) fn is_test(&self, id: FunctionId) -> bool {
         let text = self.file.text(self.file.functions[id.0].range);
         let tests = ["import pytest", "import unittest"].iter().any(|word| self.file.source.contains(word));
         self.file.name_of(id).starts_with("test") && (tests || text.contains("assert"))
     }
 
-    /// Whether what was computed there is for evaluation: nobody is going to call `backward()` on it.
+    /// Returns whether what was computed there is for evaluation: `backward()` is never called on it.
     pub(crate) fn evaluates(&self, facts: &Facts<'t, 'a>, node: NodeId, at: At, store: &str) -> bool {
         let in_module = self.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
         let over_batches = facts.around(at.in_loop).any(|at| facts.loops[at.0].over_batches);
@@ -68,7 +70,8 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             || !self.trains() && self.is_own_model(facts, node)
     }
 
-    /// Whether the model was made in this function, by its object or by the script: then nobody else can train it.
+    /// Returns whether the model was created in this function, by its object or by the script, so that no
+    /// other code can train it.
     pub(super) fn is_own_model(&self, facts: &Facts<'t, 'a>, node: NodeId) -> bool {
         let ancestors = facts.ancestors(node);
         let mut passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
@@ -88,7 +91,8 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         })
     }
 
-    /// Whether a function is the `__init__` of the class, no module itself, that a method belongs to.
+    /// Returns whether a function is the `__init__` of the class that a method belongs to, if that class is
+    /// not a module.
     pub(super) fn is_init_of(&self, init: FunctionId, method: FunctionId) -> bool {
         let class = |id: FunctionId| self.file.class_of(id).map(|class| class.class.name);
         let runs = self.file.class_of(method).is_some_and(|class| class.kind.is_module());
@@ -104,12 +108,12 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         innermost.is_some_and(|iter| torch::reads_as_evaluation(self.file.text(iter.range)))
     }
 
-    /// Whether a list is filled in a training loop and nobody but this function has it: whatever `backward()` does not run
-    /// through here, it never will.
-    pub(crate) fn is_private(&self, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> bool {
+    /// Returns whether a list is filled in a training loop and is visible to this function only: if
+    /// `backward()` does not run through its graphs here, it never will.
+    pub(crate) fn is_private(&self, facts: &Facts<'t, 'a>, kept: &KeptValue<'t, 'a>) -> bool {
         const PLAIN: &[&str] =
             &["len", "sum", "print", "min", "max", "enumerate", "zip", "float", "list", "sorted", "str"];
-        let Store::Local { name, .. } = kept.store else { return false };
+        let TensorStore::Local { name, .. } = kept.store else { return false };
         let trains = self.is_training(facts, kept.at);
         let given =
             |call: &CallFact<'t, 'a>| call.call.args.iter().any(|arg| self.file.key(arg) == Some(name));
@@ -119,25 +123,27 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         let escapes = facts.calls.iter().any(|call| given(call) && !plain(call));
         let mut returned = false;
         walk(self.file.body_of(facts.id), &mut |stmt| {
-            returned |= matches!(&stmt.kind, StmtKind::Return(Some(value)) if value.reads_key(self.file.source, name));
+            if let StmtKind::Return(Some(value)) = &stmt.kind {
+                returned |= value.reads_key(self.file.source, name);
+            }
         });
         trains && !escapes && !returned && !name.is_empty()
     }
 
-    /// Whether something stands in a training loop, or in the function that does one step of it.
+    /// Returns whether a position is in a training loop, or in the function that does one step of it.
     pub(crate) fn is_training(&self, facts: &Facts<'t, 'a>, at: At) -> bool {
         facts.around(at.in_loop).any(|at| facts.has_backward(at))
             || at.in_loop.is_none() && !facts.backwards.is_empty() && self.is_step_function(facts.id)
     }
 
-    /// Whether anything in the file has to do with training.
+    /// Returns whether anything in the file is related to training.
     pub(crate) fn trains(&self) -> bool {
         ["backward", "manual_backward", "fit", "zero_grad", "autograd", "training_step"]
             .iter()
             .any(|name| self.file.mentions(name))
     }
 
-    /// Whether the last that was said of the model in front of it was `eval()`.
+    /// Returns whether the last mode set on the model before it was `eval()`.
     pub(super) fn is_in_evaluation_mode(&self, facts: &Facts<'t, 'a>, node: NodeId) -> bool {
         let ancestors = facts.ancestors(node);
         let passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
@@ -147,7 +153,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         })
     }
 
-    /// The mode that a model was put into last, in the function or else in the module.
+    /// Returns the mode that a model was last put into, in the function or else in the module.
     pub(crate) fn last_mode(&self, facts: &Facts<'t, 'a>, model: &str, before: u32) -> Option<bool> {
         let last = |of: &Facts<'t, 'a>, before: u32| {
             let said = of.evaluating.iter().filter(|(name, at, _)| *name == model && *at < before);
@@ -171,7 +177,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     }
 }
 
-/// `Net(…)`, `AutoModel.from_pretrained(…)`, `timm.create_model(…)`; not `model.to(device)`.
+/// Matches `Net(…)`, `AutoModel.from_pretrained(…)`, `timm.create_model(…)`; not `model.to(device)`.
 fn makes_model(assignment: &str) -> bool {
     let by_name = ["from_pretrained(", "create_model(", "models.", "hub.load("]
         .iter()

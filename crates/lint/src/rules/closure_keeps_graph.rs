@@ -1,16 +1,18 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
-use crate::facts::{Graph, Value};
-use crate::rule::{Diagnostic, Rule, Severity};
+use crate::facts::{AbstractValue, HasGraph};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM111",
     name: "closure-keeps-graph",
-    says: "A callback for later is kept, and with it a tensor and its graph.",
-    severity: Severity::High,
-    why: "A lambda holds the variables that it uses (or its default arguments) until it is gone. A list of callbacks that is filled in
-the training loop holds one tensor, with the graph behind it, for each of them.",
-    costs: "Before `backward()` or without it: the activations of a step for every callback. After it: the tensor itself.",
+    says: "A callback is stored, and with it a tensor and its graph.",
+    severity: RuleSeverity::High,
+    why: "A lambda holds the variables it uses (or its default arguments) as long as it exists. A list of
+callbacks filled in the training loop holds one tensor, with the graph behind it, per callback.",
+    costs: "Before or without `backward()`: the activations of a step for every callback. After it: the
+tensor itself.",
     bad: "
 for x, y in loader:
     loss = criterion(model(x), y)
@@ -28,13 +30,18 @@ for x, y in loader:
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for facts in &checked.facts {
         for kept in &facts.kept {
-            let Value::Closure(nodes) = &kept.value else { continue };
-            let Some(node) = nodes.iter().find(|node| facts.node(**node).graph == Graph::Yes) else { continue };
+            let AbstractValue::Closure(nodes) = &kept.value else { continue };
+            let Some(node) = nodes.iter().find(|node| facts.node(**node).graph == HasGraph::Yes) else {
+                continue;
+            };
             if checked.grows(facts, kept) && checked.records(facts, kept.at) {
-                let message = format!("{} keeps a callback that holds a tensor with its graph, on every step", store(kept));
+                let message = format!(
+                    "{} keeps a callback that holds a tensor with its graph, in every step",
+                    store(kept)
+                );
                 found.push(
-                    RULE.at(Severity::High, kept.place(), message)
-                        .advise("take the number out first (`.item()`), and let the callback hold that")
+                    RULE.at(RuleSeverity::High, kept.place(), message)
+                        .advise("extract the number first (`.item()`), and let the callback hold that")
                         .about(checked.behind(facts, kept, *node)),
                 );
             }

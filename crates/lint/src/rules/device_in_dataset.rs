@@ -1,17 +1,19 @@
 use crate::checked::Checked;
 use crate::facts::{CallFact, Facts};
 use crate::file::{ClassKind, FunctionId};
-use crate::rule::{Diagnostic, Rule, Severity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{Expr, ExprKind};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM501",
     name: "device-in-dataset",
     says: "A dataset or collate function moves tensors to the GPU.",
-    severity: Severity::Medium,
-    why: "With `num_workers > 0` it runs in worker processes. Each that touches the GPU gets a CUDA context of its own, and holds the
-batches that it has fetched ahead there.",
-    costs: "A fixed amount for each worker: hundreds of MiB for a context (414 MiB in a reported message), and the batches in flight.",
+    severity: RuleSeverity::Medium,
+    why: "With `num_workers > 0` it runs in worker processes. Every worker that touches the GPU creates its
+own CUDA context, and holds its prefetched batches on the GPU.",
+    costs: "A fixed amount per worker: hundreds of MiB for a context (414 MiB in a reported message), and
+the prefetched batches.",
     bad: "
 class Images(Dataset):
     def __getitem__(self, index):
@@ -30,22 +32,33 @@ for x in DataLoader(images, num_workers=4, pin_memory=True):
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for (facts, call) in checked.calls() {
-        // The cheap question first: a file has thousands of calls.
+        // The cheap test first: a file has thousands of calls.
         if to_gpu(checked, call) && runs_in_worker(checked, facts) {
             found.push(
-                RULE.at(Severity::Medium, call.expr.range, "this runs in the loader's workers: each gets a CUDA context of hundreds of MiB, and holds the batches that it has fetched ahead on the GPU".to_owned())
-                    .advise("return it on the host, and move the batch in the training loop (`pin_memory=True`, `non_blocking=True`)"),
+                RULE.at(
+                    RuleSeverity::Medium,
+                    call.expr.range,
+                    "this runs in the loader's workers: each creates a CUDA context of hundreds of MiB, \
+                     and holds its prefetched batches on the GPU"
+                        .to_owned(),
+                )
+                .advise(
+                    "return it on the CPU, and move the batch in the training loop (`pin_memory=True`, \
+                     `non_blocking=True`)",
+                ),
             );
         }
     }
 }
 
-/// `.cuda()`, `.to("cuda")`, `device="cuda"`, `.to(self.device)` in a file that knows of CUDA
+/// Matches `.cuda()`, `.to("cuda")`, `device="cuda"`, and `.to(self.device)` in a file that mentions CUDA.
 fn to_gpu(checked: &Checked<'_, '_, '_>, call: &CallFact<'_, '_>) -> bool {
     let knows_cuda = checked.file.knows_cuda();
     let is_gpu = |of: &Expr<'_>| match of.text() {
         Some(text) => text.starts_with("cuda"),
-        None => knows_cuda && checked.file.key(of).is_some_and(|key| key.rsplit('.').next() == Some("device")),
+        None => {
+            knows_cuda && checked.file.key(of).is_some_and(|key| key.rsplit('.').next() == Some("device"))
+        }
     };
     let named = call.call.keyword("device").is_some_and(|keyword| is_gpu(&keyword.value));
     match call.call.method() {
@@ -55,10 +68,12 @@ fn to_gpu(checked: &Checked<'_, '_, '_>, call: &CallFact<'_, '_>) -> bool {
     }
 }
 
-/// A dataset's items and collate functions; not where the file shows that there are no workers.
+/// Returns whether a function runs in a worker: a dataset's items and collate functions, unless the file
+/// shows that there are no workers.
 pub(super) fn runs_in_worker(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>) -> bool {
     let name = checked.file.name_of(facts.id);
-    let in_dataset = checked.is_in(facts.id, ClassKind::Dataset) && matches!(name, "__getitem__" | "__getitems__" | "__iter__");
+    let in_dataset = checked.is_in(facts.id, ClassKind::Dataset)
+        && matches!(name, "__getitem__" | "__getitems__" | "__iter__");
     (in_dataset || is_collate(checked, facts.id, name)) && !shows_no_workers(checked)
 }
 
@@ -72,12 +87,16 @@ fn is_collate(checked: &Checked<'_, '_, '_>, id: FunctionId, name: &str) -> bool
         })
 }
 
-/// Every `DataLoader` of the file has none, as is the default.
+/// Returns whether every `DataLoader` of the file has no workers, which is the default.
 fn shows_no_workers(checked: &Checked<'_, '_, '_>) -> bool {
-    let loaders: Vec<_> = checked.calls().filter(|(_, call)| call.path.as_deref().is_some_and(|path| path.ends_with("DataLoader"))).collect();
+    let loaders: Vec<_> = checked
+        .calls()
+        .filter(|(_, call)| call.path.as_deref().is_some_and(|path| path.ends_with("DataLoader")))
+        .collect();
     !loaders.is_empty()
         && loaders.iter().all(|(_, call)| {
             let workers = call.call.keyword("num_workers").map(|keyword| &keyword.value);
-            !call.call.hides_arguments() && workers.is_none_or(|workers| workers.is(crate::tree::Literal::Number("0")))
+            !call.call.hides_arguments()
+                && workers.is_none_or(|workers| workers.is(crate::tree::Literal::Number("0")))
         })
 }

@@ -1,7 +1,9 @@
 use crate::checked::Checked;
-use crate::facts::{Facts, Graph, NodeId, Returned};
+use crate::edit::{Applicability, Edit, Fix};
+use crate::facts::{Facts, HasGraph, NodeId, Returned};
 use crate::file::FunctionId;
-use crate::rule::{Applicability, Diagnostic, Edit, Fix, Rule, Severity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::torch;
 use crate::tree::{StmtKind, walk};
 
@@ -9,10 +11,12 @@ pub(super) const RULE: Rule = Rule {
     code: "OOM301",
     name: "evaluation-with-gradients",
     says: "An evaluation or inference loop runs with gradients on.",
-    severity: Severity::Medium,
-    why: "With gradients on, every forward pass saves its activations for a `backward()` that never comes. They are freed when the
-variables are assigned again, which is after the next forward pass: two sets are in memory at a time.",
-    costs: "No growth; a higher peak: 3478 KiB with gradients, 1936 under `no_grad` (measured on a test net).",
+    severity: RuleSeverity::Medium,
+    why: "With gradients on, every forward pass saves its activations for a `backward()` that never comes.
+They are freed when the variables are reassigned, after the next forward pass, so two sets are in memory at
+once.",
+    costs: "No growth, but a higher peak: 3478 KiB with gradients, 1936 KiB under `no_grad` (measured on a
+test net).",
     bad: "
 def evaluate(model, loader):
     correct = 0
@@ -33,11 +37,15 @@ def evaluate(model, loader):
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for (facts, model, node) in passes(checked) {
-        let named = torch::reads_as_evaluation(checked.file.name_of(facts.id)) || loop_is_evaluation(checked, facts, node);
+        let named = torch::reads_as_evaluation(checked.file.name_of(facts.id))
+            || loop_is_evaluation(checked, facts, node);
         if named && checked.last_mode(facts, model, facts.node(node).range.start) != Some(true) {
-            let message = format!("`{model}` runs with gradients on, and no `backward()` follows: each batch's activations are kept while the next ones are computed, which raises the peak");
+            let message = format!(
+                "`{model}` runs with gradients on, and no `backward()` follows: the activations of each \
+                 batch are kept while the next ones are computed, which raises the peak"
+            );
             found.push(
-                RULE.at(Severity::Medium, facts.node(node).range, message)
+                RULE.at(RuleSeverity::Medium, facts.node(node).range, message)
                     .advise("run the loop under `torch.no_grad()` or `torch.inference_mode()`")
                     .fix(decorate(checked, facts)),
             );
@@ -48,12 +56,17 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 fn loop_is_evaluation(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, node: NodeId) -> bool {
     let range = facts.node(node).range;
     let around = facts.loops.iter().filter(|found| found.range.contains(range));
-    around.into_iter().any(|found| found.over_batches && found.iter.is_some_and(|iter| torch::reads_as_evaluation(checked.file.text(iter.range))))
+    around.into_iter().any(|found| {
+        found.over_batches
+            && found.iter.is_some_and(|iter| torch::reads_as_evaluation(checked.file.text(iter.range)))
+    })
 }
 
-/// Forward passes with gradients on that nobody differentiates: the first of each loop over batches, and of each function
-/// that has put the model into evaluation mode before.
-pub(super) fn passes<'x, 't, 'a>(checked: &'x Checked<'_, 't, 'a>) -> Vec<(&'x Facts<'t, 'a>, &'a str, NodeId)> {
+/// Returns the forward passes with gradients on that are never differentiated: the first of each loop over
+/// batches, and of each function that put the model into evaluation mode before.
+pub(super) fn passes<'x, 't, 'a>(
+    checked: &'x Checked<'_, 't, 'a>,
+) -> Vec<(&'x Facts<'t, 'a>, &'a str, NodeId)> {
     let mut found = Vec::new();
     for facts in &checked.facts {
         let mut seen = Vec::new();
@@ -63,9 +76,14 @@ pub(super) fn passes<'x, 't, 'a>(checked: &'x Checked<'_, 't, 'a>) -> Vec<(&'x F
             let evaluates = checked.last_mode(facts, model, position.start) == Some(true);
             let part = match batches {
                 Some(batches) => facts.loops[batches.0].range,
-                // Behind `eval()`, to the end of the function.
-                None if evaluates && (facts.id != FunctionId::MODULE || at.in_loop.is_some()) || is_evaluation_step(checked, facts) => {
-                    crate::tree::Range { start: position.start, end: checked.file.functions[facts.id.0].range.end }
+                // From `eval()` to the end of the function.
+                None if evaluates && (facts.id != FunctionId::MODULE || at.in_loop.is_some())
+                    || is_evaluation_step(checked, facts) =>
+                {
+                    crate::tree::SourceRange {
+                        start: position.start,
+                        end: checked.file.functions[facts.id.0].range.end,
+                    }
                 }
                 None => continue,
             };
@@ -75,8 +93,16 @@ pub(super) fn passes<'x, 't, 'a>(checked: &'x Checked<'_, 't, 'a>) -> Vec<(&'x F
             if model.is_empty() || differentiates || !checked.records(facts, *at) || seen.contains(&batches) {
                 continue;
             }
-            let is_root = facts.backwards.iter().any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, *node)));
-            if is_root || gives_back(facts, *node) || batches.is_none() && is_dropped(checked, facts, *node) || freezes(checked) || checked.is_test(facts.id) {
+            let is_root = facts
+                .backwards
+                .iter()
+                .any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, *node)));
+            if is_root
+                || gives_back(facts, *node)
+                || batches.is_none() && is_dropped(checked, facts, *node)
+                || freezes(checked)
+                || checked.is_test(facts.id)
+            {
                 continue;
             }
             seen.push(batches);
@@ -86,54 +112,83 @@ pub(super) fn passes<'x, 't, 'a>(checked: &'x Checked<'_, 't, 'a>) -> Vec<(&'x F
     found
 }
 
-/// `_eval_step`, `validate`: named for evaluation, and nothing with a graph comes out.
+/// Returns whether a function is named for evaluation (`_eval_step`, `validate`) and returns nothing with a
+/// graph.
 fn is_evaluation_step(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>) -> bool {
     let name = checked.file.name_of(facts.id);
     let is_named = ["eval", "valid"].iter().any(|word| name.split('_').any(|part| part.starts_with(word)));
     is_named && facts.returned == Returned::Plain
 }
 
-/// `model(dummy)` as a statement: a trial run whose result nobody has.
+/// Returns whether a result is unused: `model(dummy)` as a statement, a trial run.
 fn is_dropped(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, node: NodeId) -> bool {
     let range = facts.node(node).range;
     let mut dropped = false;
-    walk(checked.file.body_of(facts.id), &mut |stmt| dropped |= matches!(stmt.kind, StmtKind::Expr(_)) && stmt.range == range);
+    walk(checked.file.body_of(facts.id), &mut |stmt| {
+        dropped |= matches!(stmt.kind, StmtKind::Expr(_)) && stmt.range == range
+    });
     dropped
 }
 
-/// A caller gets the result with its graph, and may differentiate it.
+/// Returns whether a caller gets the result with its graph, and may differentiate it.
 fn gives_back(facts: &Facts<'_, '_>, node: NodeId) -> bool {
     fn has_graph(returned: &Returned) -> bool {
         match returned {
-            Returned::Tensor { graph, .. } => *graph != Graph::No,
+            Returned::Tensor { graph, .. } => *graph != HasGraph::No,
             Returned::Tuple(items) => items.iter().any(has_graph),
             Returned::Unknown => true,
             Returned::Plain | Returned::Model => false,
         }
     }
-    let in_loop = facts.loops.iter().any(|found| found.over_batches && found.range.contains(facts.node(node).range));
+    let in_loop =
+        facts.loops.iter().any(|found| found.over_batches && found.range.contains(facts.node(node).range));
     !in_loop && has_graph(&facts.returned)
 }
 
-/// What only makes sense with gradients on, in the text of a loop.
-fn uses_gradients(checked: &Checked<'_, '_, '_>, range: crate::tree::Range) -> bool {
+/// Returns whether the text of a loop contains something that only makes sense with gradients on.
+fn uses_gradients(checked: &Checked<'_, '_, '_>, range: crate::tree::SourceRange) -> bool {
     const WORDS: &[&str] = &[
-        "backward", "autograd.grad", "requires_grad_(", "requires_grad = True", "requires_grad=True", ".grad", "optimizer", "optim.",
-        "attack", "enable_grad", ".step(", "jacobian", "vjp", "explain", "saliency", "volatile=True",
+        "backward",
+        "autograd.grad",
+        "requires_grad_(",
+        "requires_grad = True",
+        "requires_grad=True",
+        ".grad",
+        "optimizer",
+        "optim.",
+        "attack",
+        "enable_grad",
+        ".step(",
+        "jacobian",
+        "vjp",
+        "explain",
+        "saliency",
+        "volatile=True",
     ];
     let text = checked.file.text(range);
     WORDS.iter().any(|part| text.contains(part))
 }
 
-/// Parameters that need no gradients record nothing.
+/// Returns whether the file freezes parameters, which then record nothing.
 fn freezes(checked: &Checked<'_, '_, '_>) -> bool {
-    checked.file.source.contains("requires_grad = False") || checked.file.source.contains("requires_grad_(False)")
+    checked.file.source.contains("requires_grad = False")
+        || checked.file.source.contains("requires_grad_(False)")
 }
 
-/// Whether a function of the file that is called in this part of the function, directly or by others, differentiates.
-fn calls_backward(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, part: crate::tree::Range) -> bool {
-    let called = |facts: &Facts<'_, '_>, part: crate::tree::Range| -> Vec<FunctionId> {
-        facts.local_calls.iter().filter(|call| call.range.is_some_and(|range| part.contains(range))).map(|call| call.callee).collect()
+/// Returns whether a function of the file that is called in this part of the function, directly or
+/// indirectly, differentiates.
+fn calls_backward(
+    checked: &Checked<'_, '_, '_>,
+    facts: &Facts<'_, '_>,
+    part: crate::tree::SourceRange,
+) -> bool {
+    let called = |facts: &Facts<'_, '_>, part: crate::tree::SourceRange| -> Vec<FunctionId> {
+        facts
+            .local_calls
+            .iter()
+            .filter(|call| call.range.is_some_and(|range| part.contains(range)))
+            .map(|call| call.callee)
+            .collect()
     };
     let (mut open, mut seen) = (called(facts, part), vec![false; checked.file.functions.len()]);
     while let Some(id) = open.pop() {
@@ -141,8 +196,10 @@ fn calls_backward(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, part: cr
             continue;
         }
         let range = checked.file.functions[id.0].range;
-        // What functions inside of it do counts as well.
-        for facts in checked.facts.iter().filter(|facts| range.contains(checked.file.functions[facts.id.0].range)) {
+        // Nested functions count as well.
+        for facts in
+            checked.facts.iter().filter(|facts| range.contains(checked.file.functions[facts.id.0].range))
+        {
             if !facts.backwards.is_empty() {
                 return true;
             }
@@ -152,27 +209,34 @@ fn calls_backward(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, part: cr
     false
 }
 
-/// `@torch.no_grad()` on the function, if all of it is evaluation. Unsafe: code in other files, the model's own too, may need
-/// gradients inside of the function, or those of what it gives back.
+/// Adds `@torch.no_grad()` to the function, if all of it is evaluation. Unsafe: code in other files,
+/// including the model, may need gradients inside of the function, or those of its result.
 pub(super) fn decorate(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>) -> Option<Fix> {
     let function = checked.file.functions[facts.id.0].function?;
     let range = checked.file.functions[facts.id.0].range;
-    // Where the function is called it only makes a coroutine or a generator, which runs after gradients are on again.
+    // A call only creates a coroutine or a generator, which runs after gradients are on again.
     let runs_later = function.is_async || checked.file.text(range).contains("yield");
-    // TorchScript compiles the source, and knows no such decorator.
-    let is_compiled = function.decorators.iter().any(|decorator| checked.file.text(decorator.range).contains("jit"));
-    let differentiates = uses_gradients(checked, range) || !facts.backwards.is_empty() || calls_backward(checked, facts, range);
+    // TorchScript compiles the source, and does not support this decorator.
+    let is_compiled =
+        function.decorators.iter().any(|decorator| checked.file.text(decorator.range).contains("jit"));
+    let differentiates = uses_gradients(checked, range)
+        || !facts.backwards.is_empty()
+        || calls_backward(checked, facts, range);
     if facts.id == FunctionId::MODULE || runs_later || is_compiled || differentiates {
         return None;
     }
     let torch = checked.file.name_for("torch", facts.id)?;
     let start = function.starts;
-    let before = checked.file.text(crate::tree::Range { start: 0, end: start.start });
+    let before = checked.file.text(crate::tree::SourceRange { start: 0, end: start.start });
     let indent: String = before.rsplit('\n').next().unwrap_or("").to_owned();
     if !indent.chars().all(char::is_whitespace) {
         return None;
     }
     let text = format!("@{torch}.no_grad()\n{indent}");
     let edits = vec![Edit { range: start, text }];
-    Some(Fix { title: "run the function without gradients".to_owned(), applicability: Applicability::Unsafe, edits })
+    Some(Fix {
+        title: "run the function without gradients".to_owned(),
+        applicability: Applicability::Unsafe,
+        edits,
+    })
 }

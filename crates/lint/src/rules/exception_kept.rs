@@ -1,18 +1,20 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
-use crate::facts::{Facts, Value};
-use crate::rule::{Diagnostic, Rule, Severity};
-use crate::tree::Range;
+use crate::facts::{AbstractValue, Facts};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
+use crate::tree::SourceRange;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM112",
     name: "exception-kept",
-    says: "A caught exception is kept, and with it every variable of the code that failed.",
-    severity: Severity::High,
-    why: "An exception holds its traceback, a traceback holds the frames of the functions that were left, and a frame holds its local
-variables: inputs, outputs, the graph of the failed forward pass.",
-    costs: "All local tensors of the failed frames, for each exception kept (measured: 256 KiB each in a test, the activations of eight
-layers in a recorded program). `except E as e:` alone keeps nothing: Python deletes the name at the end of the block.",
+    says: "A caught exception is stored, and with it every variable of the code that failed.",
+    severity: RuleSeverity::High,
+    why: "An exception holds its traceback, the traceback holds the frames of the failed functions, and a
+frame holds its local variables: inputs, outputs, the graph of the failed forward pass.",
+    costs: "All local tensors of the failed frames, for each stored exception (measured: 256 KiB each in a
+test, the activations of eight layers in a recorded program). `except E as e:` alone keeps nothing: Python
+deletes the name at the end of the block.",
     bad: "
 for batch in loader:
     try:
@@ -34,21 +36,37 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for facts in &checked.facts {
         for kept in &facts.kept {
             let holds = match &kept.value {
-                Value::Exception => true,
-                Value::Tuple(items) => items.contains(&Value::Exception),
+                AbstractValue::Exception => true,
+                AbstractValue::Tuple(items) => items.contains(&AbstractValue::Exception),
                 _ => false,
             };
-            if holds && kept.at.in_loop.is_some() && checked.grows(facts, kept) && computes(checked, facts, kept.range) {
-                let message = format!("{} keeps the exception, its traceback and so every local variable of the code that failed: its tensors stay on the GPU", store(kept));
-                found.push(RULE.at(Severity::High, kept.expr.range, message).advise("keep `str(error)`, or `error.with_traceback(None)`"));
+            if holds
+                && kept.at.in_loop.is_some()
+                && checked.grows(facts, kept)
+                && computes(checked, facts, kept.range)
+            {
+                let message = format!(
+                    "{} keeps the exception, its traceback and thereby every local variable of the code \
+                     that failed: their tensors stay on the GPU",
+                    store(kept)
+                );
+                found.push(
+                    RULE.at(RuleSeverity::High, kept.expr.range, message)
+                        .advise("keep `str(error)`, or `error.with_traceback(None)`"),
+                );
             }
         }
     }
 }
 
-/// Whether tensors are computed in what may fail: a model is run in the loop, here or in a function that is called.
-fn computes(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, at: Range) -> bool {
-    let inner = facts.loops.iter().filter(|found| found.range.contains(at)).min_by_key(|found| found.range.end - found.range.start);
+/// Returns whether tensors are computed in the code that may fail: a model is run in the loop, here or in a
+/// called function.
+fn computes(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, at: SourceRange) -> bool {
+    let inner = facts
+        .loops
+        .iter()
+        .filter(|found| found.range.contains(at))
+        .min_by_key(|found| found.range.end - found.range.start);
     let Some(inner) = inner else { return false };
     let runs_here = facts.forwards.iter().any(|(_, node, _)| inner.range.contains(facts.node(*node).range));
     let callees: Vec<_> = facts.local_calls.iter().map(|call| call.callee).collect();

@@ -1,17 +1,19 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
-use crate::facts::{Facts, Kept, Value};
-use crate::rule::{Diagnostic, Rule, Severity};
+use crate::facts::{AbstractValue, Facts, KeptValue};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::ExprKind;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM115",
     name: "gradients-kept",
     says: "The gradients of every step are kept.",
-    severity: Severity::High,
-    why: "`zero_grad()` lets go of the gradients, it does not overwrite them: a list that holds them keeps each step's. (With
-`set_to_none=False` they are overwritten instead, and all entries of the list are the same zeros.)",
-    costs: "One model a step (1552 of 1552 KiB measured).",
+    severity: RuleSeverity::High,
+    why: "`zero_grad()` drops the gradients, it does not overwrite them: a list that holds them keeps those
+of each step. (With `set_to_none=False` they are overwritten instead, and all entries of the list are the
+same zeros.)",
+    costs: "One model per step (1552 of 1552 KiB measured).",
     bad: "
 for x, y in loader:
     criterion(model(x), y).backward()
@@ -33,17 +35,28 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for facts in &checked.facts {
         for kept in &facts.kept {
             let steps = checked.is_training(facts, kept.at);
-            if steps && !checked.is_test(facts.id) && is_gradients(kept) && of_parameters(checked, facts, kept) && checked.grows(facts, kept) {
-                let message = format!("{} keeps the gradients of every step: one model's worth of GPU memory a step", store(kept));
-                found.push(RULE.at(Severity::High, kept.expr.range, message).advise("keep norms or other numbers, or `.cpu()` of what you need"));
+            if steps
+                && !checked.is_test(facts.id)
+                && is_gradients(kept)
+                && of_parameters(checked, facts, kept)
+                && checked.grows(facts, kept)
+            {
+                let message = format!(
+                    "{} keeps the gradients of every step: one model's worth of GPU memory per step",
+                    store(kept)
+                );
+                found.push(
+                    RULE.at(RuleSeverity::High, kept.expr.range, message)
+                        .advise("keep norms or other numbers, or `.cpu()` copies of what you need"),
+                );
             }
         }
     }
 }
 
-/// `p.grad`, `p.grad.clone()`, `[p.grad for p in …]`
-fn is_gradients(kept: &Kept<'_, '_>) -> bool {
-    if kept.value == Value::Gradient {
+/// Matches `p.grad`, `p.grad.clone()`, `[p.grad for p in …]`.
+fn is_gradients(kept: &KeptValue<'_, '_>) -> bool {
+    if kept.value == AbstractValue::Gradient {
         return true;
     }
     let ExprKind::Comprehension(of) = &kept.expr.kind else { return false };
@@ -63,10 +76,18 @@ fn is_gradients(kept: &Kept<'_, '_>) -> bool {
     })
 }
 
-/// Gradients of parameters, all of them; the gradient of an input is what some methods are about.
-fn of_parameters<'t, 'a>(checked: &Checked<'_, 't, 'a>, facts: &Facts<'t, 'a>, kept: &Kept<'t, 'a>) -> bool {
+/// Returns whether these are gradients of all parameters; some methods keep the gradient of an input on
+/// purpose.
+fn of_parameters<'t, 'a>(
+    checked: &Checked<'_, 't, 'a>,
+    facts: &Facts<'t, 'a>,
+    kept: &KeptValue<'t, 'a>,
+) -> bool {
     let around = facts.around(kept.at.in_loop).filter_map(|at| facts.loops[at.0].iter);
     let over = around.into_iter().any(|iter| checked.file.text(iter.range).contains("parameters("));
-    // `[p.grad for p in model.parameters()]`, here or a line before.
-    over || facts.loops.iter().any(|of| of.iter.is_some_and(|iter| checked.file.text(iter.range).contains("parameters(")))
+    // `[p.grad for p in model.parameters()]`, here or on a previous line.
+    over || facts
+        .loops
+        .iter()
+        .any(|of| of.iter.is_some_and(|iter| checked.file.text(iter.range).contains("parameters(")))
 }

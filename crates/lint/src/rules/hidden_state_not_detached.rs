@@ -1,17 +1,20 @@
 use crate::checked::Checked;
-use crate::facts::{Carry, Graph};
-use crate::rule::{Diagnostic, Rule, Severity};
-use crate::tree::Range;
+use crate::facts::{Carry, HasGraph};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
+use crate::tree::SourceRange;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM108",
     name: "hidden-state-not-detached",
-    says: "A hidden state goes from step to step with its graph.",
-    severity: Severity::High,
-    why: "A state that is fed back has every step before it in its graph. With a plain `backward()` the second step raises \"Trying to
-backward through the graph a second time\"; with `retain_graph=True`, the usual wrong cure, it runs, and every step keeps the graphs of
-all before it and walks through them again. In generation with gradients on, nothing raises: each token adds its graph.",
-    costs: "All activations of a step, every step, and each `backward()` takes longer than the one before (measured: 1024 KiB a step).",
+    says: "A hidden state is carried from step to step with its graph.",
+    severity: RuleSeverity::High,
+    why: "A state that is fed back has every previous step in its graph. With a plain `backward()` the
+second step raises \"Trying to backward through the graph a second time\"; with `retain_graph=True`, the
+usual wrong fix, it runs, and every step keeps the graphs of all previous steps and walks through them
+again. In generation with gradients on, nothing raises: each token adds its graph.",
+    costs: "All activations of a step, every step, and each `backward()` takes longer than the previous one
+(measured: 1024 KiB per step).",
     bad: "
 for x, y in loader:
     out, hidden = model(x, hidden)
@@ -33,29 +36,54 @@ for x, y in loader:
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for facts in &checked.facts {
         for state in facts.carried.iter().filter(|carried| carried.how == Carry::State) {
-            // The memory of Transformer-XL and its kin comes back detached.
+            // Transformer-XL and similar models return their memory detached.
             if state.name.starts_with("mem") {
                 continue;
             }
             let Some(inner) = state.at.in_loop else { continue };
-            if facts.node(state.node).graph != Graph::Yes || !checked.records(facts, state.at) {
+            if facts.node(state.node).graph != HasGraph::Yes || !checked.records(facts, state.at) {
                 continue;
             }
             let retains = facts.around(Some(inner)).any(|at| {
                 let range = facts.loops[at.0].range;
-                let again = |(name, place): &(&str, Range)| *name == state.name && *place != state.range && range.contains(*place);
-                let retains = facts.backwards.iter().any(|backward| backward.at.in_loop == Some(at) && backward.retains);
+                let again = |(name, place): &(&str, SourceRange)| {
+                    *name == state.name && *place != state.range && range.contains(*place)
+                };
+                let retains = facts
+                    .backwards
+                    .iter()
+                    .any(|backward| backward.at.in_loop == Some(at) && backward.retains);
                 retains && !facts.emptied.iter().any(again)
             });
             let message = if retains {
-                format!("`{}` carries the graph of every step into the next, and `retain_graph=True` keeps all of them: the activations of every step stay on the GPU, and each `backward()` is slower than the last", state.name)
-            } else if !facts.around(Some(inner)).any(|at| facts.has_backward(at)) && checked.evaluates(facts, state.node, state.at, "") && !checked.trains() {
-                format!("`{}` carries the graph of every step into the next: gradients are on, so the activations of every step stay on the GPU", state.name)
+                format!(
+                    "`{}` carries the graph of every step into the next, and `retain_graph=True` keeps all \
+                     of them: the activations of every step stay on the GPU, and each `backward()` is \
+                     slower than the previous one",
+                    state.name
+                )
+            } else if !facts.around(Some(inner)).any(|at| facts.has_backward(at))
+                && checked.evaluates(facts, state.node, state.at, "")
+                && !checked.trains()
+            {
+                format!(
+                    "`{}` carries the graph of every step into the next: gradients are on, so the \
+                     activations of every step stay on the GPU",
+                    state.name
+                )
             } else {
                 continue;
             };
-            let advice = if retains { "detach it at the start of each step, and drop `retain_graph=True`" } else { "generate under `torch.no_grad()`" };
-            found.push(RULE.at(Severity::High, state.range, message).advise(advice).about(checked.computed(facts, state.node)));
+            let advice = if retains {
+                "detach it at the start of each step, and remove `retain_graph=True`"
+            } else {
+                "generate under `torch.no_grad()`"
+            };
+            found.push(
+                RULE.at(RuleSeverity::High, state.range, message)
+                    .advise(advice)
+                    .about(checked.computed(facts, state.node)),
+            );
         }
     }
 }

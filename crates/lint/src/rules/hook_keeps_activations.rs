@@ -1,18 +1,20 @@
 use crate::checked::Checked;
-use crate::facts::{CallFact, Facts, Store, Value};
+use crate::facts::{AbstractValue, CallFact, Facts, TensorStore};
 use crate::file::FunctionId;
-use crate::rule::{Diagnostic, Rule, Severity};
-use crate::tree::{Expr, ExprKind, Range, StmtKind, walk};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
+use crate::tree::{Expr, ExprKind, SourceRange, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM107",
     name: "hook-keeps-activations",
-    says: "A forward hook adds the activations of every step to a list.",
-    severity: Severity::High,
-    why: "A hook runs on every forward pass, for training and evaluation alike. A list that it appends to and that nobody empties
-holds the layer's activations of every step. `detach()` does not help: it drops the graph, not the tensor.",
-    costs: "The layer's output, every step, detached or not (measured: 1541 KiB a step both ways). A dictionary that is written by the
-name of the layer holds one set and does not grow.",
+    says: "A forward hook appends the activations of every step to a list.",
+    severity: RuleSeverity::High,
+    why: "A hook runs on every forward pass, in training and evaluation alike. A list that it appends to and
+that is never emptied holds the layer's activations of every step. `detach()` does not help: it drops the
+graph, not the tensor.",
+    costs: "The layer's output, every step, detached or not (measured: 1541 KiB per step either way). A
+dictionary keyed by the layer's name holds one set and does not grow.",
     bad: "
 activations = []
 def hook(module, inputs, output):
@@ -34,7 +36,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         if !matches!(name, "register_forward_hook" | "register_forward_pre_hook") {
             continue;
         }
-        // Hooks that are taken away again in the same function are there for one pass.
+        // Hooks that are removed in the same function exist for one pass only.
         if facts.id != FunctionId::MODULE && facts.calls.iter().any(|other| other.method_is("remove")) {
             continue;
         }
@@ -52,11 +54,16 @@ enum Hook<'x, 'a> {
     Lambda(&'x Expr<'a>),
 }
 
-/// The function behind `hook`, `self.hook`, `make_hook(name)` or a lambda.
-fn hook_of<'x, 't, 'a>(checked: &Checked<'_, 't, 'a>, facts: &Facts<'t, 'a>, call: &CallFact<'t, 'a>, hook: &'x Expr<'a>) -> Option<Hook<'x, 'a>> {
+/// Returns the function behind `hook`, `self.hook`, `make_hook(name)` or a lambda.
+fn hook_of<'x, 't, 'a>(
+    checked: &Checked<'_, 't, 'a>,
+    facts: &Facts<'t, 'a>,
+    call: &CallFact<'t, 'a>,
+    hook: &'x Expr<'a>,
+) -> Option<Hook<'x, 'a>> {
     match (&hook.kind, call.args.first()?) {
         (ExprKind::Lambda(lambda), _) => Some(Hook::Lambda(&lambda.body)),
-        (_, Value::Function(id)) => Some(Hook::Function(*id)),
+        (_, AbstractValue::Function(id)) => Some(Hook::Function(*id)),
         (ExprKind::Call(made), _) => {
             let name = match made.callee.kind {
                 ExprKind::Name(name) | ExprKind::Attribute(_, name) => name,
@@ -64,7 +71,8 @@ fn hook_of<'x, 't, 'a>(checked: &Checked<'_, 't, 'a>, facts: &Facts<'t, 'a>, cal
             };
             let class = checked.file.class_of(facts.id).map(|class| class.class.name);
             let maker = checked.file.functions.iter().enumerate().position(|(at, defined)| {
-                let same_class = defined.class.map(|id| checked.file.classes[id.0].class.name) == class || defined.class.is_none();
+                let same_class = defined.class.map(|id| checked.file.classes[id.0].class.name) == class
+                    || defined.class.is_none();
                 checked.file.name_of(FunctionId(at)) == name && same_class
             })?;
             returned_function(checked, FunctionId(maker)).map(Hook::Function)
@@ -73,7 +81,7 @@ fn hook_of<'x, 't, 'a>(checked: &Checked<'_, 't, 'a>, facts: &Facts<'t, 'a>, cal
     }
 }
 
-/// The inner function that a maker of hooks gives back.
+/// Returns the inner function that a hook factory returns.
 fn returned_function(checked: &Checked<'_, '_, '_>, maker: FunctionId) -> Option<FunctionId> {
     let returns = checked.file.body_of(maker).iter().rev().find_map(|stmt| match &stmt.kind {
         StmtKind::Return(Some(value)) => checked.file.key(value),
@@ -88,18 +96,21 @@ fn returned_function(checked: &Checked<'_, '_, '_>, maker: FunctionId) -> Option
 fn in_function(checked: &Checked<'_, '_, '_>, id: FunctionId, found: &mut Vec<Diagnostic>) {
     let Some(facts) = checked.facts.iter().find(|facts| facts.id == id) else { return };
     for kept in &facts.kept {
-        let Store::Outside { name } = kept.store else { continue };
-        // Arguments of the hook, or what is computed from them; numbers and shapes are none.
+        let TensorStore::Outside { name } = kept.store else { continue };
+        // Arguments of the hook, or values computed from them; numbers and shapes are skipped.
         let Some(node) = checked.node_of(facts, &kept.value) else { continue };
         let of = facts.node(node);
-        if of.on_host || is_emptied(checked, name) || facts.ancestors(node).len() > 1 && is_reduced(checked, kept.expr) {
+        if of.on_host
+            || is_emptied(checked, name)
+            || facts.ancestors(node).len() > 1 && is_reduced(checked, kept.expr)
+        {
             continue;
         }
         say(kept.expr.range, name, found);
     }
 }
 
-/// `lambda m, i, o: acts.append(o)`
+/// Checks `lambda m, i, o: acts.append(o)`.
 fn in_lambda(checked: &Checked<'_, '_, '_>, body: &Expr<'_>, found: &mut Vec<Diagnostic>) {
     let Some(call) = body.as_call() else { return };
     let Some((list, "append")) = call.method() else { return };
@@ -110,18 +121,29 @@ fn in_lambda(checked: &Checked<'_, '_, '_>, body: &Expr<'_>, found: &mut Vec<Dia
     }
 }
 
-fn say(range: Range, name: &str, found: &mut Vec<Diagnostic>) {
-    let message = format!("the hook adds to `{name}` on every forward pass: the activations of every step stay on the GPU, detached or not");
-    found.push(RULE.at(Severity::High, range, message).advise("write into a dictionary under the layer's name, empty the list on each step, or `.cpu()` and remove the hook when done"));
+fn say(range: SourceRange, name: &str, found: &mut Vec<Diagnostic>) {
+    let message = format!(
+        "the hook appends to `{name}` on every forward pass: the activations of every step stay on the \
+         GPU, detached or not"
+    );
+    found.push(RULE.at(RuleSeverity::High, range, message).advise(
+        "use a dictionary keyed by the layer's name, empty the list in each step, or keep `.cpu()` copies \
+         and remove the hook when done",
+    ));
 }
 
-/// Means, norms and single numbers are small.
+/// Returns whether the value is small: means, norms and single numbers.
 fn is_reduced(checked: &Checked<'_, '_, '_>, expr: &Expr<'_>) -> bool {
     let text = checked.file.text(expr.range);
-    [".mean(", ".sum(", ".norm(", ".item(", ".max(", ".std(", ".var(", ".shape", ".size(", ".numpy(", ".tolist("].iter().any(|part| text.contains(part))
+    [
+        ".mean(", ".sum(", ".norm(", ".item(", ".max(", ".std(", ".var(", ".shape", ".size(", ".numpy(",
+        ".tolist(",
+    ]
+    .iter()
+    .any(|part| text.contains(part))
 }
 
-/// Whether the list is emptied or made anew somewhere: by its name, whatever it is an attribute of.
+/// Returns whether the list is emptied or recreated somewhere, by its name, whatever it is an attribute of.
 fn is_emptied(checked: &Checked<'_, '_, '_>, name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     let same = |key: &str| key.rsplit('.').next() == Some(last);
@@ -130,7 +152,7 @@ fn is_emptied(checked: &Checked<'_, '_, '_>, name: &str) -> bool {
     for facts in &checked.facts {
         for (key, range) in facts.emptied.iter().filter(|(key, _)| same(key)) {
             let text = checked.file.text(*range);
-            // The first assignment makes it; a call that removes, a `del` or a second assignment empties it.
+            // The first assignment creates it; a removing call, a `del` or a second assignment empties it.
             if text.starts_with("del") || text.contains('(') && !text.contains('=') {
                 emptied = true;
             } else if text.starts_with(key) {
@@ -140,9 +162,13 @@ fn is_emptied(checked: &Checked<'_, '_, '_>, name: &str) -> bool {
     }
     let mut returned = false;
     walk(checked.file.body, &mut |stmt| {
-        returned |= matches!(&stmt.kind, StmtKind::Return(Some(value)) if checked.file.key(value).is_some_and(same));
+        returned |=
+            matches!(&stmt.kind, StmtKind::Return(Some(value)) if checked.file.key(value).is_some_and(same));
     });
-    // A list that a function makes and gives back is new on every call of it.
-    let local = !checked.file.functions.is_empty() && checked.facts.iter().any(|facts| facts.id != FunctionId::MODULE && facts.containers.iter().any(|container| container.name == name));
+    // A list that a function creates and returns is new on every call.
+    let local = !checked.file.functions.is_empty()
+        && checked.facts.iter().any(|facts| {
+            facts.id != FunctionId::MODULE && facts.containers.iter().any(|container| container.name == name)
+        });
     emptied || made > 1 || returned && local
 }

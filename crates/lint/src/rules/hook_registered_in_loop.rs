@@ -1,15 +1,16 @@
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, Severity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM117",
     name: "hook-registered-in-loop",
-    says: "A hook is registered again on every step.",
-    severity: Severity::Low,
-    why: "Each registration adds one more hook, and none is removed: step 1000 runs a thousand of them. Tensors pile up only if each
-hook keeps one of its own.",
-    costs: "Time on every forward pass, growing; host memory. GPU memory only if each hook keeps a tensor of its own (measured with one
-slot for each hook: no growth).",
+    says: "A hook is registered again in every step.",
+    severity: RuleSeverity::Low,
+    why: "Each registration adds one more hook, and none is removed: step 1000 runs a thousand of them.
+Tensors accumulate only if each hook keeps its own.",
+    costs: "Growing time on every forward pass; host memory. GPU memory only if each hook keeps its own
+tensor (measured with one slot per hook: no growth).",
     bad: "
 for x, y in loader:
     model.layer4.register_forward_hook(save)
@@ -27,7 +28,11 @@ handle.remove()
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for (facts, call) in checked.calls() {
         let Some((_, name)) = call.call.method() else { continue };
-        if !matches!(name, "register_forward_hook" | "register_forward_pre_hook" | "register_full_backward_hook") || call.at.sometimes {
+        if !matches!(
+            name,
+            "register_forward_hook" | "register_forward_pre_hook" | "register_full_backward_hook"
+        ) || call.at.sometimes
+        {
             continue;
         }
         let Some(inner) = call.at.in_loop else { continue };
@@ -35,8 +40,14 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         let removes = facts.calls.iter().any(|other| other.method_is("remove"));
         if !removes && (of.over_batches || facts.has_backward(inner)) {
             found.push(
-                RULE.at(Severity::Low, call.expr.range, "one more hook is registered on every step and none is removed: each step runs all of them".to_owned())
-                    .advise("register it once, before the loop, and `remove()` it behind"),
+                RULE.at(
+                    RuleSeverity::Low,
+                    call.expr.range,
+                    "one more hook is registered in every step and none is removed: each step runs all of \
+                     them"
+                        .to_owned(),
+                )
+                .advise("register it once before the loop, and `remove()` it afterwards"),
             );
         }
     }

@@ -1,14 +1,16 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
-use crate::facts::Value;
-use crate::rule::{Diagnostic, Rule, Severity};
+use crate::facts::AbstractValue;
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM122",
     name: "iterators-kept",
-    says: "Generators that were not run to their end are kept.",
-    severity: Severity::High,
-    why: "A generator that is suspended holds its local variables. A list of them, one for each epoch, holds the data of every epoch.",
+    says: "Generators that did not run to completion are kept.",
+    severity: RuleSeverity::High,
+    why: "A suspended generator holds its local variables. A list of them, one per epoch, holds the data of
+every epoch.",
     costs: "The local tensors of every suspended generator (measured: 128 KiB each in a test).",
     bad: "
 def batches(epoch):
@@ -38,9 +40,19 @@ for epoch in range(16):
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for facts in &checked.facts {
         for kept in &facts.kept {
-            if matches!(kept.value, Value::Generator(_)) && kept.at.in_loop.is_some() && checked.grows(facts, kept) {
-                let message = format!("{} keeps a suspended generator on every turn, and so the tensors in its variables", store(kept));
-                found.push(RULE.at(Severity::High, kept.place(), message).advise("run it to its end, or `close()` it, and do not keep it"));
+            if matches!(kept.value, AbstractValue::Generator(_))
+                && kept.at.in_loop.is_some()
+                && checked.grows(facts, kept)
+            {
+                let message = format!(
+                    "{} keeps a suspended generator in every iteration, and with it the tensors in its \
+                     variables",
+                    store(kept)
+                );
+                found.push(
+                    RULE.at(RuleSeverity::High, kept.place(), message)
+                        .advise("exhaust it or `close()` it, and do not keep it"),
+                );
             }
         }
     }

@@ -1,17 +1,20 @@
-use crate::checked::{Checked, Fate};
-use crate::facts::Kept;
-use crate::rule::{Diagnostic, Rule, Severity};
+use crate::checked::{Checked, GraphOutcome};
+use crate::facts::KeptValue;
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM101",
     name: "loss-kept-in-list",
-    says: "A loss is put into a list, dictionary or other store with the graph behind it.",
-    severity: Severity::High,
-    why: "A loss holds the autograd graph that computed it. What that costs depends on `backward()`: it frees everything that
-autograd has saved along the way that it runs. After it, a kept loss holds a number and the nodes of the graph in host memory.
-Without it (a validation loop with gradients on, `retain_graph=True`), a kept loss holds all activations of its forward pass.",
-    costs: "Without `backward()`: all saved activations, every step (902 of 900 KiB in a test net). With it, before or after the line:
-512 bytes of GPU memory a step (one block for a number), and about 1 KB of host memory for every node of the graph.",
+    says: "A loss is stored in a list, dictionary or other container with its graph.",
+    severity: RuleSeverity::High,
+    why: "A loss holds the autograd graph that computed it. The cost depends on `backward()`, which frees
+everything that autograd saved along its way. After it, a stored loss holds a number and the nodes of the
+graph in host memory. Without it (a validation loop with gradients on, `retain_graph=True`), a stored loss
+holds all activations of its forward pass.",
+    costs: "Without `backward()`: all saved activations, every step (902 of 900 KiB in a test net). With it,
+before or after the line: 512 bytes of GPU memory per step (one block for a number), and about 1 KB of host
+memory per graph node.",
     bad: "
 for x, y in val_loader:
     loss = criterion(model(x), y)
@@ -33,14 +36,19 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             if !facts.node(node).scalar || !checked.grows(facts, kept) {
                 continue;
             }
-            let (severity, message) = match checked.fate_of_kept(facts, kept, node) {
-                Fate::Freed => (Severity::Low, after_backward(kept)),
-                Fate::Retained => (Severity::High, retained(kept)),
-                Fate::Kept if checked.is_private(facts, kept) || checked.evaluates(facts, node, kept.at, kept.store.name()) => (Severity::High, no_backward(kept)),
+            let (severity, message) = match checked.graph_outcome_of_kept(facts, kept, node) {
+                GraphOutcome::Freed => (RuleSeverity::Low, after_backward(kept)),
+                GraphOutcome::Retained => (RuleSeverity::High, retained(kept)),
+                GraphOutcome::Kept
+                    if checked.is_private(facts, kept)
+                        || checked.evaluates(facts, node, kept.at, kept.store.name()) =>
+                {
+                    (RuleSeverity::High, no_backward(kept))
+                }
                 _ => continue,
             };
             let advice = match severity {
-                Severity::High => "keep `.item()`, or compute it under `torch.no_grad()`",
+                RuleSeverity::High => "keep `.item()`, or compute it under `torch.no_grad()`",
                 _ => "keep `.detach()` (the GPU does not wait) or `.item()` (it does)",
             };
             found.push(
@@ -53,23 +61,32 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-fn after_backward(kept: &Kept<'_, '_>) -> String {
+fn after_backward(kept: &KeptValue<'_, '_>) -> String {
     format!(
-        "{} keeps each loss with its graph: `backward()` frees the activations, so 512 bytes of GPU memory a step stay, and the graph's nodes in host memory",
+        "{} keeps each loss with its graph: `backward()` frees the activations, so 512 bytes of GPU memory \
+         per step stay, and the graph's nodes in host memory",
         store(kept)
     )
 }
 
-fn retained(kept: &Kept<'_, '_>) -> String {
-    format!("{} keeps each loss, and `retain_graph=True` keeps its graph: all activations of every step stay on the GPU", store(kept))
+fn retained(kept: &KeptValue<'_, '_>) -> String {
+    format!(
+        "{} keeps each loss, and `retain_graph=True` keeps its graph: all activations of every step stay \
+         on the GPU",
+        store(kept)
+    )
 }
 
-fn no_backward(kept: &Kept<'_, '_>) -> String {
-    format!("{} keeps each loss, and no `backward()` frees its graph: all activations of every batch stay on the GPU", store(kept))
+fn no_backward(kept: &KeptValue<'_, '_>) -> String {
+    format!(
+        "{} keeps each loss, and no `backward()` frees its graph: all activations of every batch stay on \
+         the GPU",
+        store(kept)
+    )
 }
 
-/// The store as the messages name it.
-pub(super) fn store(kept: &Kept<'_, '_>) -> String {
+/// Formats the name of the store for messages.
+pub(super) fn store(kept: &KeptValue<'_, '_>) -> String {
     match kept.store.name() {
         "" => "the list".to_owned(),
         name => format!("`{name}`"),

@@ -1,18 +1,21 @@
 use super::loss_kept_in_list::store;
-use crate::checked::{Checked, Fate, sums};
+use crate::checked::{Checked, GraphOutcome, sums};
+use crate::edit::Fix;
 use crate::facts::{Facts, NodeId};
-use crate::rule::{Diagnostic, Fix, Rule, Severity};
-use crate::tree::Range;
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
+use crate::tree::SourceRange;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM104",
     name: "metric-kept-with-graph",
-    says: "A metric that is no part of the loss is kept with its own branch of the graph.",
-    severity: Severity::High,
-    why: "`loss.backward()` frees what it runs through. A second number from the same output (an error in other units, an auxiliary
-value) hangs off the forward pass on a branch of its own that no `backward()` reaches.",
-    costs: "What the operations of that branch have saved, every step: three outputs for a mean squared error, one for a softmax; all
-activations if the metric has its own forward pass (measured).",
+    says: "A metric that is not part of the loss is kept with its own branch of the graph.",
+    severity: RuleSeverity::High,
+    why: "`loss.backward()` frees what it runs through. A second number computed from the same output (an
+error in other units, an auxiliary value) is on its own branch of the forward pass, which no `backward()`
+reaches.",
+    costs: "What the operations of that branch saved, every step: three outputs for a mean squared error,
+one for a softmax; all activations if the metric has its own forward pass (measured).",
     bad: "
 for x, y in loader:
     out = model(x)
@@ -37,14 +40,29 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         for kept in &facts.kept {
             let Some(node) = checked.node_of(facts, &kept.value) else { continue };
             let grows = checked.grows(facts, kept) || kept.summed && kept.at.in_loop.is_some();
-            if grows && checked.fate_of_kept(facts, kept, node) == Fate::Branch {
-                say(checked, facts, node, kept.expr.range, &store(kept), checked.detach_kept(facts, kept), found);
+            if grows && checked.graph_outcome_of_kept(facts, kept, node) == GraphOutcome::Branch {
+                say(
+                    checked,
+                    facts,
+                    node,
+                    kept.expr.range,
+                    &store(kept),
+                    checked.detach_kept(facts, kept),
+                    found,
+                );
             }
         }
         for sum in sums(facts) {
-            let is_root = facts.backwards.iter().any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, sum.node)));
+            let is_root = facts
+                .backwards
+                .iter()
+                .any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, sum.node)));
             let is_step = sum.at.in_loop.is_some_and(|at| checked.is_step_loop(facts, at));
-            if is_step && !is_root && !checked.is_emptied(facts, sum.name, sum.at.in_loop) && checked.fate(facts, sum.node, None, sum.at) == Fate::Branch {
+            if is_step
+                && !is_root
+                && !checked.is_emptied(facts, sum.name, sum.at.in_loop)
+                && checked.graph_outcome(facts, sum.node, None, sum.at) == GraphOutcome::Branch
+            {
                 let fix = sum.added.and_then(|added| checked.detach(facts, sum.node, added, sum.name));
                 say(checked, facts, sum.node, sum.range, &format!("`{}`", sum.name), fix, found);
             }
@@ -56,14 +74,17 @@ fn say<'t, 'a>(
     checked: &Checked<'_, 't, 'a>,
     facts: &Facts<'t, 'a>,
     node: NodeId,
-    range: Range,
+    range: SourceRange,
     store: &str,
     fix: Option<Fix>,
     found: &mut Vec<Diagnostic>,
 ) {
-    let message = format!("{store} keeps a value that `backward()` does not run through: what its own operations saved stays on the GPU, every step");
+    let message = format!(
+        "{store} keeps a value that `backward()` does not reach: what its own operations saved stays on \
+         the GPU, every step"
+    );
     found.push(
-        RULE.at(Severity::High, range, message)
+        RULE.at(RuleSeverity::High, range, message)
             .advise("keep `.item()` or `.detach()` of it, or compute it under `torch.no_grad()`")
             .about(checked.computed(facts, node))
             .fix(fix),

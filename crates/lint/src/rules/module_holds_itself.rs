@@ -1,16 +1,19 @@
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, Severity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{Class, ExprKind, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM118",
     name: "module-holds-itself",
-    says: "A module keeps a method or lambda of its own, so `del model` does not free it.",
-    severity: Severity::Low,
-    why: "`self.f = self.method` (or a lambda that uses `self`) makes the module part of a reference cycle. When the last variable goes,
-nothing is freed until Python's collector runs, which counts objects and knows nothing of their gigabytes.",
-    costs: "Nothing while the model is in use. After `del model`, the whole model until the collector runs (measured: 256 KiB a model,
-freed by `gc.collect()`): an out-of-memory error in sweeps, folds and notebooks.",
+    says: "A module stores its own method or a lambda on `self`, so `del model` does not free it.",
+    severity: RuleSeverity::Low,
+    why: "`self.f = self.method` (or a lambda that uses `self`) makes the module part of a reference cycle.
+When its last variable goes, nothing is freed until Python's garbage collector runs, which counts objects,
+not gigabytes.",
+    costs: "Nothing while the model is in use. After `del model`, the whole model until the garbage
+collector runs (measured: 256 KiB per model, freed by `gc.collect()`): an out-of-memory error in sweeps,
+folds and notebooks.",
     bad: "
 class Net(nn.Module):
     def __init__(self):
@@ -34,50 +37,75 @@ class Net(nn.Module):
 
 fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for (id, class) in checked.file.classes.iter().enumerate() {
-        // A module without parameters of its own has nothing that would stay.
+        // A module without parameters has nothing that would stay.
         let holds_tensors = makes_tensors(checked, class.class);
         if !class.kind.is_module() || !holds_tensors {
             continue;
         }
         walk(&class.class.body, &mut |stmt| {
             let StmtKind::Assign { targets, value } = &stmt.kind else { return };
-            let on_self = targets.iter().any(|target| checked.file.key(target).is_some_and(|key| key.starts_with("self.")));
+            let on_self = targets
+                .iter()
+                .any(|target| checked.file.key(target).is_some_and(|key| key.starts_with("self.")));
             let method = |key: &str| {
                 let name = key.strip_prefix("self.").filter(|name| !name.contains('.'));
-                name.is_some_and(|name| checked.file.method(crate::file::ClassId(id), name).is_some_and(|method| !is_static(checked, method)))
+                name.is_some_and(|name| {
+                    checked
+                        .file
+                        .method(crate::file::ClassId(id), name)
+                        .is_some_and(|method| !is_static(checked, method))
+                })
             };
             let holds = match &value.kind {
                 ExprKind::Attribute(..) => checked.file.key(value).is_some_and(method),
-                ExprKind::Lambda(lambda) => lambda.body.any(&mut |part| matches!(part.kind, ExprKind::Name("self"))),
+                ExprKind::Lambda(lambda) => {
+                    lambda.body.any(&mut |part| matches!(part.kind, ExprKind::Name("self")))
+                }
                 _ => false,
             };
             if on_self && holds {
                 found.push(
-                    RULE.at(Severity::Low, value.range, "the module holds itself through this: after `del model` its memory stays until the collector runs".to_owned())
-                        .advise("choose in `forward`, keep the method's name, or call `gc.collect()` after `del model`"),
+                    RULE.at(
+                        RuleSeverity::Low,
+                        value.range,
+                        "this makes the module refer to itself: after `del model` its memory stays until \
+                         the garbage collector runs"
+                            .to_owned(),
+                    )
+                    .advise(
+                        "choose in `forward`, store the method's name, or call `gc.collect()` after `del \
+                         model`",
+                    ),
                 );
             }
         });
     }
 }
 
-/// Properties and static methods have no `self` in them.
+/// Returns whether a method does not bind `self`: properties and static methods.
 fn is_static(checked: &Checked<'_, '_, '_>, method: crate::file::FunctionId) -> bool {
     let decorators = checked.file.functions[method.0].function.map(|function| &function.decorators);
     decorators.is_some_and(|decorators| {
-        decorators.iter().any(|decorator| matches!(checked.file.text(decorator.range), "staticmethod" | "property" | "classmethod" | "cached_property"))
+        decorators.iter().any(|decorator| {
+            matches!(
+                checked.file.text(decorator.range),
+                "staticmethod" | "property" | "classmethod" | "cached_property"
+            )
+        })
     })
 }
 
-/// Whether its methods make parameters, buffers or layers.
+/// Returns whether the class creates parameters, buffers or layers.
 fn makes_tensors(checked: &Checked<'_, '_, '_>, class: &Class<'_>) -> bool {
     let mut makes = false;
     walk(&class.body, &mut |stmt| {
         makes |= stmt.expressions().into_iter().any(|expr| {
             expr.any(&mut |part| {
                 let Some(call) = part.as_call() else { return false };
-                let is_layer = checked.file.path(&call.callee).is_some_and(|path| path.starts_with("torch.nn."));
-                let adds = |name: &str| matches!(name, "register_buffer" | "register_parameter" | "add_module");
+                let is_layer =
+                    checked.file.path(&call.callee).is_some_and(|path| path.starts_with("torch.nn."));
+                let adds =
+                    |name: &str| matches!(name, "register_buffer" | "register_parameter" | "add_module");
                 is_layer || call.method().is_some_and(|(_, name)| adds(name))
             })
         });

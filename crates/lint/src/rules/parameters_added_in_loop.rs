@@ -1,15 +1,16 @@
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, Severity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::ExprKind;
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM116",
     name: "parameters-added-in-loop",
-    says: "New parameters are given to the optimizer on every step.",
-    severity: Severity::High,
-    why: "An optimizer keeps what it is given, with its state, for as long as it lives. A parameter that is made and added in the
-loop stays after its variable is gone.",
-    costs: "Every tensor that was added (256 of 256 KiB a step measured), and the optimizer's state for it.",
+    says: "New parameters are added to the optimizer in every step.",
+    severity: RuleSeverity::High,
+    why: "An optimizer keeps every parameter it is given, with its state, as long as it lives. A parameter
+created and added in the loop stays after its variable is gone.",
+    costs: "Every tensor that was added (256 of 256 KiB per step measured), and the optimizer state for it.",
     bad: "
 for step in range(1000):
     prompt = nn.Parameter(torch.zeros(8, 1024, device='cuda'))
@@ -32,13 +33,28 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         }
         let Some(inner) = call.at.in_loop else { continue };
         let range = facts.loops[inner.0].range;
-        // Only what is made in this very loop: groups of an existing model are added once, however many there are.
-        let made_here = |name: &str| facts.emptied.iter().any(|(bound, at)| *bound == name && range.contains(*at) && checked.file.text(*at).contains("Parameter("));
-        let adds_new = call.call.args.iter().any(|arg| arg.any(&mut |part| matches!(part.kind, ExprKind::Name(name) if made_here(name))));
+        // Only parameters created in this loop: groups of an existing model are added once, however many
+        // there are.
+        let made_here = |name: &str| {
+            facts.emptied.iter().any(|(bound, at)| {
+                *bound == name && range.contains(*at) && checked.file.text(*at).contains("Parameter(")
+            })
+        };
+        let adds_new = call
+            .call
+            .args
+            .iter()
+            .any(|arg| arg.any(&mut |part| matches!(part.kind, ExprKind::Name(name) if made_here(name))));
         if adds_new {
             found.push(
-                RULE.at(Severity::High, call.expr.range, "a parameter that is made in the loop is added on every turn: the optimizer keeps all of them".to_owned())
-                    .advise("make it and add it once, before the loop"),
+                RULE.at(
+                    RuleSeverity::High,
+                    call.expr.range,
+                    "a parameter created in the loop is added in every iteration: the optimizer keeps all \
+                     of them"
+                        .to_owned(),
+                )
+                .advise("create and add it once, before the loop"),
             );
         }
     }

@@ -1,15 +1,17 @@
 use crate::checked::Checked;
-use crate::rule::{Diagnostic, Rule, Severity};
-use crate::tree::{Expr, ExprKind, Range, Stmt, StmtKind, walk};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
+use crate::tree::{Expr, ExprKind, SourceRange, Stmt, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM113",
     name: "retry-inside-except",
-    says: "After an out-of-memory error the work is tried again inside the `except` block.",
-    severity: Severity::Medium,
-    why: "Inside `except` the exception is still there, with the frames of the failed attempt and all their tensors. A smaller attempt
-has to fit beside the one that failed. Once the block is left, that memory is free.",
-    costs: "All local tensors of the failed attempt, while the second one runs (measured: held inside the block, free after it).",
+    says: "After an out-of-memory error the work is retried inside the `except` block.",
+    severity: RuleSeverity::Medium,
+    why: "Inside `except` the exception still exists, with the frames of the failed attempt and all their
+tensors. A smaller attempt has to fit in addition to the failed one. After the block, that memory is free.",
+    costs: "All local tensors of the failed attempt while the second one runs (measured: held inside the
+block, free after it).",
     bad: "
 try:
     loss = model(batch)
@@ -37,19 +39,27 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             if !is_out_of_memory(checked, catches) {
                 continue;
             }
-            // `if "out of memory" in str(error)` says what it is about.
+            // `if "out of memory" in str(error)` shows what the block is about.
             let asks = mentions_out_of_memory(checked, &handler.body);
             let tried: Vec<&str> = called(checked, body).into_iter().map(|(name, _)| name).collect();
-            let again = called(checked, &handler.body).into_iter().find(|(name, _)| tried.contains(name) && (asks || computes(checked, name)));
+            let again = called(checked, &handler.body)
+                .into_iter()
+                .find(|(name, _)| tried.contains(name) && (asks || computes(checked, name)));
             if let Some((name, range)) = again {
-                let message = format!("`{name}` is tried again while the failed attempt is still in memory: inside `except` the exception holds its frames and their tensors");
-                found.push(RULE.at(Severity::Medium, range, message).advise("set a flag, leave the block, and try again behind it"));
+                let message = format!(
+                    "`{name}` is retried while the failed attempt is still in memory: inside `except` the \
+                     exception holds its frames and their tensors"
+                );
+                found.push(
+                    RULE.at(RuleSeverity::Medium, range, message)
+                        .advise("set a flag, leave the block, and retry after it"),
+                );
             }
         }
     });
 }
 
-/// Catches running out of memory and little else.
+/// Returns whether a handler catches out-of-memory errors and little else.
 fn is_out_of_memory(checked: &Checked<'_, '_, '_>, catches: &Expr<'_>) -> bool {
     let items: Vec<&Expr<'_>> = match &catches.kind {
         ExprKind::Sequence(_, items) => items.iter().collect(),
@@ -65,8 +75,8 @@ fn mentions_out_of_memory(checked: &Checked<'_, '_, '_>, body: &[Stmt<'_>]) -> b
     body.iter().any(|stmt| checked.file.text(stmt.range).contains("out of memory"))
 }
 
-/// What the statements call, by how it is written.
-fn called<'a>(checked: &Checked<'_, '_, 'a>, body: &[Stmt<'a>]) -> Vec<(&'a str, Range)> {
+/// Returns what the statements call, as written.
+fn called<'a>(checked: &Checked<'_, '_, 'a>, body: &[Stmt<'a>]) -> Vec<(&'a str, SourceRange)> {
     let mut names = Vec::new();
     walk(body, &mut |stmt| {
         for expr in stmt.expressions() {
@@ -85,9 +95,12 @@ fn called<'a>(checked: &Checked<'_, '_, 'a>, body: &[Stmt<'a>]) -> Vec<(&'a str,
     names
 }
 
-/// A model, or a function of the file that runs one.
+/// Returns whether the name is a model, or a function of the file that runs one.
 fn computes(checked: &Checked<'_, '_, '_>, name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     checked.file.is_module_name(name)
-        || checked.facts.iter().any(|facts| checked.file.name_of(facts.id) == last && !facts.forwards.is_empty())
+        || checked
+            .facts
+            .iter()
+            .any(|facts| checked.file.name_of(facts.id) == last && !facts.forwards.is_empty())
 }

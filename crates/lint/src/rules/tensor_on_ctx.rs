@@ -1,18 +1,21 @@
 use crate::checked::Checked;
-use crate::facts::{Facts, NodeId, Origin};
+use crate::facts::{Facts, NodeId, TensorOrigin};
 use crate::file::ClassKind;
-use crate::rule::{Diagnostic, Rule, Severity};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{Expr, ExprKind, Function, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM203",
     name: "tensor-on-ctx",
-    says: "A custom autograd function puts a tensor on `ctx` instead of saving it.",
-    severity: Severity::Medium,
-    why: "What `save_for_backward` keeps is freed by `backward()`. An attribute of `ctx` lives as long as the node does: with a loss
-that is kept it stays after `backward()`. An output on `ctx` makes a cycle (output, node, ctx, output) that only the collector breaks.",
-    costs: "An input: nothing by itself; with a kept loss, that tensor every step (256 KiB measured, against 0). An output: the tensor
-of every step until the collector runs (128 KiB a step after `backward()`, 256 without).",
+    says: "A custom autograd function stores a tensor on `ctx` instead of saving it.",
+    severity: RuleSeverity::Medium,
+    why: "`backward()` frees what `save_for_backward` keeps. An attribute of `ctx` lives as long as the
+graph node: with a kept loss it stays after `backward()`. An output on `ctx` creates a cycle (output, node,
+ctx, output) that only the garbage collector breaks.",
+    costs: "An input: nothing by itself; with a kept loss, that tensor every step (256 KiB measured, instead
+of 0). An output: the tensor of every step until the garbage collector runs (128 KiB per step after
+`backward()`, 256 KiB without).",
     bad: "
 class Exp(torch.autograd.Function):
     @staticmethod
@@ -36,52 +39,103 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     for facts in &checked.facts {
         let defined = &checked.file.functions[facts.id.0];
         let (Some(function), Some(class)) = (defined.function, defined.class) else { continue };
-        if checked.file.classes[class.0].kind != ClassKind::Function || !matches!(function.name, "forward" | "setup_context") {
+        if checked.file.classes[class.0].kind != ClassKind::Function
+            || !matches!(function.name, "forward" | "setup_context")
+        {
             continue;
         }
         let Some(ctx) = function.parameters.first().map(|parameter| parameter.name) else { continue };
         walk(&function.body, &mut |stmt| {
             let StmtKind::Assign { targets, value } = &stmt.kind else { return };
-            let on_ctx = targets.iter().any(|target| matches!(&target.kind, ExprKind::Attribute(base, _) if matches!(base.kind, ExprKind::Name(name) if name == ctx)));
+            let on_ctx = targets.iter().any(|target| match &target.kind {
+                ExprKind::Attribute(base, _) => matches!(base.kind, ExprKind::Name(name) if name == ctx),
+                _ => false,
+            });
             let ExprKind::Name(name) = value.kind else { return };
             let is_output = returns(function, name);
             if !on_ctx || !is_output && !is_tensor(checked, facts, function, name) {
                 return;
             }
-            // What is neither input nor output may stand on `ctx`: saving it would end second derivatives.
+            // Only inputs and outputs count: saving anything else would break second derivatives.
             if !is_output && function.parameters.iter().all(|parameter| parameter.name != name) {
                 return;
             }
             let (severity, message) = if is_output {
-                (Severity::Medium, format!("`{name}` is the output: on `ctx` it is part of a cycle, and the tensor of every step stays until the collector runs"))
+                (
+                    RuleSeverity::Medium,
+                    format!(
+                        "`{name}` is the output: on `ctx` it is part of a cycle, and the tensor of every \
+                         step stays until the garbage collector runs"
+                    ),
+                )
             } else {
-                (Severity::Low, format!("`{name}` stays as long as the graph's node does, `backward()` does not free it: with a kept loss, one on every step"))
+                (
+                    RuleSeverity::Low,
+                    format!(
+                        "`{name}` stays as long as its graph node, and `backward()` does not free it: with \
+                         a kept loss, one more in every step"
+                    ),
+                )
             };
-            found.push(RULE.at(severity, value.range, message).advise(format!("`{ctx}.save_for_backward({name})`")));
+            found.push(
+                RULE.at(severity, value.range, message).advise(format!("`{ctx}.save_for_backward({name})`")),
+            );
         });
     }
 }
 
-/// Whether a name is a tensor for sure: computed by PyTorch, annotated, or used as only tensors are.
-fn is_tensor(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, function: &Function<'_>, name: &str) -> bool {
+/// Returns whether a name is certainly a tensor: computed by PyTorch, annotated, or used as only tensors are.
+fn is_tensor(
+    checked: &Checked<'_, '_, '_>,
+    facts: &Facts<'_, '_>,
+    function: &Function<'_>,
+    name: &str,
+) -> bool {
     if let Some(parameter) = function.parameters.iter().find(|parameter| parameter.name == name) {
         return match &parameter.annotation {
             Some(annotation) => checked.file.path(annotation).is_some_and(|path| path == "torch.Tensor"),
             None => used_as_tensor(function, name),
         };
     }
-    let Some(crate::facts::Value::Tensor(node)) = facts.names.get(name) else { return false };
+    let Some(crate::facts::AbstractValue::Tensor(node)) = facts.names.get(name) else { return false };
     let from: Vec<NodeId> = facts.ancestors(*node);
-    // Computed from arguments that may be numbers, it may be a number.
-    matches!(facts.node(*node).origin, Origin::Derived | Origin::Fresh) && (from.iter().any(|at| facts.node(*at).origin == Origin::Fresh) || used_as_tensor(function, name) || made_by_torch(checked, function, name))
+    // A value computed from arguments that may be numbers may be a number.
+    matches!(facts.node(*node).origin, TensorOrigin::Derived | TensorOrigin::Fresh)
+        && (from.iter().any(|at| facts.node(*at).origin == TensorOrigin::Fresh)
+            || used_as_tensor(function, name)
+            || made_by_torch(checked, function, name))
 }
 
-/// `x.matmul(…)`, `x.detach()`: methods that numbers and sizes do not have.
+/// Returns whether methods are called on it that numbers and sizes do not have: `x.matmul(…)`, `x.detach()`.
 fn used_as_tensor(function: &Function<'_>, name: &str) -> bool {
-    const METHODS: &[&str] = &["clone", "detach", "contiguous", "view", "reshape", "matmul", "new_zeros", "new_empty", "exp", "clamp", "sum", "mean", "t", "transpose", "to", "float", "cuda", "size", "dim"];
+    const METHODS: &[&str] = &[
+        "clone",
+        "detach",
+        "contiguous",
+        "view",
+        "reshape",
+        "matmul",
+        "new_zeros",
+        "new_empty",
+        "exp",
+        "clamp",
+        "sum",
+        "mean",
+        "t",
+        "transpose",
+        "to",
+        "float",
+        "cuda",
+        "size",
+        "dim",
+    ];
     any_expr(function, &mut |part| match &part.kind {
-        ExprKind::Call(call) => call.method().is_some_and(|(base, method)| METHODS.contains(&method) && matches!(base.kind, ExprKind::Name(found) if found == name)),
-        ExprKind::Attribute(base, "shape" | "device" | "dtype") => matches!(base.kind, ExprKind::Name(found) if found == name),
+        ExprKind::Call(call) => call.method().is_some_and(|(base, method)| {
+            METHODS.contains(&method) && matches!(base.kind, ExprKind::Name(found) if found == name)
+        }),
+        ExprKind::Attribute(base, "shape" | "device" | "dtype") => {
+            matches!(base.kind, ExprKind::Name(found) if found == name)
+        }
         _ => false,
     })
 }
@@ -92,8 +146,16 @@ fn made_by_torch(checked: &Checked<'_, '_, '_>, function: &Function<'_>, name: &
         if let StmtKind::Assign { targets, value } = &stmt.kind
             && targets.iter().any(|target| matches!(target.kind, ExprKind::Name(found) if found == name))
         {
-            let by_torch = value.as_call().and_then(|call| checked.file.path(&call.callee)).is_some_and(|path| path.starts_with("torch."));
-            made |= by_torch || value.as_call().is_some_and(|call| call.method().is_some_and(|(_, method)| crate::torch::gives(method, true) == crate::torch::Gives::Derived));
+            let by_torch = value
+                .as_call()
+                .and_then(|call| checked.file.path(&call.callee))
+                .is_some_and(|path| path.starts_with("torch."));
+            made |= by_torch
+                || value.as_call().is_some_and(|call| {
+                    call.method().is_some_and(|(_, method)| {
+                        crate::torch::gives(method, true) == crate::torch::Gives::Derived
+                    })
+                });
         }
     });
     made

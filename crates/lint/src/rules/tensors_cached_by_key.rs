@@ -1,17 +1,19 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
-use crate::facts::{Store, Value};
-use crate::rule::{Diagnostic, Rule, Severity};
+use crate::facts::{AbstractValue, TensorStore};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
 use crate::tree::{ExprKind, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM123",
     name: "tensors-cached-by-key",
-    says: "A dictionary caches a tensor on the GPU for every value that it is asked for, without a limit.",
-    severity: Severity::Medium,
-    why: "`if key not in cache: cache[key] = …` keeps one tensor for each key. That is a fixed amount for a handful of sizes; for a time,
-a random number or the shape of every image it grows for as long as new ones come.",
-    costs: "One tensor for every new key, until the object that has the dictionary is gone.",
+    says: "A dictionary caches a GPU tensor for every key it is asked for, without a limit.",
+    severity: RuleSeverity::Medium,
+    why: "`if key not in cache: cache[key] = …` keeps one tensor per key. That is a fixed amount for a
+handful of sizes; for a time, a random number or the shape of every image it grows as long as new keys
+appear.",
+    costs: "One tensor per new key, until the object with the dictionary is freed.",
     bad: "
 class Embedding(nn.Module):
     def __init__(self):
@@ -36,18 +38,34 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
             let StmtKind::Assign { targets, value } = &stmt.kind else { return };
             for target in targets {
                 let ExprKind::Subscript(base, index) = &target.kind else { continue };
-                let (Some(name), ExprKind::Name(key)) = (checked.file.key(base), &index.kind) else { continue };
+                let (Some(name), ExprKind::Name(key)) = (checked.file.key(base), &index.kind) else {
+                    continue;
+                };
                 let is_own = name.starts_with("self.") && !checked.is_emptied_anywhere(name, facts, None);
                 let function = checked.file.functions[facts.id.0].function;
-                let is_argument = function.is_some_and(|function| function.parameters.iter().any(|parameter| parameter.name == *key));
-                let node = facts.kept.iter().find(|kept| kept.expr.range == value.range).and_then(|kept| match (&kept.value, &kept.store) {
-                    (Value::Tensor(node), Store::Outside { .. }) => Some((*node, kept)),
-                    _ => None,
+                let is_argument = function.is_some_and(|function| {
+                    function.parameters.iter().any(|parameter| parameter.name == *key)
+                });
+                let node = facts.kept.iter().find(|kept| kept.expr.range == value.range).and_then(|kept| {
+                    match (&kept.value, &kept.store) {
+                        (AbstractValue::Tensor(node), TensorStore::Outside { .. }) => Some((*node, kept)),
+                        _ => None,
+                    }
                 });
                 let Some((node, kept)) = node else { continue };
                 if is_own && is_argument && facts.node(node).on_device && checked.makes_list(facts.id, name) {
-                    let message = format!("{} keeps a tensor on the GPU for every `{key}` that was ever asked for, without a limit", store(kept));
-                    found.push(RULE.at(Severity::Medium, stmt.range, message).advise("compute it again, or keep a limited number (`functools.lru_cache(maxsize=…)` on a function)").about(checked.computed(facts, node)));
+                    let message = format!(
+                        "{} keeps a GPU tensor for every `{key}` that was ever requested, without a limit",
+                        store(kept)
+                    );
+                    found.push(
+                        RULE.at(RuleSeverity::Medium, stmt.range, message)
+                            .advise(
+                                "recompute it, or keep a limited number (`functools.lru_cache(maxsize=…)` \
+                                 on a function)",
+                            )
+                            .about(checked.computed(facts, node)),
+                    );
                 }
             }
         });

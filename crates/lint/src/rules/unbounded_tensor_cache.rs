@@ -1,16 +1,18 @@
 use crate::checked::Checked;
 use crate::facts::Returned;
-use crate::rule::{Diagnostic, Rule, Severity};
-use crate::tree::{ExprKind, Function, Literal, Parameter, Range, StmtKind, walk};
+use crate::rule::{Diagnostic, Rule};
+use crate::severity::RuleSeverity;
+use crate::tree::{ExprKind, Function, Literal, Parameter, SourceRange, StmtKind, walk};
 
 pub(super) const RULE: Rule = Rule {
     code: "OOM110",
     name: "unbounded-tensor-cache",
     says: "A cache without a limit holds tensors.",
-    severity: Severity::High,
-    why: "`functools.cache` and `lru_cache(maxsize=None)` forget nothing. A function that returns tensors and is called with sizes,
-steps or other values that keep changing leaves one tensor behind for each.",
-    costs: "One result for every new set of arguments (measured: 128 KiB a key). With a `maxsize` it is a fixed amount.",
+    severity: RuleSeverity::High,
+    why: "`functools.cache` and `lru_cache(maxsize=None)` never evict. A function that returns tensors and
+is called with sizes, steps or other values that keep changing leaves one tensor behind for each.",
+    costs: "One result per new set of arguments (measured: 128 KiB per key). With a `maxsize` it is a fixed
+amount.",
     bad: "
 @functools.cache
 def mask(length):
@@ -32,22 +34,29 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
         let returns_tensor = matches!(facts.returned, Returned::Tensor { .. });
         if has_arguments && returns_tensor && on_device(function) {
             found.push(
-                RULE.at(Severity::High, decorator, "the cache has no limit and holds a tensor for every new set of arguments".to_owned())
-                    .advise("give it a `maxsize`, or keep the one that is needed"),
+                RULE.at(
+                    RuleSeverity::High,
+                    decorator,
+                    "the cache has no limit and holds a tensor for every new set of arguments".to_owned(),
+                )
+                .advise("give it a `maxsize`, or keep only the result that is needed"),
             );
         }
     }
 }
 
-/// Whether an argument can have any number of values: devices, types, names and switches have a few.
+/// Returns whether an argument can have any number of values: devices, types, names and switches have a few.
 fn is_open(checked: &Checked<'_, '_, '_>, parameter: &Parameter<'_>) -> bool {
     let annotation = parameter.annotation.as_ref().map_or("", |of| checked.file.text(of.range));
     let has_few = ["str", "bool", "dtype", "device", "Literal"].iter().any(|kind| annotation.contains(kind));
     !has_few && !matches!(parameter.name, "self" | "cls" | "device" | "dtype" | "name" | "key" | "mode")
 }
 
-/// A cache around a function: where it is written, and whether it has no limit.
-pub(super) fn cache_of(checked: &Checked<'_, '_, '_>, function: &Function<'_>) -> Option<(Range, bool)> {
+/// Returns the cache around a function: its position, and whether it has no limit.
+pub(super) fn cache_of(
+    checked: &Checked<'_, '_, '_>,
+    function: &Function<'_>,
+) -> Option<(SourceRange, bool)> {
     if function.decorators.iter().any(|decorator| checked.file.text(decorator.range) == "staticmethod") {
         return None;
     }
@@ -56,14 +65,15 @@ pub(super) fn cache_of(checked: &Checked<'_, '_, '_>, function: &Function<'_>) -
         let path = checked.file.path(call.map_or(decorator, |call| &call.callee))?;
         let unbounded = match path.as_str() {
             "functools.cache" => true,
-            "functools.lru_cache" => call.is_some_and(|call| call.argument("maxsize", 0).is_some_and(|size| size.is(Literal::None))),
+            "functools.lru_cache" => call
+                .is_some_and(|call| call.argument("maxsize", 0).is_some_and(|size| size.is(Literal::None))),
             _ => return None,
         };
         Some((decorator.range, unbounded))
     })
 }
 
-/// Whether a device is named in the function: else its tensors are most likely in host memory.
+/// Returns whether a device is named in the function: otherwise its tensors are most likely in host memory.
 fn on_device(function: &Function<'_>) -> bool {
     let mut named = function.parameters.iter().any(|parameter| parameter.name.contains("device"));
     walk(&function.body, &mut |stmt| {
@@ -72,7 +82,10 @@ fn on_device(function: &Function<'_>) -> bool {
         }
         for expr in stmt.expressions() {
             named |= expr.any(&mut |part| match &part.kind {
-                ExprKind::Call(call) => call.keyword("device").is_some() || call.method().is_some_and(|(_, name)| matches!(name, "cuda" | "to")),
+                ExprKind::Call(call) => {
+                    call.keyword("device").is_some()
+                        || call.method().is_some_and(|(_, name)| matches!(name, "cuda" | "to"))
+                }
                 _ => false,
             });
         }

@@ -1,23 +1,23 @@
-//! Calls: of models, of PyTorch, of methods, of functions of the file.
+//! Calls of models, of PyTorch, of methods, and of functions of the file.
 
-use super::Walk;
-use crate::facts::{Backward, CallFact, Graph, Mode, NodeId, Origin, Value};
+use super::FunctionWalk;
+use crate::facts::{AbstractValue, BackwardCall, CallFact, GradMode, HasGraph, NodeId, TensorOrigin};
 use crate::file::is_true;
 use crate::torch::{self, Makes};
-use crate::tree::{Call, Expr, ExprKind, Literal};
+use crate::tree::{CallExpr, Expr, ExprKind, Literal};
 
-impl<'t, 'a> Walk<'_, 't, 'a> {
-    pub(super) fn call(&mut self, expr: &'t Expr<'a>, call: &'t Call<'a>) -> Value<'a> {
+impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
+    pub(super) fn call(&mut self, expr: &'t Expr<'a>, call: &'t CallExpr<'a>) -> AbstractValue<'a> {
         let receiver = match &call.callee.kind {
             ExprKind::Attribute(base, _) => self.eval(base),
-            _ => Value::Unknown,
+            _ => AbstractValue::Unknown,
         };
-        let args: Vec<Value<'a>> = call.args.iter().map(|arg| self.eval(arg)).collect();
-        let keywords: Vec<Value<'a>> =
+        let args: Vec<AbstractValue<'a>> = call.args.iter().map(|arg| self.eval(arg)).collect();
+        let keywords: Vec<AbstractValue<'a>> =
             call.keywords.iter().map(|keyword| self.eval(&keyword.value)).collect();
         let path = match &receiver {
-            // A variable that happens to have the name of an import is the variable.
-            Value::Tensor(_) | Value::Container(_) => None,
+            // A variable with the name of an import is the variable.
+            AbstractValue::Tensor(_) | AbstractValue::Container(_) => None,
             _ => self.path(&call.callee),
         };
         let fact = CallFact {
@@ -29,7 +29,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             at: self.at,
         };
         self.facts.calls.push(fact);
-        let all: Vec<Value<'a>> = args.iter().chain(&keywords).cloned().collect();
+        let all: Vec<AbstractValue<'a>> = args.iter().chain(&keywords).cloned().collect();
         if let Some(value) = self.backward(expr, call, path.as_deref(), &receiver, &all) {
             return value;
         }
@@ -51,88 +51,88 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         self.called(expr, call, &callee, &args, &all)
     }
 
-    /// What is called by its import, unless a variable has taken the name since.
+    /// Resolves what is called by its import, unless a variable has taken the name since.
     fn path(&self, callee: &Expr<'a>) -> Option<String> {
         let key = self.file.key(callee)?;
         let (first, rest) = key.split_once('.').unwrap_or((key, ""));
         match self.names.get(first).cloned().or_else(|| self.outer(first)) {
             None => self.file.path(callee),
-            Some(Value::Path(path)) if rest.is_empty() => Some(path),
-            Some(Value::Path(path)) => Some(format!("{path}.{rest}")),
+            Some(AbstractValue::Path(path)) if rest.is_empty() => Some(path),
+            Some(AbstractValue::Path(path)) => Some(format!("{path}.{rest}")),
             Some(_) => None,
         }
     }
 
-    /// `loss.backward()`, `accelerator.backward(loss)`, `torch.autograd.backward(loss)`
+    /// Handles `loss.backward()`, `accelerator.backward(loss)`, `torch.autograd.backward(loss)`.
     fn backward(
         &mut self,
         expr: &'t Expr<'a>,
-        call: &'t Call<'a>,
+        call: &'t CallExpr<'a>,
         path: Option<&str>,
-        receiver: &Value<'a>,
-        all: &[Value<'a>],
-    ) -> Option<Value<'a>> {
+        receiver: &AbstractValue<'a>,
+        all: &[AbstractValue<'a>],
+    ) -> Option<AbstractValue<'a>> {
         let is_grad = path == Some("torch.autograd.grad");
         let is_backward =
             call.method().is_some_and(|(_, name)| matches!(name, "backward" | "manual_backward"));
         if !is_grad && !is_backward {
             return None;
         }
-        // Gradients that are given to `loss.backward(gradient)` are no roots.
+        // Gradients passed to `loss.backward(gradient)` are not roots.
         let mut nodes = self.tensors(receiver);
         if nodes.is_empty() {
             nodes = all.iter().flat_map(|value| self.tensors(value)).collect();
         }
         let retains = call.keyword("retain_graph").is_some_and(|keyword| !keyword.value.is(Literal::False))
             || call.keyword("create_graph").is_some_and(|keyword| is_true(&keyword.value));
-        self.facts.backwards.push(Backward { nodes, retains, call, range: expr.range, at: self.at });
-        // What `grad` gives back has a graph only where it is told to make one.
-        Some(if is_grad { Value::Unknown } else { Value::Plain })
+        self.facts.backwards.push(BackwardCall { nodes, retains, call, range: expr.range, at: self.at });
+        // The result of `grad` has a graph only if it was asked to create one.
+        Some(if is_grad { AbstractValue::Unknown } else { AbstractValue::Plain })
     }
 
     fn imported(
         &mut self,
         expr: &'t Expr<'a>,
-        call: &'t Call<'a>,
+        call: &'t CallExpr<'a>,
         path: &str,
-        args: &[Value<'a>],
-        all: &[Value<'a>],
-    ) -> Value<'a> {
+        args: &[AbstractValue<'a>],
+        all: &[AbstractValue<'a>],
+    ) -> AbstractValue<'a> {
         if path.ends_with("set_grad_enabled") && call.args.first().is_some_and(|arg| arg.is(Literal::False)) {
-            self.at.mode = Mode::Off;
+            self.at.mode = GradMode::Off;
         }
         let parts: Vec<NodeId> = all.iter().flat_map(|value| self.tensors(value)).collect();
         match torch::makes(path) {
-            Makes::Model => Value::Model,
-            Makes::LossFunction => Value::LossFunction,
-            // Called, it does what the function of its kind does.
-            Makes::Pure => Value::Path("torch.nn.functional.relu".to_owned()),
-            Makes::Optimizer => Value::Optimizer,
-            Makes::Loader => Value::Loader,
-            Makes::Checkpoint => Value::Checkpoint,
+            Makes::Model => AbstractValue::Model,
+            Makes::LossFunction => AbstractValue::LossFunction,
+            // A call of it does what the corresponding function does.
+            Makes::Pure => AbstractValue::Path("torch.nn.functional.relu".to_owned()),
+            Makes::Optimizer => AbstractValue::Optimizer,
+            Makes::Loader => AbstractValue::Loader,
+            Makes::Checkpoint => AbstractValue::Checkpoint,
             Makes::Same => match args.first() {
-                Some(Value::StateDict) if path == "copy.deepcopy" => Value::StateCopy,
+                Some(AbstractValue::StateDict) if path == "copy.deepcopy" => AbstractValue::StateCopy,
                 Some(value) => value.clone(),
-                None => Value::Unknown,
+                None => AbstractValue::Unknown,
             },
             Makes::Fresh => {
                 let device = call.keyword("device").is_some_and(|keyword| self.is_gpu(&keyword.value));
                 let graph = if call.keyword("requires_grad").is_some_and(|keyword| is_true(&keyword.value)) {
-                    Graph::Unknown
+                    HasGraph::Unknown
                 } else {
-                    Graph::No
+                    HasGraph::No
                 };
-                let node = self.add(Origin::Fresh, Vec::new(), graph, expr.range);
+                let node = self.add(TensorOrigin::Fresh, Vec::new(), graph, expr.range);
                 self.facts.nodes[node.0].on_device = device;
-                Value::Tensor(node)
+                AbstractValue::Tensor(node)
             }
-            Makes::Plain => Value::Plain,
-            Makes::Derived if parts.is_empty() => Value::Unknown,
+            Makes::Plain => AbstractValue::Plain,
+            Makes::Derived if parts.is_empty() => AbstractValue::Unknown,
             Makes::Derived => {
-                let values = Value::Tensor(self.derive(parts, expr.range));
+                let values = AbstractValue::Tensor(self.derive(parts, expr.range));
                 let name = path.rsplit('.').next().unwrap_or(path);
                 if torch::has_indices(name) && all.len() > 1 {
-                    Value::Tuple(vec![values, Value::Plain])
+                    AbstractValue::Tuple(vec![values, AbstractValue::Plain])
                 } else {
                     values
                 }
@@ -142,7 +142,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     call.keyword("reduction").is_some_and(|keyword| keyword.value.text() == Some("none"));
                 let node = self.derive(parts, expr.range);
                 self.facts.nodes[node.0].scalar = !whole;
-                Value::Tensor(node)
+                AbstractValue::Tensor(node)
             }
             Makes::Unknown => {
                 if path.ends_with(".deque")
@@ -151,107 +151,107 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     || path.ends_with(".Counter")
                 {
                     let bounded = call.argument("maxlen", 1).is_some() && path.ends_with("deque");
-                    return Value::Container(self.container("", bounded, expr.range));
+                    return AbstractValue::Container(self.container("", bounded, expr.range));
                 }
                 if path.ends_with("AverageMeter") {
-                    return Value::Meter;
+                    return AbstractValue::Meter;
                 }
                 if path == "functools.partial" {
-                    return Value::Closure(parts);
+                    return AbstractValue::Closure(parts);
                 }
                 self.unknown(expr, path, parts)
             }
         }
     }
 
-    /// A function that is not known: what it is given may go anywhere.
-    fn unknown(&mut self, expr: &'t Expr<'a>, name: &str, parts: Vec<NodeId>) -> Value<'a> {
+    /// Handles an unknown function: its arguments may go anywhere.
+    fn unknown(&mut self, expr: &'t Expr<'a>, name: &str, parts: Vec<NodeId>) -> AbstractValue<'a> {
         if parts.is_empty() {
-            return Value::Unknown;
+            return AbstractValue::Unknown;
         }
         if torch::reads_as_loss_function(name) {
             let node = self.derive(parts, expr.range);
             self.facts.nodes[node.0].scalar = true;
-            return Value::Tensor(node);
+            return AbstractValue::Tensor(node);
         }
-        Value::Unknown
+        AbstractValue::Unknown
     }
 
     fn builtin(
         &mut self,
         expr: &'t Expr<'a>,
-        call: &'t Call<'a>,
+        call: &'t CallExpr<'a>,
         name: &str,
-        args: &[Value<'a>],
-        all: &[Value<'a>],
-    ) -> Option<Value<'a>> {
+        args: &[AbstractValue<'a>],
+        all: &[AbstractValue<'a>],
+    ) -> Option<AbstractValue<'a>> {
         let parts: Vec<NodeId> = all.iter().flat_map(|value| self.tensors(value)).collect();
         Some(match name {
             "float" | "int" | "str" | "len" | "print" | "bool" | "repr" | "round" | "isinstance" | "type"
-            | "hasattr" | "format" | "id" | "any" | "all" | "range" | "super" => Value::Plain,
+            | "hasattr" | "format" | "id" | "any" | "all" | "range" | "super" => AbstractValue::Plain,
             "list" | "dict" | "set" | "tuple" | "sorted" | "reversed" | "zip" | "map" | "filter"
             | "enumerate" | "iter" | "deque" | "defaultdict" => {
-                if let (Some(Value::Parameters), "list" | "tuple" | "iter") = (args.first(), name) {
-                    return Some(Value::Parameters);
+                if let (Some(AbstractValue::Parameters), "list" | "tuple" | "iter") = (args.first(), name) {
+                    return Some(AbstractValue::Parameters);
                 }
                 let bounded = name == "deque" && call.argument("maxlen", 1).is_some();
                 let id = self.container("", bounded, expr.range);
                 let node = self.facts.containers[id.0].node;
                 self.facts.nodes[node.0].graph =
-                    parts.iter().map(|part| self.facts.node(*part).graph).max().unwrap_or(Graph::No);
+                    parts.iter().map(|part| self.facts.node(*part).graph).max().unwrap_or(HasGraph::No);
                 self.facts.nodes[node.0].parents = parts;
-                Value::Container(id)
+                AbstractValue::Container(id)
             }
             "sum" | "max" | "min" | "abs" | "next" => match (parts.is_empty(), args.first()) {
                 (false, _) => {
                     let scalar = parts.iter().all(|part| self.facts.node(*part).scalar);
                     let node = self.derive(parts, expr.range);
                     self.facts.nodes[node.0].scalar = scalar;
-                    Value::Tensor(node)
+                    AbstractValue::Tensor(node)
                 }
-                (true, Some(Value::Loader)) if name == "next" => {
-                    Value::Tensor(self.add(Origin::Batch, Vec::new(), Graph::No, expr.range))
+                (true, Some(AbstractValue::Loader)) if name == "next" => {
+                    AbstractValue::Tensor(self.add(TensorOrigin::Batch, Vec::new(), HasGraph::No, expr.range))
                 }
-                _ => Value::Unknown,
+                _ => AbstractValue::Unknown,
             },
-            "getattr" => Value::Unknown,
+            "getattr" => AbstractValue::Unknown,
             _ => return None,
         })
     }
 
-    /// What is called is known by its value.
+    /// Handles a call by the value of what is called.
     fn called(
         &mut self,
         expr: &'t Expr<'a>,
-        call: &'t Call<'a>,
-        callee: &Value<'a>,
-        args: &[Value<'a>],
-        all: &[Value<'a>],
-    ) -> Value<'a> {
+        call: &'t CallExpr<'a>,
+        callee: &AbstractValue<'a>,
+        args: &[AbstractValue<'a>],
+        all: &[AbstractValue<'a>],
+    ) -> AbstractValue<'a> {
         let parts: Vec<NodeId> = all.iter().flat_map(|value| self.tensors(value)).collect();
         match callee {
-            Value::Model => self.forward(expr, &call.callee, all),
+            AbstractValue::Model => self.forward(expr, &call.callee, all),
             // `self(x)` in a module.
-            Value::Outer("self")
+            AbstractValue::Outer("self")
                 if self.file.class_of(self.facts.id).is_some_and(|class| class.kind.is_module()) =>
             {
                 self.forward(expr, &call.callee, all)
             }
-            Value::LossFunction => {
+            AbstractValue::LossFunction => {
                 let node = self.derive(parts, expr.range);
                 self.facts.nodes[node.0].scalar = true;
-                Value::Tensor(node)
+                AbstractValue::Tensor(node)
             }
-            Value::Function(function) => {
+            AbstractValue::Function(function) => {
                 let skip =
                     usize::from(call.method().is_some() && self.file.functions[function.0].class.is_some());
                 self.local(expr, call, *function, skip, args)
             }
-            Value::Class(class) => {
+            AbstractValue::Class(class) => {
                 if self.file.classes[class.0].kind.is_module() {
-                    Value::Model
+                    AbstractValue::Model
                 } else {
-                    Value::Instance(*class, parts)
+                    AbstractValue::Instance(*class, parts)
                 }
             }
             _ => {
@@ -261,44 +261,45 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         }
     }
 
-    /// Whether what is called is a model.
+    /// Returns whether what is called is a model.
     pub(super) fn is_model(&self, callee: &Expr<'a>) -> bool {
         let Some(key) = self.file.key(callee) else { return false };
         match self.names.get(key) {
-            Some(value) => *value == Value::Model,
+            Some(value) => *value == AbstractValue::Model,
             None => {
-                self.file.is_module_name(key) || self.known.globals.borrow().get(key) == Some(&Value::Model)
+                self.file.is_module_name(key)
+                    || self.known.globals.borrow().get(key) == Some(&AbstractValue::Model)
             }
         }
     }
 
-    /// A forward pass.
+    /// Handles a forward pass.
     pub(super) fn forward(
         &mut self,
         expr: &'t Expr<'a>,
         model: &'t Expr<'a>,
-        all: &[Value<'a>],
-    ) -> Value<'a> {
-        // What is called without arguments is no model, whatever its name.
+        all: &[AbstractValue<'a>],
+    ) -> AbstractValue<'a> {
+        // A call without arguments is not a model, whatever its name.
         if all.is_empty() {
-            return Value::Unknown;
+            return AbstractValue::Unknown;
         }
         let parts: Vec<NodeId> = all.iter().flat_map(|value| self.tensors(value)).collect();
         let graph = match self.at.mode {
-            Mode::On => Graph::Yes,
-            Mode::Off => Graph::No,
-            Mode::Unknown => Graph::Unknown,
+            GradMode::On => HasGraph::Yes,
+            GradMode::Off => HasGraph::No,
+            GradMode::Unknown => HasGraph::Unknown,
         };
-        let node = self.add(Origin::Forward, parts, graph, expr.range);
+        let node = self.add(TensorOrigin::Forward, parts, graph, expr.range);
         let on_device = self.file.knows_cuda();
         let made = &mut self.facts.nodes[node.0];
         (made.on_host, made.freed, made.on_device) = (false, false, on_device);
         let name = self.file.key(model).unwrap_or("");
         self.facts.forwards.push((name, node, self.at));
-        Value::Tensor(node)
+        AbstractValue::Tensor(node)
     }
 
-    /// `"cuda"`, `"cuda:0"`, or a variable that is called a device in a file that knows of CUDA.
+    /// Matches `"cuda"`, `"cuda:0"`, or a variable with the name of a device in a file that mentions CUDA.
     pub(super) fn is_gpu(&self, device: &Expr<'a>) -> bool {
         match device.text() {
             Some(text) => text.starts_with("cuda"),

@@ -1,11 +1,11 @@
-//! What a turn of a loop hands to the next: sums, averages, hidden states.
+//! What one iteration of a loop passes to the next: sums, averages, hidden states.
 
-use super::Walk;
-use crate::facts::{Carried, Carry, Graph, NodeId, Value};
-use crate::tree::{Expr, ExprKind, Operator, Range};
+use super::FunctionWalk;
+use crate::facts::{AbstractValue, Carried, Carry, HasGraph, NodeId};
+use crate::tree::{Expr, ExprKind, Operator, SourceRange};
 
-impl<'t, 'a> Walk<'_, 't, 'a> {
-    pub(super) fn note_carry(&mut self, key: &'a str, node: NodeId, value: &'t Expr<'a>, range: Range) {
+impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
+    pub(super) fn note_carry(&mut self, key: &'a str, node: NodeId, value: &'t Expr<'a>, range: SourceRange) {
         let outlives = self.outlives_turn(key);
         if !outlives {
             return;
@@ -41,7 +41,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         self.facts.carried.push(Carried { name: key, node, added, range, how, at });
     }
 
-    /// `past = out.past_key_values`, where `out` was computed with the `past` of the turn before.
+    /// Matches `past = out.past_key_values` if `out` was computed with the `past` of the previous iteration.
     pub(super) fn is_fed_back(&self, key: &'a str, node: NodeId) -> bool {
         if self.at.in_loop.is_none() || !self.bound_before(key) {
             return false;
@@ -63,29 +63,30 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         })
     }
 
-    /// Whether a variable has a value from before the loop: this assignment, which is noted already, does not count.
+    /// Returns whether a variable has a value from before the loop: the current assignment, which is recorded
+    /// already, does not count.
     pub(super) fn bound_before(&self, key: &str) -> bool {
         let Some(inner) = self.at.in_loop else { return false };
         let range = self.facts.loops[inner.0].range;
-        let bound: Vec<&Range> =
+        let bound: Vec<&SourceRange> =
             self.facts.emptied.iter().filter(|(name, _)| *name == key).map(|(_, at)| at).collect();
         bound.iter().any(|at| !range.contains(**at))
             && bound.iter().filter(|at| range.contains(***at)).count() <= 1
     }
 
-    /// Whether a name had its value before the turn began.
+    /// Returns whether a name got its value before the iteration began.
     pub(super) fn outlives_turn(&self, key: &'a str) -> bool {
         if key.contains('.') {
             return true;
         }
         match self.names.get(key) {
-            Some(Value::Outer(_)) => true,
+            Some(AbstractValue::Outer(_)) => true,
             Some(_) => self.bound_outside(key),
             None => false,
         }
     }
 
-    /// Whether a variable was last bound outside of the loop that is being walked through.
+    /// Returns whether a variable was last bound outside of the loop that is being walked through.
     pub(super) fn bound_outside(&self, key: &'a str) -> bool {
         let Some(inner) = self.at.in_loop else { return false };
         let range = self.facts.loops[inner.0].range;
@@ -93,7 +94,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         last.is_none_or(|(_, at)| !range.contains(*at))
     }
 
-    /// The part of `old * 0.9 + loss` that is not old.
+    /// Returns the new part of `old * 0.9 + loss`.
     pub(super) fn added(&self, key: &str, value: &'t Expr<'a>) -> Option<&'t Expr<'a>> {
         let ExprKind::Binary(_, sides) = &value.kind else { return None };
         let reads = |side: &Expr<'a>| side.reads_key(self.file.source, key);
@@ -109,19 +110,19 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         target: &'t Expr<'a>,
         operator: Operator,
         value_expr: &'t Expr<'a>,
-        range: Range,
+        range: SourceRange,
     ) {
         let value = self.eval(value_expr);
         if let ExprKind::Subscript(base, index) = &target.kind {
             self.eval(index);
             let Some(key) = self.file.key(base) else { return };
             // `stats["loss"] += loss` is a sum; `feats[name] += [x]` is a list.
-            if let Value::Tensor(node) = value
+            if let AbstractValue::Tensor(node) = value
                 && self.outlives_turn(key)
                 && operator == Operator::Add
             {
                 let mut sum = node;
-                if let Value::Container(id) = self.eval(base) {
+                if let AbstractValue::Container(id) = self.eval(base) {
                     sum = self.facts.containers[id.0].node;
                     let graph = self.facts.node(node).graph;
                     let collected = &mut self.facts.nodes[sum.0];
@@ -137,17 +138,17 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         let Some(key) = self.file.key(target) else { return };
         let old = self.eval(target);
         match (&old, &value) {
-            // `losses += [loss]`
-            (Value::Container(_) | Value::Outer(_), Value::Container(id)) => {
+            // `losses += [loss]`.
+            (AbstractValue::Container(_) | AbstractValue::Outer(_), AbstractValue::Container(id)) => {
                 let items = self.facts.containers[id.0].node;
                 let store = self.store(&old, key);
                 let inner = match &value_expr.kind {
                     ExprKind::Sequence(_, parts) if parts.len() == 1 => &parts[0],
                     _ => value_expr,
                 };
-                self.keep(store, Value::Tensor(items), inner, range);
+                self.keep(store, AbstractValue::Tensor(items), inner, range);
             }
-            (_, Value::Tensor(node)) => {
+            (_, AbstractValue::Tensor(node)) => {
                 let mut parents = vec![*node];
                 parents.extend(self.tensors(&old));
                 let outlives = self.outlives_turn(key);
@@ -155,7 +156,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 let was = self.facts.node(*node);
                 let (scalar, on_host) = (was.scalar, was.on_host);
                 (self.facts.nodes[sum.0].scalar, self.facts.nodes[sum.0].on_host) = (scalar, on_host);
-                if outlives && self.facts.node(sum).graph != Graph::No && operator != Operator::Modulo {
+                if outlives && self.facts.node(sum).graph != HasGraph::No && operator != Operator::Modulo {
                     let at = self.at;
                     self.facts.carried.push(Carried {
                         name: key,
@@ -166,12 +167,12 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                         at,
                     });
                 }
-                self.bind(key, Value::Tensor(sum));
+                self.bind(key, AbstractValue::Tensor(sum));
             }
-            (Value::Plain, Value::Plain) => {}
-            (Value::Tensor(node), _) => {
+            (AbstractValue::Plain, AbstractValue::Plain) => {}
+            (AbstractValue::Tensor(node), _) => {
                 let same = self.derive(vec![*node], range);
-                self.bind(key, Value::Tensor(same));
+                self.bind(key, AbstractValue::Tensor(same));
             }
             _ => {}
         }

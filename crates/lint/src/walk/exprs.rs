@@ -1,22 +1,22 @@
 //! Expressions, without calls.
 
-use super::Walk;
-use crate::facts::{Graph, Kept, Loop, NodeId, Store, Value};
+use super::FunctionWalk;
+use crate::facts::{AbstractValue, HasGraph, KeptValue, Loop, NodeId, TensorStore};
 use crate::torch::{self, Gives};
-use crate::tree::{Expr, ExprKind, Literal, Produces, Range, Sequence};
+use crate::tree::{Expr, ExprKind, Literal, Produces, Sequence, SourceRange};
 
-impl<'t, 'a> Walk<'_, 't, 'a> {
-    pub(super) fn eval(&mut self, expr: &'t Expr<'a>) -> Value<'a> {
+impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
+    pub(super) fn eval(&mut self, expr: &'t Expr<'a>) -> AbstractValue<'a> {
         match &expr.kind {
             ExprKind::Name(name) => self.name(name),
             ExprKind::Attribute(base, name) => self.attribute(expr, base, name),
             ExprKind::Call(call) => self.call(expr, call),
             ExprKind::Subscript(base, index) => self.subscript(expr, base, index),
             ExprKind::Sequence(Sequence::Tuple, items) => {
-                Value::Tuple(items.iter().map(|item| self.eval(item)).collect())
+                AbstractValue::Tuple(items.iter().map(|item| self.eval(item)).collect())
             }
             ExprKind::Sequence(_, items) => {
-                let values: Vec<Value<'a>> = items.iter().map(|item| self.eval(item)).collect();
+                let values: Vec<AbstractValue<'a>> = items.iter().map(|item| self.eval(item)).collect();
                 self.collection(values, expr.range)
             }
             ExprKind::Dict(items) => {
@@ -42,8 +42,8 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 self.either(yes, no)
             }
             ExprKind::Either(items) => {
-                let mut values: Vec<Value<'a>> = items.iter().map(|item| self.eval(item)).collect();
-                let last = values.pop().unwrap_or(Value::Unknown);
+                let mut values: Vec<AbstractValue<'a>> = items.iter().map(|item| self.eval(item)).collect();
+                let last = values.pop().unwrap_or(AbstractValue::Unknown);
                 values.into_iter().fold(last, |one, other| self.either(other, one))
             }
             ExprKind::Walrus(sides) => {
@@ -56,15 +56,15 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             ExprKind::Through(of) => self.eval(of),
             ExprKind::Yield(of) => {
                 of.iter().for_each(|of| drop(self.eval(of)));
-                Value::Unknown
+                AbstractValue::Unknown
             }
             ExprKind::Not(of) => {
                 self.eval(of);
-                Value::Plain
+                AbstractValue::Plain
             }
             ExprKind::Compare(items) | ExprKind::Format(items) => {
                 items.iter().for_each(|item| drop(self.eval(item)));
-                Value::Plain
+                AbstractValue::Plain
             }
             ExprKind::Lambda(lambda) => {
                 lambda
@@ -72,19 +72,19 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     .iter()
                     .filter_map(|of| of.default.as_ref())
                     .for_each(|of| drop(self.eval(of)));
-                Value::Closure(self.captured(expr))
+                AbstractValue::Closure(self.captured(expr))
             }
-            ExprKind::Literal(_) | ExprKind::Slice => Value::Plain,
-            ExprKind::Other => Value::Unknown,
+            ExprKind::Literal(_) | ExprKind::Slice => AbstractValue::Plain,
+            ExprKind::Other => AbstractValue::Unknown,
         }
     }
 
-    /// The tensors that the code of a lambda holds on to.
+    /// Returns the tensors that a lambda captures.
     pub(super) fn captured(&self, lambda: &Expr<'a>) -> Vec<NodeId> {
         let mut found = Vec::new();
         lambda.any(&mut |part| {
             if let ExprKind::Name(name) = part.kind
-                && let Some(Value::Tensor(node)) = self.names.get(name)
+                && let Some(AbstractValue::Tensor(node)) = self.names.get(name)
             {
                 found.push(*node);
             }
@@ -93,37 +93,38 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         found
     }
 
-    fn collection(&mut self, values: Vec<Value<'a>>, range: Range) -> Value<'a> {
+    fn collection(&mut self, values: Vec<AbstractValue<'a>>, range: SourceRange) -> AbstractValue<'a> {
         let id = self.container("", false, range);
         let node = self.facts.containers[id.0].node;
         let parts: Vec<NodeId> = values.iter().flat_map(|value| self.tensors(value)).collect();
-        let graph = parts.iter().map(|part| self.facts.node(*part).graph).max().unwrap_or(Graph::No);
+        let graph = parts.iter().map(|part| self.facts.node(*part).graph).max().unwrap_or(HasGraph::No);
         let scalar = !parts.is_empty() && parts.iter().all(|part| self.facts.node(*part).scalar);
         let collected = &mut self.facts.nodes[node.0];
         (collected.parents, collected.graph, collected.scalar) = (parts, graph, scalar);
-        Value::Container(id)
+        AbstractValue::Container(id)
     }
 
-    fn arithmetic(&mut self, values: &[Value<'a>], range: Range) -> Value<'a> {
+    fn arithmetic(&mut self, values: &[AbstractValue<'a>], range: SourceRange) -> AbstractValue<'a> {
         let parts: Vec<NodeId> = values.iter().flat_map(|value| self.tensors(value)).collect();
         if parts.is_empty() {
-            let plain = values.iter().all(|value| matches!(value, Value::Plain | Value::Counter));
-            return if plain { Value::Plain } else { Value::Unknown };
+            let plain =
+                values.iter().all(|value| matches!(value, AbstractValue::Plain | AbstractValue::Counter));
+            return if plain { AbstractValue::Plain } else { AbstractValue::Unknown };
         }
         let scalar = parts.iter().all(|part| self.facts.node(*part).scalar);
         let node = self.derive(parts, range);
         self.facts.nodes[node.0].scalar = scalar;
-        Value::Tensor(node)
+        AbstractValue::Tensor(node)
     }
 
-    fn attribute(&mut self, expr: &'t Expr<'a>, base: &'t Expr<'a>, name: &'a str) -> Value<'a> {
-        // `self.model` as it was bound in this function, or as it is used.
+    fn attribute(&mut self, expr: &'t Expr<'a>, base: &'t Expr<'a>, name: &'a str) -> AbstractValue<'a> {
+        // `self.model` as bound in this function, or as used.
         if let Some(key) = self.file.key(expr) {
             if let Some(value) = self.names.get(key) {
                 return value.clone();
             }
             if let Some(path) = self.file.path(expr) {
-                return Value::Path(path);
+                return AbstractValue::Path(path);
             }
             if let Some(value) = self.made_by_init(key) {
                 return value;
@@ -131,28 +132,28 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         }
         let value = self.eval(base);
         if name == "grad" {
-            return Value::Gradient;
+            return AbstractValue::Gradient;
         }
-        if let Value::Tensor(node) = value {
+        if let AbstractValue::Tensor(node) = value {
             return self.part_of(node, torch::attribute(name), name, expr.range);
         }
-        if value == Value::Model && torch::names_submodule(name) {
-            return Value::Model;
+        if value == AbstractValue::Model && torch::names_submodule(name) {
+            return AbstractValue::Model;
         }
-        let Some(key) = self.file.key(expr) else { return Value::Unknown };
+        let Some(key) = self.file.key(expr) else { return AbstractValue::Unknown };
         if self.file.is_module_name(key) {
-            return Value::Model;
+            return AbstractValue::Model;
         }
         if torch::reads_as_loss_function(key) && !key.ends_with("loss") {
-            return Value::LossFunction;
+            return AbstractValue::LossFunction;
         }
         if let Some(method) = key.strip_prefix("self.")
             && let Some(class) = self.class_id()
             && let Some(function) = self.file.method(class, method)
         {
-            return Value::Function(function);
+            return AbstractValue::Function(function);
         }
-        Value::Outer(key)
+        AbstractValue::Outer(key)
     }
 
     pub(super) fn class_id(&self) -> Option<crate::file::ClassId> {
@@ -160,14 +161,20 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         self.file.classes.iter().position(|other| std::ptr::eq(other, class)).map(crate::file::ClassId)
     }
 
-    /// A method or attribute of a tensor.
-    pub(super) fn part_of(&mut self, node: NodeId, gives: Gives, name: &str, range: Range) -> Value<'a> {
+    /// Handles a method or attribute of a tensor.
+    pub(super) fn part_of(
+        &mut self,
+        node: NodeId,
+        gives: Gives,
+        name: &str,
+        range: SourceRange,
+    ) -> AbstractValue<'a> {
         let of = self.facts.node(node).clone();
         let made = match gives {
-            Gives::Plain => return Value::Plain,
-            Gives::Unknown => return Value::Unknown,
+            Gives::Plain => return AbstractValue::Plain,
+            Gives::Unknown => return AbstractValue::Unknown,
             Gives::Detached => {
-                let made = self.add(crate::facts::Origin::Detached, vec![node], Graph::No, range);
+                let made = self.add(crate::facts::TensorOrigin::Detached, vec![node], HasGraph::No, range);
                 (self.facts.nodes[made.0].scalar, self.facts.nodes[made.0].part) = (of.scalar, of.part);
                 made
             }
@@ -183,18 +190,23 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 made
             }
         };
-        Value::Tensor(made)
+        AbstractValue::Tensor(made)
     }
 
-    fn subscript(&mut self, expr: &'t Expr<'a>, base: &'t Expr<'a>, index: &'t Expr<'a>) -> Value<'a> {
+    fn subscript(
+        &mut self,
+        expr: &'t Expr<'a>,
+        base: &'t Expr<'a>,
+        index: &'t Expr<'a>,
+    ) -> AbstractValue<'a> {
         let value = self.eval(base);
         let at = self.eval(index);
         match &value {
-            Value::Tensor(node) => {
+            AbstractValue::Tensor(node) => {
                 let node = *node;
                 let is_loss = index.text().is_some_and(|text| text.contains("loss"));
                 let made = self.derive(vec![node], expr.range);
-                // With several indices it is a tensor that is cut; one index may as well pick from a tuple.
+                // Several indices slice a tensor; a single index may also select from a tuple.
                 let cuts = match &index.kind {
                     ExprKind::Sequence(Sequence::Tuple, parts) => {
                         parts.iter().all(|part| {
@@ -203,55 +215,61 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                             matches!(part.kind, ExprKind::Literal(Literal::Number(_)) | ExprKind::Sign(_))
                         })
                     }
-                    // An index that was computed: `batch[best]`.
-                    ExprKind::Name(_) => at == Value::Plain,
+                    // A computed index: `batch[best]`.
+                    ExprKind::Name(_) => at == AbstractValue::Plain,
                     _ => false,
                 };
                 self.facts.nodes[made.0].part = cuts;
                 self.facts.nodes[made.0].scalar = is_loss || self.facts.node(node).scalar;
-                Value::Tensor(made)
+                AbstractValue::Tensor(made)
             }
-            Value::Container(id) => {
+            AbstractValue::Container(id) => {
                 let node = self.facts.containers[id.0].node;
                 if self.facts.node(node).parents.is_empty() {
-                    return Value::Unknown;
+                    return AbstractValue::Unknown;
                 }
-                Value::Tensor(self.derive(vec![node], expr.range))
+                AbstractValue::Tensor(self.derive(vec![node], expr.range))
             }
-            Value::Tuple(items) => match &index.kind {
+            AbstractValue::Tuple(items) => match &index.kind {
                 ExprKind::Literal(Literal::Number(number)) => number
                     .parse::<usize>()
                     .ok()
                     .and_then(|place| items.get(place).cloned())
-                    .unwrap_or(Value::Unknown),
-                _ => Value::Unknown,
+                    .unwrap_or(AbstractValue::Unknown),
+                _ => AbstractValue::Unknown,
             },
-            Value::Checkpoint => Value::Checkpoint,
-            // `features[:11]` of a model is one.
-            Value::Model => Value::Model,
-            _ => Value::Unknown,
+            AbstractValue::Checkpoint => AbstractValue::Checkpoint,
+            // `features[:11]` of a model is a model.
+            AbstractValue::Model => AbstractValue::Model,
+            _ => AbstractValue::Unknown,
         }
     }
 
-    /// One of several that a value is taken apart into.
-    pub(super) fn element(&mut self, value: &Value<'a>, place: usize, of: usize, range: Range) -> Value<'a> {
+    /// Returns one of the elements that a value is unpacked into.
+    pub(super) fn element(
+        &mut self,
+        value: &AbstractValue<'a>,
+        place: usize,
+        of: usize,
+        range: SourceRange,
+    ) -> AbstractValue<'a> {
         match value {
-            Value::Tuple(items) if items.len() == of => items[place].clone(),
-            Value::Tensor(node) => {
+            AbstractValue::Tuple(items) if items.len() == of => items[place].clone(),
+            AbstractValue::Tensor(node) => {
                 let node = *node;
-                Value::Tensor(self.derive(vec![node], range))
+                AbstractValue::Tensor(self.derive(vec![node], range))
             }
-            Value::Container(id) => {
+            AbstractValue::Container(id) => {
                 let node = self.facts.containers[id.0].node;
-                Value::Tensor(self.derive(vec![node], range))
+                AbstractValue::Tensor(self.derive(vec![node], range))
             }
-            _ => Value::Unknown,
+            _ => AbstractValue::Unknown,
         }
     }
 
-    /// A loop that puts everything into a list; a generator only hands it on.
-    fn comprehension(&mut self, expr: &'t Expr<'a>) -> Value<'a> {
-        let ExprKind::Comprehension(of) = &expr.kind else { return Value::Unknown };
+    /// Handles a comprehension: a loop that puts everything into a list; a generator only passes it on.
+    fn comprehension(&mut self, expr: &'t Expr<'a>) -> AbstractValue<'a> {
+        let ExprKind::Comprehension(of) = &expr.kind else { return AbstractValue::Unknown };
         let result = self.container("", false, expr.range);
         let names = self.names.clone();
         let outside = self.at;
@@ -279,15 +297,15 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         self.at = outside;
         self.names = names;
         let node = self.facts.containers[result.0].node;
-        let is_gradients = matches!(kept.last(), Some((Value::Gradient, _)));
+        let is_gradients = matches!(kept.last(), Some((AbstractValue::Gradient, _)));
         for (value, element) in kept {
             let parts = self.tensors(&value);
-            let graph = parts.iter().map(|part| self.facts.node(*part).graph).max().unwrap_or(Graph::No);
+            let graph = parts.iter().map(|part| self.facts.node(*part).graph).max().unwrap_or(HasGraph::No);
             self.facts.nodes[node.0].parents.extend(parts);
             self.facts.nodes[node.0].graph = self.facts.nodes[node.0].graph.max(graph);
             if of.kind == Produces::Collection {
-                let store = Store::Local { id: result, name: "" };
-                self.facts.kept.push(Kept {
+                let store = TensorStore::Local { id: result, name: "" };
+                self.facts.kept.push(KeptValue {
                     store,
                     value,
                     expr: element,
@@ -301,7 +319,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         let parts = &self.facts.nodes[node.0].parents;
         let scalar = !parts.is_empty() && parts.iter().all(|part| self.facts.node(*part).scalar);
         self.facts.nodes[node.0].scalar = scalar;
-        // A list of gradients is as good as one.
-        if is_gradients { Value::Gradient } else { Value::Container(result) }
+        // A list of gradients counts as a gradient.
+        if is_gradients { AbstractValue::Gradient } else { AbstractValue::Container(result) }
     }
 }

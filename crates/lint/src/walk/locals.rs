@@ -1,20 +1,23 @@
-//! Calls of functions of the file itself, by what is known of them.
+//! Calls of functions of the file itself, by what is known about them.
 
-use super::{Keeps, Walk};
-use crate::facts::{Backward, Graph, Kept, LocalCall, Mode, NodeId, Origin, Returned, Store, Value};
+use super::{FunctionWalk, Keeps};
+use crate::facts::{
+    AbstractValue, BackwardCall, GradMode, HasGraph, KeptValue, LocalCall, NodeId, Returned, TensorOrigin,
+    TensorStore,
+};
 use crate::file::FunctionId;
-use crate::tree::{self, Call, Expr, ExprKind, Range};
+use crate::tree::{self, CallExpr, Expr, ExprKind, SourceRange};
 
-impl<'t, 'a> Walk<'_, 't, 'a> {
-    /// A function of the file.
+impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
+    /// Handles a call of a function of the file.
     pub(super) fn local(
         &mut self,
         expr: &'t Expr<'a>,
-        call: &'t Call<'a>,
+        call: &'t CallExpr<'a>,
         callee: FunctionId,
         skip: usize,
-        args: &[Value<'a>],
-    ) -> Value<'a> {
+        args: &[AbstractValue<'a>],
+    ) -> AbstractValue<'a> {
         self.facts.local_calls.push(LocalCall {
             callee,
             mode: self.at.mode,
@@ -22,20 +25,24 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             range: Some(expr.range),
         });
         if self.yields_with_tensors(callee) {
-            return Value::Generator(callee);
+            return AbstractValue::Generator(callee);
         }
-        let Some(summary) = self.known.summary(callee) else { return Value::Unknown };
-        let argument = |place: usize| -> Option<(usize, &Value<'a>)> {
+        let Some(summary) = self.known.summary(callee) else { return AbstractValue::Unknown };
+        let argument = |place: usize| -> Option<(usize, &AbstractValue<'a>)> {
             let place = place.checked_sub(skip)?;
             args.get(place).map(|value| (place, value))
         };
         for Keeps { parameter: place, summed, name, place: keeps_at } in &summary.keeps {
             let Some((place, value)) = argument(*place) else { continue };
-            if matches!(value, Value::Tensor(_) | Value::Closure(_) | Value::Instance(..)) {
-                // The name is the callee's: it is looked up in its text, which lives as long as the file.
+            if matches!(
+                value,
+                AbstractValue::Tensor(_) | AbstractValue::Closure(_) | AbstractValue::Instance(..)
+            ) {
+                // The name belongs to the callee: it is looked up in its text, which lives as long as the
+                // file.
                 let name = self.name_in(callee, name);
-                self.facts.kept.push(Kept {
-                    store: Store::Outside { name },
+                self.facts.kept.push(KeptValue {
+                    store: TensorStore::Outside { name },
                     value: value.clone(),
                     expr: &call.args[place],
                     range: expr.range,
@@ -52,7 +59,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             .flat_map(|(_, value)| self.tensors(value))
             .collect();
         if !roots.is_empty() {
-            self.facts.backwards.push(Backward {
+            self.facts.backwards.push(BackwardCall {
                 nodes: roots,
                 retains: false,
                 call,
@@ -63,7 +70,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         self.given_back(&summary.returned, &argument, expr.range)
     }
 
-    /// Whether a function is a generator that has tensors in its variables.
+    /// Returns whether a function is a generator with tensors in its variables.
     pub(super) fn yields_with_tensors(&self, callee: FunctionId) -> bool {
         let mut yields = false;
         tree::walk(self.file.body_of(callee), &mut |stmt| {
@@ -78,8 +85,10 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         let known = self.known.facts.borrow();
         let facts = known.get(&callee).and_then(Option::as_ref);
         facts.is_some_and(|facts| {
-            let on_device =
-                |value: &Value<'a>| matches!(value, Value::Tensor(node) if facts.node(*node).on_device);
+            let on_device = |value: &AbstractValue<'a>| match value {
+                AbstractValue::Tensor(node) => facts.node(*node).on_device,
+                _ => false,
+            };
             facts.names.values().any(on_device)
         })
     }
@@ -92,19 +101,19 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
     pub(super) fn given_back<'v>(
         &mut self,
         returned: &Returned,
-        argument: &dyn Fn(usize) -> Option<(usize, &'v Value<'a>)>,
-        range: Range,
-    ) -> Value<'a>
+        argument: &dyn Fn(usize) -> Option<(usize, &'v AbstractValue<'a>)>,
+        range: SourceRange,
+    ) -> AbstractValue<'a>
     where
         'a: 'v,
     {
         match returned {
-            Returned::Unknown => Value::Unknown,
-            Returned::Plain => Value::Plain,
-            Returned::Model => Value::Model,
-            Returned::Tuple(items) => {
-                Value::Tuple(items.iter().map(|item| self.given_back(item, argument, range)).collect())
-            }
+            Returned::Unknown => AbstractValue::Unknown,
+            Returned::Plain => AbstractValue::Plain,
+            Returned::Model => AbstractValue::Model,
+            Returned::Tuple(items) => AbstractValue::Tuple(
+                items.iter().map(|item| self.given_back(item, argument, range)).collect(),
+            ),
             Returned::Tensor { graph, freed, scalar, on_device, parameters } => {
                 let parents: Vec<NodeId> = parameters
                     .iter()
@@ -112,20 +121,20 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     .flat_map(|(_, value)| self.tensors(value))
                     .collect();
                 let own = match (self.at.mode, graph) {
-                    (Mode::Off, _) => Graph::No,
-                    (Mode::Unknown, graph) => (*graph).min(Graph::Unknown),
-                    // Of an argument nothing is known in the callee; here it is.
-                    (Mode::On, Graph::Unknown) => parents
+                    (GradMode::Off, _) => HasGraph::No,
+                    (GradMode::Unknown, graph) => (*graph).min(HasGraph::Unknown),
+                    // An argument is unknown in the callee but known here.
+                    (GradMode::On, HasGraph::Unknown) => parents
                         .iter()
                         .map(|parent| self.facts.node(*parent).graph)
                         .max()
-                        .unwrap_or(Graph::Unknown),
-                    (Mode::On, graph) => *graph,
+                        .unwrap_or(HasGraph::Unknown),
+                    (GradMode::On, graph) => *graph,
                 };
-                let node = self.add(Origin::Forward, parents, own, range);
+                let node = self.add(TensorOrigin::Forward, parents, own, range);
                 let made = &mut self.facts.nodes[node.0];
                 (made.freed, made.scalar, made.on_device) = (*freed, *scalar, made.on_device || *on_device);
-                Value::Tensor(node)
+                AbstractValue::Tensor(node)
             }
         }
     }

@@ -1,17 +1,17 @@
-//! Loops: what they go through, and what is new on every turn.
+//! Loops: what they iterate over, and what is new in every iteration.
 
-use super::{Walk, counts};
-use crate::facts::{Graph, Loop, LoopId, NodeId, Origin, Value};
+use super::{FunctionWalk, counts};
+use crate::facts::{AbstractValue, HasGraph, Loop, LoopId, NodeId, TensorOrigin};
 use crate::torch;
-use crate::tree::{Expr, ExprKind, Operator, Range, Stmt};
+use crate::tree::{Expr, ExprKind, Operator, SourceRange, Stmt};
 
-impl<'t, 'a> Walk<'_, 't, 'a> {
+impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
     pub(super) fn for_loop(
         &mut self,
         target: &'t Expr<'a>,
         iter: &'t Expr<'a>,
         body: &'t [Stmt<'a>],
-        range: Range,
+        range: SourceRange,
     ) {
         let source = self.iterated(iter);
         let made = Loop {
@@ -29,7 +29,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
     }
 
     /// Binds the variables of a loop or of a comprehension.
-    pub(super) fn bind_target(&mut self, target: &'t Expr<'a>, source: &Iterated, range: Range) {
+    pub(super) fn bind_target(&mut self, target: &'t Expr<'a>, source: &Iterated, range: SourceRange) {
         let mut names = Vec::new();
         target.any(&mut |part| {
             if let ExprKind::Name(name) = part.kind {
@@ -39,13 +39,13 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         });
         for (place, name) in names.iter().enumerate() {
             let value = if source.counter_first && place == 0 {
-                Value::Counter
+                AbstractValue::Counter
             } else if !source.tensors.is_empty() {
-                Value::Tensor(self.derive(source.tensors.clone(), target.range))
+                AbstractValue::Tensor(self.derive(source.tensors.clone(), target.range))
             } else if source.batches {
-                Value::Tensor(self.add(Origin::Batch, Vec::new(), Graph::No, target.range))
+                AbstractValue::Tensor(self.add(TensorOrigin::Batch, Vec::new(), HasGraph::No, target.range))
             } else {
-                Value::Unknown
+                AbstractValue::Unknown
             };
             self.facts.emptied.push((name, target.range));
             self.bind(name, value);
@@ -57,7 +57,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         }
     }
 
-    /// What a loop goes through.
+    /// Returns what a loop iterates over.
     pub(super) fn iterated(&mut self, iter: &'t Expr<'a>) -> Iterated {
         let value = self.eval(iter);
         let mut found =
@@ -70,7 +70,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         while let Some(at) = open.pop() {
             if let Some(key) = self.file.key(at) {
                 found.batches |=
-                    torch::reads_as_loader(key) || matches!(self.names.get(key), Some(Value::Loader));
+                    torch::reads_as_loader(key) || matches!(self.names.get(key), Some(AbstractValue::Loader));
             }
             let Some(call) = at.as_call() else { continue };
             let name = match &call.callee.kind {
@@ -84,7 +84,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     open.extend(&call.args);
                 }
                 _ if name.ends_with("DataLoader") || name.ends_with("loader") => found.batches = true,
-                // `log_every(loader, 10)`, `tqdm(loader)`, `islice(loader, n)`
+                // `log_every(loader, 10)`, `tqdm(loader)`, `islice(loader, n)`.
                 _ => open.extend(&call.args),
             }
         }
@@ -92,17 +92,20 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         found
     }
 
-    /// A condition that is true on some turns only, by counting.
+    /// Returns whether a condition holds in some iterations only, by counting.
     pub(super) fn counts_turns(&self, test: &Expr<'a>) -> bool {
         let of_loops = |name: &str| {
             let mut around = self.facts.around(self.at.in_loop);
             around.any(|at| self.facts.loops[at.0].counts && self.facts.loops[at.0].targets.contains(&name))
         };
         test.any(&mut |part| matches!(part.kind, ExprKind::Binary(Operator::Modulo, _)))
-            || test.any(&mut |part| matches!(&part.kind, ExprKind::Compare(sides) if sides.iter().any(|side| counts(side, &of_loops))))
+            || test.any(&mut |part| match &part.kind {
+                ExprKind::Compare(sides) => sides.iter().any(|side| counts(side, &of_loops)),
+                _ => false,
+            })
     }
 
-    /// Whether a key is another one on every turn.
+    /// Returns whether a key differs in every iteration.
     pub(super) fn is_new_key(&self, index: &Expr<'a>) -> bool {
         let is_new = |name: &str| {
             let counted = self.facts.around(self.at.in_loop).any(|at| {
@@ -110,18 +113,21 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 around.counts && around.targets.contains(&name)
             });
             counted
-                || matches!(self.names.get(name), Some(Value::Tensor(node)) if self.facts.node(*node).origin == Origin::Batch)
-                || matches!(self.names.get(name), Some(Value::Counter))
+                || match self.names.get(name) {
+                    Some(AbstractValue::Tensor(node)) => self.facts.node(*node).origin == TensorOrigin::Batch,
+                    Some(AbstractValue::Counter) => true,
+                    _ => false,
+                }
         };
         counts(index, &is_new)
     }
 }
 
-/// What a loop goes through.
+/// What a loop iterates over.
 pub(super) struct Iterated {
     pub(super) batches: bool,
     pub(super) counts: bool,
-    /// The first variable is a number that counts.
+    /// Whether the first variable is a counter.
     pub(super) counter_first: bool,
     pub(super) tensors: Vec<NodeId>,
 }

@@ -1,16 +1,17 @@
 //! Statements.
 
-use super::Walk;
+use super::FunctionWalk;
 use crate::facts::{
-    At, Carried, Carry, Graph, Kept, Loop, Mode, Node, NodeId, Origin, Store, Value, Written,
+    AbstractValue, At, Carried, Carry, GradMode, HasGraph, KeptValue, Loop, NodeId, TensorNode, TensorOrigin,
+    TensorStore, TensorWrite,
 };
-use crate::tree::{Body, Expr, ExprKind, Handler, Range, Stmt, StmtKind};
+use crate::tree::{Body, Expr, ExprKind, Handler, SourceRange, Stmt, StmtKind};
 use rustc_hash::FxHashMap;
 
-type Names<'a> = FxHashMap<&'a str, Value<'a>>;
+type Names<'a> = FxHashMap<&'a str, AbstractValue<'a>>;
 
-impl<'t, 'a> Walk<'_, 't, 'a> {
-    /// Walks through a body; says whether what stands behind it is reached from its end.
+impl<'t, 'a> FunctionWalk<'_, 't, 'a> {
+    /// Walks through a body; returns whether the statement after it is reachable from its end.
     pub(super) fn body(&mut self, body: &'t [Stmt<'a>]) -> bool {
         let mut goes_on = true;
         for stmt in body {
@@ -71,7 +72,9 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 self.body(finally);
                 return goes_on || handlers.iter().any(|handler| !ends(&handler.body));
             }
-            StmtKind::Global(names) => names.iter().for_each(|name| self.bind(name, Value::Outer(name))),
+            StmtKind::Global(names) => {
+                names.iter().for_each(|name| self.bind(name, AbstractValue::Outer(name)))
+            }
             StmtKind::Computes(values) => values.iter().for_each(|value| drop(self.eval(value))),
             StmtKind::Function(function) => {
                 function
@@ -80,7 +83,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                     .filter_map(|of| of.default.as_ref())
                     .for_each(|of| drop(self.eval(of)));
                 if let Some(id) = self.file.functions.iter().position(|of| of.range == stmt.range) {
-                    self.names.insert(function.name, Value::Function(crate::file::FunctionId(id)));
+                    self.names.insert(function.name, AbstractValue::Function(crate::file::FunctionId(id)));
                 }
             }
             StmtKind::Class(_) | StmtKind::Import(_) | StmtKind::Nothing => {}
@@ -103,9 +106,9 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             if goes_on {
                 ends.push(after);
             }
-            // A mode that a branch sets with a call stays unknown behind it.
+            // A mode set by a call in a branch is unknown after it.
             if self.at.mode != outside.mode {
-                self.at.mode = Mode::Unknown;
+                self.at.mode = GradMode::Unknown;
             }
             self.at = At { mode: self.at.mode, ..outside };
         }
@@ -135,11 +138,11 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         one
     }
 
-    /// One of two values.
-    pub(super) fn either(&mut self, one: Value<'a>, other: Value<'a>) -> Value<'a> {
+    /// Merges two possible values.
+    pub(super) fn either(&mut self, one: AbstractValue<'a>, other: AbstractValue<'a>) -> AbstractValue<'a> {
         match (&one, &other) {
             _ if one == other => one,
-            (Value::Tensor(a), Value::Tensor(b)) => {
+            (AbstractValue::Tensor(a), AbstractValue::Tensor(b)) => {
                 let (first, second) = (self.facts.node(*a), self.facts.node(*b));
                 let graph = first.graph.min(second.graph);
                 let on_device = first.on_device && second.on_device;
@@ -150,46 +153,55 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                 );
                 let freed = first.freed || second.freed;
                 let range = second.range;
-                let node = self.add(Origin::Choice, vec![*a, *b], graph, range);
+                let node = self.add(TensorOrigin::Choice, vec![*a, *b], graph, range);
                 let made = &mut self.facts.nodes[node.0];
                 (made.scalar, made.on_host, made.part, made.freed) = (scalar, on_host, part, freed);
                 made.on_device = on_device;
-                Value::Tensor(node)
+                AbstractValue::Tensor(node)
             }
-            (Value::Tensor(node), Value::Plain) | (Value::Plain, Value::Tensor(node)) => {
-                Value::Tensor(self.or_plain(*node))
+            (AbstractValue::Tensor(node), AbstractValue::Plain)
+            | (AbstractValue::Plain, AbstractValue::Tensor(node)) => {
+                AbstractValue::Tensor(self.or_plain(*node))
             }
             // On the other path it may be an array, or anything.
-            (Value::Tensor(node), Value::Unknown) | (Value::Unknown, Value::Tensor(node)) => {
+            (AbstractValue::Tensor(node), AbstractValue::Unknown)
+            | (AbstractValue::Unknown, AbstractValue::Tensor(node)) => {
                 let made = self.or_plain(*node);
                 let graph = self.facts.node(made).graph;
-                self.facts.nodes[made.0].graph = graph.min(Graph::Unknown);
-                Value::Tensor(made)
+                self.facts.nodes[made.0].graph = graph.min(HasGraph::Unknown);
+                AbstractValue::Tensor(made)
             }
-            // A container that is made anew in a branch is emptied there.
-            (Value::Container(_), _) => one,
-            (_, Value::Container(_)) => other,
-            (Value::Unknown, _) | (_, Value::Plain | Value::Unknown) => one,
+            // A container that is recreated in a branch is emptied there.
+            (AbstractValue::Container(_), _) => one,
+            (_, AbstractValue::Container(_)) => other,
+            (AbstractValue::Unknown, _) | (_, AbstractValue::Plain | AbstractValue::Unknown) => one,
             _ => other,
         }
     }
 
-    /// A tensor that is something else on another path.
+    /// Marks a tensor that is something else on another path.
     fn or_plain(&mut self, node: NodeId) -> NodeId {
         let of = self.facts.node(node).clone();
-        let made = self.add(Origin::Choice, vec![node], of.graph, of.range);
-        self.facts.nodes[made.0] = Node { origin: Origin::Choice, parents: vec![node], mixed: true, ..of };
+        let made = self.add(TensorOrigin::Choice, vec![node], of.graph, of.range);
+        self.facts.nodes[made.0] =
+            TensorNode { origin: TensorOrigin::Choice, parents: vec![node], mixed: true, ..of };
         made
     }
 
-    fn assign(&mut self, targets: &'t [Expr<'a>], value_expr: &'t Expr<'a>, range: Range) {
+    fn assign(&mut self, targets: &'t [Expr<'a>], value_expr: &'t Expr<'a>, range: SourceRange) {
         let value = self.eval(value_expr);
         for target in targets {
             self.assign_to(target, value.clone(), value_expr, range);
         }
     }
 
-    fn assign_to(&mut self, target: &'t Expr<'a>, value: Value<'a>, value_expr: &'t Expr<'a>, range: Range) {
+    fn assign_to(
+        &mut self,
+        target: &'t Expr<'a>,
+        value: AbstractValue<'a>,
+        value_expr: &'t Expr<'a>,
+        range: SourceRange,
+    ) {
         match &target.kind {
             ExprKind::Sequence(_, items) => {
                 for (place, item) in items.iter().enumerate() {
@@ -201,18 +213,18 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             ExprKind::Subscript(base, index) => self.assign_item(base, index, value, value_expr, range),
             _ => {
                 let Some(key) = self.file.key(target) else { return };
-                // `losses = []`, `losses = losses[-100:]`: what was there is gone.
+                // `losses = []`, `losses = losses[-100:]`: the old content is gone.
                 if !value_expr.reads_key(self.file.source, key)
                     || matches!(value_expr.kind, ExprKind::Subscript(..))
                 {
                     self.facts.emptied.push((key, range));
                 }
-                if let Value::Tensor(node) = value
+                if let AbstractValue::Tensor(node) = value
                     && value_expr.reads_key(self.file.source, key)
                 {
                     self.note_carry(key, node, value_expr, range);
                 }
-                if let Value::Tensor(node) = value
+                if let AbstractValue::Tensor(node) = value
                     && self.is_fed_back(key, node)
                 {
                     let at = self.at;
@@ -225,7 +237,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
                         at,
                     });
                 }
-                if matches!(value, Value::Model) {
+                if matches!(value, AbstractValue::Model) {
                     self.note_mode_of(key, value_expr);
                 }
                 self.bind(key, value);
@@ -233,7 +245,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         }
     }
 
-    /// `model = Net().cuda().eval()`
+    /// Handles `model = Net().cuda().eval()`.
     fn note_mode_of(&mut self, key: &'a str, made: &'t Expr<'a>) {
         let mut at = made;
         while let Some(call) = at.as_call()
@@ -247,26 +259,26 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         }
     }
 
-    /// `d[k] = v`
+    /// Handles `d[k] = v`.
     fn assign_item(
         &mut self,
         base: &'t Expr<'a>,
         index: &'t Expr<'a>,
-        value: Value<'a>,
+        value: AbstractValue<'a>,
         value_expr: &'t Expr<'a>,
-        range: Range,
+        range: SourceRange,
     ) {
         let into = self.eval(base);
         self.eval(index);
-        if let (Value::Tensor(into), Value::Tensor(value)) = (&into, &value) {
-            if self.facts.node(*into).origin != Origin::Batch
-                && !matches!(self.facts.node(*into).origin, Origin::Parameter(_))
+        if let (AbstractValue::Tensor(into), AbstractValue::Tensor(value)) = (&into, &value) {
+            if self.facts.node(*into).origin != TensorOrigin::Batch
+                && !matches!(self.facts.node(*into).origin, TensorOrigin::Parameter(_))
             {
                 self.facts.nodes[into.0].parents.push(*value);
                 let graph = self.facts.node(*value).graph;
                 let node = &mut self.facts.nodes[into.0];
                 node.graph = node.graph.max(graph);
-                self.facts.written.push(Written { into: *into, value: *value, range, at: self.at });
+                self.facts.written.push(TensorWrite { into: *into, value: *value, range, at: self.at });
             }
             return;
         }
@@ -274,22 +286,22 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         if index.reads_key(self.file.source, key) || self.is_new_key(index) || self.is_parameter(index) {
             let store = self.store(&into, key);
             self.keep(store, value, value_expr, range);
-        } else if let Value::Container(id) = into {
-            // The same key again: one value at a time, but what is computed from the container has it.
+        } else if let AbstractValue::Container(id) = into {
+            // The same key again: one value at a time, but what is computed from the container contains it.
             let node = self.facts.containers[id.0].node;
             let parts = self.tensors(&value);
             self.facts.nodes[node.0].parents.extend(parts);
         }
     }
 
-    /// Whether an expression is an argument of the function, as it was given.
+    /// Returns whether an expression is an argument of the function, as it was passed.
     fn is_parameter(&self, expr: &Expr<'a>) -> bool {
         let ExprKind::Name(name) = expr.kind else { return false };
-        let Some(Value::Tensor(node)) = self.names.get(name) else { return false };
-        matches!(self.facts.node(*node).origin, Origin::Parameter(_))
+        let Some(AbstractValue::Tensor(node)) = self.names.get(name) else { return false };
+        matches!(self.facts.node(*node).origin, TensorOrigin::Parameter(_))
     }
 
-    fn delete(&mut self, target: &'t Expr<'a>, range: Range) {
+    fn delete(&mut self, target: &'t Expr<'a>, range: SourceRange) {
         if let ExprKind::Subscript(base, _) = &target.kind
             && let Some(key) = self.file.key(base)
         {
@@ -308,7 +320,7 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
             self.at.in_handler = true;
             self.at.sometimes = true;
             if let Some(name) = handler.name {
-                self.bind(name, Value::Exception);
+                self.bind(name, AbstractValue::Exception);
             }
             self.body(&handler.body);
             self.at = outside;
@@ -316,26 +328,32 @@ impl<'t, 'a> Walk<'_, 't, 'a> {
         self.names = after;
     }
 
-    /// The store that a value stands for.
-    pub(super) fn store(&self, value: &Value<'a>, key: &'a str) -> Store<'a> {
+    /// Returns the store of a value.
+    pub(super) fn store(&self, value: &AbstractValue<'a>, key: &'a str) -> TensorStore<'a> {
         match value {
-            Value::Container(id) => Store::Local { id: *id, name: key },
-            _ => Store::Outside { name: key },
+            AbstractValue::Container(id) => TensorStore::Local { id: *id, name: key },
+            _ => TensorStore::Outside { name: key },
         }
     }
 
-    /// A value is put into a store.
-    pub(super) fn keep(&mut self, store: Store<'a>, value: Value<'a>, expr: &'t Expr<'a>, range: Range) {
-        if let Store::Local { id, .. } = &store {
+    /// Records that a value is put into a store.
+    pub(super) fn keep(
+        &mut self,
+        store: TensorStore<'a>,
+        value: AbstractValue<'a>,
+        expr: &'t Expr<'a>,
+        range: SourceRange,
+    ) {
+        if let TensorStore::Local { id, .. } = &store {
             let node = self.facts.containers[id.0].node;
             let parts = self.tensors(&value);
-            let graph = parts.iter().map(|part| self.facts.node(*part).graph).max().unwrap_or(Graph::No);
+            let graph = parts.iter().map(|part| self.facts.node(*part).graph).max().unwrap_or(HasGraph::No);
             let collected = &mut self.facts.nodes[node.0];
             collected.parents.extend(parts);
             collected.graph = collected.graph.max(graph);
         }
         let at = self.at;
-        self.facts.kept.push(Kept { store, value, expr, range, at, through: None, summed: false });
+        self.facts.kept.push(KeptValue { store, value, expr, range, at, through: None, summed: false });
     }
 }
 

@@ -3,11 +3,13 @@
 use pyo3::ffi;
 use std::ffi::c_int;
 
+/// Flag of arrays that own their data.
 const OWNS_DATA: c_int = 4;
-/// Dimensions of an array, at most.
-const MOST_DIMENSIONS: usize = 64;
+/// Maximum number of dimensions of an array.
+const MAX_DIMENSIONS: usize = 64;
 
 #[repr(C)]
+/// Layout of an array object.
 struct Array {
     head: ffi::PyObject,
     data: *const u8,
@@ -15,24 +17,24 @@ struct Array {
     lengths: *const isize,
     strides: *const isize,
     base: *mut ffi::PyObject,
-    kind: *const Kind,
+    kind: *const ElementType,
     flags: c_int,
 }
 
-/// What the elements are.
+/// Layout of an array's element type.
 #[repr(C)]
-struct Kind {
+struct ElementType {
     head: ffi::PyObject,
     class: *mut ffi::PyObject,
     letter: u8,
 }
 
-/// What an array is a view of, and the objects that are its own.
+/// Visits the array that an array is a view of, and its elements if they are objects.
 ///
 /// # Safety
 /// `object` is an instance of `numpy.ndarray`.
 pub(super) unsafe fn visit(object: *mut ffi::PyObject, mut note: impl FnMut(*mut ffi::PyObject)) {
-    // SAFETY: by the contract of this function the object has this layout; its kind belongs to it.
+    // SAFETY: by the contract of this function the object has this layout; its element type belongs to it.
     let (array, letter) = unsafe {
         let array = &*object.cast::<Array>();
         (array, (*array.kind).letter)
@@ -41,7 +43,7 @@ pub(super) unsafe fn visit(object: *mut ffi::PyObject, mut note: impl FnMut(*mut
         note(array.base);
     }
     let dimensions = array.dimensions as usize;
-    if letter != b'O' || array.flags & OWNS_DATA == 0 || dimensions > MOST_DIMENSIONS {
+    if letter != b'O' || array.flags & OWNS_DATA == 0 || dimensions > MAX_DIMENSIONS {
         return;
     }
     let (lengths, strides): (&[isize], &[isize]) = if dimensions == 0 {
@@ -58,7 +60,7 @@ pub(super) unsafe fn visit(object: *mut ffi::PyObject, mut note: impl FnMut(*mut
     if lengths.contains(&0) {
         return;
     }
-    let mut index = [0; MOST_DIMENSIONS];
+    let mut index = [0; MAX_DIMENSIONS];
     let mut offset = 0;
     'elements: loop {
         // SAFETY: inside the array, whose elements are objects or null; a structure may leave them unaligned.

@@ -1,23 +1,23 @@
-//! Moves through a history in either direction and knows the counters at every event.
+//! A cursor that moves through a history in either direction and knows the counters at every event.
 
-use super::{BEFORE, History, Life, NONE, Region};
+use super::{Allocation, BEFORE, History, NONE, Region};
 use crate::bytes::Bytes;
 use crate::snapshot::Snapshot;
 use crate::tables::Action;
 use std::ops::AddAssign;
 
-/// The memory of a device, or of a part of it, at one moment.
+/// Memory counters of a device, or of a part of it, at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Blocks that the program holds, with rounding: `torch.cuda.memory_allocated()`.
+    /// Bytes in blocks that the program holds, rounding included: `torch.cuda.memory_allocated()`.
     pub allocated: Bytes,
-    /// Blocks in use, those that wait for another stream included.
+    /// Bytes in blocks in use, including freed blocks that wait for another stream.
     pub active: Bytes,
-    /// What the program asked for, of the active blocks.
+    /// Bytes that the program requested for the active blocks.
     pub requested: Bytes,
-    /// Segments and mapped pages: `torch.cuda.memory_reserved()`.
+    /// Bytes in segments and mapped pages: `torch.cuda.memory_reserved()`.
     pub reserved: Bytes,
-    /// Free pieces of ordinary segments that are partly in use, and so cannot be returned.
+    /// Bytes in free pieces of partly used ordinary segments, which cannot be released.
     pub inactive_split: Bytes,
 }
 
@@ -31,14 +31,14 @@ impl AddAssign for Counters {
     }
 }
 
-/// A position in a history. It stands after the first `position()` events.
+/// Position in a history, after the first `position()` events.
 pub struct Cursor<'a> {
     history: &'a History,
     snapshot: &'a Snapshot,
     position: usize,
     total: Counters,
     regions: Vec<Counters>,
-    /// Blocks and segments that the trace mentions without ever saying where they lie.
+    /// Counters of blocks and segments whose region is unknown to the trace.
     elsewhere: Counters,
 }
 
@@ -57,32 +57,32 @@ impl<'a> Cursor<'a> {
                 cursor.reserve(index as u32, region.size, true);
             }
         }
-        for life in history.lives.iter().take_while(|life| life.born().is_none()) {
-            cursor.activate(life, true);
-            if life.freed != BEFORE {
-                cursor.allocate(life, true);
+        for allocation in history.lives.iter().take_while(|allocation| allocation.born().is_none()) {
+            cursor.activate(allocation, true);
+            if allocation.free_event != BEFORE {
+                cursor.allocate(allocation, true);
             }
         }
         cursor
     }
 
-    /// How many events have been applied.
+    /// Number of events applied so far.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// The counters of the whole device.
+    /// Returns the counters of the whole device.
     pub fn total(&self) -> Counters {
         self.total
     }
 
-    /// The counters of each region, in the order of [`History::regions`]: sum those of a stream or a pool to
-    /// get its counters.
+    /// Iterates over the counters of each region, in the order of [`History::regions`]. The counters of a
+    /// stream or pool are the sum over its regions.
     pub fn regions(&self) -> impl Iterator<Item = (&'a Region, Counters)> {
         self.history.regions.iter().zip(self.regions.iter().copied())
     }
 
-    /// Moves to where `position` events have been applied, forwards or backwards.
+    /// Moves forwards or backwards to the state after `position` events.
     pub fn seek(&mut self, position: usize) {
         let position = position.min(self.history.len());
         while self.position < position {
@@ -95,18 +95,18 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Applies an event, or takes it back.
+    /// Applies an event, or reverts it.
     fn apply(&mut self, index: usize, forwards: bool) {
         let history = self.history;
         if !history.implied_ends.is_empty() {
             let first = history.implied_ends.partition_point(|&(event, _)| (event as usize) < index);
             let implied =
                 history.implied_ends[first..].iter().take_while(|&&(event, _)| event as usize == index);
-            for &(_, life) in implied {
-                let life = &history.lives[life as usize];
-                self.activate(life, !forwards);
-                if life.freed as usize == index {
-                    self.allocate(life, !forwards);
+            for &(_, allocation) in implied {
+                let allocation = &history.lives[allocation as usize];
+                self.activate(allocation, !forwards);
+                if allocation.free_event as usize == index {
+                    self.allocate(allocation, !forwards);
                 }
             }
         }
@@ -117,17 +117,17 @@ impl<'a> Cursor<'a> {
         let event = self.snapshot.events.get(history.rows.start + index);
         match event.action {
             Action::Alloc => {
-                let life = &history.lives[subject as usize];
-                self.allocate(life, forwards);
-                self.activate(life, forwards);
+                let allocation = &history.lives[subject as usize];
+                self.allocate(allocation, forwards);
+                self.activate(allocation, forwards);
             }
             Action::FreeRequested => self.allocate(&history.lives[subject as usize], !forwards),
             Action::FreeCompleted => {
-                let life = &history.lives[subject as usize];
-                self.activate(life, !forwards);
-                if life.freed as usize == index {
-                    // The request itself was not recorded.
-                    self.allocate(life, !forwards);
+                let allocation = &history.lives[subject as usize];
+                self.activate(allocation, !forwards);
+                if allocation.free_event as usize == index {
+                    // The free request itself was not recorded.
+                    self.allocate(allocation, !forwards);
                 }
             }
             Action::SegmentAlloc | Action::SegmentMap => self.reserve(subject, event.size, forwards),
@@ -137,14 +137,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn allocate(&mut self, life: &Life, on: bool) {
-        self.change(life.region, |counters| shift(&mut counters.allocated, life.size, on));
+    fn allocate(&mut self, allocation: &Allocation, on: bool) {
+        self.change(allocation.region, |counters| shift(&mut counters.allocated, allocation.size, on));
     }
 
-    fn activate(&mut self, life: &Life, on: bool) {
-        self.change(life.region, |counters| {
-            shift(&mut counters.active, life.size, on);
-            shift(&mut counters.requested, life.requested, on);
+    fn activate(&mut self, allocation: &Allocation, on: bool) {
+        self.change(allocation.region, |counters| {
+            shift(&mut counters.active, allocation.size, on);
+            shift(&mut counters.requested, allocation.requested, on);
         });
     }
 
@@ -152,8 +152,8 @@ impl<'a> Cursor<'a> {
         self.change(region, |counters| shift(&mut counters.reserved, size, on));
     }
 
-    /// Changes a region's counters and the total with them. The free part of an ordinary segment is split off
-    /// exactly while something in it is active.
+    /// Changes the counters of a region and the total. The free part of an ordinary segment counts as
+    /// inactive split only while something in the segment is active.
     fn change(&mut self, region: u32, change: impl Fn(&mut Counters)) {
         let ordinary = self.history.regions.get(region as usize).is_some_and(|region| !region.expandable);
         let counters = self.regions.get_mut(region as usize).unwrap_or(&mut self.elsewhere);
@@ -172,7 +172,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Wraps around where a damaged file has sizes beyond all memory, so that going back undoes it.
+/// Adds or subtracts with wrap-around, so that reverting also works for the impossible sizes of a damaged
+/// file.
 fn shift(value: &mut Bytes, by: Bytes, up: bool) {
     value.0 = if up { value.0.wrapping_add(by.0) } else { value.0.wrapping_sub(by.0) };
 }

@@ -1,24 +1,24 @@
-//! The pieces that segments are cut into, in use or free, each linked to its neighbours.
+//! Pieces that segments are cut into, in use or free, each linked to its neighbours.
 
 use super::NONE;
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
-/// A stretch of a segment.
+/// Contiguous part of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
+pub(super) struct SegmentPiece {
     pub(super) addr: u64,
     pub(super) size: u64,
     pub(super) region: u32,
-    /// The block that has it, or [`NONE`] where it is free.
-    pub(super) life: u32,
+    /// Allocation that occupies the piece, or [`NONE`] if it is free.
+    pub(super) allocation: u32,
     before: u32,
     after: u32,
 }
 
-impl Piece {
+impl SegmentPiece {
     pub(super) fn is_free(&self) -> bool {
-        self.life == NONE
+        self.allocation == NONE
     }
 
     fn end(&self) -> u64 {
@@ -26,27 +26,27 @@ impl Piece {
     }
 }
 
-/// All pieces, by address. A place in the table stays the same for as long as the piece exists.
+/// All pieces, by address. The index of a piece stays valid for as long as the piece exists.
 #[derive(Default)]
 pub(super) struct Pieces {
-    table: Vec<Piece>,
+    table: Vec<SegmentPiece>,
     unused: Vec<u32>,
     by_address: HashMap<u64, u32, FxBuildHasher>,
 }
 
 impl Pieces {
-    /// The piece that begins at `addr`.
+    /// Returns the piece that begins at `addr`.
     #[inline]
     pub(super) fn find(&self, addr: u64) -> Option<u32> {
         self.by_address.get(&addr).copied().filter(|&place| self.table[place as usize].addr == addr)
     }
 
     #[inline]
-    pub(super) fn get(&self, place: u32) -> &Piece {
+    pub(super) fn get(&self, place: u32) -> &SegmentPiece {
         &self.table[place as usize]
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Piece> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &SegmentPiece> {
         self.by_address.values().map(|&place| &self.table[place as usize])
     }
 
@@ -54,10 +54,10 @@ impl Pieces {
         self.by_address.len()
     }
 
-    /// Adds a piece behind `before` (or [`NONE`]), in front of whatever followed that.
-    pub(super) fn add(&mut self, addr: u64, size: u64, region: u32, life: u32, before: u32) -> u32 {
+    /// Adds a piece after `before` (or [`NONE`]), linked to the piece that followed it.
+    pub(super) fn add(&mut self, addr: u64, size: u64, region: u32, allocation: u32, before: u32) -> u32 {
         let after = if before == NONE { NONE } else { self.table[before as usize].after };
-        let piece = Piece { addr, size, region, life, before, after };
+        let piece = SegmentPiece { addr, size, region, allocation, before, after };
         let place = match self.unused.pop() {
             Some(place) => {
                 self.table[place as usize] = piece;
@@ -74,12 +74,12 @@ impl Pieces {
         place
     }
 
-    /// Gives a free piece to a block; what the block does not need stays free behind it.
+    /// Gives a free piece to an allocation; the unused rest stays free behind it.
     #[inline]
-    pub(super) fn take(&mut self, place: u32, size: u64, life: u32) {
+    pub(super) fn take(&mut self, place: u32, size: u64, allocation: u32) {
         let piece = &mut self.table[place as usize];
         let (rest, region) = (piece.size - size, piece.region);
-        piece.life = life;
+        piece.allocation = allocation;
         piece.size = size;
         if rest > 0 {
             let addr = piece.end();
@@ -87,7 +87,7 @@ impl Pieces {
         }
     }
 
-    /// Cuts a free piece in two at `addr`, which lies inside it; says where the second part is.
+    /// Cuts a free piece in two at `addr`, which is inside it, and returns the second part.
     pub(super) fn cut(&mut self, place: u32, addr: u64) -> u32 {
         let piece = &mut self.table[place as usize];
         let (first, region) = (addr - piece.addr, piece.region);
@@ -96,13 +96,13 @@ impl Pieces {
         self.add(addr, rest, region, NONE, place)
     }
 
-    /// Frees a piece and joins it with free neighbours. Says how large it is then, how many were joined, and their
-    /// bytes.
+    /// Frees a piece and merges it with free neighbours. Returns its size then, the number of merged
+    /// neighbours and their bytes.
     #[inline]
     pub(super) fn free(&mut self, place: u32) -> (u64, i64, u64) {
         let (mut count, mut bytes) = (0, 0_u64);
-        self.table[place as usize].life = NONE;
-        let Piece { before, after, .. } = self.table[place as usize];
+        self.table[place as usize].allocation = NONE;
+        let SegmentPiece { before, after, .. } = self.table[place as usize];
         let mut joined = place;
         if before != NONE && self.table[before as usize].is_free() {
             count += 1;
@@ -118,7 +118,7 @@ impl Pieces {
         (self.table[joined as usize].size, count, bytes)
     }
 
-    /// Lengthens `place` by the piece behind it, which ceases to exist.
+    /// Extends `place` by the piece behind it, which is removed.
     fn absorb(&mut self, place: u32, behind: u32) {
         let absorbed = self.table[behind as usize];
         let piece = &mut self.table[place as usize];
@@ -127,9 +127,9 @@ impl Pieces {
         self.forget(behind);
     }
 
-    /// Removes a piece; its neighbours then have an end there.
+    /// Removes a piece; its neighbours are no longer linked there.
     pub(super) fn remove(&mut self, place: u32) {
-        let Piece { before, after, .. } = self.table[place as usize];
+        let SegmentPiece { before, after, .. } = self.table[place as usize];
         if before != NONE {
             self.table[before as usize].after = NONE;
         }
@@ -139,8 +139,8 @@ impl Pieces {
         self.forget(place);
     }
 
-    /// Adds a free piece between those of the same region that end and begin where it does, joined with the free
-    /// ones. The search goes through all pieces.
+    /// Adds a free piece between the adjacent pieces of the same region, merged with those that are free.
+    /// Searches all pieces.
     pub(super) fn insert(&mut self, addr: u64, size: u64, region: u32) {
         let in_front = self
             .by_address
@@ -163,7 +163,7 @@ impl Pieces {
 
     fn forget(&mut self, place: u32) {
         let addr = self.table[place as usize].addr;
-        // Two blocks of a damaged file may claim one address; then the newer one owns the entry.
+        // Two blocks of a damaged file may claim one address; the newer one owns the entry.
         if self.by_address.get(&addr) == Some(&place) {
             self.by_address.remove(&addr);
         }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn mapped_pages_join_what_lies_before_and_behind_them() {
+    fn mapped_pages_merge_with_free_neighbours_on_both_sides() {
         let mut pieces = Pieces::default();
         pieces.insert(0, 20, 0);
         pieces.insert(40, 20, 0);

@@ -1,14 +1,14 @@
-//! Follows every event through the segments.
+//! Applies every event to the segments.
 //!
-//! The state is the pieces of every segment, found by address and linked to their neighbours: an allocation or a
-//! free costs one look-up, and one more for each piece that is split off or joined.
-//! Replay cannot fail: an event that contradicts the state is put right as far as it can be, and counted.
+//! The state is the pieces of every segment, found by address and linked to their neighbours: an
+//! allocation or a free costs one lookup, plus one for each piece that is split off or merged.
+//! Replay cannot fail: an event that contradicts the state is repaired as far as possible, and counted.
 
+use super::consistency::Inconsistencies;
 use super::pieces::Pieces;
-use super::start::{SMALL_SEGMENT, SPLIT_THRESHOLD, Start, StartBlock};
+use super::start::{SMALL_SEGMENT, SPLIT_THRESHOLD, StartBlock, StartState};
 use super::stats::{Metric, PoolClass, Stats, signed};
-use super::verdict::Surprises;
-use super::{BEFORE, History, Life, NONE, Peak, Region};
+use super::{Allocation, BEFORE, History, NONE, Peak, Region};
 use crate::bytes::Bytes;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -16,7 +16,7 @@ use crate::tables::{Action, Event, PoolId};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
-pub(super) fn replay(snapshot: &Snapshot, device: u32, start: Start) -> History {
+pub(super) fn replay(snapshot: &Snapshot, device: u32, start: StartState) -> History {
     let rows = snapshot.rows(device);
     let mut replay = Replay::new(snapshot, device, &start);
     for (index, event) in snapshot.events.iter(rows.clone()).enumerate() {
@@ -52,7 +52,7 @@ pub(super) fn replay(snapshot: &Snapshot, device: u32, start: Start) -> History 
     }
 }
 
-/// Enough for a picture as wide as any terminal.
+/// Samples of the memory timeline: enough for a terminal of any width.
 const MAX_SAMPLES: usize = 512;
 
 type ByEvent<T> = HashMap<u32, T, FxBuildHasher>;
@@ -62,34 +62,34 @@ pub(super) struct Replay<'a> {
     pub(super) device: u32,
     pub(super) settings: &'a Settings,
     pub(super) pieces: Pieces,
-    /// The pools of the final segments that the trace made, by the event that did.
+    /// Pools of the final segments that the trace allocated, by the event that did.
     pub(super) final_pools: ByEvent<PoolId>,
-    /// Expandable memory by stream, pool and size class.
+    /// Regions of expandable memory by stream, pool and size class.
     pub(super) arenas: HashMap<(u64, PoolId, bool), u32, FxBuildHasher>,
-    pub(super) lives: Vec<Life>,
+    pub(super) lives: Vec<Allocation>,
     pub(super) regions: Vec<Region>,
     /// Reserved bytes of each region.
     pub(super) reserved: Vec<u64>,
-    /// Address and place of the piece given back last, while it is not free yet.
+    /// Address and piece of the block freed last, until its free completes.
     pub(super) last_freed: Option<(u64, u32)>,
     pub(super) subjects: Vec<u32>,
     pub(super) implied_ends: Vec<(u32, u32)>,
     pub(super) stats: Stats,
     pub(super) allocated_peak: Peak,
     pub(super) reserved_peak: Peak,
-    /// Allocated before the first event.
+    /// Bytes allocated before the first event.
     pub(super) at_start: Bytes,
     pub(super) samples: Vec<Bytes>,
     pub(super) samples_every: usize,
     pub(super) next_sample: usize,
-    pub(super) surprises: Surprises,
-    /// Steps left for searches that go through all pieces: a file that contradicts itself in every event
-    /// must not take forever.
+    pub(super) inconsistencies: Inconsistencies,
+    /// Remaining steps for searches over all pieces. Bounds the time for a file that contradicts itself
+    /// in every event.
     pub(super) search_budget: u64,
 }
 
 impl<'a> Replay<'a> {
-    fn new(snapshot: &'a Snapshot, device: u32, start: &Start) -> Replay<'a> {
+    fn new(snapshot: &'a Snapshot, device: u32, start: &StartState) -> Replay<'a> {
         let final_pools = snapshot
             .segments_of(device)
             .filter_map(|segment| Some((*start.made.get(&segment.addr)? as u32, segment.pool)))
@@ -116,15 +116,15 @@ impl<'a> Replay<'a> {
             samples: Vec::new(),
             samples_every: snapshot.rows(device).len().div_ceil(MAX_SAMPLES).max(1),
             next_sample: 0,
-            surprises: Surprises::default(),
+            inconsistencies: Inconsistencies::default(),
             search_budget: 100_000_000,
         };
         replay.set_up(start);
         replay
     }
 
-    /// Lays out the state before the first event.
-    fn set_up(&mut self, start: &Start) {
+    /// Builds the state before the first event.
+    fn set_up(&mut self, start: &StartState) {
         let mut blocks = start.blocks.iter().peekable();
         for (place, segment) in start.segments.iter().enumerate() {
             let region = if segment.expandable {
@@ -186,24 +186,24 @@ impl<'a> Replay<'a> {
         self.at_start = self.allocated_peak.bytes;
     }
 
-    /// Adds a block behind the piece `before`; says where its own piece is.
+    /// Adds a block after the piece `before` and returns its own piece.
     fn start_block(&mut self, block: &StartBlock, region: u32, small: bool, before: u32) -> u32 {
-        let life = self.lives.len() as u32;
-        self.lives.push(Life {
+        let allocation = self.lives.len() as u32;
+        self.lives.push(Allocation {
             addr: block.addr,
             size: Bytes(block.size),
             requested: Bytes(block.requested),
             stack: block.stack,
             region,
-            born: NONE,
-            freed: if block.pending { BEFORE } else { NONE },
-            completed: NONE,
+            alloc_event: NONE,
+            free_event: if block.pending { BEFORE } else { NONE },
+            completed_event: NONE,
         });
         self.count_alloc(small, block.size, block.requested);
         if block.pending {
             self.count_free_request(small, block.size);
         }
-        self.pieces.add(block.addr, block.size, region, life, before)
+        self.pieces.add(block.addr, block.size, region, allocation, before)
     }
 
     #[inline]
@@ -221,9 +221,9 @@ impl<'a> Replay<'a> {
                 NONE
             }
             Action::Snapshot => {
-                // PyTorch notes the active bytes of the moment: a check of everything before it.
+                // PyTorch records the active bytes of the moment: a check of everything before it.
                 let active = self.stats.get(Metric::ActiveBytes, PoolClass::All).current;
-                self.surprises.active_mismatches += u64::from(active as u64 != event.size.0);
+                self.inconsistencies.active_mismatches += u64::from(active as u64 != event.size.0);
                 NONE
             }
             Action::Annotate | Action::Other(_) => NONE,
@@ -279,7 +279,7 @@ impl<'a> Replay<'a> {
         self.regions.len() as u32 - 1
     }
 
-    /// The row that stands for the expandable memory of a stream, pool and size class.
+    /// Returns the region that stands for the expandable memory of a stream, pool and size class.
     fn arena(&mut self, addr: u64, stream: u64, pool: PoolId, small: bool) -> u32 {
         let next = self.regions.len() as u32;
         let index = *self.arenas.entry((stream, pool, small)).or_insert(next);
@@ -299,10 +299,10 @@ impl<'a> Replay<'a> {
         index
     }
 
-    fn is_small(&self, life: &Life) -> bool {
-        match self.regions.get(life.region as usize) {
+    fn is_small(&self, allocation: &Allocation) -> bool {
+        match self.regions.get(allocation.region as usize) {
             Some(region) => region.small,
-            None => life.size.0 <= SPLIT_THRESHOLD,
+            None => allocation.size.0 <= SPLIT_THRESHOLD,
         }
     }
 
@@ -312,14 +312,14 @@ impl<'a> Replay<'a> {
             Some(place) if self.pieces.get(place).is_free() => Some(place),
             _ => self.make_room(index, event),
         };
-        let life = self.lives.len() as u32;
+        let allocation = self.lives.len() as u32;
         let rounded = self.snapshot.round(event.size.0);
         let (size, region, small) = match place {
             Some(place) => {
                 let piece = *self.pieces.get(place);
                 let of = self.regions[piece.region as usize];
                 let size = self.block_size(piece.size, rounded, &of);
-                self.pieces.take(place, size, life);
+                self.pieces.take(place, size, allocation);
                 if !of.expandable {
                     let whole = piece.size == of.size.0;
                     let (count, bytes) = match (size < piece.size, whole) {
@@ -334,27 +334,28 @@ impl<'a> Replay<'a> {
                 (size, piece.region, of.small)
             }
             None => {
-                self.surprises.unplaced += 1;
-                self.pieces.add(event.addr, rounded, NONE, life, NONE);
+                self.inconsistencies.unplaced += 1;
+                self.pieces.add(event.addr, rounded, NONE, allocation, NONE);
                 (rounded, NONE, rounded <= SPLIT_THRESHOLD)
             }
         };
-        self.lives.push(Life {
+        self.lives.push(Allocation {
             addr: event.addr,
             size: Bytes(size),
             requested: event.size,
             stack: event.stack,
             region,
-            born: index,
-            freed: NONE,
-            completed: NONE,
+            alloc_event: index,
+            free_event: NONE,
+            completed_event: NONE,
         });
         self.count_alloc(small, size, event.size.0);
         self.note_allocated(index as usize + 1);
-        life
+        allocation
     }
 
-    /// How much of a free piece a request takes: all of it, unless what is left is worth keeping.
+    /// Returns how much of a free piece a request takes: all of it, unless the remainder is large enough
+    /// to split off.
     fn block_size(&self, available: u64, rounded: u64, region: &Region) -> u64 {
         let rest = available.saturating_sub(rounded);
         let splits = if region.small || region.expandable || self.settings.expandable_segments {
@@ -365,15 +366,15 @@ impl<'a> Replay<'a> {
         if splits { rounded } else { available }
     }
 
-    /// An allocation where no free piece begins: either something was freed without a record, or the memory was
-    /// placed by force (a restored CUDA graph pool). Makes a free piece begin there, if it can.
+    /// Makes a free piece begin at the address of an allocation that has none, if possible. Either a free
+    /// was not recorded, or the memory was placed explicitly (a restored CUDA graph pool).
     #[cold]
     fn make_room(&mut self, index: u32, event: &Event) -> Option<u32> {
         if let Some(place) = self.pieces.find(event.addr)
             && !self.pieces.get(place).is_free()
         {
-            self.surprises.overlaps += 1;
-            self.implied_ends.push((index, self.pieces.get(place).life));
+            self.inconsistencies.overlaps += 1;
+            self.implied_ends.push((index, self.pieces.get(place).allocation));
             self.complete(place, index);
         }
         let place = self.free_around(event.addr)?;
@@ -394,7 +395,7 @@ impl<'a> Replay<'a> {
         Some(self.pieces.cut(place, event.addr))
     }
 
-    /// The free piece that holds `addr`.
+    /// Returns the free piece that contains `addr`.
     fn free_around(&mut self, addr: u64) -> Option<u32> {
         if let Some(place) = self.pieces.find(addr) {
             return self.pieces.get(place).is_free().then_some(place);
@@ -412,50 +413,50 @@ impl<'a> Replay<'a> {
     fn free_requested(&mut self, index: u32, event: &Event) -> u32 {
         let place = self.pieces.find(event.addr).filter(|&place| !self.pieces.get(place).is_free());
         let Some(place) = place else {
-            self.surprises.unknown_frees += 1;
+            self.inconsistencies.unknown_frees += 1;
             return NONE;
         };
-        let life = self.pieces.get(place).life;
-        let block = self.lives[life as usize];
-        if block.freed != NONE {
-            self.surprises.unknown_frees += 1;
+        let allocation = self.pieces.get(place).allocation;
+        let block = self.lives[allocation as usize];
+        if block.free_event != NONE {
+            self.inconsistencies.unknown_frees += 1;
             return NONE;
         }
-        self.lives[life as usize].freed = index;
+        self.lives[allocation as usize].free_event = index;
         self.last_freed = Some((event.addr, place));
         let small = self.is_small(&block);
         self.count_free_request(small, block.size.0);
-        life
+        allocation
     }
 
     #[inline]
     fn free_completed(&mut self, index: u32, event: &Event) -> u32 {
-        // Nearly always the block that was given back just before.
+        // Nearly always the block that was freed in the event before.
         let place = match self.last_freed {
             Some((addr, place)) if addr == event.addr => Some(place),
             _ => self.pieces.find(event.addr).filter(|&place| !self.pieces.get(place).is_free()),
         };
         let Some(place) = place else {
-            self.surprises.unknown_frees += 1;
+            self.inconsistencies.unknown_frees += 1;
             return NONE;
         };
-        let life = self.pieces.get(place).life;
+        let allocation = self.pieces.get(place).allocation;
         self.complete(place, index);
-        life
+        allocation
     }
 
-    /// Ends the block that has a piece, and joins the piece with its free neighbours.
+    /// Ends the allocation of a piece and merges the piece with its free neighbours.
     #[inline]
     fn complete(&mut self, place: u32, index: u32) {
         self.last_freed = None;
-        let life = self.pieces.get(place).life;
-        let block = self.lives[life as usize];
+        let allocation = self.pieces.get(place).allocation;
+        let block = self.lives[allocation as usize];
         let small = self.is_small(&block);
-        if block.freed == NONE {
-            self.lives[life as usize].freed = index;
+        if block.free_event == NONE {
+            self.lives[allocation as usize].free_event = index;
             self.count_free_request(small, block.size.0);
         }
-        self.lives[life as usize].completed = index;
+        self.lives[allocation as usize].completed_event = index;
         self.stats.decrease(Metric::Active, small, 1);
         self.stats.decrease(Metric::ActiveBytes, small, block.size.0);
         self.stats.decrease(Metric::RequestedBytes, small, block.requested.0);
@@ -503,12 +504,12 @@ impl<'a> Replay<'a> {
             piece.is_free() && self.regions[piece.region as usize].addr == event.addr
         });
         let Some(place) = place else {
-            self.surprises.segments += 1;
+            self.inconsistencies.segments += 1;
             return NONE;
         };
         let piece = *self.pieces.get(place);
         let of = self.regions[piece.region as usize];
-        self.surprises.segments += u64::from(piece.size != of.size.0);
+        self.inconsistencies.segments += u64::from(piece.size != of.size.0);
         self.pieces.remove(place);
         self.reserved[piece.region as usize] = 0;
         self.stats.decrease(Metric::Segment, of.small, 1);
@@ -521,10 +522,10 @@ impl<'a> Replay<'a> {
 
     fn segment_map(&mut self, index: u32, event: &Event) -> u32 {
         let context = self.snapshot.events.context(event.context);
-        // A small pool maps one page of 2 MiB at a time, a large one never so little.
+        // The small pool maps one page of 2 MiB at a time, the large pool always more.
         let small = event.size.0 == SMALL_SEGMENT;
         let pool = context.pool.unwrap_or_else(|| {
-            // Address ranges are used again by other pools, so a final segment speaks only for its own kind.
+            // Other pools reuse address ranges, so a final segment counts only for its own size class.
             self.snapshot
                 .segments_of(self.device)
                 .find(|of| {
@@ -544,7 +545,8 @@ impl<'a> Replay<'a> {
         region
     }
 
-    /// Adds mapped pages. Past the search budget they stay unconnected: sizes may then be off, not the sums.
+    /// Adds mapped pages. Past the search budget they stay unlinked: block sizes may then be off, but not
+    /// the sums.
     fn add_pages(&mut self, addr: u64, size: u64, region: u32) {
         match self.search_budget.checked_sub(self.pieces.len() as u64) {
             Some(left) => {
@@ -563,7 +565,7 @@ impl<'a> Replay<'a> {
             event.size.0 <= piece.size - (event.addr - piece.addr)
         });
         let Some(mut place) = place else {
-            self.surprises.segments += 1;
+            self.inconsistencies.segments += 1;
             return NONE;
         };
         if self.pieces.get(place).addr < event.addr {

@@ -1,8 +1,8 @@
-//! The state before the first event, from the final segments and what the events say about it.
+//! State before the first event, reconstructed from the final segments and the events.
 //!
-//! An address whose first mention is a free was in use before the recording began; so was everything in the
-//! final segments that no event explains. Segments work the same way; mapped pages are walked backwards
-//! from the final ones.
+//! An address that is freed before it is allocated was in use before the recording began; so was
+//! everything in the final segments that no event explains. The same holds for segments; mapped pages are
+//! traced backwards from the final ones.
 
 use super::SegmentAtStart;
 use crate::settings::Settings;
@@ -13,42 +13,43 @@ use hashbrown::{HashMap, HashSet};
 use rustc_hash::FxBuildHasher;
 use std::collections::BTreeMap;
 
-/// Free pieces of a large segment are never this small: PyTorch does not split off less.
+/// Smallest remainder that PyTorch splits off a block of the large pool, in bytes.
 pub(super) const SPLIT_THRESHOLD: u64 = 1 << 20;
 
-/// A block that was in use before the first event.
+/// Block in use before the first event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StartBlock {
     pub(super) addr: u64,
     pub(super) size: u64,
     pub(super) requested: u64,
     pub(super) stack: StackId,
-    /// Freed by the program already, and waiting for another stream.
+    /// Whether the program had freed it already and it was waiting for another stream.
     pub(super) pending: bool,
-    /// Place in `segments`, if it lies in one.
+    /// Index into `segments`, if one contains it.
     pub(super) segment: Option<usize>,
 }
 
-/// What there was before the first event.
+/// State before the first event.
 #[derive(Default, Debug)]
-pub(super) struct Start {
-    /// By address.
+pub(super) struct StartState {
+    /// Sorted by address.
     pub(super) segments: Vec<SegmentAtStart>,
-    /// By address.
+    /// Sorted by address.
     pub(super) blocks: Vec<StartBlock>,
-    /// Segments that the recording made and that are there at its end: the event that made each, by address.
+    /// Segments allocated during the recording that still exist at its end: the event that allocated
+    /// each, by address.
     pub(super) made: HashMap<u64, usize, FxBuildHasher>,
     pub(super) caveats: Vec<String>,
 }
 
-pub(super) fn start(snapshot: &Snapshot, device: u32) -> Start {
-    let mut start = Start::default();
+pub(super) fn start(snapshot: &Snapshot, device: u32) -> StartState {
+    let mut start = StartState::default();
     segments(snapshot, device, &mut start);
     blocks(snapshot, device, &mut start);
     start
 }
 
-fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
+fn segments(snapshot: &Snapshot, device: u32, start: &mut StartState) {
     let mut mappings = Vec::new();
     let rows = snapshot.rows(device);
     for (index, (action, addr)) in snapshot.events.actions(rows.clone()).enumerate() {
@@ -89,7 +90,7 @@ fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
         .segments
         .extend(finals.iter().filter(|segment| !segment.expandable && !made.contains_key(&segment.addr)));
 
-    let mut mapped = Runs::default();
+    let mut mapped = AddressRuns::default();
     for segment in finals.iter().filter(|segment| segment.expandable) {
         mapped.add(segment.addr, segment.size);
     }
@@ -101,7 +102,8 @@ fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
     }
     for (addr, end) in mapped.0 {
         let size = end - addr;
-        // Whose it was, the first event about these addresses or the final segment over them may still say.
+        // The first event about these addresses, or the final segment over them, may still name the
+        // owner.
         let about = mappings.iter().find(|event| (addr..end).contains(&event.addr));
         let about = about.map(|event| snapshot.events.context(event.context));
         let stream = about.map(|context| context.stream);
@@ -127,11 +129,11 @@ fn segments(snapshot: &Snapshot, device: u32, start: &mut Start) {
 
 pub(super) const SMALL_SEGMENT: u64 = 2 << 20;
 
-/// A set of addresses as runs: start → end.
+/// Set of addresses as runs: start → end.
 #[derive(Default)]
-struct Runs(BTreeMap<u64, u64>);
+struct AddressRuns(BTreeMap<u64, u64>);
 
-impl Runs {
+impl AddressRuns {
     fn add(&mut self, addr: u64, size: u64) {
         let (mut start, mut end) = (addr, addr.saturating_add(size));
         if start == end {
@@ -164,10 +166,10 @@ impl Runs {
     }
 }
 
-fn blocks(snapshot: &Snapshot, device: u32, start: &mut Start) {
+fn blocks(snapshot: &Snapshot, device: u32, start: &mut StartState) {
     let rows = snapshot.rows(device);
     let mut known: HashSet<u64, FxBuildHasher> = HashSet::default();
-    // Blocks whose allocation was lost and whose free is in the trace, with the event that freed them.
+    // Blocks whose allocation is not in the trace but whose free is, with the event that freed them.
     let mut lost: Vec<(StartBlock, usize)> = Vec::new();
     let mut last_known = None;
     for (index, (action, addr)) in snapshot.events.actions(rows.clone()).enumerate() {
@@ -175,7 +177,7 @@ fn blocks(snapshot: &Snapshot, device: u32, start: &mut Start) {
             Action::Alloc => {
                 known.insert(addr);
             }
-            // A block's two free events nearly always follow each other: the second asks nothing new.
+            // The two free events of a block nearly always follow each other: the second adds nothing.
             Action::FreeRequested | Action::FreeCompleted if last_known.replace(addr) == Some(addr) => {}
             Action::FreeRequested | Action::FreeCompleted if known.insert(addr) => {
                 let event = snapshot.events.get(rows.start + index);
@@ -223,19 +225,20 @@ fn segment_of(segments: &[SegmentAtStart], addr: u64) -> Option<usize> {
     (addr - segments[place].addr < segments[place].size).then_some(place)
 }
 
-/// A block that could be up to 1 MiB longer than its rounded request: nothing next to it tells.
-struct Unsure {
+/// Block that could be up to 1 MiB longer than its rounded request, because no neighbour shows its end.
+struct UncertainBlock {
     block: usize,
-    /// Where it ends if it is as long as its rounded request.
+    /// End address if the block is as long as its rounded request.
     end: u64,
     freed: usize,
 }
 
-/// Sizes of the blocks whose allocation was lost: the rounded request, plus what could not have been split off.
+/// Sets the sizes of blocks whose allocation was not recorded: the rounded request, plus any remainder
+/// too small to split off.
 fn lost_sizes(
     snapshot: &Snapshot,
     device: u32,
-    start: &mut Start,
+    start: &mut StartState,
     freed: &HashMap<u64, usize, FxBuildHasher>,
 ) {
     let settings: &Settings = &snapshot.settings;
@@ -262,7 +265,11 @@ fn lost_sizes(
             room
         } else {
             let end = block.addr.saturating_add(rounded);
-            unsure.push(Unsure { block: place, end, freed: freed.get(&block.addr).copied().unwrap_or(0) });
+            unsure.push(UncertainBlock {
+                block: place,
+                end,
+                freed: freed.get(&block.addr).copied().unwrap_or(0),
+            });
             rounded
         };
     }
@@ -276,7 +283,8 @@ fn lost_sizes(
         if action != Action::Alloc {
             continue;
         }
-        // The last one that ends at or below this address; an allocation right behind it shows its true end.
+        // The last block that ends at or below this address; an allocation right behind it shows its true
+        // end.
         let Some(place) = unsure.partition_point(|unsure| unsure.end <= addr).checked_sub(1) else {
             continue;
         };
@@ -290,8 +298,8 @@ fn lost_sizes(
     let open = decided.iter().filter(|decided| !**decided).count();
     if open > 0 {
         start.caveats.push(format!(
-            "{open} blocks were allocated before the history begins and freed during it; each may have been up to \
-             1 MiB larger than counted"
+            "{open} blocks were allocated before the history begins and freed during it; each may have \
+             been up to 1 MiB larger than counted"
         ));
     }
 }
@@ -301,8 +309,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_join_and_split() {
-        let mut runs = Runs::default();
+    fn address_runs_merge_and_split() {
+        let mut runs = AddressRuns::default();
         runs.add(20, 10);
         runs.add(0, 10);
         runs.add(10, 10);

@@ -1,12 +1,12 @@
-//! The counters of `torch.cuda.memory_stats()`, with PyTorch's own rules for when they change.
+//! Counters of `torch.cuda.memory_stats()`, updated by PyTorch's own rules.
 
 use super::Counters;
 use crate::bytes::Bytes;
 
-/// A counter with its history: what `memory_stats()` calls current, peak, allocated and freed.
+/// One counter with its totals: what `memory_stats()` calls current, peak, allocated and freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stat {
-    /// Value now.
+    /// Current value.
     pub current: i64,
     /// Highest value so far.
     pub peak: i64,
@@ -33,26 +33,26 @@ impl Stat {
     }
 }
 
-/// What is counted, in the order of `torch.cuda.memory_summary()`.
+/// Quantity that is counted, in the order of `torch.cuda.memory_summary()`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Metric {
-    /// `allocated_bytes`
+    /// `allocated_bytes`: bytes in blocks held by the program.
     AllocatedBytes,
-    /// `active_bytes`
+    /// `active_bytes`: bytes in blocks in use, pending frees included.
     ActiveBytes,
-    /// `requested_bytes`
+    /// `requested_bytes`: bytes the program requested.
     RequestedBytes,
-    /// `reserved_bytes`
+    /// `reserved_bytes`: bytes in segments.
     ReservedBytes,
-    /// `inactive_split_bytes`
+    /// `inactive_split_bytes`: bytes in free pieces of partly used segments.
     InactiveSplitBytes,
-    /// `allocation`
+    /// `allocation`: number of blocks held by the program.
     Allocation,
-    /// `active`
+    /// `active`: number of blocks in use, pending frees included.
     Active,
-    /// `segment`
+    /// `segment`: number of segments.
     Segment,
-    /// `inactive_split`
+    /// `inactive_split`: number of free pieces of partly used segments.
     InactiveSplit,
 }
 
@@ -70,7 +70,7 @@ impl Metric {
         Metric::InactiveSplit,
     ];
 
-    /// The prefix of its keys in `memory_stats()`.
+    /// Returns the prefix of the metric's keys in `memory_stats()`.
     pub fn key(self) -> &'static str {
         match self {
             Metric::AllocatedBytes => "allocated_bytes",
@@ -86,22 +86,22 @@ impl Metric {
     }
 }
 
-/// The three sets in which everything is counted.
+/// Sets of blocks that are counted separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PoolClass {
-    /// `all`
+    /// `all`: both pools.
     All,
     /// `small_pool`: requests up to 1 MiB.
     Small,
-    /// `large_pool`
+    /// `large_pool`: requests above 1 MiB.
     Large,
 }
 
 impl PoolClass {
-    /// The three of them.
+    /// Every class, in order.
     pub const ALL: [PoolClass; 3] = [PoolClass::All, PoolClass::Small, PoolClass::Large];
 
-    /// Its part of a key in `memory_stats()`.
+    /// Returns the class's part of a key in `memory_stats()`.
     pub fn key(self) -> &'static str {
         match self {
             PoolClass::All => "all",
@@ -115,25 +115,25 @@ impl PoolClass {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     table: [[Stat; 3]; 9],
-    /// `oversize_allocations`: blocks of `max_split_size` and more.
+    /// `oversize_allocations`: blocks of at least `max_split_size`.
     pub oversize_allocations: Stat,
-    /// `oversize_segments`
+    /// `oversize_segments`: segments of at least `max_split_size`.
     pub oversize_segments: Stat,
-    /// `num_ooms`
+    /// `num_ooms`: allocations that failed.
     pub ooms: u64,
     /// `num_device_alloc`: `cudaMalloc` calls and mappings that succeeded.
     pub device_allocs: u64,
-    /// `num_device_free`
+    /// `num_device_free`: `cudaFree` calls and unmappings.
     pub device_frees: u64,
 }
 
 impl Stats {
-    /// One counter.
+    /// Returns one counter.
     pub fn get(&self, metric: Metric, class: PoolClass) -> Stat {
         self.table[metric as usize][class as usize]
     }
 
-    /// The current values for all pools together.
+    /// Returns the current values of both pools together.
     pub fn counters(&self) -> Counters {
         let now = |metric| Bytes(self.get(metric, PoolClass::All).current.max(0) as u64);
         Counters {
@@ -161,7 +161,7 @@ impl Stats {
         row[if small { PoolClass::Small } else { PoolClass::Large } as usize].decrease(amount);
     }
 
-    /// One net change: an increase, a decrease or nothing.
+    /// Applies one net change: an increase, a decrease or nothing.
     #[inline]
     pub(super) fn change(&mut self, metric: Metric, small: bool, amount: i64) {
         match amount {
@@ -180,7 +180,7 @@ impl Stats {
     }
 }
 
-/// Real sizes fit; those of a damaged file count as the largest that do.
+/// Converts a size. Real sizes fit; the impossible sizes of a damaged file are clamped.
 #[inline]
 pub(super) fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)

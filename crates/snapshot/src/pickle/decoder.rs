@@ -1,18 +1,20 @@
-//! Decodes one event dictionary of the usual shape, however its values are written.
+//! Decoder for one event dictionary of the usual shape, with its values in any encoding.
 
 use super::events::{Tables, recalled_stack};
 use super::template::{Places, Template};
-use super::value::{Kind, Value};
+use super::value::{PickleValue, ValueKind};
 use crate::stacks::StackId;
-use crate::tables::{Context, PoolId, Row, known_action};
+use crate::tables::{Context, EventRow, PoolId, known_action};
 use crate::text::StrId;
 use crate::words;
 
-/// Protocol 4 cuts the stream into frames of 64 KiB. A header of nine bytes may stand between any two opcodes.
-pub(super) const FRAME: u8 = 0x95;
-pub(super) const FRAME_HEADER: usize = 9;
+/// Opcode of a frame. Protocol 4 divides the stream into frames of 64 KiB, and a frame header may appear
+/// between any two opcodes.
+pub(super) const FRAME_OPCODE: u8 = 0x95;
+/// Length of a frame header, in bytes.
+pub(super) const FRAME_HEADER_BYTES: usize = 9;
 
-/// The keys of an event, in the order in which every torch since 2.2 writes those that it has.
+/// Keys of an event, in the order in which every torch since 2.2 writes them.
 const KEYS: [StrId; 10] = [
     words::ACTION,
     words::ADDR,
@@ -26,27 +28,27 @@ const KEYS: [StrId; 10] = [
     words::FRAMES,
 ];
 
-/// Reads the event that `bytes` begins with.
+/// Decoder for the event at the start of `bytes`.
 pub(super) struct Decoder<'a, 'b, 'c> {
     bytes: &'a [u8],
     position: usize,
-    /// Length of the last integer of the long form.
+    /// Length in bytes of the last integer in the long encoding.
     last_long: usize,
     tables: &'b mut Tables<'c>,
 }
 
 impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
-    /// A decoder for the event that begins with `}`.
+    /// Creates a decoder for an event that begins with `}`.
     pub(super) fn new(bytes: &'a [u8], tables: &'b mut Tables<'c>) -> Decoder<'a, 'b, 'c> {
         Decoder { bytes, position: 1, last_long: 0, tables }
     }
 
-    /// Decodes the event into a new row, learns how it was written, and says how long it was; `None` leaves
-    /// it to the machine.
+    /// Decodes the event into a new row, updates the template, and returns its length in bytes; `None`
+    /// leaves the event to the machine.
     pub(super) fn event(mut self) -> Option<usize> {
         let mut places = Places::default();
         let row = self.tables.builder.events.len() as u32;
-        self.memoize(Value::new(Kind::Event(row)))?;
+        self.memoize(PickleValue::new(ValueKind::Event(row)))?;
         while self.byte()? != b'(' {
             self.position -= 1;
             self.skip_frame()?;
@@ -97,37 +99,38 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
         let has_stack = self.key(9)?;
         places.stack = self.position;
         let stack = if has_stack { self.stack()? } else { StackId::EMPTY };
-        if self.peek()? == FRAME {
+        if self.peek()? == FRAME_OPCODE {
             self.skip_frame()?;
         }
         if self.byte()? != b'u' {
             return None;
         }
         let context = self.tables.builder.context(context);
-        self.tables.builder.timed_event(Row { action, addr, size, time_us, stack, context });
-        // Numbered memo instructions (protocols 2 and 3) differ in every event: no template for those.
+        self.tables.builder.timed_event(EventRow { action, addr, size, time_us, stack, context });
+        // Memo instructions with a number (protocols 2 and 3) differ in every event, so they have no
+        // template.
         if has_addr && has_stack && self.bytes.get(1) == Some(&0x94) {
             let memoized = &self.tables.memo[memoized];
-            let before = self.tables.habits.template.take();
-            self.tables.habits.template =
+            let before = self.tables.cache.template.take();
+            self.tables.cache.template =
                 Template::new(self.bytes, &places, action, memoized, context, before);
         }
         Some(self.position)
     }
 
-    /// Where the bytes of the integer lie that was just read, if it was a long one.
+    /// Byte range of the integer that was just read, if it was a long one.
     fn long_place(&self) -> (usize, usize) {
         (self.position - self.last_long, self.position)
     }
 
-    /// Whether the next key is `KEYS[place]`; if so, it is consumed.
+    /// Consumes the next key if it is `KEYS[place]`, and returns whether it was.
     fn key(&mut self, place: usize) -> Option<bool> {
         if self.peek()? == b'u' {
             return Some(false);
         }
         let before = self.position;
         let slot = self.reference()?;
-        let found = self.tables.memo.get(slot)?.kind() == Kind::Str(KEYS[place]);
+        let found = self.tables.memo.get(slot)?.kind() == ValueKind::Str(KEYS[place]);
         if !found {
             self.position = before;
         }
@@ -144,22 +147,22 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
         Some(byte)
     }
 
-    /// The next eight bytes as a number, without consuming them.
+    /// Returns the next eight bytes as a number, without consuming them.
     fn word(&self) -> Option<u64> {
         self.bytes.get(self.position..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// Passes over a frame header, which says nothing that this reader needs. Anything else is for the machine.
+    /// Skips a frame header, which this reader does not need. Anything else is left to the machine.
     #[cold]
     fn skip_frame(&mut self) -> Option<()> {
-        if self.peek()? != FRAME {
+        if self.peek()? != FRAME_OPCODE {
             return None;
         }
-        self.position += FRAME_HEADER;
+        self.position += FRAME_HEADER_BYTES;
         Some(())
     }
 
-    /// An integer of up to 64 bits.
+    /// Reads an integer of up to 64 bits.
     fn int(&mut self) -> Option<i64> {
         let word = self.word()?;
         let (value, length) = match word as u8 {
@@ -173,7 +176,7 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
                     return None;
                 }
                 self.last_long = length;
-                // Eight bytes at once; then what lies beyond the number is shifted out.
+                // Reads eight bytes at once, then shifts out the bytes behind the number.
                 let beyond = 64 - 8 * length as u32;
                 ((self.word()? as i64) << beyond >> beyond, length)
             }
@@ -186,7 +189,7 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
         Some(value)
     }
 
-    /// The memo slot of a reference.
+    /// Reads a reference and returns its memo slot.
     fn reference(&mut self) -> Option<usize> {
         let word = self.word()?;
         let (slot, length) = match word as u8 {
@@ -201,21 +204,22 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
         Some(slot)
     }
 
-    /// What a reference to the memo stands for.
-    fn recall(&mut self) -> Option<Kind> {
+    /// Reads a reference and returns the value in the memo.
+    fn recall(&mut self) -> Option<ValueKind> {
         let slot = self.reference()?;
         Some(self.tables.nodes.resolve(*self.tables.memo.get(slot)?).kind())
     }
 
-    /// The optional memo instruction after a new value: MEMOIZE, or BINPUT with the next free number.
-    fn memoize(&mut self, value: Value) -> Option<()> {
+    /// Consumes the optional memo instruction after a new value: MEMOIZE, or BINPUT with the next free
+    /// number.
+    fn memoize(&mut self, value: PickleValue) -> Option<()> {
         let next = || self.tables.memo.len();
         let length = match self.peek()? {
             0x94 => 1,
             b'q' if usize::from((self.word()? >> 8) as u8) == next() => 2,
             b'r' if (self.word()? >> 8) as u32 as usize == next() => 5,
             b'q' | b'r' => return None,
-            FRAME => {
+            FRAME_OPCODE => {
                 self.skip_frame()?;
                 return self.memoize(value);
             }
@@ -230,16 +234,16 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
         let word = self.word()?;
         match word as u8 {
             b'h' | b'j' => match self.recall()? {
-                Kind::Str(text) => Some(text),
+                ValueKind::Str(text) => Some(text),
                 _ => None,
             },
             0x8c => {
                 self.position += 2;
-                self.known_text(usize::from((word >> 8) as u8))
+                self.inline_text(usize::from((word >> 8) as u8))
             }
             b'X' => {
                 self.position += 5;
-                self.known_text((word >> 8) as u32 as usize)
+                self.inline_text((word >> 8) as u32 as usize)
             }
             _ => {
                 self.skip_frame()?;
@@ -248,12 +252,12 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
         }
     }
 
-    /// A string spelled out again.
-    fn known_text(&mut self, length: usize) -> Option<StrId> {
+    /// Reads an inline string.
+    fn inline_text(&mut self, length: usize) -> Option<StrId> {
         let bytes = self.bytes.get(self.position..)?.get(..length)?;
         let text = self.tables.builder.strings.intern(std::str::from_utf8(bytes).ok()?);
         self.position += length;
-        self.memoize(Value::new(Kind::Str(text)))?;
+        self.memoize(PickleValue::new(ValueKind::Str(text)))?;
         Some(text)
     }
 
@@ -270,8 +274,8 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
             }
         }
         let slot = self.tables.memo.len();
-        self.memoize(Value::new(Kind::Stack(StackId::EMPTY)))?;
-        if self.peek()? == FRAME {
+        self.memoize(PickleValue::new(ValueKind::Stack(StackId::EMPTY)))?;
+        if self.peek()? == FRAME_OPCODE {
             self.skip_frame()?;
         }
         match self.peek()? {
@@ -285,8 +289,8 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
         }
     }
 
-    /// A list of known frames. The same call path is spelled with the same bytes each time, so the frames are
-    /// looked up only the first time.
+    /// Reads a list of known frames. The same call path is encoded with the same bytes each time, so the
+    /// frames are looked up only once.
     fn new_stack(&mut self, slot: usize) -> Option<StackId> {
         let from = self.position;
         let mut interrupted = false;
@@ -301,41 +305,41 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
                 }
             }
         }
-        let spelling = &self.bytes[from..self.position];
-        let stack = match self.tables.habits.spellings.find(spelling) {
+        let encoding = &self.bytes[from..self.position];
+        let stack = match self.tables.cache.stack_cache.find(encoding) {
             Some(stack) => stack,
             None => {
-                let stack = self.spelled_stack(from)?;
+                let stack = self.encoded_stack(from)?;
                 if !interrupted {
-                    self.tables.habits.spellings.add(spelling, stack);
+                    self.tables.cache.stack_cache.add(encoding, stack);
                 }
                 stack
             }
         };
         self.position += 1;
         if let Some(memoized) = self.tables.memo.get_mut(slot) {
-            *memoized = Value::new(Kind::Stack(stack));
+            *memoized = PickleValue::new(ValueKind::Stack(stack));
         }
         Some(stack)
     }
 
-    /// The stack that is spelled from `from` to here.
-    fn spelled_stack(&mut self, from: usize) -> Option<StackId> {
+    /// Returns the stack encoded from `from` to the current position.
+    fn encoded_stack(&mut self, from: usize) -> Option<StackId> {
         let to = std::mem::replace(&mut self.position, from);
-        self.tables.habits.frames.clear();
+        self.tables.cache.frames.clear();
         while self.position < to {
             match self.recall()? {
-                Kind::Frame(frame) => self.tables.habits.frames.push(frame),
+                ValueKind::Frame(frame) => self.tables.cache.frames.push(frame),
                 _ => return None,
             }
         }
-        Some(self.tables.builder.stacks.intern(&self.tables.habits.frames))
+        Some(self.tables.builder.stacks.intern(&self.tables.cache.frames))
     }
 
     fn pool(&mut self) -> Option<PoolId> {
         if self.peek()? != b'K' {
             return match self.recall()? {
-                Kind::Pair(a, b) => Some(PoolId(u64::from(a), u64::from(b))),
+                ValueKind::Pair(a, b) => Some(PoolId(u64::from(a), u64::from(b))),
                 _ => None,
             };
         }
@@ -344,7 +348,7 @@ impl<'a, 'b, 'c> Decoder<'a, 'b, 'c> {
             return None;
         }
         self.position += 5;
-        self.memoize(Value::inline_pair(i64::from(a), i64::from(b))?)?;
+        self.memoize(PickleValue::inline_pair(i64::from(a), i64::from(b))?)?;
         Some(PoolId(u64::from(a), u64::from(b)))
     }
 }

@@ -1,40 +1,40 @@
-//! The fast path: whole event dictionaries, straight from the bytes into the columns.
+//! Fast path: decodes whole event dictionaries from the bytes into the columns.
 //!
-//! Nearly all of a snapshot is one dictionary shape, repeated. [`Template`] takes an event that is written just
-//! like the one before it; [`Decoder`] one whose values are written in another way. Whatever else comes (a first
-//! occurrence of a name, a key that is new in a later torch) is left to the machine, which knows everything.
+//! Nearly all of a snapshot is one dictionary shape, repeated. [`Template`] decodes an event that is
+//! encoded like the one before it; [`Decoder`] one whose values are encoded differently. Everything else
+//! (the first occurrence of a name, a key added by a later torch) is left to the machine.
 
-use super::decoder::{Decoder, FRAME, FRAME_HEADER};
+use super::decoder::{Decoder, FRAME_HEADER_BYTES, FRAME_OPCODE};
 use super::machine::Machine;
 use super::nodes::Nodes;
-use super::spellings::Spellings;
+use super::stack_cache::StackCache;
 use super::template::Template;
-use super::value::{Kind, Value};
+use super::value::{PickleValue, ValueKind};
 use crate::builder::Builder;
 use crate::error::Error;
 use crate::stacks::{FrameId, StackId};
-use crate::tables::Row;
+use crate::tables::EventRow;
 use std::io::Read;
 
-/// How the file writes events: what is worth remembering from one to the next.
+/// What is remembered from one event to the next about how the file encodes them.
 #[derive(Default)]
-pub(super) struct Habits {
+pub(super) struct EventCache {
     pub(super) template: Option<Template>,
-    pub(super) spellings: Spellings,
-    /// Scratch for the frames of a new stack.
+    pub(super) stack_cache: StackCache,
+    /// Scratch space for the frames of a new stack.
     pub(super) frames: Vec<FrameId>,
 }
 
-/// The parts of the machine that events go into.
+/// Parts of the machine that events are written to.
 pub(super) struct Tables<'a> {
-    pub(super) memo: &'a mut Vec<Value>,
+    pub(super) memo: &'a mut Vec<PickleValue>,
     pub(super) nodes: &'a Nodes,
     pub(super) builder: &'a mut Builder,
-    pub(super) habits: &'a mut Habits,
+    pub(super) cache: &'a mut EventCache,
 }
 
 impl<R: Read> Machine<R> {
-    /// Takes as many events as stand at the current position, if any.
+    /// Decodes as many events as follow at the current position, if any.
     #[inline]
     pub(super) fn take_events(&mut self) -> Result<(), Error> {
         while self.window.rest().first() == Some(&b'}') {
@@ -43,12 +43,13 @@ impl<R: Read> Machine<R> {
                 memo: &mut self.memo,
                 nodes: &self.nodes,
                 builder: &mut self.builder,
-                habits: &mut self.habits,
+                cache: &mut self.cache,
             };
             let length = tables.take_run(self.window.rest());
             self.window.advance(length);
             self.push_events(first);
-            // The writer closes one batch of a list and opens the next: not worth a way of its own.
+            // The writer closes one batch of a list and opens the next: handled here because it is
+            // frequent.
             match self.window.rest() {
                 [b'e', b'(', b'}', ..] => {
                     self.close_batch()?;
@@ -60,18 +61,24 @@ impl<R: Read> Machine<R> {
         Ok(())
     }
 
-    /// Puts the events since `first` onto the stack.
+    /// Pushes the events since `first` onto the stack.
     fn push_events(&mut self, first: u32) {
-        self.stack.extend((first..self.builder.events.len() as u32).map(|row| Value::new(Kind::Event(row))));
+        self.stack.extend(
+            (first..self.builder.events.len() as u32).map(|row| PickleValue::new(ValueKind::Event(row))),
+        );
     }
 
-    /// The opcodes `e(`: what stands on the mark goes into the list below it, and a new mark is set.
+    /// Executes the opcodes `e(`: appends the values above the mark to the list below it, and sets a new
+    /// mark.
     fn close_batch(&mut self) -> Result<(), Error> {
         if let Some(&mark) = self.marks.last()
             && let Some(below) = mark.checked_sub(1)
             && let (Some(list), Some(first)) = (self.stack.get(below), self.stack.get(mark))
-            && let (Kind::List(list), Kind::Event(first)) = (list.kind(), first.kind())
-            && self.stack[mark..].iter().zip(first..).all(|(value, row)| value.kind() == Kind::Event(row))
+            && let (ValueKind::List(list), ValueKind::Event(first)) = (list.kind(), first.kind())
+            && self.stack[mark..]
+                .iter()
+                .zip(first..)
+                .all(|(value, row)| value.kind() == ValueKind::Event(row))
             && self.nodes.append_events(list, first, (self.stack.len() - mark) as u32)
         {
             self.stack.truncate(mark);
@@ -83,14 +90,15 @@ impl<R: Read> Machine<R> {
 }
 
 impl Tables<'_> {
-    /// Takes events from the start of `bytes` while they have the usual shape; says how far it came.
+    /// Decodes events from the start of `bytes` while they have the usual shape; returns the bytes
+    /// consumed.
     fn take_run(&mut self, bytes: &[u8]) -> usize {
         let mut length = 0;
         loop {
             match bytes[length..] {
                 [b'}', ..] => {}
-                [FRAME, _, _, _, _, _, _, _, _, b'}', ..] => {
-                    length += FRAME_HEADER;
+                [FRAME_OPCODE, _, _, _, _, _, _, _, _, b'}', ..] => {
+                    length += FRAME_HEADER_BYTES;
                     continue;
                 }
                 _ => return length,
@@ -110,10 +118,11 @@ impl Tables<'_> {
         }
     }
 
-    /// Takes the event at the start of `bytes` if it is written like the one before; says how long it was.
+    /// Decodes the event at the start of `bytes` if it is encoded like the one before; returns its
+    /// length.
     #[inline]
     fn repeat(&mut self, bytes: &[u8]) -> Option<usize> {
-        let template = self.habits.template.as_ref()?;
+        let template = self.cache.template.as_ref()?;
         let event = template.decode(bytes)?;
         let mut position = event.length;
         let mut new_list = false;
@@ -139,7 +148,7 @@ impl Tables<'_> {
                         let list = bytes.get(position + 3..)?;
                         let length = references(list)?;
                         position += 3 + length + 1;
-                        self.habits.spellings.find(&list[..length])?
+                        self.cache.stack_cache.find(&list[..length])?
                     }
                     _ => return None,
                 }
@@ -149,12 +158,12 @@ impl Tables<'_> {
         if *bytes.get(position)? != b'u' {
             return None;
         }
-        self.memo.push(Value::new(Kind::Event(self.builder.events.len() as u32)));
+        self.memo.push(PickleValue::new(ValueKind::Event(self.builder.events.len() as u32)));
         self.memo.extend_from_slice(template.memoized());
         if new_list {
-            self.memo.push(Value::new(Kind::Stack(stack)));
+            self.memo.push(PickleValue::new(ValueKind::Stack(stack)));
         }
-        self.builder.events.push(Row {
+        self.builder.events.push(EventRow {
             action: event.action,
             addr: event.addr,
             size: event.size,
@@ -166,16 +175,16 @@ impl Tables<'_> {
     }
 }
 
-/// The stack in a memo slot.
+/// Returns the stack in a memo slot.
 #[inline]
-pub(super) fn recalled_stack(memo: &[Value], nodes: &Nodes, slot: usize) -> Option<StackId> {
+pub(super) fn recalled_stack(memo: &[PickleValue], nodes: &Nodes, slot: usize) -> Option<StackId> {
     match nodes.resolve(*memo.get(slot)?).kind() {
-        Kind::Stack(stack) => Some(stack),
+        ValueKind::Stack(stack) => Some(stack),
         _ => None,
     }
 }
 
-/// Length of the references to the memo that `bytes` begins with, up to the end of their list.
+/// Length of the memo references at the start of `bytes`, up to the end of their list.
 #[inline]
 fn references(bytes: &[u8]) -> Option<usize> {
     let mut length = 0;

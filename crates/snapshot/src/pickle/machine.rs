@@ -1,40 +1,40 @@
-//! The restricted pickle machine.
+//! Restricted pickle machine.
 
-use super::events::Habits;
+use super::events::EventCache;
 use super::nodes::Nodes;
-use super::number::{self, Number, Parsed};
-use super::value::{Kind, Value};
+use super::number::{self, Number, ParsedNumber};
+use super::value::{PickleValue, ValueKind};
 use crate::builder::Builder;
 use crate::error::Error;
 use crate::snapshot::Snapshot;
-use crate::window::Window;
+use crate::window::StreamWindow;
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use std::io::Read;
 
-/// What a pickle may cost before it is refused: no real snapshot comes near (0.6 × its size is usual), and
-/// what later stages add stays within three times the input.
-const BUDGET_BASE: usize = 12 << 20;
+/// Memory in bytes that any pickle may use before it is refused. Real snapshots stay far below (0.6 ×
+/// their size is usual), and later stages stay within three times the input.
+const BASE_BUDGET_BYTES: usize = 12 << 20;
 
-/// First value of a file that `torch.save` wrote in its form before zip.
+/// First value of a file written by `torch.save` in its format before zip.
 const LEGACY_TORCH_MAGIC: i128 = 0x1950_a86a_20f9_469c_fc6c;
 
-/// State of the machine: the stack and memo of the pickle language, and the tables that it fills.
+/// State of the machine: the stack and memo of the pickle language, and the tables it fills.
 pub(super) struct Machine<R> {
-    pub(super) window: Window<R>,
-    pub(super) stack: Vec<Value>,
+    pub(super) window: StreamWindow<R>,
+    pub(super) stack: Vec<PickleValue>,
     pub(super) marks: Vec<usize>,
-    pub(super) memo: Vec<Value>,
-    /// Memo slots far beyond the ones in use, which only a strange writer makes.
-    sparse_memo: HashMap<u32, Value, FxBuildHasher>,
+    pub(super) memo: Vec<PickleValue>,
+    /// Memo slots far beyond those in use, which only unusual writers create.
+    sparse_memo: HashMap<u32, PickleValue, FxBuildHasher>,
     pub(super) nodes: Nodes,
     pub(super) builder: Builder,
-    pub(super) habits: Habits,
+    pub(super) cache: EventCache,
     next_budget_check: u64,
 }
 
 impl<R: Read> Machine<R> {
-    pub(super) fn new(window: Window<R>) -> Machine<R> {
+    pub(super) fn new(window: StreamWindow<R>) -> Machine<R> {
         Machine {
             window,
             stack: Vec::new(),
@@ -43,24 +43,24 @@ impl<R: Read> Machine<R> {
             sparse_memo: HashMap::default(),
             nodes: Nodes::default(),
             builder: Builder::new(),
-            habits: Habits::default(),
+            cache: EventCache::default(),
             next_budget_check: 0,
         }
     }
 
-    /// Makes room for a stream of `length` bytes, by the proportions of real files. The room is only claimed, not
-    /// used: a file that turns out to be something else costs nothing.
+    /// Reserves memory for a stream of `length` bytes, by the proportions of real files. Reserved memory
+    /// is not touched, so a file that turns out to be something else costs nothing.
     pub(super) fn expect(&mut self, length: u64) {
-        let length = usize::try_from(length).unwrap_or(usize::MAX).min(MOST_EXPECTED);
+        let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_EXPECTED_BYTES);
         self.builder.events.reserve(length / 72);
         self.memo.reserve(length / 28);
     }
 
-    /// Runs to the end and turns what was built into a snapshot.
+    /// Runs to the end and converts the result to a snapshot.
     pub(super) fn snapshot(mut self) -> Result<Snapshot, Error> {
         let mut top = self.run()?;
         if self.is_legacy_magic(top) {
-            // Magic number, protocol version and system information come before the object.
+            // Magic number, protocol version and system information precede the object.
             self.run()?;
             self.run()?;
             top = self.run()?;
@@ -71,21 +71,21 @@ impl<R: Read> Machine<R> {
         Ok(builder.finish())
     }
 
-    fn is_legacy_magic(&self, value: Value) -> bool {
-        matches!(value.kind(), Kind::Number(index)
+    fn is_legacy_magic(&self, value: PickleValue) -> bool {
+        matches!(value.kind(), ValueKind::Number(index)
             if self.nodes.numbers[index as usize] == Number::Wide(LEGACY_TORCH_MAGIC))
     }
 
     /// Executes one pickle and returns its value.
-    fn run(&mut self) -> Result<Value, Error> {
+    fn run(&mut self) -> Result<PickleValue, Error> {
         self.stack.clear();
         self.marks.clear();
         self.memo.clear();
         self.sparse_memo.clear();
-        self.habits = Habits::default();
+        self.cache = EventCache::default();
         loop {
-            // The fast path takes whole events off the window; what it leaves alone comes to `step`.
-            self.window.fill(ROOM)?;
+            // The fast path consumes whole events; `step` handles what it leaves.
+            self.window.fill(WINDOW_BYTES)?;
             self.check_budget()?;
             self.take_events()?;
             let [opcode] = self.take()?;
@@ -107,10 +107,11 @@ impl<R: Read> Machine<R> {
             + self.window.footprint()
             + (self.stack.len() + self.marks.len() + self.memo.len()) * 8
             + self.sparse_memo.capacity() * 17;
-        let allowed = BUDGET_BASE + (offset + offset / 4) as usize;
+        let allowed = BASE_BUDGET_BYTES + (offset + offset / 4) as usize;
         if used > allowed { Err(Error::too_large(offset)) } else { Ok(()) }
     }
 
+    /// Executes one opcode: the table of the pickle language.
     pub(super) fn step(&mut self, opcode: u8) -> Result<(), Error> {
         match opcode {
             // Framing and control.
@@ -133,20 +134,20 @@ impl<R: Read> Machine<R> {
                 self.push(top)
             }
             // Scalars.
-            b'N' => self.push(Value::new(Kind::None)),
-            0x88 => self.push(Value::new(Kind::Bool(true))),
-            0x89 => self.push(Value::new(Kind::Bool(false))),
+            b'N' => self.push(PickleValue::new(ValueKind::None)),
+            0x88 => self.push(PickleValue::new(ValueKind::Bool(true))),
+            0x89 => self.push(PickleValue::new(ValueKind::Bool(false))),
             b'K' => {
                 let [byte] = self.take()?;
-                self.push(Value::new(Kind::Int(i64::from(byte))))
+                self.push(PickleValue::new(ValueKind::Int(i64::from(byte))))
             }
             b'M' => {
                 let value = u16::from_le_bytes(self.take()?);
-                self.push(Value::new(Kind::Int(i64::from(value))))
+                self.push(PickleValue::new(ValueKind::Int(i64::from(value))))
             }
             b'J' => {
                 let value = i32::from_le_bytes(self.take()?);
-                self.push(Value::new(Kind::Int(i64::from(value))))
+                self.push(PickleValue::new(ValueKind::Int(i64::from(value))))
             }
             0x8a => {
                 let [length] = self.take()?;
@@ -159,8 +160,8 @@ impl<R: Read> Machine<R> {
             b'I' | b'L' => {
                 let line = self.take_text_line()?;
                 match number::parse_int(&line) {
-                    Some(Parsed::Value(value)) => self.push(value),
-                    Some(Parsed::Number(number)) => self.push_number(number),
+                    Some(ParsedNumber::PickleValue(value)) => self.push(value),
+                    Some(ParsedNumber::Number(number)) => self.push_number(number),
                     None => Err(self.malformed("a line that should be an integer ends")),
                 }
             }
@@ -199,7 +200,7 @@ impl<R: Read> Machine<R> {
                     None => Err(self.malformed("a string without its quotes ends")),
                 }
             }
-            // Bytes: plain data, but nothing in a snapshot is made of them.
+            // Bytes: plain data, but nothing in a snapshot uses them.
             b'C' => {
                 let [length] = self.take()?;
                 self.push_opaque(usize::from(length))
@@ -267,11 +268,11 @@ impl<R: Read> Machine<R> {
                 let tuple = self.nodes.new_tuple(&items);
                 self.push(tuple)
             }
-            0x8f => self.push(Value::new(Kind::Opaque)),
+            0x8f => self.push(PickleValue::new(ValueKind::Opaque)),
             0x90 => self.take_marked().map(drop),
             0x91 => {
                 self.take_marked()?;
-                self.push(Value::new(Kind::Opaque))
+                self.push(PickleValue::new(ValueKind::Opaque))
             }
             // Memo.
             0x94 => {
@@ -315,12 +316,12 @@ impl<R: Read> Machine<R> {
         Ok(())
     }
 
-    /// The error for an opcode that plain data does not need, with the name that it asks for.
+    /// Returns the error for an opcode that plain data does not need, with the name it asks for.
     #[cold]
     fn refuse(&mut self, opcode: u8) -> Error {
         let offset = self.window.offset() - 1;
-        let text = |machine: &Self, value: Option<&Value>| match value.map(|value| value.kind()) {
-            Some(Kind::Str(id)) => machine.builder.strings.get(id).to_owned(),
+        let text = |machine: &Self, value: Option<&PickleValue>| match value.map(|value| value.kind()) {
+            Some(ValueKind::Str(id)) => machine.builder.strings.get(id).to_owned(),
             _ => "?".to_owned(),
         };
         let (name, label) = match opcode {
@@ -355,7 +356,7 @@ impl<R: Read> Machine<R> {
                 } else {
                     format!("0x{opcode:02x}")
                 };
-                return Error::malformed(offset, format!("{shown} is no pickle instruction: found"));
+                return Error::malformed(offset, format!("{shown} is not a pickle instruction: found"));
             }
         };
         Error::forbidden(&name, label, offset)
@@ -366,7 +367,7 @@ impl<R: Read> Machine<R> {
     }
 
     #[allow(clippy::unnecessary_wraps)] // ends most arms of `step`, which all return a result
-    fn push(&mut self, value: Value) -> Result<(), Error> {
+    fn push(&mut self, value: PickleValue) -> Result<(), Error> {
         self.stack.push(value);
         Ok(())
     }
@@ -377,7 +378,7 @@ impl<R: Read> Machine<R> {
     }
 
     fn push_long(&mut self, length: usize) -> Result<(), Error> {
-        if length > LONGEST_NUMBER {
+        if length > MAX_NUMBER_BYTES {
             return self.push_opaque(length);
         }
         self.need(length)?;
@@ -386,8 +387,8 @@ impl<R: Read> Machine<R> {
         self.push_number(number)
     }
 
-    /// Refuses a single value that is longer than any in a snapshot: a compressed file could claim, and have, a
-    /// thousand times its own size. What the file does not have is reported as missing instead.
+    /// Refuses a value longer than any in a snapshot: a compressed file can contain a value of a thousand
+    /// times its own size. A length beyond the end of the file is reported as truncation instead.
     fn limit(&mut self, length: usize, most: usize) -> Result<(), Error> {
         if length <= most {
             return Ok(());
@@ -398,33 +399,33 @@ impl<R: Read> Machine<R> {
 
     fn push_str(&mut self, text: &str) -> Result<(), Error> {
         let id = self.builder.strings.intern(text);
-        self.push(Value::new(Kind::Str(id)))
+        self.push(PickleValue::new(ValueKind::Str(id)))
     }
 
     fn push_text(&mut self, length: usize) -> Result<(), Error> {
-        self.limit(length, LONGEST_TEXT)?;
+        self.limit(length, MAX_TEXT_BYTES)?;
         self.need(length)?;
         let bytes = &self.window.rest()[..length];
         let id = match std::str::from_utf8(bytes) {
             Ok(text) => self.builder.strings.intern(text),
-            // Python writes lone surrogates in a way that is not UTF-8.
+            // Python encodes lone surrogates as invalid UTF-8.
             Err(_) => self.builder.strings.intern(&String::from_utf8_lossy(bytes)),
         };
         self.window.advance(length);
-        self.push(Value::new(Kind::Str(id)))
+        self.push(PickleValue::new(ValueKind::Str(id)))
     }
 
     fn push_opaque(&mut self, length: usize) -> Result<(), Error> {
-        self.limit(length, LONGEST_TEXT)?;
+        self.limit(length, MAX_TEXT_BYTES)?;
         self.skip(length)?;
-        self.push(Value::new(Kind::Opaque))
+        self.push(PickleValue::new(ValueKind::Opaque))
     }
 
-    fn top(&self) -> Result<Value, Error> {
+    fn top(&self) -> Result<PickleValue, Error> {
         self.stack.last().copied().ok_or_else(|| self.underflow())
     }
 
-    fn pop(&mut self) -> Result<Value, Error> {
+    fn pop(&mut self) -> Result<PickleValue, Error> {
         match self.stack.pop() {
             Some(value) => Ok(self.nodes.resolve(value)),
             None => Err(self.underflow()),
@@ -438,7 +439,7 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    fn take_marked(&mut self) -> Result<Vec<Value>, Error> {
+    fn take_marked(&mut self) -> Result<Vec<PickleValue>, Error> {
         let mark = self.pop_mark()?;
         Ok(self.stack.split_off(mark))
     }
@@ -453,10 +454,10 @@ impl<R: Read> Machine<R> {
         let index = slot as usize;
         if index < self.memo.len() {
             self.memo[index] = top;
-            // What refers to this slot no longer means the same.
-            self.habits = Habits::default();
+            // References to this slot have changed their meaning.
+            self.cache = EventCache::default();
         } else if index <= self.memo.len() + 1024 {
-            self.memo.resize(index, Value::UNSET);
+            self.memo.resize(index, PickleValue::UNSET);
             self.memo.push(top);
         } else {
             self.sparse_memo.insert(slot, top);
@@ -465,21 +466,21 @@ impl<R: Read> Machine<R> {
     }
 
     fn get(&mut self, slot: u32) -> Result<(), Error> {
-        let dense = self.memo.get(slot as usize).copied().filter(|&value| value != Value::UNSET);
+        let dense = self.memo.get(slot as usize).copied().filter(|&value| value != PickleValue::UNSET);
         match dense.or_else(|| self.sparse_memo.get(&slot).copied()) {
             Some(value) => self.push(self.nodes.resolve(value)),
             None => Err(self.malformed(format!("a reference to memo {slot}, which was never stored,"))),
         }
     }
 
-    /// Appends `items` to the list on top of the stack. A dictionary is complete once it is put into a list:
-    /// this is where those that grew pair by pair become rows.
-    fn extend_list(&mut self, items: &[Value]) -> Result<(), Error> {
+    /// Appends `items` to the list on top of the stack. A dictionary is complete once it is appended to a
+    /// list: dictionaries that grew pair by pair become rows here.
+    fn extend_list(&mut self, items: &[PickleValue]) -> Result<(), Error> {
         match self.top()?.kind() {
-            Kind::List(list) => {
+            ValueKind::List(list) => {
                 for &item in items {
                     let item = match self.nodes.resolve(item).kind() {
-                        Kind::Dict(dict) => self.lower_dict(dict),
+                        ValueKind::Dict(dict) => self.lower_dict(dict),
                         _ => self.nodes.resolve(item),
                     };
                     if !self.nodes.append(list, item) {
@@ -488,13 +489,13 @@ impl<R: Read> Machine<R> {
                 }
                 Ok(())
             }
-            Kind::Opaque => Ok(()),
+            ValueKind::Opaque => Ok(()),
             _ => Err(self.malformed("an instruction that appends to something other than a list")),
         }
     }
 
-    /// Adds pairs to the dictionary on top of the stack, which the writer has thereby completed.
-    fn extend_dict(&mut self, items: &[Value]) -> Result<(), Error> {
+    /// Adds the last pairs to the dictionary on top of the stack, which is then complete.
+    fn extend_dict(&mut self, items: &[PickleValue]) -> Result<(), Error> {
         if let Some(dict) = self.extend_open_dict(items)? {
             let value = self.lower_dict(dict);
             if let Some(top) = self.stack.last_mut() {
@@ -505,13 +506,15 @@ impl<R: Read> Machine<R> {
     }
 
     /// Adds pairs to the dictionary on top of the stack, which may get more.
-    fn extend_open_dict(&mut self, items: &[Value]) -> Result<Option<u32>, Error> {
+    fn extend_open_dict(&mut self, items: &[PickleValue]) -> Result<Option<u32>, Error> {
         match self.top()?.kind() {
-            Kind::Dict(dict) if items.len().is_multiple_of(2) && self.nodes.add_pairs(dict, items) => {
+            ValueKind::Dict(dict) if items.len().is_multiple_of(2) && self.nodes.add_pairs(dict, items) => {
                 Ok(Some(dict))
             }
-            Kind::Opaque => Ok(None),
-            Kind::Dict(_) if !items.len().is_multiple_of(2) => Err(self.malformed("a key without a value")),
+            ValueKind::Opaque => Ok(None),
+            ValueKind::Dict(_) if !items.len().is_multiple_of(2) => {
+                Err(self.malformed("a key without a value"))
+            }
             _ => {
                 Err(self
                     .malformed("an instruction that sets items of something other than an open dictionary"))
@@ -520,12 +523,13 @@ impl<R: Read> Machine<R> {
     }
 }
 
-/// Longest string that is read, and longest integer that is taken for a number.
-const LONGEST_TEXT: usize = 8 << 20;
-const LONGEST_NUMBER: usize = 64 << 10;
+/// Maximum length of a string, in bytes.
+const MAX_TEXT_BYTES: usize = 8 << 20;
+/// Maximum length of an integer, in bytes.
+const MAX_NUMBER_BYTES: usize = 64 << 10;
 
-/// Beyond this, tables grow as they are filled.
-const MOST_EXPECTED: usize = 16 << 30;
+/// Maximum stream length in bytes that memory is reserved for.
+const MAX_EXPECTED_BYTES: usize = 16 << 30;
 
 /// Bytes kept in the window: more than any event without an inline stack takes.
-pub(super) const ROOM: usize = 4 << 10;
+pub(super) const WINDOW_BYTES: usize = 4 << 10;

@@ -1,17 +1,17 @@
 //! Numbers that do not fit into a packed value, and the text forms of protocol 0.
 
-use super::value::{Kind, Value};
+use super::value::{PickleValue, ValueKind};
 
-/// A float, or an integer wider than 59 bits.
+/// Float, or integer wider than 59 bits.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Number {
     Wide(i128),
     Float(f64),
-    /// An integer beyond 128 bits, in hexadecimal: no field of a snapshot can hold it.
+    /// Integer beyond 128 bits, in hexadecimal: no field of a snapshot can hold it.
     Huge(String),
 }
 
-/// The integer in `bytes`, little-endian two's complement, as LONG1 and LONG4 store it.
+/// Decodes a little-endian two's complement integer, as LONG1 and LONG4 store it.
 pub(super) fn long(bytes: &[u8]) -> Number {
     let negative = bytes.last().is_some_and(|&top| top >= 0x80);
     let fill = if negative { 0xff } else { 0 };
@@ -25,32 +25,32 @@ pub(super) fn long(bytes: &[u8]) -> Number {
     Number::Wide(i128::from_le_bytes(wide))
 }
 
-/// The number on a text line of protocol 0: `12`, `12L`, `00`/`01` for booleans.
-pub(super) fn parse_int(line: &str) -> Option<Parsed> {
+/// Parses the number on a text line of protocol 0: `12`, `12L`, `00`/`01` for booleans.
+pub(super) fn parse_int(line: &str) -> Option<ParsedNumber> {
     match line {
-        "00" => Some(Parsed::Value(Value::new(Kind::Bool(false)))),
-        "01" => Some(Parsed::Value(Value::new(Kind::Bool(true)))),
+        "00" => Some(ParsedNumber::PickleValue(PickleValue::new(ValueKind::Bool(false)))),
+        "01" => Some(ParsedNumber::PickleValue(PickleValue::new(ValueKind::Bool(true)))),
         _ => {
             let digits = line.strip_suffix('L').unwrap_or(line).trim();
             match digits.parse::<i128>() {
-                Ok(wide) => Some(Parsed::Number(Number::Wide(wide))),
+                Ok(wide) => Some(ParsedNumber::Number(Number::Wide(wide))),
                 Err(_) => {
                     let body = digits.strip_prefix('-').unwrap_or(digits);
                     let is_number = !body.is_empty() && body.bytes().all(|byte| byte.is_ascii_digit());
-                    is_number.then(|| Parsed::Number(Number::Huge(digits.to_owned())))
+                    is_number.then(|| ParsedNumber::Number(Number::Huge(digits.to_owned())))
                 }
             }
         }
     }
 }
 
-/// What a text line of protocol 0 holds.
-pub(super) enum Parsed {
-    Value(Value),
+/// Number parsed from a text line of protocol 0.
+pub(super) enum ParsedNumber {
+    PickleValue(PickleValue),
     Number(Number),
 }
 
-/// Text of the UNICODE opcode: Latin-1 with `\uXXXX` and `\UXXXXXXXX` escapes.
+/// Decodes the text of the UNICODE opcode: Latin-1 with `\uXXXX` and `\UXXXXXXXX` escapes.
 pub(super) fn raw_unicode(line: &[u8]) -> String {
     let mut text = String::with_capacity(line.len());
     let mut rest = line;
@@ -79,7 +79,7 @@ pub(super) fn raw_unicode(line: &[u8]) -> String {
     text
 }
 
-/// Text of the STRING opcode: a quoted literal of Python 2.
+/// Decodes the text of the STRING opcode: a quoted literal of Python 2.
 pub(super) fn quoted(line: &[u8]) -> Option<String> {
     let line = line.trim_ascii();
     let quote = *line.first()?;

@@ -1,11 +1,11 @@
-//! Reading the arguments of opcodes from the window.
+//! Readers for the arguments of opcodes.
 
 use super::machine::Machine;
 use crate::error::Error;
 use std::io::Read;
 
-/// Longest line of protocol 0 that is read.
-const LONGEST_LINE: usize = 8 << 20;
+/// Maximum length of a line of protocol 0, in bytes.
+const MAX_LINE_BYTES: usize = 8 << 20;
 
 impl<R: Read> Machine<R> {
     pub(super) fn truncated(&self) -> Error {
@@ -25,7 +25,7 @@ impl<R: Read> Machine<R> {
         Ok(bytes)
     }
 
-    /// Makes `count` bytes available or says where the file ends.
+    /// Makes `count` bytes available or reports where the file ends.
     pub(super) fn need(&mut self, count: usize) -> Result<(), Error> {
         if self.window.fill(count)? { Ok(()) } else { Err(self.truncated()) }
     }
@@ -34,7 +34,7 @@ impl<R: Read> Machine<R> {
         self.take().map(u32::from_le_bytes)
     }
 
-    /// A length of eight bytes; more than the address space is simply more than the file has.
+    /// Reads a length of eight bytes; more than the address space is simply more than the file has.
     pub(super) fn take_len64(&mut self) -> Result<usize, Error> {
         let length = u64::from_le_bytes(self.take()?);
         usize::try_from(length).map_err(|_| self.truncated())
@@ -61,7 +61,7 @@ impl<R: Read> Machine<R> {
                 return Ok(line);
             }
             searched = self.window.rest().len();
-            if searched > LONGEST_LINE {
+            if searched > MAX_LINE_BYTES {
                 return Err(Error::too_large(self.window.offset()));
             }
             self.need(searched + 1)?;

@@ -1,67 +1,72 @@
-//! An event that is written just like the one before it.
+//! Decoder for an event that is encoded exactly like the one before it.
 //!
-//! Between two events of a trace only five things change: the action, the address, the size, the time and the
-//! stack. All bytes between those (the keys, the stream, the labels) repeat exactly, so they are compared eight
-//! at a time and what they mean is not decoded again.
+//! Between two events of a trace only five things change: the action, the address, the size, the time and
+//! the stack. All bytes between those (the keys, the stream, the labels) repeat exactly, so they are
+//! compared eight at a time and not decoded again.
 
-use super::value::Value;
+use super::value::PickleValue;
 
-/// The bytes of an event, with gaps for what changes.
+/// Bytes of an event, with gaps for the parts that change.
 pub(super) struct Template {
-    /// Before the action, the address, the size, the time, and the stack.
-    runs: [Run; 5],
+    /// Bytes before the action, the address, the size, the time, and the stack.
+    runs: [ByteRun; 5],
     addr_length: usize,
     time_length: usize,
-    /// How actions were written so far: the bytes of the reference, and the column code.
-    actions: Vec<(Run, u8)>,
-    /// What the last run memoizes.
-    memoized: Vec<Value>,
+    /// Encodings of the actions seen so far: the bytes of the reference, and the column code.
+    actions: Vec<(ByteRun, u8)>,
+    /// Values that the last run memoizes.
+    memoized: Vec<PickleValue>,
     context: u32,
 }
 
-/// Where the changing parts of an event lie, relative to its start.
+/// Byte ranges of the changing parts of an event, relative to its start.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Places {
-    /// The reference to the action's name.
+    /// Reference to the action's name.
     pub(super) action: (usize, usize),
-    /// The bytes of the address, after the opcode and its length.
+    /// Bytes of the address, after the opcode and its length.
     pub(super) addr: (usize, usize),
-    /// The size with its opcode.
+    /// Size with its opcode.
     pub(super) size: (usize, usize),
-    /// The bytes of the time, after the opcode and its length.
+    /// Bytes of the time, after the opcode and its length.
     pub(super) time: (usize, usize),
-    /// Where the value of `frames` begins.
+    /// Start of the value of `frames`.
     pub(super) stack: usize,
 }
 
-/// What changes from event to event, apart from the stack.
+/// Values that change from event to event, apart from the stack.
 pub(super) struct Changes {
     pub(super) action: u8,
     pub(super) addr: u64,
     pub(super) size: u64,
     pub(super) time_us: i64,
-    /// Where the stack begins.
+    /// Start of the stack.
     pub(super) length: usize,
 }
 
-/// Events up to their stack are shorter than this, or not worth a template.
-const LONGEST: usize = 192;
+/// Events up to their stack are shorter than this, in bytes, or not worth a template.
+const MAX_TEMPLATE_BYTES: usize = 192;
 
 impl Template {
-    /// A template from an event that was just decoded.
+    /// Creates a template from an event that was just decoded.
     pub(super) fn new(
         event: &[u8],
         places: &Places,
         action: u8,
-        memoized: &[Value],
+        memoized: &[PickleValue],
         context: u32,
         before: Option<Template>,
     ) -> Option<Template> {
         let lengths = (places.addr.1.checked_sub(places.addr.0)?, places.time.1.checked_sub(places.time.0)?);
-        if places.stack > LONGEST - 32 || lengths.0 > 8 || lengths.1 > 8 || lengths.0 == 0 || lengths.1 == 0 {
+        if places.stack > MAX_TEMPLATE_BYTES - 32
+            || lengths.0 > 8
+            || lengths.1 > 8
+            || lengths.0 == 0
+            || lengths.1 == 0
+        {
             return None;
         }
-        let run = |from: usize, to: usize| Run::new(event.get(from..to)?);
+        let run = |from: usize, to: usize| ByteRun::new(event.get(from..to)?);
         let mut template = Template {
             runs: [
                 run(0, places.action.0)?,
@@ -77,7 +82,7 @@ impl Template {
             context,
         };
         let spelled = run(places.action.0, places.action.1)?;
-        // A name that is spelled out is also memoized; only a reference to it leaves the memo as it is.
+        // An inline name is also memoized; only a reference to it leaves the memo unchanged.
         let is_reference = matches!(event.get(places.action.0), Some(b'h' | b'j'));
         if is_reference
             && template.actions.len() < 16
@@ -88,7 +93,7 @@ impl Template {
         Some(template)
     }
 
-    pub(super) fn memoized(&self) -> &[Value] {
+    pub(super) fn memoized(&self) -> &[PickleValue] {
         &self.memoized
     }
 
@@ -96,10 +101,10 @@ impl Template {
         self.context
     }
 
-    /// The changing parts of the event that `bytes` begins with, if all else is as it was.
+    /// Returns the changing parts of the event at the start of `bytes`, if everything else is unchanged.
     #[inline]
     pub(super) fn decode(&self, bytes: &[u8]) -> Option<Changes> {
-        let bytes: &[u8; LONGEST] = bytes.first_chunk()?;
+        let bytes: &[u8; MAX_TEMPLATE_BYTES] = bytes.first_chunk()?;
         let [before_action, before_addr, before_size, before_time, before_stack] = &self.runs;
         let mut at = before_action.skip(bytes, 0)?;
         let (action, after) =
@@ -111,7 +116,7 @@ impl Template {
         let (size, length) = match next as u8 {
             b'K' => (u64::from((next >> 8) as u8), 2),
             b'M' => (u64::from((next >> 8) as u16), 3),
-            // Negative sizes are for the decoder to refuse.
+            // Negative sizes are rejected by the decoder.
             b'J' if next >> 39 & 1 == 0 => (u64::from((next >> 8) as u32), 5),
             _ => return None,
         };
@@ -122,7 +127,7 @@ impl Template {
     }
 }
 
-/// The number in the lowest `length` bytes of `word`.
+/// Returns the number in the lowest `length` bytes of `word`.
 #[inline]
 fn signed(word: u64, length: usize) -> i64 {
     let beyond = 64 - 8 * length as u32;
@@ -130,21 +135,21 @@ fn signed(word: u64, length: usize) -> i64 {
 }
 
 #[inline]
-fn word(bytes: &[u8; LONGEST], at: usize) -> Option<u64> {
+fn word(bytes: &[u8; MAX_TEMPLATE_BYTES], at: usize) -> Option<u64> {
     bytes.get(at..at + 8)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Bytes that repeat, as words to compare.
+/// Repeating bytes, as words to compare.
 #[derive(Clone, PartialEq, Eq)]
-struct Run {
+struct ByteRun {
     words: [(u64, u64); 6],
     count: usize,
     length: usize,
 }
 
-impl Run {
-    fn new(bytes: &[u8]) -> Option<Run> {
-        let mut run = Run { words: [(0, 0); 6], count: bytes.len().div_ceil(8), length: bytes.len() };
+impl ByteRun {
+    fn new(bytes: &[u8]) -> Option<ByteRun> {
+        let mut run = ByteRun { words: [(0, 0); 6], count: bytes.len().div_ceil(8), length: bytes.len() };
         for (place, chunk) in bytes.chunks(8).enumerate() {
             let mut bits = [0; 8];
             let mut mask = [0; 8];
@@ -155,9 +160,9 @@ impl Run {
         Some(run)
     }
 
-    /// Where the run ends if it stands at `at`.
+    /// Returns the end of the run if the bytes at `at` match it.
     #[inline(always)]
-    fn skip(&self, bytes: &[u8; LONGEST], at: usize) -> Option<usize> {
+    fn skip(&self, bytes: &[u8; MAX_TEMPLATE_BYTES], at: usize) -> Option<usize> {
         for (place, (bits, mask)) in self.words[..self.count].iter().enumerate() {
             if word(bytes, at + place * 8)? & mask != *bits {
                 return None;
@@ -173,13 +178,13 @@ mod tests {
 
     #[test]
     fn a_run_matches_its_own_bytes_and_no_others() {
-        let run = Run::new(b"abcdefghij").expect("short");
-        let mut bytes = [0; LONGEST];
+        let run = ByteRun::new(b"abcdefghij").expect("short");
+        let mut bytes = [0; MAX_TEMPLATE_BYTES];
         bytes[3..13].copy_from_slice(b"abcdefghij");
         assert_eq!(run.skip(&bytes, 3), Some(13));
         assert_eq!(run.skip(&bytes, 2), None);
         bytes[12] = b'J';
         assert_eq!(run.skip(&bytes, 3), None);
-        assert_eq!(Run::new(&[0; 49]).map(|run| run.length), None);
+        assert_eq!(ByteRun::new(&[0; 49]).map(|run| run.length), None);
     }
 }

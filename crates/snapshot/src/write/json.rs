@@ -1,39 +1,39 @@
-//! From JSON, which is how the tables keep values that have no column, back to a pickle.
+//! Conversion of JSON, the form in which the tables keep values without a column, back to a pickle.
 //!
-//! It is streamed: the order of keys stays as it was.
+//! It is streamed: the order of keys is preserved.
 
 use super::pickler::Pickler;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::io::Write;
 
-/// Writes the value of `json`; None if it is no JSON.
+/// Writes the value of `json`, or None if it is not valid JSON.
 pub(super) fn value<W: Write>(json: &str, pickle: &mut Pickler<'_, W>) {
     let start = pickle.position();
     let mut reader = serde_json::Deserializer::from_str(json);
-    if (Part { pickle: &mut *pickle, inside: false }).deserialize(&mut reader).is_err() {
+    if (JsonToPickle { pickle: &mut *pickle, inside: false }).deserialize(&mut reader).is_err() {
         pickle.forget(start);
         pickle.none();
     }
 }
 
-/// Writes the keys and values of the object `json` into the dictionary under construction.
+/// Writes the keys and values of the object `json` into the open dictionary.
 pub(super) fn pairs<W: Write>(json: &str, pickle: &mut Pickler<'_, W>) {
     let start = pickle.position();
     let mut reader = serde_json::Deserializer::from_str(json);
-    if (Part { pickle: &mut *pickle, inside: true }).deserialize(&mut reader).is_err() {
+    if (JsonToPickle { pickle: &mut *pickle, inside: true }).deserialize(&mut reader).is_err() {
         pickle.forget(start);
     }
 }
 
-/// A value on its way from one form to the other.
-struct Part<'p, 'w, W> {
+/// Value being converted.
+struct JsonToPickle<'p, 'w, W> {
     pickle: &'p mut Pickler<'w, W>,
     /// Whether the dictionary is already open.
     inside: bool,
 }
 
-impl<'de, W: Write> DeserializeSeed<'de> for Part<'_, '_, W> {
+impl<'de, W: Write> DeserializeSeed<'de> for JsonToPickle<'_, '_, W> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
@@ -41,14 +41,14 @@ impl<'de, W: Write> DeserializeSeed<'de> for Part<'_, '_, W> {
     }
 }
 
-impl<W: Write> Part<'_, '_, W> {
-    /// Scalars and lists cannot be part of an open dictionary.
+impl<W: Write> JsonToPickle<'_, '_, W> {
+    /// Fails inside an open dictionary, which scalars and lists cannot extend.
     fn alone<E: Error>(&self) -> Result<(), E> {
         if self.inside { Err(E::custom("not an object")) } else { Ok(()) }
     }
 }
 
-impl<'de, W: Write> Visitor<'de> for Part<'_, '_, W> {
+impl<'de, W: Write> Visitor<'de> for JsonToPickle<'_, '_, W> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,7 +95,7 @@ impl<'de, W: Write> Visitor<'de> for Part<'_, '_, W> {
         self.alone()?;
         self.pickle.empty_list();
         self.pickle.open_batch();
-        while items.next_element_seed(Part { pickle: &mut *self.pickle, inside: false })?.is_some() {}
+        while items.next_element_seed(JsonToPickle { pickle: &mut *self.pickle, inside: false })?.is_some() {}
         self.pickle.close_batch();
         Ok(())
     }
@@ -106,7 +106,7 @@ impl<'de, W: Write> Visitor<'de> for Part<'_, '_, W> {
         }
         while let Some(key) = pairs.next_key::<String>()? {
             self.pickle.text(&key);
-            pairs.next_value_seed(Part { pickle: &mut *self.pickle, inside: false })?;
+            pairs.next_value_seed(JsonToPickle { pickle: &mut *self.pickle, inside: false })?;
         }
         if !self.inside {
             self.pickle.close_dict();

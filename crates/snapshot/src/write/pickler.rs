@@ -1,52 +1,52 @@
-//! The opcodes of a pickle, protocol 4, as far as plain data needs them.
+//! Opcodes of pickle protocol 4 that plain data needs.
 
 use std::io::{self, Write};
 
-/// Items that go into a list at once; Python's pickler takes as many.
-pub(super) const BATCH: usize = 1000;
+/// Items appended to a list at once; the same as in Python's pickler.
+pub(super) const BATCH_ITEMS: usize = 1000;
 
-/// Bytes that are gathered before they go out.
-const CHUNK: usize = 64 << 10;
+/// Bytes buffered before they are written.
+const CHUNK_BYTES: usize = 64 << 10;
 
-/// A pickle on its way out.
+/// Pickle being written.
 pub(super) struct Pickler<'a, W> {
     out: &'a mut W,
     buffer: Vec<u8>,
-    /// Entries of the memo: each new one has the next number.
+    /// Number of memo entries; a new entry gets the next number.
     memoized: u32,
 }
 
 impl<'a, W: Write> Pickler<'a, W> {
     pub(super) fn new(out: &'a mut W) -> Pickler<'a, W> {
-        let mut buffer = Vec::with_capacity(2 * CHUNK);
+        let mut buffer = Vec::with_capacity(2 * CHUNK_BYTES);
         buffer.extend_from_slice(b"\x80\x04");
         Pickler { out, buffer, memoized: 0 }
     }
 
-    /// Ends the pickle; everything has gone out by then.
+    /// Writes the end of the pickle and flushes it.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.buffer.push(b'.');
         self.out.write_all(&self.buffer)?;
         self.out.flush()
     }
 
-    /// Lets go of what was gathered, if it is enough.
+    /// Writes out the buffer if it is full.
     pub(super) fn spill(&mut self) -> io::Result<()> {
-        if self.buffer.len() >= CHUNK {
+        if self.buffer.len() >= CHUNK_BYTES {
             self.out.write_all(&self.buffer)?;
             self.buffer.clear();
         }
         Ok(())
     }
 
-    /// Keeps the value that was just written, and says in which place of the memo.
+    /// Memoizes the value that was just written, and returns its memo slot.
     pub(super) fn memoize(&mut self) -> u32 {
         self.buffer.push(0x94);
         self.memoized += 1;
         self.memoized - 1
     }
 
-    /// A value from the memo.
+    /// Writes a reference to a memo slot.
     pub(super) fn recall(&mut self, slot: u32) {
         match u8::try_from(slot) {
             Ok(slot) => self.buffer.extend_from_slice(&[b'h', slot]),
@@ -88,7 +88,7 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.number(b'G', value.to_be_bytes());
     }
 
-    /// A string, spelled out.
+    /// Writes an inline string.
     pub(super) fn text(&mut self, text: &str) {
         match u8::try_from(text.len()) {
             Ok(length) => self.buffer.extend_from_slice(&[0x8c, length]),
@@ -98,7 +98,7 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.buffer.extend_from_slice(text.as_bytes());
     }
 
-    /// A tuple of two numbers.
+    /// Writes a tuple of two numbers.
     pub(super) fn pair(&mut self, first: u64, second: u64) {
         self.unsigned(first);
         self.unsigned(second);
@@ -109,7 +109,7 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.buffer.extend_from_slice(b"}(");
     }
 
-    /// Opens a dictionary that can be had again, and says in which place of the memo it is.
+    /// Opens a memoized dictionary and returns its memo slot.
     pub(super) fn open_memoized_dict(&mut self) -> u32 {
         self.buffer.push(b'}');
         let slot = self.memoize();
@@ -125,7 +125,7 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.buffer.push(b']');
     }
 
-    /// What follows goes into the list that was written last.
+    /// Starts a batch of items for the list that was written last.
     pub(super) fn open_batch(&mut self) {
         self.buffer.push(b'(');
     }
@@ -134,12 +134,12 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.buffer.push(b'e');
     }
 
-    /// A place to come back to with [`Pickler::forget`]; nothing may be memoized or spilled in between.
+    /// Position for [`Pickler::forget`]; nothing may be memoized or spilled in between.
     pub(super) fn position(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Takes back what was written since `position`.
+    /// Removes everything written since `position`.
     pub(super) fn forget(&mut self, position: usize) {
         self.buffer.truncate(position);
     }
@@ -155,7 +155,7 @@ impl<'a, W: Write> Pickler<'a, W> {
     }
 }
 
-/// Which rows of a table are in the memo, and where.
+/// Memo slots of the rows of a table.
 pub(super) struct Slots(Vec<u32>);
 
 impl Slots {

@@ -1,11 +1,12 @@
-//! Writes pickles by hand, down to the instruction, and the hostile ones that cost a naive reader most.
+//! Builders for pickles at the level of instructions, including hostile ones that are expensive for a naive
+//! reader.
 
-// Each test file uses its own part of this.
+// Each test file uses only a part of this.
 #![allow(dead_code)]
 
 use std::io::{Read, Write};
 
-/// A whole pickle with `body` as its value.
+/// Complete pickle with `body` as its value.
 pub(crate) fn pickle(body: impl AsRef<[u8]>) -> Vec<u8> {
     [b"\x80\x04", body.as_ref(), b"."].concat()
 }
@@ -40,7 +41,7 @@ pub(crate) fn list(items: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
     bytes
 }
 
-/// `value`, which can be had again with [`recall`].
+/// `value` in a memo slot, for [`recall`].
 pub(crate) fn memoized(slot: u8, value: Vec<u8>) -> Vec<u8> {
     [&value[..], &[b'q', slot]].concat()
 }
@@ -109,14 +110,14 @@ pub(crate) fn zip(name: &str, data: &[u8], method: zip::CompressionMethod) -> Ve
     writer.finish().expect("zip ends").into_inner()
 }
 
-/// A stream of `head` and then `count` times `byte`, without holding it.
+/// Stream of `head` followed by `byte` `count` times, without holding it in memory.
 pub(crate) fn flood(head: &[u8], byte: u8, count: u64) -> impl Read {
     std::io::Cursor::new(head.to_vec()).chain(std::io::repeat(byte).take(count))
 }
 
 const MIB: usize = 1 << 20;
 
-/// Inputs built to make a reader spend far more memory or time than they are worth.
+/// Inputs that make a reader spend far more memory or time than their size justifies.
 pub(crate) fn bombs() -> Vec<(&'static str, Vec<u8>)> {
     let long = |n: usize| "x".repeat(n);
     let numbered = |n: usize| (0..n).map(|i| format!("{i:06x}")).collect::<Vec<_>>();
@@ -137,7 +138,7 @@ pub(crate) fn bombs() -> Vec<(&'static str, Vec<u8>)> {
         bytes
     }));
     bombs.push(("one list of blocks for every segment, copied", {
-        // Two lists take turns, so that neither is a run of rows.
+        // The rows of two lists alternate, so that neither is a run of rows.
         let blocks = list((0..50_000).map(|i| {
             [block(i * 512, 512, "active_allocated"), if i % 2 == 0 { b"N".to_vec() } else { vec![] }]
                 .concat()
@@ -211,7 +212,7 @@ pub(crate) fn bombs() -> Vec<(&'static str, Vec<u8>)> {
         let keys = keys.iter().zip(1..).map(|(key, slot)| memoized(slot, text(key)));
         let keys: Vec<u8> = keys.flat_map(|key| [key, b"0".to_vec()].concat()).collect();
         let event = |i: u32| [b"}(h\x01h\x04h\x02J", &(i * 512).to_le_bytes()[..], b"h\x03K\x01u"].concat();
-        // In batches, as a pickler writes them: so they do not wait on the stack.
+        // In batches, as a pickler writes them, so that they do not stay on the stack.
         let batch = |from: u32| {
             [b"(".to_vec(), (from..from + 1000).flat_map(event).collect(), b"e".to_vec()].concat()
         };

@@ -1,12 +1,12 @@
-//! The tables of a snapshot as text, to compare two of them.
+//! Text form of the tables of a snapshot, for comparisons.
 
-// Each test file uses its own part of this.
+// Each test file uses only a part of this.
 #![allow(dead_code)]
 
 use snapshot::Snapshot;
 use std::fmt::Write;
 
-/// JSON by content: spaces are the writer's choice.
+/// JSON by content: whitespace depends on the writer.
 fn json(snapshot: &Snapshot, id: snapshot::StrId) -> String {
     match snapshot.strings.get(id) {
         "" => String::new(),
@@ -14,7 +14,7 @@ fn json(snapshot: &Snapshot, id: snapshot::StrId) -> String {
     }
 }
 
-/// A stack as its frames' content: numbers of strings and frames depend on the order of the file.
+/// Stack as the content of its frames: numbers of strings and frames depend on the order of the file.
 pub(crate) fn stack(snapshot: &Snapshot, stack: snapshot::StackId) -> String {
     let get = |id| snapshot.strings.get(id);
     let frame = |&frame: &snapshot::FrameId| {
@@ -24,7 +24,7 @@ pub(crate) fn stack(snapshot: &Snapshot, stack: snapshot::StackId) -> String {
     snapshot.stacks.frames(stack).iter().map(frame).collect::<Vec<_>>().join("; ")
 }
 
-/// The segments and their blocks, as text.
+/// Segments and their blocks, as text.
 pub(crate) fn segments(snapshot: &Snapshot) -> String {
     let mut out = String::new();
     for segment in &snapshot.segments {
@@ -40,7 +40,7 @@ pub(crate) fn segments(snapshot: &Snapshot) -> String {
     out
 }
 
-/// Everything in the tables, as text.
+/// Content of the tables, as text.
 pub(crate) fn tables(snapshot: &Snapshot) -> String {
     let mut out = segments(snapshot);
     let get = |id| snapshot.strings.get(id);
@@ -72,7 +72,7 @@ pub(crate) fn tables(snapshot: &Snapshot) -> String {
     out
 }
 
-/// Says where `snapshot` first differs from the text of another.
+/// Asserts that `snapshot` equals the text of another one, and shows the first difference.
 #[track_caller]
 pub(crate) fn same(name: &str, snapshot: &Snapshot, expected: &str) {
     let found = tables(snapshot);

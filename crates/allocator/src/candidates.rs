@@ -1,8 +1,8 @@
-//! The settings worth trying on any run.
+//! Candidate settings to compare on a run.
 
 use crate::rules::Release;
 
-/// A settings string and the release that first takes it.
+/// Settings strings and the minor version that first accepts each.
 const CANDIDATES: [(&str, u8); 16] = [
     ("", 0),
     ("expandable_segments:True", 1),
@@ -22,15 +22,15 @@ const CANDIDATES: [(&str, u8); 16] = [
     ("expandable_segments:True,large_segment_size_mb:40", 11),
 ];
 
-/// Settings that need a limit to do anything; for cards of a known size.
-const WITH_LIMIT: [(&str, u8); 2] = [
+/// Settings that take effect only with a limit; for cards of a known size.
+const CANDIDATES_WITH_LIMIT: [(&str, u8); 2] = [
     ("garbage_collection_threshold:0.8,per_process_memory_fraction:0.99", 10),
     ("max_split_size_mb:128,garbage_collection_threshold:0.8,per_process_memory_fraction:0.99", 10),
 ];
 
-/// The settings strings to compare for a run under `release`, PyTorch's defaults first.
-pub fn worth_trying(release: Release, knows_the_card: bool) -> Vec<&'static str> {
-    let with_limit = WITH_LIMIT.iter().filter(|_| knows_the_card);
+/// Returns the settings strings to compare for a run under `release`, PyTorch's defaults first.
+pub fn candidate_settings(release: Release, knows_the_card: bool) -> Vec<&'static str> {
+    let with_limit = CANDIDATES_WITH_LIMIT.iter().filter(|_| knows_the_card);
     CANDIDATES
         .iter()
         .chain(with_limit)
@@ -45,9 +45,9 @@ mod tests {
     use crate::conf::Conf;
 
     #[test]
-    fn every_release_takes_what_is_tried_on_it() {
+    fn every_release_accepts_its_candidates() {
         for minor in 0..=Release::NEWEST.0 {
-            for conf in worth_trying(Release(minor), true) {
+            for conf in candidate_settings(Release(minor), true) {
                 assert!(Conf::parse(conf, Release(minor)).is_ok(), "2.{minor}: {conf}");
             }
         }

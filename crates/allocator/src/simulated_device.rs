@@ -1,49 +1,48 @@
-//! The world of a what-if: a card of some size, a limit, and addresses of our own choice.
+//! Environment of a what-if: a device of some size, a memory limit, and modelled addresses.
 
-use crate::addresses::Addresses;
-use crate::model::{Completion, Deed, World};
+use crate::addresses::SegmentAddresses;
+use crate::model::{AMPLE_RANGE_BYTES, Completion, Environment, ModelEvent};
 use crate::simulate::WhatIf;
-use crate::start::AMPLE_RANGE;
 use snapshot::Action;
 
-/// Reserved bytes that no device has: the end of "as much as you like".
-const UNLIMITED: u64 = 1 << 56;
+/// Reserved bytes beyond any device: the meaning of "unlimited".
+const UNLIMITED_BYTES: u64 = 1 << 56;
 
-/// A deed and the event of the recording under which it happened.
-pub(crate) type Logged = (u32, Deed);
+/// Event of the model and the event of the recording during which it happened.
+pub(crate) type LoggedEvent = (u32, ModelEvent);
 
-/// A device that might have been.
+/// Simulated device.
 #[derive(Clone)]
-pub(crate) struct Card {
-    /// Bytes that PyTorch can have of the device.
+pub(crate) struct SimulatedDevice {
+    /// Bytes of the device available to PyTorch.
     available: u64,
     used: u64,
     limit: Option<u64>,
-    /// Reserved bytes above which garbage collection works.
+    /// Reserved bytes above which garbage collection runs.
     threshold: Option<u64>,
     /// Bytes of addresses of an expandable segment.
     range: u64,
     next_range: u64,
-    addresses: Addresses,
-    /// Private pools that a release of everything takes.
+    addresses: SegmentAddresses,
+    /// Private pools that a release of all cached memory takes.
     pub(crate) retired: Vec<u32>,
     asked_retired: usize,
-    /// What the model did, if somebody wants to know.
-    pub(crate) log: Option<Vec<Logged>>,
+    /// Events of the model, if they are recorded.
+    pub(crate) log: Option<Vec<LoggedEvent>>,
     pub(crate) now: u32,
 }
 
-impl Card {
-    pub(crate) fn new(what: &WhatIf, addresses: Addresses) -> Card {
+impl SimulatedDevice {
+    pub(crate) fn new(what: &WhatIf, addresses: SegmentAddresses) -> SimulatedDevice {
         let WhatIf { available, total, limit, .. } = *what;
         let gc_threshold = what.conf.gc_threshold;
-        Card {
-            available: available.unwrap_or(UNLIMITED),
+        SimulatedDevice {
+            available: available.unwrap_or(UNLIMITED_BYTES),
             used: 0,
             limit,
             threshold: limit.filter(|_| gc_threshold > 0.0).map(|limit| (gc_threshold * limit as f64) as u64),
-            range: total.map_or(AMPLE_RANGE, |total| total + total / 8),
-            next_range: FIRST_RANGE,
+            range: total.map_or(AMPLE_RANGE_BYTES, |total| total + total / 8),
+            next_range: FIRST_RANGE_ADDRESS,
             addresses,
             retired: Vec::new(),
             asked_retired: 0,
@@ -52,12 +51,12 @@ impl Card {
         }
     }
 
-    /// Counts memory that was there before the first event.
+    /// Adds memory that was reserved before the first event.
     pub(crate) fn start_with(&mut self, bytes: u64) {
         self.used = bytes;
     }
 
-    /// The lower of what the card has and what the limit lets in.
+    /// Returns the lower of the device's memory and the limit, in bytes.
     pub(crate) fn room(&self) -> u64 {
         self.available.min(self.limit.unwrap_or(u64::MAX))
     }
@@ -71,10 +70,10 @@ impl Card {
     }
 }
 
-/// Where the addresses of expandable segments begin: far from those of ordinary ones.
-const FIRST_RANGE: u64 = 0x1000_0000_0000;
+/// First address of expandable segments: far from those of ordinary ones.
+const FIRST_RANGE_ADDRESS: u64 = 0x1000_0000_0000;
 
-impl World for Card {
+impl Environment for SimulatedDevice {
     fn allows(&mut self, reserved: u64, want: u64) -> bool {
         self.limit.is_none_or(|limit| reserved.saturating_add(want) <= limit)
     }
@@ -135,11 +134,11 @@ impl World for Card {
     }
 
     #[inline]
-    fn deed(&mut self, deed: Deed) {
+    fn on_event(&mut self, event: ModelEvent) {
         if let Some(log) = &mut self.log {
             let free = self.available.saturating_sub(self.used);
-            let addr = if deed.action == Action::Oom { free } else { deed.addr };
-            log.push((self.now, Deed { addr, ..deed }));
+            let addr = if event.action == Action::Oom { free } else { event.addr };
+            log.push((self.now, ModelEvent { addr, ..event }));
         }
     }
 }

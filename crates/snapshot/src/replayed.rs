@@ -1,37 +1,37 @@
-//! The snapshot of a run that might have been: the same program under another allocator.
+//! Snapshots of replayed runs: the same program under another allocator.
 
 use crate::bytes::Bytes;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::tables::{Action, Block, Context, Row, Segment, Trace};
+use crate::tables::{Action, Block, Context, EventRow, Segment, Trace};
 use crate::text::{StrId, Strings};
 
 /// One event of a replayed run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Redone {
+pub struct ReplayedEvent {
     /// What happened.
     pub action: Action,
-    /// Block or segment address; for [`Action::Oom`] the bytes that the card had free.
+    /// Block or segment address; for [`Action::Oom`] the free bytes of the device.
     pub addr: u64,
     /// Requested bytes for block events, segment or mapped bytes for segment events.
     pub size: Bytes,
-    /// The row of the recorded [`Snapshot::events`] that it happened under: its time, stack, pool and labels are
-    /// taken over.
+    /// EventRow of the recorded [`Snapshot::events`] that it happened under, which provides its time, stack,
+    /// pool and labels.
     pub row: usize,
     /// Stream of the block or segment.
     pub stream: u64,
 }
 
 impl Snapshot {
-    /// The same program under another allocator: its own strings, stacks, times and annotations, other events
-    /// and segments of one device. The other devices are left out.
+    /// Returns the snapshot of the same program under another allocator: its own strings, stacks, times
+    /// and annotations, with other events and segments of one device. Other devices are left out.
     ///
-    /// The segments come in any order, each with its blocks; their ranges in [`Snapshot::blocks`] are set here.
-    /// Of `settings` the values count: its pairs are those of the recording, with these values.
-    pub fn redone(
+    /// Segments may come in any order, each with its blocks; their ranges in [`Snapshot::blocks`] are set
+    /// here. The pairs of `settings` are ignored: the result has the recorded pairs with the new values.
+    pub fn replayed(
         &self,
         device: u32,
-        events: impl IntoIterator<Item = Redone>,
+        events: impl IntoIterator<Item = ReplayedEvent>,
         mut segments: Vec<(Segment, Vec<Block>)>,
         settings: Settings,
     ) -> Snapshot {
@@ -40,13 +40,13 @@ impl Snapshot {
         let settings = Settings { pairs, recorded: self.settings.recorded, ..settings };
 
         let events = events.into_iter();
-        let mut redone = self.events.with_the_same_names();
-        redone.reserve(events.size_hint().0);
+        let mut replayed = self.events.with_the_same_names();
+        replayed.reserve(events.size_hint().0);
         for event in events {
             let recorded = self.events.get(event.row);
             let context = Context { stream: event.stream, ..*self.events.context(recorded.context) };
-            let context = redone.intern_context(context);
-            redone.push(Row {
+            let context = replayed.intern_context(context);
+            replayed.push(EventRow {
                 action: event.action.code(),
                 addr: event.addr,
                 size: event.size.0,
@@ -55,7 +55,7 @@ impl Snapshot {
                 context,
             });
         }
-        let rows = 0..redone.len();
+        let rows = 0..replayed.len();
         let traces = if rows.is_empty() { Vec::new() } else { vec![Trace { device, rows }] };
 
         segments.sort_by_key(|(segment, _)| segment.addr);
@@ -70,7 +70,7 @@ impl Snapshot {
             blocks,
             strings,
             stacks: self.stacks.clone(),
-            events: redone,
+            events: replayed,
             traces,
             annotations: self.annotations.clone(),
             settings,
@@ -81,7 +81,7 @@ impl Snapshot {
     }
 }
 
-/// The recorded pairs, with the values of `new` where they differ from the recorded ones.
+/// Returns the recorded pairs, with the values of `new` where they differ from the recorded ones.
 fn pairs(recorded: &Settings, new: &Settings, strings: &mut Strings) -> Vec<(StrId, StrId)> {
     let mut changed = |(key, value): (StrId, StrId)| {
         let json = match strings.get(key) {

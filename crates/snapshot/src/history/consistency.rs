@@ -1,13 +1,13 @@
-//! The end of a replay: the counters that it leads to, and what did not fit on the way.
+//! End of a replay: the final counters, and caveats about events that contradict the state.
 
 use super::replay::Replay;
-use super::{Counters, Life, NONE};
+use super::{Allocation, Counters, NONE};
 use crate::bytes::Bytes;
 use crate::tables::BlockState;
 
-/// What did not fit, for the caveats.
+/// Counts of events that contradict the state, for the caveats.
 #[derive(Default)]
-pub(super) struct Surprises {
+pub(super) struct Inconsistencies {
     pub(super) unknown_frees: u64,
     pub(super) unplaced: u64,
     pub(super) overlaps: u64,
@@ -16,7 +16,7 @@ pub(super) struct Surprises {
 }
 
 impl Replay<'_> {
-    /// The counters of each region now.
+    /// Returns the current counters of each region.
     pub(super) fn region_ends(&self) -> Vec<Counters> {
         let mut ends: Vec<Counters> = self
             .reserved
@@ -24,12 +24,12 @@ impl Replay<'_> {
             .map(|&reserved| Counters { reserved: Bytes(reserved), ..Counters::default() })
             .collect();
         for piece in self.pieces.iter().filter(|piece| !piece.is_free()) {
-            let life = &self.lives[piece.life as usize];
-            let Some(end) = ends.get_mut(life.region as usize) else { continue };
-            end.active += life.size;
-            end.requested += life.requested;
-            if life.freed == NONE {
-                end.allocated += life.size;
+            let allocation = &self.lives[piece.allocation as usize];
+            let Some(end) = ends.get_mut(allocation.region as usize) else { continue };
+            end.active += allocation.size;
+            end.requested += allocation.requested;
+            if allocation.free_event == NONE {
+                end.allocated += allocation.size;
             }
         }
         for (end, region) in ends.iter_mut().zip(&self.regions) {
@@ -40,7 +40,7 @@ impl Replay<'_> {
         ends
     }
 
-    /// What was surprising, in words; also holds the end of the replay against the final segments.
+    /// Adds the caveats about contradictions, and compares the end of the replay with the final segments.
     pub(super) fn report(&self, complete: bool, caveats: &mut Vec<String>) {
         let rows = self.snapshot.rows(self.device);
         let mut say = |count: u64, text: &str| {
@@ -48,35 +48,36 @@ impl Replay<'_> {
                 caveats.push(format!("{count} {text}"));
             }
         };
-        let surprises = &self.surprises;
-        say(surprises.unknown_frees, "frees of blocks that were not in use: those events were passed over");
+        let inconsistencies = &self.inconsistencies;
+        say(inconsistencies.unknown_frees, "frees of blocks that were not in use: those events were skipped");
         say(
-            surprises.unplaced,
-            "allocations outside every known segment (segment events were not recorded?): counted with their \
-             rounded size",
+            inconsistencies.unplaced,
+            "allocations outside every known segment (were segment events not recorded?): counted with \
+             their rounded size",
         );
         say(
-            surprises.overlaps,
-            "allocations over blocks that no event had freed (free events were not recorded?): those blocks are \
-             taken as freed at that moment",
+            inconsistencies.overlaps,
+            "allocations over blocks that no event had freed (were free events not recorded?): those \
+             blocks are treated as freed at that moment",
         );
-        say(surprises.segments, "segment events that do not fit the state: reserved bytes may be off");
+        say(inconsistencies.segments, "segment events that do not fit the state: reserved bytes may be off");
         say(
-            surprises.active_mismatches,
-            "snapshots in the history noted other active bytes than the replay: sizes may be off",
+            inconsistencies.active_mismatches,
+            "snapshots in the history recorded other active bytes than the replay: sizes may be off",
         );
         let reserved = self.stats.counters().reserved;
         let segments: Bytes = self.snapshot.segments_of(self.device).map(|segment| segment.size).sum();
-        if reserved != segments && surprises.segments == 0 {
+        if reserved != segments && inconsistencies.segments == 0 {
             caveats.push(format!(
-                "the segment events lead to {reserved} reserved at the end, the final segments have {segments}"
+                "the segment events lead to {reserved} reserved at the end, the final segments have \
+                 {segments}"
             ));
         }
         let (blocks, bytes) = self.differences_at_the_end();
         if blocks > 0 {
             caveats.push(format!(
-                "{blocks} blocks ({bytes}) of the final segments differ from the replay: settings were probably \
-                 changed while recording"
+                "{blocks} blocks ({bytes}) of the final segments differ from the replay: settings were \
+                 probably changed while recording"
             ));
         }
         if rows.is_empty() {
@@ -85,14 +86,15 @@ impl Replay<'_> {
             caveats.insert(
                 0,
                 format!(
-                    "the history is truncated: {} were already allocated when it begins; peaks and totals count \
-                     from there",
+                    "the history is truncated: {} was already allocated when it begins; peaks and totals \
+                     count from there",
                     self.at_start
                 ),
             );
         }
     }
 
+    /// Counts the blocks of the final segments that differ from the replay, and their bytes.
     fn differences_at_the_end(&self) -> (u64, Bytes) {
         let (mut count, mut bytes) = (0, Bytes::ZERO);
         for segment in self.snapshot.segments_of(self.device) {
@@ -102,15 +104,17 @@ impl Replay<'_> {
                     .find(block.addr)
                     .map(|place| self.pieces.get(place))
                     .filter(|piece| !piece.is_free())
-                    .map(|piece| &self.lives[piece.life as usize]);
-                let state = |life: &Life| match life.freed {
+                    .map(|piece| &self.lives[piece.allocation as usize]);
+                let state = |allocation: &Allocation| match allocation.free_event {
                     NONE => BlockState::Allocated,
                     _ => BlockState::PendingFree,
                 };
                 let equal = match (block.state, replayed) {
                     (BlockState::Inactive, None) => true,
                     (BlockState::Inactive, Some(_)) | (_, None) => false,
-                    (expected, Some(life)) => life.size == block.size && state(life) == expected,
+                    (expected, Some(allocation)) => {
+                        allocation.size == block.size && state(allocation) == expected
+                    }
                 };
                 if !equal {
                     count += 1;

@@ -1,28 +1,29 @@
-//! Paths as text: `__main__.history[19].grad_fn…_saved_self`.
+//! Text form of reference paths: `__main__.history[19].grad_fn…_saved_self`.
 
-use crate::graph::{Heap, Link, Name, Root};
+use crate::graph::{Heap, ReferenceKind, ReferenceName, Root};
 use crate::paths::Path;
 
-/// Of a longer path, so much of its beginning and its end.
-const LONGEST: usize = 64;
-const BEGINNING: usize = 24;
-const END: usize = 8;
+/// Number of steps above which a path is shortened to its beginning and end.
+const MAX_STEPS: usize = 64;
+const FIRST_STEPS: usize = 24;
+const LAST_STEPS: usize = 8;
 
-/// A path as it would be written in Python, as far as that goes. `is_any` says of an edge that its item stands for many.
+/// Formats a path as Python code, as far as possible. `is_any` decides whether the item of an edge stands for
+/// many.
 pub fn path(heap: &Heap, roots: &[(u32, Root)], path: &Path, is_any: impl Fn(usize) -> bool) -> String {
     let (node, root) = &roots[path.root];
     let mut text = start(heap, *node, root);
     let mut is_in_graph = false;
     let shown = path.edges.len();
     for (place, &position) in path.edges.iter().enumerate() {
-        if shown > LONGEST && (BEGINNING..shown - END).contains(&place) {
-            if place == BEGINNING {
+        if shown > MAX_STEPS && (FIRST_STEPS..shown - LAST_STEPS).contains(&place) {
+            if place == FIRST_STEPS {
                 text.push('…');
             }
             continue;
         }
         let name = heap.name(position);
-        let is_next = name.link == Link::Attribute && name.text.starts_with("next_functions[");
+        let is_next = name.link == ReferenceKind::Attribute && name.text.starts_with("next_functions[");
         if is_next && is_in_graph {
             continue;
         }
@@ -32,33 +33,33 @@ pub fn path(heap: &Heap, roots: &[(u32, Root)], path: &Path, is_any: impl Fn(usi
             continue;
         }
         let step = match name.link {
-            Link::Part => format!(" → {}", heap.class(heap.edges.targets()[position])),
+            ReferenceKind::Part => format!(" → {}", heap.class(heap.edges.targets()[position])),
             _ => step(name, is_any(position)),
         };
-        // Behind nodes of a graph that are left out there is no dot.
+        // There is no dot after omitted nodes of the autograd graph.
         text.push_str(if is_in_graph { step.strip_prefix('.').unwrap_or(&step) } else { &step });
         is_in_graph = false;
     }
     text
 }
 
-/// How one step is written behind another. `is_any`: it stands for many.
-pub(crate) fn step(name: &Name, is_any: bool) -> String {
+/// Formats one step of a path. `is_any`: it stands for many.
+pub(crate) fn step(name: &ReferenceName, is_any: bool) -> String {
     let text = &name.text;
     match name.link {
-        Link::Attribute => format!(".{text}"),
-        Link::Item if is_any => "[…]".to_owned(),
-        Link::Item => format!("[{text}]"),
-        Link::Local => format!(" local {text}"),
-        Link::Closure => format!(" closure {text}"),
-        Link::Element => "{…}".to_owned(),
-        Link::Key => format!(" key {text}"),
-        Link::Cached => " cache".to_owned(),
-        Link::Inside | Link::Part => String::new(),
+        ReferenceKind::Attribute => format!(".{text}"),
+        ReferenceKind::Item if is_any => "[…]".to_owned(),
+        ReferenceKind::Item => format!("[{text}]"),
+        ReferenceKind::Local => format!(" local {text}"),
+        ReferenceKind::Closure => format!(" closure {text}"),
+        ReferenceKind::Element => "{…}".to_owned(),
+        ReferenceKind::Key => format!(" key {text}"),
+        ReferenceKind::Cached => " cache".to_owned(),
+        ReferenceKind::Inside | ReferenceKind::Part => String::new(),
     }
 }
 
-/// The root itself.
+/// Formats the root of a path.
 fn start(heap: &Heap, node: u32, root: &Root) -> String {
     match root {
         Root::Module { name, .. } => name.clone(),
@@ -72,7 +73,7 @@ fn start(heap: &Heap, node: u32, root: &Root) -> String {
     }
 }
 
-/// An object by its class and what is known of it: `torch.Tensor float32 (64, 128)`.
+/// Describes an object by its class and description: `torch.Tensor float32 (64, 128)`.
 pub fn described(heap: &Heap, node: u32) -> String {
     match heap.text(node) {
         "" => heap.class(node).to_owned(),
@@ -80,7 +81,7 @@ pub fn described(heap: &Heap, node: u32) -> String {
     }
 }
 
-/// `step (/home/user/train.py:40)` without the folder.
+/// Removes the folder from `step (/home/user/train.py:40)`.
 fn short(text: &str) -> String {
     match text.rsplit_once(" (") {
         Some((name, place)) if place.ends_with(')') && place.contains(['/', '\\']) => {

@@ -1,30 +1,30 @@
-//! What hangs on what: the dominator tree of a heap, with the bytes that would be free if an object went.
+//! Heap with its dominator tree and retained sizes.
 
 use crate::components::{Components, components};
 use crate::cycles::Cycle;
 use crate::dominators::{Dominators, Parent, dominators};
 use crate::edges::Edges;
-use crate::graph::{Device, Heap, Link, Root, Storage};
-use crate::paths::{Path, Paths};
+use crate::graph::{Heap, ReferenceKind, Root, Storage, StorageDevice};
+use crate::paths::{Path, ShortestPaths};
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
-/// A heap with the answers to what is asked of it most.
-pub struct Holdings {
+/// Heap with precomputed dominator tree, retained sizes and shortest reference paths.
+pub struct AnalyzedHeap {
     /// The heap.
     pub heap: Arc<Heap>,
-    /// Its roots, and one for each group of objects that nothing refers to any more.
+    /// Roots of the heap, and one for each group of objects that nothing refers to any more.
     pub roots: Vec<(u32, Root)>,
-    /// Devices that memory lies on.
-    pub devices: Vec<Device>,
-    pub(crate) paths: Paths,
+    /// Devices that hold memory.
+    pub devices: Vec<StorageDevice>,
+    pub(crate) paths: ShortestPaths,
     pub(crate) dominators: Dominators,
     pub(crate) children: Edges,
-    /// What each storage takes, in their order.
+    /// Bytes of each storage, in their order.
     pub bytes: Vec<u64>,
-    /// By device, then by node.
+    /// Retained bytes by device, then by node.
     retained: Vec<Vec<u64>>,
-    /// Nodes of the graph that `backward()` runs through.
+    /// Whether each node belongs to the autograd graph.
     is_history: Vec<bool>,
     is_tensor: Vec<bool>,
     is_garbage: Vec<bool>,
@@ -33,20 +33,22 @@ pub struct Holdings {
     pub(crate) cycles: OnceLock<Vec<Cycle>>,
 }
 
-impl Holdings {
-    /// `is_own` says of a module or function whether it is the user's own code, `bytes_of` what a storage takes on its device.
+impl AnalyzedHeap {
+    /// Analyzes a heap. `is_own` decides whether a module or function is the user's own code, `bytes_of`
+    /// gives the bytes that a storage takes on its device.
     pub fn new(
         heap: &Arc<Heap>,
         is_own: impl Fn(&Root) -> bool,
         bytes_of: impl Fn(&Storage) -> u64,
-    ) -> Holdings {
+    ) -> AnalyzedHeap {
         let components = components(&heap.edges);
         let mut roots = heap.roots.clone();
         let garbage = garbage(heap, &roots, &components);
         roots.extend(garbage.starts.iter().map(|&node| (node, Root::Garbage)));
         let starts: Vec<u32> = roots.iter().map(|(node, _)| *node).collect();
         let dominators = dominators(&heap.edges, &starts);
-        let mut devices: Vec<Device> = heap.storages.iter().map(|storage| storage.device.clone()).collect();
+        let mut devices: Vec<StorageDevice> =
+            heap.storages.iter().map(|storage| storage.device.clone()).collect();
         devices.sort_unstable();
         devices.dedup();
         let retained = devices.iter().map(|device| {
@@ -56,13 +58,13 @@ impl Holdings {
             }
             dominators.retained(&own)
         });
-        let (is_history, is_tensor) = natures(heap);
+        let (is_history, is_tensor) = tensors_and_history(heap);
         let is_named = |root: &Root| matches!(root, Root::Module { .. } | Root::Frame { .. });
         let named = roots.iter().filter(|(_, root)| is_named(root)).map(|(node, _)| *node).collect();
-        Holdings {
+        AnalyzedHeap {
             retained: retained.collect(),
             bytes: heap.storages.iter().map(&bytes_of).collect(),
-            paths: Paths::new(heap, &roots, is_own),
+            paths: ShortestPaths::new(heap, &roots, is_own),
             children: dominators.children(),
             is_garbage: garbage.is_garbage,
             dominators,
@@ -76,18 +78,18 @@ impl Holdings {
         }
     }
 
-    /// What would be free if an object went, on each device that has any of it.
-    pub fn retained(&self, node: u32) -> Vec<(&Device, u64)> {
+    /// Returns the bytes that would be freed with an object, on each device that has any.
+    pub fn retained(&self, node: u32) -> Vec<(&StorageDevice, u64)> {
         let each = self.devices.iter().zip(&self.retained);
         each.map(|(device, bytes)| (device, bytes[node as usize])).filter(|(_, bytes)| *bytes > 0).collect()
     }
 
-    /// The same, on all devices together.
+    /// Returns the bytes that would be freed with an object, on all devices together.
     pub fn retained_bytes(&self, node: u32) -> u64 {
         self.retained.iter().map(|bytes| bytes[node as usize]).fold(0, u64::saturating_add)
     }
 
-    /// The object without which another would be gone.
+    /// Returns the closest dominator of an object.
     pub fn dominator(&self, node: u32) -> Option<u32> {
         match self.dominators.parent(node) {
             Parent::Node(parent) => Some(parent),
@@ -95,22 +97,22 @@ impl Holdings {
         }
     }
 
-    /// What would go with an object, each by itself; `None` gives what nothing else dominates.
+    /// Returns the objects that an object dominates directly; with `None` those that nothing dominates.
     pub fn dominated(&self, node: Option<u32>) -> &[u32] {
         self.children.of(node.unwrap_or(self.heap.len() as u32))
     }
 
-    /// The shortest way to an object.
+    /// Returns the shortest path to an object.
     pub fn path(&self, node: u32) -> Path {
         self.paths.to(node)
     }
 
-    /// A way to a node from each variable that leads to it, the shortest first: it is free when all of these are gone. Of
-    /// what is garbage or held by C code, from where that begins.
+    /// Returns a path to a node from each variable that leads to it, shortest first: it is freed when all of
+    /// these are gone. Paths of garbage, or of objects held by C code, start there.
     pub fn ways(&self, node: u32, most: usize) -> Vec<Path> {
         let heap = &self.heap;
         let reversed = heap.edges.reversed();
-        // For each node that leads there the edge to follow, found from the end.
+        // Edge to follow from each node that leads there, searched backwards.
         let mut next: Vec<u32> = vec![u32::MAX; heap.len()];
         let mut seen = vec![false; heap.len()];
         seen[node as usize] = true;
@@ -121,8 +123,8 @@ impl Holdings {
                 .positions(at)
                 .map(|place| (reversed.order()[place], reversed.targets()[place]))
                 .collect();
-            // Of two references of one object, that which has a name.
-            sources.sort_by_key(|&(position, _)| heap.name(position as usize).link == Link::Part);
+            // Among several references of one object, a named one is preferred.
+            sources.sort_by_key(|&(position, _)| heap.name(position as usize).link == ReferenceKind::Part);
             for (position, source) in sources {
                 if self.is_root(source) {
                     starts.push((source, position as usize));
@@ -153,52 +155,53 @@ impl Holdings {
             }
         }
         let is_named = |path: &Path| !matches!(self.roots[path.root].1, Root::Outside | Root::Garbage);
-        // A value on the stack of a function is one of its variables' in most cases, on its way.
+        // A value on the stack of a function usually belongs to one of its variables too, and is temporary.
         let is_in_passing =
-            |path: &Path| path.edges.first().is_some_and(|&edge| heap.name(edge).link == Link::Part);
+            |path: &Path| path.edges.first().is_some_and(|&edge| heap.name(edge).link == ReferenceKind::Part);
         ways.sort_by_key(|path| (!is_named(path), is_in_passing(path), path.edges.len(), path.edges.clone()));
         ways.truncate(most);
         ways
     }
 
-    /// Whether nothing refers to it any more: it waits for the collector.
+    /// Returns whether nothing refers to the node any more: it waits for the garbage collector.
     pub fn is_garbage(&self, node: u32) -> bool {
         self.is_garbage[node as usize]
     }
 
-    /// Whether it is a node of the graph that `backward()` runs through.
+    /// Returns whether the node belongs to the autograd graph.
     pub fn is_history(&self, node: u32) -> bool {
         self.is_history[node as usize]
     }
 
-    /// Whether it is a tensor, part of its history, or its memory: no place where the program keeps things.
+    /// Returns whether the node is a tensor, part of its history, or its memory: not an object in which the
+    /// program keeps things.
     pub fn is_kept_thing(&self, node: u32) -> bool {
         self.is_history[node as usize] || self.is_tensor[node as usize] || self.heap.storage(node).is_some()
     }
 
-    /// Whether it is a module or a function that runs.
+    /// Returns whether the node is a module or a running function.
     pub(crate) fn is_root(&self, node: u32) -> bool {
         self.named.contains(&node)
     }
 
-    /// Whether only the recorder holds it.
+    /// Returns whether only the recorder holds the node.
     pub(crate) fn is_of_recorder(&self, node: u32) -> bool {
         self.roots[self.path(node).root].1 == Root::Recorder
     }
 
-    /// Whether it is a tensor.
+    /// Returns whether the node is a tensor.
     pub fn is_tensor(&self, node: u32) -> bool {
         self.is_tensor[node as usize]
     }
 }
 
-fn natures(heap: &Heap) -> (Vec<bool>, Vec<bool>) {
+fn tensors_and_history(heap: &Heap) -> (Vec<bool>, Vec<bool>) {
     let (mut is_history, mut is_tensor) = (vec![false; heap.len()], vec![false; heap.len()]);
     for node in 0..heap.len() as u32 {
         for (name, to) in heap.references(node) {
             let leads_to_history = name.text == "grad_fn" || name.text.starts_with("next_functions[");
-            is_history[to as usize] |= name.link == Link::Attribute && leads_to_history;
-            is_tensor[node as usize] |= name.link == Link::Inside && heap.storage(to).is_some();
+            is_history[to as usize] |= name.link == ReferenceKind::Attribute && leads_to_history;
+            is_tensor[node as usize] |= name.link == ReferenceKind::Inside && heap.storage(to).is_some();
         }
     }
     (is_history, is_tensor)
@@ -235,8 +238,8 @@ fn garbage(heap: &Heap, roots: &[(u32, Root)], components: &Components) -> Garba
     Garbage { is_garbage, starts }
 }
 
-/// Adds to the bytes of a device.
-pub(crate) fn add(sums: &mut Vec<(Device, u64)>, device: &Device, bytes: u64) {
+/// Adds bytes to the sum of a device.
+pub(crate) fn add(sums: &mut Vec<(StorageDevice, u64)>, device: &StorageDevice, bytes: u64) {
     match sums.iter_mut().find(|(of, _)| of == device) {
         Some((_, sum)) => *sum = sum.saturating_add(bytes),
         None => sums.push((device.clone(), bytes)),

@@ -1,64 +1,64 @@
-//! The world of a recorded run: the driver answers what it answered then, and what the model does is held against what
-//! PyTorch did.
+//! Environment of a recorded run: the driver answers as it did then, and the events of the model are compared
+//! with those of PyTorch.
 
-use crate::model::{Completion, Deed, Pool, World};
+use crate::model::{AMPLE_RANGE_BYTES, Completion, Environment, ModelEvent, ModelPool};
 use crate::owners::{Assumed, Collection, Owners};
-use crate::start::{AMPLE_RANGE, MOST_ADDRESS, is_plausible};
+use crate::start::{ADDRESS_LIMIT, is_plausible};
 use snapshot::{Action, Event, History, Snapshot};
 
-/// Where model and record part.
+/// Position at which model and recording differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mismatch {
-    /// The event of the recording.
+    /// Event of the recording.
     pub(crate) event: usize,
-    /// What the model did instead.
-    pub(crate) deed: Deed,
-    /// The model asked the driver for this many bytes just before, which the recording does not show.
+    /// Event of the model instead.
+    pub(crate) modelled: ModelEvent,
+    /// Bytes that the model requested from the driver just before, which the recording does not show.
     pub(crate) asked: Option<u64>,
 }
 
-/// What is known of the threshold of garbage collection: at least `low`, below `high`. The limit that it is a fraction
-/// of is not in a snapshot, but every growth of the recorded run tells something about it.
+/// Bounds of the threshold of garbage collection: at least `low`, below `high`. A snapshot does not contain
+/// the limit that it is a fraction of, but every growth of the recorded run narrows it down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Threshold {
     pub(crate) low: u64,
     pub(crate) high: u64,
 }
 
-/// The recorded run as a world.
+/// Recorded run as an environment.
 #[derive(Clone)]
-pub(crate) struct Record<'a> {
+pub(crate) struct TraceEnvironment<'a> {
     snapshot: &'a Snapshot,
     history: &'a History,
-    pools: &'a [Pool],
+    pools: &'a [ModelPool],
     owners: &'a Owners,
-    /// The next event.
+    /// Index of the next event.
     pub(crate) cursor: usize,
     pub(crate) mismatch: Option<Mismatch>,
     asked: Option<(usize, u64)>,
     limit: Option<u64>,
-    /// `None`: garbage collection is off.
+    /// `None` if garbage collection is off.
     pub(crate) threshold: Option<Threshold>,
-    /// Whether a segment that goes when the threshold is unsure goes to garbage collection.
+    /// Whether a segment released while the threshold is uncertain was released by garbage collection.
     pub(crate) trusts_collection: bool,
-    /// Length of expandable segments, as far as known: at least the first, below the second. They end where the card's
-    /// memory and an eighth more would.
+    /// Bounds of the length of expandable segments: at least the first, below the second. They extend over
+    /// the card's memory plus one eighth.
     range_length: (u64, u64),
-    /// Private pools that a release of everything has taken, by place.
+    /// Private pools that a release of all cached memory has taken, by index.
     pub(crate) retired: Vec<u32>,
-    /// Where the last of them was asked for.
+    /// Event at which the last of them was requested.
     retired_at: Option<usize>,
 }
 
-impl<'a> Record<'a> {
+impl<'a> TraceEnvironment<'a> {
     pub(crate) fn new(
         snapshot: &'a Snapshot,
         history: &'a History,
-        pools: &'a [Pool],
+        pools: &'a [ModelPool],
         limit: Option<u64>,
         gc_threshold: f64,
         assumed: &'a Assumed,
-    ) -> Record<'a> {
+    ) -> TraceEnvironment<'a> {
         let is_on = gc_threshold > 0.0 && (limit.is_some() || assumed.collection != Collection::Off);
         let threshold = is_on.then(|| match limit {
             Some(limit) => {
@@ -67,7 +67,7 @@ impl<'a> Record<'a> {
             }
             None => Threshold { low: 0, high: u64::MAX },
         });
-        // Of expandable segments that were there before the recording nobody knows where they begin.
+        // The start addresses of expandable segments created before the recording are unknown.
         let has_old_ranges = history.segments_at_start.iter().any(|segment| segment.expandable);
         let range_length = match assumed.total.filter(|_| !has_old_ranges) {
             Some(total) => {
@@ -75,7 +75,7 @@ impl<'a> Record<'a> {
             }
             None => (0, u64::MAX),
         };
-        Record {
+        TraceEnvironment {
             snapshot,
             history,
             pools,
@@ -92,7 +92,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// An event of the recording.
+    /// Returns an event of the recording.
     #[inline]
     pub(crate) fn event(&self, index: usize) -> Option<Event> {
         (index < self.history.len()).then(|| self.snapshot.events.get(self.history.rows.start + index))
@@ -102,7 +102,7 @@ impl<'a> Record<'a> {
         self.event(self.cursor)
     }
 
-    /// The private pool whose memory the event gives back, by place.
+    /// Returns the private pool whose memory the event releases, by index.
     pub(crate) fn released_pool(&self, index: usize) -> Option<u32> {
         let event = self.event(index)?;
         if !matches!(event.action, Action::SegmentFree | Action::SegmentUnmap) {
@@ -115,13 +115,13 @@ impl<'a> Record<'a> {
     }
 }
 
-impl World for Record<'_> {
+impl Environment for TraceEnvironment<'_> {
     fn allows(&mut self, reserved: u64, want: u64) -> bool {
         let total = reserved.saturating_add(want);
         match self.limit {
-            _ if total >= MOST_ADDRESS => false,
+            _ if total >= ADDRESS_LIMIT => false,
             Some(limit) => total <= limit,
-            // A limit that is not known shows in what follows: something is released, or the request fails.
+            // An unknown limit shows in the next event: something is released, or the request fails.
             None => self.next().is_some_and(|event| {
                 matches!(event.action, Action::SegmentAlloc | Action::SegmentMap | Action::Alloc)
             }),
@@ -146,12 +146,12 @@ impl World for Record<'_> {
         let is_map =
             |event: &Event| event.action == Action::SegmentMap && is_plausible(event.addr, event.size.0);
         let Some(event) = self.next().filter(is_map) else {
-            // Where the addresses are shows only when pages are mapped there.
+            // The addresses become known only when pages are mapped.
             self.asked.get_or_insert((self.cursor, page));
             return None;
         };
         let known = self.knows_ranges().then(|| self.range_length.0.next_multiple_of(page));
-        Some((event.addr, known.unwrap_or(AMPLE_RANGE)))
+        Some((event.addr, known.unwrap_or(AMPLE_RANGE_BYTES)))
     }
 
     fn knows_ranges(&self) -> bool {
@@ -232,7 +232,8 @@ impl World for Record<'_> {
             return None;
         }
         let pool = self.released_pool(self.cursor)?;
-        // Asked again at the same event: the model had nothing to release, so this is not what the recording shows.
+        // Called again at the same event: the model had nothing to release, so this is not what the recording
+        // shows.
         if self.retired_at.replace(self.cursor) == Some(self.cursor) {
             return None;
         }
@@ -242,23 +243,23 @@ impl World for Record<'_> {
         Some(pool)
     }
 
-    fn deed(&mut self, deed: Deed) {
+    fn on_event(&mut self, modelled: ModelEvent) {
         if self.mismatch.is_some() {
             return;
         }
         let is_same = self.next().is_some_and(|event| {
             let stream = self.snapshot.events.context(event.context).stream;
-            event.action == deed.action
-                && (event.addr == deed.addr || event.action == Action::Oom)
-                && event.size.0 == deed.size
-                && stream == deed.stream
+            event.action == modelled.action
+                && (event.addr == modelled.addr || event.action == Action::Oom)
+                && event.size.0 == modelled.size
+                && stream == modelled.stream
         });
         if is_same {
             self.cursor += 1;
             self.asked = None;
         } else {
             let asked = self.asked.filter(|(at, _)| *at == self.cursor).map(|(_, size)| size);
-            self.mismatch = Some(Mismatch { event: self.cursor, deed, asked });
+            self.mismatch = Some(Mismatch { event: self.cursor, modelled, asked });
         }
     }
 }
