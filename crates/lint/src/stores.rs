@@ -1,8 +1,8 @@
 //! Which lines of a program store something under a name: what keeps a tensor is known by a name alone.
 
-use crate::source::Source;
+use crate::source::PythonSource;
 use crate::syntax::{self, SyntaxError};
-use crate::tree::{self, Expr, ExprKind, Literal, Range, Stmt, StmtKind};
+use crate::tree::{self, Expr, ExprKind, Literal, SourceRange, Stmt, StmtKind};
 
 /// A line that stores something under a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,15 +42,15 @@ const ADDING: [&str; 11] = [
 ];
 
 /// Every line of `source` that stores something under `name`, a variable or an attribute, in no particular order.
-pub fn stores(source: &Source, name: &str) -> Result<Vec<Store>, SyntaxError> {
+pub fn stores(source: &PythonSource, name: &str) -> Result<Vec<Store>, SyntaxError> {
     let program = syntax::parse(source.text(), source.is_notebook())?;
     let mut found = Vec::new();
     tree::walk(&program.body, &mut |stmt| in_statement(stmt, name, &mut found));
-    let store = |(range, how): (Range, Storing)| Store { line: source.line(range.start), how };
+    let store = |(range, how): (SourceRange, Storing)| Store { line: source.line(range.start), how };
     Ok(found.into_iter().map(store).collect())
 }
 
-fn in_statement(stmt: &Stmt<'_>, name: &str, found: &mut Vec<(Range, Storing)>) {
+fn in_statement(stmt: &Stmt<'_>, name: &str, found: &mut Vec<(SourceRange, Storing)>) {
     match &stmt.kind {
         StmtKind::Assign { targets, value } => {
             targets.iter().for_each(|target| in_target(target, value, name, found));
@@ -75,7 +75,7 @@ fn in_statement(stmt: &Stmt<'_>, name: &str, found: &mut Vec<(Range, Storing)>) 
     }
 }
 
-fn in_target(target: &Expr<'_>, value: &Expr<'_>, name: &str, found: &mut Vec<(Range, Storing)>) {
+fn in_target(target: &Expr<'_>, value: &Expr<'_>, name: &str, found: &mut Vec<(SourceRange, Storing)>) {
     match &target.kind {
         ExprKind::Sequence(_, targets) => {
             let each = targets.iter().filter(|target| is_of(target, name));
@@ -128,7 +128,7 @@ mod tests {
 
     /// The line that most looks like it adds to a name, with how.
     fn best(source: &str, name: &str) -> Option<(usize, Storing)> {
-        let found = stores(&Source::python(source.as_bytes()), name).expect("Python");
+        let found = stores(&PythonSource::python(source.as_bytes()), name).expect("Python");
         let best = found.into_iter().max_by_key(|store| (store.how, std::cmp::Reverse(store.line)));
         best.map(|store| (store.line, store.how))
     }

@@ -10,6 +10,7 @@ use crate::trace::backward::Follow;
 use crate::trace::modules::Phase;
 use crate::trace::roles::{Role, Roles};
 use crate::trace::steps::Confidence;
+use recording::Label;
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, History, Life};
 

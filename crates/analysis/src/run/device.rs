@@ -9,6 +9,7 @@ use crate::trace::order::Order;
 use crate::trace::roles::Roles;
 use crate::trace::site::{Site, Sites};
 use crate::trace::steps::{Steps, steps};
+use recording::{Label, Recording, Tensor};
 use snapshot::{Action, Bytes, Counters, DeviceKind, History, Life, PoolId, Snapshot};
 use std::collections::BTreeMap;
 

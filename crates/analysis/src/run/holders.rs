@@ -3,9 +3,9 @@
 //! A block and a storage are one where the block was alive at the storage's address when the references were
 //! written down.
 
-use crate::trace::counted::Counted;
 use crate::run::device::Device;
 use crate::run::holder_words::{advice, sentence};
+use crate::trace::counted::Counted;
 use crate::trace::order::Order;
 use crate::trace::site::is_user_file;
 use crate::words::{listed, printable};

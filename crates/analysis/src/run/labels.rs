@@ -4,9 +4,10 @@
 //! each mark is looked up among the lives of its addresses, in order of time; what has been looked at is
 //! never looked at again.
 
-use crate::trace::counted::Counted;
 use crate::run::model::RunModel;
+use crate::trace::counted::Counted;
 use crate::trace::order::Order;
+use recording::{Label, Labels, Recording};
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, History, Life};
 

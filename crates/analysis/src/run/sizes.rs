@@ -3,6 +3,7 @@
 use crate::run::device::Device;
 use crate::trace::backward::End;
 use crate::trace::steps::{Confidence, Steps};
+use recording::Label;
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{History, Life};
 

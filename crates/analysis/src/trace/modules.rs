@@ -10,6 +10,7 @@
 use crate::trace::order::Order;
 use crate::trace::site::{Site, Sites};
 use crate::trace::steps::Steps;
+use recording::{Label, Recording, Tensor};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::hash::{Hash, Hasher};

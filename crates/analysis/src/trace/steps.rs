@@ -8,6 +8,7 @@ use crate::trace::loops::{Paths, main_loop};
 use crate::trace::order::Order;
 use crate::trace::roles::Roles;
 use crate::trace::site::Sites;
+use recording::Recording;
 use std::cell::OnceCell;
 use std::ops::Range;
 

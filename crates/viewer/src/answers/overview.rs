@@ -148,7 +148,7 @@ impl Run {
 
     fn new(view: &View<'_>, has_holders: bool) -> Run {
         let (device, history, snapshot) = (view.device(), view.history(), view.snapshot());
-        let card = device.recording.card(history.device);
+        let card = device.recording.gpu(history.device);
         let bounds = &device.steps.bounds;
         Run {
             id: view.id,

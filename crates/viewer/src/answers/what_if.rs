@@ -5,7 +5,7 @@ use crate::documents::{Document, ReplayReport};
 use crate::questions::no_such_run;
 use crate::run::runs::{Input, LoadedInput};
 use crate::{Problem, Viewer, WhatIf};
-use analysis::Recording;
+use recording::Recording;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, PoisonError};
 

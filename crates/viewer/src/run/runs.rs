@@ -1,7 +1,8 @@
 //! Inputs with their devices and findings, which borrow from the snapshots that they are kept with.
 
 use super::view::{Indexes, View};
-use analysis::{Answer, Device, Recording};
+use analysis::{Answer, Device};
+use recording::Recording;
 use self_cell::self_cell;
 use snapshot::Snapshot;
 use std::sync::Arc;
