@@ -109,37 +109,49 @@ impl LeakKind {
 
     /// What to change, in terms of the line that is named.
     pub(crate) fn fix(self, line: &str, is_cpu: bool) -> String {
-        match self {
-            // On the CPU there is no other memory to move results to.
-            LeakKind::Graph if is_cpu => format!(
+        // On the CPU there is no other memory to move results to.
+        let on_cpu = if is_cpu { self.fix_on_cpu(line) } else { None };
+        on_cpu.unwrap_or_else(|| self.fix_on_gpu(line))
+    }
+
+    /// What to change on the CPU, where that differs from a GPU.
+    fn fix_on_cpu(self, line: &str) -> Option<String> {
+        Some(match self {
+            LeakKind::Graph => format!(
                 "run {line} under `torch.inference_mode()`, or keep `.detach()` of the outputs; stored \
                  exceptions keep such graphs too: store `str(e)`"
             ),
-            LeakKind::GraphAfterBackward if is_cpu => format!(
+            LeakKind::GraphAfterBackward => format!(
                 "`.detach()` what is carried from step to step (a hidden state, a running total), then drop \
                  `retain_graph=True`; store `.item()` of results of {line}; bound what a hook \
                  appends"
             ),
-            LeakKind::ScalarWithGraph if is_cpu => format!(
+            LeakKind::ScalarWithGraph => format!(
                 "store `.item()` of the loss or metric: the number keeps its graph, and the graph the \
                  tensors of {line}. If those are stored themselves, bound what stores them"
             ),
-            LeakKind::Tensors if is_cpu => format!(
+            LeakKind::Tensors => format!(
                 "bound or empty what keeps the results of {line} (`deque(maxlen=…)`, clear it each epoch); \
                  `.detach()` does not help where the tensors themselves are stored. If nothing \
                  stores them on purpose, look for stored exceptions (store `str(e)`) and reference \
                  cycles (`gc.collect()` frees those)"
             ),
-            LeakKind::Gradients if is_cpu => format!(
+            LeakKind::Gradients => format!(
                 "do not keep gradients of {line} from step to step: store their norms, or set the input's \
                  `.grad` to `None`; losses kept as tensors keep the inputs' gradients alive too"
             ),
-            LeakKind::Grows if is_cpu => {
+            LeakKind::Grows => {
                 format!(
                     "{line} makes it larger each time: write into a buffer of fixed size, or drop the older \
                      part"
                 )
             }
+            _ => return None,
+        })
+    }
+
+    fn fix_on_gpu(self, line: &str) -> String {
+        match self {
             LeakKind::Graph => format!(
                 "run {line} under `torch.inference_mode()`, and keep `.cpu()` copies of the outputs; \
                  `.detach()` alone frees the graph but leaves every output on the GPU. Stored \
