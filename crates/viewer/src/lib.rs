@@ -30,8 +30,10 @@
 //! let snapshot = snapshot::open(name.as_ref()).unwrap();
 //! let input = Input { name: name.to_owned(), snapshot, recording: Recording::default() };
 //! let viewer = Viewer::new(vec![input], Relation::Ranks, &NoCommands);
-//! let exported = viewer.export(4 << 20);
-//! assert!(exported.page.contains("data-path=\"api/overview\""));
+//! let server = viewer::Server::bind(0, serve::Token::new("secret")).unwrap();
+//! assert!(server.url().ends_with("/secret/"));
+//! // `viewer.serve(&server)` now answers until the process ends.
+//! # let _ = viewer;
 //! ```
 
 #![forbid(unsafe_code)]
