@@ -91,7 +91,7 @@ fn a_finding_says_where_what_and_what_to_do() {
         "\
 train.py:7:23: low OOM101 loss-kept-in-list
    `losses` keeps each loss with its graph: `backward()` frees the activations, so 512 bytes of GPU
-   memory a step stay, and the graph's nodes in host memory
+   memory per step stay, and the graph's nodes in host memory
    7 │         losses.append(loss)
      │                       ^^^^
    do: keep `.detach()` (the GPU does not wait) or `.item()` (it does)   (fix available: --fix
@@ -101,7 +101,7 @@ train.py:10:23: medium OOM403 gradients-zeroed-in-place
    the gradients stay allocated through the next forward pass: the peak is higher by up to one model
    10 │         opt.zero_grad(set_to_none=False)
       │                       ^^^^^^^^^^^^^^^^^
-   do: drop the argument   (fix available: --fix --unsafe-fixes)
+   do: remove the argument   (fix available: --fix --unsafe-fixes)
 "
     );
     assert_eq!(
