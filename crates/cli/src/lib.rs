@@ -7,7 +7,6 @@ pub mod api;
 mod args;
 mod commands;
 mod huge_pages;
-mod run_remark;
 mod terminal;
 mod words;
 

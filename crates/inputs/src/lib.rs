@@ -2,6 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+mod remark;
+
+pub use remark::run_remark;
+
 use analysis::Device;
 use analysis::words::shown_path;
 use failure::Failure;

@@ -2,12 +2,11 @@
 
 use super::{findings_text, live_text};
 use crate::args::{By, ReportArgs};
-use crate::run_remark::run_remark;
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
 use analysis::words::{counted, grouped, printable, share, shortened};
 use analysis::{Answer, Category, Change, Device, Kind, Outline};
-use inputs::Input;
+use inputs::{Input, run_remark};
 use snapshot::Bytes;
 use std::io::Write;
 

@@ -7,7 +7,7 @@ use recording::{DumpReason, Exit, RunInfo, RunState};
 const MAX_EXCEPTION_BYTES: usize = 200;
 
 /// Returns a remark on how the run ended; `None` where it ran to its end.
-pub(crate) fn run_remark(run: &RunInfo) -> Option<String> {
+pub fn run_remark(run: &RunInfo) -> Option<String> {
     let steps = match run.steps {
         None | Some(0) => String::new(),
         Some(steps) => format!(" after {}", counted(steps, "step")),
