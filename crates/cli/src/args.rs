@@ -104,12 +104,14 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     let cli = Cli::try_parse_from(arguments)?;
     match &cli.command {
         Command::Check(args) if !args.has_script() && !args.inputs.is_empty() => {
-            let files_only = |command: clap::Command| {
-                let command = command.mut_arg("inputs", |inputs| inputs.allow_hyphen_values(false));
-                command.mut_arg("output", |output| output.conflicts_with("inputs"))
+            // Not `mut_arg`, which would change the order of positional arguments.
+            let files_only = |arg: clap::Arg| match arg.get_id().as_str() {
+                "inputs" => arg.allow_hyphen_values(false),
+                "output" => arg.conflicts_with("inputs"),
+                _ => arg,
             };
-            let matches =
-                Cli::command().mut_subcommand("check", files_only).try_get_matches_from(arguments)?;
+            let cli = Cli::command().mut_subcommand("check", |check| check.mut_args(files_only));
+            let matches = cli.try_get_matches_from(arguments)?;
             Cli::from_arg_matches(&matches)
         }
         Command::Run(RunArgs { program, .. }) | Command::Predict(PredictArgs { program, .. }) => {

@@ -24,6 +24,15 @@ impl State {
         }
     }
 
+    /// The exit code: what is certainly broken counts for more than what could not be measured.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            State::Kept => 0,
+            State::Broken => 1,
+            State::Unmeasured => 2,
+        }
+    }
+
     /// Its word in the JSON.
     pub fn name(self) -> &'static str {
         match self {

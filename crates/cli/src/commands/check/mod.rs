@@ -9,7 +9,7 @@ use crate::args::{self, CheckArgs, CheckFormat};
 use crate::commands::run;
 use crate::terminal::{Failure, TALK, Terminal, shown_path};
 use crate::{Host, Status};
-use gate::{Limits, State, Verdict};
+use gate::{Limits, Verdict};
 use launch::{Folder, Job, Output, shown};
 use std::path::PathBuf;
 
@@ -42,22 +42,13 @@ pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> any
     for output in args.outputs() {
         write(&answer, &output, terminal)?;
     }
-    Ok(code(&answer.verdict))
+    Ok(answer.verdict.state().exit_code())
 }
 
 /// What is said: the verdict, and what `oomph report` takes to say more.
 struct Answer {
     verdict: Verdict,
     recording: Option<String>,
-}
-
-/// What is certainly broken counts for more than what could not be measured.
-fn code(verdict: &Verdict) -> Status {
-    match verdict.state() {
-        State::Kept => 0,
-        State::Broken => 1,
-        State::Unmeasured => 2,
-    }
 }
 
 /// What `oomph report` takes to say more: the inputs, or the folder in which a recording was kept.
