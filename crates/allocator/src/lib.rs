@@ -51,8 +51,3 @@ pub use difference::ModelDifference;
 pub use recorded::{Conditions, KnownConditions, RecordedRun, Verification};
 pub use rules::Release;
 pub use simulate::{Oom, Outcome, WhatIf};
-// renamed at integration
-pub use {candidates::candidate_settings as worth_trying, recorded::KnownConditions as Given};
-pub use {
-    conf::ParsedConf as Parsed, difference::ModelDifference as Difference, recorded::RecordedRun as Recorded,
-};

@@ -17,7 +17,7 @@ impl RecordedRun<'_> {
     /// Returns the snapshot that the same requests leave under the recorded settings, on a card with enough
     /// memory whose driver chooses addresses by a fixed rule. Runs with the same requests give the same
     /// result, no matter what card they were recorded on and where its segments were.
-    pub fn replayed_anew(&self) -> Snapshot {
+    pub fn replayed_with_fixed_addresses(&self) -> Snapshot {
         let what = WhatIf { conf: self.conf.clone(), total: None, available: None, limit: None };
         self.replay_with(&what, &self.snapshot.settings.conf, Policy::FixedRule)
     }
@@ -45,7 +45,7 @@ impl RecordedRun<'_> {
         };
         // Rows of blocks are reused: only the last allocation of a row can still hold it.
         let mut stacks: FxHashMap<u32, StackId> = FxHashMap::default();
-        for (allocation, &block) in self.history.lives.iter().zip(&run.block_of) {
+        for (allocation, &block) in self.history.allocations.iter().zip(&run.block_of) {
             stacks.insert(block, allocation.stack);
         }
         let segments = segments(&run.model, self.history.device, &stacks);

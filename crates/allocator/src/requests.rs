@@ -14,7 +14,7 @@ pub(crate) struct Op {
     pub(crate) kind: OpKind,
     /// Index of its pool and stream in [`Requests::lanes`]; for the end of a pool the index of the pool.
     pub(crate) lane: u32,
-    /// Row of its block in [`History::lives`].
+    /// Row of its block in [`History::allocations`].
     pub(crate) allocation: u32,
     /// Event of the recording that it comes from.
     pub(crate) event: u32,

@@ -45,7 +45,7 @@ pub struct Outcome {
     /// Peaks of address orders that are too far off to be likely, see [`RecordedRun::simulate`].
     pub improbable: Vec<u64>,
     /// Whether another order of addresses would change whether the run fits.
-    pub verdict_hangs_on_addresses: bool,
+    pub outcome_depends_on_addresses: bool,
     /// Event of the recording during which the peak was reached.
     pub peak_reserved_event: usize,
     /// Reserved bytes at the end.
@@ -99,7 +99,7 @@ impl RecordedRun<'_> {
                 let (other, _) = self.run(what, policy);
                 // A run that ends early says nothing about the peak, only that fitting depends on addresses.
                 if other.oom.is_some() != outcome.oom.is_some() {
-                    outcome.verdict_hangs_on_addresses = true;
+                    outcome.outcome_depends_on_addresses = true;
                     continue;
                 }
                 let with_it = (low.min(other.peak_reserved), high.max(other.peak_reserved));
@@ -248,7 +248,7 @@ impl SimulatedRun {
             peak_reserved: counts.peak_reserved,
             peak_reserved_range: (counts.peak_reserved, counts.peak_reserved),
             improbable: Vec::new(),
-            verdict_hangs_on_addresses: false,
+            outcome_depends_on_addresses: false,
             peak_reserved_event: counts.peak_reserved_at as usize,
             end_reserved: counts.reserved,
             device_allocs: counts.device_allocs,

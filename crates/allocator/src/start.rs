@@ -28,11 +28,11 @@ pub(crate) fn lay_out<W: Environment>(
     pools: &[ModelPool],
     page: u64,
 ) -> Vec<u32> {
-    let mut block_of = vec![NONE; history.lives.len()];
-    let mut held: Vec<u32> = (0..history.lives.len() as u32)
-        .take_while(|&allocation| history.lives[allocation as usize].born().is_none())
+    let mut block_of = vec![NONE; history.allocations.len()];
+    let mut held: Vec<u32> = (0..history.allocations.len() as u32)
+        .take_while(|&allocation| history.allocations[allocation as usize].alloc_event().is_none())
         .collect();
-    held.sort_unstable_by_key(|&allocation| history.lives[allocation as usize].addr);
+    held.sort_unstable_by_key(|&allocation| history.allocations[allocation as usize].addr);
     let old =
         history.regions.iter().enumerate().filter(|(_, region)| region.from_start && !region.expandable);
     let regions: FxHashMap<u64, usize> = old.map(|(place, region)| (region.addr, place)).collect();
@@ -90,11 +90,11 @@ impl<W: Environment> Model<W> {
     fn adopt(&mut self, whole: u32, history: &History, held: &[u32], block_of: &mut [u32]) {
         let ModelBlock { addr, size, .. } = *self.block(whole);
         let end = addr + size;
-        let first = held.partition_point(|&allocation| history.lives[allocation as usize].addr < addr);
+        let first = held.partition_point(|&allocation| history.allocations[allocation as usize].addr < addr);
         let mut rest = whole;
         let mut at = addr;
         for &allocation in &held[first..] {
-            let row = &history.lives[allocation as usize];
+            let row = &history.allocations[allocation as usize];
             let Some(row_end) = row.addr.checked_add(row.size.0) else { continue };
             if row.addr >= end {
                 break;
@@ -111,7 +111,7 @@ impl<W: Environment> Model<W> {
             let block = rest;
             at = row_end;
             let rest_of_segment = (at < end).then(|| self.cut(block, row.size.0));
-            let pending = row.freed() == Some(0) && !row.is_allocated_at(0);
+            let pending = row.free_event() == Some(0) && !row.is_allocated_at(0);
             self.occupy(block, row.requested.0, pending.then_some(allocation));
             block_of[allocation as usize] = block;
             match rest_of_segment {

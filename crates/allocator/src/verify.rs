@@ -189,7 +189,7 @@ impl<'a> Verifier<'a> {
     }
 
     pub(crate) fn allocation(&self, at: usize, action: Action) -> Option<u32> {
-        self.history.life_of(at, action).map(|allocation| allocation as u32)
+        self.history.allocation_of(at, action).map(|allocation| allocation as u32)
     }
 
     /// Applies `act` to the model unless it has diverged from the recording.
@@ -374,9 +374,9 @@ impl<'a> Verifier<'a> {
     /// Returns the pool and stream of the request at `at`.
     pub(crate) fn lane(&self, at: usize, event: &Event) -> u32 {
         let context = self.snapshot.events.context(event.context);
-        let allocation = self.history.life_of(at, event.action);
+        let allocation = self.history.allocation_of(at, event.action);
         let region = allocation
-            .and_then(|allocation| self.owners.pool(self.history.lives[allocation].region as usize));
+            .and_then(|allocation| self.owners.pool(self.history.allocations[allocation].region as usize));
         let pool = context.pool.or(region).unwrap_or_default();
         lane_of(&self.requests.lanes, &self.requests.pools, pool, context.stream)
     }
@@ -397,8 +397,8 @@ impl<'a> Verifier<'a> {
     fn suspects(&self) -> Vec<usize> {
         let Some(difference) = &self.difference else { return Vec::new() };
         let recorded = self.events.event(difference.event).and_then(|event| {
-            let allocation = self.history.life_of(difference.event, event.action);
-            let region = allocation.map(|allocation| self.history.lives[allocation].region as usize);
+            let allocation = self.history.allocation_of(difference.event, event.action);
+            let region = allocation.map(|allocation| self.history.allocations[allocation].region as usize);
             region.or(self.history.region_of(difference.event, event.action))
         });
         let modelled = difference.place.and_then(|addr| self.region_at(addr, difference.event));

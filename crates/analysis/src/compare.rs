@@ -100,9 +100,9 @@ pub struct DeviceSummary {
     /// What each category held at the peak.
     pub at_peak: ByCategory,
     /// What each line held at the peak, largest first.
-    pub holdings: Vec<SiteUsage>,
+    pub sites: Vec<SiteUsage>,
     /// The findings.
-    pub remarks: Vec<FindingSummary>,
+    pub findings: Vec<FindingSummary>,
 }
 
 impl DeviceSummary {
@@ -118,8 +118,8 @@ impl DeviceSummary {
             reserved: (Bytes::ZERO, Bytes::ZERO),
             most: ByCategory::default(),
             at_peak: ByCategory::default(),
-            holdings: Vec::new(),
-            remarks: Vec::new(),
+            sites: Vec::new(),
+            findings: Vec::new(),
         }
     }
 
@@ -135,10 +135,10 @@ impl DeviceSummary {
             steps: model.device.steps.count(),
             allocated: (history.allocated_peak.bytes, history.end.allocated),
             reserved: (history.reserved_peak.bytes, history.end.reserved),
-            most: model.course.most,
+            most: model.step_peaks.most,
             at_peak: model.categories.at(history, peak),
-            holdings: holdings(model, peak),
-            remarks: findings
+            sites: site_usage(model, peak),
+            findings: findings
                 .iter()
                 .map(|finding| FindingSummary {
                     kind: finding.kind,
@@ -155,7 +155,7 @@ impl DeviceSummary {
 }
 
 /// What each line holds once `position` events have happened, largest first.
-pub fn holdings(model: &RunModel<'_>, position: usize) -> Vec<SiteUsage> {
+pub fn site_usage(model: &RunModel<'_>, position: usize) -> Vec<SiteUsage> {
     let groups = model.live_at(position, Key::Site).groups;
     let holding = |group: &Group| {
         let (frame, in_backward) = match group.origin {
@@ -365,12 +365,7 @@ pub fn skew(ranks: &[DeviceSummary]) -> Option<Skew> {
         .filter(|(_, bytes)| *bytes != 0)
         .collect();
     categories.sort_by_key(|(_, bytes)| std::cmp::Reverse(bytes.unsigned_abs()));
-    Some(Skew {
-        highest,
-        middle,
-        changes: changes(&ranks[middle].holdings, &ranks[highest].holdings),
-        categories,
-    })
+    Some(Skew { highest, middle, changes: changes(&ranks[middle].sites, &ranks[highest].sites), categories })
 }
 
 /// Below this share the ranks are as good as equal.
@@ -407,7 +402,7 @@ impl Skew {
 
     /// Returns why these may not be the ranks of one job, if there is a reason.
     pub fn doubt(&self, ranks: &[DeviceSummary]) -> Option<&'static str> {
-        let (highest, middle) = (&ranks[self.highest].holdings, &ranks[self.middle].holdings);
+        let (highest, middle) = (&ranks[self.highest].sites, &ranks[self.middle].sites);
         let is_shared =
             |line: &SiteUsage| line.place.is_some() && middle.iter().any(|other| other.place == line.place);
         let doubt = "the highest and the middle one share no line of code: are these the ranks of one job?";

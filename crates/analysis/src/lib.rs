@@ -62,7 +62,7 @@ pub mod words;
 pub use alarm::{Alarm, GrowthAlert, Pace, Trail};
 pub use compare::{
     Change, DeviceSummary, FindingChange, FindingSummary, SiteName, SiteUsage, Skew, changes, difference,
-    finding_changes, holdings, skew,
+    finding_changes, site_usage, skew,
 };
 pub use findings::finding::{Cause, Finding, Kind, Severity, Value};
 pub use findings::fragmentation::never_needed;
@@ -80,15 +80,3 @@ pub use trace::modules::{ExecutionScope, ModuleId, Modules, Phase};
 pub use trace::repeated::fill_in_repeated_steps;
 pub use trace::site::{Site, Sites, in_package, is_user_file};
 pub use trace::steps::{Confidence, Source, Steps};
-
-// renamed at integration
-pub use alarm::GrowthAlert as Growth;
-pub use compare::{
-    DeviceSummary as Portrait, FindingChange as Fate, FindingSummary as Remark, SiteName as Place,
-    SiteUsage as Holding, finding_changes as fates,
-};
-pub use findings::Diagnosis as Answer;
-pub use messages as message;
-pub use run::model::RunModel as Outline;
-pub use run::step_peaks::{MemoryPeak as High, StepPeaks as Course};
-pub use trace::modules::ExecutionScope as Whereabouts;

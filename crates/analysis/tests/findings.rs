@@ -118,7 +118,7 @@ fn a_line_that_has_moved_is_still_the_same_line() {
         "+a 4MiB train.py:11 make > model.py:5 forward
                           +b 2MiB train.py:11 make > model.py:9 forward",
     );
-    let changes = changes(&before.holdings, &after.holdings);
+    let changes = changes(&before.sites, &after.sites);
     assert_eq!(changes.len(), 1, "{changes:?}");
     let place = changes[0].place.as_ref().expect("a place");
     assert_eq!(
@@ -131,7 +131,7 @@ fn a_line_that_has_moved_is_still_the_same_line() {
 fn a_line_that_has_moved_to_the_number_of_another_is_not_taken_for_it() {
     let before = summary("+a 4MiB train.py:17 make\n+b 8MiB train.py:19 make");
     let after = summary("+a 4MiB train.py:19 make\n+b 9MiB train.py:21 make");
-    let changes = changes(&before.holdings, &after.holdings);
+    let changes = changes(&before.sites, &after.sites);
     assert_eq!(changes.len(), 1, "{changes:?}");
     assert_eq!((changes[0].moved_from, changes[0].by()), (Some(19), MIB as i64));
 }
@@ -140,7 +140,7 @@ fn a_line_that_has_moved_to_the_number_of_another_is_not_taken_for_it() {
 fn another_function_is_another_line() {
     let before = summary("+a 4MiB train.py:9 make");
     let after = summary("+a 4MiB train.py:9 build");
-    assert_eq!(changes(&before.holdings, &after.holdings).len(), 2);
+    assert_eq!(changes(&before.sites, &after.sites).len(), 2);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_leak_that_is_fixed_has_gone_away_and_one_that_moved_has_stayed() {
              end",
     );
     let of_leaks = |a: &DeviceSummary, b: &DeviceSummary| -> Vec<FindingChange> {
-        finding_changes(&a.remarks, &b.remarks)
+        finding_changes(&a.findings, &b.findings)
             .iter()
             .filter(|found| found.1.kind == Kind::Leak)
             .map(|found| found.0)

@@ -88,7 +88,7 @@ fn every_history_gets_an_answer() {
         documents.iter().map(|(name, document)| summary(name, document)).collect();
     assert!(summaries.len() > 30);
     for pair in summaries.windows(2) {
-        changes(&pair[0].holdings, &pair[1].holdings);
+        changes(&pair[0].sites, &pair[1].sites);
     }
     assert!(skew(&summaries).is_some());
 }

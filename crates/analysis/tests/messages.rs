@@ -108,7 +108,7 @@ fn row(message: &Message) -> String {
         message.kind.name(),
         message.backend.name(),
         &device,
-        message.verdict().cause.name(),
+        message.explain().cause.name(),
         &numbers.join(", "),
     ];
     row.join(" | ").trim_end_matches(['|', ' ']).to_owned()
@@ -278,7 +278,7 @@ fn assert_not_invented(text: &str) {
         for other in &message.numbers.others {
             assert!(sizes.contains(&other.pid), "process {} is not in {text:?}", other.pid);
         }
-        let verdict = message.verdict();
+        let verdict = message.explain();
         assert!(
             !verdict.summary.is_empty() && !verdict.fix.is_empty() && !verdict.steps.is_empty(),
             "{text:?}"
@@ -438,7 +438,7 @@ fn short_forms_are_told_apart() {
     ] {
         let found: Vec<String> = messages(text.as_bytes())
             .iter()
-            .map(|message| format!("{} {}", message.kind.name(), message.verdict().cause.name()))
+            .map(|message| format!("{} {}", message.kind.name(), message.explain().cause.name()))
             .collect();
         if found != [expected] {
             wrong.push(format!("{text}\n  expected {expected}\n  found    {found:?}"));
@@ -461,7 +461,7 @@ fn a_card_with_memory_left_is_not_called_full() {
             "not PyTorch's, more than a context takes",
         ),
     ] {
-        let summary = messages(text.as_bytes())[0].verdict().summary;
+        let summary = messages(text.as_bytes())[0].explain().summary;
         assert!(summary.contains(part) && !summary.contains("full"), "{summary}");
     }
 }

@@ -47,7 +47,7 @@ fn check_most(text: &str, expected: &[(Category, u64)]) {
     let devices = recorded_devices(&snapshot, &recording);
     let model = RunModel::new(&devices[0]);
     for &(category, mib) in expected {
-        assert_eq!(model.course.most.get(category).0 / MIB, mib, "{}", category.name());
+        assert_eq!(model.step_peaks.most.get(category).0 / MIB, mib, "{}", category.name());
     }
 }
 
@@ -73,9 +73,9 @@ fn a_copy_of_a_parameter_is_none_unless_the_recorder_says_so() {
     let devices = recorded_devices(&snapshot, &recording);
     let model = RunModel::new(&devices[0]);
     // `ema` and `scale`: they stay, and they are no tensors of the module.
-    assert!(model.course.most.get(Category::Unknown).0 >= 4 * MIB);
+    assert!(model.step_peaks.most.get(Category::Unknown).0 >= 4 * MIB);
     let plain = analysis::devices(&snapshot);
-    let guessed = RunModel::new(&plain[0]).course.most.get(Category::Parameter).0 / MIB;
+    let guessed = RunModel::new(&plain[0]).step_peaks.most.get(Category::Parameter).0 / MIB;
     assert_eq!(guessed, 8, "without labels all three look like parameters");
 }
 
@@ -288,7 +288,7 @@ fn gradients_of_a_step_that_was_skipped_are_gradients_all_the_same() {
     let (snapshot, recording) = recorded(text);
     let devices = recorded_devices(&snapshot, &recording);
     let model = RunModel::new(&devices[0]);
-    let second = devices[0].history.lives.iter().rposition(|life| life.requested == Bytes(3 * MIB));
+    let second = devices[0].history.allocations.iter().rposition(|life| life.requested == Bytes(3 * MIB));
     assert_eq!(model.categories.of(second.expect("a block")), Category::Gradient);
 }
 
@@ -348,9 +348,9 @@ fn a_backward_that_nobody_followed_is_like_that_of_a_step_with_the_same_requests
     ];
     let (snapshot, recording) = recorded(&text.concat());
     let devices = recorded_devices(&snapshot, &recording);
-    let gradients = devices[0].history.lives.iter().filter(|life| life.requested == Bytes(3 * MIB));
+    let gradients = devices[0].history.allocations.iter().filter(|life| life.requested == Bytes(3 * MIB));
     let modules: Vec<Option<&str>> = gradients
-        .map(|life| devices[0].whereabouts_of(life).module.map(|module| devices[0].modules.path(module)))
+        .map(|life| devices[0].scope_of(life).module.map(|module| devices[0].modules.path(module)))
         .collect();
     assert_eq!(modules, [Some("Net.fc"), Some("Net.fc"), Some("Net.fc"), None, Some("Net.fc")]);
 }

@@ -171,8 +171,10 @@ pub fn holders(
     let args: HoldersArgs = parse(options, ["this process"])?;
     let dump = recording::HeapDump::parse(graph.as_bytes())
         .map_err(|error| Failure::new("the walk gave no graph", Some(error.to_string()), None))?;
-    let wanted = tensor
-        .map(|(kind, index, address)| holders::Wanted { device: heap::Device { kind, index }, address });
+    let wanted = tensor.map(|(kind, index, address)| holders::Wanted {
+        device: heap::StorageDevice { kind, index },
+        address,
+    });
     answer(|terminal| holders::of_process(dump, wanted.as_ref(), &args, terminal))
 }
 

@@ -1,6 +1,6 @@
 //! Who may read what.
 
-use serve::{Asked, Reply, Token, is_loopback};
+use serve::{Request, Response, Token, is_loopback};
 
 /// What a client has to know and to be.
 pub struct Access {
@@ -12,13 +12,13 @@ pub struct Access {
 
 impl Access {
     /// Why a request is refused, if it is.
-    pub fn refusal(&self, asked: &Asked, path: &str) -> Option<Reply> {
+    pub fn refusal(&self, asked: &Request, path: &str) -> Option<Response> {
         // On another interface nobody knows by which names the machine is known there.
         if self.is_local && !is_loopback(&asked.host) {
-            return Some(Reply::problem(403, "only this machine is answered", None));
+            return Some(Response::problem(403, "only this machine is answered", None));
         }
         if asked.method != "GET" {
-            return Some(Reply::problem(405, "there is nothing here to change", None));
+            return Some(Response::problem(405, "there is nothing here to change", None));
         }
         // Whether it runs at all is no secret: who asks so often has no other way to know.
         if path == "/-/healthy" {
@@ -28,10 +28,10 @@ impl Access {
             Some(token) if !bearer(&asked.authorization).is_some_and(|shown| token.matches(shown)) => {
                 let hint =
                     Some("send `Authorization: Bearer TOKEN` with what is in the exporter's --token-file");
-                let refused = Reply::problem(401, "the token is missing or wrong", hint);
-                Some(Reply { headers: &["WWW-Authenticate: Bearer"], ..refused })
+                let refused = Response::problem(401, "the token is missing or wrong", hint);
+                Some(Response { headers: &["WWW-Authenticate: Bearer"], ..refused })
             }
-            None if !self.is_local && path == "/live" => Some(Reply::problem(
+            None if !self.is_local && path == "/live" => Some(Response::problem(
                 403,
                 "command lines are not told to whoever asks: this exporter can be reached from other machines and has no token",
                 Some("start it with `--token-file FILE`, or on 127.0.0.1 and come through a tunnel"),
@@ -53,7 +53,7 @@ mod tests {
 
     fn status(access: &Access, path: &str, host: &str, authorization: &str) -> u16 {
         let (host, authorization) = (host.to_owned(), authorization.to_owned());
-        let asked = Asked { method: "GET".to_owned(), host, authorization, ..Asked::default() };
+        let asked = Request { method: "GET".to_owned(), host, authorization, ..Request::default() };
         access.refusal(&asked, path).map_or(200, |reply| reply.status)
     }
 

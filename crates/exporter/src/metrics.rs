@@ -2,16 +2,17 @@
 
 use crate::exposition::{Family, Kind, Labels};
 use analysis::Pace;
-use live::{Device, Followed, Followers, Gpu, Split};
+use live::{DeviceCounters, Gpu, MemorySplit, WatchedRecorder, Watcher};
 
 /// All metrics as of now.
-pub fn families(followers: &Followers) -> Vec<Family> {
-    followers.forget_ended();
-    let recorders: Vec<Followed> = followers.now().into_iter().map(|(_, followed)| followed).collect();
+pub fn families(followers: &Watcher) -> Vec<Family> {
+    followers.forget_exited();
+    let recorders: Vec<WatchedRecorder> =
+        followers.recorders().into_iter().map(|(_, followed)| followed).collect();
     made_from(&recorders, followers.left_out(), &followers.gpus())
 }
 
-fn made_from(recorders: &[Followed], left_out: usize, gpus: &Result<Vec<Gpu>, String>) -> Vec<Family> {
+fn made_from(recorders: &[WatchedRecorder], left_out: usize, gpus: &Result<Vec<Gpu>, String>) -> Vec<Family> {
     let mut families = of_recorders(recorders);
     families.push(recorder_info(recorders));
     families.extend(of_machine(recorders, left_out, gpus));
@@ -19,9 +20,9 @@ fn made_from(recorders: &[Followed], left_out: usize, gpus: &Result<Vec<Gpu>, St
 }
 
 /// A number of one device of a recorder; nothing where it is not known.
-type OfDevice = fn(&Followed, &Device) -> Option<f64>;
+type OfDevice = fn(&WatchedRecorder, &DeviceCounters) -> Option<f64>;
 /// A number of a recorder.
-type OfRecorder = fn(&Followed) -> Option<f64>;
+type OfRecorder = fn(&WatchedRecorder) -> Option<f64>;
 
 #[rustfmt::skip] // as a table
 const OF_DEVICES: [(&str, Kind, &str, OfDevice); 16] = [
@@ -40,11 +41,11 @@ const OF_DEVICES: [(&str, Kind, &str, OfDevice); 16] = [
     ("oomph_device_total_bytes", Kind::Gauge, "Memory of the device.",
         |_, device| device.total.and_then(number)),
     ("oomph_device_free_bytes", Kind::Gauge, "Memory of the device that nobody uses.",
-        |of, device| Split::new(&of.state, device).free.and_then(|free| number(free.0))),
+        |of, device| MemorySplit::new(&of.state, device).free.and_then(|free| number(free.0))),
     ("oomph_device_used_by_others_bytes", Kind::Gauge, "Memory of the device that other processes use.",
-        |of, device| Split::new(&of.state, device).others.and_then(|others| number(others.0))),
+        |of, device| MemorySplit::new(&of.state, device).others.and_then(|others| number(others.0))),
     ("oomph_process_outside_bytes", Kind::Gauge, "What the process uses outside PyTorch's allocator: the CUDA context, libraries, NCCL.",
-        |of, device| Split::new(&of.state, device).non_pytorch.and_then(|bytes| number(bytes.0))),
+        |of, device| MemorySplit::new(&of.state, device).non_pytorch.and_then(|bytes| number(bytes.0))),
     ("oomph_alloc_retries_total", Kind::Counter, "Allocations that had to give cached memory back first.",
         |_, device| number(device.retries)),
     ("oomph_ooms_total", Kind::Counter, "Allocations that failed.",
@@ -69,7 +70,7 @@ const OF_PROCESSES: [(&str, Kind, &str, OfRecorder); 3] = [
         |of| Some(of.answered_at.elapsed().as_secs_f64())),
 ];
 
-fn of_recorders(recorders: &[Followed]) -> Vec<Family> {
+fn of_recorders(recorders: &[WatchedRecorder]) -> Vec<Family> {
     let mut families = Vec::new();
     for (name, kind, help, of) in OF_DEVICES {
         let mut family = Family::new(name, kind, help);
@@ -94,7 +95,7 @@ fn of_recorders(recorders: &[Followed]) -> Vec<Family> {
     families
 }
 
-fn recorder_info(recorders: &[Followed]) -> Family {
+fn recorder_info(recorders: &[WatchedRecorder]) -> Family {
     let mut family =
         Family::new("oomph_recorder_info", Kind::Info, "What a recorder is, and where it records to.");
     for recorder in recorders {
@@ -113,7 +114,11 @@ fn recorder_info(recorders: &[Followed]) -> Family {
 }
 
 /// What is known without a recorder, too.
-fn of_machine(recorders: &[Followed], left_out: usize, gpus: &Result<Vec<Gpu>, String>) -> [Family; 5] {
+fn of_machine(
+    recorders: &[WatchedRecorder],
+    left_out: usize,
+    gpus: &Result<Vec<Gpu>, String>,
+) -> [Family; 5] {
     let gauge = |name, help| Family::new(name, Kind::Gauge, help);
     let mut count = gauge("oomph_recorders", "Recorders that can be asked.");
     count.set(Vec::new(), recorders.len() as f64);
@@ -135,12 +140,12 @@ fn of_machine(recorders: &[Followed], left_out: usize, gpus: &Result<Vec<Gpu>, S
 }
 
 /// A process that no launcher has started is rank 0, as its files are.
-fn process_labels(recorder: &Followed) -> Labels {
+fn process_labels(recorder: &WatchedRecorder) -> Labels {
     let state = &recorder.state;
     vec![("job", state.job()), ("rank", state.rank.unwrap_or(0).to_string()), ("pid", state.pid.to_string())]
 }
 
-fn device_labels(recorder: &Followed, device: &Device) -> Labels {
+fn device_labels(recorder: &WatchedRecorder, device: &DeviceCounters) -> Labels {
     let is_cpu = recorder.state.is_cpu();
     let mut labels = process_labels(recorder);
     labels.push(("device", if is_cpu { "cpu".to_owned() } else { device.device.to_string() }));

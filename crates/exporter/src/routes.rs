@@ -3,8 +3,8 @@
 use crate::access::Access;
 use crate::exposition::{self, Format};
 use crate::metrics;
-use live::{Answer, Followers};
-use serve::{Asked, Reply};
+use live::{ExporterAnswer, Watcher};
+use serve::{Request, Response};
 
 const WELCOME: &str = "\
 oomph exporter: GPU memory of the PyTorch programs on this machine
@@ -14,7 +14,7 @@ oomph exporter: GPU memory of the PyTorch programs on this machine
 /-/healthy    whether it runs
 ";
 
-pub fn reply(asked: &Asked, access: &Access, followers: &Followers) -> Reply {
+pub fn reply(asked: &Request, access: &Access, followers: &Watcher) -> Response {
     let path = asked.path.split('?').next().unwrap_or_default();
     if let Some(refused) = access.refusal(asked, path) {
         return refused;
@@ -22,17 +22,19 @@ pub fn reply(asked: &Asked, access: &Access, followers: &Followers) -> Reply {
     match path {
         "/metrics" => {
             let format = Format::wanted(&asked.accept);
-            Reply::new(format.content_type(), exposition::text(&metrics::families(followers), format))
+            Response::new(format.content_type(), exposition::text(&metrics::families(followers), format))
         }
-        "/live" => Reply::new("application/json", serde_json::to_vec(&live(followers)).unwrap_or_default()),
-        "/" => Reply::new("text/plain; charset=utf-8", WELCOME),
-        "/-/healthy" => Reply::new("text/plain; charset=utf-8", "it runs\n"),
-        _ => Reply::problem(404, "there is no such page", Some("/ says which there are")),
+        "/live" => {
+            Response::new("application/json", serde_json::to_vec(&live(followers)).unwrap_or_default())
+        }
+        "/" => Response::new("text/plain; charset=utf-8", WELCOME),
+        "/-/healthy" => Response::new("text/plain; charset=utf-8", "it runs\n"),
+        _ => Response::problem(404, "there is no such page", Some("/ says which there are")),
     }
 }
 
-fn live(followers: &Followers) -> Answer {
-    followers.forget_ended();
-    let recorders = followers.now().into_iter().map(|(_, followed)| followed.state_with_steps());
-    Answer { version: 1, recorders: recorders.collect(), gpus: followers.gpus().unwrap_or_default() }
+fn live(followers: &Watcher) -> ExporterAnswer {
+    followers.forget_exited();
+    let recorders = followers.recorders().into_iter().map(|(_, followed)| followed.state_with_steps());
+    ExporterAnswer { version: 1, recorders: recorders.collect(), gpus: followers.gpus().unwrap_or_default() }
 }

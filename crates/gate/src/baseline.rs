@@ -4,7 +4,7 @@ use crate::Limits;
 use crate::measure::Measured;
 use analysis::words::shown_path;
 use analysis::words::{counted, printable, shortened};
-use analysis::{Category, Holding, Place};
+use analysis::{Category, SiteName, SiteUsage};
 use failure::Failure;
 use inputs::Input;
 use serde::{Deserialize, Serialize};
@@ -127,9 +127,9 @@ impl Context {
 
 impl Entry<Site> {
     /// The lines as the analysis compares them.
-    pub fn holdings(&self) -> Vec<Holding> {
-        let holding = |site: &Site| Holding {
-            place: site.file.as_ref().map(|file| Place {
+    pub fn holdings(&self) -> Vec<SiteUsage> {
+        let holding = |site: &Site| SiteUsage {
+            place: site.file.as_ref().map(|file| SiteName {
                 file: file.clone(),
                 line: site.line,
                 function: site.function.clone(),
@@ -147,7 +147,7 @@ impl Entry<Box<RawValue>> {
     /// One line of text for each line of code, so that a diff of two baselines can be read.
     fn of(device: &Measured) -> serde_json::Result<Entry<Box<RawValue>>> {
         let (kept, others) = device.sites.split_at(SITES.min(device.sites.len()));
-        let site = |holding: &Holding| {
+        let site = |holding: &SiteUsage| {
             to_raw_value(&Site {
                 bytes: holding.bytes.0,
                 file: holding.place.as_ref().map(|place| place.file.clone()),

@@ -1,7 +1,7 @@
 //! Names of files that are the same on another machine: a baseline is made on one and compared on another, and an
 //! annotation has to find its line in the repository.
 
-use analysis::{Place, in_package};
+use analysis::{SiteName, in_package};
 use std::path::{Component, Path, PathBuf};
 
 /// The folder that names are relative to: that of the git repository around the current one, or that itself.
@@ -18,8 +18,8 @@ impl Checkout {
     }
 
     /// A line with the portable name of its file.
-    pub fn place(&self, place: Place) -> Place {
-        Place { file: self.name(&place.file), ..place }
+    pub fn place(&self, place: SiteName) -> SiteName {
+        SiteName { file: self.name(&place.file), ..place }
     }
 
     /// `src/train.py` of `/home/user/project/src/train.py`; `torch/nn/modules/linear.py` of a library's.

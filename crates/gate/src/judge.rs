@@ -3,7 +3,7 @@
 use crate::Limits;
 use crate::compare::Comparison;
 use crate::measure::{Measured, Why};
-use analysis::Place;
+use analysis::SiteName;
 use analysis::words::{counted, percent, printable};
 use snapshot::Bytes;
 
@@ -62,7 +62,7 @@ pub struct Judgement {
 pub struct Breach {
     pub message: String,
     /// The line to look at.
-    pub place: Option<Place>,
+    pub place: Option<SiteName>,
     /// What else to know, and what to change.
     pub advice: Option<String>,
 }
@@ -113,7 +113,7 @@ fn shortage(device: &Measured) -> Option<Judgement> {
 }
 
 /// Bytes against a limit, in the same words for each kind.
-fn bytes(limit: &'static str, what: &str, value: Bytes, allowed: u64, place: Option<Place>) -> Judgement {
+fn bytes(limit: &'static str, what: &str, value: Bytes, allowed: u64, place: Option<SiteName>) -> Judgement {
     let over = Bytes(value.0.saturating_sub(allowed));
     let message = format!("{what} {value} is {over} over the limit of {}", Bytes(allowed));
     let breach = (over > Bytes::ZERO).then_some(Breach { message, place, advice: None });

@@ -19,7 +19,7 @@ pub use judge::{Breach, Judgement, State};
 pub use measure::{Found, Measured, Why};
 pub use replay::Replayed;
 
-use analysis::Answer;
+use analysis::Diagnosis;
 use analysis::words::shown_path;
 use baseline::Context;
 use checkout::Checkout;
@@ -97,7 +97,7 @@ fn measure_all(
         let ending = Ending::of(&input, status);
         context.learn(&input, command);
         for device in &input.devices() {
-            let answer = Answer::new(device);
+            let answer = Diagnosis::new(device);
             measured.push(Measured::new(&input, place, &answer, &ending, &checkout));
         }
         endings.push(ending);

@@ -4,7 +4,9 @@ use crate::checkout::Checkout;
 use crate::ending::Ending;
 use crate::replay::{Replayed, replay};
 use analysis::words::printable;
-use analysis::{Answer, ByCategory, FEWEST_STEPS, Finding, Holding, Key, Kind, Origin, Place, holdings};
+use analysis::{
+    ByCategory, Diagnosis, FEWEST_STEPS, Finding, Key, Kind, Origin, SiteName, SiteUsage, site_usage,
+};
 use inputs::Input;
 use snapshot::{Bytes, Metric, PoolClass};
 use std::path::Path;
@@ -31,7 +33,7 @@ pub struct Measured {
     /// What each category had asked for and held at the peak.
     pub categories: ByCategory,
     /// What each line had asked for and held at the peak, largest first.
-    pub sites: Vec<Holding>,
+    pub sites: Vec<SiteUsage>,
     /// How the run ran out of memory.
     pub shortage: Option<Found>,
 }
@@ -51,7 +53,7 @@ impl Why {
 
 /// A finding that may break a limit.
 pub struct Found {
-    pub place: Option<Place>,
+    pub place: Option<SiteName>,
     pub summary: String,
     pub fix: String,
     /// Bytes that it adds every step; none if it has stopped.
@@ -71,14 +73,14 @@ impl Measured {
     pub fn new(
         input: &Input,
         place: usize,
-        answer: &Answer<'_>,
+        answer: &Diagnosis<'_>,
         ending: &Ending,
         checkout: &Checkout,
     ) -> Measured {
-        let device = answer.outline.device;
+        let device = answer.model.device;
         let history = &device.history;
         let found = |finding: &Finding| Found {
-            place: finding.site.map(|frame| checkout.place(Place::of(device.snapshot, frame))),
+            place: finding.site.map(|frame| checkout.place(SiteName::of(device.snapshot, frame))),
             summary: finding.summary.clone(),
             fix: finding.fix.clone(),
             per_step: finding.bytes_per_step.filter(|_| finding.is_growing()).unwrap_or_default(),
@@ -117,8 +119,8 @@ impl Measured {
 }
 
 /// Whether memory was higher before the history begins cannot be told from what follows.
-fn peak_doubt(answer: &Answer<'_>) -> Option<Why> {
-    let history = &answer.outline.device.history;
+fn peak_doubt(answer: &Diagnosis<'_>) -> Option<Why> {
+    let history = &answer.model.device.history;
     let what = match (history.is_empty(), history.complete) {
         (_, true) => return None,
         (true, _) => "the snapshot has no history: it shows one moment, not the peak",
@@ -142,10 +144,10 @@ fn growth(steps: usize, leaks: &[Found]) -> Result<Bytes, Why> {
 }
 
 /// Categories by what was asked for, as the lines are.
-fn categories(answer: &Answer<'_>) -> ByCategory {
-    let peak = answer.outline.device.history.allocated_peak.position;
+fn categories(answer: &Diagnosis<'_>) -> ByCategory {
+    let peak = answer.model.device.history.allocated_peak.position;
     let mut requested = ByCategory::default();
-    for group in answer.outline.live_at(peak, Key::Category).groups {
+    for group in answer.model.live_at(peak, Key::Category).groups {
         if let Origin::Category(category) = group.origin {
             requested.0[category as usize] = group.requested;
         }
@@ -154,14 +156,14 @@ fn categories(answer: &Answer<'_>) -> ByCategory {
 }
 
 /// Lines by what they asked for: what PyTorch rounds that up to is not the program's.
-fn sites(answer: &Answer<'_>, checkout: &Checkout) -> Vec<Holding> {
-    let peak = answer.outline.device.history.allocated_peak.position;
-    let portable = |holding: Holding| Holding {
+fn sites(answer: &Diagnosis<'_>, checkout: &Checkout) -> Vec<SiteUsage> {
+    let peak = answer.model.device.history.allocated_peak.position;
+    let portable = |holding: SiteUsage| SiteUsage {
         place: holding.place.map(|place| checkout.place(place)),
         bytes: holding.requested,
         ..holding
     };
-    let mut sites: Vec<Holding> = holdings(&answer.outline, peak).into_iter().map(portable).collect();
+    let mut sites: Vec<SiteUsage> = site_usage(&answer.model, peak).into_iter().map(portable).collect();
     sites.sort_by(|a, b| {
         b.bytes.cmp(&a.bytes).then_with(|| (&a.place, a.in_backward).cmp(&(&b.place, b.in_backward)))
     });

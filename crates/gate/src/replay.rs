@@ -5,7 +5,7 @@
 //! the model of the allocator, from an empty pool on a card that has enough: the same requests give the same bytes.
 
 use crate::measure::Why;
-use allocator::{Given, Recorded};
+use allocator::{KnownConditions, RecordedRun};
 use analysis::{Device, never_needed, words::share};
 use snapshot::{Bytes, History};
 
@@ -32,14 +32,14 @@ pub(crate) fn replay(device: &Device<'_>) -> Result<Replayed, Why> {
     if !history.complete {
         return refused("the history begins late, so it cannot be replayed from an empty pool", Why::RECORD);
     }
-    let recorded = Recorded::new(device.snapshot, history, Given::default());
+    let recorded = RecordedRun::new(device.snapshot, history, KnownConditions::default());
     let verification = recorded.verification();
     if verification.difference.is_some() {
         let what =
             format!("the model of the allocator follows this run only to event {}", verification.identical);
         return refused(&what, "`oomph simulate --verify` shows where they part");
     }
-    let replayed = recorded.replayed_anew();
+    let replayed = recorded.replayed_with_fixed_addresses();
     let history = History::new(&replayed, history.device);
     let reserved = history.reserved_peak.bytes;
     Ok(Replayed { reserved, fragmentation: share(never_needed(&history), reserved) })

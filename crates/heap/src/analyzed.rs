@@ -109,7 +109,7 @@ impl AnalyzedHeap {
 
     /// Returns a path to a node from each variable that leads to it, shortest first: it is freed when all of
     /// these are gone. Paths of garbage, or of objects held by C code, start there.
-    pub fn ways(&self, node: u32, most: usize) -> Vec<Path> {
+    pub fn reference_paths(&self, node: u32, most: usize) -> Vec<Path> {
         let heap = &self.heap;
         let reversed = heap.edges.reversed();
         // Edge to follow from each node that leads there, searched backwards.

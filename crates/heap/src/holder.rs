@@ -20,7 +20,7 @@ pub struct Holder {
     /// The object; one of them if there are several.
     pub node: u32,
     /// Number of similar objects: reference cycles, objects held by C code. Otherwise 1.
-    pub alike: usize,
+    pub similar: usize,
     /// Reference path of the holder.
     pub path: Path,
     /// Other paths to it: it is freed only when these are gone, too.
@@ -28,7 +28,7 @@ pub struct Holder {
     /// Path from a root to the memory through the holder.
     pub example: Path,
     /// How it came to hold the memory.
-    pub habit: HolderKind,
+    pub kind: HolderKind,
     /// Bytes of the requested memory that it holds, with all similar objects.
     pub bytes: u64,
     /// Nodes of these bytes.
@@ -80,8 +80,8 @@ impl AnalyzedHeap {
         let path = self.path(node);
         Some(Holder {
             also: self.other_paths(node, &path),
-            alike,
-            habit: self.holder_kind(node, &self.roots, &example),
+            similar: alike,
+            kind: self.holder_kind(node, &self.roots, &example),
             entries: self.heap.edges.of(node).iter().filter(|&&to| weights[to as usize] > 0).count(),
             keeps_history: self.is_through_history(node, &example),
             retained: self

@@ -70,20 +70,20 @@ pub struct HolderDescription {
     /// similar entries.
     pub held_by: String,
     /// How it came to hold the memory.
-    pub habit: HolderKind,
+    pub kind: HolderKind,
 }
 
 type Roots = [(u32, Root)];
 
 impl AnalyzedHeap {
     /// Describes a holder.
-    pub fn called(&self, holder: &Holder) -> HolderDescription {
-        self.called_from((&self.roots, &holder.path), (&self.roots, &holder.example), holder, holder.habit)
+    pub fn describe(&self, holder: &Holder) -> HolderDescription {
+        self.called_from((&self.roots, &holder.path), (&self.roots, &holder.example), holder, holder.kind)
     }
 
     /// Describes a holder as it was before the error that ended the program: its traceback has the functions
     /// that were running then.
-    pub fn called_before_error(&self, holder: &Holder) -> HolderDescription {
+    pub fn describe_before_error(&self, holder: &Holder) -> HolderDescription {
         let (path_roots, path) = self.since_innermost_frame(&holder.path);
         let (roots, example) = self.since_innermost_frame(&holder.example);
         let habit = self.holder_kind(holder.node, &roots, &example);
@@ -103,7 +103,7 @@ impl AnalyzedHeap {
         HolderDescription {
             path: path_text::path(&self.heap, path.0, path.1, |_| false),
             held_by: path_text::path(&self.heap, example.0, example.1, |position| entry == Some(&position)),
-            habit,
+            kind: habit,
         }
     }
 

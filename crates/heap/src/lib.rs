@@ -44,8 +44,3 @@ pub use holder_kind::{HolderDescription, HolderKind};
 pub use paths::Path;
 pub use top::TopHolder;
 pub use tree::{Branch, TreeLimits};
-// renamed at integration
-pub use {analyzed::AnalyzedHeap as Holdings, growth::PathChange as Change, path_text as words};
-pub use {graph::ReferenceKind as Link, graph::ReferenceName as Name, graph::StorageDevice as Device};
-pub use {holder_kind::HolderDescription as Called, holder_kind::HolderKind as Habit};
-pub use {top::TopHolder as Held, tree::TreeLimits as Limits};

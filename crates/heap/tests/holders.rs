@@ -77,12 +77,12 @@ fn check(lines: &str, expected: &str) {
     let wanted: Vec<(u32, u64)> =
         holdings.heap.storages.iter().map(|storage| (storage.node, storage.bytes)).collect();
     let holder = holdings.holder(&wanted).expect("a holder");
-    let called = holdings.called(&holder);
+    let called = holdings.describe(&holder);
     let found = format!(
         "{:?} {} × {} by {}: {} of {}, {} free",
-        called.habit,
+        called.kind,
         called.path,
-        holder.alike,
+        holder.similar,
         called.held_by,
         holder.bytes,
         wanted.iter().map(|(_, bytes)| bytes).sum::<u64>(),
@@ -225,14 +225,14 @@ fn the_path_shows_the_holder_kind() {
         let holdings = holdings(&format!("module __main__: dict:main \n {lines} \n x inside s0=64"));
         let storage =
             holdings.heap.storages.iter().find(|storage| storage.bytes == 64).expect("the storage").node;
-        assert_eq!(holdings.holder(&[(storage, 64)]).map(|holder| holder.habit), Some(expected), "{lines}");
+        assert_eq!(holdings.holder(&[(storage, 64)]).map(|holder| holder.kind), Some(expected), "{lines}");
     }
     let last = holdings(
         "module sys: dict:main \n main .last_traceback traceback:t \n t .tb_frame frame:f \n f local x \
          Tensor:x \n x inside s0=64",
     );
     let holder = last.holder(&[(last.heap.storages[0].node, 64)]).expect("a holder");
-    assert_eq!(holder.habit, HolderKind::LastError);
+    assert_eq!(holder.kind, HolderKind::LastError);
 }
 
 #[test]

@@ -250,7 +250,7 @@ fn figures(rank: usize, snapshot: &Snapshot, history: &History, outside: Bytes) 
         reserved: history.reserved_peak.bytes,
         outside,
         requests: count,
-        waits: history.lives.iter().any(|life| history.is_deferred(snapshot, life)),
+        waits: history.allocations.iter().any(|life| history.is_deferred(snapshot, life)),
         fingerprint: hasher.finish(),
     }
 }

@@ -13,7 +13,7 @@ pub enum Applicability {
 
 impl Applicability {
     /// Returns the name used in output: `safe` or `unsafe`.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Applicability::Safe => "safe",
             Applicability::Unsafe => "unsafe",

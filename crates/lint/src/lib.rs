@@ -43,10 +43,6 @@ pub use stores::{Store, Storing, stores};
 pub use syntax::SyntaxError;
 pub use tree::SourceRange;
 
-// renamed at integration
-pub use {severity::RuleSeverity as Severity, tree::SourceRange as Range};
-pub use {source::PythonSource as Source, source::SourcePosition as Place};
-
 /// Checks a source with these rules and returns the findings by position; lines with a comment `# oomph:
 /// ignore` are left out.
 pub fn check(source: &PythonSource, rules: &[&'static Rule]) -> Result<Vec<Diagnostic>, SyntaxError> {

@@ -12,7 +12,7 @@ pub struct Rule {
     /// Name: `loss-kept-in-list`, which reads well after "allow".
     pub name: &'static str,
     /// What is wrong, in one line.
-    pub says: &'static str,
+    pub summary: &'static str,
     /// Highest severity of its findings.
     pub severity: RuleSeverity,
     /// Explanation of the cause.
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Rule {
 
 impl Rule {
     /// Returns whether `OOM101`, `OOM1`, `loss-kept-in-list` or `all` selects this rule.
-    pub fn is_meant_by(&self, selector: &str) -> bool {
+    pub fn is_selected_by(&self, selector: &str) -> bool {
         let selector = selector.trim();
         selector.eq_ignore_ascii_case("all")
             || selector.eq_ignore_ascii_case(self.name)
@@ -55,8 +55,8 @@ impl Rule {
              Bad\n\n```python\n{}\n```\n\n## Good\n\n```python\n{}\n```\n",
             self.code,
             self.name,
-            self.says,
-            self.severity.word(),
+            self.summary,
+            self.severity.name(),
             self.why.trim(),
             self.costs.trim(),
             self.bad.trim(),

@@ -13,7 +13,7 @@ pub enum RuleSeverity {
 
 impl RuleSeverity {
     /// Returns the name used in output: `low`, `medium` or `high`.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             RuleSeverity::Low => "low",
             RuleSeverity::Medium => "medium",

@@ -30,7 +30,7 @@ impl<'a> Ignored<'a> {
     /// Returns whether a comment on any line of the finding suppresses it.
     pub(crate) fn covers(&self, source: &PythonSource, diagnostic: &Diagnostic) -> bool {
         let means = |names: &Vec<&str>| {
-            names.is_empty() || names.iter().any(|name| diagnostic.rule.is_meant_by(name))
+            names.is_empty() || names.iter().any(|name| diagnostic.rule.is_selected_by(name))
         };
         let (first, last) = (source.line_at(diagnostic.range.start), source.line_at(diagnostic.range.end));
         self.file.iter().any(means) || (first..=last).any(|line| self.lines.get(&line).is_some_and(means))

@@ -10,7 +10,7 @@ fn findings(program: &str) -> Vec<String> {
     found
         .iter()
         .map(|one| {
-            format!("{} {} {}", source.place(one.range.start).line, one.severity.word(), one.rule.name)
+            format!("{} {} {}", source.place(one.range.start).line, one.severity.name(), one.rule.name)
         })
         .collect()
 }

@@ -102,9 +102,9 @@ fn rules_have_distinct_codes_and_names() {
     }
     for rule in RULES {
         let means: Vec<&str> =
-            RULES.iter().filter(|other| other.is_meant_by(rule.name)).map(|other| other.name).collect();
+            RULES.iter().filter(|other| other.is_selected_by(rule.name)).map(|other| other.name).collect();
         assert_eq!(means, [rule.name]);
-        assert!(rule.says.ends_with('.'), "{}: `says` is a sentence", rule.name);
+        assert!(rule.summary.ends_with('.'), "{}: `says` is a sentence", rule.name);
     }
 }
 

@@ -46,12 +46,3 @@ pub use wire::{
     DeviceCounters, GpuProcess, LiveFrame, LiveStack, LiveStep, LiveStepCounters, RecorderRequest,
     RecorderState,
 };
-
-// renamed at integration
-pub use remote::ExporterAddress as Address;
-pub use remote::ExporterAnswer as Answer;
-pub use split::MemorySplit as Split;
-pub use timeline::{DeviceLevel as Level, MemoryTimeline as Course};
-pub use watched::{LiveSite as Site, WatchedRecorder as Followed};
-pub use watcher::{WatchSource as Source, Watcher as Followers};
-pub use wire::DeviceCounters as Device;

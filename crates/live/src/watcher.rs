@@ -57,7 +57,7 @@ pub(crate) struct Shared {
 
 impl Watcher {
     /// Starts to poll every recorder at this interval; for the stacks of live blocks too, if they are wanted.
-    pub fn begin(source: WatchSource, interval: Duration, wants_stacks: bool) -> Watcher {
+    pub fn start(source: WatchSource, interval: Duration, wants_stacks: bool) -> Watcher {
         let source = match source {
             WatchSource::Folder(folder) => WatchSource::Folder(folder.canonicalize().unwrap_or(folder)),
             other => other,
@@ -73,7 +73,7 @@ impl Watcher {
     }
 
     /// Returns every recorder with its name, including those whose process has ended.
-    pub fn now(&self) -> Vec<(String, WatchedRecorder)> {
+    pub fn recorders(&self) -> Vec<(String, WatchedRecorder)> {
         let recorders = lock(&self.shared.recorders);
         recorders.iter().map(|(name, recorder)| (name.clone(), recorder.clone())).collect()
     }
@@ -125,7 +125,7 @@ impl Watcher {
     }
 
     /// Forgets recorders whose process has ended.
-    pub fn forget_ended(&self) {
+    pub fn forget_exited(&self) {
         lock(&self.shared.recorders).retain(|_, recorder| recorder.exit.is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! `rankN.heap` and `rankN.growing.heap`: the references that kept tensors alive.
 
 use crate::{Counts, DumpReason, FileError};
-use heap::{Device, Heap, Link, Name, Parts, Root, Storage};
+use heap::{Heap, Parts, ReferenceKind, ReferenceName, Root, Storage, StorageDevice};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -66,7 +66,7 @@ impl HeapDump {
         let edges = from.into_iter().zip(to).zip(names).map(|((from, to), name)| (from, to, name));
         let storages = file.storages.into_iter().map(|(node, kind, index, address, bytes)| Storage {
             node,
-            device: Device { kind, index },
+            device: StorageDevice { kind, index },
             address,
             bytes: bytes.min(MAX_STORAGE_BYTES),
         });
@@ -82,7 +82,11 @@ impl HeapDump {
             files: file.files,
             nodes: file.nodes,
             texts: file.texts,
-            names: file.names.into_iter().map(|(kind, text)| Name { link: link(&kind), text }).collect(),
+            names: file
+                .names
+                .into_iter()
+                .map(|(kind, text)| ReferenceName { link: link(&kind), text })
+                .collect(),
             edges: edges.collect(),
             storages: storages.collect(),
             roots: roots.chain(outside).collect(),
@@ -96,17 +100,17 @@ impl HeapDump {
     }
 }
 
-fn link(kind: &str) -> Link {
+fn link(kind: &str) -> ReferenceKind {
     match kind {
-        "attribute" => Link::Attribute,
-        "item" => Link::Item,
-        "local" => Link::Local,
-        "closure" => Link::Closure,
-        "element" => Link::Element,
-        "key" => Link::Key,
-        "cached" => Link::Cached,
-        "inside" => Link::Inside,
-        _ => Link::Part,
+        "attribute" => ReferenceKind::Attribute,
+        "item" => ReferenceKind::Item,
+        "local" => ReferenceKind::Local,
+        "closure" => ReferenceKind::Closure,
+        "element" => ReferenceKind::Element,
+        "key" => ReferenceKind::Key,
+        "cached" => ReferenceKind::Cached,
+        "inside" => ReferenceKind::Inside,
+        _ => ReferenceKind::Part,
     }
 }
 
@@ -139,7 +143,7 @@ mod tests {
                 "roots": []}"#,
         )
         .expect("readable");
-        let holdings = heap::Holdings::new(&dump.heap, |_| true, |storage| storage.bytes);
+        let holdings = heap::AnalyzedHeap::new(&dump.heap, |_| true, |storage| storage.bytes);
         assert_eq!(holdings.top(3).iter().map(|held| held.bytes).sum::<u64>(), 2 * MAX_STORAGE_BYTES);
     }
 

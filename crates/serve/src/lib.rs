@@ -35,6 +35,3 @@ pub use host::is_loopback;
 pub use request::Request;
 pub use response::Response;
 pub use token::Token;
-
-pub use Request as Asked; // renamed at integration
-pub use Response as Reply; // renamed at integration

@@ -45,7 +45,6 @@ mod write;
 
 pub use bytes::Bytes;
 pub use error::{Error, ErrorKind};
-pub use history::Allocation as Life; // renamed at integration
 pub use history::{
     Allocation, Counters, Cursor, History, Metric, Peak, PoolClass, Region, SegmentAtStart, Stat, Stats,
 };

@@ -1,14 +1,14 @@
 //! What the linter says of the lines that a recording names, where the program's files are at hand.
 
-use analysis::{Finding, Kind, Place};
-use lint::{Diagnostic, RULES, Source};
+use analysis::{Finding, Kind, SiteName};
+use lint::{Diagnostic, PythonSource, RULES};
 use snapshot::Snapshot;
 use std::collections::HashMap;
 
 /// Files that were checked; each is parsed once.
 #[derive(Default)]
 pub struct Linted {
-    files: HashMap<String, Option<(Source, Vec<Diagnostic>)>>,
+    files: HashMap<String, Option<(PythonSource, Vec<Diagnostic>)>>,
 }
 
 /// The linter on a line of the program.
@@ -21,14 +21,14 @@ impl Linted {
     /// What is said of the line of a leak: the line itself, or another that keeps what this one computes.
     pub fn of(&mut self, finding: &Finding, snapshot: &Snapshot) -> Vec<Remark> {
         match finding.site {
-            Some(frame) if finding.kind == Kind::Leak => self.at(&Place::of(snapshot, frame)),
+            Some(frame) if finding.kind == Kind::Leak => self.at(&SiteName::of(snapshot, frame)),
             _ => Vec::new(),
         }
     }
 
-    fn at(&mut self, place: &Place) -> Vec<Remark> {
+    fn at(&mut self, place: &SiteName) -> Vec<Remark> {
         let file = self.files.entry(place.file.clone()).or_insert_with(|| {
-            let source = Source::python(crate::whole(&place.file)?.as_bytes());
+            let source = PythonSource::python(crate::whole(&place.file)?.as_bytes());
             let found = lint::check(&source, RULES).ok()?;
             Some((source, found))
         });

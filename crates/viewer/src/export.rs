@@ -173,7 +173,7 @@ fn invisible(bytes: u64) -> u32 {
 
 /// Returns positions that a user is likely to look at: the peak, the end, failures, those of findings, steps.
 fn moments(view: &View<'_>) -> Vec<usize> {
-    let (history, course) = (view.history(), &view.outline.course);
+    let (history, course) = (view.history(), &view.outline.step_peaks);
     let mut moments = vec![overview::first_moment(view), history.allocated_peak.position, history.len()];
     moments.extend(view.findings.iter().map(|finding| findings::focus(view, finding).1));
     moments.extend(course.ooms.iter().rev().map(|&event| event + 1));
@@ -213,14 +213,14 @@ fn add_details(answers: &mut EmbeddedAnswers<'_, '_>, view: &View<'_>, moments: 
         answers.add(&table(TableOf::Segments, "size", Some(at), 0));
         answers.add(&table(TableOf::Allocations, "size", Some(at), 0));
     }
-    for offset in (0..MAX_ROWS.min(view.history().lives.len().max(1))).step_by(PAGE_ROWS) {
+    for offset in (0..MAX_ROWS.min(view.history().allocations.len().max(1))).step_by(PAGE_ROWS) {
         answers.add(&table(TableOf::Allocations, "size", None, offset));
     }
     for id in 0..MAX_GROUPS {
         answers.add(&Question::Group(GroupQuery { run, by: GroupBy::Site, id, at: best }));
     }
     let mut rows: Vec<u32> = view.allocated_at(best);
-    rows.sort_by_key(|&row| std::cmp::Reverse(view.history().lives[row as usize].size));
+    rows.sort_by_key(|&row| std::cmp::Reverse(view.history().allocations[row as usize].size));
     for row in rows.into_iter().take(MAX_BLOCKS) {
         answers.add(&Question::Block(BlockQuery { run, row: row as usize }));
     }

@@ -7,7 +7,7 @@
 //! through [`Commands`].
 //!
 //! ```
-//! use analysis::{Device, Finding, Outline, Recording};
+//! use analysis::{Device, Finding, RunModel, Recording};
 //! use viewer::documents::{Document, FindingReport, HolderTree};
 //! use viewer::{Commands, Input, Problem, Relation, Replayed, Viewer, WhatIf};
 //!
@@ -15,7 +15,7 @@
 //! struct NoCommands;
 //!
 //! impl Commands for NoCommands {
-//!     fn findings(&self, _: &Outline<'_>, _: &[Finding]) -> (Vec<Document<FindingReport>>, String) {
+//!     fn findings(&self, _: &RunModel<'_>, _: &[Finding]) -> (Vec<Document<FindingReport>>, String) {
 //!         (Vec::new(), "findings are not computed".to_owned())
 //!     }
 //!     fn what_if(&self, _: &Device<'_>, _: &WhatIf) -> Result<Replayed, Problem> {
@@ -56,7 +56,7 @@ pub use export::Exported;
 pub use run::runs::Input;
 pub use server::Server;
 
-use analysis::{Device, Finding, Outline};
+use analysis::{Device, Finding, RunModel};
 use documents::{Document, FindingReport, HolderTree, ReplayReport};
 use snapshot::Snapshot;
 use std::sync::RwLock;
@@ -65,8 +65,11 @@ use std::sync::RwLock;
 pub trait Commands: Sync {
     /// Returns the findings as `oomph report --json` prints them, and the report's line about what it did not
     /// find.
-    fn findings(&self, outline: &Outline<'_>, findings: &[Finding])
-    -> (Vec<Document<FindingReport>>, String);
+    fn findings(
+        &self,
+        outline: &RunModel<'_>,
+        findings: &[Finding],
+    ) -> (Vec<Document<FindingReport>>, String);
     /// Replays a device with other settings or on another GPU.
     fn what_if(&self, device: &Device<'_>, question: &WhatIf) -> Result<Replayed, Problem>;
     /// Returns the tree of `oomph holders`, if the recording has heap files.

@@ -6,7 +6,7 @@ use crate::picture::tile::{FREE, GAP};
 use crate::run::live::allocated;
 use crate::run::view::View;
 use crate::{Commands, Input, Problem, Relation, Replayed, Viewer, WhatIf};
-use analysis::{Device, Finding, Key, Outline};
+use analysis::{Device, Finding, Key, RunModel};
 use recording::Recording;
 use serde_json::Value;
 use snapshot::{Bytes, Counters};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 struct NoCommands;
 
 impl Commands for NoCommands {
-    fn findings(&self, _: &Outline<'_>, _: &[Finding]) -> (Vec<Document<FindingReport>>, String) {
+    fn findings(&self, _: &RunModel<'_>, _: &[Finding]) -> (Vec<Document<FindingReport>>, String) {
         (Vec::new(), String::new())
     }
 
@@ -206,7 +206,7 @@ fn what_is_alive_is_what_the_history_says() {
     for_each_view(&["zoo", "torch"], |_, view| {
         for position in some(view.history().len(), 40) {
             let rows = allocated(view.history(), view.index(), position);
-            let all = view.history().lives.iter().enumerate();
+            let all = view.history().allocations.iter().enumerate();
             let expected: Vec<u32> =
                 all.filter(|(_, life)| life.is_allocated_at(position)).map(|(row, _)| row as u32).collect();
             assert_eq!(rows, expected, "{} at {position}", view.name);

@@ -1,12 +1,12 @@
 //! A device's memory as one bar, and what its parts are.
 
 use crate::palette::{Palette, Part};
-use live::{Gpu, Split};
+use live::{Gpu, MemorySplit};
 use ratatui::text::{Line, Span};
 use snapshot::Bytes;
 
 /// The parts that are known, in their order.
-pub fn parts(split: &Split) -> Vec<(Part, Bytes)> {
+pub fn parts(split: &MemorySplit) -> Vec<(Part, Bytes)> {
     let of = |part| match part {
         Part::Tensors => Some(split.tensors),
         Part::Cached => Some(split.cached),

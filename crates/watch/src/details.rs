@@ -6,7 +6,7 @@ use crate::palette::Palette;
 use crate::timeline::Timeline;
 use crate::verdict::{Tone, Verdict, silence};
 use analysis::words::{counted, grouped, printable, shortened};
-use live::{Device, Followed, Gpu, Site, Split};
+use live::{DeviceCounters, Gpu, LiveSite, MemorySplit, WatchedRecorder};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -36,7 +36,14 @@ impl Widget for Details<'_> {
 }
 
 impl Details<'_> {
-    fn recorded(&self, followed: &Followed, device: &Device, split: &Split, area: Rect, buffer: &mut Buffer) {
+    fn recorded(
+        &self,
+        followed: &WatchedRecorder,
+        device: &DeviceCounters,
+        split: &MemorySplit,
+        area: Rect,
+        buffer: &mut Buffer,
+    ) {
         let width = usize::from(area.width);
         let parts = parts(split);
         let mut lines = vec![headline(followed, device, self.palette), bar(&parts, width, self.palette)];
@@ -59,7 +66,12 @@ impl Details<'_> {
         Paragraph::new(sites).render(Rect { y: picture.y + picture.height, height: wanted, ..rest }, buffer);
     }
 
-    fn site_lines(&self, followed: &Followed, device: &Device, width: usize) -> Vec<Line<'static>> {
+    fn site_lines(
+        &self,
+        followed: &WatchedRecorder,
+        device: &DeviceCounters,
+        width: usize,
+    ) -> Vec<Line<'static>> {
         if !self.shows_sites {
             return Vec::new();
         }
@@ -80,7 +92,7 @@ impl Details<'_> {
         lines
     }
 
-    fn site_line(&self, site: &Site, width: usize) -> Line<'static> {
+    fn site_line(&self, site: &LiveSite, width: usize) -> Line<'static> {
         let held = format!("{:>9}  {:<12} ", site.bytes.to_string(), counted(site.count, "block"));
         let grows = site.bytes_per_step.map(|bytes| format!("  +{bytes} a step")).unwrap_or_default();
         let room = width.saturating_sub(held.len() + grows.chars().count());
@@ -128,7 +140,7 @@ pub const UNKNOWN: [&str; 2] = [
     "start the program with `oomph run`, or with `oomph.record()` in it",
 ];
 
-fn headline(followed: &Followed, device: &Device, palette: Palette) -> Line<'static> {
+fn headline(followed: &WatchedRecorder, device: &DeviceCounters, palette: Palette) -> Line<'static> {
     let state = &followed.state;
     let place = if state.is_cpu() {
         ("CPU  ".to_owned(), "tensors of this process".to_owned())
@@ -144,7 +156,12 @@ fn headline(followed: &Followed, device: &Device, palette: Palette) -> Line<'sta
 }
 
 /// The counters that the bar does not have, as far as they say something.
-fn counters(followed: &Followed, device: &Device, split: &Split, palette: Palette) -> Option<Line<'static>> {
+fn counters(
+    followed: &WatchedRecorder,
+    device: &DeviceCounters,
+    split: &MemorySplit,
+    palette: Palette,
+) -> Option<Line<'static>> {
     let mut words = vec![format!("peak {}", Bytes(device.peak))];
     let rounding = device.allocated.saturating_sub(device.requested);
     if rounding * 50 > device.allocated && device.requested > 0 {
@@ -172,7 +189,7 @@ fn counters(followed: &Followed, device: &Device, split: &Split, palette: Palett
 }
 
 /// `train.py:20 in train`
-pub fn place(site: &Site) -> String {
+pub fn place(site: &LiveSite) -> String {
     match &site.line {
         Some((file, line, function)) => {
             let name = file.rsplit('/').next().unwrap_or(file);

@@ -1,6 +1,6 @@
 //! What there is to see at one moment: a row for each device of each recorder, and for each GPU that no recorder uses.
 
-use live::{Device, Followed, Followers, Gpu, Split};
+use live::{DeviceCounters, Gpu, MemorySplit, WatchedRecorder, Watcher};
 use std::rc::Rc;
 
 /// Everything at one moment.
@@ -17,28 +17,28 @@ pub enum Row {
     Recorded {
         /// What its recorder is called here.
         name: String,
-        followed: Rc<Followed>,
-        device: Box<Device>,
-        split: Split,
+        followed: Rc<WatchedRecorder>,
+        device: Box<DeviceCounters>,
+        split: MemorySplit,
     },
     Bare(Gpu),
 }
 
 impl Look {
-    pub fn new(followers: &Followers) -> Look {
+    pub fn new(followers: &Watcher) -> Look {
         let (gpus, no_driver) = match followers.gpus() {
             Ok(gpus) => (gpus, None),
             Err(why) => (Vec::new(), Some(why)),
         };
         let mut rows: Vec<Row> = Vec::new();
-        let mut followed = followers.now();
+        let mut followed = followers.recorders();
         followed.sort_by_key(|(_, one)| {
             (one.exit.is_some(), one.state.folder.clone(), one.state.rank, one.state.pid)
         });
         for (name, followed) in followed {
             let followed = Rc::new(followed);
             for device in &followed.state.devices {
-                let split = Split::new(&followed.state, device);
+                let split = MemorySplit::new(&followed.state, device);
                 let (name, device) = (name.clone(), Box::new(device.clone()));
                 rows.push(Row::Recorded { name, followed: followed.clone(), device, split });
             }

@@ -6,7 +6,7 @@ use crate::look::{Look, Row};
 use crate::palette::Palette;
 use crate::verdict::{Tone, Verdict, duration, silence};
 use analysis::words::{grouped, printable, shortened};
-use live::Followers;
+use live::Watcher;
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::crossterm::{cursor, execute, terminal};
@@ -24,7 +24,7 @@ use std::time::Duration;
 const FRAME: Duration = Duration::from_millis(250);
 
 /// Draws until the user has seen enough. The terminal is as before afterwards, also after a panic or a signal.
-pub fn run(followers: &Followers, has_color: bool) -> anyhow::Result<()> {
+pub fn run(followers: &Watcher, has_color: bool) -> anyhow::Result<()> {
     let mut terminal = ratatui::try_init()?;
     end_at_signals()?;
     let mut screen = Screen::new(followers, has_color);
@@ -72,7 +72,7 @@ fn wait_for_key() -> io::Result<Option<Action>> {
 }
 
 struct Screen<'a> {
-    followers: &'a Followers,
+    followers: &'a Watcher,
     look: Look,
     /// The key of the chosen row.
     chosen: String,
@@ -87,7 +87,7 @@ struct Screen<'a> {
 }
 
 impl Screen<'_> {
-    fn new(followers: &Followers, has_color: bool) -> Screen<'_> {
+    fn new(followers: &Watcher, has_color: bool) -> Screen<'_> {
         let look = Look::new(followers);
         let chosen = look.rows.first().map(Row::key).unwrap_or_default();
         Screen {

@@ -3,7 +3,7 @@
 use crate::palette::{Palette, Part};
 use crate::verdict::duration;
 use analysis::words::grouped;
-use live::{Course, Level};
+use live::{DeviceLevel, MemoryTimeline};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -12,7 +12,7 @@ use snapshot::Bytes;
 use std::time::Duration;
 
 pub struct Timeline<'a> {
-    pub course: &'a Course,
+    pub course: &'a MemoryTimeline,
     pub device: u32,
     pub palette: Palette,
 }
@@ -25,7 +25,7 @@ const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇'
 /// One column of the picture.
 #[derive(Clone, Copy, Default)]
 struct Column {
-    level: Option<Level>,
+    level: Option<DeviceLevel>,
     /// Whether a step ended in it.
     has_step: bool,
 }

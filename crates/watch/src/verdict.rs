@@ -2,7 +2,7 @@
 
 use analysis::Pace;
 use analysis::words::{counted, grouped};
-use live::Followed;
+use live::WatchedRecorder;
 use recording::Exit;
 use snapshot::Bytes;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    pub fn new(followed: &Followed, device: u32) -> Verdict {
+    pub fn new(followed: &WatchedRecorder, device: u32) -> Verdict {
         let (tone, short, sentence) = match followed.pace(device) {
             Pace::NoSteps => (
                 Tone::Quiet,
@@ -62,7 +62,7 @@ impl Verdict {
     }
 }
 
-fn leaking(bytes_per_step: Bytes, followed: &Followed, device: u32) -> String {
+fn leaking(bytes_per_step: Bytes, followed: &WatchedRecorder, device: u32) -> String {
     let full = followed.steps_left(device).map(|steps| {
         let time = followed.time_per_step().and_then(|each| each.checked_mul(u32::try_from(steps).ok()?));
         let time = time.map(|time| format!(", {} at this pace", duration(time))).unwrap_or_default();
@@ -72,7 +72,7 @@ fn leaking(bytes_per_step: Bytes, followed: &Followed, device: u32) -> String {
 }
 
 /// How a process has ended, or why it says nothing.
-pub fn silence(followed: &Followed) -> Option<(Tone, String)> {
+pub fn silence(followed: &WatchedRecorder) -> Option<(Tone, String)> {
     match followed.exit {
         Some(Exit::Finished | Exit::Stopped(_)) => Some((Tone::Quiet, "finished".to_owned())),
         Some(Exit::Failed | Exit::OutOfMemory) => {

@@ -52,7 +52,7 @@ impl Caveat {
             truncated,
             idle.then_some(Caveat::IdleGarbageCollection),
             brief,
-            outcome.verdict_hangs_on_addresses.then_some(Caveat::DependsOnAddresses),
+            outcome.outcome_depends_on_addresses.then_some(Caveat::DependsOnAddresses),
             (!outcome.finished).then_some(Caveat::Unfinished),
             has_range.then_some(Caveat::AddressRange { low, high, improbable }),
         ]
@@ -65,8 +65,8 @@ impl Caveat {
 /// How many events the block of a request lived in the recorded run.
 fn lifetime(scene: &Scene<'_>, event: usize) -> Option<usize> {
     let history = &scene.device.history;
-    let life = history.life_of(event, Action::Alloc)?;
-    Some(history.lives[life].freed()?.saturating_sub(event))
+    let life = history.allocation_of(event, Action::Alloc)?;
+    Some(history.allocations[life].free_event()?.saturating_sub(event))
 }
 
 impl fmt::Display for Caveat {

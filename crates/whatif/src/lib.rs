@@ -9,9 +9,11 @@ mod caveat;
 
 pub use caveat::Caveat;
 
-use allocator::{Conditions, Conf, Given, Outcome, Recorded, Release, WhatIf, worth_trying};
+use allocator::{
+    Conditions, Conf, KnownConditions, Outcome, RecordedRun, Release, WhatIf, candidate_settings,
+};
 use analysis::words::shown_path;
-use analysis::{Device, Place, Site};
+use analysis::{Device, Site, SiteName};
 use failure::Failure;
 use inputs::Input;
 use snapshot::{History, Snapshot, TorchRange};
@@ -63,7 +65,7 @@ pub fn is_as_recorded(args: &Question) -> bool {
 }
 
 /// The run of a device, followed by the model.
-pub fn follow<'a>(name: &str, device: &'a Device<'a>, args: &Question) -> anyhow::Result<Recorded<'a>> {
+pub fn follow<'a>(name: &str, device: &'a Device<'a>, args: &Question) -> anyhow::Result<RecordedRun<'a>> {
     if device.is_cpu() {
         return Err(Failure::new(
             format!("`{name}` is about the memory of a CPU"),
@@ -82,7 +84,7 @@ pub struct Scene<'a> {
     /// The run.
     pub device: &'a Device<'a>,
     /// The model that has followed it.
-    pub recorded: &'a Recorded<'a>,
+    pub recorded: &'a RecordedRun<'a>,
     /// What is asked.
     pub args: &'a Question,
     /// The memory that the recorded run could have.
@@ -119,7 +121,7 @@ impl<'a> Scene<'a> {
     pub fn new(
         name: &'a str,
         device: &'a Device<'a>,
-        recorded: &'a Recorded<'a>,
+        recorded: &'a RecordedRun<'a>,
         args: &'a Question,
     ) -> Scene<'a> {
         Scene { name, device, recorded, args, conditions: recorded.conditions() }
@@ -166,15 +168,15 @@ pub fn recorded<'a>(
     snapshot: &'a Snapshot,
     history: &'a History,
     args: &Question,
-) -> anyhow::Result<Recorded<'a>> {
+) -> anyhow::Result<RecordedRun<'a>> {
     let release = args.torch.unwrap_or_else(|| Release::of(snapshot.torch));
     let text = given_conf(args);
     let conf = text.map(|text| Conf::parse(text, release)).transpose();
     let conf = conf.map_err(|error| refused(text.unwrap_or_default(), release, &error))?;
     // A card or limit to try says nothing about the recorded run, except where the two are compared.
     let (limit, total) = if args.verify { (limit(args, release), args.gpu) } else { (None, None) };
-    let given = Given { release: args.torch, conf: conf.map(|parsed| parsed.conf), limit, total };
-    Ok(Recorded::new(snapshot, history, given))
+    let given = KnownConditions { release: args.torch, conf: conf.map(|parsed| parsed.conf), limit, total };
+    Ok(RecordedRun::new(snapshot, history, given))
 }
 
 fn limit(args: &Question, release: Release) -> Option<u64> {
@@ -272,7 +274,7 @@ pub fn search<'a>(
 ) -> Vec<Trial> {
     let release = scene.recorded.release;
     let own = (scene.recorded_conf(), scene.recorded.conf.clone());
-    let candidates = worth_trying(release, scene.args.gpu.is_some()).into_iter();
+    let candidates = candidate_settings(release, scene.args.gpu.is_some()).into_iter();
     let parsed = candidates.filter_map(|text| Some((text, Conf::parse(text, release).ok()?.conf)));
     // The recorded settings are one of them, in the words of the recording.
     let others = parsed.filter(|(_, conf)| *conf != own.1);
@@ -286,10 +288,10 @@ pub fn search<'a>(
 }
 
 /// The user's own line behind an event.
-pub fn site(scene: &Scene<'_>, event: usize) -> Option<Place> {
+pub fn site(scene: &Scene<'_>, event: usize) -> Option<SiteName> {
     match scene.device.site_of_event(event) {
         Site::User(frame) | Site::Library(frame) | Site::Backward(frame) | Site::BackwardOf(frame) => {
-            Some(Place::of(scene.device.snapshot, frame))
+            Some(SiteName::of(scene.device.snapshot, frame))
         }
         Site::Native | Site::Unknown | Site::Before => None,
     }

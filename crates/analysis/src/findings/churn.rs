@@ -72,8 +72,8 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
     let (snapshot, steps) = (model.device.snapshot, &model.device.steps);
     // The first fifth is warm-up.
     let first = steps.bounds.get(steps.count() / 5).copied()?;
-    let late = model.course.segments.partition_point(|event| event.event < first);
-    let calls = calls(model, &model.course.segments[late..]);
+    let late = model.step_peaks.segments.partition_point(|event| event.event < first);
+    let calls = calls(model, &model.step_peaks.segments[late..]);
     let later_steps = steps.count() - steps.count() / 5;
     let share_of_steps = calls.returning.len() as f64 / later_steps.max(1) as f64;
     if calls.returning.len() < MIN_STEPS || share_of_steps < MIN_SHARE_OF_STEPS || calls.mallocs < 2 {
@@ -146,7 +146,7 @@ fn calls(model: &RunModel<'_>, events: &[SegmentEvent]) -> Calls {
 
 /// Microseconds that passed around segment events after `first`, and in all.
 fn time(model: &RunModel<'_>, first: usize) -> (u64, u64) {
-    let late = model.course.segments.iter().filter(|event| event.event >= first);
+    let late = model.step_peaks.segments.iter().filter(|event| event.event >= first);
     let waited = late.fold(0u64, |sum, event| {
         sum.saturating_add(model.elapsed_us(event.event.saturating_sub(1), event.event))
     });

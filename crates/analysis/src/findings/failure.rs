@@ -38,14 +38,14 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn new(model: &RunModel<'_>) -> Option<Failure> {
         let (snapshot, history) = (model.device.snapshot, &model.device.history);
-        let event = *model.course.ooms.last()?;
+        let event = *model.step_peaks.ooms.last()?;
         let record = snapshot.events.get(history.rows.start + event);
-        let regions = layout(history, &model.course, event);
+        let regions = layout(history, &model.step_peaks, event);
         let allocated = history.allocated_at(event).map(|life| life.size).sum();
         let line = model.device.site_of_event(event).frame().or_else(|| {
             // Inside `backward()` there is no stack; the block just before it knows the call.
-            let row = history.first_born_from(event).checked_sub(1)?;
-            let is_engine = model.device.roles.of(history.lives[row].stack).without_python;
+            let row = history.first_allocated_from(event).checked_sub(1)?;
+            let is_engine = model.device.roles.of(history.allocations[row].stack).without_python;
             if is_engine { model.frame_of_life(row) } else { None }
         });
         let mut failure = Failure {
@@ -163,7 +163,7 @@ fn most_reserved(model: &RunModel<'_>, history: &History, event: usize) -> Bytes
     let start: Bytes =
         history.regions.iter().filter(|region| region.from_start).map(|region| region.size).sum();
     let (mut now, mut most) = (start, start);
-    for segment in model.course.segments.iter().take_while(|segment| segment.event < event) {
+    for segment in model.step_peaks.segments.iter().take_while(|segment| segment.event < event) {
         if segment.reserves {
             now += segment.bytes
         } else {
@@ -191,19 +191,19 @@ fn project(model: &RunModel<'_>, failure: &Failure) -> Option<Projection> {
     let begun = steps.bounds.partition_point(|&bound| bound <= failure.event);
     let (now, before) = (begun.checked_sub(1)?, begun.checked_sub(2)?);
     let (begin, previous) = (*steps.bounds.get(now)?, steps.bounds[before]);
-    let begin_row = history.first_born_from(begin);
-    let allocations = history.first_born_from(failure.event).checked_sub(begin_row)?;
-    let same_place = history.first_born_from(previous) + allocations;
-    let same_place = history.lives.get(same_place).filter(|_| same_place < begin_row)?.born()?;
-    let base = model.course.at_bounds.get(now).copied()?;
-    let base_before = model.course.at_bounds.get(before).copied()?;
+    let begin_row = history.first_allocated_from(begin);
+    let allocations = history.first_allocated_from(failure.event).checked_sub(begin_row)?;
+    let same_place = history.first_allocated_from(previous) + allocations;
+    let same_place = history.allocations.get(same_place).filter(|_| same_place < begin_row)?.alloc_event()?;
+    let base = model.step_peaks.at_bounds.get(now).copied()?;
+    let base_before = model.step_peaks.at_bounds.get(before).copied()?;
     let held: Bytes = history.allocated_at(same_place).map(|life| life.size).sum();
     let (grown, grown_before) = (failure.allocated.saturating_sub(base), held.saturating_sub(base_before));
     if grown_before.0 < MIB {
         return None;
     }
     let times = grown.0 as f64 / grown_before.0 as f64;
-    let peak = model.course.steps.get(before)?.bytes;
+    let peak = model.step_peaks.steps.get(before)?.bytes;
     let needed = base + Bytes((peak.saturating_sub(base_before).0 as f64 * times) as u64);
     Some(Projection { times, before: peak, needed: needed.max(failure.active + failure.asked), base })
 }

@@ -86,7 +86,7 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
     if lost < MIN_BYTES || ratio < MIN_SHARE {
         return None;
     }
-    let regions = layout(history, &model.course, event);
+    let regions = layout(history, &model.step_peaks, event);
     let free_then = free(history, &regions);
     let pins = pins(model, &regions);
     let reservations = reservations(model);
@@ -107,7 +107,7 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
         has_max_split: snapshot.settings.max_split.is_some(),
         is_expandable: history.regions.iter().any(|region| region.expandable),
         is_complete: history.complete,
-        at_end: (history.end, free(history, &layout(history, &model.course, history.len()))),
+        at_end: (history.end, free(history, &layout(history, &model.step_peaks, history.len()))),
     })
 }
 
@@ -133,7 +133,7 @@ pub fn never_needed(history: &History) -> Bytes {
 /// The event that reserved the last large piece of what is reserved at the peak.
 fn last_large_segment(model: &RunModel<'_>) -> Option<usize> {
     let peak = model.device.history.reserved_peak;
-    let until_peak = model.course.segments.iter().take_while(|event| event.event < peak.position);
+    let until_peak = model.step_peaks.segments.iter().take_while(|event| event.event < peak.position);
     let large = until_peak.filter(|event| event.reserves && event.bytes.0 >= peak.bytes.0 / 100);
     large.last().map(|event| event.event)
 }
@@ -141,8 +141,8 @@ fn last_large_segment(model: &RunModel<'_>) -> Option<usize> {
 /// What was asked for when a segment had to be reserved.
 fn request(model: &RunModel<'_>, event: usize, free: &Free) -> Option<(Bytes, Line)> {
     let history = &model.device.history;
-    let next = history.first_born_from(event);
-    let life = history.lives.get(next).filter(|life| life.born() == Some(event + 1))?;
+    let next = history.first_allocated_from(event);
+    let life = history.allocations.get(next).filter(|life| life.alloc_event() == Some(event + 1))?;
     let had_free = free.pinned + free.returnable > Bytes::ZERO;
     had_free.then(|| (life.requested, Line::new(model, model.frame_of_life(next))))
 }
@@ -161,7 +161,7 @@ fn pins(model: &RunModel<'_>, regions: &[RegionNow]) -> Vec<Pin> {
         for &row in &now.lives {
             let (free, live, count) = pins.entry(model.frame_of_life(row as usize)).or_default();
             *free += each;
-            *live += history.lives[row as usize].size;
+            *live += history.allocations[row as usize].size;
             *count += 1;
         }
     }
@@ -173,7 +173,7 @@ fn pins(model: &RunModel<'_>, regions: &[RegionNow]) -> Vec<Pin> {
 
 /// In how many steps more memory was reserved.
 fn reservations(model: &RunModel<'_>) -> Reservations {
-    let reserving = || model.course.segments.iter().filter(|event| event.reserves);
+    let reserving = || model.step_peaks.segments.iter().filter(|event| event.reserves);
     let mut steps: Vec<usize> =
         reserving().filter_map(|event| model.device.steps.of_event(event.event)).collect();
     steps.dedup();

@@ -17,7 +17,7 @@ pub(crate) struct RegionNow {
     /// use in part: there it is one piece, and an upper bound.
     pub(crate) pieces: u64,
     pub(crate) largest: Bytes,
-    /// Rows of [`History::lives`] that are in use in it.
+    /// Rows of [`History::allocations`] that are in use in it.
     pub(crate) lives: Vec<u32>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn layout(history: &History, course: &StepPeaks, position: usize) -> 
         };
     }
     let mut lives: Vec<Vec<u32>> = vec![Vec::new(); history.regions.len()];
-    for (row, life) in history.lives[..history.first_born_from(position)].iter().enumerate() {
+    for (row, life) in history.allocations[..history.first_allocated_from(position)].iter().enumerate() {
         if life.is_active_at(position)
             && let Some(inside) = lives.get_mut(life.region as usize)
         {
@@ -56,7 +56,7 @@ pub(crate) fn layout(history: &History, course: &StepPeaks, position: usize) -> 
 }
 
 fn region_now(history: &History, region: usize, reserved: Bytes, mut lives: Vec<u32>) -> RegionNow {
-    let life = |row: &u32| &history.lives[*row as usize];
+    let life = |row: &u32| &history.allocations[*row as usize];
     lives.sort_unstable_by_key(|row| life(row).addr);
     let active: Bytes = lives.iter().map(|row| life(row).size).sum();
     let requested: Bytes = lives.iter().map(|row| life(row).requested).sum();

@@ -211,7 +211,7 @@ fn memory_grows_with(model: &RunModel<'_>, retained: &[u64]) -> bool {
         };
         middle(retained.len() - third.max(1)) - middle(third)
     };
-    let allocated = |bound: usize| model.course.at_bounds[bound].0;
+    let allocated = |bound: usize| model.step_peaks.at_bounds[bound].0;
     rise(&allocated) > MIN_GROWTH_OF_ALL * rise(&|bound| retained[bound])
 }
 
@@ -273,7 +273,7 @@ impl Room {
     /// The room that a failed allocation met, if the leak has a part in that; otherwise the next common size.
     fn of(model: &RunModel<'_>, leaked: Bytes) -> Room {
         let reserved = model.device.history.reserved_peak.bytes;
-        if !model.course.ooms.is_empty() && share(leaked, reserved) >= 0.1 {
+        if !model.step_peaks.ooms.is_empty() && share(leaked, reserved) >= 0.1 {
             return Room { size: reserved, name: "the memory that this process may use".to_owned() };
         }
         let card = model.device.recording.gpu(model.device.history.device);

@@ -209,7 +209,7 @@ fn is_waited_for(model: &RunModel<'_>, cluster: &SiteCluster<'_>) -> bool {
     let device = model.device;
     let (mut waited, mut all) = (0, 0);
     for &row in cluster.sites.iter().flat_map(|site| &site.lives) {
-        let Some(born) = device.history.lives[row as usize].born() else { continue };
+        let Some(born) = device.history.allocations[row as usize].alloc_event() else { continue };
         let Some(step) = device.steps.of_event(born) else { continue };
         all += 1;
         let next = device.backward.next_after(born);

@@ -25,7 +25,7 @@ use snapshot::Bytes;
 /// One device with its run model and its findings.
 pub struct Diagnosis<'a> {
     /// The run model that the findings are made from.
-    pub outline: RunModel<'a>,
+    pub model: RunModel<'a>,
     /// The findings, most important first.
     pub findings: Vec<Finding>,
 }
@@ -35,7 +35,7 @@ impl<'a> Diagnosis<'a> {
     pub fn new(device: &'a Device<'a>) -> Diagnosis<'a> {
         let model = RunModel::new(device);
         let findings = findings(&model);
-        Diagnosis { outline: model, findings }
+        Diagnosis { model: model, findings }
     }
 }
 
@@ -43,7 +43,7 @@ impl<'a> Diagnosis<'a> {
 pub fn findings(model: &RunModel<'_>) -> Vec<Finding> {
     let leaks = leak::measure(model);
     let leaked_at_oom =
-        model.course.ooms.last().map_or(Bytes::ZERO, |&event| leaks.retained_at(model, event));
+        model.step_peaks.ooms.last().map_or(Bytes::ZERO, |&event| leaks.retained_at(model, event));
     let mut findings: Vec<Finding> = leaks.leaks.iter().map(leak::describe).collect();
     findings.extend(oom::measure(model, leaked_at_oom).as_ref().map(oom::describe));
     findings.extend(non_pytorch::measure(model).as_ref().map(non_pytorch::describe));

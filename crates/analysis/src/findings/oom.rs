@@ -76,7 +76,7 @@ impl HeldMemory {
     fn new(model: &RunModel<'_>, failure: &Failure) -> HeldMemory {
         let mut categories = ByCategory::default();
         let mut lines: FxHashMap<(Category, Option<FrameId>), (Bytes, u64)> = FxHashMap::default();
-        for (row, life) in model.device.history.lives.iter().enumerate() {
+        for (row, life) in model.device.history.allocations.iter().enumerate() {
             if life.is_allocated_at(failure.event) {
                 let category = model.categories.of(row);
                 categories.0[category as usize] += life.size;

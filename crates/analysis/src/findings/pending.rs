@@ -7,7 +7,7 @@ use crate::run::step_peaks::MemoryPeak;
 use crate::trace::modules::ModuleId;
 use crate::words::{counted, percent, share};
 use rustc_hash::FxHashMap;
-use snapshot::{Bytes, FrameId, Life};
+use snapshot::{Allocation, Bytes, FrameId};
 
 /// Bytes that have to wait at one time to be worth a finding.
 const MIN_PENDING: Bytes = Bytes(1 << 20);
@@ -37,21 +37,21 @@ pub(super) struct Facts {
 /// The facts, if such blocks ever added up to something.
 pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
     let (snapshot, history) = (model.device.snapshot, &model.device.history);
-    let most = model.course.pending;
+    let most = model.step_peaks.pending;
     let ratio = share(most.bytes, history.reserved_peak.bytes);
     if most.bytes < MIN_PENDING || ratio < MIN_SHARE {
         return None;
     }
-    let waits = |life: &Life| life.is_active_at(most.position) && !life.is_allocated_at(most.position);
+    let waits = |life: &Allocation| life.is_active_at(most.position) && !life.is_allocated_at(most.position);
     let mut lines: FxHashMap<Option<FrameId>, Bytes> = FxHashMap::default();
     let (mut count, mut bytes, mut waited_us) = (0u64, Bytes::ZERO, 0u64);
-    for (row, life) in history.lives.iter().enumerate() {
+    for (row, life) in history.allocations.iter().enumerate() {
         if !history.is_deferred(snapshot, life) {
             continue;
         }
         count += 1;
         bytes += life.size;
-        if let (Some(freed), Some(completed)) = (life.freed(), life.completed()) {
+        if let (Some(freed), Some(completed)) = (life.free_event(), life.completed_event()) {
             waited_us = waited_us.saturating_add(model.elapsed_us(freed, completed));
         }
         if waits(life) {
@@ -61,7 +61,7 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
     let mut lines: Vec<_> = lines.into_iter().collect();
     lines.sort_by_key(|&(frame, bytes)| (std::cmp::Reverse(bytes), frame));
     let site = lines.iter().find_map(|line| line.0);
-    let waiting = (0..history.lives.len()).filter(|&row| waits(&history.lives[row]));
+    let waiting = (0..history.allocations.len()).filter(|&row| waits(&history.allocations[row]));
     Some(Facts {
         severity: if ratio >= MEDIUM_SHARE { Severity::Medium } else { Severity::Low },
         most,

@@ -39,7 +39,7 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
         return None;
     }
     let mut lines: FxHashMap<Option<FrameId>, Bytes> = FxHashMap::default();
-    for (row, life) in history.lives.iter().enumerate() {
+    for (row, life) in history.allocations.iter().enumerate() {
         let pool = history.regions.get(life.region as usize).map_or(PoolId::DEFAULT, |region| region.pool);
         if pool != PoolId::DEFAULT {
             *lines.entry(model.frame_of_life(row)).or_default() += life.size;

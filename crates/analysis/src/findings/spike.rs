@@ -77,7 +77,7 @@ enum MadeOf {
 /// The facts, if the peak stands out. `retained` is what leaks had retained at each bound of the steps.
 pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<Facts> {
     let spike = spike(model, retained)?;
-    let difference = difference(model, spike.peak.position, model.course.steps[spike.typical].position);
+    let difference = difference(model, spike.peak.position, model.step_peaks.steps[spike.typical].position);
     let is_trials =
         difference.workspace.0 as f64 > MOSTLY * spike.extra.0 as f64 && !model.cudnn_trials().is_empty();
     if is_trials || difference.lines.is_empty() {
@@ -114,7 +114,7 @@ pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<Facts> {
 }
 
 fn spike(model: &RunModel<'_>, retained: &[u64]) -> Option<Spike> {
-    let peaks = &model.course;
+    let peaks = &model.step_peaks;
     if peaks.steps.len() < MIN_STEPS {
         return None;
     }
@@ -169,7 +169,8 @@ fn difference(model: &RunModel<'_>, peak: usize, usual: usize) -> Difference {
     // What leaks leave behind is not the spike's.
     let leaked: FxHashSet<u32> =
         model.growing_sites.sites.iter().flat_map(|site| site.lives.iter().copied()).collect();
-    for (row, life) in history.lives[..history.first_born_from(peak.max(usual))].iter().enumerate() {
+    for (row, life) in history.allocations[..history.first_allocated_from(peak.max(usual))].iter().enumerate()
+    {
         let (then, otherwise) = (life.is_allocated_at(peak), life.is_allocated_at(usual));
         if then == otherwise || leaked.contains(&(row as u32)) {
             continue;
@@ -188,8 +189,8 @@ fn difference(model: &RunModel<'_>, peak: usize, usual: usize) -> Difference {
     }
     let in_usual_step = |frame: Option<FrameId>| {
         let begin = model.device.steps.bounds.partition_point(|&bound| bound < usual).saturating_sub(1);
-        let from = history.first_born_from(model.device.steps.bounds.get(begin).copied().unwrap_or(0));
-        (from..history.first_born_from(usual)).any(|row| model.frame_of_life(row) == frame)
+        let from = history.first_allocated_from(model.device.steps.bounds.get(begin).copied().unwrap_or(0));
+        (from..history.first_allocated_from(usual)).any(|row| model.frame_of_life(row) == frame)
     };
     let mut lines: Vec<LineBytes> = lines
         .into_iter()
@@ -209,10 +210,10 @@ fn duration(model: &RunModel<'_>, spike: &Spike) -> Range<usize> {
     // What an event adds to the allocated bytes.
     let change = |event: usize| {
         let action = snapshot.events.get(history.rows.start + event).action;
-        let life = history.life_of(event, action).map(|row| &history.lives[row]);
+        let life = history.allocation_of(event, action).map(|row| &history.allocations[row]);
         match life {
             Some(life) if action == Action::Alloc => i128::from(life.size.0),
-            Some(life) if life.freed() == Some(event) => -i128::from(life.size.0),
+            Some(life) if life.free_event() == Some(event) => -i128::from(life.size.0),
             _ => 0,
         }
     };
@@ -245,7 +246,7 @@ fn caller(model: &RunModel<'_>, spike: &Spike, site: Option<FrameId>) -> Option<
 /// Whether most of what a line adds to the peak has the sizes of parameters and optimizer state.
 fn is_copy(model: &RunModel<'_>, spike: &Spike, site: Option<FrameId>) -> bool {
     let history = &model.device.history;
-    let begun = &history.lives[..history.first_born_from(spike.peak.position)];
+    let begun = &history.allocations[..history.first_allocated_from(spike.peak.position)];
     let at_peak = begun.iter().enumerate().filter(|(_, life)| life.is_allocated_at(spike.peak.position));
     let mut sizes: FxHashSet<Bytes> = FxHashSet::default();
     let mut added: Vec<Bytes> = Vec::new();

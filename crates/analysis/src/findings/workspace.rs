@@ -76,13 +76,13 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
 fn held_at(model: &RunModel<'_>, position: usize) -> Held {
     let history = &model.device.history;
     let mut held = Held::default();
-    for (row, life) in history.lives[..history.first_born_from(position)].iter().enumerate() {
+    for (row, life) in history.allocations[..history.first_allocated_from(position)].iter().enumerate() {
         if model.categories.of(row) != Category::Workspace || !life.is_allocated_at(position) {
             continue;
         }
         held.bytes += life.size;
         held.count += 1;
-        if life.freed().is_none() {
+        if life.free_event().is_none() {
             held.lasting += life.size;
             held.lasting_count += 1;
         } else {

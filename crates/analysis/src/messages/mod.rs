@@ -27,11 +27,6 @@ pub use render::{Explanation, written};
 pub use scan::MessageReader;
 pub use traceback::CodeLine;
 
-// renamed at integration
-pub use find_messages as messages;
-pub use parts::{MemoryPart as Part, MemoryShare as Share};
-pub use render::Explanation as Verdict;
-
 /// One message, as often as it was printed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Message {

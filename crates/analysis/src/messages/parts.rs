@@ -18,7 +18,7 @@ pub enum MemoryPart {
     /// Other processes that the message names.
     Others,
     /// In use, owner unknown.
-    Untold,
+    Unexplained,
     /// Free.
     Free,
 }
@@ -32,7 +32,7 @@ impl MemoryPart {
             MemoryPart::Cached => "cached by PyTorch",
             MemoryPart::Own => "other use of this process",
             MemoryPart::Others => "other processes",
-            MemoryPart::Untold => "not PyTorch's, owner not told",
+            MemoryPart::Unexplained => "not PyTorch's, owner not told",
             MemoryPart::Free => "free",
         }
     }
@@ -79,7 +79,7 @@ impl Message {
             MemoryShare { part: MemoryPart::Cached, bytes: cached },
             MemoryShare { part: MemoryPart::Own, bytes: own },
             MemoryShare { part: MemoryPart::Others, bytes: others },
-            MemoryShare { part: MemoryPart::Untold, bytes: untold },
+            MemoryShare { part: MemoryPart::Unexplained, bytes: untold },
             MemoryShare { part: MemoryPart::Free, bytes: free },
         ])
     }

@@ -30,7 +30,7 @@ pub struct Explanation {
 
 impl Message {
     /// What it means.
-    pub fn verdict(&self) -> Explanation {
+    pub fn explain(&self) -> Explanation {
         let (cause, reason, also) = judge(self);
         Explanation {
             cause,

@@ -12,7 +12,7 @@ use crate::trace::roles::{Role, Roles};
 use crate::trace::steps::Confidence;
 use recording::Label;
 use rustc_hash::{FxHashMap, FxHashSet};
-use snapshot::{Bytes, History, Life};
+use snapshot::{Allocation, Bytes, History};
 
 /// What a block is used for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -89,7 +89,7 @@ pub struct Categories {
 }
 
 impl Categories {
-    /// The category of a row of [`History::lives`].
+    /// The category of a row of [`History::allocations`].
     #[inline]
     pub fn of(&self, life: usize) -> Category {
         self.of_life[life]
@@ -98,7 +98,9 @@ impl Categories {
     /// What the program holds once `position` events have happened.
     pub fn at(&self, history: &History, position: usize) -> ByCategory {
         let mut sums = ByCategory::default();
-        for (life, category) in history.lives[..history.first_born_from(position)].iter().zip(&self.of_life) {
+        for (life, category) in
+            history.allocations[..history.first_allocated_from(position)].iter().zip(&self.of_life)
+        {
             if life.is_allocated_at(position) {
                 sums.0[*category as usize] += life.size;
             }
@@ -145,7 +147,7 @@ pub(crate) fn categories(device: &Device<'_>, failed_at: Option<usize>) -> Categ
         nameless: FxHashMap::default(),
         workspaces: FxHashSet::default(),
     };
-    let of_life = history.lives.iter().enumerate().map(|(row, life)| sorter.sort(row, life)).collect();
+    let of_life = history.allocations.iter().enumerate().map(|(row, life)| sorter.sort(row, life)).collect();
     let (confidence, reason) = match is_labelled {
         true => (Confidence::High, "a recorder saw which tensor each of these blocks is"),
         false => sizes.confidence(steps),
@@ -154,7 +156,10 @@ pub(crate) fn categories(device: &Device<'_>, failed_at: Option<usize>) -> Categ
 }
 
 fn first_forward(history: &History, roles: &Roles) -> Option<usize> {
-    history.lives.iter().find_map(|life| roles.of(life.stack).is_forward().then(|| life.born()).flatten())
+    history
+        .allocations
+        .iter()
+        .find_map(|life| roles.of(life.stack).is_forward().then(|| life.alloc_event()).flatten())
 }
 
 /// Sorts one block after the other.
@@ -178,10 +183,10 @@ struct Sorter<'a> {
 const MOST_INPUTS: usize = 64;
 
 impl Sorter<'_> {
-    fn sort(&mut self, row: usize, life: &Life) -> Category {
-        let phase = self.device.whereabouts_of(life).phase;
+    fn sort(&mut self, row: usize, life: &Allocation) -> Category {
+        let phase = self.device.scope_of(life).phase;
         let role = self.device.roles.of(life.stack).during(phase);
-        let born = life.born().unwrap_or(0);
+        let born = life.alloc_event().unwrap_or(0);
         while self.device.steps.bounds.get(self.begun).is_some_and(|&bound| bound <= born) {
             self.begun += 1;
             self.inputs = 0;
@@ -194,7 +199,7 @@ impl Sorter<'_> {
         if is_refuted(self.device, category, life) {
             category = unlabelled(category, life, role, self.step_ends());
         }
-        if category == Category::Parameter && life.born().is_none() && role.without_python {
+        if category == Category::Parameter && life.alloc_event().is_none() && role.without_python {
             // From before the history and without a stack, a parameter and its optimizer state look alike.
             // There are as many parameters as gradients; the rest is state.
             let count = self.nameless.entry(life.requested.0).or_default();
@@ -204,7 +209,7 @@ impl Sorter<'_> {
             }
         }
         let is_library_scratch = !self.device.is_cpu()
-            && life.freed().is_none()
+            && life.free_event().is_none()
             && CUBLAS_WORKSPACES.contains(&life.requested.0)
             && !matches!(category, Category::Parameter | Category::Gradient | Category::Optimizer);
         if is_library_scratch {
@@ -229,7 +234,7 @@ impl Sorter<'_> {
     }
 
     /// The category of a block made before the first step, outside of the optimizer.
-    fn made_in_setup(&self, life: &Life, role: Role, phase: Option<Phase>) -> Category {
+    fn made_in_setup(&self, life: &Allocation, role: Role, phase: Option<Phase>) -> Category {
         let size = life.requested.0;
         let has_size_of_parameter =
             self.sizes.gradients.contains_key(&size) || self.sizes.states.contains(&size);
@@ -246,9 +251,9 @@ impl Sorter<'_> {
         }
     }
 
-    fn by_role(&mut self, life: &Life, role: Role, phase: Option<Phase>) -> Category {
-        let (born, freed, size) = (life.born().unwrap_or(0), life.freed(), life.requested.0);
-        let is_setup = life.born().is_none_or(|born| born < self.setup_ends);
+    fn by_role(&mut self, life: &Allocation, role: Role, phase: Option<Phase>) -> Category {
+        let (born, freed, size) = (life.alloc_event().unwrap_or(0), life.free_event(), life.requested.0);
+        let is_setup = life.alloc_event().is_none_or(|born| born < self.setup_ends);
         if is_setup && !role.optimizer {
             return self.made_in_setup(life, role, phase);
         }
@@ -295,7 +300,7 @@ impl Sorter<'_> {
 
 /// Whether a recorder looked at the tensors of the kind that a block seems to be, and this one was not among
 /// them.
-fn is_refuted(device: &Device<'_>, guess: Category, life: &Life) -> bool {
+fn is_refuted(device: &Device<'_>, guess: Category, life: &Allocation) -> bool {
     let label = match guess {
         Category::Parameter => Label::Parameter,
         Category::Gradient => Label::Gradient,
@@ -307,8 +312,8 @@ fn is_refuted(device: &Device<'_>, guess: Category, life: &Life) -> bool {
 
 /// What a block is that a recorder has looked at and that is no tensor of a module, where the signs of a
 /// plain snapshot would make it one.
-fn unlabelled(guess: Category, life: &Life, role: Role, step_ends: usize) -> Category {
-    let outlives_step = life.freed().is_none_or(|freed| freed >= step_ends);
+fn unlabelled(guess: Category, life: &Allocation, role: Role, step_ends: usize) -> Category {
+    let outlives_step = life.free_event().is_none_or(|freed| freed >= step_ends);
     match guess {
         Category::Parameter if role.placing || role.module || role.without_python => Category::Unknown,
         Category::Parameter => Category::Input,

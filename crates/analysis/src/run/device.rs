@@ -10,7 +10,7 @@ use crate::trace::roles::Roles;
 use crate::trace::site::{Site, Sites};
 use crate::trace::steps::{Steps, steps};
 use recording::{Label, Recording, Tensor};
-use snapshot::{Action, Bytes, Counters, DeviceKind, History, Life, PoolId, Snapshot};
+use snapshot::{Action, Allocation, Bytes, Counters, DeviceKind, History, PoolId, Snapshot};
 use std::collections::BTreeMap;
 
 /// A device: its history, its steps and the sites of its stacks.
@@ -108,22 +108,22 @@ impl Device<'_> {
     }
 
     /// Where the program was when it allocated a block.
-    pub fn whereabouts_of(&self, life: &Life) -> ExecutionScope {
-        life.born().map_or_else(ExecutionScope::default, |born| self.scope_at(born))
+    pub fn scope_of(&self, life: &Allocation) -> ExecutionScope {
+        life.alloc_event().map_or_else(ExecutionScope::default, |born| self.scope_at(born))
     }
 
-    /// The module that a row of [`History::lives`] belongs to: the owner of the tensor, or the one that ran.
+    /// The module that a row of [`History::allocations`] belongs to: the owner of the tensor, or the one that ran.
     pub fn module_of(&self, row: usize) -> Option<ModuleId> {
         let owner = self.labels.tensor(row).and_then(|tensor| self.modules.of_tensor(tensor));
-        owner.or_else(|| self.whereabouts_of(&self.history.lives[row]).module)
+        owner.or_else(|| self.scope_of(&self.history.allocations[row]).module)
     }
 
-    /// The tensor that a row of [`History::lives`] is, where a recorder saw it. What a module is called with
+    /// The tensor that a row of [`History::allocations`] is, where a recorder saw it. What a module is called with
     /// from inside another one's forward pass is an activation, not an input.
     pub fn tensor_of(&self, row: usize) -> Option<&Tensor> {
         let tensor = &self.recording.labels.tensors[self.labels.tensor(row)?];
         let is_activation = tensor.label == Label::Input
-            && self.whereabouts_of(&self.history.lives[row]).phase == Some(Phase::Forward);
+            && self.scope_of(&self.history.allocations[row]).phase == Some(Phase::Forward);
         (!is_activation).then_some(tensor)
     }
 

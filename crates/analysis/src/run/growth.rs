@@ -8,7 +8,7 @@ use crate::run::categories::{Categories, Category};
 use crate::run::device::Device;
 use crate::trace::modules::ModuleId;
 use rustc_hash::FxHashMap;
-use snapshot::{Bytes, Life, StackId};
+use snapshot::{Allocation, Bytes, StackId};
 
 /// How the bytes that one origin holds develop over the steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +51,7 @@ pub(crate) struct GrowingSite {
     pub(crate) trend: Trend,
     /// When it has become larger for good, ascending; at least [`FEWEST_RISES`].
     pub(crate) rises: Vec<Rise>,
-    /// Rows of [`History::lives`]: the blocks that are left.
+    /// Rows of [`History::allocations`]: the blocks that are left.
     pub(crate) lives: Vec<u32>,
 }
 
@@ -113,22 +113,22 @@ pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> Gro
     let mut origins: FxHashMap<Origin, Held> = FxHashMap::default();
     // The first bound that comes after the block's birth.
     let mut next = 0;
-    for (row, life) in history.lives.iter().enumerate() {
-        let Some(born) = life.born() else { continue };
+    for (row, life) in history.allocations.iter().enumerate() {
+        let Some(born) = life.alloc_event() else { continue };
         while bounds.get(next).is_some_and(|&bound| bound <= born) {
             next += 1;
         }
         let Some(&bound) = bounds.get(next) else { break };
         // Alive at the bound: it outlives its step. What was there before the first step cannot accumulate in
         // it.
-        if next == 0 || life.freed().is_some_and(|freed| freed < bound) {
+        if next == 0 || life.free_event().is_some_and(|freed| freed < bound) {
             continue;
         }
         // A library's scratch memory is its own affair.
         if categories.of(row) == Category::Workspace {
             continue;
         }
-        let gone = life.freed().map_or(inner, |freed| bounds.partition_point(|&bound| bound <= freed));
+        let gone = life.free_event().map_or(inner, |freed| bounds.partition_point(|&bound| bound <= freed));
         let origin = if device.is_in_engine(born) {
             let call = backward.call(born).unwrap_or(StackId::EMPTY);
             Origin { stack: call, in_engine: Some((life.requested, device.scope_at(born).module)) }
@@ -155,7 +155,7 @@ struct Held {
 }
 
 impl Held {
-    fn add(&mut self, row: usize, life: &Life, (from, to): (usize, usize), bounds: usize) {
+    fn add(&mut self, row: usize, life: &Allocation, (from, to): (usize, usize), bounds: usize) {
         let size = i64::try_from(life.size.0).unwrap_or(i64::MAX);
         self.changes.push((from as u32, size));
         if to < bounds {

@@ -2,7 +2,7 @@
 
 use crate::run::holders::Held;
 use crate::words::{counted, listed};
-use heap::Habit;
+use heap::HolderKind;
 
 /// Who keeps it, without a full stop.
 pub(crate) fn sentence(held: &Held, keeps_history: bool) -> String {
@@ -24,20 +24,20 @@ fn who(held: &Held, keeps_history: bool) -> String {
     let class = class.rsplit('.').next().unwrap_or(class);
     let what = if keeps_history { " with the graphs that made them" } else { "" };
     match held.habit {
-        Habit::Cycle if *alike > 1 => format!(
+        HolderKind::Cycle if *alike > 1 => format!(
             "{} keep {retained} that nothing else refers to: `{holder}`; only the garbage collector frees \
              them",
             counted(*alike, "reference cycle")
         ),
-        Habit::Cycle => format!(
+        HolderKind::Cycle => format!(
             "a reference cycle keeps {retained} that nothing else refers to: `{holder}`; only the garbage \
              collector frees it"
         ),
-        Habit::Outside => format!(
+        HolderKind::Outside => format!(
             "no Python object is known to hold it: C code refers to {}",
             if *alike > 1 { format!("{} objects of class {class}", alike) } else { format!("`{holder}`") }
         ),
-        Habit::Chain => format!(
+        HolderKind::Chain => format!(
             "`{holder}` keeps it: its history reaches back through the steps; {retained} would be free \
              without it"
         ),
@@ -60,71 +60,71 @@ pub(crate) fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
     let (copies, or_copies) =
         if is_cpu { ("", "") } else { (", `.cpu()` for large ones", ", or store `.cpu()` copies") };
     match held.habit {
-        Habit::Container if keeps_history => format!(
+        HolderKind::Container if keeps_history => format!(
             "store numbers or tensors without their graphs in `{holder}`: `.item()`, or \
              `.detach()`{copies}; and {bound} when it has been used"
         ),
-        Habit::Container if held.is_small_view => format!(
+        HolderKind::Container if held.is_small_view => format!(
             "store `.clone()` of what goes into `{holder}`: it is a small view, and keeps all of the memory \
              that it is a view of; `.detach()` does not help"
         ),
-        Habit::Container => format!(
+        HolderKind::Container => format!(
             "`{holder}`: {bound} when it has been used{or_copies}; `.detach()` does not help: the tensors \
              themselves are stored"
         ),
-        Habit::Chain if held.together.len() > 1 => {
+        HolderKind::Chain if held.together.len() > 1 => {
             "`.detach()` the one of them that is carried from step to step (a hidden state, a running \
              total) before the next step: with its graph it keeps what every step before has saved; \
              `retain_graph=True` is then not needed"
                 .to_owned()
         }
-        Habit::Chain => format!(
+        HolderKind::Chain => format!(
             "`.detach()` what goes into `{name}`, or keep `.item()`: with its graph it keeps what every \
              step before it has saved; `retain_graph=True` is then not needed"
         ),
-        Habit::Cycle => format!(
+        HolderKind::Cycle => format!(
             "break the cycle: make one of its links a `weakref.ref`, or set it to `None` when it is done \
              with (`{holder}`); until then `gc.collect()` frees it"
         ),
-        Habit::Exception => format!(
+        HolderKind::Exception => format!(
             "store `str(e)`, or `e.with_traceback(None)`: an exception keeps its traceback, that the \
              frames, and those their variables (`{by}`)"
         ),
-        Habit::LastError => format!(
+        HolderKind::LastError => format!(
             "`{holder}` keeps the frames of the last error at the prompt, with their variables: `del \
              sys.last_traceback, sys.last_value` (and `sys.last_exc`), or restart"
         ),
-        Habit::Notebook => format!(
+        HolderKind::Notebook => format!(
             "the notebook keeps what it has shown (`{holder}`): end such a line with `;`, or `%reset -f \
              out`; at Python's own prompt `_ = None`"
         ),
-        Habit::Cache => format!(
+        HolderKind::Cache => format!(
             "`functools.lru_cache` keeps every result, and its arguments (`{holder}`): give it a small \
              `maxsize`, call `cache_clear()`, or do not cache what has tensors; on a method it also \
              keeps every `self`"
         ),
-        Habit::Hook => format!(
+        HolderKind::Hook => format!(
             "the hook keeps what it is given (`{by}`): overwrite instead of appending, clear it after use, \
              or `remove()` the handle"
         ),
-        Habit::Closure => format!(
+        HolderKind::Closure => format!(
             "a function keeps it as a variable from around it (`{by}`): drop the function, or give it what \
              it needs as an argument"
         ),
-        Habit::Context => format!(
+        HolderKind::Context => format!(
             "use `ctx.save_for_backward()` instead of an attribute of `ctx` (`{by}`): `backward()` frees \
              what was saved, attributes stay, and one that is the output makes a cycle"
         ),
-        Habit::Logger => format!(
+        HolderKind::Logger => format!(
             "give the logger numbers or text instead of tensors (`.item()`): `{holder}` keeps what it is \
              given"
         ),
-        Habit::Generator => format!(
+        HolderKind::Generator => format!(
             "run it to its end, `close()` the generator or cancel the task: it keeps the variables that it \
              stopped with (`{by}`)"
         ),
-        Habit::Variable => format!("set `{holder}` to `None`, or `del` it, once it is done with"),
-        Habit::Outside => {
+        HolderKind::Variable => format!("set `{holder}` to `None`, or `del` it, once it is done with"),
+        HolderKind::Outside => {
             "look for what hands tensors to C++ code: a hook of a graph node, a communication buffer, an \
              extension"
                 .to_owned()

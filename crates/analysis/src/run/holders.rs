@@ -9,7 +9,9 @@ use crate::trace::counted::Counted;
 use crate::trace::order::Order;
 use crate::trace::site::is_user_file;
 use crate::words::{listed, printable};
-use heap::{Called, Cycle, Habit, Heap, Holder, Holdings, Link, Path, Root, Storage};
+use heap::{
+    AnalyzedHeap, Cycle, Heap, Holder, HolderDescription, HolderKind, Path, ReferenceKind, Root, Storage,
+};
 use recording::{DumpReason, HeapDump, Recording};
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, DeviceKind, History};
@@ -42,7 +44,7 @@ pub struct Held {
     /// Whether what it keeps is a small part of a tensor, whose memory is all kept.
     pub is_small_view: bool,
     /// How it came to keep them.
-    pub habit: Habit,
+    pub habit: HolderKind,
     /// Number of its references that lead to such blocks.
     pub entries: u64,
     /// Number of objects of this class that do the same.
@@ -89,7 +91,7 @@ struct Joined<'a> {
     nodes: FxHashMap<u64, u32>,
     /// What the allocator has given to each of these nodes.
     sizes: FxHashMap<u32, Bytes>,
-    holdings: OnceLock<Holdings>,
+    holdings: OnceLock<AnalyzedHeap>,
 }
 
 impl<'a> Holders<'a> {
@@ -111,7 +113,7 @@ impl<'a> Holders<'a> {
                 |storage: &&Storage| storage.device.kind == name && storage.device.index == order.device;
             let here = dump.heap.storages.iter().filter(is_here);
             let nodes: FxHashMap<u64, u32> = here.map(|storage| (storage.address, storage.node)).collect();
-            let alive = history.lives.iter().filter(|life| life.is_allocated_at(position));
+            let alive = history.allocations.iter().filter(|life| life.is_allocated_at(position));
             let sizes = alive.filter_map(|life| Some((*nodes.get(&life.addr)?, life.size))).collect();
             Some(Joined { dump, position, before_next, nodes, sizes, holdings: OnceLock::new() })
         };
@@ -132,21 +134,21 @@ impl<'a> Holders<'a> {
 }
 
 impl Joined<'_> {
-    fn holdings(&self) -> &Holdings {
+    fn holdings(&self) -> &AnalyzedHeap {
         self.holdings.get_or_init(|| {
             let bytes_of =
                 |storage: &Storage| self.sizes.get(&storage.node).map_or(storage.bytes, |size| size.0);
-            Holdings::new(&self.dump.heap, is_own, bytes_of)
+            AnalyzedHeap::new(&self.dump.heap, is_own, bytes_of)
         })
     }
 }
 
 impl Device<'_> {
-    /// Who keeps the blocks of these rows of [`History::lives`].
+    /// Who keeps the blocks of these rows of [`History::allocations`].
     pub fn held(&self, rows: impl Iterator<Item = usize> + Clone) -> Option<Held> {
-        let total: Bytes = rows.clone().map(|row| self.history.lives[row].size).sum();
+        let total: Bytes = rows.clone().map(|row| self.history.allocations[row].size).sum();
         let seen = |joined: &Joined<'_>| -> Vec<(u32, u64)> {
-            let lives = rows.clone().map(|row| &self.history.lives[row]);
+            let lives = rows.clone().map(|row| &self.history.allocations[row]);
             lives
                 .filter(|life| life.is_allocated_at(joined.position))
                 .filter_map(|life| Some((*joined.nodes.get(&life.addr)?, life.size.0)))
@@ -163,9 +165,9 @@ impl Device<'_> {
         let holders = holdings.holders(&wanted, REST);
         let mut holders = holders.iter().map(|of| {
             // What a program leaves behind when it fails is not what it did wrong.
-            let called = match of.habit {
-                Habit::LastError => holdings.called_before_error(of),
-                _ => holdings.called(of),
+            let called = match of.kind {
+                HolderKind::LastError => holdings.describe_before_error(of),
+                _ => holdings.describe(of),
             };
             in_words(holdings, of, called, self.is_cpu())
         });
@@ -203,11 +205,11 @@ pub fn is_own(root: &Root) -> bool {
 }
 
 /// Describes a holder in words.
-pub fn held(holdings: &Holdings, holder: &Holder, is_cpu: bool) -> Held {
-    in_words(holdings, holder, holdings.called(holder), is_cpu)
+pub fn held(holdings: &AnalyzedHeap, holder: &Holder, is_cpu: bool) -> Held {
+    in_words(holdings, holder, holdings.describe(holder), is_cpu)
 }
 
-fn in_words(holdings: &Holdings, holder: &Holder, called: Called, is_cpu: bool) -> Held {
+fn in_words(holdings: &AnalyzedHeap, holder: &Holder, called: HolderDescription, is_cpu: bool) -> Held {
     let heap = &holdings.heap;
     let kind = if is_cpu { "cpu" } else { "cuda" };
     let retained =
@@ -219,10 +221,10 @@ fn in_words(holdings: &Holdings, holder: &Holder, called: Called, is_cpu: bool) 
         class: printable(heap.class(holder.node)).into_owned(),
         text: if holdings.is_tensor(holder.node) { heap.text(holder.node).to_owned() } else { String::new() },
         is_small_view: is_small_view(holdings, holder),
-        habit: called.habit,
+        habit: called.kind,
         together: together(holdings, holder),
         entries: holder.entries as u64,
-        alike: holder.alike as u64,
+        alike: holder.similar as u64,
         bytes: Bytes(holder.bytes),
         retained: retained.sum(),
         rest: Vec::new(),
@@ -230,7 +232,7 @@ fn in_words(holdings: &Holdings, holder: &Holder, called: Called, is_cpu: bool) 
         sentence: String::new(),
         advice: String::new(),
     };
-    if held.habit == Habit::Cycle {
+    if held.habit == HolderKind::Cycle {
         name_cycle(holdings, holder, &mut held);
     }
     held.sentence = sentence(&held, holder.keeps_history);
@@ -238,8 +240,8 @@ fn in_words(holdings: &Holdings, holder: &Holder, called: Called, is_cpu: bool) 
     held
 }
 
-fn written(holdings: &Holdings, path: &Path) -> String {
-    printable(&heap::words::path(&holdings.heap, &holdings.roots, path, |_| false)).into_owned()
+fn written(holdings: &AnalyzedHeap, path: &Path) -> String {
+    printable(&heap::path_text::path(&holdings.heap, &holdings.roots, path, |_| false)).into_owned()
 }
 
 /// In their order, each once.
@@ -249,7 +251,7 @@ fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// Whether the tensor at the end of the way is much smaller than its memory.
-fn is_small_view(holdings: &Holdings, holder: &Holder) -> bool {
+fn is_small_view(holdings: &AnalyzedHeap, holder: &Holder) -> bool {
     let nodes = holder.example.nodes(&holdings.heap, &holdings.roots);
     let [.., tensor, storage] = nodes[..] else { return false };
     let memory = holdings.heap.storage(storage).map_or(0, |storage| storage.bytes);
@@ -273,21 +275,21 @@ fn bytes_of(text: &str) -> Option<u64> {
 }
 
 /// The variables that lead to what a holder holds, if it does not hang on it.
-fn together(holdings: &Holdings, holder: &Holder) -> Vec<String> {
+fn together(holdings: &AnalyzedHeap, holder: &Holder) -> Vec<String> {
     let retained: u64 = holder.retained.iter().map(|(_, bytes)| bytes).sum();
-    if holder.alike > 1 || 2 * retained >= holder.bytes {
+    if holder.similar > 1 || 2 * retained >= holder.bytes {
         return Vec::new();
     }
     let Some(&storage) = holder.example.nodes(&holdings.heap, &holdings.roots).last() else {
         return Vec::new();
     };
-    let ways = holdings.ways(storage, TOGETHER);
+    let ways = holdings.reference_paths(storage, TOGETHER);
     // The variable is what can be let go, not the way from it.
     distinct(ways.iter().map(|way| written(holdings, &way.until(1))))
 }
 
 /// A cycle has no way to it: it is named by its links.
-fn name_cycle(holdings: &Holdings, holder: &Holder, held: &mut Held) {
+fn name_cycle(holdings: &AnalyzedHeap, holder: &Holder, held: &mut Held) {
     let cycles = holdings.cycles();
     let nodes = holder.example.nodes(&holdings.heap, &holdings.roots);
     let leads_through = |cycle: &Cycle| cycle.members.iter().any(|member| nodes.contains(member));
@@ -297,16 +299,18 @@ fn name_cycle(holdings: &Holdings, holder: &Holder, held: &mut Held) {
     held.alike = cycle.count as u64;
     let names = cycle.around.iter().map(|&position| holdings.heap.name(position));
     held.store.names =
-        names.filter(|name| name.link == Link::Attribute).map(|name| name.text.clone()).collect();
+        names.filter(|name| name.link == ReferenceKind::Attribute).map(|name| name.text.clone()).collect();
     held.store.names.dedup();
     let bytes = cycle.retained.iter().map(|(_, bytes)| Bytes(*bytes));
     held.retained = bytes.sum();
 }
 
-fn store(holdings: &Holdings, holder: &Holder) -> Store {
+fn store(holdings: &AnalyzedHeap, holder: &Holder) -> Store {
     let heap = &holdings.heap;
     let edges = &holder.path.edges;
-    let named = |link: Link| matches!(link, Link::Attribute | Link::Local | Link::Closure);
+    let named = |link: ReferenceKind| {
+        matches!(link, ReferenceKind::Attribute | ReferenceKind::Local | ReferenceKind::Closure)
+    };
     let last = edges.iter().rev().map(|&position| heap.name(position)).find(|name| named(name.link));
     let of_root = match &holdings.roots[holder.path.root].1 {
         Root::Module { file, .. } | Root::Frame { file, .. } => Some(file.clone()),

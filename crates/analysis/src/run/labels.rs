@@ -9,14 +9,14 @@ use crate::trace::counted::Counted;
 use crate::trace::order::Order;
 use recording::{Label, Labels, Recording};
 use rustc_hash::{FxHashMap, FxHashSet};
-use snapshot::{Bytes, History, Life};
+use snapshot::{Allocation, Bytes, History};
 
 const NONE: u32 = u32::MAX;
 
 /// The tensor of every block that has a label.
 pub(crate) struct LabelledBlocks<'a> {
     labels: &'a Labels,
-    /// For each row of [`History::lives`] a place in [`Labels::tensors`]; empty where there are no labels.
+    /// For each row of [`History::allocations`] a place in [`Labels::tensors`]; empty where there are no labels.
     of_life: Vec<u32>,
     /// Where tensors of each kind were looked at, ascending: a block that was there and has no label is none.
     seen: [Vec<usize>; Label::ALL.len()],
@@ -71,13 +71,13 @@ impl<'a> LabelledBlocks<'a> {
             .iter()
             .map(|set| set.iter().map(|(tensor, ..)| labels.tensors[*tensor as usize].label).collect())
             .collect();
-        for (row, life) in history.lives.iter().enumerate() {
+        for (row, life) in history.allocations.iter().enumerate() {
             if let Some(&slot) = slot_of.get(&life.addr) {
                 slots[slot as usize].lives.push(row as u32);
             }
         }
 
-        let mut labelled = LabelledBlocks { of_life: vec![NONE; history.lives.len()], ..nothing };
+        let mut labelled = LabelledBlocks { of_life: vec![NONE; history.allocations.len()], ..nothing };
         for &(count, set) in marks {
             let Some(position) = counted.at(count).map(|range| *range.start()) else { continue };
             for label in &kinds[set] {
@@ -85,13 +85,14 @@ impl<'a> LabelledBlocks<'a> {
             }
             for &(tensor, slot, bytes) in &sets[set] {
                 let Slot { lives, begun } = &mut slots[slot as usize];
-                let has_begun =
-                    |&row: &u32| history.lives[row as usize].born().is_none_or(|born| born < position);
+                let has_begun = |&row: &u32| {
+                    history.allocations[row as usize].alloc_event().is_none_or(|born| born < position)
+                };
                 while lives.get(*begun).is_some_and(has_begun) {
                     *begun += 1;
                 }
                 let Some(&row) = begun.checked_sub(1).and_then(|last| lives.get(last)) else { continue };
-                let life = &history.lives[row as usize];
+                let life = &history.allocations[row as usize];
                 // A storage that is larger than the block is not what was allocated there.
                 if life.is_allocated_at(position) && bytes <= life.size.0 {
                     labelled.add(row as usize, tensor);
@@ -108,7 +109,7 @@ impl<'a> LabelledBlocks<'a> {
         }
     }
 
-    /// The place in [`Labels::tensors`] of a row of [`History::lives`].
+    /// The place in [`Labels::tensors`] of a row of [`History::allocations`].
     #[inline]
     pub(crate) fn tensor(&self, row: usize) -> Option<usize> {
         self.of_life.get(row).copied().filter(|&tensor| tensor != NONE).map(|tensor| tensor as usize)
@@ -117,13 +118,13 @@ impl<'a> LabelledBlocks<'a> {
     /// Whether tensors of this kind were looked at while a block was there: then it would have the label if
     /// it were one. What a model keeps is looked at when it first runs and at the end; what is gone without
     /// having been seen was no part of it.
-    pub(crate) fn would_know(&self, label: Label, life: &Life) -> bool {
+    pub(crate) fn would_know(&self, label: Label, life: &Allocation) -> bool {
         let seen = &self.seen[label as usize];
         let lasts = matches!(label, Label::Parameter | Label::Buffer | Label::Optimizer);
-        if lasts && life.freed().is_some() && !seen.is_empty() {
+        if lasts && life.free_event().is_some() && !seen.is_empty() {
             return true;
         }
-        let next = seen.partition_point(|&position| life.born().is_some_and(|born| position <= born));
+        let next = seen.partition_point(|&position| life.alloc_event().is_some_and(|born| position <= born));
         seen.get(next).is_some_and(|&position| life.is_allocated_at(position))
     }
 
@@ -152,13 +153,13 @@ impl RunModel<'_> {
         // Where what each kind holds changes, and by how much.
         let mut changes: [Vec<(usize, i128, i64)>; Label::ALL.len()] = Default::default();
         for (row, label) in device.labels.iter().filter(|&(row, _)| device.tensor_of(row).is_some()) {
-            let life = &device.history.lives[row];
+            let life = &device.history.allocations[row];
             if life.is_allocated_at(peak) {
                 sums[label as usize].at_peak += life.requested;
             }
             let bytes = i128::from(life.requested.0);
-            changes[label as usize].push((life.born().map_or(0, |born| born + 1), bytes, 1));
-            changes[label as usize].extend(life.freed().map(|freed| (freed + 1, -bytes, -1)));
+            changes[label as usize].push((life.alloc_event().map_or(0, |born| born + 1), bytes, 1));
+            changes[label as usize].extend(life.free_event().map(|freed| (freed + 1, -bytes, -1)));
         }
         for (sum, mut changes) in sums.iter_mut().zip(changes) {
             changes.sort_unstable();

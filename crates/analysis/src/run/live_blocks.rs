@@ -7,7 +7,7 @@ use crate::trace::modules::{Common, ModuleId, Phase};
 use crate::trace::site::Site;
 use crate::words::{grouped, place, printable, shortened};
 use rustc_hash::{FxHashMap, FxHashSet};
-use snapshot::{Bytes, Life, StackId};
+use snapshot::{Allocation, Bytes, StackId};
 
 /// What to group live blocks by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,7 +126,7 @@ impl RunModel<'_> {
             Key::Module { most } => self.modules_at(position) > most,
             _ => false,
         };
-        for (row, life) in history.lives[..history.first_born_from(position)].iter().enumerate() {
+        for (row, life) in history.allocations[..history.first_allocated_from(position)].iter().enumerate() {
             if !life.is_allocated_at(position) {
                 continue;
             }
@@ -136,13 +136,13 @@ impl RunModel<'_> {
             if !device.modules.is_empty() {
                 common.add(&device.modules, self.module_of(row), life.size);
             }
-            let phase = device.whereabouts_of(life).phase.map_or(Phase::ALL.len(), |phase| phase as usize);
+            let phase = device.scope_of(life).phase.map_or(Phase::ALL.len(), |phase| phase as usize);
             group.phases[phase] += life.size;
             group.categories.0[self.categories.of(row) as usize] += life.size;
             group.bytes += life.size;
             group.requested += life.requested;
             group.count += 1;
-            group.from_before += u64::from(life.born().is_none());
+            group.from_before += u64::from(life.alloc_event().is_none());
         }
         let groups = groups.into_values();
         let mut groups: Vec<Group> =
@@ -159,7 +159,7 @@ impl RunModel<'_> {
     /// What a row of `lives` has in common with others; with `by_layer`, modules count with the numbered
     /// layer that they lie in.
     pub fn origin_of(&self, row: usize, by: Key, by_layer: bool) -> Origin {
-        let (device, life) = (self.device, &self.device.history.lives[row]);
+        let (device, life) = (self.device, &self.device.history.allocations[row]);
         match by {
             Key::Site => Origin::Site(self.site_of(life)),
             Key::Category => Origin::Category(self.categories.of(row)),
@@ -182,14 +182,14 @@ impl RunModel<'_> {
     /// Number of different modules that the live blocks of a moment belong to.
     fn modules_at(&self, position: usize) -> usize {
         let history = &self.device.history;
-        let begun = history.lives[..history.first_born_from(position)].iter().enumerate();
+        let begun = history.allocations[..history.first_allocated_from(position)].iter().enumerate();
         let live = begun.filter(|(_, life)| life.is_allocated_at(position));
         live.map(|(row, _)| self.module_of(row)).collect::<FxHashSet<_>>().len()
     }
 
     /// Where a block comes from, as far as its own stack and the calls around it tell.
-    fn site_of(&self, life: &Life) -> Site {
-        match (self.device.sites.of(life.stack), life.born()) {
+    fn site_of(&self, life: &Allocation) -> Site {
+        match (self.device.sites.of(life.stack), life.alloc_event()) {
             (Site::Unknown, None) => Site::Before,
             (_, Some(born)) => self.device.site_of_event(born),
             (site, None) => site,

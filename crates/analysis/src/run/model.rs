@@ -16,7 +16,7 @@ pub struct RunModel<'a> {
     /// Category of each block.
     pub categories: Categories,
     /// Peak of each step.
-    pub course: StepPeaks,
+    pub step_peaks: StepPeaks,
     pub(crate) growing_sites: GrowingSites,
 }
 
@@ -30,7 +30,7 @@ impl<'a> RunModel<'a> {
             || step_peaks(device.snapshot, &device.history, &device.steps, &categories),
             || growing_sites(device, &categories),
         );
-        RunModel { device, categories, course, growing_sites }
+        RunModel { device, categories, step_peaks: course, growing_sites }
     }
 
     /// `active_bytes.all.peak`: the most that was ever in use at one time.
@@ -42,17 +42,22 @@ impl<'a> RunModel<'a> {
     /// algorithms.
     pub(crate) fn cudnn_trials(&self) -> Vec<usize> {
         let history = &self.device.history;
-        let returned: Vec<usize> =
-            self.course.segments.iter().filter(|event| !event.reserves).map(|event| event.event).collect();
+        let returned: Vec<usize> = self
+            .step_peaks
+            .segments
+            .iter()
+            .filter(|event| !event.reserves)
+            .map(|event| event.event)
+            .collect();
         if returned.is_empty() {
             return returned;
         }
         let mut trials: Vec<usize> = history
-            .lives
+            .allocations
             .iter()
             .enumerate()
             .filter(|(row, _)| self.categories.of(*row) == Category::Workspace)
-            .filter_map(|(_, life)| life.completed().map(|completed| completed + 1))
+            .filter_map(|(_, life)| life.completed_event().map(|completed| completed + 1))
             .filter(|next| returned.binary_search(next).is_ok())
             .collect();
         trials.sort_unstable();
@@ -76,8 +81,8 @@ impl<'a> RunModel<'a> {
     /// The line of code behind a block: its own, or what is known of the `backward()` in which it was
     /// allocated.
     pub fn frame_of_life(&self, life: usize) -> Option<FrameId> {
-        let life = &self.device.history.lives[life];
-        match life.born() {
+        let life = &self.device.history.allocations[life];
+        match life.alloc_event() {
             Some(born) => self.device.site_of_event(born).frame(),
             None => self.frame_of(life.stack),
         }
@@ -85,7 +90,7 @@ impl<'a> RunModel<'a> {
 
     /// What to know about the line of a block that was allocated inside `backward()`.
     pub(crate) fn doubt_in_backward(&self, life: usize) -> Option<&'static str> {
-        match self.device.site_of_event(self.device.history.lives[life].born()?) {
+        match self.device.site_of_event(self.device.history.allocations[life].alloc_event()?) {
             Site::Backward(_) => Some("inside `backward()` there is no stack: the line is that of the call"),
             Site::BackwardOf(_) => Some(
                 "what runs inside `backward()` has no line of its own: this is the one whose backward pass \
@@ -103,7 +108,7 @@ impl<'a> RunModel<'a> {
         }
         let mut common = Common::default();
         rows.for_each(|row| {
-            common.add(&device.modules, device.module_of(row), device.history.lives[row].size)
+            common.add(&device.modules, device.module_of(row), device.history.allocations[row].size)
         });
         common.module()
     }
@@ -111,12 +116,10 @@ impl<'a> RunModel<'a> {
     /// The module that most blocks of one line lie in, once `position` events have happened.
     pub(crate) fn module_at(&self, position: usize, line: Option<FrameId>) -> Option<ModuleId> {
         let history = &self.device.history;
-        let begun = 0..history.first_born_from(position);
-        self.common_module(
-            begun.filter(|&row| {
-                history.lives[row].is_allocated_at(position) && self.frame_of_life(row) == line
-            }),
-        )
+        let begun = 0..history.first_allocated_from(position);
+        self.common_module(begun.filter(|&row| {
+            history.allocations[row].is_allocated_at(position) && self.frame_of_life(row) == line
+        }))
     }
 }
 

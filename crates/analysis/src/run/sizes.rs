@@ -5,7 +5,7 @@ use crate::trace::backward::End;
 use crate::trace::steps::{Confidence, Steps};
 use recording::Label;
 use rustc_hash::{FxHashMap, FxHashSet};
-use snapshot::{History, Life};
+use snapshot::{Allocation, History};
 
 /// The sizes by which parameters, gradients and optimizer state are known.
 #[derive(Default)]
@@ -25,23 +25,23 @@ const FIRST_STEPS: usize = 16;
 const LAST_STEPS: usize = 4;
 
 /// The blocks of these steps, and of what comes before them.
-fn telling<'a>(history: &'a History, steps: &Steps) -> impl Iterator<Item = &'a Life> {
+fn telling<'a>(history: &'a History, steps: &Steps) -> impl Iterator<Item = &'a Allocation> {
     let count = steps.count();
     let (first, last) = if count > FIRST_STEPS + LAST_STEPS {
-        let bound = |step: usize| history.first_born_from(steps.bounds[step]);
+        let bound = |step: usize| history.first_allocated_from(steps.bounds[step]);
         (bound(FIRST_STEPS), bound(count - LAST_STEPS))
     } else {
-        (history.lives.len(), history.lives.len())
+        (history.allocations.len(), history.allocations.len())
     };
-    history.lives[..first].iter().chain(&history.lives[last..])
+    history.allocations[..first].iter().chain(&history.allocations[last..])
 }
 
 impl Sizes {
     pub(crate) fn new(device: &Device<'_>, setup_ends: usize) -> Sizes {
         let Device { history, roles, steps, .. } = device;
         let mut sizes = Sizes::default();
-        let is_setup = |life: &Life| life.born().is_none_or(|born| born < setup_ends);
-        for life in history.lives.iter().take_while(|life| is_setup(life)) {
+        let is_setup = |life: &Allocation| life.alloc_event().is_none_or(|born| born < setup_ends);
+        for life in history.allocations.iter().take_while(|life| is_setup(life)) {
             if outlives_first_step(device, life) {
                 sizes.lasting.insert(life.requested.0);
             }
@@ -51,11 +51,11 @@ impl Sizes {
         for life in telling(history, steps) {
             let role = roles.of(life.stack);
             if role.without_python {
-                let end = life.born().and_then(|born| backward.end_of(born));
+                let end = life.alloc_event().and_then(|born| backward.end_of(born));
                 if !outlives_backward(device, life, end) || !sizes.lasting.contains(&life.requested.0) {
                     continue;
                 }
-                let begun = steps.bounds.partition_point(|&bound| Some(bound) <= life.born());
+                let begun = steps.bounds.partition_point(|&bound| Some(bound) <= life.alloc_event());
                 if begun != step {
                     step = begun;
                     in_step.clear();
@@ -64,7 +64,7 @@ impl Sizes {
                 *count += 1;
                 let most = sizes.gradients.entry(life.requested.0).or_default();
                 *most = (*most).max(*count);
-            } else if role.optimizer && life.freed().is_none() {
+            } else if role.optimizer && life.free_event().is_none() {
                 sizes.states.insert(life.requested.0);
             }
         }
@@ -79,7 +79,7 @@ impl Sizes {
                 *self = Sizes::default();
                 is_labelled = true;
             }
-            let size = device.history.lives[row].requested.0;
+            let size = device.history.allocations[row].requested.0;
             match label {
                 Label::Parameter => *self.gradients.entry(size).or_default() += 1,
                 Label::Gradient => drop(self.gradients.entry(size).or_insert(1)),
@@ -109,15 +109,15 @@ impl Sizes {
 }
 
 /// Whether a block made before the first step is still there when it ends.
-pub(crate) fn outlives_first_step(device: &Device<'_>, life: &Life) -> bool {
+pub(crate) fn outlives_first_step(device: &Device<'_>, life: &Allocation) -> bool {
     let end = device.steps.bounds.get(1).copied().unwrap_or(device.history.len());
-    life.freed().is_none_or(|freed| freed >= end)
+    life.free_event().is_none_or(|freed| freed >= end)
 }
 
 /// Whether a block is still there when the run of `backward()` that made it has ended: the program frees it,
 /// not the engine.
-pub(crate) fn outlives_backward(device: &Device<'_>, life: &Life, end: Option<End>) -> bool {
+pub(crate) fn outlives_backward(device: &Device<'_>, life: &Allocation, end: Option<End>) -> bool {
     let stack_of = |event: usize| device.snapshot.events.stack(device.history.rows.start + event);
-    let (Some(end), Some(freed)) = (end, life.freed()) else { return end.is_some() };
+    let (Some(end), Some(freed)) = (end, life.free_event()) else { return end.is_some() };
     freed >= end.over || (freed > end.last && !device.roles.of(stack_of(freed)).without_python)
 }

@@ -72,9 +72,9 @@ pub(crate) fn step_peaks(
             walk.end(row as usize, index);
         }
         match action {
-            Action::Alloc => walk.begin(history.life_of(index, action), index),
+            Action::Alloc => walk.begin(history.allocation_of(index, action), index),
             Action::FreeRequested | Action::FreeCompleted => {
-                if let Some(row) = history.life_of(index, action) {
+                if let Some(row) = history.allocation_of(index, action) {
                     walk.end(row, index);
                 }
             }
@@ -128,7 +128,9 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn new(snapshot: &'a Snapshot, history: &'a History, categories: &'a Categories) -> Walk<'a> {
         let mut held = [0u64; Category::ALL.len()];
-        for (row, life) in history.lives.iter().enumerate().take_while(|(_, life)| life.born().is_none()) {
+        for (row, life) in
+            history.allocations.iter().enumerate().take_while(|(_, life)| life.alloc_event().is_none())
+        {
             if life.is_allocated_at(0) {
                 let held = &mut held[categories.of(row) as usize];
                 *held = held.saturating_add(life.requested.0);
@@ -149,7 +151,7 @@ impl<'a> Walk<'a> {
 
     fn begin(&mut self, row: Option<usize>, event: usize) {
         let Some(row) = row else { return };
-        let (life, category) = (&self.history.lives[row], self.categories.of(row) as usize);
+        let (life, category) = (&self.history.allocations[row], self.categories.of(row) as usize);
         self.allocated = self.allocated.saturating_add(life.size.0);
         self.held[category] = self.held[category].saturating_add(life.requested.0);
         self.most[category] = self.most[category].max(self.held[category]);
@@ -160,8 +162,8 @@ impl<'a> Walk<'a> {
 
     /// The program has given a block back, or its memory can be used again, or both.
     fn end(&mut self, row: usize, event: usize) {
-        let life = &self.history.lives[row];
-        let is_freed = life.freed() == Some(event);
+        let life = &self.history.allocations[row];
+        let is_freed = life.free_event() == Some(event);
         if is_freed {
             let category = self.categories.of(row) as usize;
             self.allocated = self.allocated.saturating_sub(life.size.0);

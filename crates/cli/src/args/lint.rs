@@ -91,12 +91,12 @@ pub(crate) enum MinSeverity {
     High,
 }
 
-impl From<MinSeverity> for lint::Severity {
-    fn from(least: MinSeverity) -> lint::Severity {
+impl From<MinSeverity> for lint::RuleSeverity {
+    fn from(least: MinSeverity) -> lint::RuleSeverity {
         match least {
-            MinSeverity::Low => lint::Severity::Low,
-            MinSeverity::Medium => lint::Severity::Medium,
-            MinSeverity::High => lint::Severity::High,
+            MinSeverity::Low => lint::RuleSeverity::Low,
+            MinSeverity::Medium => lint::RuleSeverity::Medium,
+            MinSeverity::High => lint::RuleSeverity::High,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The arguments of `oomph watch`.
 
 use clap::Args;
-use live::{Address, Source};
+use live::{ExporterAddress, WatchSource};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -50,15 +50,15 @@ pub(crate) enum Target {
 
 impl WatchArgs {
     /// Where to look; fails if the token cannot be read.
-    pub(crate) fn source(&self) -> std::io::Result<Source> {
+    pub(crate) fn source(&self) -> std::io::Result<WatchSource> {
         Ok(match &self.target {
-            None => Source::All,
-            Some(Target::Process(pid)) => Source::Process(*pid),
-            Some(Target::Folder(folder)) => Source::Folder(folder.clone()),
+            None => WatchSource::All,
+            Some(Target::Process(pid)) => WatchSource::Process(*pid),
+            Some(Target::Folder(folder)) => WatchSource::Folder(folder.clone()),
             Some(Target::Remote(host)) => {
                 let token = self.token_file.as_ref().map(std::fs::read_to_string).transpose()?;
                 let token = token.map(|token| token.trim().to_owned());
-                Source::Remote(Address { host: host.clone(), token })
+                WatchSource::Remote(ExporterAddress { host: host.clone(), token })
             }
         })
     }

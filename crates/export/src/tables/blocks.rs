@@ -2,20 +2,20 @@
 
 use super::words::Words;
 use super::{Table, pool_name};
-use analysis::{Device, Phase, Site, Whereabouts};
+use analysis::{Device, ExecutionScope, Phase, Site};
 use arrow_array::types::{UInt32Type, UInt64Type};
 use recording::{Label, Tensor};
-use snapshot::{Frame, FrameId, Life, Region, Snapshot, StrId};
+use snapshot::{Allocation, Frame, FrameId, Region, Snapshot, StrId};
 
 struct Row<'a> {
     block: usize,
     device: u32,
-    life: &'a Life,
+    life: &'a Allocation,
     /// Its region and the place of that among the regions of all devices.
     region: Option<(usize, &'a Region)>,
     /// The user's innermost frame.
     site: Option<FrameId>,
-    place: Whereabouts,
+    place: ExecutionScope,
     /// Its module, among those of all devices.
     module: Option<usize>,
     tensor: Option<&'a Tensor>,
@@ -46,10 +46,12 @@ pub(super) fn blocks<'a>(snapshot: &'a Snapshot, devices: &'a [Device<'a>]) -> a
             .optional_number::<UInt64Type>("stream", |row| row.region.map(|(_, region)| region.stream))
             .optional_word("pool", &pools, |row| row.region.map(|(place, _)| place))?
             .number::<UInt32Type>("stack_id", |row| row.life.stack.0)
-            .optional_number::<UInt32Type>("alloc_event", |row| row.life.born().map(|event| event as u32))
+            .optional_number::<UInt32Type>("alloc_event", |row| {
+                row.life.alloc_event().map(|event| event as u32)
+            })
             .optional_number::<UInt32Type>("free_requested_event", |row| freed(row.life))
             .optional_number::<UInt32Type>("free_completed_event", |row| {
-                row.life.completed().map(|event| event as u32)
+                row.life.completed_event().map(|event| event as u32)
             })
             .optional_word("site_file", &files, site)?
             .optional_number::<UInt32Type>("site_line", |row| Some(snapshot.stacks.frame(row.site?).line))
@@ -69,7 +71,7 @@ fn rows<'a>(devices: &'a [Device<'a>]) -> impl Iterator<Item = Row<'a>> + 'a {
     first_blocks(devices).zip(firsts).flat_map(
         |((device, first_block), ((_, first_region), (_, first_module)))| {
             let history = &device.history;
-            history.lives.iter().enumerate().map(move |(place, life)| Row {
+            history.allocations.iter().enumerate().map(move |(place, life)| Row {
                 block: first_block + place,
                 device: history.device,
                 life,
@@ -81,7 +83,7 @@ fn rows<'a>(devices: &'a [Device<'a>]) -> impl Iterator<Item = Row<'a>> + 'a {
                     Site::User(frame) => Some(frame),
                     _ => None,
                 },
-                place: device.whereabouts_of(life),
+                place: device.scope_of(life),
                 module: device.module_of(place).map(|module| first_module + module.0 as usize),
                 tensor: device.tensor_of(place),
             })
@@ -93,7 +95,7 @@ fn rows<'a>(devices: &'a [Device<'a>]) -> impl Iterator<Item = Row<'a>> + 'a {
 pub(super) fn first_blocks<'a>(
     devices: &'a [Device<'a>],
 ) -> impl Iterator<Item = (&'a Device<'a>, usize)> + 'a {
-    running_total(devices, |device| device.history.lives.len())
+    running_total(devices, |device| device.history.allocations.len())
 }
 
 fn running_total<'a>(
@@ -108,16 +110,16 @@ fn running_total<'a>(
 }
 
 /// The event that asked for the end; none where that was before the history begins.
-fn freed(life: &Life) -> Option<u32> {
-    let before = life.born().is_none() && !life.is_allocated_at(0);
-    life.freed().filter(|_| !before).map(|event| event as u32)
+fn freed(life: &Allocation) -> Option<u32> {
+    let before = life.alloc_event().is_none() && !life.is_allocated_at(0);
+    life.free_event().filter(|_| !before).map(|event| event as u32)
 }
 
 /// In the words of PyTorch's snapshots.
 const STATES: [&str; 3] = ["active_allocated", "active_pending_free", "inactive"];
 
-fn state(life: &Life) -> usize {
-    match (life.freed(), life.completed()) {
+fn state(life: &Allocation) -> usize {
+    match (life.free_event(), life.completed_event()) {
         (_, Some(_)) => 2,
         (Some(_), None) => 1,
         (None, None) => 0,

@@ -60,7 +60,7 @@ fn rows<'a>(snapshot: &'a Snapshot, devices: &'a [Device<'a>]) -> impl Iterator<
         history.rows.clone().enumerate().map(move |(index, row)| {
             cursor.seek(index + 1);
             let event = snapshot.events.get(row);
-            let block = history.life_of(index, event.action).map(|life| first_block + life);
+            let block = history.allocation_of(index, event.action).map(|life| first_block + life);
             Row { index, device: history.device, event, block, after: cursor.total() }
         })
     })

@@ -4,7 +4,7 @@
 use super::on_leak::OnLeak;
 use super::written::written;
 use crate::output::{self, own_rank};
-use analysis::{Alarm, Growth};
+use analysis::{Alarm, GrowthAlert};
 use recording::StepLine;
 use serde::Serialize;
 use snapshot::Bytes;
@@ -33,7 +33,7 @@ pub(super) struct Leak {
 }
 
 impl Leak {
-    fn new(growth: &Growth, device: u32, rank: u32) -> Leak {
+    fn new(growth: &GrowthAlert, device: u32, rank: u32) -> Leak {
         Leak {
             message: format!("{} on device {device} of rank {rank}", growth.words()),
             step: growth.step,
@@ -50,7 +50,7 @@ impl Leak {
 struct RankSteps {
     /// Bytes of the file that have been read.
     read: u64,
-    /// Growth detectors, by device.
+    /// GrowthAlert detectors, by device.
     alarms: BTreeMap<u32, Alarm>,
     /// End of the last step, in microseconds since the Unix epoch; 0 before the first.
     ended_us: i64,
@@ -132,7 +132,7 @@ fn request_path(folder: &Path, number: u32) -> PathBuf {
 
 impl RankSteps {
     /// Reads the steps added to the file, and returns the devices whose memory grows.
-    fn read(&mut self, path: &Path) -> io::Result<Vec<(u32, Growth)>> {
+    fn read(&mut self, path: &Path) -> io::Result<Vec<(u32, GrowthAlert)>> {
         let mut file = std::fs::File::open(path)?;
         if file.metadata()?.len() < self.read {
             // The recorder started over: what it had counted were not steps.
@@ -158,7 +158,7 @@ impl RankSteps {
                 let growth = self.alarms.entry(counters.device).or_default().step(Bytes(allocated));
                 // Numbered by the recorder: it may have started over, and we have not read each of its files.
                 let step = usize::try_from(number).unwrap_or(usize::MAX);
-                found.extend(growth.map(|growth| (counters.device, Growth { step, ..growth })));
+                found.extend(growth.map(|growth| (counters.device, GrowthAlert { step, ..growth })));
             }
         }
         Ok(found)
@@ -216,7 +216,7 @@ mod tests {
     fn the_recorder_gets_one_notification_at_a_time() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("rank0.ask");
-        let growth = Growth { step: 9, bytes_per_step: Bytes(8 << 20), allocated: Bytes(1 << 30) };
+        let growth = GrowthAlert { step: 9, bytes_per_step: Bytes(8 << 20), allocated: Bytes(1 << 30) };
         let mut rank = RankSteps::default();
         rank.pending.push(Leak::new(&growth, 0, 0));
         rank.notify(folder.path(), 0);

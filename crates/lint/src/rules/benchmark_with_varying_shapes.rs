@@ -7,7 +7,7 @@ use crate::tree::{Expr, ExprKind, Operator, SourceRange, StmtKind, walk};
 pub(super) const RULE: Rule = Rule {
     code: "OOM601",
     name: "benchmark-with-varying-shapes",
-    says: "`cudnn.benchmark` is on, and the input size changes from step to step.",
+    summary: "`cudnn.benchmark` is on, and the input size changes from step to step.",
     severity: RuleSeverity::Medium,
     why: "For every new shape, cuDNN tries its algorithms, each with the workspace it asks for. With many
 input sizes the trials are repeated, and the largest workspace sets the peak.",

@@ -6,7 +6,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM109",
     name: "cached-method-keeps-self",
-    says: "A cached method keeps every instance of a module alive.",
+    summary: "A cached method keeps every instance of a module alive.",
     severity: RuleSeverity::Medium,
     why: "`functools.lru_cache` on a method is one cache for the class, and `self` is part of every key. A
 model whose method was called once stays in it with all its parameters, even after `del model` and

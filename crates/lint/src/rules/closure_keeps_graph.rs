@@ -7,7 +7,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM111",
     name: "closure-keeps-graph",
-    says: "A callback is stored, and with it a tensor and its graph.",
+    summary: "A callback is stored, and with it a tensor and its graph.",
     severity: RuleSeverity::High,
     why: "A lambda holds the variables it uses (or its default arguments) as long as it exists. A list of
 callbacks filled in the training loop holds one tensor, with the graph behind it, per callback.",

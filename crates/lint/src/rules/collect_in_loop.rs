@@ -6,7 +6,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM402",
     name: "collect-in-loop",
-    says: "`gc.collect()` is called in every step.",
+    summary: "`gc.collect()` is called in every step.",
     severity: RuleSeverity::Low,
     why: "Tensors are freed with their last reference; the garbage collector is only needed for reference
 cycles. If it frees something in every step, there is a cycle to find (`oomph holders` names it); if not, it

@@ -5,7 +5,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM202",
     name: "create-graph-in-backward",
-    says: "`backward(create_graph=True)` ties parameters and gradients into a cycle that is never freed.",
+    summary: "`backward(create_graph=True)` ties parameters and gradients into a cycle that is never freed.",
     severity: RuleSeverity::Medium,
     why: "The gradients that `backward()` stores then have a graph of their own, which leads back to the
 parameters that hold them. The cycle runs through C++, where Python's garbage collector does not look.",

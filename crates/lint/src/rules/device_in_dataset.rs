@@ -8,7 +8,7 @@ use crate::tree::{Expr, ExprKind};
 pub(super) const RULE: Rule = Rule {
     code: "OOM501",
     name: "device-in-dataset",
-    says: "A dataset or collate function moves tensors to the GPU.",
+    summary: "A dataset or collate function moves tensors to the GPU.",
     severity: RuleSeverity::Medium,
     why: "With `num_workers > 0` it runs in worker processes. Every worker that touches the GPU creates its
 own CUDA context, and holds its prefetched batches on the GPU.",

@@ -7,7 +7,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM121",
     name: "device-tensors-kept",
-    says: "A training loop adds GPU tensors to a store that is never emptied.",
+    summary: "A training loop adds GPU tensors to a store that is never emptied.",
     severity: RuleSeverity::High,
     why: "Replay memories, embedding banks, histories: a list or dictionary that only grows holds one more
 GPU tensor per step, with or without a graph.",

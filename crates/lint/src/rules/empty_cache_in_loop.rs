@@ -6,7 +6,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM401",
     name: "empty-cache-in-loop",
-    says: "`torch.cuda.empty_cache()` is called in every step.",
+    summary: "`torch.cuda.empty_cache()` is called in every step.",
     severity: RuleSeverity::Low,
     why: "The cache is memory that PyTorch would reuse for the next tensor. Releasing it frees nothing that
 the next step could not have used, and the next step has to request all of it from the driver again. It

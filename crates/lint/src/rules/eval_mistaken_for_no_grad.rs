@@ -6,7 +6,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM302",
     name: "eval-mistaken-for-no-grad",
-    says: "`model.eval()` is called, but gradients stay on.",
+    summary: "`model.eval()` is called, but gradients stay on.",
     severity: RuleSeverity::Medium,
     why: "`eval()` switches dropout and batch normalization to evaluation mode. It does not affect autograd:
 every forward pass still saves its activations.",

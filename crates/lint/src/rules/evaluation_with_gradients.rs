@@ -10,7 +10,7 @@ use crate::tree::{StmtKind, walk};
 pub(super) const RULE: Rule = Rule {
     code: "OOM301",
     name: "evaluation-with-gradients",
-    says: "An evaluation or inference loop runs with gradients on.",
+    summary: "An evaluation or inference loop runs with gradients on.",
     severity: RuleSeverity::Medium,
     why: "With gradients on, every forward pass saves its activations for a `backward()` that never comes.
 They are freed when the variables are reassigned, after the next forward pass, so two sets are in memory at

@@ -8,7 +8,7 @@ use crate::tree::SourceRange;
 pub(super) const RULE: Rule = Rule {
     code: "OOM112",
     name: "exception-kept",
-    says: "A caught exception is stored, and with it every variable of the code that failed.",
+    summary: "A caught exception is stored, and with it every variable of the code that failed.",
     severity: RuleSeverity::High,
     why: "An exception holds its traceback, the traceback holds the frames of the failed functions, and a
 frame holds its local variables: inputs, outputs, the graph of the failed forward pass.",

@@ -9,7 +9,7 @@ use crate::tree::{StmtKind, walk};
 pub(super) const RULE: Rule = Rule {
     code: "OOM120",
     name: "forward-keeps-activations",
-    says: "`forward` appends its activations to a list of the module on every call.",
+    summary: "`forward` appends its activations to a list of the module on every call.",
     severity: RuleSeverity::High,
     why: "A list on `self` lives as long as the model. If `forward` appends to it and nothing empties it, it
 holds the activations of every step and, with gradients on, the graph behind them.",

@@ -8,7 +8,7 @@ use crate::tree::ExprKind;
 pub(super) const RULE: Rule = Rule {
     code: "OOM115",
     name: "gradients-kept",
-    says: "The gradients of every step are kept.",
+    summary: "The gradients of every step are kept.",
     severity: RuleSeverity::High,
     why: "`zero_grad()` drops the gradients, it does not overwrite them: a list that holds them keeps those
 of each step. (With `set_to_none=False` they are overwritten instead, and all entries of the list are the

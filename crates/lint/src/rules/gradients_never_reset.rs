@@ -6,7 +6,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM701",
     name: "gradients-never-reset",
-    says: "The gradients are never reset: a training bug, not a leak.",
+    summary: "The gradients are never reset: a training bug, not a leak.",
     severity: RuleSeverity::Low,
     why: "Without `zero_grad()` each `backward()` adds to the gradients of all previous steps. They are
 added in place, so memory does not grow, but each step follows the sum of all gradients so far.",

@@ -7,7 +7,7 @@ use crate::tree::{Literal, SourceRange};
 pub(super) const RULE: Rule = Rule {
     code: "OOM403",
     name: "gradients-zeroed-in-place",
-    says: "`zero_grad(set_to_none=False)` keeps the gradients' memory through the next forward pass.",
+    summary: "`zero_grad(set_to_none=False)` keeps the gradients' memory through the next forward pass.",
     severity: RuleSeverity::Medium,
     why: "Gradients filled with zeros are still allocated while the next forward pass saves its activations.
 Since PyTorch 2.0 the default frees them.",

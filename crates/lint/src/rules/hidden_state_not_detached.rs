@@ -7,7 +7,7 @@ use crate::tree::SourceRange;
 pub(super) const RULE: Rule = Rule {
     code: "OOM108",
     name: "hidden-state-not-detached",
-    says: "A hidden state is carried from step to step with its graph.",
+    summary: "A hidden state is carried from step to step with its graph.",
     severity: RuleSeverity::High,
     why: "A state that is fed back has every previous step in its graph. With a plain `backward()` the
 second step raises \"Trying to backward through the graph a second time\"; with `retain_graph=True`, the

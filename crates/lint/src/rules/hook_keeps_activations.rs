@@ -8,7 +8,7 @@ use crate::tree::{Expr, ExprKind, SourceRange, StmtKind, walk};
 pub(super) const RULE: Rule = Rule {
     code: "OOM107",
     name: "hook-keeps-activations",
-    says: "A forward hook appends the activations of every step to a list.",
+    summary: "A forward hook appends the activations of every step to a list.",
     severity: RuleSeverity::High,
     why: "A hook runs on every forward pass, in training and evaluation alike. A list that it appends to and
 that is never emptied holds the layer's activations of every step. `detach()` does not help: it drops the

@@ -5,7 +5,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM117",
     name: "hook-registered-in-loop",
-    says: "A hook is registered again in every step.",
+    summary: "A hook is registered again in every step.",
     severity: RuleSeverity::Low,
     why: "Each registration adds one more hook, and none is removed: step 1000 runs a thousand of them.
 Tensors accumulate only if each hook keeps its own.",

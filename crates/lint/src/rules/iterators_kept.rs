@@ -7,7 +7,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM122",
     name: "iterators-kept",
-    says: "Generators that did not run to completion are kept.",
+    summary: "Generators that did not run to completion are kept.",
     severity: RuleSeverity::High,
     why: "A suspended generator holds its local variables. A list of them, one per epoch, holds the data of
 every epoch.",

@@ -8,7 +8,7 @@ use crate::tree::{Expr, SourceRange};
 pub(super) const RULE: Rule = Rule {
     code: "OOM503",
     name: "load-without-map-location",
-    says: "`torch.load` restores a checkpoint's tensors to the GPU that they were saved from.",
+    summary: "`torch.load` restores a checkpoint's tensors to the GPU that they were saved from.",
     severity: RuleSeverity::Medium,
     why: "Without `map_location` the weights are on the GPU twice until the checkpoint is freed: those of
 the model and those of the file (with the optimizer state, which is twice as large for Adam). With several

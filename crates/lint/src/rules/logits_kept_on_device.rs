@@ -7,7 +7,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM105",
     name: "logits-kept-on-device",
-    says: "The full logits of every batch are kept on the GPU.",
+    summary: "The full logits of every batch are kept on the GPU.",
     severity: RuleSeverity::Medium,
     why: "Under `no_grad` a kept output has no graph, but logits of a language model are batch × sequence ×
 vocabulary, and most metrics only need the chosen token.",

@@ -8,7 +8,7 @@ use crate::tree::SourceRange;
 pub(super) const RULE: Rule = Rule {
     code: "OOM103",
     name: "loss-accumulated-with-graph",
-    says: "A running sum or average of losses keeps the graph of every step.",
+    summary: "A running sum or average of losses keeps the graph of every step.",
     severity: RuleSeverity::High,
     why: "`total += loss` makes `total` depend on every previous loss, so none of their graphs can be freed.
 If `backward()` runs through each loss, its activations are freed anyway and only the nodes stay, in host

@@ -6,7 +6,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM101",
     name: "loss-kept-in-list",
-    says: "A loss is stored in a list, dictionary or other container with its graph.",
+    summary: "A loss is stored in a list, dictionary or other container with its graph.",
     severity: RuleSeverity::High,
     why: "A loss holds the autograd graph that computed it. The cost depends on `backward()`, which frees
 everything that autograd saved along its way. After it, a stored loss holds a number and the nodes of the

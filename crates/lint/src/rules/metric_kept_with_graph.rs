@@ -9,7 +9,7 @@ use crate::tree::SourceRange;
 pub(super) const RULE: Rule = Rule {
     code: "OOM104",
     name: "metric-kept-with-graph",
-    says: "A metric that is not part of the loss is kept with its own branch of the graph.",
+    summary: "A metric that is not part of the loss is kept with its own branch of the graph.",
     severity: RuleSeverity::High,
     why: "`loss.backward()` frees what it runs through. A second number computed from the same output (an
 error in other units, an auxiliary value) is on its own branch of the forward pass, which no `backward()`

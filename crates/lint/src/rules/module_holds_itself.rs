@@ -6,7 +6,7 @@ use crate::tree::{Class, ExprKind, StmtKind, walk};
 pub(super) const RULE: Rule = Rule {
     code: "OOM118",
     name: "module-holds-itself",
-    says: "A module stores its own method or a lambda on `self`, so `del model` does not free it.",
+    summary: "A module stores its own method or a lambda on `self`, so `del model` does not free it.",
     severity: RuleSeverity::Low,
     why: "`self.f = self.method` (or a lambda that uses `self`) makes the module part of a reference cycle.
 When its last variable goes, nothing is freed until Python's garbage collector runs, which counts objects,

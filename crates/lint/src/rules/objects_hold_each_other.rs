@@ -8,7 +8,7 @@ use crate::tree::{Expr, ExprKind, StmtKind, walk};
 pub(super) const RULE: Rule = Rule {
     code: "OOM119",
     name: "objects-hold-each-other",
-    says: "Two objects with tensors refer to each other, so only the garbage collector frees them.",
+    summary: "Two objects with tensors refer to each other, so only the garbage collector frees them.",
     severity: RuleSeverity::High,
     why: "Python frees an object with its last reference. Two objects that refer to each other always keep
 one, and wait for the garbage collector, which counts objects, not gigabytes; with `gc.disable()` or

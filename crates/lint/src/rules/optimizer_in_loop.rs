@@ -6,7 +6,7 @@ use crate::tree::{Expr, ExprKind};
 pub(super) const RULE: Rule = Rule {
     code: "OOM602",
     name: "optimizer-in-loop",
-    says: "The optimizer is recreated in the training loop.",
+    summary: "The optimizer is recreated in the training loop.",
     severity: RuleSeverity::Low,
     why: "The previous one is freed with its state, so this does not leak. But momentum and moving averages
 restart from zero each time, so Adam no longer works as Adam. It is a training bug, not a memory bug.",

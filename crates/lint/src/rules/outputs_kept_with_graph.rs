@@ -6,7 +6,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM102",
     name: "outputs-kept-with-graph",
-    says: "Outputs of a model are kept while gradients are recorded.",
+    summary: "Outputs of a model are kept while gradients are recorded.",
     severity: RuleSeverity::High,
     why: "With gradients on, an output holds every activation that `backward()` would need. `model.eval()`
 does not change that: it switches dropout and batch normalization, not autograd. A list of these outputs is

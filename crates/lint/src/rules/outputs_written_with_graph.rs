@@ -6,7 +6,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM205",
     name: "outputs-written-with-graph",
-    says: "A rollout or an evaluation writes outputs of a model into a tensor while gradients are on.",
+    summary: "A rollout or an evaluation writes outputs of a model into a tensor while gradients are on.",
     severity: RuleSeverity::High,
     why: "Autograd records a write into a slice of a tensor: after `values[t] = critic(obs)` the graph of
 the tensor contains the forward pass of step `t` and of every previous step.",

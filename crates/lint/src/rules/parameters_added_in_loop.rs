@@ -6,7 +6,7 @@ use crate::tree::ExprKind;
 pub(super) const RULE: Rule = Rule {
     code: "OOM116",
     name: "parameters-added-in-loop",
-    says: "New parameters are added to the optimizer in every step.",
+    summary: "New parameters are added to the optimizer in every step.",
     severity: RuleSeverity::High,
     why: "An optimizer keeps every parameter it is given, with its state, as long as it lives. A parameter
 created and added in the loop stays after its variable is gone.",

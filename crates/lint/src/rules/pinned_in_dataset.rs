@@ -6,7 +6,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM502",
     name: "pinned-in-dataset",
-    says: "A dataset or collate function pins memory itself.",
+    summary: "A dataset or collate function pins memory itself.",
     severity: RuleSeverity::Medium,
     why: "Pinning needs a CUDA context, so each worker process creates one. The effect is also lost: a batch
 travels to the main process through shared memory, which is not pinned.",

@@ -6,7 +6,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM201",
     name: "retain-graph-in-loop",
-    says: "`retain_graph=True` on the only `backward()` of a step.",
+    summary: "`retain_graph=True` on the only `backward()` of a step.",
     severity: RuleSeverity::Medium,
     why: "The flag is for a second `backward()` through the same graph. Without one it only keeps the graph
 until the variable is reassigned, so that it overlaps with the forward pass of the next step. By itself it

@@ -6,7 +6,7 @@ use crate::tree::{Expr, ExprKind, SourceRange, Stmt, StmtKind, walk};
 pub(super) const RULE: Rule = Rule {
     code: "OOM113",
     name: "retry-inside-except",
-    says: "After an out-of-memory error the work is retried inside the `except` block.",
+    summary: "After an out-of-memory error the work is retried inside the `except` block.",
     severity: RuleSeverity::Medium,
     why: "Inside `except` the exception still exists, with the frames of the failed attempt and all their
 tensors. A smaller attempt has to fit in addition to the failed one. After the block, that memory is free.",

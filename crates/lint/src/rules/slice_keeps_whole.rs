@@ -7,7 +7,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM106",
     name: "slice-keeps-whole",
-    says: "A slice is kept, and with it the whole tensor it was taken from.",
+    summary: "A slice is kept, and with it the whole tensor it was taken from.",
     severity: RuleSeverity::Medium,
     why: "Indexing with numbers and slices returns a view: it shares the memory of the original tensor, all
 of which stays allocated as long as the view exists. `hidden[:, 0]` keeps every token to hold one.",

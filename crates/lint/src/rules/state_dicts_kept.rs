@@ -7,7 +7,7 @@ use crate::severity::RuleSeverity;
 pub(super) const RULE: Rule = Rule {
     code: "OOM114",
     name: "state-dicts-kept",
-    says: "Copies of the model's state accumulate on the GPU, or entries that all show the same weights.",
+    summary: "Copies of the model's state accumulate on the GPU, or entries that all show the same weights.",
     severity: RuleSeverity::High,
     why: "`copy.deepcopy(model.state_dict())` is a second model on the same device; a list of them holds one
 per epoch. Without the copy nothing is stored at all: `state_dict()` refers to the live parameters, so every

@@ -8,7 +8,7 @@ use crate::tree::{Expr, ExprKind, Function, StmtKind, walk};
 pub(super) const RULE: Rule = Rule {
     code: "OOM203",
     name: "tensor-on-ctx",
-    says: "A custom autograd function stores a tensor on `ctx` instead of saving it.",
+    summary: "A custom autograd function stores a tensor on `ctx` instead of saving it.",
     severity: RuleSeverity::Medium,
     why: "`backward()` frees what `save_for_backward` keeps. An attribute of `ctx` lives as long as the
 graph node: with a kept loss it stays after `backward()`. An output on `ctx` creates a cycle (output, node,

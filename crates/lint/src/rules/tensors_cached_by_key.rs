@@ -8,7 +8,7 @@ use crate::tree::{ExprKind, StmtKind, walk};
 pub(super) const RULE: Rule = Rule {
     code: "OOM123",
     name: "tensors-cached-by-key",
-    says: "A dictionary caches a GPU tensor for every key it is asked for, without a limit.",
+    summary: "A dictionary caches a GPU tensor for every key it is asked for, without a limit.",
     severity: RuleSeverity::Medium,
     why: "`if key not in cache: cache[key] = …` keeps one tensor per key. That is a fixed amount for a
 handful of sizes; for a time, a random number or the shape of every image it grows as long as new keys

@@ -6,7 +6,7 @@ use crate::tree::Literal;
 pub(super) const RULE: Rule = Rule {
     code: "OOM603",
     name: "trainer-gathers-logits",
-    says: "Hugging Face's Trainer keeps all logits of the evaluation on the GPU for `compute_metrics`.",
+    summary: "Hugging Face's Trainer keeps all logits of the evaluation on the GPU for `compute_metrics`.",
     severity: RuleSeverity::Medium,
     why: "With `compute_metrics`, the Trainer collects what the model returns for every batch on the device,
 and passes it on at the end. For a language model that is batch × sequence × vocabulary for the whole

@@ -7,7 +7,7 @@ use crate::tree::{ExprKind, Function, Literal, Parameter, SourceRange, StmtKind,
 pub(super) const RULE: Rule = Rule {
     code: "OOM110",
     name: "unbounded-tensor-cache",
-    says: "A cache without a limit holds tensors.",
+    summary: "A cache without a limit holds tensors.",
     severity: RuleSeverity::High,
     why: "`functools.cache` and `lru_cache(maxsize=None)` never evict. A function that returns tensors and
 is called with sizes, steps or other values that keep changing leaves one tensor behind for each.",

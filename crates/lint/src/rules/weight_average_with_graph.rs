@@ -7,7 +7,7 @@ use crate::tree::{Expr, ExprKind, SourceRange, Stmt, StmtKind, walk};
 pub(super) const RULE: Rule = Rule {
     code: "OOM204",
     name: "weight-average-with-graph",
-    says: "A moving average of the weights is computed with gradients on.",
+    summary: "A moving average of the weights is computed with gradients on.",
     severity: RuleSeverity::Low,
     why: "Parameters require gradients, so arithmetic on them is recorded. An average computed from the
 previous one has a chain of nodes behind it, one link per step and parameter.",

@@ -57,7 +57,9 @@ impl<'a> Cursor<'a> {
                 cursor.reserve(index as u32, region.size, true);
             }
         }
-        for allocation in history.lives.iter().take_while(|allocation| allocation.born().is_none()) {
+        for allocation in
+            history.allocations.iter().take_while(|allocation| allocation.alloc_event().is_none())
+        {
             cursor.activate(allocation, true);
             if allocation.free_event != BEFORE {
                 cursor.allocate(allocation, true);
@@ -103,7 +105,7 @@ impl<'a> Cursor<'a> {
             let implied =
                 history.implied_ends[first..].iter().take_while(|&&(event, _)| event as usize == index);
             for &(_, allocation) in implied {
-                let allocation = &history.lives[allocation as usize];
+                let allocation = &history.allocations[allocation as usize];
                 self.activate(allocation, !forwards);
                 if allocation.free_event as usize == index {
                     self.allocate(allocation, !forwards);
@@ -117,13 +119,13 @@ impl<'a> Cursor<'a> {
         let event = self.snapshot.events.get(history.rows.start + index);
         match event.action {
             Action::Alloc => {
-                let allocation = &history.lives[subject as usize];
+                let allocation = &history.allocations[subject as usize];
                 self.allocate(allocation, forwards);
                 self.activate(allocation, forwards);
             }
-            Action::FreeRequested => self.allocate(&history.lives[subject as usize], !forwards),
+            Action::FreeRequested => self.allocate(&history.allocations[subject as usize], !forwards),
             Action::FreeCompleted => {
-                let allocation = &history.lives[subject as usize];
+                let allocation = &history.allocations[subject as usize];
                 self.activate(allocation, !forwards);
                 if allocation.free_event as usize == index {
                     // The free request itself was not recorded.

@@ -32,7 +32,7 @@ pub struct History {
     pub complete: bool,
     /// Every allocation, in order of its allocation event. An address that is reused has one row per
     /// allocation.
-    pub lives: Vec<Allocation>,
+    pub allocations: Vec<Allocation>,
     /// Every segment that existed; all expandable memory of a pool and stream shares one row.
     pub regions: Vec<Region>,
     /// Segments before the first event, by address.
@@ -104,13 +104,13 @@ pub struct Allocation {
 
 impl Allocation {
     /// Event that allocated the block; `None` if that was before the recording.
-    pub fn born(&self) -> Option<usize> {
+    pub fn alloc_event(&self) -> Option<usize> {
         (self.alloc_event != NONE).then_some(self.alloc_event as usize)
     }
 
     /// Event in which the program freed the block; `None` while it is allocated. A block that was already
     /// waiting for another stream when the history begins counts as freed by the first event.
-    pub fn freed(&self) -> Option<usize> {
+    pub fn free_event(&self) -> Option<usize> {
         match self.free_event {
             NONE => None,
             BEFORE => Some(0),
@@ -119,7 +119,7 @@ impl Allocation {
     }
 
     /// Event from which the memory could be reused; `None` while the block is active.
-    pub fn completed(&self) -> Option<usize> {
+    pub fn completed_event(&self) -> Option<usize> {
         (self.completed_event != NONE).then_some(self.completed_event as usize)
     }
 
@@ -132,7 +132,7 @@ impl Allocation {
 
     /// Returns the part of a range of positions in which the program holds the block.
     pub fn allocated_within(&self, positions: Range<usize>) -> Range<usize> {
-        let from = self.born().map_or(0, |born| born + 1).max(positions.start);
+        let from = self.alloc_event().map_or(0, |born| born + 1).max(positions.start);
         let until = match self.free_event {
             NONE => positions.end,
             BEFORE => from,
@@ -212,7 +212,7 @@ impl History {
 
     /// Row of `lives` that an event with this action is about; `None` for segment events and for events
     /// that match no block.
-    pub fn life_of(&self, event: usize, action: Action) -> Option<usize> {
+    pub fn allocation_of(&self, event: usize, action: Action) -> Option<usize> {
         let is_about_a_block =
             matches!(action, Action::Alloc | Action::FreeRequested | Action::FreeCompleted);
         (is_about_a_block && self.subjects[event] != NONE).then_some(self.subjects[event] as usize)
@@ -247,13 +247,13 @@ impl History {
     }
 
     /// Row of `lives` of the first block allocated by this event or a later one.
-    pub fn first_born_from(&self, event: usize) -> usize {
-        self.lives.partition_point(|allocation| allocation.has_begun(event))
+    pub fn first_allocated_from(&self, event: usize) -> usize {
+        self.allocations.partition_point(|allocation| allocation.has_begun(event))
     }
 
     /// Iterates over the blocks that the program holds after `position` events.
     pub fn allocated_at(&self, position: usize) -> impl Iterator<Item = &Allocation> {
-        self.lives[..self.first_born_from(position)]
+        self.allocations[..self.first_allocated_from(position)]
             .iter()
             .filter(move |allocation| allocation.is_allocated_at(position))
     }

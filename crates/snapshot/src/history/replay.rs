@@ -35,7 +35,7 @@ pub(super) fn replay(snapshot: &Snapshot, device: u32, start: StartState) -> His
         device,
         rows,
         complete,
-        lives: replay.lives,
+        allocations: replay.lives,
         regions: replay.regions,
         end: replay.stats.counters(),
         region_ends,

@@ -70,8 +70,8 @@ pub(crate) struct BlockSegment {
 /// Describes the block of an allocation.
 pub(crate) fn block(view: &View<'_>, row: usize) -> Result<BlockDetails, Problem> {
     let (device, history) = (view.device(), view.history());
-    let allocation = history.lives.get(row).ok_or_else(|| Problem::new("there is no such block"))?;
-    let (alloc, free) = (allocation.born(), allocation.freed());
+    let allocation = history.allocations.get(row).ok_or_else(|| Problem::new("there is no such block"))?;
+    let (alloc, free) = (allocation.alloc_event(), allocation.free_event());
     let group = view.groups(GroupBy::Site).of_allocation[row];
     let segment = history.regions.get(allocation.region as usize).map(|region| BlockSegment {
         addr: hex(region.addr),
@@ -90,7 +90,7 @@ pub(crate) fn block(view: &View<'_>, row: usize) -> Result<BlockDetails, Problem
         requested: allocation.requested.0,
         alloc_event: alloc,
         free_event: free,
-        free_completed_event: allocation.completed(),
+        free_completed_event: allocation.completed_event(),
         alloc_us: time(alloc),
         free_us: time(free),
         alloc_step: step(alloc),

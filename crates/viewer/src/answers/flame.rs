@@ -117,19 +117,19 @@ fn weigh(view: &View<'_>, when: &Moments) -> FxHashMap<(u32, u32), (f64, u64)> {
     let (history, sites) = (view.history(), &view.groups(GroupBy::Site).of_allocation);
     let mut sums: FxHashMap<(u32, u32), (f64, u64)> = FxHashMap::default();
     let mut add = |row: usize, weight: f64| {
-        let sum = sums.entry((history.lives[row].stack.0, sites[row])).or_default();
+        let sum = sums.entry((history.allocations[row].stack.0, sites[row])).or_default();
         sum.0 += weight;
         sum.1 += 1;
     };
     match when {
         Moments::At(position) => {
             for row in view.allocated_at(*position) {
-                add(row as usize, history.lives[row as usize].size.0 as f64);
+                add(row as usize, history.allocations[row as usize].size.0 as f64);
             }
         }
         Moments::Over(positions) => {
             let length = positions.len().max(1) as f64;
-            for (row, allocation) in history.lives.iter().enumerate() {
+            for (row, allocation) in history.allocations.iter().enumerate() {
                 let there = allocation.allocated_within(positions.clone());
                 if !there.is_empty() {
                     add(row, allocation.size.0 as f64 * there.len() as f64 / length);

@@ -76,7 +76,7 @@ pub(crate) fn group(view: &View<'_>, query: &GroupQuery) -> Result<GroupDetails,
         if groups.of_allocation[row] != query.id {
             continue;
         }
-        let allocation = &history.lives[row];
+        let allocation = &history.allocations[row];
         bytes += allocation.size;
         count += 1;
         categories.0[view.outline.categories.of(row) as usize] += allocation.size;
@@ -86,7 +86,7 @@ pub(crate) fn group(view: &View<'_>, query: &GroupQuery) -> Result<GroupDetails,
     }
     // A group that holds nothing at the position shows the stacks of all its blocks.
     if stacks.is_empty() {
-        let rows = groups.of_allocation.iter().zip(&history.lives).filter(|(of, _)| **of == query.id);
+        let rows = groups.of_allocation.iter().zip(&history.allocations).filter(|(of, _)| **of == query.id);
         for (_, allocation) in rows.take(MAX_SEARCHED_BLOCKS) {
             stacks.entry(allocation.stack).or_default();
         }

@@ -7,7 +7,7 @@ use crate::run::live::LiveBlocks;
 use crate::run::space::{Owner, Ranges};
 use crate::run::view::View;
 use serde::{Deserialize, Serialize};
-use snapshot::Life;
+use snapshot::Allocation;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -97,7 +97,7 @@ pub(crate) fn segments(view: &View<'_>, position: usize) -> Vec<Segment> {
     let history = view.history();
     let mut ranges = Ranges::new(view.device(), view.segments());
     ranges.advance(position);
-    let allocation = |row: &u32| &history.lives[*row as usize];
+    let allocation = |row: &u32| &history.allocations[*row as usize];
     let mut rows: Vec<u32> =
         LiveBlocks::at(history, view.index(), position).blocks.iter().map(|block| block.row).collect();
     rows.sort_by_key(|row| allocation(row).addr);
@@ -126,7 +126,7 @@ pub(crate) fn segments(view: &View<'_>, position: usize) -> Vec<Segment> {
         .collect()
 }
 
-fn end(allocation: &Life) -> u64 {
+fn end(allocation: &Allocation) -> u64 {
     allocation.addr.saturating_add(allocation.size.0)
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn layout(view: &View<'_>, query: &LayoutQuery) -> Layout {
 
 /// Returns the largest blocks of a segment, which keep it from being released.
 fn pins(view: &View<'_>, segment: &Segment) -> Vec<PinningBlock> {
-    let size_of = |row: u32| view.history().lives[row as usize].size;
+    let size_of = |row: u32| view.history().allocations[row as usize].size;
     let mut rows: Vec<u32> = segment.rows.clone();
     rows.sort_by_key(|&row| std::cmp::Reverse(size_of(row)));
     let largest = rows.into_iter().take(MAX_PINS);
@@ -198,7 +198,7 @@ fn cells(view: &View<'_>, segment: &Segment, smallest: u64, named: &mut BTreeSet
     };
     let mut at = segment.range.start;
     for &row in &segment.rows {
-        let allocation = &history.lives[row as usize];
+        let allocation = &history.allocations[row as usize];
         if allocation.addr > at {
             add(at - segment.range.start, allocation.addr - at, FREE, -1);
         }

@@ -161,7 +161,7 @@ impl Run {
             what_if: view.is_what_if,
             events: history.len(),
             complete: history.complete,
-            blocks: history.lives.len(),
+            blocks: history.allocations.len(),
             begin_us: view.begin_us(),
             end_us: view.begin_us().saturating_add_unsigned(view.duration_us()),
             start: history.start.0,
@@ -185,7 +185,7 @@ impl Run {
 
 fn failed_allocations(view: &View<'_>) -> Vec<FailedAllocation> {
     let (history, snapshot) = (view.history(), view.snapshot());
-    let ooms = view.outline.course.ooms.iter();
+    let ooms = view.outline.step_peaks.ooms.iter();
     ooms.map(|&event| FailedAllocation {
         position: event + 1,
         time_us: view.elapsed_us(event + 1),
@@ -202,7 +202,7 @@ pub(crate) fn groupings(view: &View<'_>) -> Vec<TimelineBy> {
 
 /// The position that people look at first: the last failed allocation, or the peak.
 pub(crate) fn first_moment(view: &View<'_>) -> usize {
-    view.outline.course.ooms.last().map_or(view.history().allocated_peak.position, |&event| event + 1)
+    view.outline.step_peaks.ooms.last().map_or(view.history().allocated_peak.position, |&event| event + 1)
 }
 
 impl Viewer<'_> {

@@ -2,7 +2,7 @@
 
 use crate::Viewer;
 use crate::run::view::View;
-use analysis::{Portrait, Skew};
+use analysis::{DeviceSummary, Skew};
 use serde::Serialize;
 
 /// Points of a rank's sparkline.
@@ -74,16 +74,16 @@ impl Viewer<'_> {
     pub(crate) fn ranks(&self) -> Ranks {
         let inputs = self.inputs();
         let views: Vec<View<'_>> = inputs.iter().flat_map(|loaded| loaded.views()).collect();
-        let summaries: Vec<Portrait> =
-            views.iter().map(|view| Portrait::new(view.name, view.outline, view.findings)).collect();
+        let summaries: Vec<DeviceSummary> =
+            views.iter().map(|view| DeviceSummary::new(view.name, view.outline, view.findings)).collect();
         let ranks = views.iter().zip(&summaries).map(|(view, summary)| rank(view, summary)).collect();
         let skew = analysis::skew(&summaries).map(|skew| rank_skew(&skew, &summaries));
         Ranks { ranks, skew }
     }
 }
 
-fn rank(view: &View<'_>, summary: &Portrait) -> Rank {
-    let findings = summary.remarks.iter().map(|remark| RankFinding {
+fn rank(view: &View<'_>, summary: &DeviceSummary) -> Rank {
+    let findings = summary.findings.iter().map(|remark| RankFinding {
         kind: remark.kind.name(),
         severity: remark.severity.name(),
         summary: remark.summary.clone(),
@@ -98,7 +98,7 @@ fn rank(view: &View<'_>, summary: &Portrait) -> Rank {
     }
 }
 
-fn rank_skew(skew: &Skew, summaries: &[Portrait]) -> RankSkew {
+fn rank_skew(skew: &Skew, summaries: &[DeviceSummary]) -> RankSkew {
     let sites = skew.changes.iter().take(MAX_SITES).map(|change| {
         let label = change.place.as_ref().map_or("(no line)".to_owned(), |place| place.short());
         let label = if change.in_backward { format!("{label}, in backward()") } else { label };

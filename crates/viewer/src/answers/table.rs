@@ -165,14 +165,14 @@ fn allocations(view: &View<'_>, query: &TableQuery) -> Table {
     let mut rows = matching(view, rows, &query.search());
     let total = rows.len();
     let lifetime = |row: u32| {
-        let allocation = &history.lives[row as usize];
-        allocation.freed().unwrap_or(history.len()).saturating_sub(allocation.born().unwrap_or(0))
+        let allocation = &history.allocations[row as usize];
+        allocation.free_event().unwrap_or(history.len()).saturating_sub(allocation.alloc_event().unwrap_or(0))
     };
     let key = |row: u32| -> u64 {
-        let allocation = &history.lives[row as usize];
+        let allocation = &history.allocations[row as usize];
         match query.sort() {
-            "alloc" => allocation.born().map_or(0, |event| event as u64 + 1),
-            "free" => allocation.freed().map_or(u64::MAX, |event| event as u64),
+            "alloc" => allocation.alloc_event().map_or(0, |event| event as u64 + 1),
+            "free" => allocation.free_event().map_or(u64::MAX, |event| event as u64),
             "lifetime" => lifetime(row) as u64,
             "requested" => allocation.requested.0,
             "addr" => allocation.addr,
@@ -184,7 +184,7 @@ fn allocations(view: &View<'_>, query: &TableQuery) -> Table {
     let shown = paged(&mut rows, query, |&a, &b| key(a).cmp(&key(b)), |&a, &b| a.cmp(&b));
     let mut labels: FxHashMap<u32, String> = FxHashMap::default();
     let rows = shown.iter().map(|&row| {
-        let allocation = &history.lives[row as usize];
+        let allocation = &history.allocations[row as usize];
         let site = sites.of_allocation[row as usize];
         let label = labels.entry(site).or_insert_with(|| view.label(GroupBy::Site, site));
         vec![
@@ -192,8 +192,8 @@ fn allocations(view: &View<'_>, query: &TableQuery) -> Table {
             allocation.size.0.into(),
             label.as_str().into(),
             view.outline.categories.of(row as usize).name().into(),
-            allocation.born().into(),
-            allocation.freed().into(),
+            allocation.alloc_event().into(),
+            allocation.free_event().into(),
             lifetime(row).into(),
             allocation.requested.0.into(),
             hex(allocation.addr).as_str().into(),
@@ -207,11 +207,11 @@ fn allocations_at(view: &View<'_>, when: Option<Moments>) -> Vec<u32> {
     let history = view.history();
     match when {
         Some(Moments::At(position)) => view.allocated_at(position),
-        Some(Moments::Over(positions)) => (0..history.lives.len())
-            .filter(|&row| !history.lives[row].allocated_within(positions.clone()).is_empty())
+        Some(Moments::Over(positions)) => (0..history.allocations.len())
+            .filter(|&row| !history.allocations[row].allocated_within(positions.clone()).is_empty())
             .map(|row| row as u32)
             .collect(),
-        None => (0..history.lives.len() as u32).collect(),
+        None => (0..history.allocations.len() as u32).collect(),
     }
 }
 
@@ -221,7 +221,7 @@ fn matching(view: &View<'_>, rows: Vec<u32>, search: &str) -> Vec<u32> {
     let (history, sites) = (view.history(), view.groups(GroupBy::Site));
     let stacks = stacks_with(view, search);
     let matches = |&row: &u32| {
-        let (row, allocation) = (row as usize, &history.lives[row as usize]);
+        let (row, allocation) = (row as usize, &history.allocations[row as usize]);
         wanted[sites.of_allocation[row] as usize]
             || stacks[allocation.stack.0 as usize]
             || view.outline.categories.of(row).name().contains(search)
@@ -245,7 +245,7 @@ fn sites(view: &View<'_>, position: usize, query: &TableQuery) -> Table {
     let mut now = vec![(0u64, 0u64); groups.all.len()];
     for row in view.allocated_at(position) {
         let held = &mut now[groups.of_allocation[row as usize] as usize];
-        held.0 = held.0.saturating_add(view.history().lives[row as usize].size.0);
+        held.0 = held.0.saturating_add(view.history().allocations[row as usize].size.0);
         held.1 += 1;
     }
     let names: Vec<(String, String)> =

@@ -53,7 +53,7 @@ fn map(view: &View<'_>, window: Window, offsets: Range<u64>, smallest: u32) -> V
             column.reserve(&ranges, space);
         }
         for (block, is_new) in &live.changes {
-            if let Some(offset) = space.offset(history.lives[block.row as usize].addr) {
+            if let Some(offset) = space.offset(history.allocations[block.row as usize].addr) {
                 column.change(block.row, offset..offset.saturating_add(block.size), *is_new);
             }
         }

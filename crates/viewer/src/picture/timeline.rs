@@ -95,13 +95,13 @@ fn bands(view: &View<'_>, by: GroupBy, window: Window, smallest: u32) -> Vec<u8>
     let mut at = heads.first().map_or(0, |head| head.position);
     for row in view.allocated_at(at) {
         let held = &mut held[groups.of_allocation[row as usize] as usize];
-        *held = shifted(*held, history.lives[row as usize].size.0, true);
+        *held = shifted(*held, history.allocations[row as usize].size.0, true);
     }
     let mut slices = Vec::new();
     for head in heads {
         changes(view.device(), at..head.position, |_, row, is_alloc| {
             let held = &mut held[groups.of_allocation[row] as usize];
-            *held = shifted(*held, history.lives[row].size.0, is_alloc);
+            *held = shifted(*held, history.allocations[row].size.0, is_alloc);
         });
         at = head.position;
         stack(held.iter().enumerate().map(|(id, &bytes)| (id as u32, bytes)), smallest, &mut slices);

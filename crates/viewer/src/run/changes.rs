@@ -14,14 +14,14 @@ pub(crate) fn changes(device: &Device<'_>, events: Range<usize>, mut change: imp
     for (event, (action, _)) in events.zip(device.snapshot.events.actions(rows)) {
         // The free of this block was not recorded; the event shows that it had happened.
         while let Some(&(_, row)) = implied.next_if(|&&(at, _)| at as usize == event) {
-            if history.lives[row as usize].freed() == Some(event) {
+            if history.allocations[row as usize].free_event() == Some(event) {
                 change(event, row as usize, false);
             }
         }
-        let Some(row) = history.life_of(event, action) else { continue };
+        let Some(row) = history.allocation_of(event, action) else { continue };
         match action {
             Action::Alloc => change(event, row, true),
-            _ if history.lives[row].freed() == Some(event) => change(event, row, false),
+            _ if history.allocations[row].free_event() == Some(event) => change(event, row, false),
             _ => {}
         }
     }
@@ -79,7 +79,7 @@ impl Curve {
                 granules.push(open);
                 open = Granule::of(allocated, granules.len() * GRANULE);
             }
-            allocated = shifted(allocated, history.lives[row].size.0, is_alloc);
+            allocated = shifted(allocated, history.allocations[row].size.0, is_alloc);
             if position % GRANULE == 0 {
                 open = Granule::of(allocated, position);
             } else {
@@ -120,7 +120,7 @@ impl Curve {
             if event >= start {
                 part.get_or_insert(Extremes::of(allocated, start));
             }
-            allocated = shifted(allocated, device.history.lives[row].size.0, is_alloc);
+            allocated = shifted(allocated, device.history.allocations[row].size.0, is_alloc);
             if let Some(part) = &mut part {
                 part.add(Extremes::of(allocated, event + 1));
             }

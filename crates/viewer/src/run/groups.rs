@@ -1,7 +1,7 @@
 //! Groups of blocks: by site, category, module, stack or size.
 
 use super::changes::{changes, shifted};
-use analysis::{Category, Key, Origin, Outline};
+use analysis::{Category, Key, Origin, RunModel};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -56,12 +56,12 @@ pub(crate) struct GroupTotals {
 }
 
 impl Groups {
-    pub(crate) fn new(outline: &Outline<'_>, by: GroupBy) -> Groups {
+    pub(crate) fn new(outline: &RunModel<'_>, by: GroupBy) -> Groups {
         let (device, history) = (outline.device, &outline.device.history);
         let by_layer = by == GroupBy::Module && device.modules.len() > MAX_MODULES;
         let mut numbers: FxHashMap<Origin, u32> = FxHashMap::default();
         let mut all: Vec<GroupTotals> = Vec::new();
-        let mut of_allocation: Vec<u32> = (0..history.lives.len())
+        let mut of_allocation: Vec<u32> = (0..history.allocations.len())
             .map(|row| {
                 let origin = outline.origin_of(row, by.key(), by_layer);
                 let number = *numbers.entry(origin).or_insert(all.len() as u32);
@@ -74,8 +74,11 @@ impl Groups {
             .collect();
 
         let mut held = vec![0u64; all.len()];
-        for (row, allocation) in
-            history.lives.iter().enumerate().take_while(|(_, allocation)| allocation.born().is_none())
+        for (row, allocation) in history
+            .allocations
+            .iter()
+            .enumerate()
+            .take_while(|(_, allocation)| allocation.alloc_event().is_none())
         {
             if allocation.is_allocated_at(0) {
                 held[of_allocation[row] as usize] =
@@ -87,7 +90,7 @@ impl Groups {
         }
         changes(device, 0..history.len(), |event, row, is_alloc| {
             let number = of_allocation[row] as usize;
-            held[number] = shifted(held[number], history.lives[row].size.0, is_alloc);
+            held[number] = shifted(held[number], history.allocations[row].size.0, is_alloc);
             if is_alloc && held[number] > all[number].highest {
                 (all[number].highest, all[number].position) = (held[number], event + 1);
             }

@@ -4,9 +4,9 @@
 //! events, only the ones made less than 2^k events ago can be in use: a short list for short uses, and long
 //! uses are few.
 
-use snapshot::{History, Life};
+use snapshot::{Allocation, History};
 
-/// Rows of [`History::lives`] by the length of their use.
+/// Rows of [`History::allocations`] by the length of their use.
 pub(crate) struct LiveIndex {
     /// Rows in ascending order within each class.
     rows: Vec<u32>,
@@ -16,20 +16,20 @@ pub(crate) struct LiveIndex {
 
 impl LiveIndex {
     pub(crate) fn new(history: &History) -> LiveIndex {
-        let class_of = |allocation: &Life| {
-            let end = allocation.completed().unwrap_or(history.len());
-            (end.saturating_sub(allocation.born().unwrap_or(0)) + 1).ilog2() as usize
+        let class_of = |allocation: &Allocation| {
+            let end = allocation.completed_event().unwrap_or(history.len());
+            (end.saturating_sub(allocation.alloc_event().unwrap_or(0)) + 1).ilog2() as usize
         };
         let mut starts = vec![0; 34];
-        for allocation in &history.lives {
+        for allocation in &history.allocations {
             starts[class_of(allocation) + 1] += 1;
         }
         for class in 1..starts.len() {
             starts[class] += starts[class - 1];
         }
         let mut next = starts.clone();
-        let mut rows = vec![0; history.lives.len()];
-        for (row, allocation) in history.lives.iter().enumerate() {
+        let mut rows = vec![0; history.allocations.len()];
+        for (row, allocation) in history.allocations.iter().enumerate() {
             let next = &mut next[class_of(allocation)];
             rows[*next] = row as u32;
             *next += 1;
@@ -41,7 +41,7 @@ impl LiveIndex {
 /// A block in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LiveBlock {
-    /// Row of [`History::lives`].
+    /// Row of [`History::allocations`].
     pub(crate) row: u32,
     /// First position at which the program has freed it.
     held_until: u32,
@@ -51,12 +51,17 @@ pub(crate) struct LiveBlock {
 }
 
 impl LiveBlock {
-    fn new(row: u32, allocation: &Life) -> LiveBlock {
+    fn new(row: u32, allocation: &Allocation) -> LiveBlock {
         let after = |event: Option<usize>| event.map_or(u32::MAX, |event| event as u32 + 1);
         // A block that waited for another stream when the history began was freed before it.
-        let was_freed = allocation.born().is_none() && !allocation.is_allocated_at(0);
-        let held_until = if was_freed { 0 } else { after(allocation.freed()) };
-        LiveBlock { row, held_until, used_until: after(allocation.completed()), size: allocation.size.0 }
+        let was_freed = allocation.alloc_event().is_none() && !allocation.is_allocated_at(0);
+        let held_until = if was_freed { 0 } else { after(allocation.free_event()) };
+        LiveBlock {
+            row,
+            held_until,
+            used_until: after(allocation.completed_event()),
+            size: allocation.size.0,
+        }
     }
 
     /// Whether the program holds it at a position at which it is in use.
@@ -103,7 +108,7 @@ impl<'a> LiveBlocks<'a> {
             stays
         });
         let kept = blocks.len();
-        let allocated = history.first_born_from(position);
+        let allocated = history.first_allocated_from(position);
         for (class, passed) in self.passed.iter_mut().enumerate() {
             let rows = &index.rows[index.starts[class]..index.starts[class + 1]];
             let most = (*passed + (allocated - self.allocated)).min(rows.len());
@@ -112,9 +117,9 @@ impl<'a> LiveBlocks<'a> {
             *passed += new.len();
             // A use of this class is shorter than twice its power of two: earlier ones have ended.
             let since = (position + 1).saturating_sub(2 << class);
-            let has_ended = |row: &u32| history.lives[*row as usize].born().unwrap_or(0) < since;
+            let has_ended = |row: &u32| history.allocations[*row as usize].alloc_event().unwrap_or(0) < since;
             let recent = new[new.partition_point(has_ended)..].iter();
-            let recent = recent.map(|&row| LiveBlock::new(row, &history.lives[row as usize]));
+            let recent = recent.map(|&row| LiveBlock::new(row, &history.allocations[row as usize]));
             blocks.extend(recent.filter(|block| block.is_used_at(position)));
         }
         blocks[kept..].sort_unstable_by_key(|block| block.row);

@@ -1,7 +1,7 @@
 //! Inputs with their devices and findings, which borrow from the snapshots that they are kept with.
 
 use super::view::{Indexes, View};
-use analysis::{Answer, Device};
+use analysis::{Device, Diagnosis};
 use recording::Recording;
 use self_cell::self_cell;
 use snapshot::Snapshot;
@@ -27,7 +27,7 @@ self_cell!(
     }
 );
 
-type Answers<'a> = Vec<Answer<'a>>;
+type Answers<'a> = Vec<Diagnosis<'a>>;
 
 self_cell!(
     struct ExplainedDevices {
@@ -57,7 +57,7 @@ impl LoadedInput {
         let devices =
             InputDevices::new(input, |input| analysis::recorded_devices(&input.snapshot, &input.recording));
         let explained = ExplainedDevices::new(devices, |devices| {
-            devices.borrow_dependent().iter().map(Answer::new).collect()
+            devices.borrow_dependent().iter().map(Diagnosis::new).collect()
         });
         let indexes = explained.borrow_dependent().iter().map(|_| Indexes::default()).collect();
         LoadedInput { explained, indexes, is_what_if, numbers }
@@ -78,7 +78,7 @@ impl LoadedInput {
             input: self.numbers.input,
             name: &self.input().name,
             is_what_if: self.is_what_if,
-            outline: &answer.outline,
+            outline: &answer.model,
             findings: &answer.findings,
             indexes,
         })

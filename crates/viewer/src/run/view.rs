@@ -6,7 +6,7 @@ use super::live::{LiveIndex, allocated};
 use super::space::{AddressSpace, ReservedCurve};
 use crate::answers::{Group, StackFrame};
 use analysis::words::printable;
-use analysis::{Device, Finding, Origin, Outline, SegmentEvent};
+use analysis::{Device, Finding, Origin, RunModel, SegmentEvent};
 use snapshot::{Frame, FrameId, History, Snapshot, StackId};
 use std::sync::OnceLock;
 
@@ -34,7 +34,7 @@ pub(crate) struct View<'a> {
     pub(crate) input: usize,
     pub(crate) name: &'a str,
     pub(crate) is_what_if: bool,
-    pub(crate) outline: &'a Outline<'a>,
+    pub(crate) outline: &'a RunModel<'a>,
     pub(crate) findings: &'a [Finding],
     pub(crate) indexes: &'a Indexes,
 }
@@ -58,7 +58,7 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn segments(&self) -> &'a [SegmentEvent] {
-        &self.outline.course.segments
+        &self.outline.step_peaks.segments
     }
 
     pub(crate) fn curve(&self) -> &'a Curve {

@@ -1,18 +1,18 @@
 //! The JSON of `oomph diff`: public and versioned.
 
 use crate::commands::report::json::{ChangeReport, place_report};
-use analysis::{Category, Fate, Portrait, Remark, changes, fates};
+use analysis::{Category, DeviceSummary, FindingChange, FindingSummary, changes, finding_changes};
 use serde_json::{Value, json};
 use snapshot::Bytes;
 
 /// One pair of devices as JSON.
-pub(super) fn pair(a: &Portrait, b: &Portrait, top: usize) -> Value {
+pub(super) fn pair(a: &DeviceSummary, b: &DeviceSummary, top: usize) -> Value {
     let pair = |before: Bytes, after: Bytes| json!({ "before": before.0, "after": after.0 });
     let categories: serde_json::Map<String, Value> = Category::ALL
         .iter()
         .map(|&of| (of.name().to_owned(), pair(a.at_peak.get(of), b.at_peak.get(of))))
         .collect();
-    let remark = |remark: &Remark| {
+    let remark = |remark: &FindingSummary| {
         json!({
             "kind": remark.kind.name(),
             "severity": remark.severity.name(),
@@ -22,11 +22,11 @@ pub(super) fn pair(a: &Portrait, b: &Portrait, top: usize) -> Value {
             "site": remark.place.as_ref().map(place_report),
         })
     };
-    let fates = fates(&a.remarks, &b.remarks);
-    let of_fate = |fate: Fate| -> Vec<Value> {
-        fates.iter().filter(|found| found.0 == fate).map(|found| remark(found.1)).collect()
+    let finding_changes = finding_changes(&a.findings, &b.findings);
+    let of_fate = |fate: FindingChange| -> Vec<Value> {
+        finding_changes.iter().filter(|found| found.0 == fate).map(|found| remark(found.1)).collect()
     };
-    let changes = changes(&a.holdings, &b.holdings);
+    let changes = changes(&a.sites, &b.sites);
     json!({
         "before": { "file": a.name, "device": a.device },
         "after": { "file": b.name, "device": b.device },
@@ -38,9 +38,9 @@ pub(super) fn pair(a: &Portrait, b: &Portrait, top: usize) -> Value {
         "sites": changes.iter().take(top).map(ChangeReport::from).collect::<Vec<_>>(),
         "more_sites": changes.len().saturating_sub(top),
         "findings": {
-            "appeared": of_fate(Fate::Appeared),
-            "stayed": of_fate(Fate::Stayed),
-            "gone": of_fate(Fate::Gone),
+            "appeared": of_fate(FindingChange::Appeared),
+            "stayed": of_fate(FindingChange::Stayed),
+            "gone": of_fate(FindingChange::Gone),
         },
     })
 }

@@ -7,7 +7,7 @@ use crate::Status;
 use crate::args::DiffArgs;
 use crate::commands::report;
 use crate::terminal::{Failure, Terminal, shown_path};
-use analysis::Portrait;
+use analysis::DeviceSummary;
 use analysis::words::counted;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -19,13 +19,13 @@ pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<St
 
 /// Shows the difference between two sides, device by device.
 pub(crate) fn show(
-    before: &[Portrait],
-    after: &[Portrait],
+    before: &[DeviceSummary],
+    after: &[DeviceSummary],
     args: &DiffArgs,
     terminal: &mut Terminal,
 ) -> anyhow::Result<Status> {
     if before.len() != after.len() || before.is_empty() {
-        let count = |side: &[Portrait]| counted(side.len() as u64, "device");
+        let count = |side: &[DeviceSummary]| counted(side.len() as u64, "device");
         return Err(Failure::new(
             "the two sides cannot be paired",
             Some(format!(

@@ -5,18 +5,18 @@ use crate::commands::report::text::change_line;
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
 use analysis::words::{percent, printable};
-use analysis::{Category, Fate, Portrait, changes, difference, fates};
+use analysis::{Category, DeviceSummary, FindingChange, changes, difference, finding_changes};
 use snapshot::Bytes;
 use std::io::Write;
 
 /// Prints the device with the highest peak in full, the others in a line.
 pub(super) fn print(
-    before: &[Portrait],
-    after: &[Portrait],
+    before: &[DeviceSummary],
+    after: &[DeviceSummary],
     top: usize,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
-    let pairs: Vec<(&Portrait, &Portrait)> = before.iter().zip(after).collect();
+    let pairs: Vec<(&DeviceSummary, &DeviceSummary)> = before.iter().zip(after).collect();
     // Of many ranks the one that peaks is shown whole, the others in a line.
     let shown = (0..pairs.len())
         .max_by_key(|&rank| (pairs[rank].1.allocated.0, std::cmp::Reverse(rank)))
@@ -57,7 +57,7 @@ fn verdict(name: &str, before: Bytes, after: Bytes) -> Option<String> {
     (share >= 0.005).then(|| format!("the {name} is {} {direction}", Bytes(by.unsigned_abs())))
 }
 
-fn pair(a: &Portrait, b: &Portrait, top: usize, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn pair(a: &DeviceSummary, b: &DeviceSummary, top: usize, terminal: &mut Terminal) -> anyhow::Result<()> {
     let allocated = verdict("peak", a.allocated.0, b.allocated.0);
     let reserved = verdict("reserved peak", a.reserved.0, b.reserved.0);
     let headline = match (allocated, reserved) {
@@ -96,7 +96,7 @@ fn pair(a: &Portrait, b: &Portrait, top: usize, terminal: &mut Terminal) -> anyh
             writeln!(terminal.out(), "   {:<11} {text}", category.name())?;
         }
     }
-    let changes = changes(&a.holdings, &b.holdings);
+    let changes = changes(&a.sites, &b.sites);
     if !changes.is_empty() {
         let title = terminal.paint(Style::Bold, " at the peak, by line");
         writeln!(terminal.out(), "\n{title}")?;
@@ -113,17 +113,17 @@ fn pair(a: &Portrait, b: &Portrait, top: usize, terminal: &mut Terminal) -> anyh
     Ok(())
 }
 
-fn findings(a: &Portrait, b: &Portrait, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let fates = fates(&a.remarks, &b.remarks);
-    if fates.is_empty() {
+fn findings(a: &DeviceSummary, b: &DeviceSummary, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let finding_changes = finding_changes(&a.findings, &b.findings);
+    if finding_changes.is_empty() {
         return Ok(writeln!(terminal.out(), "\n ✓ no findings in either")?);
     }
     for (fate, title) in [
-        (Fate::Appeared, " findings that appeared"),
-        (Fate::Stayed, " findings in both"),
-        (Fate::Gone, " findings that went away"),
+        (FindingChange::Appeared, " findings that appeared"),
+        (FindingChange::Stayed, " findings in both"),
+        (FindingChange::Gone, " findings that went away"),
     ] {
-        let of_fate: Vec<_> = fates.iter().filter(|found| found.0 == fate).collect();
+        let of_fate: Vec<_> = finding_changes.iter().filter(|found| found.0 == fate).collect();
         if of_fate.is_empty() {
             continue;
         }

@@ -3,7 +3,7 @@
 
 use super::Explained;
 use crate::terminal::Terminal;
-use analysis::message::{Message, Numbers};
+use analysis::messages::{Message, Numbers};
 use serde_json::{Map, Value, json};
 use snapshot::Bytes;
 use std::io::Write;
@@ -19,7 +19,7 @@ pub(super) fn print(explained: &Explained, terminal: &mut Terminal) -> anyhow::R
 }
 
 fn message(message: &Message) -> Value {
-    let verdict = message.verdict();
+    let verdict = message.explain();
     let mut report = json!({
         "generation": message.kind.name(),
         "backend": message.backend.name(),
@@ -77,7 +77,7 @@ fn numbers(numbers: &Numbers) -> Map<String, Value> {
         sizes.into_iter().filter_map(|(name, size)| Some((name.to_owned(), size?.0.into()))).collect();
     given.extend(numbers.more.iter().map(|&(name, number)| (name.to_owned(), number.into())));
     if !numbers.others.is_empty() {
-        let process = |other: &analysis::message::OtherProcess| match other.bytes {
+        let process = |other: &analysis::messages::OtherProcess| match other.bytes {
             Some(bytes) => json!({ "pid": other.pid, "bytes": bytes.0 }),
             None => json!({ "pid": other.pid }),
         };

@@ -7,7 +7,7 @@ use crate::Status;
 use crate::args::ExplainArgs;
 use crate::terminal::ReadProgress as Progress;
 use crate::terminal::{Failure, Terminal};
-use analysis::message::{Message, MessageReader};
+use analysis::messages::{Message, MessageReader};
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;

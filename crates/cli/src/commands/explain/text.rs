@@ -3,7 +3,7 @@
 use super::Explained;
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, sentence, wrap};
-use analysis::message::{Message, MessageCause, Part, Share, Verdict, written};
+use analysis::messages::{Explanation, MemoryPart, MemoryShare, Message, MessageCause, written};
 use analysis::words::{counted, grouped, printable};
 use std::io::Write;
 
@@ -33,10 +33,10 @@ pub(super) fn print(explained: &Explained, terminal: &mut Terminal) -> anyhow::R
 }
 
 /// Messages of one form with one cause are told once, by the first of them: the others often follow from it.
-fn groups(messages: &[Message]) -> Vec<(Verdict, Vec<&Message>)> {
-    let mut groups: Vec<(Verdict, Vec<&Message>)> = Vec::new();
+fn groups(messages: &[Message]) -> Vec<(Explanation, Vec<&Message>)> {
+    let mut groups: Vec<(Explanation, Vec<&Message>)> = Vec::new();
     for message in messages {
-        let verdict = message.verdict();
+        let verdict = message.explain();
         let same = groups.iter_mut().find(|(known, group)| {
             known.cause == verdict.cause
                 && group[0].kind == message.kind
@@ -50,7 +50,7 @@ fn groups(messages: &[Message]) -> Vec<(Verdict, Vec<&Message>)> {
     groups
 }
 
-fn print_group(verdict: &Verdict, group: &[&Message], terminal: &mut Terminal) -> anyhow::Result<()> {
+fn print_group(verdict: &Explanation, group: &[&Message], terminal: &mut Terminal) -> anyhow::Result<()> {
     let first = group[0];
     let style = if verdict.cause == MessageCause::Unknown { Style::Yellow } else { Style::Red };
     let mark = if verdict.cause == MessageCause::Unknown { "?" } else { "✗" };
@@ -125,21 +125,21 @@ fn ranges(sorted: &[u64]) -> String {
 }
 
 /// How a part is drawn: told apart without colour as well.
-fn look(part: Part) -> (char, Style) {
+fn look(part: MemoryPart) -> (char, Style) {
     match part {
-        Part::Tensors | Part::Held => ('█', Style::Cyan),
-        Part::Cached => ('▒', Style::Yellow),
-        Part::Own => ('▚', Style::Bold),
-        Part::Others => ('▞', Style::Red),
-        Part::Untold => ('░', Style::Red),
-        Part::Free => ('·', Style::Green),
+        MemoryPart::Tensors | MemoryPart::Held => ('█', Style::Cyan),
+        MemoryPart::Cached => ('▒', Style::Yellow),
+        MemoryPart::Own => ('▚', Style::Bold),
+        MemoryPart::Others => ('▞', Style::Red),
+        MemoryPart::Unexplained => ('░', Style::Red),
+        MemoryPart::Free => ('·', Style::Green),
     }
 }
 
 /// Columns of the widest bar.
 const BAR: usize = 76;
 
-fn print_bar(parts: &[Share], terminal: &mut Terminal) -> anyhow::Result<()> {
+fn print_bar(parts: &[MemoryShare], terminal: &mut Terminal) -> anyhow::Result<()> {
     if parts.is_empty() {
         return Ok(());
     }
@@ -171,7 +171,7 @@ fn print_bar(parts: &[Share], terminal: &mut Terminal) -> anyhow::Result<()> {
 }
 
 /// Cells for each part, at least one, that fill the width: what is rounded goes to the largest.
-fn cells(parts: &[Share], width: usize) -> Vec<usize> {
+fn cells(parts: &[MemoryShare], width: usize) -> Vec<usize> {
     let whole: u64 = parts.iter().map(|share| share.bytes.0).sum();
     let cell = |bytes: u64| (bytes as f64 / whole.max(1) as f64 * width as f64).round().max(1.0) as usize;
     let mut cells: Vec<usize> = parts.iter().map(|share| cell(share.bytes.0)).collect();

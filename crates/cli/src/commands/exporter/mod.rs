@@ -7,7 +7,7 @@ use anyhow::Context;
 use exporter::access::Access;
 use exporter::exposition::{self, Format};
 use exporter::{metrics, routes};
-use live::{Followers, Source};
+use live::{WatchSource, Watcher};
 use serve::Token;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{self, Write};
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Resul
                     said = notes;
                 }
                 thread::sleep(FORGET);
-                followers.forget_ended();
+                followers.forget_exited();
             }
         };
         // Without it, those that have ended go with the next scrape.
@@ -66,8 +66,8 @@ pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Resul
 }
 
 /// Follows every recorder; the first answers are there.
-fn begin() -> Followers {
-    let followers = Followers::begin(Source::All, PACE, false);
+fn begin() -> Watcher {
+    let followers = Watcher::start(WatchSource::All, PACE, false);
     let begun = Instant::now();
     while !(followers.has_looked() && followers.has_asked_driver()) && begun.elapsed() < FIRST {
         thread::sleep(Duration::from_millis(5));
@@ -111,8 +111,8 @@ fn token(file: &Path, terminal: &Terminal) -> anyhow::Result<Token> {
 }
 
 /// Says where it listens, and who may read what there.
-fn announce(address: SocketAddr, access: &Access, followers: &Followers, terminal: &Terminal) {
-    let count = followers.now().len();
+fn announce(address: SocketAddr, access: &Access, followers: &Watcher, terminal: &Terminal) {
+    let count = followers.recorders().len();
     let recorders = if count == 1 { "recorder" } else { "recorders" };
     terminal.say(&format!("http://{address}/metrics · {count} {recorders} now · Ctrl-C ends it"));
     if !access.is_local && access.token.is_none() {

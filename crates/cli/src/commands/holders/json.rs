@@ -2,8 +2,8 @@
 
 use super::{Tensor, View};
 use crate::args::HoldersArgs;
-use analysis::{Held, Place};
-use heap::{Branch, Change, Cycle, Device};
+use analysis::{Held, SiteName};
+use heap::{Branch, Cycle, PathChange, StorageDevice};
 use recording::DumpReason;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ pub(crate) struct HolderReport {
 
 impl HolderReport {
     /// `near` is a line that allocates what is held.
-    pub(crate) fn new(held: &Held, near: Option<&Place>) -> HolderReport {
+    pub(crate) fn new(held: &Held, near: Option<&SiteName>) -> HolderReport {
         let stored_at = stores::find(&held.store, near)
             .map(|line| json!({"file": line.place.file, "line": line.place.line, "code": line.code}));
         HolderReport {
@@ -149,7 +149,7 @@ fn branch(of: &Branch) -> Value {
     })
 }
 
-fn change(change: &Change) -> Value {
+fn change(change: &PathChange) -> Value {
     let amount = |of: heap::Amount| json!({"storages": of.count, "bytes": of.bytes});
     json!({
         "place": change.place,
@@ -159,11 +159,11 @@ fn change(change: &Change) -> Value {
     })
 }
 
-fn retained(devices: &[(Device, u64)]) -> Vec<Value> {
+fn retained(devices: &[(StorageDevice, u64)]) -> Vec<Value> {
     devices.iter().map(|(device, bytes)| json!({"device": named(device), "bytes": bytes})).collect()
 }
 
 /// `cuda:0`, `cpu`
-pub(crate) fn named(device: &Device) -> String {
+pub(crate) fn named(device: &StorageDevice) -> String {
     if device.is_cpu() { "cpu".to_owned() } else { format!("{}:{}", device.kind, device.index) }
 }

@@ -6,8 +6,8 @@ mod text;
 use crate::Status;
 use crate::args::HoldersArgs;
 use crate::terminal::{Failure, TALK, Terminal};
-use analysis::{Device, Held, Place};
-use heap::{Branch, Change, Holdings, Limits};
+use analysis::{Device, Held, SiteName};
+use heap::{AnalyzedHeap, Branch, PathChange, TreeLimits};
 use inputs::Input;
 use recording::{HeapDump, Recording};
 use serde_json::json;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result
 
 /// Where a tensor's memory lies.
 pub(crate) struct Wanted {
-    pub(crate) device: heap::Device,
+    pub(crate) device: heap::StorageDevice,
     pub(crate) address: u64,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn of_process(
 
 /// What keeps one tensor's memory.
 pub(super) struct Tensor {
-    pub(super) device: heap::Device,
+    pub(super) device: heap::StorageDevice,
     pub(super) bytes: Bytes,
     /// Ways to it.
     pub(super) ways: Vec<String>,
@@ -92,7 +92,7 @@ pub(super) struct Tensor {
 }
 
 /// The references of an earlier moment.
-fn earlier(path: &Path) -> anyhow::Result<Holdings> {
+fn earlier(path: &Path) -> anyhow::Result<AnalyzedHeap> {
     let files = inputs::expand(&[path.to_owned()])?;
     let first = files.first().map_or(path, PathBuf::as_path);
     let recorded = Recorded::open(first)?;
@@ -136,7 +136,7 @@ impl Recorded {
         self.input.as_ref().map(Input::devices).unwrap_or_default()
     }
 
-    fn view<'a>(&'a self, devices: &'a [Device<'a>], before: Option<&Holdings>) -> View<'a> {
+    fn view<'a>(&'a self, devices: &'a [Device<'a>], before: Option<&AnalyzedHeap>) -> View<'a> {
         let mut view = View::new(&self.name, &self.dump, devices);
         view.changes = before.map(|before| heap::changes(before, &view.holdings));
         view
@@ -159,7 +159,7 @@ pub(super) fn for_page(
     devices: &[Device<'_>],
 ) -> Option<serde_json::Value> {
     let view = View::new(name, telling(recording)?, devices);
-    let limits = Limits { depth: PAGE_DEPTH, most: PAGE_WIDTH, least: 1 };
+    let limits = TreeLimits { depth: PAGE_DEPTH, most: PAGE_WIDTH, least: 1 };
     Some(json::page(&view, &view.holdings.tree(limits)))
 }
 
@@ -167,10 +167,10 @@ pub(super) fn for_page(
 const PAGE_DEPTH: usize = 16;
 const PAGE_WIDTH: usize = 32;
 
-fn holdings(dump: &HeapDump, devices: &[Device<'_>]) -> Holdings {
+fn holdings(dump: &HeapDump, devices: &[Device<'_>]) -> AnalyzedHeap {
     let sizes: HashMap<u32, Bytes> = devices.iter().flat_map(|device| device.holders.sizes(dump)).collect();
     let bytes_of = |storage: &heap::Storage| sizes.get(&storage.node).map_or(storage.bytes, |size| size.0);
-    Holdings::new(&dump.heap, analysis::is_own, bytes_of)
+    AnalyzedHeap::new(&dump.heap, analysis::is_own, bytes_of)
 }
 
 /// All that is to be shown of one input.
@@ -178,12 +178,12 @@ pub(super) struct View<'a> {
     pub(super) name: &'a str,
     pub(super) dump: &'a HeapDump,
     devices: &'a [Device<'a>],
-    pub(super) holdings: Holdings,
-    pub(super) changes: Option<Vec<Change>>,
+    pub(super) holdings: AnalyzedHeap,
+    pub(super) changes: Option<Vec<PathChange>>,
     /// Bytes, and who holds them.
     pub(super) holders: Vec<(Bytes, Held)>,
     /// A line that allocates what was asked about.
-    pub(super) site: Option<Place>,
+    pub(super) site: Option<SiteName>,
 }
 
 impl<'a> View<'a> {
@@ -213,15 +213,15 @@ impl<'a> View<'a> {
 
     fn ask_of(&mut self, site: &str) -> anyhow::Result<()> {
         for device in self.devices {
-            let outline = analysis::Outline::new(device);
+            let outline = analysis::RunModel::new(device);
             let moment = device.holders.moment(self.dump);
             let position = moment.map_or(device.history.len(), |(position, _)| position);
             let mut place = None;
-            let rows: Vec<usize> = (0..device.history.lives.len())
-                .filter(|&row| device.history.lives[row].is_allocated_at(position))
+            let rows: Vec<usize> = (0..device.history.allocations.len())
+                .filter(|&row| device.history.allocations[row].is_allocated_at(position))
                 .filter(|&row| {
                     let Some(frame) = outline.frame_of_life(row) else { return false };
-                    let of = Place::of(device.snapshot, frame);
+                    let of = SiteName::of(device.snapshot, frame);
                     let is_there = is_at(&of, site);
                     if is_there {
                         place.get_or_insert(of);
@@ -229,7 +229,7 @@ impl<'a> View<'a> {
                     is_there
                 })
                 .collect();
-            let bytes = rows.iter().map(|&row| device.history.lives[row].size).sum();
+            let bytes = rows.iter().map(|&row| device.history.allocations[row].size).sum();
             self.site = self.site.take().or(place);
             if let Some(held) = device.held(rows.iter().copied()) {
                 self.holders.push((bytes, held));
@@ -261,14 +261,14 @@ impl<'a> View<'a> {
         };
         let holdings = &self.holdings;
         let is_cpu = storage.device.is_cpu();
-        let ways = holdings.ways(storage.node, most);
+        let ways = holdings.reference_paths(storage.node, most);
         let holder = holdings.holder(&[(storage.node, storage.bytes.max(1))]);
         Ok(Tensor {
             device: storage.device.clone(),
             bytes: Bytes(storage.bytes),
             ways: ways
                 .iter()
-                .map(|way| heap::words::path(&holdings.heap, &holdings.roots, way, |_| false))
+                .map(|way| heap::path_text::path(&holdings.heap, &holdings.roots, way, |_| false))
                 .collect(),
             is_garbage: holdings.is_garbage(storage.node),
             held: holder.map(|holder| analysis::held(holdings, &holder, is_cpu)),
@@ -276,8 +276,8 @@ impl<'a> View<'a> {
     }
 
     /// Storages and bytes of each device.
-    pub(super) fn totals<'s>(&'s self) -> Vec<(&'s heap::Device, usize, u64)> {
-        let of = |device: &'s heap::Device| {
+    pub(super) fn totals<'s>(&'s self) -> Vec<(&'s heap::StorageDevice, usize, u64)> {
+        let of = |device: &'s heap::StorageDevice| {
             let storages = self.dump.heap.storages.iter().zip(&self.holdings.bytes);
             let is_here = |storage: &heap::Storage, bytes: u64| storage.device == *device && bytes > 0;
             let here = storages.filter(|(storage, bytes)| is_here(storage, **bytes)).map(|(_, bytes)| bytes);
@@ -290,7 +290,7 @@ impl<'a> View<'a> {
     pub(super) fn unheld(&self) -> Option<Vec<(String, Bytes)>> {
         let of = |device: &Device<'_>| {
             let (_, position) = device.holders.moment(self.dump)?;
-            let lives = device.history.lives.iter().filter(|life| life.is_allocated_at(position));
+            let lives = device.history.allocations.iter().filter(|life| life.is_allocated_at(position));
             let allocated: Bytes = lives.map(|life| life.size).sum();
             let held: Bytes = device.holders.sizes(self.dump).map(|(_, size)| size).sum();
             Some((device.name(), allocated.saturating_sub(held)))
@@ -302,12 +302,12 @@ impl<'a> View<'a> {
 
     pub(super) fn tree(&self, args: &HoldersArgs) -> Branch {
         let total: u64 = self.holdings.bytes.iter().sum();
-        let limits = Limits { depth: args.depth, most: args.top, least: total / LEAST_SHARE };
+        let limits = TreeLimits { depth: args.depth, most: args.top, least: total / LEAST_SHARE };
         self.holdings.tree(limits)
     }
 
     /// The largest storages, and the way to each.
-    pub(super) fn paths(&self, most: usize) -> Vec<(&heap::Device, u64, String)> {
+    pub(super) fn paths(&self, most: usize) -> Vec<(&heap::StorageDevice, u64, String)> {
         let mut storages: Vec<_> = self.dump.heap.storages.iter().zip(&self.holdings.bytes).collect();
         storages.sort_by_key(|(storage, bytes)| (std::cmp::Reverse(**bytes), storage.node));
         storages
@@ -315,7 +315,7 @@ impl<'a> View<'a> {
             .take(most)
             .map(|(storage, &bytes)| {
                 let path = self.holdings.path(storage.node);
-                let text = heap::words::path(&self.holdings.heap, &self.holdings.roots, &path, |_| false);
+                let text = heap::path_text::path(&self.holdings.heap, &self.holdings.roots, &path, |_| false);
                 (&storage.device, bytes, text)
             })
             .collect()
@@ -327,7 +327,7 @@ impl<'a> View<'a> {
 }
 
 /// `train.py:20`, `train.py`, or the name of a function.
-fn is_at(place: &Place, site: &str) -> bool {
+fn is_at(place: &SiteName, site: &str) -> bool {
     let (file, line) = site.rsplit_once(':').map_or((site, None), |(file, line)| match line.parse::<u32>() {
         Ok(line) => (file, Some(line)),
         Err(_) => (site, None),

@@ -8,7 +8,7 @@ use crate::words::paragraph;
 use crate::words::signed;
 use analysis::Held;
 use analysis::words::{counted, grouped, percent, printable};
-use heap::{Branch, Cycle, Habit};
+use heap::{Branch, Cycle, HolderKind};
 use recording::DumpReason;
 use snapshot::Bytes;
 use source::stores;
@@ -141,11 +141,14 @@ fn shared(held: &Held, bytes: Bytes) -> Option<String> {
 /// What a program holds on purpose needs no advice.
 fn is_worth_a_word(held: &Held, args: &HoldersArgs) -> bool {
     args.of.is_some()
-        || !matches!(held.habit, Habit::Variable | Habit::Chain | Habit::Container | Habit::Outside)
+        || !matches!(
+            held.habit,
+            HolderKind::Variable | HolderKind::Chain | HolderKind::Container | HolderKind::Outside
+        )
 }
 
 fn is_worth_a_line(held: &Held, args: &HoldersArgs) -> bool {
-    is_worth_a_word(held, args) || held.habit == Habit::Container
+    is_worth_a_word(held, args) || held.habit == HolderKind::Container
 }
 
 fn what(held: &Held) -> String {

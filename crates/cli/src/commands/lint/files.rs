@@ -6,7 +6,7 @@ use super::{File, Looked};
 use crate::args::LintArgs;
 use crate::terminal::{Failure, shown_path};
 use ignore::{DirEntry, Walk, WalkBuilder};
-use lint::Source;
+use lint::PythonSource;
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -162,12 +162,12 @@ impl Worker<'_> {
             return self.warn(path, "larger than 8 MiB, left out");
         }
         let source = if is_notebook(path) {
-            let Some(source) = Source::notebook(&self.bytes) else {
+            let Some(source) = PythonSource::notebook(&self.bytes) else {
                 return self.warn(path, "not a notebook: it has no list of cells in JSON");
             };
             source
         } else {
-            Source::python(&self.bytes)
+            PythonSource::python(&self.bytes)
         };
         let rules = self.settings.rules_for(path);
         let mut found = match lint::check(&source, &rules) {

@@ -3,7 +3,7 @@
 use super::{File, Looked};
 use crate::commands::annotation;
 use crate::terminal::Terminal;
-use lint::{Diagnostic, Severity};
+use lint::{Diagnostic, RuleSeverity};
 
 pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
     for (file, found) in looked.findings() {
@@ -14,9 +14,9 @@ pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<
 
 fn annotation(file: &File, found: &Diagnostic) -> String {
     let level = match found.severity {
-        Severity::High => "error",
-        Severity::Medium => "warning",
-        Severity::Low => "notice",
+        RuleSeverity::High => "error",
+        RuleSeverity::Medium => "warning",
+        RuleSeverity::Low => "notice",
     };
     let (start, end) = (file.source.place(found.range.start), file.source.place(found.range.end));
     // The lines of a notebook's file are not those of its cells.

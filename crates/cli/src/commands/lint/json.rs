@@ -2,7 +2,7 @@
 
 use super::{File, Looked};
 use crate::terminal::Terminal;
-use lint::{Diagnostic, Range};
+use lint::{Diagnostic, SourceRange};
 use serde::Serialize;
 use std::io::Write;
 
@@ -64,13 +64,13 @@ fn finding<'a>(file: &'a File, found: &'a Diagnostic) -> FindingReport<'a> {
     let (start, end) = (file.source.place(found.range.start), file.source.place(found.range.end));
     let fix = file.fix(found).map(|fix| FixReport {
         title: &fix.title,
-        applicability: fix.applicability.word(),
+        applicability: fix.applicability.name(),
         edits: fix.edits.iter().map(|edit| edit_report(file, edit)).collect(),
     });
     FindingReport {
         code: found.rule.code,
         name: found.rule.name,
-        severity: found.severity.word(),
+        severity: found.severity.name(),
         file: &file.name,
         line: start.line,
         column: start.column,
@@ -95,7 +95,7 @@ fn edit_report<'a>(file: &File, edit: &'a lint::Edit) -> EditReport<'a> {
     }
 }
 
-fn related(file: &File, range: Range) -> RelatedReport {
+fn related(file: &File, range: SourceRange) -> RelatedReport {
     let place = file.source.place(range.start);
     RelatedReport { line: place.line, column: place.column, cell: place.cell }
 }

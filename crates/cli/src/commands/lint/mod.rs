@@ -18,7 +18,7 @@ use crate::Status;
 use crate::args::{LintArgs, LintFormat};
 use crate::terminal::{Failure, Terminal, shown_path};
 use analysis::words::printable;
-use lint::{Applicability, Diagnostic, Severity, Source};
+use lint::{Applicability, Diagnostic, PythonSource, RuleSeverity};
 use settings::Settings;
 
 pub(crate) fn run(args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
@@ -89,7 +89,7 @@ impl Looked {
         self.files.iter().map(|file| file.fixed).sum()
     }
 
-    fn count(&self, severity: Severity) -> usize {
+    fn count(&self, severity: RuleSeverity) -> usize {
         self.findings().filter(|(_, found)| found.severity == severity).count()
     }
 }
@@ -97,7 +97,7 @@ impl Looked {
 /// A file with findings, or with fixed ones.
 struct File {
     name: String,
-    source: Source,
+    source: PythonSource,
     /// By place.
     found: Vec<Diagnostic>,
     /// Findings that were fixed, or would be.

@@ -2,7 +2,7 @@
 
 use super::{File, Looked, json};
 use crate::terminal::Terminal;
-use lint::{Diagnostic, RULES, Range, Rule, Severity};
+use lint::{Diagnostic, RULES, Rule, RuleSeverity, SourceRange};
 use serde_json::{Value, json};
 
 pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
@@ -27,18 +27,18 @@ fn described(rule: &Rule) -> Value {
     json!({
         "id": rule.code,
         "name": rule.name,
-        "shortDescription": {"text": rule.says},
+        "shortDescription": {"text": rule.summary},
         "fullDescription": {"text": rule.why},
         "help": {"text": format!("{}\n\n{}", rule.why, rule.costs), "markdown": rule.page()},
         "defaultConfiguration": {"level": level(rule.severity)},
     })
 }
 
-fn level(severity: Severity) -> &'static str {
+fn level(severity: RuleSeverity) -> &'static str {
     match severity {
-        Severity::High => "error",
-        Severity::Medium => "warning",
-        Severity::Low => "note",
+        RuleSeverity::High => "error",
+        RuleSeverity::Medium => "warning",
+        RuleSeverity::Low => "note",
     }
 }
 
@@ -67,13 +67,13 @@ fn result(file: &File, found: &Diagnostic) -> Value {
         result["fixes"] = json!([{
             "description": {"text": fix.title},
             "artifactChanges": changes,
-            "properties": {"applicability": fix.applicability.word()},
+            "properties": {"applicability": fix.applicability.name()},
         }]);
     }
     result
 }
 
-fn region(file: &File, range: Range) -> Value {
+fn region(file: &File, range: SourceRange) -> Value {
     let (start, end) = (file.source.place(range.start), file.source.place(range.end));
     json!({
         "startLine": start.line,

@@ -4,7 +4,7 @@ use crate::args::{LintArgs, MinSeverity};
 use crate::terminal::{Failure, shown_path};
 use analysis::words::printable;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use lint::{Applicability, RULES, Rule, Severity};
+use lint::{Applicability, RULES, Rule, RuleSeverity};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub(super) struct Settings {
     rules: Vec<&'static Rule>,
-    pub(super) least: Severity,
+    pub(super) least: RuleSeverity,
     /// The fixes that may be applied.
     pub(super) allowed: Applicability,
     pub(super) exclude: Option<Arc<Globs>>,
@@ -162,7 +162,7 @@ fn all_named(names: &[String], origin: &str) -> anyhow::Result<Vec<&'static Rule
 
 /// The rules that a code, the beginning of codes, or a name means.
 pub(in crate::commands) fn named(name: &str, origin: Option<&str>) -> Result<Vec<&'static Rule>, Failure> {
-    let rules: Vec<&Rule> = RULES.iter().copied().filter(|rule| rule.is_meant_by(name)).collect();
+    let rules: Vec<&Rule> = RULES.iter().copied().filter(|rule| rule.is_selected_by(name)).collect();
     if !rules.is_empty() {
         return Ok(rules);
     }

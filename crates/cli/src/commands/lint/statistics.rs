@@ -3,14 +3,14 @@
 use super::text::style;
 use super::{Looked, json};
 use crate::terminal::Terminal;
-use lint::{RULES, Rule, Severity};
+use lint::{RULES, Rule, RuleSeverity};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::io::Write;
 
 struct Row {
     rule: &'static Rule,
-    worst: Severity,
+    worst: RuleSeverity,
     count: usize,
     fixable: usize,
 }
@@ -19,7 +19,7 @@ pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<
     let rows = rows(looked);
     let width = rows.first().map_or(0, |row| row.count.to_string().len());
     for Row { rule, worst, count, fixable } in rows {
-        let severity = terminal.paint(style(worst), &format!("{:6}", worst.word()));
+        let severity = terminal.paint(style(worst), &format!("{:6}", worst.name()));
         let fix = if fixable > 0 { format!("   ({fixable} with a fix)") } else { String::new() };
         writeln!(terminal.out(), "{count:>width$}  {severity}  {} {}{fix}", rule.code, rule.name)?;
     }
@@ -29,7 +29,7 @@ pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<
 pub(super) fn print_json(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
     let rows = rows(looked).into_iter().map(|row| {
         json!({
-            "code": row.rule.code, "name": row.rule.name, "severity": row.worst.word(),
+            "code": row.rule.code, "name": row.rule.name, "severity": row.worst.name(),
             "count": row.count, "fixable": row.fixable,
         })
     });

@@ -5,7 +5,7 @@ use crate::args::LintArgs;
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use analysis::words::{counted, grouped, is_hidden, printable};
-use lint::{Applicability, Diagnostic, Severity};
+use lint::{Applicability, Diagnostic, RuleSeverity};
 use std::io::Write;
 use unicode_width::UnicodeWidthChar;
 
@@ -26,7 +26,7 @@ fn finding(file: &File, found: &Diagnostic, terminal: &mut Terminal) -> anyhow::
     let start = file.source.place(found.range.start);
     let place = format!("{}:{}", printable(&file.name), place::exact(start));
     let place = terminal.paint(Style::Bold, &place);
-    let severity = terminal.paint(style(found.severity), found.severity.word());
+    let severity = terminal.paint(style(found.severity), found.severity.name());
     writeln!(terminal.out(), "{place}: {severity} {} {}", found.rule.code, found.rule.name)?;
     paragraph("   ", "   ", &printable(&found.message), None, terminal)?;
     snippet(file, found, start.line, terminal)?;
@@ -42,11 +42,11 @@ fn finding(file: &File, found: &Diagnostic, terminal: &mut Terminal) -> anyhow::
     Ok(())
 }
 
-pub(in crate::commands) fn style(severity: Severity) -> Style {
+pub(in crate::commands) fn style(severity: RuleSeverity) -> Style {
     match severity {
-        Severity::High => Style::Red,
-        Severity::Medium => Style::Yellow,
-        Severity::Low => Style::Cyan,
+        RuleSeverity::High => Style::Red,
+        RuleSeverity::Medium => Style::Yellow,
+        RuleSeverity::Low => Style::Cyan,
     }
 }
 
@@ -128,8 +128,8 @@ pub(super) fn summary(looked: &Looked, args: &LintArgs, terminal: &Terminal) {
         parts.push(format!("{nothing} in {files}"));
     } else {
         let with = looked.files.iter().filter(|file| !file.found.is_empty()).count() as u64;
-        let of_each = [Severity::High, Severity::Medium, Severity::Low].into_iter();
-        let of_each = of_each.map(|severity| (looked.count(severity), severity.word()));
+        let of_each = [RuleSeverity::High, RuleSeverity::Medium, RuleSeverity::Low].into_iter();
+        let of_each = of_each.map(|severity| (looked.count(severity), severity.name()));
         let of_each: Vec<String> =
             of_each.filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
         let found = counted(found as u64, "finding");

@@ -99,7 +99,7 @@ pub(super) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Res
     let prediction = &answer.prediction;
     let recording = &prediction.recording;
     let devices = recording.devices();
-    let answers: Vec<analysis::Answer<'_>> = devices.iter().map(analysis::Answer::new).collect();
+    let answers: Vec<analysis::Diagnosis<'_>> = devices.iter().map(analysis::Diagnosis::new).collect();
     let mut document = Document::new();
     document.add(recording, &answers, &ReportArgs::for_a_run());
     let sureness = &prediction.sureness;

@@ -19,7 +19,7 @@ pub(crate) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Res
     let recording = &prediction.recording;
     let devices = recording.devices();
     if let Some(device) = devices.iter().find(|device| device.history.device == prediction.highest.device) {
-        let analysis::Answer { outline, findings } = analysis::Answer::new(device);
+        let analysis::Diagnosis { model: outline, findings } = analysis::Diagnosis::new(device);
         findings_text::print(&outline, &findings, terminal)?;
         report_text::what_fills(&outline, &ReportArgs::for_a_run(), terminal)?;
         findings_text::nothing_else(&outline, &findings, terminal)?;

@@ -2,7 +2,7 @@
 
 use super::json::{SiteReport, site_report, stack_report};
 use crate::commands::holders::json::HolderReport;
-use analysis::{Device, Finding, Place};
+use analysis::{Device, Finding, SiteName};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use snapshot::Snapshot;
@@ -68,7 +68,7 @@ pub(crate) fn finding_report(device: &Device<'_>, finding: &Finding, linted: &mu
         module: finding.module.map(|module| device.modules.path(module).to_owned()),
         held_by: finding.held.as_ref().map(|held| held.by.clone()),
         holder: finding.held.as_ref().map(|held| {
-            HolderReport::new(held, finding.site.map(|frame| Place::of(snapshot, frame)).as_ref())
+            HolderReport::new(held, finding.site.map(|frame| SiteName::of(snapshot, frame)).as_ref())
         }),
         cause: finding.cause.map(|cause| cause.name()),
         details: finding.details.clone(),

@@ -3,7 +3,7 @@
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, sentence, wrap};
 use analysis::words::{grouped, percent, printable, share};
-use analysis::{Cause, FEWEST_STEPS, Finding, Kind, Outline, Place, Severity, never_needed};
+use analysis::{Cause, FEWEST_STEPS, Finding, Kind, RunModel, Severity, SiteName, never_needed};
 use source::linted::{Linted, Remark};
 use source::stores;
 use std::io::Write;
@@ -13,7 +13,7 @@ const IN_FULL: usize = 3;
 
 /// Prints the findings of one device.
 pub(crate) fn print(
-    outline: &Outline<'_>,
+    outline: &RunModel<'_>,
     findings: &[Finding],
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
@@ -21,7 +21,7 @@ pub(crate) fn print(
     let full = findings.iter().filter(|finding| finding.severity > Severity::Low).count().clamp(1, IN_FULL);
     let mut linted = Linted::default();
     for (place, finding) in findings.iter().enumerate() {
-        let line = finding.site.map(|frame| Place::of(outline.device.snapshot, frame));
+        let line = finding.site.map(|frame| SiteName::of(outline.device.snapshot, frame));
         if place < full {
             writeln!(terminal.out())?;
             let module = finding.module.map(|module| outline.device.modules.path(module));
@@ -43,7 +43,7 @@ pub(crate) fn print(
 
 fn in_full(
     finding: &Finding,
-    line: Option<&Place>,
+    line: Option<&SiteName>,
     module: Option<&str>,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
@@ -73,9 +73,9 @@ fn in_full(
 }
 
 /// `lint: infer.py:10 OOM102 outputs-kept-with-graph — keep them under `torch.no_grad()``
-fn remark_line(remark: &Remark, line: Option<&Place>, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn remark_line(remark: &Remark, line: Option<&SiteName>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let Some(line) = line else { return Ok(()) };
-    let place = Place { line: remark.line as u32, ..line.clone() };
+    let place = SiteName { line: remark.line as u32, ..line.clone() };
     let rule = remark.found.rule;
     let text = format!("lint: {} {} {} — {}", place.short(), rule.code, rule.name, remark.found.advice);
     paragraph("   ", "         ", &printable(&text), Some(Style::Cyan), terminal)
@@ -113,7 +113,7 @@ fn name(kind: Kind) -> String {
 
 /// What was looked for and not found, in one line.
 pub(crate) fn nothing_else(
-    outline: &Outline<'_>,
+    outline: &RunModel<'_>,
     findings: &[Finding],
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
@@ -124,7 +124,7 @@ pub(crate) fn nothing_else(
 }
 
 /// The same in words; `None` where all of it was found.
-pub(crate) fn not_found(outline: &Outline<'_>, findings: &[Finding]) -> Option<String> {
+pub(crate) fn not_found(outline: &RunModel<'_>, findings: &[Finding]) -> Option<String> {
     let missing = |kind: Kind| !findings.iter().any(|finding| finding.kind == kind);
     let mut parts = Vec::new();
     if missing(Kind::Leak) {

@@ -4,7 +4,9 @@ use super::findings_json::{FindingReport, finding_report};
 use super::live_json::{LiveReport, live};
 use crate::args::ReportArgs;
 use crate::terminal::Terminal;
-use analysis::{Answer, ByCategory, Category, Change, Device, LabelledTensors, Outline, Place, Portrait};
+use analysis::{
+    ByCategory, Category, Change, Device, DeviceSummary, Diagnosis, LabelledTensors, RunModel, SiteName,
+};
 use inputs::Input;
 use recording::{DumpReason, Label, RunInfo};
 use serde::Serialize;
@@ -219,7 +221,7 @@ impl Document {
         Document { version: 1, inputs: Vec::new(), ranks: None }
     }
 
-    pub(crate) fn add(&mut self, input: &Input, answers: &[Answer<'_>], args: &ReportArgs) {
+    pub(crate) fn add(&mut self, input: &Input, answers: &[Diagnosis<'_>], args: &ReportArgs) {
         let snapshot = &input.snapshot;
         let text = |id| snapshot.strings.get(id);
         let settings = &snapshot.settings;
@@ -241,7 +243,11 @@ impl Document {
     }
 
     /// Prints it; several inputs are compared as ranks.
-    pub(crate) fn print(mut self, portraits: &[Portrait], terminal: &mut Terminal) -> anyhow::Result<()> {
+    pub(crate) fn print(
+        mut self,
+        portraits: &[DeviceSummary],
+        terminal: &mut Terminal,
+    ) -> anyhow::Result<()> {
         if self.inputs.len() > 1 {
             self.ranks = analysis::skew(portraits).map(|skew| RanksReport {
                 count: portraits.len(),
@@ -265,8 +271,8 @@ pub(crate) fn by_category(held: &ByCategory) -> Map<String, Value> {
     Category::ALL.iter().map(|&of| (of.name().to_owned(), held.get(of).0.into())).collect()
 }
 
-fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
-    let (outline, device) = (&answer.outline, answer.outline.device);
+fn report(answer: &Diagnosis<'_>, args: &ReportArgs) -> DeviceReport {
+    let (outline, device) = (&answer.model, answer.model.device);
     let history = &device.history;
     let events = &device.snapshot.events;
     let mut linted = Linted::default();
@@ -302,7 +308,7 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
             confidence: outline.device.steps.confidence.name(),
             bounds: outline.device.steps.bounds.clone(),
         },
-        categories: by_category(&outline.course.most),
+        categories: by_category(&outline.step_peaks.most),
         categories_confidence: outline.categories.confidence.name(),
         categories_reason: outline.categories.reason,
         categories_at_peak: by_category(&outline.categories.at(history, history.allocated_peak.position)),
@@ -326,7 +332,7 @@ fn report(answer: &Answer<'_>, args: &ReportArgs) -> DeviceReport {
 }
 
 /// What a recorder named, by what it is.
-fn labels(outline: &Outline<'_>) -> Map<String, Value> {
+fn labels(outline: &RunModel<'_>) -> Map<String, Value> {
     let named = outline.labelled();
     let report = |label: Label| {
         let LabelledTensors { tensors, most, at_peak } = named[label as usize];
@@ -341,10 +347,10 @@ pub(crate) fn stack_report(snapshot: &Snapshot, stack: StackId) -> Vec<SiteRepor
 }
 
 pub(crate) fn site_report(snapshot: &Snapshot, frame: FrameId) -> SiteReport {
-    place_report(&Place::of(snapshot, frame))
+    place_report(&SiteName::of(snapshot, frame))
 }
 
-pub(crate) fn place_report(place: &Place) -> SiteReport {
+pub(crate) fn place_report(place: &SiteName) -> SiteReport {
     SiteReport { file: place.file.clone(), line: place.line, function: place.function.clone() }
 }
 

@@ -2,7 +2,7 @@
 
 use super::json::{SiteReport, by_category, site_report, stack_report};
 use crate::args::{By, ReportArgs};
-use analysis::{Device, Group, Moment, Origin, Outline, Phase, Site};
+use analysis::{Device, Group, Moment, Origin, Phase, RunModel, Site};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -63,7 +63,7 @@ struct RestReport {
 }
 
 /// The groups of one device's live blocks.
-pub(crate) fn live(outline: &Outline<'_>, args: &ReportArgs) -> LiveReport {
+pub(crate) fn live(outline: &RunModel<'_>, args: &ReportArgs) -> LiveReport {
     let device = outline.device;
     let at = args.moment(device);
     let position = device.position_of(at).unwrap_or(device.history.len());

@@ -4,12 +4,16 @@ use crate::args::{By, ReportArgs};
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use analysis::words::{counted, grouped, percent, printable, share, shortened};
-use analysis::{Category, Device, Group, Live, Moment, Origin, Outline, Rest, Site, in_package};
+use analysis::{Category, Device, Group, Live, Moment, Origin, Rest, RunModel, Site, in_package};
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::io::Write;
 
 /// Prints the groups of one device's live blocks.
-pub(crate) fn print(outline: &Outline<'_>, args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(crate) fn print(
+    outline: &RunModel<'_>,
+    args: &ReportArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     let device = outline.device;
     let at = args.moment(device);
     let Some(position) = device.position_of(at) else { return Ok(()) };

@@ -12,7 +12,7 @@ pub(super) mod text;
 use crate::Status;
 use crate::args::{By, ReportArgs};
 use crate::terminal::{Failure, TALK, Terminal};
-use analysis::{Answer, Device, Moment, Portrait, Severity};
+use analysis::{Device, DeviceSummary, Diagnosis, Moment, Severity};
 use inputs::Input;
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ pub(crate) struct Report<'a> {
     args: &'a ReportArgs,
     is_ranks: bool,
     json: Option<json::Document>,
-    portraits: Vec<Portrait>,
+    portraits: Vec<DeviceSummary>,
     worst: Option<Severity>,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Report<'a> {
         if args.summary && self.json.is_none() {
             return summary::print(devices, terminal);
         }
-        let answers: Vec<Answer<'_>> = devices.iter().map(Answer::new).collect();
+        let answers: Vec<Diagnosis<'_>> = devices.iter().map(Diagnosis::new).collect();
         let findings = answers.iter().flat_map(|answer| &answer.findings);
         self.worst = findings.map(|finding| finding.severity).max().max(self.worst);
         if self.is_ranks {
@@ -88,15 +88,15 @@ impl<'a> Report<'a> {
 }
 
 /// The portraits of the devices of one input. An empty one has a place among the ranks as well.
-fn drawn(name: &str, answers: &[Answer<'_>]) -> Vec<Portrait> {
+fn drawn(name: &str, answers: &[Diagnosis<'_>]) -> Vec<DeviceSummary> {
     if answers.is_empty() {
-        return vec![Portrait::empty(name)];
+        return vec![DeviceSummary::empty(name)];
     }
-    answers.iter().map(|answer| Portrait::new(name, &answer.outline, &answer.findings)).collect()
+    answers.iter().map(|answer| DeviceSummary::new(name, &answer.model, &answer.findings)).collect()
 }
 
 /// The portraits of every device of some inputs; nothing of the snapshots stays in memory.
-pub(super) fn portraits(files: &[PathBuf]) -> anyhow::Result<Vec<Portrait>> {
+pub(super) fn portraits(files: &[PathBuf]) -> anyhow::Result<Vec<DeviceSummary>> {
     let mut portraits = Vec::new();
     for file in inputs::expand(files)? {
         let input = inputs::load(&file, &TALK)?;
@@ -107,8 +107,8 @@ pub(super) fn portraits(files: &[PathBuf]) -> anyhow::Result<Vec<Portrait>> {
 }
 
 /// The portraits of every device of one input.
-pub(crate) fn portraits_of(input: &Input, devices: &[Device<'_>]) -> Vec<Portrait> {
-    let answers: Vec<Answer<'_>> = devices.iter().map(Answer::new).collect();
+pub(crate) fn portraits_of(input: &Input, devices: &[Device<'_>]) -> Vec<DeviceSummary> {
+    let answers: Vec<Diagnosis<'_>> = devices.iter().map(Diagnosis::new).collect();
     drawn(&input.name, &answers)
 }
 

@@ -5,14 +5,14 @@ use super::text::{bar, change_line};
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
 use analysis::words::{counted, printable};
-use analysis::{Kind, Portrait, Remark, Skew};
+use analysis::{DeviceSummary, FindingSummary, Kind, Skew};
 use std::io::Write;
 
 /// Lines that are named as the reason for the skew.
 const LINES: usize = 5;
 
 /// Prints the report of all ranks.
-pub(crate) fn print(ranks: &[Portrait], terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(crate) fn print(ranks: &[DeviceSummary], terminal: &mut Terminal) -> anyhow::Result<()> {
     let Some(skew) = analysis::skew(ranks) else {
         return Ok(writeln!(terminal.out(), "nothing was allocated and no event was recorded")?);
     };
@@ -33,7 +33,7 @@ pub(crate) fn print(ranks: &[Portrait], terminal: &mut Terminal) -> anyhow::Resu
     Ok(writeln!(terminal.out(), "\n{next}")?)
 }
 
-fn table(ranks: &[Portrait], skew: &Skew, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn table(ranks: &[DeviceSummary], skew: &Skew, terminal: &mut Terminal) -> anyhow::Result<()> {
     let names: Vec<String> = ranks.iter().map(|rank| short_name(rank, ranks)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let top = ranks[skew.highest].allocated.0;
@@ -58,7 +58,7 @@ fn table(ranks: &[Portrait], skew: &Skew, terminal: &mut Terminal) -> anyhow::Re
 }
 
 /// The end of the path that tells the files apart, and the device where a file has several.
-fn short_name(rank: &Portrait, ranks: &[Portrait]) -> String {
+fn short_name(rank: &DeviceSummary, ranks: &[DeviceSummary]) -> String {
     let name = std::path::Path::new(&rank.name)
         .file_name()
         .map_or(rank.name.clone(), |name| name.to_string_lossy().into_owned());
@@ -89,12 +89,12 @@ fn reasons(skew: &Skew, terminal: &mut Terminal) -> anyhow::Result<()> {
 }
 
 /// Findings of all ranks, each once, with the ranks that have it.
-fn findings(ranks: &[Portrait], terminal: &mut Terminal) -> anyhow::Result<()> {
-    let mut merged: Vec<(&Remark, Vec<usize>)> = Vec::new();
+fn findings(ranks: &[DeviceSummary], terminal: &mut Terminal) -> anyhow::Result<()> {
+    let mut merged: Vec<(&FindingSummary, Vec<usize>)> = Vec::new();
     for (number, rank) in ranks.iter().enumerate() {
-        for remark in &rank.remarks {
+        for remark in &rank.findings {
             // Two of the same kind on one rank are two.
-            let same = |(other, holders): &&mut (&Remark, Vec<usize>)| {
+            let same = |(other, holders): &&mut (&FindingSummary, Vec<usize>)| {
                 other.kind == remark.kind && other.place == remark.place && holders.last() != Some(&number)
             };
             match merged.iter_mut().find(same) {

@@ -5,7 +5,7 @@ use crate::args::{By, ReportArgs};
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
 use analysis::words::{counted, grouped, printable, share, shortened};
-use analysis::{Answer, Category, Change, Device, Kind, Outline};
+use analysis::{Category, Change, Device, Diagnosis, Kind, RunModel};
 use inputs::{Input, run_remark};
 use snapshot::Bytes;
 use std::io::Write;
@@ -16,7 +16,7 @@ const COURSE: usize = 64;
 /// Prints the report of one input.
 pub(crate) fn print(
     input: &Input,
-    answers: &[Answer<'_>],
+    answers: &[Diagnosis<'_>],
     args: &ReportArgs,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
@@ -26,7 +26,7 @@ pub(crate) fn print(
         writeln!(terminal.out(), "\n nothing was allocated and no event was recorded")?;
         return Ok(());
     }
-    for (place, Answer { outline, findings }) in answers.iter().enumerate() {
+    for (place, Diagnosis { model: outline, findings }) in answers.iter().enumerate() {
         if place > 0 {
             writeln!(terminal.out())?;
         }
@@ -43,7 +43,7 @@ pub(crate) fn print(
 
 /// The peak, what it is made of, and the lines that hold it.
 pub(crate) fn what_fills(
-    outline: &Outline<'_>,
+    outline: &RunModel<'_>,
     args: &ReportArgs,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
@@ -52,7 +52,7 @@ pub(crate) fn what_fills(
     live_text::print(outline, args, terminal)
 }
 
-fn header(input: &Input, outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn header(input: &Input, outline: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let history = &outline.device.history;
     let completeness = match (history.is_empty(), history.complete) {
         (true, _) => "no history".to_owned(),
@@ -80,7 +80,7 @@ fn header(input: &Input, outline: &Outline<'_>, terminal: &mut Terminal) -> anyh
     Ok(())
 }
 
-fn totals(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn totals(outline: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let history = &outline.device.history;
     let (peak, end) = (history.allocated_peak, history.end);
     writeln!(terminal.out())?;
@@ -133,7 +133,7 @@ fn totals(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> 
 }
 
 /// `, 2 GiB reserved`; on the CPU nothing is reserved beyond what is allocated.
-fn reserved(outline: &Outline<'_>, bytes: Bytes) -> String {
+fn reserved(outline: &RunModel<'_>, bytes: Bytes) -> String {
     if outline.device.is_cpu() { String::new() } else { format!(", {bytes} reserved") }
 }
 
@@ -152,7 +152,7 @@ fn course(samples: &[Bytes], columns: usize) -> String {
 }
 
 /// What the peak is made of.
-fn categories(outline: &Outline<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn categories(outline: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     const WIDTH: usize = 20;
     let peak = outline.device.history.allocated_peak;
     let held = outline.categories.at(&outline.device.history, peak.position);
@@ -209,11 +209,11 @@ fn notes(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
 /// Where to go on from here.
 fn next(
     input: &Input,
-    answers: &[Answer<'_>],
+    answers: &[Diagnosis<'_>],
     args: &ReportArgs,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
-    let has_modules = answers.iter().any(|answer| !answer.outline.device.modules.is_empty());
+    let has_modules = answers.iter().any(|answer| !answer.model.device.modules.is_empty());
     let other = match (args.by, args.at) {
         (By::Site, None) if has_modules => {
             "--by module for the layers · --by stack for the call stacks · --at end for what is left"

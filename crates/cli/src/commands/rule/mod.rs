@@ -42,8 +42,8 @@ fn table(rules: &[&Rule], terminal: &mut Terminal) -> anyhow::Result<()> {
     let indent = "OOM101  ".len() + width + "  medium  ".len();
     for rule in rules {
         let code = terminal.paint(Style::Bold, rule.code);
-        let severity = terminal.paint(style(rule.severity), &format!("{:6}", rule.severity.word()));
-        let mut lines = wrap(rule.says, terminal.width().saturating_sub(indent)).into_iter();
+        let severity = terminal.paint(style(rule.severity), &format!("{:6}", rule.severity.name()));
+        let mut lines = wrap(rule.summary, terminal.width().saturating_sub(indent)).into_iter();
         let first = lines.next().unwrap_or_default();
         writeln!(terminal.out(), "{code}  {:width$}  {severity}  {first}", rule.name)?;
         for line in lines {
@@ -100,8 +100,8 @@ fn described(rule: &Rule) -> RuleReport {
     RuleReport {
         code: rule.code,
         name: rule.name,
-        severity: rule.severity.word(),
-        says: rule.says,
+        severity: rule.severity.name(),
+        says: rule.summary,
         why: rule.why.trim(),
         costs: rule.costs.trim(),
         bad: rule.bad.trim(),

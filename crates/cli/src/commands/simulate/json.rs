@@ -2,7 +2,7 @@
 
 use crate::commands::report::json::place_report;
 use crate::terminal::Terminal;
-use allocator::{Oom, Recorded};
+use allocator::{Oom, RecordedRun};
 use inputs::Input;
 use serde_json::{Value, json};
 use snapshot::History;
@@ -111,7 +111,7 @@ pub(super) fn search(scene: &Scene<'_>, trials: &[Trial]) -> Value {
 pub(super) fn verification(
     input: &Input,
     history: &History,
-    recorded: &Recorded<'_>,
+    recorded: &RecordedRun<'_>,
     settings: &str,
 ) -> Value {
     let verification = recorded.verification();

@@ -3,7 +3,7 @@
 use super::json::export;
 use crate::terminal::{Style, Terminal, shown_path};
 use crate::words::paragraph;
-use allocator::{Oom, Recorded};
+use allocator::{Oom, RecordedRun};
 use analysis::words::{counted, grouped, percent, printable, share};
 use inputs::Input;
 use snapshot::{Bytes, History, Snapshot};
@@ -322,7 +322,7 @@ fn advice(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Terminal) -> anyho
 pub(super) fn verification(
     input: &Input,
     history: &History,
-    recorded: &Recorded<'_>,
+    recorded: &RecordedRun<'_>,
     is_alone: bool,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {

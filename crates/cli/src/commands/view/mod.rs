@@ -7,7 +7,7 @@ use crate::commands::report::findings_text::not_found;
 use crate::commands::{holders, simulate};
 use crate::terminal::{Failure, Progress, TALK, Terminal, shown_path};
 use analysis::words::printable;
-use analysis::{Device, Finding, Outline};
+use analysis::{Device, Finding, RunModel};
 use anyhow::Context;
 use inputs::Input;
 use serde_json::json;
@@ -138,7 +138,7 @@ struct Answers;
 impl Commands for Answers {
     fn findings(
         &self,
-        outline: &Outline<'_>,
+        outline: &RunModel<'_>,
         findings: &[Finding],
     ) -> (Vec<Document<FindingReport>>, String) {
         let mut linted = Linted::default();

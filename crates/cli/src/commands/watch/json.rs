@@ -2,7 +2,7 @@
 
 use crate::terminal::Terminal;
 use analysis::Pace;
-use live::{Followed, Gpu, Split};
+use live::{Gpu, MemorySplit, WatchedRecorder};
 use recording::Exit;
 use serde::Serialize;
 use snapshot::Bytes;
@@ -31,7 +31,7 @@ struct DeviceJson<'a> {
     step: u64,
     ended: Option<&'static str>,
     #[serde(flatten)]
-    counters: &'a live::Device,
+    counters: &'a live::DeviceCounters,
     pinned: Option<u64>,
     split: SplitJson,
     pace: &'static str,
@@ -82,7 +82,11 @@ pub(super) fn print(look: &Look, terminal: &mut Terminal) -> anyhow::Result<()> 
     Ok(writeln!(terminal.out())?)
 }
 
-fn told<'a>(followed: &'a Followed, device: &'a live::Device, split: &Split) -> DeviceJson<'a> {
+fn told<'a>(
+    followed: &'a WatchedRecorder,
+    device: &'a live::DeviceCounters,
+    split: &MemorySplit,
+) -> DeviceJson<'a> {
     let state = &followed.state;
     let pace = followed.pace(device.device);
     let sites = followed.sites(device.device).into_iter().map(|site| {

@@ -6,7 +6,7 @@ mod text;
 use crate::Status;
 use crate::args::{Target, WatchArgs};
 use crate::terminal::{Failure, Terminal};
-use live::Followers;
+use live::Watcher;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 use watch::look::Look;
@@ -20,9 +20,9 @@ pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<S
         Failure::new("the token cannot be read", Some(error.to_string()), Some("check --token-file"))
     })?;
     let is_screen = !args.json && !args.once && std::io::stdout().is_terminal();
-    let followers = Followers::begin(source, args.interval, true);
+    let followers = Watcher::start(source, args.interval, true);
     wait_for_first(&followers, args.target.is_some());
-    if let (Some(target), true) = (&args.target, followers.now().is_empty()) {
+    if let (Some(target), true) = (&args.target, followers.recorders().is_empty()) {
         return Err(nobody(target, &followers).into());
     }
     if is_screen {
@@ -38,10 +38,12 @@ pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<S
 }
 
 /// Waits until whatever is there has been asked. Who is asked for by name may take longer to answer: a program that starts.
-fn wait_for_first(followers: &Followers, is_named: bool) {
+fn wait_for_first(followers: &Watcher, is_named: bool) {
     let begun = Instant::now();
     let is_there = || {
-        followers.has_looked() && followers.has_asked_driver() && !(is_named && followers.now().is_empty())
+        followers.has_looked()
+            && followers.has_asked_driver()
+            && !(is_named && followers.recorders().is_empty())
     };
     while !is_there() && begun.elapsed() < FIRST {
         std::thread::sleep(Duration::from_millis(10));
@@ -49,16 +51,16 @@ fn wait_for_first(followers: &Followers, is_named: bool) {
 }
 
 /// The lines that hold most come with an answer to a question that asks for them: perhaps not with the first.
-fn settle(followers: &Followers, interval: Duration) {
+fn settle(followers: &Watcher, interval: Duration) {
     let begun = Instant::now();
-    let lacks_sites = || followers.now().iter().any(|(_, followed)| followed.sites_step().is_none());
+    let lacks_sites = || followers.recorders().iter().any(|(_, followed)| followed.sites_step().is_none());
     while lacks_sites() && begun.elapsed() < 3 * interval {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 /// A line of JSON for each look, until everything that was watched has ended.
-fn stream(followers: &Followers, args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn stream(followers: &Watcher, args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     loop {
         let look = Look::new(followers);
         json::print(&look, terminal)?;
@@ -70,7 +72,7 @@ fn stream(followers: &Followers, args: &WatchArgs, terminal: &mut Terminal) -> a
     }
 }
 
-fn nobody(target: &Target, followers: &Followers) -> Failure {
+fn nobody(target: &Target, followers: &Watcher) -> Failure {
     let hint = "start the program with `oomph run`, or with `oomph.record()` in it; `oomph watch` alone shows all GPUs";
     match target {
         Target::Process(pid) => {

@@ -2,7 +2,7 @@
 
 use crate::terminal::{Style, Terminal};
 use analysis::words::{grouped, printable};
-use live::{Device, Followed, Gpu};
+use live::{DeviceCounters, Gpu, WatchedRecorder};
 use snapshot::Bytes;
 use std::io::Write;
 use watch::bar::{bare_parts, parts};
@@ -44,7 +44,11 @@ fn print_parts(parts: &[(Part, Bytes)], total: Option<Bytes>, terminal: &mut Ter
     Ok(writeln!(terminal.out(), "  {}{total}", words.join(", "))?)
 }
 
-fn print_verdict(followed: &Followed, device: &Device, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn print_verdict(
+    followed: &WatchedRecorder,
+    device: &DeviceCounters,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     let verdict = Verdict::new(followed, device.device);
     let style = match verdict.tone {
         Tone::Bad => Style::Red,
