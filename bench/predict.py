@@ -109,7 +109,7 @@ def predict(name, arguments, real, python, keep):
 
 def off(predicted, real):
     by = 100 * (predicted / real - 1)
-    return "0" if predicted == real else f"{by:+.3f} %"
+    return "0" if predicted == real else f"{by:+.3f}%"
 
 
 def main():
@@ -159,8 +159,8 @@ def main():
         close = lambda peak, percent: sum(abs(answer[peak] / real[peak] - 1) <= percent / 100 for _, answer, real in done)
         print(
             f"\n{len(done)} of {len(results)} ran; requests identical in {len(same)} of {len(known)}; peak allocated equal in "
-            f"{close('peak_allocated', 0)}, within 1 % in {close('peak_allocated', 1)}; peak reserved equal in "
-            f"{close('peak_reserved', 0)}, within 3 % in {close('peak_reserved', 3)}."
+            f"{close('peak_allocated', 0)}, within 1% in {close('peak_allocated', 1)}; peak reserved equal in "
+            f"{close('peak_reserved', 0)}, within 3% in {close('peak_reserved', 3)}."
         )
 
 

@@ -83,7 +83,7 @@ def main() -> None:
         # The host disturbs some steps; the lower quartile is of those that it left alone.
         of_way = {way: statistics.quantiles(times[way], n=4) for way in ways}
         for way, (low, middle, _) in of_way.items():
-            ratios = [f"{100 * (low / of_way[to][0] - 1):+.1f} %" for to in ("off", "pytorch")]
+            ratios = [f"{100 * (low / of_way[to][0] - 1):+.1f}%" for to in ("off", "pytorch")]
             print(f"| {way} | {1000 * low:.2f} | {1000 * middle:.2f} | {ratios[0]} | {ratios[1]} |")
         dumps(step, folder, arguments.dump_steps)
 

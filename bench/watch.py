@@ -82,7 +82,7 @@ while time.time() - began < 40:
     step()
 took = time.time() - began
 share = (cpu(thread) - before) / took + stacks / 1e6 / 2
-print(f"while watched, {100 * share:.2f} % of the time: the thread that answers, and stacks every two seconds")
+print(f"while watched, {100 * share:.2f}% of the time: the thread that answers, and stacks every two seconds")
 for watcher in watchers:
     watcher.kill()
 """
@@ -145,7 +145,7 @@ def main() -> None:
         quiet, watched = measure(oomph, python, sizes)
         means = [1000 * statistics.mean(part) for part in (quiet, watched)]
         medians = [1000 * statistics.median(part) for part in (quiet, watched)]
-        change = [f"{100 * (b / a - 1):+.2f} %" for a, b in (means, medians)]
+        change = [f"{100 * (b / a - 1):+.2f}%" for a, b in (means, medians)]
         print(
             f"| {name} | {means[0]:.3f} ({len(quiet)}) | {means[1]:.3f} ({len(watched)}) | {change[0]} | {change[1]} |",
             flush=True,

@@ -85,9 +85,9 @@ pub fn share(part: Bytes, whole: Bytes) -> f64 {
     part.0 as f64 / whole.0.max(1) as f64
 }
 
-/// Writes a share between 0 and 1 in percent: `42 %`.
+/// Writes a share between 0 and 1 in percent: `42%`.
 pub fn percent(share: f64) -> String {
-    if share > 0.0 && share < 0.005 { "<1 %".to_owned() } else { format!("{:.0} %", share * 100.0) }
+    if share > 0.0 && share < 0.005 { "<1%".to_owned() } else { format!("{:.0}%", share * 100.0) }
 }
 
 /// Joins items: `a`, `a and b`, `a, b and c`.

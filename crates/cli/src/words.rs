@@ -29,13 +29,13 @@ pub(crate) fn sentence(text: &str) -> String {
 }
 
 /// Units that stay on the line of their number.
-const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "%", "ms"];
+const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "ms"];
 
 /// Breaks text at spaces.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {
-        let unit = word.trim_end_matches(|letter: char| letter.is_ascii_punctuation() && letter != '%');
+        let unit = word.trim_end_matches(|letter: char| letter.is_ascii_punctuation());
         match words.last_mut() {
             Some(number)
                 if UNITS.contains(&unit) && number.ends_with(|letter: char| letter.is_ascii_digit()) =>
@@ -75,8 +75,8 @@ mod tests {
     #[test]
     fn a_number_stays_with_its_unit() {
         assert_eq!(
-            wrap("of which 2.43 GiB, or 46 %, lay free", 22),
-            ["of which 2.43 GiB, or", "46 %, lay free"]
+            wrap("of which 2.43 GiB, or 46%, lay free", 22),
+            ["of which 2.43 GiB, or", "46%, lay free"]
         );
         assert_eq!(wrap("it took all of 12.3 ms", 20), ["it took all of", "12.3 ms"]);
     }

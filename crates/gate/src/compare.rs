@@ -49,7 +49,7 @@ impl Row {
         self.before.saturating_sub(self.after) > self.allowed - self.before
     }
 
-    /// `+123 MiB, +8.2 %`
+    /// `+123 MiB, +8.2%`
     pub fn by(&self) -> String {
         let (sign, by) = match self.after >= self.before {
             true => ('+', self.after - self.before),
@@ -226,9 +226,9 @@ mod tests {
     #[test]
     fn a_change_is_told_in_bytes_and_as_a_share() {
         let row = |before, after| Row { key: "", name: "", before, after, allowed: before + 10 };
-        assert_eq!(row(1000, 1020).by(), "+20 B, +2 %");
+        assert_eq!(row(1000, 1020).by(), "+20 B, +2%");
         assert_eq!(row(0, 1024).by(), "+1.00 KiB");
-        assert_eq!(row(1000, 500).by(), "-500 B, -50 %");
+        assert_eq!(row(1000, 500).by(), "-500 B, -50%");
         assert!(row(1000, 1011).is_over() && !row(1000, 1010).is_over());
         assert!(row(1000, 989).is_lower() && !row(1000, 990).is_lower());
     }

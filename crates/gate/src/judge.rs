@@ -215,10 +215,10 @@ fn fragmentation(device: &Measured, limit: f64) -> Judgement {
     }
 }
 
-/// `2.04 %`: next to a limit a rounded share would look like the limit itself.
+/// `2.04%`: next to a limit a rounded share would look like the limit itself.
 pub(crate) fn exact(share: f64) -> String {
     let text = format!("{:.2}", share * 100.0);
-    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+    format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 #[cfg(test)]
@@ -227,6 +227,6 @@ mod tests {
 
     #[test]
     fn shares_show_what_sets_them_apart_from_a_limit() {
-        assert_eq!([0.0, 0.0204, 0.1, 1.0].map(exact), ["0 %", "2.04 %", "10 %", "100 %"]);
+        assert_eq!([0.0, 0.0204, 0.1, 1.0].map(exact), ["0%", "2.04%", "10%", "100%"]);
     }
 }

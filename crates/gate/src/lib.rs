@@ -71,7 +71,7 @@ impl Limits {
 /// By how much a number may be above another.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Tolerance {
-    /// So much of it, 0.01 for 1 %.
+    /// So much of it, 0.01 for 1%.
     Share(f64),
     /// So many bytes.
     Size(u64),

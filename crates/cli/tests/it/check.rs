@@ -133,7 +133,7 @@ fn a_baseline_is_written_once_and_compared_with() {
     let again = text(&["check", CLEAN, "--baseline", name, "--update"]);
     assert!(flat(&again).contains("is as it was"), "{again}");
     let kept = text(&["check", CLEAN, "--baseline", name, "--tolerance", "0"]);
-    assert!(flat(&kept).contains("peak allocated +0 B, +0 % against"), "{kept}");
+    assert!(flat(&kept).contains("peak allocated +0 B, +0% against"), "{kept}");
     let (code, said, _) = check(&[LEAK, "--baseline", name]);
     assert_eq!(code, Some(1));
     for words in ["+2.45 GiB leak_infer_outputs.py:9 predict", "activation 1.00 MiB → 2.41 GiB", "`--update`"]
@@ -177,7 +177,7 @@ fn the_baseline_decides_by_its_tolerance_and_survives_moved_lines() {
     let (code, said, _) = check(&[CLEAN, "--baseline", name]);
     let said = flat(&said);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("+4.00 MiB, +2.2 %, tolerance 1 %"), "{said}");
+    assert!(said.contains("+4.00 MiB, +2.2%, tolerance 1%"), "{said}");
     assert!(
         said.contains("+4.00 MiB no_zero_grad.py:11 <module> (was line 42) 68.1 MiB → 72.1 MiB"),
         "{said}"

@@ -23,7 +23,7 @@ fn a_full_card_is_told_with_its_bar() {
    █ tensors 22.90 GiB   ▒ cached by PyTorch 194.87 MiB
    ▚ other use of this process 521.93 MiB   · free 11.06 MiB
 
-   PyTorch held 194.87 MiB that no tensor used (1 %), more than the request, but not in a piece that
+   PyTorch held 194.87 MiB that no tensor used (1%), more than the request, but not in a piece that
    it could use (another stream's or pool's, or scattered: the message cannot tell).
    fix: make it need less: a smaller batch, activation checkpointing, a smaller type.
         empty_cache() creates no memory for PyTorch itself, and expandable_segments helps against
@@ -42,7 +42,7 @@ fn unused_memory_of_pytorch_may_be_fragmentation() {
     check(
         "torch-1.0-fragmented",
         r"
- ✗ GPU 0 had no room for 1.72 GiB, though PyTorch held 5.54 GiB that no tensor used (58 % of what it
+ ✗ GPU 0 had no room for 1.72 GiB, though PyTorch held 5.54 GiB that no tensor used (58% of what it
    had): may be fragmentation
    line 1
 
@@ -96,7 +96,7 @@ fn a_limit_is_not_the_end_of_the_card() {
    █ tensors 1017.01 MiB   ▒ cached by PyTorch 54.99 MiB
    ░ not PyTorch's, owner not told 10.28 GiB   · free 244.65 GiB
 
-   PyTorch held 54.99 MiB that no tensor used (5 %), more than the request, but not in a piece that
+   PyTorch held 54.99 MiB that no tensor used (5%), more than the request, but not in a piece that
    it could use (another stream's or pool's, or scattered: the message cannot tell).
    17.00 MiB of it is in private pools (CUDA graphs), which only their own graphs can use.
    fix: raise it: set_per_process_memory_fraction, or per_process_memory_fraction in

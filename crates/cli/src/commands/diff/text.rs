@@ -35,7 +35,7 @@ pub(super) fn print(
     pair(pairs[shown].0, pairs[shown].1, top, terminal)
 }
 
-/// `2.59 GiB → 1.10 GiB  (-1.49 GiB, -57 %)`
+/// `2.59 GiB → 1.10 GiB  (-1.49 GiB, -57%)`
 fn change(before: Bytes, after: Bytes) -> String {
     let by = difference(before, after);
     let share = by.unsigned_abs() as f64 / before.0.max(1) as f64;

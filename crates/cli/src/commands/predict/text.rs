@@ -144,17 +144,17 @@ fn values(varied: &Varied, terminal: &mut Terminal) -> anyhow::Result<()> {
 /// What is known of the price of a technique: step time on an H200, ResNet-50 and GPT-2 small.
 fn price(technique: &str) -> Option<&'static str> {
     Some(match technique {
-        "amp" => "step time −9 % and −64 %",
-        "checkpoint" => "step time +71 % and +18 %",
+        "amp" => "step time -9% and -64%",
+        "checkpoint" => "step time +71% and +18%",
         "batch/2" => "half the samples a step",
-        "accumulate" => "step time +26 % and +5 %",
+        "accumulate" => "step time +26% and +5%",
         "set-to-none" => "none",
-        "fused" => "step time −2 % and −1 %",
-        "foreach-off" => "step time +40 % and +1 %",
-        "offload" => "step time +1058 % and +297 %",
-        "bf16" => "step time −11 % and −70 %, less precise updates",
+        "fused" => "step time -2% and -1%",
+        "foreach-off" => "step time +40% and +1%",
+        "offload" => "step time +1058% and +297%",
+        "bf16" => "step time -11% and -70%, less precise updates",
         "expandable" => "none",
-        "amp+checkpoint" => "step time +115 % and −53 %",
+        "amp+checkpoint" => "step time +115% and -53%",
         _ => return None,
     })
 }
@@ -189,7 +189,7 @@ fn saving(base: &Figures, prediction: &Prediction, label: &str) -> String {
     let with = &prediction.highest;
     let change = |before: Bytes, after: Bytes| {
         let by = 100.0 * (after.0 as f64 - before.0 as f64) / (before.0 as f64).max(1.0);
-        if by.abs() < 0.05 { "±0 %".to_owned() } else { format!("{by:+.1} %") }
+        if by.abs() < 0.05 { "±0%".to_owned() } else { format!("{by:+.1}%") }
     };
     let cost = price(label).map(|price| format!("; cost: {price}")).unwrap_or_default();
     let fits = if prediction.fits { "" } else { ", does not fit" };

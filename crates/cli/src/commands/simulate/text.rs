@@ -202,7 +202,7 @@ fn short(text: &str, width: usize) -> String {
     format!("{}…", text.chars().take(width - 1).collect::<String>())
 }
 
-/// `-44 %`; nothing where nothing has changed.
+/// `-44%`; nothing where nothing has changed.
 fn change(before: Bytes, after: Bytes) -> String {
     let by = after.0.abs_diff(before.0) as f64 / before.0.max(1) as f64;
     match (after.0 >= before.0, by) {
