@@ -1,4 +1,4 @@
-"""What the mistakes that `oomph lint` names truly cost, on a CUDA device: allocated bytes a step, bad against good.
+"""What the mistakes that `oomph lint` names truly cost, on a CUDA device: allocated bytes per step, bad against good.
 
     python3 bench/lint_costs.py
 
@@ -75,7 +75,7 @@ def evaluating(keep, grad=True):
 def main():
     rows = []
 
-    def row(rule, case, value, unit="a step"):
+    def row(rule, case, value, unit="per step"):
         rows.append((rule, case, value, unit))
         print(f"| {rule} | {case} | {value:,} | {unit} |", flush=True)
 

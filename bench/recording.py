@@ -79,7 +79,7 @@ def main() -> None:
                     timed(6)
                     times[way] += timed(arguments.steps)
         print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}\n")
-        print("| way | ms a step: lower quartile | median | against off | against pytorch |\n|---|---|---|---|---|")
+        print("| way | ms per step: lower quartile | median | against off | against pytorch |\n|---|---|---|---|---|")
         # The host disturbs some steps; the lower quartile is of those that it left alone.
         of_way = {way: statistics.quantiles(times[way], n=4) for way in ways}
         for way, (low, middle, _) in of_way.items():

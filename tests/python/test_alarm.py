@@ -80,7 +80,7 @@ def test_a_program_that_ends_at_once_is_called_and_a_command_that_fails_and_hang
     try:
         said = recorded.done.stderr
         assert recorded.done.returncode == 7, said
-        assert said.count("memory grows 4.00 MiB a step") == 1
+        assert said.count("memory grows 4.00 MiB per step") == 1
         assert "a recording so far" not in said, "it had ended"
         assert "no-such-command" in said and "still runs, and is left to itself" in said
         (told,) = variables(tmp_path / "said")
@@ -106,7 +106,7 @@ def test_an_exception_ends_the_program_when_the_recording_is_written(run):
     assert recorded.said("WRITTEN")["dumped"] == "alarm"
     said = recorded.done.stderr
     assert "optimizer.step()" in said.split("Traceback")[1], "out of the user's own line"
-    assert "\noomph.MemoryGrows: memory grows 4.00 MiB a step" in said and "during handling" not in said.lower()
+    assert "\noomph.MemoryGrows: memory grows 4.00 MiB per step" in said and "during handling" not in said.lower()
     summary = recorded.json()
     # What was there before the exception explains more than what was left by it.
     assert (summary["ended"], summary["dumped"]) == ("failed", "alarm")
@@ -249,7 +249,7 @@ def test_a_command_of_the_program_has_the_same_variables(tmp_path, monkeypatch):
     (told,) = variables(tmp_path / "said")
     grown = {"RANK": "0", "DEVICE": "0", "STEP": "9", "BYTES_PER_STEP": str(1 << 20)}
     assert told == {**told, **grown, "RECORDING": str(tmp_path / "r"), "PID": str(os.getpid())}
-    assert told["MESSAGE"].startswith("memory grows 1.00 MiB a step") and int(told["ALLOCATED"]) >= 9 << 20
+    assert told["MESSAGE"].startswith("memory grows 1.00 MiB per step") and int(told["ALLOCATED"]) >= 9 << 20
     assert "1.00 MiB every step" in (tmp_path / "report").read_text()
 
 
@@ -262,7 +262,7 @@ def test_a_command_that_fails_hurts_nobody(tmp_path):
 
 def test_a_step_ends_with_the_exception_that_was_asked_for(tmp_path):
     program, heard = Program(), []
-    with pytest.raises(oomph.MemoryGrows, match="memory grows 1.00 MiB a step") as raised:
+    with pytest.raises(oomph.MemoryGrows, match="memory grows 1.00 MiB per step") as raised:
         with record(tmp_path / "r", on_leak=heard.append, raise_on_leak=True):
             program.train(30)
     assert (program.steps, len(heard)) == (9, 1)

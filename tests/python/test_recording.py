@@ -145,7 +145,7 @@ def test_an_alarm_is_raised_while_memory_grows(run):
 """
     )
     recorded = run(program)
-    assert "memory grows 4.00 MiB a step" in recorded.done.stderr
+    assert "memory grows 4.00 MiB per step" in recorded.done.stderr
     assert "written at step" in recorded.done.stdout
     assert recorded.done.stderr.count("memory grows") == 1
     assert recorded.report()["findings"][0]["kind"] == "leak"

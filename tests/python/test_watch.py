@@ -69,7 +69,7 @@ def test_a_leak_is_called_within_ten_steps_and_a_clean_loop_is_not(tmp_path):
         device = program.look("recording")
         assert device["pace"] == "leaking"
         text = program.watch("--once").stdout
-        assert re.search(r"LEAKING .* a step; full in about [\d,]+ steps", text), text
+        assert re.search(r"LEAKING .* per step; full in about [\d,]+ steps", text), text
 
 
 def test_the_slope_is_that_of_the_program(tmp_path):

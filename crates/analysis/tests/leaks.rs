@@ -5,7 +5,7 @@ mod common;
 use analysis::{Kind, RunModel, devices, findings, words};
 use common::trace;
 
-/// Every leak as `severity line: bytes a step`.
+/// Every leak as `severity line: bytes per step`.
 fn leaks(text: &str) -> Vec<String> {
     let snapshot = trace(text);
     let devices = devices(&snapshot);

@@ -94,7 +94,7 @@ impl Details<'_> {
 
     fn site_line(&self, site: &LiveSite, width: usize) -> Line<'static> {
         let held = format!("{:>9}  {:<12} ", site.bytes.to_string(), counted(site.count, "block"));
-        let grows = site.bytes_per_step.map(|bytes| format!("  +{bytes} a step")).unwrap_or_default();
+        let grows = site.bytes_per_step.map(|bytes| format!("  +{bytes} per step")).unwrap_or_default();
         let room = width.saturating_sub(held.len() + grows.chars().count());
         Line::from(vec![
             Span::raw(held),

@@ -48,7 +48,7 @@ impl Verdict {
             Pace::Rising { bytes_per_step } => (
                 Tone::Unsure,
                 format!("rising {bytes_per_step}/step"),
-                format!("rising {bytes_per_step} a step: too early or too little to call it a leak"),
+                format!("rising {bytes_per_step} per step: too early or too little to call it a leak"),
             ),
             Pace::Settled { grown } => {
                 (Tone::Good, "settled".to_owned(), format!("settled: it grew by {grown} and stays there"))
@@ -68,7 +68,7 @@ fn leaking(bytes_per_step: Bytes, followed: &WatchedRecorder, device: u32) -> St
         let time = time.map(|time| format!(", {} at this pace", duration(time))).unwrap_or_default();
         format!("; full in about {} steps{time}", grouped(steps))
     });
-    format!("LEAKING {bytes_per_step} a step{}", full.unwrap_or_default())
+    format!("LEAKING {bytes_per_step} per step{}", full.unwrap_or_default())
 }
 
 /// How a process has ended, or why it says nothing.

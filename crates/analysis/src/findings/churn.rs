@@ -188,8 +188,8 @@ pub(super) fn describe(facts: &Facts) -> Finding {
         site: facts.line.frame,
         module: facts.module,
         details: vec![format!(
-            "they took {:.1} of {:.1} ms between events, and {bytes_per_step} a step went to the device and \
-             back",
+            "they took {:.1} of {:.1} ms between events, and {bytes_per_step} per step went to the device \
+             and back",
             *waited_us as f64 / 1e3,
             *whole_us as f64 / 1e3
         )],

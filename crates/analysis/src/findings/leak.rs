@@ -337,7 +337,7 @@ fn summary(facts: &Facts) -> String {
     let rhythm = if *rises == steps - since {
         "every step".to_owned()
     } else {
-        format!("a step, in {} of {} steps", grouped(*rises as u64), grouped((steps - since) as u64))
+        format!("per step, in {} of {} steps", grouped(*rises as u64), grouped((steps - since) as u64))
     };
     format!("{} {rhythm}{since_words}, still growing", Bytes(facts.pace.round() as u64))
 }

@@ -11,9 +11,9 @@ pub(crate) enum LeakKind {
     Graph,
     /// The activations of forward passes, although `backward()` has run.
     GraphAfterBackward,
-    /// One number a step.
+    /// One number per step.
     Scalar,
-    /// One number a step, and larger blocks with it.
+    /// One number per step, and larger blocks with it.
     ScalarWithGraph,
     /// Tensors that the forward pass or the user's own code made.
     Tensors,
@@ -29,7 +29,7 @@ pub(crate) enum LeakKind {
     Grows,
 }
 
-/// Blocks a step from which on a whole forward pass must be kept.
+/// Blocks per step from which on a whole forward pass must be kept.
 const GRAPH_BLOCKS: f64 = 6.0;
 /// A number takes one block of the smallest size.
 const SCALAR: u64 = 512;

@@ -61,7 +61,7 @@ impl GrowingSite {
         self.rises.last().map_or(0, |rise| rise.bytes)
     }
 
-    /// Bytes a step over the later half of `bounds` bounds: from the first rise there to the last, so that a
+    /// Bytes per step over the later half of `bounds` bounds: from the first rise there to the last, so that a
     /// leak that comes every few steps is not counted too often or too seldom.
     pub(crate) fn pace(&self, bounds: usize) -> f64 {
         let late = &self.rises[self.rises.partition_point(|rise| rise.bound < bounds / 2)..];

@@ -61,7 +61,7 @@ fn who_holds_most_comes_first_and_all_is_told() {
 #[test]
 fn cycles_are_counted_with_what_they_hold() {
     let cycles = input(&["--cycles"])["cycles"].clone();
-    // A pair a step for eighteen steps, each of two tensors.
+    // A pair per step for eighteen steps, each of two tensors.
     let expected = json!([{"links": "Node.other → Node.other", "count": 18, "garbage": true,
         "retained": [{"device": "cuda:0", "bytes": 18 * 2 * rows(64)}]}]);
     assert_eq!(cycles, expected);

@@ -146,7 +146,7 @@ fn price(technique: &str) -> Option<&'static str> {
     Some(match technique {
         "amp" => "step time -9% and -64%",
         "checkpoint" => "step time +71% and +18%",
-        "batch/2" => "half the samples a step",
+        "batch/2" => "half the samples per step",
         "accumulate" => "step time +26% and +5%",
         "set-to-none" => "none",
         "fused" => "step time -2% and -1%",
