@@ -305,7 +305,7 @@ def test_who_has_a_token_is_answered_and_nobody_else(tmp_path):
     secret.write_text("s3cret\n")
     secret.chmod(0o644)
     with runtime() as sockets, exporter(sockets, "--token-file", str(secret)) as exporting:
-        assert "warning: others may read the token" in exporting.said
+        assert "warning: other users can read the token" in exporting.said
         for path in ("/metrics", "/live", "/", "/nothing"):
             assert exporting.get(path)[0] == exporting.get(path, Authorization="Bearer wrong")[0] == 401
             assert exporting.get(path, Authorization="Bearer s3cret")[0] != 401
@@ -321,7 +321,7 @@ def test_beyond_this_machine_command_lines_need_a_token(tmp_path):
         assert exporting.get("/metrics", Host="gpu7.example:16674")[0] == 200
         status, why = exporting.get("/live")
         assert status == 403 and "--token-file" in why
-        assert "whoever reaches this address can read" in exporting.process.stderr.readline()
+        assert "anyone who reaches this address can read" in exporting.process.stderr.readline()
     with runtime() as sockets, exporter(sockets, "--token-file", str(secret), address="0.0.0.0") as exporting:
         assert exporting.get("/live", Authorization="Bearer s3cret", Host="gpu7.example:16674")[0] == 200
 
@@ -340,7 +340,7 @@ def test_what_cannot_be_done_is_said(alone, tmp_path):
         return done.stderr
 
     taken = refused("--listen", f"127.0.0.1:{alone.port}")
-    assert "cannot be listened on" in taken and "--listen" in taken
+    assert "cannot listen on" in taken and "--listen" in taken
     assert "127.0.0.1:16674" in refused("--listen", "nonsense")
     assert "no token" in refused("--listen", "127.0.0.1:0", "--token-file", tmp_path / "missing")
     (tmp_path / "empty").touch()

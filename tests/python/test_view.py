@@ -218,7 +218,7 @@ def test_what_cannot_be_shown_is_said_before_anything_is_served(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert "cannot be listened on" in refused("--port", str(taken.getsockname()[1]), LEAK)
+        assert "cannot listen on port" in refused("--port", str(taken.getsockname()[1]), LEAK)
     assert "cannot be written" in refused_html(tmp_path / "no/folder/page.html")
 
 

@@ -267,7 +267,7 @@ def test_a_run_that_is_not_to_be_watched(tmp_path):
         pid, _ = program.wait_for("READY")
         assert program.socket_files() == []
         done = program.watch(str(pid))
-        assert done.returncode == 2 and "no recorder of yours is in it" in done.stderr
+        assert done.returncode == 2 and "without a recorder of yours" in done.stderr
 
 
 def test_a_folder_of_somebody_else_is_refused_and_the_program_goes_on(tmp_path):

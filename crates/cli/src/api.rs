@@ -1,7 +1,6 @@
-//! The answers of the commands for programs that hold a snapshot in memory: what the wheel is made from.
+//! The commands for programs that hold a snapshot in memory; the wheel is built on it.
 //!
-//! A question is asked with the options of the command line, read by the same parser, and answered with the bytes that the
-//! command prints: there is no second place that could say something else.
+//! Options are those of the command line, read by the same parser, and the answer is what the command prints.
 
 mod rows;
 
@@ -22,45 +21,45 @@ pub const TABLES: [&str; 5] = tables::NAMES;
 /// A snapshot with the histories of its devices.
 pub struct Loaded {
     path: PathBuf,
-    file: File,
+    file: LoadedFile,
 }
 
-type Devices<'a> = Vec<Device<'a>>;
+type LoadedDevices<'a> = Vec<Device<'a>>;
 
 self_cell!(
-    struct File {
+    struct LoadedFile {
         owner: Input,
         #[covariant]
-        dependent: Devices,
+        dependent: LoadedDevices,
     }
 );
 
-/// What a command prints, and what it says beside it.
-pub struct Answer {
+/// Output of a command.
+pub struct CommandOutput {
     /// Standard output.
     pub text: String,
     /// Standard error.
     pub notes: Vec<String>,
 }
 
-/// Whether memory grows, for a recorder that has no `oomph run` beside it.
+/// Detects growing memory for a recorder without `oomph run`.
 #[derive(Default)]
-pub struct Alarm(analysis::Alarm);
+pub struct GrowthAlarm(analysis::Alarm);
 
 /// Memory that grows step after step.
 pub struct Growth {
-    /// What a person is to know.
+    /// The warning to show.
     pub message: String,
-    /// The step that it was found in, counted from 1.
+    /// The step in which it was found, counted from 1.
     pub step: usize,
-    /// What each step adds.
+    /// Bytes that each step adds.
     pub bytes_per_step: u64,
-    /// What is allocated by now.
+    /// Bytes allocated by now.
     pub allocated: u64,
 }
 
-impl Alarm {
-    /// Hears what is allocated at the end of a step; says once that it grows.
+impl GrowthAlarm {
+    /// Takes the bytes allocated at the end of a step; returns growth once.
     pub fn step(&mut self, allocated: u64) -> Option<Growth> {
         self.0.step(snapshot::Bytes(allocated)).map(|growth| Growth {
             message: growth.words(),
@@ -81,7 +80,7 @@ pub fn only(loaded: &[Arc<Loaded>]) -> Result<&Arc<Loaded>, Failure> {
     let [only] = loaded else {
         return Err(Failure::new(
             format!("{} snapshots are loaded", loaded.len()),
-            Some("a table is about one".to_owned()),
+            Some("a table covers one".to_owned()),
             Some("take it from one of `.ranks`"),
         ));
     };
@@ -97,7 +96,7 @@ impl Loaded {
     /// Reads a file.
     pub fn open(path: &Path) -> Result<Loaded, Failure> {
         let input = inputs::load(path, &TALK)?;
-        let file = File::new(input, Input::devices);
+        let file = LoadedFile::new(input, Input::devices);
         Ok(Loaded { path: path.to_owned(), file })
     }
 
@@ -121,7 +120,7 @@ impl Loaded {
 }
 
 /// `oomph report`. Several snapshots are the ranks of one job.
-pub fn report(loaded: &[Arc<Loaded>], options: &[String]) -> Result<Answer, Failure> {
+pub fn report(loaded: &[Arc<Loaded>], options: &[String]) -> Result<CommandOutput, Failure> {
     let args: ReportArgs = parse(options, loaded.iter().map(|each| &each.path))?;
     answer(|terminal| {
         let mut report = report::Report::new(&args, loaded.len());
@@ -131,7 +130,7 @@ pub fn report(loaded: &[Arc<Loaded>], options: &[String]) -> Result<Answer, Fail
 }
 
 /// `oomph simulate`, and with the option `--verify` the comparison with the record.
-pub fn simulate(loaded: &[Arc<Loaded>], options: &[String]) -> Result<Answer, Failure> {
+pub fn simulate(loaded: &[Arc<Loaded>], options: &[String]) -> Result<CommandOutput, Failure> {
     let args: SimulateArgs = parse(options, loaded.iter().map(|each| &each.path))?;
     answer(|terminal| {
         // Histories are rebuilt by the rules of a release and its settings: with others, from the file.
@@ -142,7 +141,7 @@ pub fn simulate(loaded: &[Arc<Loaded>], options: &[String]) -> Result<Answer, Fa
             let only = whatif::only(loaded)?;
             return simulate::replay(only.input(), only.devices(), &args, terminal);
         }
-        let mut comparison = simulate::Comparison::new(&args, loaded.len());
+        let mut comparison = simulate::Verifications::new(&args, loaded.len());
         for each in loaded {
             for device in each.devices() {
                 comparison.add(each.input(), &device.history, terminal)?;
@@ -153,25 +152,29 @@ pub fn simulate(loaded: &[Arc<Loaded>], options: &[String]) -> Result<Answer, Fa
 }
 
 /// `oomph diff`: the ranks of one run against those of another.
-pub fn diff(before: &[Arc<Loaded>], after: &[Arc<Loaded>], options: &[String]) -> Result<Answer, Failure> {
+pub fn diff(
+    before: &[Arc<Loaded>],
+    after: &[Arc<Loaded>],
+    options: &[String],
+) -> Result<CommandOutput, Failure> {
     let args: DiffArgs = parse(options, [side(before), side(after)])?;
-    let portraits = |of: &[Arc<Loaded>]| {
-        of.iter().flat_map(|each| report::portraits_of(each.input(), each.devices())).collect::<Vec<_>>()
+    let summaries = |of: &[Arc<Loaded>]| {
+        of.iter().flat_map(|each| report::summaries_of(each.input(), each.devices())).collect::<Vec<_>>()
     };
-    answer(|terminal| diff::show(&portraits(before), &portraits(after), &args, terminal))
+    answer(|terminal| diff::show(&summaries(before), &summaries(after), &args, terminal))
 }
 
-/// `oomph holders` for the process that asks: `graph` is what its walk found, `tensor` the device, ordinal and address of the
-/// one that is asked about.
+/// `oomph holders` for the calling process: `graph` is the heap it found, `tensor` the device, ordinal and
+/// address of the tensor in question.
 pub fn holders(
     graph: &str,
     tensor: Option<(String, u32, u64)>,
     options: &[String],
-) -> Result<Answer, Failure> {
+) -> Result<CommandOutput, Failure> {
     let args: HoldersArgs = parse(options, ["this process"])?;
     let dump = recording::HeapDump::parse(graph.as_bytes())
-        .map_err(|error| Failure::new("the walk gave no graph", Some(error.to_string()), None))?;
-    let wanted = tensor.map(|(kind, index, address)| holders::Wanted {
+        .map_err(|error| Failure::new("the heap walk returned no graph", Some(error.to_string()), None))?;
+    let wanted = tensor.map(|(kind, index, address)| holders::TensorAddress {
         device: heap::StorageDevice { kind, index },
         address,
     });
@@ -187,11 +190,13 @@ fn side(loaded: &[Arc<Loaded>]) -> &Path {
     }
 }
 
-fn answer(command: impl FnOnce(&mut Terminal) -> anyhow::Result<crate::Status>) -> Result<Answer, Failure> {
+fn answer(
+    command: impl FnOnce(&mut Terminal) -> anyhow::Result<crate::ExitCode>,
+) -> Result<CommandOutput, Failure> {
     let mut terminal = Terminal::in_memory();
     command(&mut terminal)?;
     let (data, notes) = terminal.kept();
-    Ok(Answer { text: String::from_utf8_lossy(&data).into_owned(), notes })
+    Ok(CommandOutput { text: String::from_utf8_lossy(&data).into_owned(), notes })
 }
 
 #[derive(Parser)]
@@ -208,7 +213,7 @@ fn parse<Of: Args>(
     let options = options.iter().map(Into::into).chain([std::ffi::OsString::from("--")]);
     let inputs = inputs.into_iter().map(|path| path.as_ref().as_os_str().to_owned());
     Only::try_parse_from(options.chain(inputs)).map(|only: Only<Of>| only.args).map_err(|error| {
-        // Behind the first paragraph clap explains how to get help in a shell.
+        // After the first paragraph clap explains how to get help in a shell.
         let text = error.to_string();
         let what = text.split("\n\n").next().unwrap_or(&text);
         Failure::new(what.strip_prefix("error: ").unwrap_or(what), None, None)

@@ -15,7 +15,7 @@ mod lint;
 mod live;
 mod programs;
 
-pub(crate) use check::{CheckArgs, CheckFormat, Output};
+pub(crate) use check::{CheckArgs, CheckFormat, CheckOutput};
 pub(crate) use exporter::ExporterArgs;
 pub(crate) use lint::{LintArgs, LintFormat, MinSeverity, RuleArgs};
 pub(crate) use live::{Target, WatchArgs};
@@ -33,12 +33,12 @@ Record a snapshot in your program:
 then ask:
   oomph report snapshot.pickle
 
-Exit codes: 0 fine, 1 findings, 2 could not do it.")]
+Exit codes: 0 success, 1 findings, 2 error.")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// When to use colour (NO_COLOR is respected)
+    /// When to use color (NO_COLOR is respected)
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     pub(crate) color: Color,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Cli {
 /// When to colour the output.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Color {
-    /// If it goes to a terminal
+    /// If standard output is a terminal
     Auto,
     /// Always
     Always,
@@ -56,9 +56,9 @@ pub(crate) enum Color {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// What is wrong with a run's memory, which line to change, and what fills it
+    /// Find what is wrong with a run's memory, which line to change, and what fills it
     Report(ReportArgs),
-    /// What other allocator settings or another card would have made of a recorded run
+    /// Replay a recorded run with other allocator settings or on another card
     Simulate(SimulateArgs),
     /// Run your program on an emulated GPU: does it fit, what fills it, what would save memory
     Predict(PredictArgs),
@@ -66,40 +66,40 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Watch programs while they run: what they hold, whether it grows, and who else is on the GPU
     Watch(WatchArgs),
-    /// Hold a run's memory against a budget: the gate for CI, also without a GPU
+    /// Check a run's memory against a budget: a gate for CI, with or without a GPU
     Check(CheckArgs),
-    /// What the out-of-memory messages of a log say: why it failed, and what to do next
+    /// Explain the out-of-memory messages in a log: why it failed, and what to do next
     Explain(ExplainArgs),
-    /// What has changed from one run to another
+    /// Compare two runs: what changed, and where
     Diff(DiffArgs),
-    /// Who keeps tensors alive: variables, reference cycles, and what would be free without each
+    /// Show what keeps tensors alive: variables, reference cycles, and how much each retains
     Holders(HoldersArgs),
-    /// See it: a page in the browser with timeline, memory map, flame graph and findings, at any size
+    /// Open a page in the browser: timeline, memory map, flame graph and findings, at any size
     View(ViewArgs),
-    /// What running recorders say, for Prometheus and for `oomph watch` on another machine
+    /// Serve the metrics of running recorders to Prometheus and to `oomph watch` on another machine
     Exporter(ExporterArgs),
     /// Find code that keeps or wastes GPU memory: static checks of Python files and notebooks
     Lint(LintArgs),
-    /// The rules of `oomph lint`: why each matters, what it costs, how to write it instead
+    /// Explain the rules of `oomph lint`: why each matters, what it costs, what to write instead
     Rule(RuleArgs),
-    /// The events, blocks, segments, frames and stacks as tables for other tools
+    /// Export events, blocks, segments, frames and stacks as tables for other tools
     Export(ExportArgs),
-    /// A completion script for your shell
+    /// Print a completion script for your shell
     #[command(
         after_help = "Example:\n  oomph completions bash > ~/.local/share/bash-completion/completions/oomph"
     )]
     Completions(CompletionsArgs),
-    /// The manual page
+    /// Print the manual page
     #[command(after_help = "Example:\n  oomph man > ~/.local/share/man/man1/oomph.1")]
     Man(ManArgs),
 }
 
 /// What INPUT may be, in the help of every command that takes one.
-pub(crate) const INPUT_HELP: &str = "Snapshots: pickles of any protocol, `torch.save` zips, JSON, each plain or \
-    under gzip, xz or zstd; a folder or a glob of them; `-` for standard input";
+pub(crate) const INPUT_HELP: &str = "Snapshots: pickles of any protocol, `torch.save` zips, JSON, \
+    each plain or compressed with gzip, xz or zstd; a folder or a glob of them; `-` for standard input";
 
-/// Reads the arguments. Everything after a script is the program's own; behind files that `oomph check` reads, options may
-/// follow.
+/// Parses the arguments. Everything after a script belongs to the program; options may also follow
+/// the files that `oomph check` reads.
 pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     let cli = Cli::try_parse_from(arguments)?;
     match &cli.command {
@@ -134,13 +134,13 @@ Examples:
   oomph report --at 1200 --top 30 a.pickle     what was live just after event 1,200
   oomph report --summary a.pickle              the table of torch.cuda.memory_summary()
   oomph report ranks/                          the ranks of one job: which peaks, and why
-  oomph report --fail-on high a.pickle         exit code 1 if something serious was found
+  oomph report --fail-on high a.pickle         exit code 1 if there is a finding of high severity
   oomph report --json a.pickle | jq .          for programs")]
 pub(crate) struct ReportArgs {
     #[arg(required = true, value_name = "INPUT", help = INPUT_HELP)]
     pub(crate) inputs: Vec<PathBuf>,
 
-    /// Moment to look at: peak, oom, end, or the number of an event; by default the last OOM, or the peak if there was none
+    /// Moment to look at: peak, oom, end, or an event's index; default: the last OOM, else the peak
     #[arg(long, value_name = "MOMENT", value_parser = moment)]
     pub(crate) at: Option<Moment>,
 
@@ -148,7 +148,7 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_enum, value_name = "KEY", default_value_t = By::Site)]
     pub(crate) by: By,
 
-    /// How many groups to show; the rest is summed
+    /// Number of groups to show; the rest is summed
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) top: usize,
 
@@ -166,8 +166,8 @@ pub(crate) struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// The usual report, for a run that was just made.
-    pub(crate) fn for_a_run() -> ReportArgs {
+    /// The default report, for a run that was just recorded.
+    pub(crate) fn for_new_run() -> ReportArgs {
         let (by, top) = (By::Site, 5);
         ReportArgs { inputs: Vec::new(), at: None, by, top, fail_on: None, summary: false, json: false }
     }
@@ -178,7 +178,7 @@ impl ReportArgs {
             By::Site => Key::Site,
             By::Category => Key::Category,
             By::Stack => Key::Stack,
-            By::Module => Key::Module { most: self.top.max(READABLE) },
+            By::Module => Key::Module { most: self.top.max(MAX_UNGROUPED_MODULES) },
             By::Size => Key::Size,
         }
     }
@@ -190,8 +190,8 @@ impl ReportArgs {
     }
 }
 
-/// Modules that can be told apart at a glance; more are counted by layer, unless more are asked for.
-const READABLE: usize = 24;
+/// More modules than this are grouped by layer, unless `--top` asks for more.
+const MAX_UNGROUPED_MODULES: usize = 24;
 
 /// How severe a finding has to be to fail.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -200,7 +200,7 @@ pub(crate) enum FailOn {
     Low,
     /// Findings worth changing something for
     Medium,
-    /// Findings that end the run, or will
+    /// Findings that end the run now or later
     High,
 }
 
@@ -219,9 +219,9 @@ impl From<FailOn> for Severity {
 Examples:
   oomph holders run/                           who holds how much, from `oomph run -o run train.py`
   oomph holders --of train.py:20 run/          who keeps what that line allocates
-  oomph holders --cycles run/                  objects that refer to each other in a circle
-  oomph holders --tree --depth 8 run/          the dominator tree: what would go with what
-  oomph holders --path --top 20 run/           the way to each of the largest tensors
+  oomph holders --cycles run/                  objects that refer to each other in a cycle
+  oomph holders --tree --depth 8 run/          the dominator tree, with retained sizes
+  oomph holders --path --top 20 run/           the reference path to each of the largest tensors
   oomph holders --since before/ run/           what grew between two recordings of one program
   oomph holders --json run/ | jq .inputs[0].holders
 
@@ -234,7 +234,7 @@ pub(crate) struct HoldersArgs {
     )]
     pub(crate) inputs: Vec<PathBuf>,
 
-    /// Only what is allocated at a place: `train.py:20`, `train.py`, or the name of a function
+    /// Only tensors allocated at a site: `train.py:20`, `train.py`, or a function's name
     #[arg(long, value_name = "SITE")]
     pub(crate) of: Option<String>,
 
@@ -242,11 +242,11 @@ pub(crate) struct HoldersArgs {
     #[arg(long, conflicts_with_all = ["of", "tree", "path", "since"])]
     pub(crate) cycles: bool,
 
-    /// The dominator tree, with what would be free without each object
+    /// The dominator tree, with the retained size of each object
     #[arg(long, conflicts_with_all = ["of", "path", "since"])]
     pub(crate) tree: bool,
 
-    /// The way from a variable to each of the largest tensors
+    /// The reference path from a variable to each of the largest tensors
     #[arg(long, conflicts_with = "since")]
     pub(crate) path: bool,
 
@@ -254,7 +254,7 @@ pub(crate) struct HoldersArgs {
     #[arg(long, value_name = "BEFORE")]
     pub(crate) since: Option<PathBuf>,
 
-    /// How many to show; in a tree, of each object
+    /// Number of entries to show; in a tree, per object
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub(crate) top: usize,
 
@@ -277,13 +277,13 @@ impl HoldersArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  oomph view snapshot.pickle                   opens the browser; Ctrl-C ends it
+  oomph view snapshot.pickle                   opens the browser; press Ctrl-C to stop
   oomph view --no-open --port 8765 run/        prints the address only
   oomph view before.pickle after.pickle        two runs, to compare
   oomph view ranks/                            the ranks of one job
-  oomph view --html page.html a.pickle         one file to send to somebody: no server, no network
+  oomph view --html page.html a.pickle         one file to send to a colleague: no server, no network
 
-Over SSH the address is reached through a tunnel; the line for it is printed.")]
+Over SSH the page needs a tunnel; oomph prints the command for it.")]
 pub(crate) struct ViewArgs {
     #[arg(required = true, value_name = "INPUT", help = INPUT_HELP)]
     pub(crate) inputs: Vec<PathBuf>,
@@ -292,11 +292,11 @@ pub(crate) struct ViewArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["port", "no_open"])]
     pub(crate) html: Option<PathBuf>,
 
-    /// The most that the page may take; finer detail is left out until it fits
+    /// Maximum size of the page; finer detail is left out until it fits
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "16MiB", requires = "html")]
     pub(crate) max_size: u64,
 
-    /// Port to listen on; otherwise any that is free
+    /// Port to listen on; default: any free port
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub(crate) port: u16,
 
@@ -308,15 +308,15 @@ pub(crate) struct ViewArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  oomph explain train.log                  a whole log, also of many ranks
+  oomph explain train.log                  a whole log, of one rank or many
   oomph explain                            paste the message, then Ctrl-D
   python train.py 2>&1 | oomph explain     a program's output
-  dmesg | oomph explain                    what Linux has killed
+  dmesg | oomph explain                    what Linux killed
   oomph explain --json train.log | jq .    for programs
 
 What each kind of message means: docs/explain.md.")]
 pub(crate) struct ExplainArgs {
-    /// A log, or a file with the message; `-` or nothing for standard input
+    /// A log, or a file with the message; `-` or none for standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
 
@@ -340,7 +340,7 @@ pub(crate) struct DiffArgs {
     #[arg(value_name = "AFTER")]
     pub(crate) after: PathBuf,
 
-    /// How many lines to show; the rest is summed
+    /// Number of lines to show; the rest is summed
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) top: usize,
 
@@ -356,11 +356,11 @@ Examples:
   oomph simulate --gpu 24GiB a.pickle                     would it fit on a 24 GiB card
   oomph simulate --conf expandable_segments:True a.pickle  what one setting would have done
   oomph simulate --smallest-gpu --search a.pickle         the least memory that works, for each setting
-  oomph simulate --verify a.pickle                        does the model do just what PyTorch did
+  oomph simulate --verify a.pickle                        does the model repeat what PyTorch did
   oomph simulate --conf max_split_size_mb:128 -o sim.pickle a.pickle && oomph report sim.pickle
 
-Sizes: 24GiB, 512MiB, 80GB (decimal), or bytes. How the model works and what it does not know: docs/allocator.md.
-Exit codes: 0 it fits, or all is identical; 1 it runs out of memory, or differs; 2 could not do it.")]
+Sizes: 24GiB, 512MiB, 80GB (decimal), or bytes. The model and its limits: docs/allocator.md.
+Exit codes: 0 it fits, or all is identical; 1 it runs out of memory, or differs; 2 error.")]
 pub(crate) struct SimulateArgs {
     #[arg(
         required = true,
@@ -369,15 +369,15 @@ pub(crate) struct SimulateArgs {
     )]
     pub(crate) inputs: Vec<PathBuf>,
 
-    /// Settings to try, as in PYTORCH_CUDA_ALLOC_CONF; otherwise the recorded ones
+    /// Settings to try, as in PYTORCH_CUDA_ALLOC_CONF; default: the recorded ones
     #[arg(long, value_name = "SETTINGS")]
     pub(crate) conf: Option<String>,
 
-    /// Memory of the card to try; otherwise what the recorded run could have
+    /// Memory of the card to try; default: what the recorded run had available
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) gpu: Option<u64>,
 
-    /// Memory of that card which PyTorch cannot have: the CUDA context, libraries, other processes
+    /// Memory of that card that PyTorch cannot use: the CUDA context, libraries, other processes
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "700MiB")]
     pub(crate) outside: u64,
 
@@ -385,7 +385,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "SHARE", value_parser = fraction, conflicts_with = "limit", requires = "gpu")]
     pub(crate) fraction: Option<f64>,
 
-    /// The limit of the process itself
+    /// Memory limit of the process itself
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) limit: Option<u64>,
 
@@ -393,19 +393,19 @@ pub(crate) struct SimulateArgs {
     #[arg(long, conflicts_with_all = ["conf", "verify", "output"])]
     pub(crate) search: bool,
 
-    /// Find the least memory of a card that still works
+    /// Find the smallest card memory that still works
     #[arg(long, conflicts_with = "verify")]
     pub(crate) smallest_gpu: bool,
 
-    /// Compare every decision of the model with the record, under the recorded settings
+    /// Compare every decision of the model with the recording, under the recorded settings
     #[arg(long)]
     pub(crate) verify: bool,
 
-    /// Write the replayed run as a snapshot that every other command and PyTorch's viewer read
+    /// Write the replayed run as a snapshot for other commands and PyTorch's viewer
     #[arg(short, long, value_name = "FILE", conflicts_with = "verify")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Release of torch whose rules to use, such as 2.11; otherwise the file's
+    /// torch release whose rules to use, such as 2.11; default: the file's
     #[arg(long, value_name = "RELEASE", value_parser = release)]
     pub(crate) torch: Option<Release>,
 
@@ -413,7 +413,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "SETTINGS")]
     pub(crate) recorded_conf: Option<String>,
 
-    /// The device to replay; otherwise the one with the most events
+    /// The device to replay; default: the one with the most events
     #[arg(long, value_name = "ORDINAL", conflicts_with = "verify")]
     pub(crate) device: Option<u32>,
 
@@ -423,7 +423,7 @@ pub(crate) struct SimulateArgs {
 }
 
 impl SimulateArgs {
-    /// What is asked.
+    /// The what-if question that the options ask.
     pub(crate) fn question(&self) -> Question {
         let SimulateArgs {
             gpu, outside, fraction, limit, search, smallest_gpu, verify, torch, device, ..
@@ -445,8 +445,8 @@ impl SimulateArgs {
     }
 }
 
-/// What a process takes beside PyTorch's memory, unless it is said.
-pub(crate) const OUTSIDE: u64 = 700 << 20;
+/// Default non-PyTorch memory of a process, in bytes.
+pub(crate) const DEFAULT_NON_PYTORCH: u64 = 700 << 20;
 
 /// `24GiB`, `80GB`, `512M`, or bytes.
 fn size(text: &str) -> Result<u64, String> {
@@ -467,14 +467,14 @@ fn size(text: &str) -> Result<u64, String> {
     let number: f64 =
         number.parse().map_err(|_| "expected a size such as 24GiB, 512MiB, 80GB or bytes".to_owned())?;
     let bytes = number * scale as f64;
-    if !(1.0..=LARGEST).contains(&bytes) {
+    if !(1.0..=MAX_SIZE).contains(&bytes) {
         return Err("expected a size between 1 byte and 4 TiB".to_owned());
     }
     Ok(bytes as u64)
 }
 
-/// No card has more.
-const LARGEST: f64 = (1u64 << 42) as f64;
+/// Largest size that is accepted, in bytes: no card has more.
+const MAX_SIZE: f64 = (1u64 << 42) as f64;
 
 fn fraction(text: &str) -> Result<f64, String> {
     text.parse()
@@ -500,7 +500,7 @@ pub(crate) enum By {
     Category,
     /// The whole call stack
     Stack,
-    /// The module that it belongs to, with its parameters, gradients and optimizer state (needs a recording of `oomph run`)
+    /// The module it belongs to, with parameters, gradients and optimizer state (needs `oomph run`)
     Module,
     /// The size of the block
     Size,
@@ -537,7 +537,7 @@ pub(crate) struct ExportArgs {
 
     /// Format of the output
     #[arg(long, value_enum, value_name = "FORMAT")]
-    pub(crate) to: Format,
+    pub(crate) to: ExportFormat,
 
     /// File to write; for parquet and arrow a folder, which gets one file per table
     #[arg(short, long, value_name = "FILE")]
@@ -546,7 +546,7 @@ pub(crate) struct ExportArgs {
 
 /// A format of `oomph export`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Format {
+pub(crate) enum ExportFormat {
     /// Apache Parquet, one file per table
     Parquet,
     /// Arrow IPC (Feather), one file per table
@@ -559,14 +559,14 @@ pub(crate) enum Format {
     Perfetto,
 }
 
-impl From<Format> for export::Format {
-    fn from(format: Format) -> export::Format {
+impl From<ExportFormat> for export::Format {
+    fn from(format: ExportFormat) -> export::Format {
         match format {
-            Format::Parquet => export::Format::Parquet,
-            Format::Arrow => export::Format::Arrow,
-            Format::Sqlite => export::Format::Sqlite,
-            Format::Json => export::Format::Json,
-            Format::Perfetto => export::Format::Perfetto,
+            ExportFormat::Parquet => export::Format::Parquet,
+            ExportFormat::Arrow => export::Format::Arrow,
+            ExportFormat::Sqlite => export::Format::Sqlite,
+            ExportFormat::Json => export::Format::Json,
+            ExportFormat::Perfetto => export::Format::Perfetto,
         }
     }
 }
@@ -589,7 +589,7 @@ mod tests {
         std::iter::once("oomph").chain(text.split_whitespace()).map(OsString::from).collect()
     }
 
-    /// The program's arguments, as the parser gives them to the commands, without the interpreter or launcher.
+    /// The program's arguments, without the interpreter or launcher.
     fn program(text: &str) -> String {
         let host = crate::Host::default();
         let command = match parse(&words(text)).expect("arguments").command {
@@ -603,7 +603,8 @@ mod tests {
 
     #[test]
     fn everything_after_the_script_is_the_programs() {
-        let theirs = "a.py --gpus 4 --gpu h100 --json --try amp --vary x=1 --gpu-memory 8GiB -o x --force --help -- --json -- -m";
+        let theirs = "a.py --gpus 4 --gpu h100 --json --try amp --vary x=1 --gpu-memory 8GiB -o x --force \
+                      --help -- --json -- -m";
         for own in [
             "run",
             "run --",

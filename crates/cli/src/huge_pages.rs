@@ -1,8 +1,8 @@
 //! Large tables on huge pages.
 //!
-//! A snapshot of half a million events fills 30 MB of tables, once, front to back. With pages of 4 KiB that is
-//! eight thousand page faults, a fifth of the time of `oomph report`; with pages of 2 MiB it is a dozen. Linux
-//! gives huge pages to those who ask (`madvise`), and this allocator asks, for large allocations only.
+//! A snapshot of half a million events fills 30 MB of tables, front to back. With pages of 4 KiB that
+//! is eight thousand page faults, a fifth of the time of `oomph report`; with pages of 2 MiB, a dozen.
+//! Linux gives huge pages on request (`madvise`); this allocator requests them for large allocations.
 //!
 //! This is the only unsafe code of the workspace.
 
@@ -17,8 +17,8 @@ const HUGE_PAGE: usize = 2 << 20;
 /// From half a huge page on, a table is likely to grow into a whole one.
 const LARGE: usize = HUGE_PAGE / 2;
 
-/// The layout that an allocation really has: large ones begin on a huge page and end with one, since the rest of a page
-/// would come in small ones.
+/// The layout used for an allocation: large ones are whole huge pages, since the rest of a page would
+/// come as small pages.
 fn placed(layout: Layout) -> Layout {
     if layout.size() < LARGE {
         return layout;
@@ -26,12 +26,12 @@ fn placed(layout: Layout) -> Layout {
     layout.align_to(HUGE_PAGE).map_or(layout, |layout| layout.pad_to_align())
 }
 
-/// Asks for huge pages. It is a wish: where it is not granted, nothing changes.
+/// Requests huge pages; if the kernel declines, nothing changes.
 fn ask(start: *mut u8, layout: Layout) {
     #[cfg(target_os = "linux")]
     if layout.size() >= LARGE && !start.is_null() {
-        // SAFETY: the range was just allocated, begins on a page boundary (`placed`) and lies within the allocation;
-        // the advice changes how it is backed, never what it holds.
+        // SAFETY: the range was just allocated, begins on a page boundary (`placed`) and lies within the
+        // allocation; the advice changes how it is backed, never its contents.
         unsafe {
             libc::madvise(start.cast(), placed(layout).size(), libc::MADV_HUGEPAGE);
         }
@@ -40,8 +40,8 @@ fn ask(start: *mut u8, layout: Layout) {
     let _ = (start, layout);
 }
 
-// SAFETY: every call is passed on to `System`, with `placed(layout)` in place of the layout. `placed` depends on the
-// layout alone and only ever raises alignment and size, so an allocation is freed with the layout that it was made with.
+// SAFETY: every call is passed on to `System` with `placed(layout)`, which depends on the layout alone and only
+// raises alignment and size, so an allocation is freed with the layout it was made with.
 unsafe impl GlobalAlloc for HugePages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise about the layout holds for one of the same size.
@@ -69,8 +69,8 @@ unsafe impl GlobalAlloc for HugePages {
         }
         // SAFETY: the caller promises that `new_size`, rounded up to the alignment, does not overflow.
         let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
-        // SAFETY: the new block is separate from the old one and at least as long as what is copied; the old one is
-        // freed with the layout that it was made with.
+        // SAFETY: the new block is separate from the old one and at least as long as what is copied; the
+        // old one is freed with the layout it was made with.
         unsafe {
             let new = self.alloc(new_layout);
             if !new.is_null() {

@@ -1,7 +1,7 @@
 //! The command line: arguments in, text, JSON or files out, and an exit code.
 //!
 //! [`run`] serves the binary and the console script of the wheel. Each command loads, makes one call, and
-//! shows the result; stdout is data, stderr is talk.
+//! shows the result; data goes to stdout, messages to stderr.
 
 pub mod api;
 mod args;
@@ -19,26 +19,26 @@ use clap::error::ErrorKind;
 use std::ffi::OsString;
 use terminal::Terminal;
 
-/// The exit code: 0 fine, 1 findings, 2 could not do it; for `oomph run` the program's own.
-pub type Status = u8;
+/// The exit code: 0 success, 1 findings, 2 error; for `oomph run` the program's own.
+pub type ExitCode = u8;
 
 /// Runs `oomph` with these arguments (the first is the program's name).
-pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status {
+pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let cli = match args::parse(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Clap repeats arguments as they are, and any file name can be one.
+            // Clap repeats arguments verbatim, and any file name can be one.
             let error = args::parse(
                 &arguments.iter().map(|word| terminal::shown_argument(word).into()).collect::<Vec<_>>(),
             )
             .err()
             .unwrap_or(error);
-            // Help and version are not failures; a broken pipe while printing them is nobody's concern.
+            // Help and version are not failures; a broken pipe while printing them is ignored.
             let _ = error.print();
             if error.kind() == ErrorKind::MissingRequiredArgument {
                 terminal::say(
-                    "hint: options of oomph go before the script; everything after it is the program's own",
+                    "hint: options of oomph go before the script; everything after it belongs to the program",
                 );
             }
             return if error.use_stderr() { 2 } else { 0 };
@@ -65,9 +65,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status
     };
     match result.and_then(|code| terminal.flush().map(|()| code)) {
         Ok(code) => code,
-        // `oomph report … | head` closes the pipe: the reader has what it wanted.
+        // `oomph report … | head` closes the pipe early.
         Err(error) if is_broken_pipe(&error) => 0,
-        // Whoever stops a command knows why it has no answer.
+        // The user stopped the command and needs no error.
         Err(_) if let Some(signal) = launch::stopped_by() => 128 + u8::try_from(signal).unwrap_or_default(),
         Err(error) => {
             terminal.failure(&Failure::from(error));

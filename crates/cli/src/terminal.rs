@@ -1,9 +1,9 @@
-//! Where output goes: data to stdout, talk to stderr, color only where somebody sees it. A caller from another language
-//! gets both as text instead.
+//! Output streams: data to stdout, messages to stderr, color only on a terminal. Callers from another
+//! language get both as text.
 //!
-//! Names and texts from outside (files, snapshots, logs, arguments) must not steer a terminal. Two layers see to that:
-//! [`shown_path`] and [`printable`] put a name on one line, and whatever reaches a stream passes [`Cleaner`], which lets nothing
-//! through but text and the styles of [`Style`]. Only [`Terminal::data`] writes bytes as they are.
+//! Names and texts from outside (files, snapshots, logs, arguments) must not control a terminal. Two
+//! layers prevent that: [`shown_path`] and [`printable`] put a name on one line, and all output passes
+//! [`Cleaner`], which admits only text and the styles of [`Style`]. Only [`Terminal::data`] writes raw bytes.
 
 use crate::args::Color;
 pub(crate) use analysis::words::shown_path;
@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The two streams of the process, and what they can show.
+/// The output streams of the process, and what they can show.
 pub(crate) struct Terminal {
     out: Text,
     is_seen: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Terminal {
     width: usize,
 }
 
-/// Where data and talk end up.
+/// Destination of data and messages.
 enum Out {
     Process(BufWriter<StdoutLock<'static>>),
     Memory { data: Vec<u8>, talk: RefCell<Vec<String>> },
@@ -67,7 +67,7 @@ impl Write for Text {
     }
 }
 
-/// Takes out of a stream of text what would steer a terminal, or GitHub Actions where the output is its log.
+/// Removes from text what would control a terminal, or GitHub Actions if the output is its log.
 ///
 /// Hidden characters are written as JSON escapes, so that JSON keeps its meaning.
 #[derive(Clone, Copy)]
@@ -76,12 +76,12 @@ struct Cleaner {
     has_styles: bool,
     /// Whether lines are read as commands by GitHub Actions.
     is_github_log: bool,
-    line: Line,
+    line: LineStart,
 }
 
-/// What a line has in it so far, as far as a workflow command (`::error::`, `##[error]`) could begin.
+/// Start of a line, as far as it matters for workflow commands (`::error::`, `##[error]`).
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum LineStart {
     Empty,
     Colon,
     Begun,
@@ -92,7 +92,7 @@ enum Line {
 impl Cleaner {
     fn new(has_styles: bool) -> Cleaner {
         let is_github_log = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
-        Cleaner { has_styles, is_github_log, line: Line::Empty }
+        Cleaner { has_styles, is_github_log, line: LineStart::Empty }
     }
 
     fn clean<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
@@ -123,18 +123,18 @@ impl Cleaner {
 
     /// Whether this character would complete the beginning of a workflow command.
     fn begins_command(&self, letter: char) -> bool {
-        matches!((self.line, letter), (Line::Colon, ':') | (Line::Hashes, '['))
+        matches!((self.line, letter), (LineStart::Colon, ':') | (LineStart::Hashes, '['))
     }
 
-    fn after(&self, letter: char) -> Line {
+    fn after(&self, letter: char) -> LineStart {
         match (self.line, letter) {
-            (_, '\n') => Line::Empty,
+            (_, '\n') => LineStart::Empty,
             // Actions trims a line before it looks for a command.
-            (Line::Empty, letter) if letter.is_whitespace() => Line::Empty,
-            (Line::Empty, ':') => Line::Colon,
-            (Line::Hash | Line::Hashes, '#') => Line::Hashes,
-            (_, '#') => Line::Hash,
-            _ => Line::Begun,
+            (LineStart::Empty, letter) if letter.is_whitespace() => LineStart::Empty,
+            (LineStart::Empty, ':') => LineStart::Colon,
+            (LineStart::Hash | LineStart::Hashes, '#') => LineStart::Hashes,
+            (_, '#') => LineStart::Hash,
+            _ => LineStart::Begun,
         }
     }
 }
@@ -147,15 +147,15 @@ fn style_at(text: &str) -> Option<&str> {
     text.get(.."\x1b[m".len() + code.len())
 }
 
-/// An argument of the command line, as a message may repeat it.
+/// A command-line argument in a form that is safe to print.
 pub(crate) fn shown_argument(argument: impl AsRef<Path>) -> String {
     Cleaner::new(false).clean(&shown_path(argument)).into_owned()
 }
 
-/// Columns of text that goes into a file or a pipe.
+/// Columns of text written to a file or pipe.
 const WIDTH: usize = 100;
 
-/// How a piece of text should look.
+/// Style of a piece of text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Style {
     Bold,
@@ -206,14 +206,14 @@ impl Terminal {
         }
     }
 
-    /// One that keeps everything: what a pipe would get.
+    /// A terminal that keeps what a pipe would get.
     pub(crate) fn in_memory() -> Terminal {
         let to = Out::Memory { data: Vec::new(), talk: RefCell::default() };
         let out = Text { to, cleaner: Cleaner::new(false) };
         Terminal { out, is_seen: false, error_color: false, width: WIDTH }
     }
 
-    /// What was written to [`Terminal::in_memory`]: the data, and what was said beside it.
+    /// Data and messages written to [`Terminal::in_memory`].
     pub(crate) fn kept(self) -> (Vec<u8>, Vec<String>) {
         match self.out.to {
             Out::Process(_) => Default::default(),
@@ -226,16 +226,16 @@ impl Terminal {
         &mut self.out
     }
 
-    /// The same stream for data whose bytes matter: a program that was fixed, a patch.
+    /// The stream for data whose bytes matter: a fixed program, a patch.
     pub(crate) fn data(&mut self) -> &mut impl Write {
-        self.out.cleaner.line = Line::Begun;
+        self.out.cleaner.line = LineStart::Begun;
         &mut self.out.to
     }
 
     /// Writes a workflow command of GitHub Actions.
     pub(crate) fn command(&mut self, line: &str) -> io::Result<()> {
-        // A line that has begun already is no command for the cleaner; one inside of it still is.
-        let mut cleaner = Cleaner { has_styles: false, is_github_log: true, line: Line::Begun };
+        // The cleaner must let this command through, but none inside the line.
+        let mut cleaner = Cleaner { has_styles: false, is_github_log: true, line: LineStart::Begun };
         writeln!(self.out.to, "{}", cleaner.clean(line))
     }
 
@@ -249,7 +249,7 @@ impl Terminal {
         self.out.cleaner.has_styles
     }
 
-    /// Whether somebody reads stdout in a terminal, directly or through a pager.
+    /// Whether stdout is read in a terminal, directly or through a pager.
     pub(crate) fn is_seen(&self) -> bool {
         self.is_seen
     }
@@ -263,7 +263,7 @@ impl Terminal {
         Ok(self.out.flush()?)
     }
 
-    /// Says something that is not data, on one line.
+    /// Writes a one-line message.
     pub(crate) fn say(&self, line: &str) {
         self.tell(&printable(line), false);
     }
@@ -277,7 +277,7 @@ impl Terminal {
         }
     }
 
-    /// Says why something could not be done.
+    /// Writes an error with its cause and hint.
     pub(crate) fn failure(&self, failure: &Failure) {
         let label = |style, text| paint(self.error_color, style, text);
         let say = |text: &str| self.tell(text, self.error_color);
@@ -291,12 +291,12 @@ impl Terminal {
     }
 }
 
-/// Says something that is not data, on one line, from any thread.
+/// Writes a one-line message from any thread.
 pub(crate) fn say(line: &str) {
     tell(&printable(line), false);
 }
 
-#[allow(clippy::print_stderr)] // this is the one place that talks
+#[allow(clippy::print_stderr)] // the one place that writes messages
 fn tell(text: &str, has_styles: bool) {
     eprintln!("{}", Cleaner::new(has_styles).clean(text));
 }
@@ -306,7 +306,7 @@ fn paint(color: bool, style: Style, text: &str) -> String {
     if color { format!("\x1b[{}m{text}\x1b[{RESET}m", style.code()) } else { text.into_owned() }
 }
 
-/// How far something is, shown once it has taken a second; gone when it is dropped.
+/// Progress bar of a task, shown after a second and cleared on drop.
 pub(crate) struct Progress {
     what: &'static str,
     steps: u64,
@@ -321,7 +321,7 @@ impl Progress {
         Progress { what, steps, begun: Instant::now(), done: AtomicU64::new(0), bar: OnceLock::new() }
     }
 
-    /// One more step is done; any thread may say so.
+    /// Counts one more step as done, from any thread.
     pub(crate) fn advance(&self) {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
         if self.begun.elapsed() > Duration::from_secs(1) {
@@ -344,7 +344,7 @@ impl Drop for Progress {
     }
 }
 
-/// Passes bytes on and, once that has taken a second, shows how far it is.
+/// Reader that shows a progress bar once reading has taken a second.
 pub(crate) struct ReadProgress {
     file: File,
     length: u64,
@@ -398,7 +398,7 @@ impl Drop for ReadProgress {
     }
 }
 
-/// How libraries keep the user informed.
+/// How libraries write messages and show progress.
 pub(crate) const TALK: Talk = Talk {
     say,
     reading: |file, length, name| Box::new(ReadProgress::new(file, length, name)),
@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     fn clean(has_styles: bool, is_github_log: bool, pieces: &[&str]) -> String {
-        let mut cleaner = Cleaner { has_styles, is_github_log, line: Line::Empty };
+        let mut cleaner = Cleaner { has_styles, is_github_log, line: LineStart::Empty };
         pieces.iter().map(|piece| cleaner.clean(piece).into_owned()).collect()
     }
 

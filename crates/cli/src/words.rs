@@ -1,4 +1,4 @@
-//! Text for people: paragraphs within the terminal's width, sentences, amounts with a sign.
+//! Text layout: paragraphs within the terminal's width, sentences, signed amounts.
 
 use crate::terminal::{Style, Terminal};
 use snapshot::Bytes;

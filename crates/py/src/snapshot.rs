@@ -3,7 +3,7 @@
 use crate::exception;
 use crate::table::PyTable;
 use cli::Failure;
-use cli::api::{self, Answer, Loaded};
+use cli::api::{self, CommandOutput, Loaded};
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,8 +63,8 @@ impl PySnapshot {
     }
 }
 
-fn answer(py: Python<'_>, work: impl FnOnce() -> Result<Answer, Failure> + Send) -> PyResult<Printed> {
-    let Answer { text, notes } = py.detach(work).map_err(exception)?;
+fn answer(py: Python<'_>, work: impl FnOnce() -> Result<CommandOutput, Failure> + Send) -> PyResult<Printed> {
+    let CommandOutput { text, notes } = py.detach(work).map_err(exception)?;
     Ok((text, notes))
 }
 

@@ -45,7 +45,7 @@ impl RecordBatchReader for Rows {
     }
 }
 
-/// The next batch. Readers in other languages call through a C interface, across which a panic would end their process.
+/// The next batch. Panics are caught: callers use a C interface, where one would end their process.
 fn next_of(
     batches: &mut dyn Iterator<Item = anyhow::Result<RecordBatch>>,
 ) -> Option<Result<RecordBatch, ArrowError>> {

@@ -10,7 +10,9 @@ use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "oomph check [OPTIONS] INPUT...\n       oomph check [OPTIONS] [--emulate NAME] SCRIPT [ARGS]...\n       oomph check [OPTIONS] [--emulate NAME] -- COMMAND...",
+    override_usage = "oomph check [OPTIONS] INPUT...\n       \
+        oomph check [OPTIONS] [--emulate NAME] SCRIPT [ARGS]...\n       \
+        oomph check [OPTIONS] [--emulate NAME] -- COMMAND...",
     after_help = "\
 Examples:
   oomph check snapshot.pickle --max-peak 20GiB --no-leaks
@@ -19,12 +21,12 @@ Examples:
   oomph check --emulate h100 --baseline memory.json -- python train.py             compares with it
   oomph check --format text --format junit=memory.xml --max-peak 20GiB recording/
 
-Options go before the script or `--`; everything after it is the program's own.
+Options go before the script or `--`; everything after it belongs to the program.
 What each limit measures, the baseline's format, an example for GitHub Actions: docs/check.md.
 Exit codes: 0 within the budget, 1 over it or out of memory, 2 could not measure."
 )]
 pub(crate) struct CheckArgs {
-    /// Snapshots or recordings, as for `oomph report`; or a script to run and measure, `-m MODULE` too, and its own arguments
+    /// Snapshots or recordings, as for `oomph report`; or a script or `-m MODULE` to measure, with arguments
     #[arg(value_name = "INPUT", allow_hyphen_values = true)]
     pub(crate) inputs: Vec<OsString>,
 
@@ -33,7 +35,7 @@ pub(crate) struct CheckArgs {
     pub(crate) command: Vec<OsString>,
 
     #[command(flatten)]
-    pub(crate) limits: Limits,
+    pub(crate) limits: LimitArgs,
 
     #[command(flatten)]
     pub(crate) emulate: EmulateArgs,
@@ -50,9 +52,9 @@ pub(crate) struct CheckArgs {
     #[arg(long, requires = "output")]
     pub(crate) force: bool,
 
-    /// Format of the output: text, json, junit or github; with =FILE into a file instead. May be given several times
-    #[arg(long = "format", value_name = "FORMAT[=FILE]", value_parser = Output::parse)]
-    outputs: Vec<Output>,
+    /// Output format: text, json, junit or github; with =FILE, to a file. May be repeated
+    #[arg(long = "format", value_name = "FORMAT[=FILE]", value_parser = CheckOutput::parse)]
+    outputs: Vec<CheckOutput>,
 
     /// Print JSON: the same as --format json
     #[arg(long, conflicts_with = "outputs")]
@@ -77,9 +79,9 @@ impl CheckArgs {
         python.into_iter().chain(words.iter().cloned()).collect()
     }
 
-    /// What to write. Where every report goes into a file, people still get the text.
-    pub(crate) fn outputs(&self) -> Vec<Output> {
-        let plain = |format| Output { format, file: None };
+    /// What to write. If every format goes to a file, the terminal still gets the text.
+    pub(crate) fn outputs(&self) -> Vec<CheckOutput> {
+        let plain = |format| CheckOutput { format, file: None };
         if self.json {
             return vec![plain(CheckFormat::Json)];
         }
@@ -91,34 +93,34 @@ impl CheckArgs {
     }
 }
 
-/// What a run may take.
+/// Limits on a run's memory.
 #[derive(Args, Clone, Default, Debug)]
-pub(crate) struct Limits {
-    /// The most memory that may be allocated at one time on a device
+pub(crate) struct LimitArgs {
+    /// Maximum memory allocated on a device at any time
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) max_peak: Option<u64>,
 
-    /// The most memory that may be reserved at one time on a device: the recorded requests, replayed from an empty pool
+    /// Maximum memory reserved on a device at any time: the recorded requests, replayed from an empty pool
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) max_reserved: Option<u64>,
 
-    /// No finding of a leak
+    /// Allow no leaks
     #[arg(long)]
     pub(crate) no_leaks: bool,
 
-    /// The most bytes by which memory may grow every step; 0 for none
+    /// Maximum growth per step, in bytes; 0 for none
     #[arg(long, value_name = "SIZE", value_parser = size_or_none)]
     pub(crate) max_growth: Option<u64>,
 
-    /// The most of the reserved memory that may never be needed at one time
+    /// Maximum share of reserved memory that is never needed at one time
     #[arg(long, value_name = "PERCENT", value_parser = percentage)]
     pub(crate) max_fragmentation: Option<f64>,
 
-    /// Compare with the numbers in this file, which belongs into git
+    /// Compare with the numbers in this file; commit it to git
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
 
-    /// By how much a number may be above the baseline: a share or a size [default: 1%]
+    /// How far a number may exceed the baseline: a share or a size [default: 1%]
     #[arg(long, value_name = "SHARE", value_parser = tolerance, requires = "baseline")]
     pub(crate) tolerance: Option<Tolerance>,
 
@@ -127,10 +129,17 @@ pub(crate) struct Limits {
     pub(crate) update: bool,
 }
 
-impl From<&Limits> for gate::Limits {
-    fn from(limits: &Limits) -> gate::Limits {
-        let Limits {
-            max_peak, max_reserved, no_leaks, max_growth, max_fragmentation, tolerance, update, ..
+impl From<&LimitArgs> for gate::Limits {
+    fn from(limits: &LimitArgs) -> gate::Limits {
+        let LimitArgs {
+            max_peak,
+            max_reserved,
+            no_leaks,
+            max_growth,
+            max_fragmentation,
+            tolerance,
+            update,
+            ..
         } = *limits;
         let baseline = limits.baseline.clone();
         gate::Limits {
@@ -167,16 +176,16 @@ fn size_or_none(text: &str) -> Result<u64, String> {
     if text == "0" { Ok(0) } else { size(text) }
 }
 
-/// One report.
+/// A format, and where to write it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Output {
+pub(crate) struct CheckOutput {
     pub(crate) format: CheckFormat,
     /// Where it goes, if not to standard output.
     pub(crate) file: Option<PathBuf>,
 }
 
-impl Output {
-    fn parse(text: &str) -> Result<Output, String> {
+impl CheckOutput {
+    fn parse(text: &str) -> Result<CheckOutput, String> {
         let (name, file) = match text.split_once('=') {
             Some((name, file)) => (name, Some(file)),
             None => (text, None),
@@ -185,12 +194,12 @@ impl Output {
             return Err(format!("expected the name of a file: {name}=FILE"));
         }
         let format = CheckFormat::from_str(name, true)
-            .map_err(|_| "expected text, json, junit or github, also with =FILE".to_owned())?;
-        Ok(Output { format, file: file.map(PathBuf::from) })
+            .map_err(|_| "expected text, json, junit or github, optionally with =FILE".to_owned())?;
+        Ok(CheckOutput { format, file: file.map(PathBuf::from) })
     }
 }
 
-/// How the verdict is written.
+/// Format of the verdict.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CheckFormat {
     /// For people
@@ -221,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_format_may_have_a_file() {
-        let parsed = |text| Output::parse(text).map(|output| (output.format, output.file));
+        let parsed = |text| CheckOutput::parse(text).map(|output| (output.format, output.file));
         assert_eq!(parsed("JSON"), Ok((CheckFormat::Json, None)));
         assert_eq!(parsed("junit=a=b.xml"), Ok((CheckFormat::Junit, Some("a=b.xml".into()))));
         assert!(parsed("junit=").is_err() && parsed("xml").is_err());

@@ -15,17 +15,17 @@ Examples:
 
 `# oomph: ignore[rule]` silences a line, `# oomph: ignore-file` a file. `oomph rule` lists the rules.
 Settings are in `[tool.oomph.lint]` of pyproject.toml: docs/lint.md.
-Exit codes: 0 nothing found, 1 findings, 2 could not do it.")]
+Exit codes: 0 nothing found, 1 findings, 2 error.")]
 pub(crate) struct LintArgs {
     /// Python files, notebooks, and folders of them (what git ignores is left out); `-` for standard input
     #[arg(value_name = "PATH", default_value = ".")]
     pub(crate) paths: Vec<PathBuf>,
 
-    /// Only these rules: codes, beginnings of codes, or names
+    /// Check only these rules: codes, prefixes of codes, or names
     #[arg(long, value_name = "RULES", value_delimiter = ',')]
     pub(crate) select: Option<Vec<String>>,
 
-    /// Not these rules
+    /// Skip these rules
     #[arg(long, value_name = "RULES", value_delimiter = ',')]
     pub(crate) ignore: Option<Vec<String>>,
 
@@ -37,11 +37,11 @@ pub(crate) struct LintArgs {
     #[arg(long)]
     pub(crate) fix: bool,
 
-    /// With --fix and --diff: the other fixes, too, which are right in most programs; read the changes
+    /// With --fix and --diff: include fixes that are right in most programs only; review the changes
     #[arg(long)]
     pub(crate) unsafe_fixes: bool,
 
-    /// Show what --fix would change, and change nothing
+    /// Show what --fix would change, without changing anything
     #[arg(long, conflicts_with_all = ["fix", "format", "json", "statistics"])]
     pub(crate) diff: bool,
 
@@ -57,16 +57,16 @@ pub(crate) struct LintArgs {
     #[arg(long)]
     pub(crate) exit_zero: bool,
 
-    /// How often each rule was broken, instead of where
+    /// Count findings per rule instead of listing them
     #[arg(long)]
     pub(crate) statistics: bool,
 
-    /// What to call standard input
+    /// Name to report for standard input
     #[arg(long, value_name = "NAME")]
     pub(crate) stdin_filename: Option<PathBuf>,
 }
 
-/// How findings are written.
+/// Format of findings.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LintFormat {
     /// For people
@@ -83,7 +83,7 @@ pub(crate) enum LintFormat {
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum MinSeverity {
-    /// Everything, also a scalar, host memory, or time
+    /// Everything, including a scalar, host memory, or time
     Low,
     /// A higher peak, or a fixed amount
     Medium,
@@ -105,14 +105,14 @@ impl From<MinSeverity> for lint::RuleSeverity {
 #[command(after_help = "\
 Examples:
   oomph rule                                   all rules
-  oomph rule OOM101                            why it matters, what it costs, how to write it instead
+  oomph rule OOM101                            why it matters, what it costs, what to write instead
   oomph rule --markdown --all > rules.md")]
 pub(crate) struct RuleArgs {
-    /// A rule's code or name; without one all are listed
+    /// A rule's code or name; default: list all rules
     #[arg(value_name = "RULE", conflicts_with = "all")]
     pub(crate) rule: Option<String>,
 
-    /// The pages of all rules
+    /// Print the pages of all rules
     #[arg(long)]
     pub(crate) all: bool,
 

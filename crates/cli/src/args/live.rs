@@ -9,33 +9,33 @@ use std::time::Duration;
 #[command(after_help = "\
 Examples:
   oomph watch                       every program of yours that is being recorded, and every GPU
-  oomph watch 4242                  one process, or what it has started (oomph run, torchrun)
+  oomph watch 4242                  one process, or those it started (oomph run, torchrun)
   oomph watch oomph-recording/      the ranks that record to a folder
-  oomph watch gpu7:16674             those of another machine, where `oomph exporter` runs
+  oomph watch gpu7:16674             programs on another machine, where `oomph exporter` runs
   oomph watch --once                one look, as text
-  oomph watch --json | jq .         for programs: a line for each look
+  oomph watch --json | jq .         for programs: one line per update
 
-Start a program that can be watched with `oomph run train.py`, or with `oomph.record()` in it.
-Keys: up and down choose, d writes a recording, s shows or hides the largest lines, p pauses, ? helps, q quits.
+To be watched, a program runs under `oomph run train.py` or calls `oomph.record()`.
+Keys: up and down select, d writes a recording, s toggles the largest lines, p pauses, ? shows help, q quits.
 What it shows and what it costs: docs/watch.md.")]
 pub(crate) struct WatchArgs {
-    /// A process, the folder of a recording, or HOST:PORT of an exporter; otherwise all that you may see
+    /// A process, a recording's folder, or HOST:PORT of an exporter; default: everything you may see
     #[arg(value_name = "PID|DIR|HOST:PORT", value_parser = target)]
     pub(crate) target: Option<Target>,
 
-    /// Print what there is now, and end; this is what happens without a terminal
+    /// Print the current state, then exit; the default without a terminal
     #[arg(long)]
     pub(crate) once: bool,
 
-    /// Print JSON: a line for each look, until what is watched has ended
+    /// Print JSON: one line per update, until the watched programs exit
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Seconds between two looks
+    /// Seconds between updates
     #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = seconds)]
     pub(crate) interval: Duration,
 
-    /// A file with the token that the exporter wants
+    /// A file with the exporter's token
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -76,7 +76,7 @@ fn target(text: &str) -> Result<Target, String> {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
             Ok(Target::Remote(text.to_owned()))
         }
-        _ => Err("expected the number of a process, a folder that is there, or HOST:PORT".to_owned()),
+        _ => Err("expected a process ID, an existing folder, or HOST:PORT".to_owned()),
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_told_by_its_look() {
+    fn a_target_is_recognized_by_its_form() {
         assert_eq!(target("4242"), Ok(Target::Process(4242)));
         assert_eq!(target("gpu7:16674"), Ok(Target::Remote("gpu7:16674".to_owned())));
         assert_eq!(target("[::1]:16674"), Ok(Target::Remote("[::1]:16674".to_owned())));

@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 /// A program to run.
 #[derive(Args, Debug)]
 pub(crate) struct ProgramArgs {
-    /// The script or `-m MODULE`, and its own arguments
+    /// The script or `-m MODULE`, and its arguments
     #[arg(required_unless_present = "command", value_name = "SCRIPT", allow_hyphen_values = true)]
     pub(crate) script: Vec<OsString>,
 
-    /// A command that runs Python, such as `python train.py` or `torchrun train.py`, and its own arguments
+    /// A command that runs Python, such as `python train.py` or `torchrun train.py`, and its arguments
     #[arg(last = true, value_name = "COMMAND", allow_hyphen_values = true, conflicts_with = "script")]
     pub(crate) command: Vec<OsString>,
 
-    /// Stop after N steps; `all`: run to the end; otherwise when memory per step repeats itself, after 20 steps at the earliest
+    /// Stop after N steps, or `all` to run to the end; default: when memory per step repeats (20 or more)
     #[arg(long, value_name = "N", value_parser = steps)]
     pub(crate) steps: Option<u32>,
 
-    /// The Python interpreter; otherwise that of the active environment, that which oomph is installed for, or python3
+    /// The Python interpreter; default: the active environment's, the one oomph is installed for, or python3
     #[arg(long, value_name = "FILE")]
     pub(crate) python: Option<PathBuf>,
 }
@@ -33,7 +33,7 @@ impl ProgramArgs {
         if self.script.is_empty() { &self.command } else { &self.script }
     }
 
-    /// The command to run. A script or `-m MODULE` is run by the interpreter, also behind `--`.
+    /// The command to run. A script or `-m MODULE` is run by the interpreter, also after `--`.
     pub(crate) fn command(&self, host: &Host) -> Vec<OsString> {
         if self.script.is_empty() && !is_script(&self.command) {
             return self.command.clone();
@@ -43,7 +43,7 @@ impl ProgramArgs {
     }
 }
 
-/// The interpreter of the active environment, or that which oomph is installed for, or python3.
+/// The interpreter of the active environment, or the one oomph is installed for, or python3.
 pub(super) fn python(host: &Host) -> PathBuf {
     let active = std::env::var_os("VIRTUAL_ENV").map(|folder| PathBuf::from(folder).join("bin/python"));
     let active = active.filter(|path| path.exists());
@@ -59,7 +59,9 @@ pub(super) fn is_script(words: &[OsString]) -> bool {
 
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "oomph predict --gpu NAME [OPTIONS] SCRIPT [ARGS]...\n       oomph predict --gpu NAME [OPTIONS] -m MODULE [ARGS]...\n       oomph predict --gpu NAME [OPTIONS] -- COMMAND...",
+    override_usage = "oomph predict --gpu NAME [OPTIONS] SCRIPT [ARGS]...\n       \
+        oomph predict --gpu NAME [OPTIONS] -m MODULE [ARGS]...\n       \
+        oomph predict --gpu NAME [OPTIONS] -- COMMAND...",
     after_help = predict_help()
 )]
 pub(crate) struct PredictArgs {
@@ -70,28 +72,28 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "NAME", value_parser = card)]
     pub(crate) gpu: Card,
 
-    /// Memory of the card, if it is not the usual one
+    /// Memory of the card, if not the usual size
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) gpu_memory: Option<u64>,
 
-    /// How many such cards
+    /// Number of such cards
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) gpus: u32,
 
-    /// Run again with an argument or environment variable changed: NAME=VALUE,VALUE… or NAME=SMALLEST..LARGEST
+    /// Run again with an argument or environment variable changed: NAME=VALUE,VALUE… or NAME=MIN..MAX
     #[arg(long, value_name = "NAME=VALUES", value_parser = Vary::parse)]
     pub(crate) vary: Option<Vary>,
 
-    /// Run again with techniques switched on from outside: amp, checkpoint, batch/2, accumulate, set-to-none, fused,
-    /// foreach-off, offload, bf16, expandable; several at once with `+`
+    /// Run again with techniques applied from outside: amp, checkpoint, batch/2, accumulate, set-to-none,
+    /// fused, foreach-off, offload, bf16, expandable; several at once with `+`
     #[arg(long = "try", value_name = "TECHNIQUES", value_delimiter = ',', value_parser = technique)]
     pub(crate) techniques: Vec<String>,
 
-    /// Do not run a second time to see whether values that only a real GPU computes matter
+    /// Skip the second run that tests whether values only a real GPU computes matter
     #[arg(long)]
     pub(crate) once: bool,
 
-    /// Let the program write checkpoints, although their values are not real
+    /// Let the program write checkpoints, although their values are not computed
     #[arg(long)]
     pub(crate) keep_files: bool,
 
@@ -124,27 +126,27 @@ Examples:
   oomph predict --gpu h100 --gpus 2 -m torch.distributed.run --nproc-per-node 2 train.py
   oomph predict --gpu t4 -o recording/ train.py && oomph report recording/
 
-The unmodified torch of your environment runs on a CUDA emulator whose kernels do nothing: memory requests are real,
-values are not. Nothing is written by torch.save. What that means: docs/predict.md.
+The unmodified torch of your environment runs on a CUDA emulator whose kernels do nothing: memory
+requests are real, values are not. torch.save writes nothing. What that means: docs/predict.md.
 
-Options go before the script; everything after it is the program's own.
+Options go before the script; everything after it belongs to the program.
 Cards: {cards}
-Exit codes: 0 it fits, 1 it runs out of memory, 2 could not do it."
+Exit codes: 0 it fits, 1 it runs out of memory, 2 error."
     )
 }
 
 /// A card to emulate, where that is a choice.
 #[derive(Args, Debug)]
 pub(crate) struct EmulateArgs {
-    /// Run on an emulated card, without a GPU; the cards are those of `oomph predict`
+    /// Run on an emulated card, without a GPU; same cards as `oomph predict`
     #[arg(long, value_name = "NAME", value_parser = card)]
     emulate: Option<Card>,
 
-    /// Memory of the emulated card, if it is not the usual one
+    /// Memory of the emulated card, if not the usual size
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "emulate")]
     gpu_memory: Option<u64>,
 
-    /// How many such cards
+    /// Number of such cards
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     gpus: u32,
 }
@@ -157,19 +159,20 @@ impl EmulateArgs {
 
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "oomph run [OPTIONS] SCRIPT [ARGS]...\n       oomph run [OPTIONS] -m MODULE [ARGS]...\n       oomph run [OPTIONS] -- COMMAND...",
+    override_usage = "oomph run [OPTIONS] SCRIPT [ARGS]...\n       \
+        oomph run [OPTIONS] -m MODULE [ARGS]...\n       oomph run [OPTIONS] -- COMMAND...",
     after_help = "\
 Examples:
   oomph run train.py --epochs 1                    record on this machine's GPU
   oomph run --emulate h100 -o recording train.py   record without a GPU
   oomph report recording
   oomph run --on-leak 'oomph report \"$OOMPH_RECORDING\" | mail -s \"$OOMPH_MESSAGE\" me' train.py
-  oomph run --raise-on-leak train.py               end a program whose memory grows step after step
+  oomph run --raise-on-leak train.py               stop a program whose memory grows step after step
 
-The command of --on-leak gets OOMPH_RECORDING (the folder), OOMPH_MESSAGE, OOMPH_RANK, OOMPH_DEVICE, OOMPH_STEP,
-OOMPH_BYTES_PER_STEP, OOMPH_ALLOCATED and OOMPH_PID.
+The command of --on-leak gets OOMPH_RECORDING (the folder), OOMPH_MESSAGE, OOMPH_RANK, OOMPH_DEVICE,
+OOMPH_STEP, OOMPH_BYTES_PER_STEP, OOMPH_ALLOCATED and OOMPH_PID.
 
-Options go before the script; everything after it is the program's own. The exit code is the program's."
+Options go before the script; everything after it belongs to the program. The exit code is the program's."
 )]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -178,7 +181,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) emulate: EmulateArgs,
 
-    /// Folder for the recording; otherwise `oomph-recording`, or the first of `oomph-recording-2`, … that is free
+    /// Folder for the recording; default: `oomph-recording`, or the first unused of `oomph-recording-2`, …
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 
@@ -186,23 +189,23 @@ pub(crate) struct RunArgs {
     #[arg(long, requires = "output")]
     pub(crate) force: bool,
 
-    /// Keep the last N events of each device; otherwise a million
+    /// Keep the last N events of each device; default: a million
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_events: Option<u64>,
 
     /// Which steps to record with the stacks of their allocations
-    #[arg(long, value_enum, value_name = "WHICH", default_value_t = Detail::Auto)]
-    pub(crate) detail: Detail,
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = DetailArg::Auto)]
+    pub(crate) detail: DetailArg,
 
     /// Record tensors on the CPU although there is a GPU; without a GPU they are recorded anyway
     #[arg(long, conflicts_with = "emulate")]
     pub(crate) cpu: bool,
 
-    /// Do not let `oomph watch` and `oomph exporter` see the run
+    /// Hide the run from `oomph watch` and `oomph exporter`
     #[arg(long)]
     pub(crate) no_live: bool,
 
-    /// Run a shell command when memory grows step after step, once for each rank and device; the program goes on
+    /// Run a shell command when memory grows step after step, once per rank and device; the program continues
     #[arg(long, value_name = "COMMAND")]
     pub(crate) on_leak: Option<OsString>,
 
@@ -217,18 +220,18 @@ pub(crate) struct RunArgs {
 
 /// Which steps are recorded with the stacks and modules of their allocations.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Detail {
-    /// Not those that repeat the ones before: the report shows them with the lines of the step that they repeat
+pub(crate) enum DetailArg {
+    /// Steps that differ from the ones before; others are reported with the lines of the step they repeat
     Auto,
-    /// All
+    /// All steps
     Full,
 }
 
-impl From<Detail> for launch::Detail {
-    fn from(detail: Detail) -> launch::Detail {
+impl From<DetailArg> for launch::Detail {
+    fn from(detail: DetailArg) -> launch::Detail {
         match detail {
-            Detail::Auto => launch::Detail::Auto,
-            Detail::Full => launch::Detail::Full,
+            DetailArg::Auto => launch::Detail::Auto,
+            DetailArg::Full => launch::Detail::Full,
         }
     }
 }
@@ -256,7 +259,7 @@ fn technique(text: &str) -> Result<String, String> {
 
 fn card(text: &str) -> Result<Card, String> {
     Card::find(text).cloned().ok_or_else(|| {
-        format!("expected one of {}; for another card take the nearest and --gpu-memory", keys().join(", "))
+        format!("expected one of {}; for another card use the nearest and --gpu-memory", keys().join(", "))
     })
 }
 

@@ -76,7 +76,7 @@ fn what_a_line_allocates_has_a_holder_of_its_own() {
     let output = oomph(&["holders", "--of", "nowhere.py:1", RECORDING]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        String::from_utf8_lossy(&output.stderr).contains("no block that was alive then comes from there")
+        String::from_utf8_lossy(&output.stderr).contains("no block allocated there was alive at that time")
     );
 }
 

@@ -8,7 +8,7 @@ use gate::{Judgement, State};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 
-/// Lines of code that are told of each device.
+/// Lines of code reported per device.
 const SITES: usize = 16;
 
 pub(super) fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Result<()> {

@@ -5,18 +5,18 @@ mod json;
 mod junit;
 mod text;
 
-use crate::args::{self, CheckArgs, CheckFormat};
+use crate::args::{CheckArgs, CheckFormat, CheckOutput};
 use crate::commands::run;
 use crate::terminal::{Failure, TALK, Terminal, shown_path};
-use crate::{Host, Status};
+use crate::{ExitCode, Host};
 use gate::{Limits, Verdict};
 use launch::{Folder, Job, Output, shown};
 use std::path::PathBuf;
 
-pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
+pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let (command, inputs, limits) = (args.command(host), args.files(), Limits::from(&args.limits));
     if command.is_empty() && inputs.is_empty() {
-        let hint = "name a snapshot, a script, or a command behind `--`";
+        let hint = "name a snapshot, a script, or a command after `--`";
         return Err(Failure::new("nothing to check", None, Some(hint)).into());
     }
     if limits.is_empty() {
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> any
         );
         return Err(Failure::new("no limit was given", None, Some(&hint)).into());
     }
-    // What is wrong with the baseline is said before the program runs for an hour.
+    // A broken baseline is reported before the program runs for an hour.
     let former = limits.read_baseline()?;
     let folder;
     let (files, status) = if command.is_empty() {
@@ -38,20 +38,20 @@ pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> any
         (done.ranks.into_iter().map(|rank| rank.snapshot).collect(), Some(done.status))
     };
     let verdict = Verdict::new(&files, &command, status, &limits, former.as_ref(), &TALK)?;
-    let answer = Answer { verdict, recording: recording(&inputs, args) };
+    let answer = CheckAnswer { verdict, recording: recording(&inputs, args) };
     for output in args.outputs() {
         write(&answer, &output, terminal)?;
     }
     Ok(answer.verdict.state().exit_code())
 }
 
-/// What is said: the verdict, and what `oomph report` takes to say more.
-struct Answer {
+/// The verdict, and the recording that it is about.
+struct CheckAnswer {
     verdict: Verdict,
     recording: Option<String>,
 }
 
-/// What `oomph report` takes to say more: the inputs, or the folder in which a recording was kept.
+/// Inputs for `oomph report`: those checked, or the folder of the kept recording.
 fn recording(inputs: &[PathBuf], args: &CheckArgs) -> Option<String> {
     if inputs.is_empty() {
         return args.output.as_ref().map(shown_path);
@@ -59,7 +59,7 @@ fn recording(inputs: &[PathBuf], args: &CheckArgs) -> Option<String> {
     Some(inputs.iter().map(shown_path).collect::<Vec<_>>().join(" "))
 }
 
-fn write(answer: &Answer, output: &args::Output, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn write(answer: &CheckAnswer, output: &CheckOutput, terminal: &mut Terminal) -> anyhow::Result<()> {
     let print = |terminal: &mut Terminal| match output.format {
         CheckFormat::Text => text::print(&answer.verdict, answer.recording.as_deref(), terminal),
         CheckFormat::Json => json::print(&answer.verdict, terminal),
@@ -73,7 +73,7 @@ fn write(answer: &Answer, output: &args::Output, terminal: &mut Terminal) -> any
         Failure::new(
             format!("`{}` cannot be written", shown_path(file)),
             Some(error.to_string()),
-            Some("choose another place: --format FORMAT=FILE"),
+            Some("choose another path: --format FORMAT=FILE"),
         )
         .into()
     })

@@ -1,4 +1,4 @@
-//! The verdict for people: the answer, then every limit, then where to go on.
+//! The verdict as text: the result, every limit, next steps.
 
 use crate::commands::report::text::change_line;
 use crate::terminal::{Style, Terminal};
@@ -12,7 +12,7 @@ use gate::{Judgement, State};
 use snapshot::Bytes;
 use std::io::Write;
 
-/// Lines of code, and categories, that are named as having moved.
+/// Number of changed lines of code, and of categories, to list.
 const LINES: usize = 5;
 const CATEGORIES: usize = 4;
 /// Columns of a limit's name.
@@ -122,12 +122,12 @@ fn print_judgement(judgement: &Judgement, terminal: &mut Terminal) -> anyhow::Re
     }
 }
 
-/// What moved since the baseline.
+/// Changes since the baseline.
 fn moved(comparison: &Comparison, terminal: &mut Terminal) -> anyhow::Result<()> {
     if !comparison.categories.is_empty() {
         let moved: Vec<String> =
             comparison.categories.iter().take(CATEGORIES).map(|&row| category(row)).collect();
-        let title = terminal.paint(Style::Bold, "at the peak, by use");
+        let title = terminal.paint(Style::Bold, "at the peak, by category");
         writeln!(terminal.out(), "     {title}")?;
         paragraph("       ", "       ", &moved.join(" · "), None, terminal)?;
     }
@@ -156,7 +156,7 @@ fn category((of, before, after): (analysis::Category, Bytes, Bytes)) -> String {
     format!("{} {before} → {after} ({})", of.name(), signed(difference(before, after)))
 }
 
-/// Where to go on from here.
+/// Next steps.
 fn next(verdict: &Verdict, recording: Option<&str>) -> Vec<String> {
     if verdict.state() == State::Kept {
         return Vec::new();
@@ -166,7 +166,7 @@ fn next(verdict: &Verdict, recording: Option<&str>) -> Vec<String> {
         None => "next: add `-o DIR` to keep the recording, then `oomph report DIR`".to_owned(),
     };
     let is_grown = |judgement: &Judgement| judgement.comparison.is_some() && !judgement.breaches.is_empty();
-    let update = "if the change is meant, run it again with `--update` and commit the baseline";
+    let update = "if the change is intended, run it again with `--update` and commit the baseline";
     let update = verdict.judgements().any(is_grown).then(|| format!("next: {update}"));
     std::iter::once(report).chain(update).collect()
 }

@@ -23,14 +23,17 @@ pub(super) fn pair(a: &DeviceSummary, b: &DeviceSummary, top: usize) -> Value {
         })
     };
     let finding_changes = finding_changes(&a.findings, &b.findings);
-    let of_fate = |fate: FindingChange| -> Vec<Value> {
-        finding_changes.iter().filter(|found| found.0 == fate).map(|found| remark(found.1)).collect()
+    let with_change = |change: FindingChange| -> Vec<Value> {
+        finding_changes.iter().filter(|found| found.0 == change).map(|found| remark(found.1)).collect()
     };
     let changes = changes(&a.sites, &b.sites);
     json!({
         "before": { "file": a.name, "device": a.device },
         "after": { "file": b.name, "device": b.device },
-        "allocated": { "peak": pair(a.allocated.0, b.allocated.0), "end": pair(a.allocated.1, b.allocated.1) },
+        "allocated": {
+            "peak": pair(a.allocated.0, b.allocated.0),
+            "end": pair(a.allocated.1, b.allocated.1),
+        },
         "reserved": { "peak": pair(a.reserved.0, b.reserved.0), "end": pair(a.reserved.1, b.reserved.1) },
         "steps": { "before": a.steps, "after": b.steps },
         "settings": { "before": a.settings, "after": b.settings },
@@ -38,9 +41,9 @@ pub(super) fn pair(a: &DeviceSummary, b: &DeviceSummary, top: usize) -> Value {
         "sites": changes.iter().take(top).map(ChangeReport::from).collect::<Vec<_>>(),
         "more_sites": changes.len().saturating_sub(top),
         "findings": {
-            "appeared": of_fate(FindingChange::Appeared),
-            "stayed": of_fate(FindingChange::Stayed),
-            "gone": of_fate(FindingChange::Gone),
+            "appeared": with_change(FindingChange::Appeared),
+            "stayed": with_change(FindingChange::Stayed),
+            "gone": with_change(FindingChange::Gone),
         },
     })
 }

@@ -3,7 +3,7 @@
 mod json;
 mod text;
 
-use crate::Status;
+use crate::ExitCode;
 use crate::args::DiffArgs;
 use crate::commands::report;
 use crate::terminal::{Failure, Terminal, shown_path};
@@ -12,8 +12,8 @@ use analysis::words::counted;
 use serde_json::{Value, json};
 use std::io::Write;
 
-pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
-    let side = |path| report::portraits(std::slice::from_ref(path));
+pub(crate) fn run(args: &DiffArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+    let side = |path| report::summaries(std::slice::from_ref(path));
     show(&side(&args.before)?, &side(&args.after)?, args, terminal)
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn show(
     after: &[DeviceSummary],
     args: &DiffArgs,
     terminal: &mut Terminal,
-) -> anyhow::Result<Status> {
+) -> anyhow::Result<ExitCode> {
     if before.len() != after.len() || before.is_empty() {
         let count = |side: &[DeviceSummary]| counted(side.len() as u64, "device");
         return Err(Failure::new(

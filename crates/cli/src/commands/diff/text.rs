@@ -1,4 +1,4 @@
-//! `oomph diff` for people: the verdict, the numbers, the findings, the lines.
+//! `oomph diff` as text: the verdict, the numbers, the findings, the lines.
 
 use crate::commands::report::findings_text::headline;
 use crate::commands::report::text::change_line;
@@ -17,7 +17,6 @@ pub(super) fn print(
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
     let pairs: Vec<(&DeviceSummary, &DeviceSummary)> = before.iter().zip(after).collect();
-    // Of many ranks the one that peaks is shown whole, the others in a line.
     let shown = (0..pairs.len())
         .max_by_key(|&rank| (pairs[rank].1.allocated.0, std::cmp::Reverse(rank)))
         .unwrap_or(0);
@@ -89,7 +88,7 @@ fn pair(a: &DeviceSummary, b: &DeviceSummary, top: usize, terminal: &mut Termina
     let differing: Vec<Category> =
         Category::ALL.into_iter().filter(|&of| a.at_peak.get(of) != b.at_peak.get(of)).collect();
     if !differing.is_empty() {
-        let title = terminal.paint(Style::Bold, " at the peak, by use");
+        let title = terminal.paint(Style::Bold, " at the peak, by category");
         writeln!(terminal.out(), "\n{title}")?;
         for category in differing {
             let text = change(a.at_peak.get(category), b.at_peak.get(category));
@@ -118,18 +117,18 @@ fn findings(a: &DeviceSummary, b: &DeviceSummary, terminal: &mut Terminal) -> an
     if finding_changes.is_empty() {
         return Ok(writeln!(terminal.out(), "\n ✓ no findings in either")?);
     }
-    for (fate, title) in [
+    for (change, title) in [
         (FindingChange::Appeared, " findings that appeared"),
         (FindingChange::Stayed, " findings in both"),
         (FindingChange::Gone, " findings that went away"),
     ] {
-        let of_fate: Vec<_> = finding_changes.iter().filter(|found| found.0 == fate).collect();
-        if of_fate.is_empty() {
+        let with_change: Vec<_> = finding_changes.iter().filter(|found| found.0 == change).collect();
+        if with_change.is_empty() {
             continue;
         }
         let title = terminal.paint(Style::Bold, title);
         writeln!(terminal.out(), "\n{title}")?;
-        for (_, remark, earlier) in of_fate {
+        for (_, remark, earlier) in with_change {
             let place =
                 remark.place.as_ref().map(|place| format!(" · {}", place.short())).unwrap_or_default();
             headline(remark.kind, remark.severity, &format!("{}{place}", remark.summary), terminal)?;

@@ -1,14 +1,14 @@
-//! The JSON of `oomph explain --json`: public and versioned. Fields may be added, none renamed. A number that the message
-//! does not give is absent.
+//! The JSON of `oomph explain --json`: public and versioned. Fields may be added, none renamed. Numbers
+//! that the message does not give are absent.
 
-use super::Explained;
+use super::ExplainedLog;
 use crate::terminal::Terminal;
-use analysis::messages::{Message, Numbers};
+use analysis::messages::{Message, NextCommand, Numbers};
 use serde_json::{Map, Value, json};
 use snapshot::Bytes;
 use std::io::Write;
 
-pub(super) fn print(explained: &Explained, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(explained: &ExplainedLog, terminal: &mut Terminal) -> anyhow::Result<()> {
     let messages: Vec<Value> = explained.messages.iter().map(message).collect();
     let mut report = json!({ "version": 1, "messages": messages });
     if explained.more > 0 {
@@ -20,6 +20,8 @@ pub(super) fn print(explained: &Explained, terminal: &mut Terminal) -> anyhow::R
 
 fn message(message: &Message) -> Value {
     let verdict = message.explain();
+    let command = |step: &NextCommand| json!({ "command": step.command, "why": step.why });
+    let commands: Vec<Value> = verdict.steps.iter().map(command).collect();
     let mut report = json!({
         "generation": message.kind.name(),
         "backend": message.backend.name(),
@@ -33,7 +35,7 @@ fn message(message: &Message) -> Value {
         "lines": message.lines,
         "count": message.count,
         "next": verdict.steps.first().map(|step| &step.command),
-        "commands": verdict.steps.iter().map(|step| json!({ "command": step.command, "why": step.why })).collect::<Vec<_>>(),
+        "commands": commands,
     });
     let parts: Vec<Value> = message
         .parts()

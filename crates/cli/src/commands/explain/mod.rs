@@ -3,7 +3,7 @@
 mod json;
 mod text;
 
-use crate::Status;
+use crate::ExitCode;
 use crate::args::ExplainArgs;
 use crate::terminal::ReadProgress as Progress;
 use crate::terminal::{Failure, Terminal};
@@ -12,17 +12,17 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 
-/// What was read, and what was found in it.
-pub(super) struct Explained {
+/// A log, and the messages found in it.
+pub(super) struct ExplainedLog {
     /// The file, as the user has named it.
     pub(super) name: String,
     pub(super) lines: u64,
     pub(super) messages: Vec<Message>,
-    /// Different ones that there were beside these.
+    /// Number of further distinct messages.
     pub(super) more: u64,
 }
 
-pub(crate) fn run(args: &ExplainArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+pub(crate) fn run(args: &ExplainArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let explained = match &args.file {
         Some(path) if path != Path::new("-") => from_file(path)?,
         _ => from_standard_input(terminal)?,
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &ExplainArgs, terminal: &mut Terminal) -> anyhow::Result
     Ok(0)
 }
 
-fn from_file(path: &Path) -> anyhow::Result<Explained> {
+fn from_file(path: &Path) -> anyhow::Result<ExplainedLog> {
     let name = path.to_string_lossy().into_owned();
     let unreadable = |error: io::Error| {
         let kind = error.kind();
@@ -50,7 +50,7 @@ fn from_file(path: &Path) -> anyhow::Result<Explained> {
     read(Progress::new(file, length, &name), name.clone()).map_err(|error| unreadable(error).into())
 }
 
-fn from_standard_input(terminal: &Terminal) -> anyhow::Result<Explained> {
+fn from_standard_input(terminal: &Terminal) -> anyhow::Result<ExplainedLog> {
     if io::stdin().is_terminal() {
         terminal.say("paste the message, then Ctrl-D");
     }
@@ -60,7 +60,7 @@ fn from_standard_input(terminal: &Terminal) -> anyhow::Result<Explained> {
 }
 
 /// Reads in pieces: a log may be larger than the machine's memory.
-fn read(mut from: impl Read, name: String) -> io::Result<Explained> {
+fn read(mut from: impl Read, name: String) -> io::Result<ExplainedLog> {
     let mut reader = MessageReader::default();
     let mut piece = vec![0; 1 << 20];
     loop {
@@ -73,5 +73,5 @@ fn read(mut from: impl Read, name: String) -> io::Result<Explained> {
     }
     let lines = reader.lines();
     let (messages, more) = reader.finish();
-    Ok(Explained { name, lines, messages, more })
+    Ok(ExplainedLog { name, lines, messages, more })
 }

@@ -1,23 +1,24 @@
 //! Messages in words, with the memory that they describe as a bar.
 
-use super::Explained;
+use super::ExplainedLog;
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, sentence, wrap};
 use analysis::messages::{Explanation, MemoryPart, MemoryShare, Message, MessageCause, written};
 use analysis::words::{counted, grouped, printable};
 use std::io::Write;
 
-/// What to say where there is no message.
-pub(super) fn nothing(explained: &Explained) -> String {
+/// Text for a log without messages.
+pub(super) fn nothing(explained: &ExplainedLog) -> String {
     format!(
-        "no out-of-memory message in {} ({}): looked for those of PyTorch (CUDA, ROCm, XPU, MPS, NPU and CPU), cuBLAS, cuDNN, NCCL, \
-         vLLM, JAX, TensorFlow, Triton, llama.cpp, NumPy, DataLoader workers, the Linux OOM killer, Slurm, Ray and containers",
+        "no out-of-memory message in {} ({}): looked for those of PyTorch (CUDA, ROCm, XPU, MPS, NPU and CPU), \
+         cuBLAS, cuDNN, NCCL, vLLM, JAX, TensorFlow, Triton, llama.cpp, NumPy, DataLoader workers, the Linux \
+         OOM killer, Slurm, Ray and containers",
         printable(&explained.name),
         counted(explained.lines, "line"),
     )
 }
 
-pub(super) fn print(explained: &Explained, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(explained: &ExplainedLog, terminal: &mut Terminal) -> anyhow::Result<()> {
     if explained.messages.is_empty() {
         return paragraph(" ", " ", &nothing(explained), None, terminal);
     }
@@ -32,7 +33,7 @@ pub(super) fn print(explained: &Explained, terminal: &mut Terminal) -> anyhow::R
     Ok(())
 }
 
-/// Messages of one form with one cause are told once, by the first of them: the others often follow from it.
+/// Groups messages of one kind and cause: the first is shown, since the others often follow from it.
 fn groups(messages: &[Message]) -> Vec<(Explanation, Vec<&Message>)> {
     let mut groups: Vec<(Explanation, Vec<&Message>)> = Vec::new();
     for message in messages {
@@ -88,7 +89,7 @@ fn print_group(verdict: &Explanation, group: &[&Message], terminal: &mut Termina
     Ok(())
 }
 
-/// `line 4, printed 3 times`, `8 ranks ran out: 0–7; requests from 20.00 MiB to 2.00 GiB; the first, rank 3, is shown`
+/// `line 4, printed 3 times`, `8 ranks ran out: 0–7; requests from 20.00 MiB to 2.00 GiB; …`
 fn where_from(group: &[&Message]) -> String {
     let first = group[0];
     let who = first.rank.map_or_else(String::new, |rank| format!("rank {rank}, "));
@@ -111,7 +112,7 @@ fn where_from(group: &[&Message]) -> String {
         }
         _ => String::new(),
     };
-    format!("{count}{requests}; the first is told here: {place}")
+    format!("{count}{requests}; the first is shown here: {place}")
 }
 
 /// `0–3, 7`
@@ -124,7 +125,7 @@ fn ranges(sorted: &[u64]) -> String {
     runs.collect::<Vec<_>>().join(", ")
 }
 
-/// How a part is drawn: told apart without colour as well.
+/// Glyph and color of a part; the glyphs differ without color.
 fn look(part: MemoryPart) -> (char, Style) {
     match part {
         MemoryPart::Tensors | MemoryPart::Held => ('█', Style::Cyan),

@@ -1,12 +1,12 @@
 //! `oomph export`: the tables of a snapshot, for other tools.
 
-use crate::Status;
+use crate::ExitCode;
 use crate::args::ExportArgs;
 use crate::terminal::{Failure, TALK, Terminal};
 use analysis::words::grouped;
 use export::Output;
 
-pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let output = Output::new(args.output.clone(), args.to.into(), &args.input)?;
     let input = inputs::load(&args.input, &TALK)?;
     let devices = input.devices();

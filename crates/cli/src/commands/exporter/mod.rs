@@ -1,6 +1,6 @@
-//! `oomph exporter`: what every recorder of this machine says, for Prometheus and for `oomph watch` on another machine.
+//! `oomph exporter`: metrics of this machine's recorders, for Prometheus and a remote `oomph watch`.
 
-use crate::Status;
+use crate::ExitCode;
 use crate::args::ExporterArgs;
 use crate::terminal::{Failure, Terminal, say, shown_path};
 use anyhow::Context;
@@ -19,18 +19,18 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often recorders are asked: more often than anybody scrapes.
-const PACE: Duration = Duration::from_secs(1);
-/// How long the first picture may take: a driver that nobody uses has to wake its devices.
-const FIRST: Duration = Duration::from_secs(5);
-/// How often those that have ended are forgotten, if nobody scrapes.
-const FORGET: Duration = Duration::from_secs(30);
+/// Interval between polls of the recorders: shorter than a scrape interval.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Time limit of the first poll: an idle driver has to wake its devices.
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval at which exited recorders are dropped if nobody scrapes.
+const FORGET_INTERVAL: Duration = Duration::from_secs(30);
 
-pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     if args.once {
-        let followers = begin();
-        followers.notes().iter().for_each(|note| terminal.say(&format!("note: {note}")));
-        let text = exposition::text(&metrics::families(&followers), Format::Prometheus);
+        let watcher = begin();
+        watcher.notes().iter().for_each(|note| terminal.say(&format!("note: {note}")));
+        let text = exposition::text(&metrics::families(&watcher), Format::Prometheus);
         terminal.out().write_all(text.as_bytes())?;
         return Ok(0);
     }
@@ -40,50 +40,50 @@ pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Resul
     for signal in [SIGINT, SIGTERM] {
         let always = Arc::new(AtomicBool::new(true));
         signal_hook::flag::register_conditional_shutdown(signal, 0, always)
-            .context("signals cannot be listened to")?;
+            .context("cannot listen for signals")?;
     }
     let access = Access { token, is_local: address.ip().is_loopback() };
-    let followers = begin();
-    announce(address, &access, &followers, terminal);
+    let watcher = begin();
+    announce(address, &access, &watcher, terminal);
     thread::scope(|scope| {
         let forget = || {
             let mut said = Vec::new();
             loop {
-                let notes = followers.notes();
+                let notes = watcher.notes();
                 if notes != said {
                     notes.iter().for_each(|note| say(&format!("note: {note}")));
                     said = notes;
                 }
-                thread::sleep(FORGET);
-                followers.forget_exited();
+                thread::sleep(FORGET_INTERVAL);
+                watcher.forget_exited();
             }
         };
-        // Without it, those that have ended go with the next scrape.
+        // Without this thread, exited recorders are dropped at the next scrape.
         let _ = thread::Builder::new().spawn_scoped(scope, forget);
-        serve::serve(&listener, |asked| routes::reply(asked, &access, &followers));
+        serve::serve(&listener, |asked| routes::reply(asked, &access, &watcher));
     });
     Ok(0)
 }
 
-/// Follows every recorder; the first answers are there.
+/// Starts watching every recorder, and waits for the first answers.
 fn begin() -> Watcher {
-    let followers = Watcher::start(WatchSource::All, PACE, false);
+    let watcher = Watcher::start(WatchSource::All, POLL_INTERVAL, false);
     let begun = Instant::now();
-    while !(followers.has_looked() && followers.has_asked_driver()) && begun.elapsed() < FIRST {
+    while !(watcher.has_looked() && watcher.has_asked_driver()) && begun.elapsed() < FIRST_ANSWER_TIMEOUT {
         thread::sleep(Duration::from_millis(5));
     }
-    followers
+    watcher
 }
 
 fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).map_err(|error| {
         let hint = match error.kind() {
             io::ErrorKind::AddrInUse => {
-                "is an exporter running already? `ss -ltnp` says who listens; choose another port with `--listen`"
+                "is an exporter already running? `ss -ltnp` shows it; choose another port with `--listen`"
             }
             _ => "choose an address of this machine with `--listen ADDR:PORT`",
         };
-        Failure::new(format!("{address} cannot be listened on"), Some(error.to_string()), Some(hint))
+        Failure::new(format!("cannot listen on {address}"), Some(error.to_string()), Some(hint))
             .refused(error.kind())
             .into()
     })
@@ -95,31 +95,32 @@ fn token(file: &Path, terminal: &Terminal) -> anyhow::Result<Token> {
         Failure::new(format!("there is no token in `{}`", shown_path(file)), Some(cause), Some(hint))
     };
     let text = std::fs::read_to_string(file).map_err(|error| {
-        fail(error.to_string(), "make one: `(umask 077; openssl rand -hex 32 > FILE)`").refused(error.kind())
+        fail(error.to_string(), "create one: `(umask 077; openssl rand -hex 32 > FILE)`")
+            .refused(error.kind())
     })?;
     let text = text.trim();
-    // What a header cannot carry would never be matched.
+    // A token that a header cannot carry would never match.
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        let cause = "one word of visible ASCII letters was expected".to_owned();
-        return Err(fail(cause, "make one: `(umask 077; openssl rand -hex 32 > FILE)`").into());
+        let cause = "expected one word of visible ASCII characters".to_owned();
+        return Err(fail(cause, "create one: `(umask 077; openssl rand -hex 32 > FILE)`").into());
     }
     if std::fs::metadata(file).is_ok_and(|meta| meta.mode() & 0o077 != 0) {
         let name = shown_path(file);
-        terminal.say(&format!("warning: others may read the token in `{name}`; `chmod 600 {name}`"));
+        terminal.say(&format!("warning: other users can read the token in `{name}`; `chmod 600 {name}`"));
     }
     Ok(Token::new(text))
 }
 
-/// Says where it listens, and who may read what there.
-fn announce(address: SocketAddr, access: &Access, followers: &Watcher, terminal: &Terminal) {
-    let count = followers.recorders().len();
+/// Prints the address, and who may read what.
+fn announce(address: SocketAddr, access: &Access, watcher: &Watcher, terminal: &Terminal) {
+    let count = watcher.recorders().len();
     let recorders = if count == 1 { "recorder" } else { "recorders" };
-    terminal.say(&format!("http://{address}/metrics · {count} {recorders} now · Ctrl-C ends it"));
+    terminal.say(&format!("http://{address}/metrics · {count} {recorders} now · press Ctrl-C to stop"));
     if !access.is_local && access.token.is_none() {
         terminal.say(
-            "note: whoever reaches this address can read how much memory jobs use, and the names of their scripts, folders \
-             and hosts; /live, which has whole command lines, is refused. `--token-file FILE` keeps both to those who \
-             know a secret; it is sent without encryption",
+            "note: anyone who reaches this address can read how much memory jobs use, and the names of their \
+             scripts, folders and hosts; /live, which has whole command lines, is refused. `--token-file FILE` \
+             limits both to those who know a secret; it is sent without encryption",
         );
     }
 }

@@ -1,6 +1,6 @@
 //! `oomph holders --json`, and who holds a leak in `oomph report --json`.
 
-use super::{Tensor, View};
+use super::{HeldTensor, HoldersView};
 use crate::args::HoldersArgs;
 use analysis::{Held, SiteName};
 use heap::{Branch, Cycle, PathChange, StorageDevice};
@@ -12,19 +12,19 @@ use source::stores;
 /// Who keeps some memory.
 #[derive(Serialize)]
 pub(crate) struct HolderReport {
-    /// The way to the object.
+    /// Reference path to the object.
     path: String,
-    /// Other ways to the same object.
+    /// Other reference paths to the same object.
     also: Vec<String>,
     class: String,
-    /// How it came to keep it.
+    /// Holder kind.
     habit: &'static str,
     /// Its references to such memory.
     entries: u64,
     /// Objects that do the same.
     alike: u64,
     bytes: u64,
-    /// What would be free without it.
+    /// Retained size in bytes.
     retained: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stored_at: Option<Value>,
@@ -58,7 +58,7 @@ impl HolderReport {
 }
 
 /// One input.
-pub(crate) fn input(view: &View<'_>, args: &HoldersArgs) -> Value {
+pub(crate) fn input(view: &HoldersView<'_>, args: &HoldersArgs) -> Value {
     let mut report = json!({
         "file": view.name,
         "dumped": view.dump.reason.map_or("", DumpReason::word),
@@ -106,7 +106,7 @@ pub(crate) fn input(view: &View<'_>, args: &HoldersArgs) -> Value {
 }
 
 /// The tree and the cycles, for the page of `oomph view`.
-pub(crate) fn page(view: &View<'_>, tree: &Branch) -> Value {
+pub(crate) fn page(view: &HoldersView<'_>, tree: &Branch) -> Value {
     json!({
         "name": view.name,
         "dumped": view.dump.reason.map_or("", DumpReason::word),
@@ -117,7 +117,7 @@ pub(crate) fn page(view: &View<'_>, tree: &Branch) -> Value {
 }
 
 /// One tensor.
-pub(crate) fn tensor(tensor: &Tensor) -> Value {
+pub(crate) fn tensor(tensor: &HeldTensor) -> Value {
     json!({
         "version": 1,
         "device": named(&tensor.device),
@@ -129,7 +129,7 @@ pub(crate) fn tensor(tensor: &Tensor) -> Value {
     })
 }
 
-fn cycle(view: &View<'_>, cycle: &Cycle) -> Value {
+fn cycle(view: &HoldersView<'_>, cycle: &Cycle) -> Value {
     json!({
         "links": view.holdings.shape(&cycle.around),
         "count": cycle.count,

@@ -3,7 +3,7 @@
 pub(super) mod json;
 mod text;
 
-use crate::Status;
+use crate::ExitCode;
 use crate::args::HoldersArgs;
 use crate::terminal::{Failure, TALK, Terminal};
 use analysis::{Device, Held, SiteName};
@@ -17,10 +17,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The least share of all memory that a branch of the tree has to have.
+/// Branches of the tree below 1/500 of all memory are left out.
 const LEAST_SHARE: u64 = 500;
 
-pub(crate) fn run(args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+pub(crate) fn run(args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let before = args.since.as_deref().map(earlier).transpose()?;
     let mut reports = Vec::new();
     for (place, file) in inputs::expand(&args.inputs)?.iter().enumerate() {
@@ -43,19 +43,19 @@ pub(crate) fn run(args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result
     Ok(0)
 }
 
-/// Where a tensor's memory lies.
-pub(crate) struct Wanted {
+/// Device and address of a tensor's memory.
+pub(crate) struct TensorAddress {
     pub(crate) device: heap::StorageDevice,
     pub(crate) address: u64,
 }
 
-/// The same for the process that asks: all that is held, or what keeps one tensor.
+/// Holders in the calling process: all of them, or those of one tensor.
 pub(crate) fn of_process(
     dump: HeapDump,
-    wanted: Option<&Wanted>,
+    wanted: Option<&TensorAddress>,
     args: &HoldersArgs,
     terminal: &mut Terminal,
-) -> anyhow::Result<Status> {
+) -> anyhow::Result<ExitCode> {
     let recorded = Recorded { name: "this process".to_owned(), input: None, dump: Arc::new(dump) };
     let view = recorded.view(&[], None);
     let report = match wanted {
@@ -82,16 +82,16 @@ pub(crate) fn of_process(
 }
 
 /// What keeps one tensor's memory.
-pub(super) struct Tensor {
+pub(super) struct HeldTensor {
     pub(super) device: heap::StorageDevice,
     pub(super) bytes: Bytes,
-    /// Ways to it.
+    /// Reference paths to it.
     pub(super) ways: Vec<String>,
     pub(super) is_garbage: bool,
     pub(super) held: Option<Held>,
 }
 
-/// The references of an earlier moment.
+/// The heap of an earlier recording.
 fn earlier(path: &Path) -> anyhow::Result<AnalyzedHeap> {
     let files = inputs::expand(&[path.to_owned()])?;
     let first = files.first().map_or(path, PathBuf::as_path);
@@ -121,7 +121,7 @@ impl Recorded {
             return Ok(Recorded { name, input: None, dump: Arc::new(dump) });
         }
         let input = inputs::load(file, &TALK)?;
-        let Some(dump) = telling(&input.recording).cloned() else {
+        let Some(dump) = most_useful(&input.recording).cloned() else {
             return Err(Failure::new(
                 format!("`{}` has no references of objects", input.name),
                 Some("there is no `rank0.heap` beside it".to_owned()),
@@ -136,15 +136,15 @@ impl Recorded {
         self.input.as_ref().map(Input::devices).unwrap_or_default()
     }
 
-    fn view<'a>(&'a self, devices: &'a [Device<'a>], before: Option<&AnalyzedHeap>) -> View<'a> {
-        let mut view = View::new(&self.name, &self.dump, devices);
+    fn view<'a>(&'a self, devices: &'a [Device<'a>], before: Option<&AnalyzedHeap>) -> HoldersView<'a> {
+        let mut view = HoldersView::new(&self.name, &self.dump, devices);
         view.changes = before.map(|before| heap::changes(before, &view.holdings));
         view
     }
 }
 
-/// The references that tell most: the last ones, unless the program had let go of most by then: its functions had returned.
-fn telling(recording: &Recording) -> Option<&Arc<HeapDump>> {
+/// The most useful heap dump: the last, unless the program had released most of its memory by then.
+fn most_useful(recording: &Recording) -> Option<&Arc<HeapDump>> {
     let bytes =
         |dump: &Arc<HeapDump>| -> u64 { dump.heap.storages.iter().map(|storage| storage.bytes).sum() };
     let last = recording.heaps.first();
@@ -158,7 +158,7 @@ pub(super) fn for_page(
     recording: &Recording,
     devices: &[Device<'_>],
 ) -> Option<serde_json::Value> {
-    let view = View::new(name, telling(recording)?, devices);
+    let view = HoldersView::new(name, most_useful(recording)?, devices);
     let limits = TreeLimits { depth: PAGE_DEPTH, most: PAGE_WIDTH, least: 1 };
     Some(json::page(&view, &view.holdings.tree(limits)))
 }
@@ -173,8 +173,8 @@ fn holdings(dump: &HeapDump, devices: &[Device<'_>]) -> AnalyzedHeap {
     AnalyzedHeap::new(&dump.heap, analysis::is_own, bytes_of)
 }
 
-/// All that is to be shown of one input.
-pub(super) struct View<'a> {
+/// What is shown of one input.
+pub(super) struct HoldersView<'a> {
     pub(super) name: &'a str,
     pub(super) dump: &'a HeapDump,
     devices: &'a [Device<'a>],
@@ -186,10 +186,10 @@ pub(super) struct View<'a> {
     pub(super) site: Option<SiteName>,
 }
 
-impl<'a> View<'a> {
-    fn new(name: &'a str, dump: &'a HeapDump, devices: &'a [Device<'a>]) -> View<'a> {
+impl<'a> HoldersView<'a> {
+    fn new(name: &'a str, dump: &'a HeapDump, devices: &'a [Device<'a>]) -> HoldersView<'a> {
         let holdings = holdings(dump, devices);
-        View { name, dump, devices, holdings, changes: None, holders: Vec::new(), site: None }
+        HoldersView { name, dump, devices, holdings, changes: None, holders: Vec::new(), site: None }
     }
 
     /// With the holders that are to be shown.
@@ -213,14 +213,14 @@ impl<'a> View<'a> {
 
     fn ask_of(&mut self, site: &str) -> anyhow::Result<()> {
         for device in self.devices {
-            let outline = analysis::RunModel::new(device);
+            let model = analysis::RunModel::new(device);
             let moment = device.holders.moment(self.dump);
             let position = moment.map_or(device.history.len(), |(position, _)| position);
             let mut place = None;
             let rows: Vec<usize> = (0..device.history.allocations.len())
                 .filter(|&row| device.history.allocations[row].is_allocated_at(position))
                 .filter(|&row| {
-                    let Some(frame) = outline.frame_of_life(row) else { return false };
+                    let Some(frame) = model.frame_of_life(row) else { return false };
                     let of = SiteName::of(device.snapshot, frame);
                     let is_there = is_at(&of, site);
                     if is_there {
@@ -238,23 +238,23 @@ impl<'a> View<'a> {
         if self.holders.is_empty() {
             let cause = match (self.devices.is_empty(), &self.site) {
                 (true, _) => "this file has no events: only a recording knows which line allocated what",
-                (_, Some(_)) => "its blocks are not held by any Python object that is known",
-                (_, None) => "no block that was alive then comes from there",
+                (_, Some(_)) => "its blocks are not held by any known Python object",
+                (_, None) => "no block allocated there was alive at that time",
             };
             let hint = Some("`oomph report` shows the lines; `oomph holders` without --of shows all");
-            let what = format!("nothing is known of who holds what `{site}` allocates");
+            let what = format!("no holder is known for what `{site}` allocates");
             return Err(Failure::new(what, Some(cause.to_owned()), hint).into());
         }
         Ok(())
     }
 
-    fn tensor(&self, wanted: &Wanted, most: usize) -> anyhow::Result<Tensor> {
+    fn tensor(&self, wanted: &TensorAddress, most: usize) -> anyhow::Result<HeldTensor> {
         let is_it =
             |storage: &&heap::Storage| storage.device == wanted.device && storage.address == wanted.address;
         let Some(storage) = self.dump.heap.storages.iter().find(is_it) else {
             return Err(Failure::new(
-                "this tensor has no memory that can be held",
-                Some("it is empty, on the meta device, or of a kind without a storage".to_owned()),
+                "this tensor has no memory to hold",
+                Some("it is empty, on the meta device, or of a type without storage".to_owned()),
                 None,
             )
             .into());
@@ -263,7 +263,7 @@ impl<'a> View<'a> {
         let is_cpu = storage.device.is_cpu();
         let ways = holdings.reference_paths(storage.node, most);
         let holder = holdings.holder(&[(storage.node, storage.bytes.max(1))]);
-        Ok(Tensor {
+        Ok(HeldTensor {
             device: storage.device.clone(),
             bytes: Bytes(storage.bytes),
             ways: ways

@@ -1,7 +1,7 @@
-//! `oomph holders` for people.
+//! `oomph holders` as text.
 
 use super::json::named;
-use super::{Tensor, View};
+use super::{HeldTensor, HoldersView};
 use crate::args::HoldersArgs;
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
@@ -14,7 +14,11 @@ use snapshot::Bytes;
 use source::stores;
 use std::io::Write;
 
-pub(super) fn print(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(
+    view: &HoldersView<'_>,
+    args: &HoldersArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     header(view, terminal)?;
     if view.changes.is_some() {
         changes(view, args, terminal)?;
@@ -37,15 +41,15 @@ pub(super) fn print(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal
 }
 
 /// What keeps one tensor.
-pub(super) fn tensor(tensor: &Tensor, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn tensor(tensor: &HeldTensor, terminal: &mut Terminal) -> anyhow::Result<()> {
     let size = terminal.paint(Style::Bold, &format!("{} on {}", tensor.bytes, named(&tensor.device)));
-    let state = if tensor.is_garbage { ", garbage that waits for the collector" } else { "" };
+    let state = if tensor.is_garbage { ", garbage awaiting collection" } else { "" };
     writeln!(terminal.out(), "{size}{state}, held by")?;
     for way in &tensor.ways {
         writeln!(terminal.out(), "   {}", printable(way))?;
     }
     if tensor.ways.is_empty() {
-        writeln!(terminal.out(), "   no Python object that is known")?;
+        writeln!(terminal.out(), "   no known Python object")?;
     }
     let Some(held) = &tensor.held else { return Ok(()) };
     if tensor.ways.len() == 1 {
@@ -55,12 +59,12 @@ pub(super) fn tensor(tensor: &Tensor, terminal: &mut Terminal) -> anyhow::Result
         }
         paragraph(" ", "      ", &format!("fix: {}", held.advice), Some(Style::Green), terminal)?;
     } else if tensor.ways.len() > 1 {
-        paragraph(" ", " ", "it is free when all of these are gone", None, terminal)?;
+        paragraph(" ", " ", "freed when all of these are gone", None, terminal)?;
     }
     Ok(())
 }
 
-fn header(view: &View<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn header(view: &HoldersView<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let name = terminal.paint(Style::Bold, view.name);
     let when = match view.dump.reason {
         None => String::new(),
@@ -90,7 +94,7 @@ fn header(view: &View<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn holders(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn holders(view: &HoldersView<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     let total: u64 = view.holdings.bytes.iter().sum();
     for (bytes, held) in &view.holders {
         let share = percent(bytes.0 as f64 / total.max(1) as f64);
@@ -104,12 +108,12 @@ fn holders(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyh
             writeln!(terminal.out(), "{indent}{}", held.by)?;
         }
         if let Some(line) =
-            is_worth_a_line(held, args).then(|| stores::find(&held.store, view.site.as_ref())).flatten()
+            shows_store(held, args).then(|| stores::find(&held.store, view.site.as_ref())).flatten()
         {
             let code = terminal.paint(Style::Cyan, &line.code);
             writeln!(terminal.out(), "{indent}stored at {}   {code}", line.place.short())?;
         }
-        if is_worth_a_word(held, args) {
+        if needs_advice(held, args) {
             paragraph(
                 &indent,
                 &" ".repeat(26),
@@ -122,24 +126,22 @@ fn holders(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyh
     Ok(())
 }
 
-/// Where the bytes would not be free without it: who else holds them.
+/// Who else holds the bytes, if they would not be freed with this holder.
 fn shared(held: &Held, bytes: Bytes) -> Option<String> {
     let names = |ways: &[String]| ways.iter().map(|way| format!("`{way}`")).collect::<Vec<_>>().join(", ");
     if held.together.len() > 1 {
-        return Some(format!("together with others: free when all are gone: {}", names(&held.together)));
+        return Some(format!("shared: freed when all of these are gone: {}", names(&held.together)));
     }
     if !held.also.is_empty() {
         return Some(format!("the same object is also {}", names(&held.also)));
     }
     let is_part =
         held.alike == 1 && held.retained.0.saturating_mul(2) < bytes.0 && held.retained > Bytes::ZERO;
-    is_part.then(|| {
-        format!("only {} would be free without it: the rest is held elsewhere as well", held.retained)
-    })
+    is_part.then(|| format!("retains only {}: the rest is also held elsewhere", held.retained))
 }
 
-/// What a program holds on purpose needs no advice.
-fn is_worth_a_word(held: &Held, args: &HoldersArgs) -> bool {
+/// Whether to print advice: what a program holds on purpose needs none.
+fn needs_advice(held: &Held, args: &HoldersArgs) -> bool {
     args.of.is_some()
         || !matches!(
             held.habit,
@@ -147,8 +149,8 @@ fn is_worth_a_word(held: &Held, args: &HoldersArgs) -> bool {
         )
 }
 
-fn is_worth_a_line(held: &Held, args: &HoldersArgs) -> bool {
-    is_worth_a_word(held, args) || held.habit == HolderKind::Container
+fn shows_store(held: &Held, args: &HoldersArgs) -> bool {
+    needs_advice(held, args) || held.habit == HolderKind::Container
 }
 
 fn what(held: &Held) -> String {
@@ -164,9 +166,9 @@ fn what(held: &Held) -> String {
     }
 }
 
-fn cycles(view: &View<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn cycles(view: &HoldersView<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     if view.holdings.cycles().is_empty() {
-        return Ok(writeln!(terminal.out(), " no reference cycle holds memory of tensors")?);
+        return Ok(writeln!(terminal.out(), " no reference cycle holds tensor memory")?);
     }
     writeln!(terminal.out(), "\n reference cycles that hold memory")?;
     for cycle in view.holdings.cycles() {
@@ -175,15 +177,15 @@ fn cycles(view: &View<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn one_cycle(view: &View<'_>, cycle: &Cycle, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn one_cycle(view: &HoldersView<'_>, cycle: &Cycle, terminal: &mut Terminal) -> anyhow::Result<()> {
     let links = terminal.paint(Style::Bold, &printable(&view.holdings.shape(&cycle.around)));
-    let state = if cycle.is_garbage { "garbage: waits for the collector" } else { "in use" };
+    let state = if cycle.is_garbage { "garbage: awaiting collection" } else { "in use" };
     let count = if cycle.count > 1 { format!("{} × ", grouped(cycle.count as u64)) } else { String::new() };
     writeln!(terminal.out(), "   {:>9}         {count}{links}   {state}", Bytes(cycle.bytes()).to_string())?;
     Ok(())
 }
 
-fn tree(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn tree(view: &HoldersView<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     let whole = view.tree(args);
     for branch in &whole.branches {
         twig(branch, 0, terminal)?;
@@ -213,7 +215,7 @@ fn left_out(count: usize, depth: usize, terminal: &mut Terminal) -> anyhow::Resu
     Ok(())
 }
 
-fn paths(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn paths(view: &HoldersView<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     for (device, bytes, path) in view.paths(args.top) {
         writeln!(
             terminal.out(),
@@ -226,7 +228,7 @@ fn paths(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyhow
     Ok(())
 }
 
-fn changes(view: &View<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn changes(view: &HoldersView<'_>, args: &HoldersArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     let changes = view.changes.as_deref().unwrap_or_default();
     if changes.is_empty() {
         return Ok(writeln!(terminal.out(), " nothing has changed")?);

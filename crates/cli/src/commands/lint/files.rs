@@ -1,8 +1,8 @@
 //! Finds the files, and checks them on all cores.
 
 use super::fixes::{self, Mode};
-use super::settings::{Globs, Settings};
-use super::{File, Looked};
+use super::settings::{Globs, LintSettings};
+use super::{LintResults, LintedFile};
 use crate::args::LintArgs;
 use crate::terminal::{Failure, shown_path};
 use ignore::{DirEntry, Walk, WalkBuilder};
@@ -12,25 +12,25 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Longest file that is checked: people write none that is longer.
-const MOST_BYTES: u64 = 8 << 20;
+/// Largest file that is checked, in bytes.
+const MAX_FILE_BYTES: u64 = 8 << 20;
 
-/// For the deepest expressions that the parser takes.
+/// Stack size of a worker, for deeply nested expressions.
 const STACK: usize = 16 << 20;
 
 /// Folders of code that is not the user's own.
 const NOT_OWN: [&str; 6] = ["venv", "node_modules", "__pycache__", "site-packages", "build", "dist"];
 
 /// Checks everything that the arguments name.
-pub(super) fn look(args: &LintArgs, settings: &Settings) -> anyhow::Result<Looked> {
+pub(super) fn look(args: &LintArgs, settings: &LintSettings) -> anyhow::Result<LintResults> {
     let mode = Mode::new(args);
     if args.paths.iter().any(|path| path.as_os_str() == "-") {
         if args.paths.len() > 1 {
-            let what = "standard input is checked alone, without other paths";
+            let what = "standard input cannot be combined with other paths";
             return Err(Failure::new(what, None, None).into());
         }
         let name = args.stdin_filename.clone().unwrap_or_else(|| PathBuf::from("<stdin>"));
-        let mut looked = Looked::default();
+        let mut looked = LintResults::default();
         let mut worker = Worker { settings, mode, bytes: Vec::new(), looked: &mut looked };
         worker.check(&name, std::io::stdin().lock());
         return Ok(looked);
@@ -44,13 +44,13 @@ pub(super) fn look(args: &LintArgs, settings: &Settings) -> anyhow::Result<Looke
     Ok(in_parallel(walk(&args.paths, settings), settings, mode))
 }
 
-fn in_parallel(walk: Walk, settings: &Settings, mode: Mode) -> Looked {
+fn in_parallel(walk: Walk, settings: &LintSettings, mode: Mode) -> LintResults {
     let files = Mutex::new((walk, HashSet::new()));
     let work = || {
-        let mut looked = Looked::default();
+        let mut looked = LintResults::default();
         let mut worker = Worker { settings, mode, bytes: Vec::new(), looked: &mut looked };
         loop {
-            // Whoever is free looks for the next file.
+            // Each idle worker takes the next file.
             let entry = {
                 let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
                 let (walk, seen) = &mut *files;
@@ -64,7 +64,7 @@ fn in_parallel(walk: Walk, settings: &Settings, mode: Mode) -> Looked {
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut all = Looked::default();
+    let mut all = LintResults::default();
     std::thread::scope(|scope| {
         let start = || std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
         let workers: Vec<_> = (0..threads).filter_map(|_| start().ok()).collect();
@@ -87,7 +87,7 @@ fn in_parallel(walk: Walk, settings: &Settings, mode: Mode) -> Looked {
     all
 }
 
-/// Whether this is a file to check; `oomph lint . train.py` comes by `train.py` twice.
+/// Whether this is a new file to check; `oomph lint . train.py` finds `train.py` twice.
 fn is_new(entry: &DirEntry, seen: &mut HashSet<PathBuf>) -> bool {
     let Some(kind) = entry.file_type() else { return false };
     let is_meant =
@@ -100,7 +100,7 @@ fn shown(path: &Path) -> &Path {
     path.strip_prefix(".").unwrap_or(path)
 }
 
-fn walk(paths: &[PathBuf], settings: &Settings) -> Walk {
+fn walk(paths: &[PathBuf], settings: &LintSettings) -> Walk {
     let mut paths: Vec<&PathBuf> = paths.iter().collect();
     paths.sort();
     paths.dedup();
@@ -114,7 +114,7 @@ fn walk(paths: &[PathBuf], settings: &Settings) -> Walk {
     builder.build()
 }
 
-/// What is named is always looked at.
+/// Whether an entry is checked; paths that the user named always are.
 fn is_own(entry: &DirEntry, exclude: Option<&Arc<Globs>>) -> bool {
     if entry.depth() == 0 {
         return true;
@@ -137,11 +137,11 @@ fn is_notebook(path: &Path) -> bool {
 
 /// One thread's share of the files.
 struct Worker<'a> {
-    settings: &'a Settings,
+    settings: &'a LintSettings,
     mode: Mode,
     /// Used again for each file.
     bytes: Vec<u8>,
-    looked: &'a mut Looked,
+    looked: &'a mut LintResults,
 }
 
 impl Worker<'_> {
@@ -155,10 +155,10 @@ impl Worker<'_> {
 
     fn check(&mut self, path: &Path, reader: impl Read) {
         self.bytes.clear();
-        if let Err(error) = reader.take(MOST_BYTES + 1).read_to_end(&mut self.bytes) {
+        if let Err(error) = reader.take(MAX_FILE_BYTES + 1).read_to_end(&mut self.bytes) {
             return self.warn(path, &format!("could not be read: {error}"));
         }
-        if self.bytes.len() as u64 > MOST_BYTES {
+        if self.bytes.len() as u64 > MAX_FILE_BYTES {
             return self.warn(path, "larger than 8 MiB, left out");
         }
         let source = if is_notebook(path) {
@@ -183,8 +183,13 @@ impl Worker<'_> {
         if found.is_empty() && self.mode != Mode::Print {
             return;
         }
-        let file =
-            File { name: path.to_string_lossy().into_owned(), source, found, fixed: 0, diff: String::new() };
+        let file = LintedFile {
+            name: path.to_string_lossy().into_owned(),
+            source,
+            found,
+            fixed: 0,
+            diff: String::new(),
+        };
         let file = fixes::fix(self.mode, path, &self.bytes, file, &rules, self.settings, self.looked);
         if !file.found.is_empty() || file.fixed > 0 {
             self.looked.files.push(file);

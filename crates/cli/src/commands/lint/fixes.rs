@@ -1,7 +1,7 @@
 //! `--fix` and `--diff`.
 
-use super::settings::Settings;
-use super::{File, Looked};
+use super::settings::LintSettings;
+use super::{LintResults, LintedFile};
 use crate::args::LintArgs;
 use crate::terminal::{Style, Terminal};
 use analysis::words::{counted, printable};
@@ -16,7 +16,7 @@ pub(super) fn allowed(args: &LintArgs) -> Applicability {
 }
 
 /// What more could be fixed, and how; nothing where that is allowed already.
-pub(super) fn more(looked: &Looked, args: &LintArgs) -> Option<String> {
+pub(super) fn more(looked: &LintResults, args: &LintArgs) -> Option<String> {
     let count = looked.fixable(Applicability::Unsafe);
     let fixes = if count == 1 { "fix" } else { "fixes" };
     (count > 0 && !args.unsafe_fixes).then(|| format!("{count} more {fixes} available with --unsafe-fixes"))
@@ -43,18 +43,18 @@ impl Mode {
     }
 }
 
-const MARK: &[u8] = b"\xef\xbb\xbf";
+const UTF8_BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// The file after its fixes; `bytes` are what is on disk.
 pub(super) fn fix(
     mode: Mode,
     path: &Path,
     bytes: &[u8],
-    file: File,
+    file: LintedFile,
     rules: &[&'static Rule],
-    settings: &Settings,
-    looked: &mut Looked,
-) -> File {
+    settings: &LintSettings,
+    looked: &mut LintResults,
+) -> LintedFile {
     let is_allowed = |fix: &Fix| fix.applicability <= settings.allowed;
     let can_be_fixed =
         mode != Mode::Leave && file.found.iter().any(|found| found.fix.as_ref().is_some_and(is_allowed));
@@ -64,7 +64,7 @@ pub(super) fn fix(
     let obstacle = if !can_be_fixed {
         return file;
     } else if file.source.is_notebook() {
-        Some("notebooks are not changed; the fixes are left to you")
+        Some("notebooks are not changed; apply the fixes by hand")
     } else if std::str::from_utf8(bytes).is_err() {
         Some("not UTF-8, so it is not changed")
     } else {
@@ -74,11 +74,11 @@ pub(super) fn fix(
         looked.warnings.push(format!("{}: {obstacle}", file.name));
         return file;
     }
-    let File { name, source, found, .. } = file;
+    let LintedFile { name, source, found, .. } = file;
     let before = source.text().to_owned();
     let fixed = lint::fix(source, found, rules, settings.allowed, |found| found.severity >= settings.least);
     let after = fixed.source.text();
-    let whole = [if bytes.starts_with(MARK) { MARK } else { b"" }, after.as_bytes()].concat();
+    let whole = [if bytes.starts_with(UTF8_BOM) { UTF8_BOM } else { b"" }, after.as_bytes()].concat();
     let mut diff = String::new();
     match mode {
         Mode::Leave => {}
@@ -91,10 +91,10 @@ pub(super) fn fix(
             }
         }
     }
-    File { name, source: fixed.source, found: fixed.left, fixed: fixed.count, diff }
+    LintedFile { name, source: fixed.source, found: fixed.left, fixed: fixed.count, diff }
 }
 
-/// Under another name first, so that nobody ever sees half a file.
+/// Writes a temporary file first, so that no reader ever sees half a file.
 fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let path = std::fs::canonicalize(path)?;
     let permissions = std::fs::metadata(&path)?.permissions();
@@ -113,7 +113,11 @@ fn unified(name: &str, before: &str, after: &str) -> String {
 }
 
 /// What `--fix` would do.
-pub(super) fn print_diff(looked: &Looked, args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print_diff(
+    looked: &LintResults,
+    args: &LintArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     for file in &looked.files {
         for line in file.diff.split_inclusive('\n') {
             let text = line.trim_end_matches(['\n', '\r']);
@@ -123,7 +127,7 @@ pub(super) fn print_diff(looked: &Looked, args: &LintArgs, terminal: &mut Termin
                 Some(b'@') => Some(Style::Cyan),
                 _ => None,
             };
-            // A patch has to be what it says, so its bytes are only changed where a terminal would obey them.
+            // A patch must apply, so its bytes are escaped on a terminal only.
             if terminal.is_seen() {
                 let text =
                     style.map_or_else(|| printable(text).into_owned(), |style| terminal.paint(style, text));

@@ -1,18 +1,18 @@
 //! `--format github`: annotations on the lines of a pull request.
 
-use super::{File, Looked};
+use super::{LintResults, LintedFile};
 use crate::commands::annotation;
 use crate::terminal::Terminal;
 use lint::{Diagnostic, RuleSeverity};
 
-pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
     for (file, found) in looked.findings() {
         terminal.command(&annotation(file, found))?;
     }
     Ok(())
 }
 
-fn annotation(file: &File, found: &Diagnostic) -> String {
+fn annotation(file: &LintedFile, found: &Diagnostic) -> String {
     let level = match found.severity {
         RuleSeverity::High => "error",
         RuleSeverity::Medium => "warning",

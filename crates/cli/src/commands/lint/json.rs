@@ -1,13 +1,13 @@
 //! `--format json`: a list of findings.
 
-use super::{File, Looked};
+use super::{LintResults, LintedFile};
 use crate::terminal::Terminal;
 use lint::{Diagnostic, SourceRange};
 use serde::Serialize;
 use std::io::Write;
 
 #[derive(Serialize)]
-struct FindingReport<'a> {
+struct LintFinding<'a> {
     code: &'a str,
     name: &'a str,
     severity: &'a str,
@@ -49,8 +49,8 @@ struct RelatedReport {
     cell: Option<usize>,
 }
 
-pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let list: Vec<FindingReport<'_>> = looked.findings().map(|(file, found)| finding(file, found)).collect();
+pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let list: Vec<LintFinding<'_>> = looked.findings().map(|(file, found)| finding(file, found)).collect();
     write(&list, terminal)
 }
 
@@ -60,14 +60,14 @@ pub(in crate::commands) fn write(value: &impl Serialize, terminal: &mut Terminal
     Ok(())
 }
 
-fn finding<'a>(file: &'a File, found: &'a Diagnostic) -> FindingReport<'a> {
+fn finding<'a>(file: &'a LintedFile, found: &'a Diagnostic) -> LintFinding<'a> {
     let (start, end) = (file.source.place(found.range.start), file.source.place(found.range.end));
     let fix = file.fix(found).map(|fix| FixReport {
         title: &fix.title,
         applicability: fix.applicability.name(),
         edits: fix.edits.iter().map(|edit| edit_report(file, edit)).collect(),
     });
-    FindingReport {
+    LintFinding {
         code: found.rule.code,
         name: found.rule.name,
         severity: found.severity.name(),
@@ -84,7 +84,7 @@ fn finding<'a>(file: &'a File, found: &'a Diagnostic) -> FindingReport<'a> {
     }
 }
 
-fn edit_report<'a>(file: &File, edit: &'a lint::Edit) -> EditReport<'a> {
+fn edit_report<'a>(file: &LintedFile, edit: &'a lint::Edit) -> EditReport<'a> {
     let (start, end) = (file.source.place(edit.range.start), file.source.place(edit.range.end));
     EditReport {
         start_line: start.line,
@@ -95,7 +95,7 @@ fn edit_report<'a>(file: &File, edit: &'a lint::Edit) -> EditReport<'a> {
     }
 }
 
-fn related(file: &File, range: SourceRange) -> RelatedReport {
+fn related(file: &LintedFile, range: SourceRange) -> RelatedReport {
     let place = file.source.place(range.start);
     RelatedReport { line: place.line, column: place.column, cell: place.cell }
 }

@@ -14,18 +14,18 @@ pub(super) use json::write as write_json;
 pub(super) use settings::named;
 pub(super) use text::style;
 
-use crate::Status;
+use crate::ExitCode;
 use crate::args::{LintArgs, LintFormat};
 use crate::terminal::{Failure, Terminal, shown_path};
 use analysis::words::printable;
 use lint::{Applicability, Diagnostic, PythonSource, RuleSeverity};
-use settings::Settings;
+use settings::LintSettings;
 
-pub(crate) fn run(args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+pub(crate) fn run(args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     if args.statistics && matches!(args.format, LintFormat::Sarif | LintFormat::Github) {
-        return Err(Failure::new("--statistics are text or JSON", None, None).into());
+        return Err(Failure::new("--statistics supports text and JSON only", None, None).into());
     }
-    let settings = Settings::new(args)?;
+    let settings = LintSettings::new(args)?;
     let looked = files::look(args, &settings)?;
     for warning in &looked.warnings {
         terminal.say(&format!("warning: {}", printable(warning)));
@@ -38,12 +38,12 @@ pub(crate) fn run(args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<St
     Ok(u8::from(found && !args.exit_zero))
 }
 
-fn print(args: &LintArgs, looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn print(args: &LintArgs, looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
     let format = if args.json { LintFormat::Json } else { args.format };
     if args.diff {
         return fixes::print_diff(looked, args, terminal);
     }
-    // What comes from standard input goes to standard output; nothing may stand in between.
+    // Fixed standard input goes to standard output, with nothing else.
     if let Some(source) = &looked.output {
         std::io::Write::write_all(terminal.data(), source)?;
         text::summary(looked, args, terminal);
@@ -61,21 +61,21 @@ fn print(args: &LintArgs, looked: &Looked, terminal: &mut Terminal) -> anyhow::R
     Ok(())
 }
 
-/// What came of all files.
+/// Results of all files.
 #[derive(Default)]
-struct Looked {
+struct LintResults {
     /// How many files were checked.
     checked: usize,
     /// Those with something to say, by name.
-    files: Vec<File>,
+    files: Vec<LintedFile>,
     /// What could not be checked, or not be fixed.
     warnings: Vec<String>,
     /// What standard input is after its fixes.
     output: Option<Vec<u8>>,
 }
 
-impl Looked {
-    fn findings(&self) -> impl Iterator<Item = (&File, &Diagnostic)> {
+impl LintResults {
+    fn findings(&self) -> impl Iterator<Item = (&LintedFile, &Diagnostic)> {
         self.files.iter().flat_map(|file| file.found.iter().map(move |found| (file, found)))
     }
 
@@ -95,7 +95,7 @@ impl Looked {
 }
 
 /// A file with findings, or with fixed ones.
-struct File {
+struct LintedFile {
     name: String,
     source: PythonSource,
     /// By place.
@@ -106,7 +106,7 @@ struct File {
     diff: String,
 }
 
-impl File {
+impl LintedFile {
     /// The fix of a finding, where this file can be fixed.
     fn fix<'a>(&self, found: &'a Diagnostic) -> Option<&'a lint::Fix> {
         found.fix.as_ref().filter(|_| !self.source.is_notebook())
@@ -123,6 +123,6 @@ fn nothing_checked(args: &LintArgs, is_empty: bool) -> Failure {
         Some(
             "files that git ignores, hidden folders, environments and build folders are left out".to_owned(),
         ),
-        Some("a file or folder that is named itself is always checked"),
+        Some("a file or folder named on the command line is always checked"),
     )
 }

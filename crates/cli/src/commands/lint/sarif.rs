@@ -1,11 +1,11 @@
 //! `--format sarif`: SARIF 2.1.0, as code scanning services take it.
 
-use super::{File, Looked, json};
+use super::{LintResults, LintedFile, json};
 use crate::terminal::Terminal;
 use lint::{Diagnostic, RULES, Rule, RuleSeverity, SourceRange};
 use serde_json::{Value, json};
 
-pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
     let results: Vec<Value> = looked.findings().map(|(file, found)| result(file, found)).collect();
     let document = json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -42,7 +42,7 @@ fn level(severity: RuleSeverity) -> &'static str {
     }
 }
 
-fn result(file: &File, found: &Diagnostic) -> Value {
+fn result(file: &LintedFile, found: &Diagnostic) -> Value {
     let artifact = json!({"uri": uri(&file.name)});
     let mut location =
         json!({"physicalLocation": {"artifactLocation": artifact, "region": region(file, found.range)}});
@@ -73,7 +73,7 @@ fn result(file: &File, found: &Diagnostic) -> Value {
     result
 }
 
-fn region(file: &File, range: SourceRange) -> Value {
+fn region(file: &LintedFile, range: SourceRange) -> Value {
     let (start, end) = (file.source.place(range.start), file.source.place(range.end));
     json!({
         "startLine": start.line,

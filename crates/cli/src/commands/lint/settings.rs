@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(super) struct Settings {
+pub(super) struct LintSettings {
     rules: Vec<&'static Rule>,
     pub(super) least: RuleSeverity,
     /// The fixes that may be applied.
@@ -24,7 +24,7 @@ pub(super) struct Settings {
 /// `[tool.oomph.lint]`
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Table {
+struct LintTable {
     select: Option<Vec<String>>,
     ignore: Option<Vec<String>>,
     #[serde(default)]
@@ -34,8 +34,8 @@ struct Table {
     per_file_ignores: BTreeMap<String, Vec<String>>,
 }
 
-impl Settings {
-    pub(super) fn new(args: &LintArgs) -> anyhow::Result<Settings> {
+impl LintSettings {
+    pub(super) fn new(args: &LintArgs) -> anyhow::Result<LintSettings> {
         let first = &args.paths[0];
         let first = args.stdin_filename.as_ref().filter(|_| first.as_os_str() == "-").unwrap_or(first);
         let (file, table) = configured(first)?.unwrap_or_default();
@@ -46,7 +46,7 @@ impl Settings {
         };
         let (ignore, of_ignore) = match &args.ignore {
             Some(ignore) => (Some(ignore), "--ignore"),
-            // Who asks for a rule wants it, whatever the file says.
+            // `--select` overrides what the file ignores.
             None if args.select.is_some() => (None, ""),
             None => (table.ignore.as_ref(), &*origin),
         };
@@ -60,7 +60,7 @@ impl Settings {
         let per_file = table.per_file_ignores.iter().map(|(glob, names)| {
             anyhow::Ok((Globs::new(root, std::slice::from_ref(glob))?, all_named(names, &origin)?))
         });
-        Ok(Settings {
+        Ok(LintSettings {
             rules,
             least: args.min_severity.or(table.min_severity).unwrap_or(MinSeverity::Low).into(),
             allowed: super::fixes::allowed(args),
@@ -81,22 +81,18 @@ impl Settings {
 }
 
 /// The nearest pyproject.toml above a path that has settings for us, and these.
-fn configured(path: &Path) -> anyhow::Result<Option<(PathBuf, Table)>> {
+fn configured(path: &Path) -> anyhow::Result<Option<(PathBuf, LintTable)>> {
     let path = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path))?;
     for folder in path.ancestors() {
         let file = folder.join("pyproject.toml");
         let Ok(text) = std::fs::read_to_string(&file) else { continue };
-        // Most of these files are about something else; whether they are right is not for us to say.
+        // Errors in files without settings for oomph are not reported.
         if !text.contains("oomph") {
             continue;
         }
         let failure = |error: toml::de::Error| {
             let cause = error.to_string().trim_end().replace('\n', "\n    ");
-            Failure::new(
-                format!("`{}` has settings that make no sense", shown_path(&file)),
-                Some(cause),
-                None,
-            )
+            Failure::new(format!("`{}` has invalid settings", shown_path(&file)), Some(cause), None)
         };
         #[derive(Deserialize)]
         struct Project {
@@ -108,7 +104,7 @@ fn configured(path: &Path) -> anyhow::Result<Option<(PathBuf, Table)>> {
         }
         #[derive(Deserialize)]
         struct Oomph {
-            lint: Option<Table>,
+            lint: Option<LintTable>,
         }
         let project: Project = toml::from_str(&text).map_err(failure)?;
         if let Some(table) = project.tool.and_then(|tools| tools.oomph?.lint) {
@@ -133,7 +129,7 @@ impl Globs {
             let plain = if plain.contains('/') { plain.to_owned() } else { format!("**/{plain}") };
             for glob in [format!("{plain}/**"), plain] {
                 let glob = GlobBuilder::new(&glob).literal_separator(true).build().map_err(|error| {
-                    let what = format!("`{pattern}` is not a pattern of paths");
+                    let what = format!("`{pattern}` is not a valid path pattern");
                     Failure::new(what, Some(error.kind().to_string()), None)
                 })?;
                 set.add(glob);

@@ -1,24 +1,24 @@
 //! `--statistics`: how often each rule was broken.
 
 use super::text::style;
-use super::{Looked, json};
+use super::{LintResults, json};
 use crate::terminal::Terminal;
 use lint::{RULES, Rule, RuleSeverity};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::io::Write;
 
-struct Row {
+struct RuleCount {
     rule: &'static Rule,
     worst: RuleSeverity,
     count: usize,
     fixable: usize,
 }
 
-pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
     let rows = rows(looked);
     let width = rows.first().map_or(0, |row| row.count.to_string().len());
-    for Row { rule, worst, count, fixable } in rows {
+    for RuleCount { rule, worst, count, fixable } in rows {
         let severity = terminal.paint(style(worst), &format!("{:6}", worst.name()));
         let fix = if fixable > 0 { format!("   ({fixable} with a fix)") } else { String::new() };
         writeln!(terminal.out(), "{count:>width$}  {severity}  {} {}{fix}", rule.code, rule.name)?;
@@ -26,7 +26,7 @@ pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<
     Ok(())
 }
 
-pub(super) fn print_json(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print_json(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
     let rows = rows(looked).into_iter().map(|row| {
         json!({
             "code": row.rule.code, "name": row.rule.name, "severity": row.worst.name(),
@@ -37,12 +37,12 @@ pub(super) fn print_json(looked: &Looked, terminal: &mut Terminal) -> anyhow::Re
 }
 
 /// The most frequent first.
-fn rows(looked: &Looked) -> Vec<Row> {
-    let mut rows: Vec<Row> = RULES
+fn rows(looked: &LintResults) -> Vec<RuleCount> {
+    let mut rows: Vec<RuleCount> = RULES
         .iter()
         .filter_map(|rule| {
             let of_rule: Vec<_> = looked.findings().filter(|(_, found)| found.rule == *rule).collect();
-            Some(Row {
+            Some(RuleCount {
                 rule,
                 worst: of_rule.iter().map(|(_, found)| found.severity).max()?,
                 count: of_rule.len(),

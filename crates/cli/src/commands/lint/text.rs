@@ -1,6 +1,6 @@
-//! Findings for people: where, what, the line itself, and what to do.
+//! Findings as text: the site, the message, the source line, the advice.
 
-use super::{File, Looked, fixes, place};
+use super::{LintResults, LintedFile, fixes, place};
 use crate::args::LintArgs;
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
@@ -12,7 +12,7 @@ use unicode_width::UnicodeWidthChar;
 /// Columns of a tab.
 const TAB: usize = 4;
 
-pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
     for (index, (file, found)) in looked.findings().enumerate() {
         if index > 0 {
             writeln!(terminal.out())?;
@@ -22,7 +22,7 @@ pub(super) fn print(looked: &Looked, terminal: &mut Terminal) -> anyhow::Result<
     Ok(())
 }
 
-fn finding(file: &File, found: &Diagnostic, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn finding(file: &LintedFile, found: &Diagnostic, terminal: &mut Terminal) -> anyhow::Result<()> {
     let start = file.source.place(found.range.start);
     let place = format!("{}:{}", printable(&file.name), place::exact(start));
     let place = terminal.paint(Style::Bold, &place);
@@ -51,7 +51,12 @@ pub(in crate::commands) fn style(severity: RuleSeverity) -> Style {
 }
 
 /// The line, and below it what the finding is about.
-fn snippet(file: &File, found: &Diagnostic, number: usize, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn snippet(
+    file: &LintedFile,
+    found: &Diagnostic,
+    number: usize,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     let line = file.source.line_of(found.range.start);
     let column = file.source.place(found.range.start).column - 1;
     let length = file.source.text().get(found.range.start as usize..found.range.end as usize);
@@ -66,7 +71,7 @@ fn snippet(file: &File, found: &Diagnostic, number: usize, terminal: &mut Termin
     Ok(())
 }
 
-/// A line as a terminal shows it in `room` columns, and carets below `length` characters of it from `column` on.
+/// A line as shown in `room` columns, and carets below `length` of its characters from `column` on.
 fn marked(line: &str, column: usize, length: usize, room: usize) -> (String, String) {
     // What each column shows; nothing behind the first of a wide character.
     let mut cells: Vec<Option<char>> = Vec::new();
@@ -115,8 +120,8 @@ fn marked(line: &str, column: usize, length: usize, room: usize) -> (String, Str
     (code, format!("{}{}", " ".repeat(start.saturating_sub(first)), "^".repeat(carets)))
 }
 
-/// The last line, beside the data.
-pub(super) fn summary(looked: &Looked, args: &LintArgs, terminal: &Terminal) {
+/// Writes the summary line to stderr.
+pub(super) fn summary(looked: &LintResults, args: &LintArgs, terminal: &Terminal) {
     let (found, fixed) = (looked.findings().count(), looked.fixed());
     let mut parts = Vec::new();
     if fixed > 0 {

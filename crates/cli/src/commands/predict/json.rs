@@ -1,9 +1,9 @@
 //! The JSON of `oomph predict --json`: public and versioned. Fields may be added, none renamed.
 
-use super::Answer;
+use super::PredictAnswer;
 use super::text::caveats;
 use crate::args::ReportArgs;
-use crate::commands::report::json::Document;
+use crate::commands::report::json::ReportDocument;
 use crate::terminal::Terminal;
 use launch::{Figures, Prediction, Variant};
 use recording::ValueRead;
@@ -17,7 +17,7 @@ struct PredictReport<'a> {
     program: &'a str,
     gpu: GpuReport<'a>,
     torch: &'a str,
-    steps: StepsReport,
+    steps: PredictedSteps,
     #[serde(flatten)]
     outcome: OutcomeReport<'a>,
     confidence: &'static str,
@@ -32,7 +32,7 @@ struct PredictReport<'a> {
     #[serde(rename = "try")]
     tried: Vec<VariantReport<'a>>,
     /// As `oomph report --json` gives it.
-    report: Document,
+    report: ReportDocument,
 }
 
 #[derive(Serialize)]
@@ -44,7 +44,7 @@ struct GpuReport<'a> {
 }
 
 #[derive(Serialize)]
-struct StepsReport {
+struct PredictedSteps {
     count: u64,
     /// `finished`, `failed`, `steps` (as many as asked for), `periodic` or `long`.
     ended: &'static str,
@@ -95,13 +95,13 @@ struct VariantReport<'a> {
     error: Option<&'a str>,
 }
 
-pub(super) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let prediction = &answer.prediction;
     let recording = &prediction.recording;
     let devices = recording.devices();
     let answers: Vec<analysis::Diagnosis<'_>> = devices.iter().map(analysis::Diagnosis::new).collect();
-    let mut document = Document::new();
-    document.add(recording, &answers, &ReportArgs::for_a_run());
+    let mut document = ReportDocument::new();
+    document.add(recording, &answers, &ReportArgs::for_new_run());
     let sureness = &prediction.sureness;
     let report = PredictReport {
         version: 1,
@@ -113,7 +113,7 @@ pub(super) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Res
             memory: prediction.memory,
         },
         torch: prediction.summary.torch.as_deref().unwrap_or_default(),
-        steps: StepsReport {
+        steps: PredictedSteps {
             count: prediction.summary.steps.unwrap_or_default(),
             ended: prediction.summary.state.word().unwrap_or_default(),
         },

@@ -1,14 +1,14 @@
-//! `oomph predict`: the real program on an emulated card. Does it fit, what fills it, and how sure is that.
+//! `oomph predict`: the real program on an emulated card. Does it fit, what fills it, and how certain is that.
 
 mod json;
 mod text;
 
 use crate::args::PredictArgs;
 use crate::terminal::{TALK, Terminal};
-use crate::{Host, Status};
+use crate::{ExitCode, Host};
 use launch::{EmulatedGpu, Folder, Job, Output, Prediction, Variants, Words, predict, shown};
 
-pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
+pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let job = job(args, host);
     let folder = Folder::new(Output::kept_if_named(args.output.as_deref(), args.force))?;
     let shown = shown(args.program.words());
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> a
     let prediction = predict(&job, &folder, args.once)?;
     let variants = Variants::run(args.vary.as_ref(), &args.techniques, &job)?;
     launch::go_on()?;
-    let answer = Answer { args, shown, prediction, variants };
+    let answer = PredictAnswer { args, shown, prediction, variants };
     if args.json {
         json::print(&answer, terminal)?;
     } else {
@@ -27,8 +27,8 @@ pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> a
     Ok(u8::from(!answer.prediction.fits))
 }
 
-/// Everything that is said.
-pub(super) struct Answer<'a> {
+/// Everything that the output shows.
+pub(super) struct PredictAnswer<'a> {
     pub(super) args: &'a PredictArgs,
     pub(super) shown: String,
     pub(super) prediction: Prediction,

@@ -1,6 +1,6 @@
-//! The answer of `oomph predict`, for people.
+//! `oomph predict` as text.
 
-use super::Answer;
+use super::PredictAnswer;
 use crate::args::ReportArgs;
 use crate::commands::report::findings_text;
 use crate::commands::report::text as report_text;
@@ -12,17 +12,17 @@ use recording::{Exit, StopReason};
 use snapshot::Bytes;
 use std::io::Write;
 
-pub(crate) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(crate) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let prediction = &answer.prediction;
     header(answer, terminal)?;
     verdict(answer, terminal)?;
     let recording = &prediction.recording;
     let devices = recording.devices();
     if let Some(device) = devices.iter().find(|device| device.history.device == prediction.highest.device) {
-        let analysis::Diagnosis { model: outline, findings } = analysis::Diagnosis::new(device);
-        findings_text::print(&outline, &findings, terminal)?;
-        report_text::what_fills(&outline, &ReportArgs::for_a_run(), terminal)?;
-        findings_text::nothing_else(&outline, &findings, terminal)?;
+        let analysis::Diagnosis { model, findings } = analysis::Diagnosis::new(device);
+        findings_text::print(&model, &findings, terminal)?;
+        report_text::what_fills(&model, &ReportArgs::for_new_run(), terminal)?;
+        findings_text::nothing_else(&model, &findings, terminal)?;
     }
     if prediction.all.len() > 1 {
         ranks(&prediction.all, terminal)?;
@@ -37,12 +37,12 @@ pub(crate) fn print(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Res
     next(answer, terminal)
 }
 
-fn header(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn header(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let Prediction { summary, memory, .. } = &answer.prediction;
     let ended = match summary.state.exit() {
-        Some(Exit::Stopped(StopReason::Periodic)) => ", then every step is like the one before",
+        Some(Exit::Stopped(StopReason::Periodic)) => ", then every step repeats the one before",
         Some(Exit::Stopped(StopReason::Steps)) => " as asked",
-        Some(Exit::Stopped(StopReason::Long)) => ", then stopped: no step was like the one before",
+        Some(Exit::Stopped(StopReason::Long)) => ", then stopped: no step repeated the one before",
         Some(Exit::Finished | Exit::OutOfMemory | Exit::Failed | Exit::Killed) | None => "",
     };
     let name = terminal.paint(Style::Bold, &answer.shown);
@@ -61,7 +61,7 @@ fn header(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn verdict(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn verdict(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let prediction = &answer.prediction;
     let highest = &prediction.highest;
     let memory = Bytes(prediction.memory);
@@ -141,7 +141,7 @@ fn values(varied: &Varied, terminal: &mut Terminal) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is known of the price of a technique: step time on an H200, ResNet-50 and GPT-2 small.
+/// Measured cost of a technique: step time of ResNet-50 and GPT-2 small on an H200.
 fn price(technique: &str) -> Option<&'static str> {
     Some(match technique {
         "amp" => "step time -9% and -64%",
@@ -159,7 +159,7 @@ fn price(technique: &str) -> Option<&'static str> {
     })
 }
 
-fn techniques(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn techniques(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let base = &answer.prediction.highest;
     let title = terminal.paint(Style::Bold, "techniques, each on this program");
     writeln!(terminal.out(), "\n {title}  (cost: ResNet-50 and GPT-2 small on an H200)")?;
@@ -202,7 +202,7 @@ fn saving(base: &Figures, prediction: &Prediction, label: &str) -> String {
     )
 }
 
-fn sureness(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn sureness(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let sureness = &answer.prediction.sureness;
     writeln!(terminal.out())?;
     if sureness.is_exact() {
@@ -210,7 +210,7 @@ fn sureness(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> 
         writeln!(terminal.out(), " {label} nothing in this answer was guessed")?;
     } else {
         let label = terminal.paint(Style::Yellow, "estimate:");
-        writeln!(terminal.out(), " {label} a real run may differ, because")?;
+        writeln!(terminal.out(), " {label} a real run may differ because")?;
     }
     for reason in &sureness.reasons {
         paragraph("   - ", "     ", reason, None, terminal)?;
@@ -221,14 +221,16 @@ fn sureness(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What the answer does not cover.
-pub(crate) fn caveats(answer: &Answer<'_>) -> Vec<&'static str> {
-    let stopped = matches!(answer.prediction.summary.state.exit(), Some(Exit::Stopped(_)))
-        .then_some("the program was stopped: what it does later (evaluation, other phases) is not in the answer; `--steps all` runs it to the end");
+/// Limits of the prediction.
+pub(crate) fn caveats(answer: &PredictAnswer<'_>) -> Vec<&'static str> {
+    let stopped = matches!(answer.prediction.summary.state.exit(), Some(Exit::Stopped(_))).then_some(
+        "the program was stopped: later phases such as evaluation are not covered; \
+            `--steps all` runs it to the end",
+    );
     stopped.into_iter().chain(card_remark(&answer.args.gpu)).collect()
 }
 
-fn next(answer: &Answer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn next(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let mut ideas = Vec::new();
     if answer.variants.tried.is_empty() {
         ideas.push("--try amp,checkpoint,expandable measures what each saves here");

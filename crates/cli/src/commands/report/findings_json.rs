@@ -1,6 +1,6 @@
 //! Findings in the JSON of `oomph report --json`.
 
-use super::json::{SiteReport, site_report, stack_report};
+use super::json::{ReportedSite, site_report, stack_report};
 use crate::commands::holders::json::HolderReport;
 use analysis::{Device, Finding, SiteName};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use snapshot::Snapshot;
 use source::linted::{Linted, Remark};
 
 #[derive(Serialize)]
-pub(crate) struct FindingReport {
+pub(crate) struct ReportedFinding {
     kind: &'static str,
     severity: &'static str,
     severity_reason: String,
@@ -19,7 +19,7 @@ pub(crate) struct FindingReport {
     bytes_per_step: Option<u64>,
     count: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    site: Option<SiteReport>,
+    site: Option<ReportedSite>,
     /// The module that the blocks of that line lie in.
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,
@@ -54,9 +54,9 @@ impl From<Remark> for RemarkReport {
 }
 
 /// One finding.
-pub(crate) fn finding_report(device: &Device<'_>, finding: &Finding, linted: &mut Linted) -> FindingReport {
+pub(crate) fn finding_report(device: &Device<'_>, finding: &Finding, linted: &mut Linted) -> ReportedFinding {
     let snapshot = device.snapshot;
-    FindingReport {
+    ReportedFinding {
         kind: finding.kind.name(),
         severity: finding.severity.name(),
         severity_reason: finding.reason.clone(),

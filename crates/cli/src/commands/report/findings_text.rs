@@ -1,4 +1,4 @@
-//! Findings for people: the answer, the line, the reasons, the fix.
+//! Findings as text: the summary, the line, the reasons, the fix.
 
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, sentence, wrap};
@@ -13,20 +13,20 @@ const IN_FULL: usize = 3;
 
 /// Prints the findings of one device.
 pub(crate) fn print(
-    outline: &RunModel<'_>,
+    model: &RunModel<'_>,
     findings: &[Finding],
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
-    // What hardly matters is a line, unless there is nothing else to say.
+    // Findings of low severity get one line, unless there are no others.
     let full = findings.iter().filter(|finding| finding.severity > Severity::Low).count().clamp(1, IN_FULL);
     let mut linted = Linted::default();
     for (place, finding) in findings.iter().enumerate() {
-        let line = finding.site.map(|frame| SiteName::of(outline.device.snapshot, frame));
+        let line = finding.site.map(|frame| SiteName::of(model.device.snapshot, frame));
         if place < full {
             writeln!(terminal.out())?;
-            let module = finding.module.map(|module| outline.device.modules.path(module));
+            let module = finding.module.map(|module| model.device.modules.path(module));
             in_full(finding, line.as_ref(), module, terminal)?;
-            for remark in linted.of(finding, outline.device.snapshot) {
+            for remark in linted.of(finding, model.device.snapshot) {
                 remark_line(&remark, line.as_ref(), terminal)?;
             }
         } else {
@@ -52,7 +52,7 @@ fn in_full(
         let place = terminal.paint(Style::Bold, &line.short());
         let code = source::line(&line.file, line.line).unwrap_or_default();
         let code = if code.is_empty() { code } else { terminal.paint(Style::Cyan, &format!("   {code}")) };
-        // The summary names the line that asked; this is the one that holds the memory.
+        // The summary names the line that requested memory; this line holds most of it.
         let role = if finding.kind == Kind::Oom { "most is held by " } else { "" };
         let module = module.map(|path| format!(" · in {}", printable(path))).unwrap_or_default();
         writeln!(terminal.out(), "   {role}{place}  {}{module}{code}", printable(&line.function))?;
@@ -113,34 +113,32 @@ fn name(kind: Kind) -> String {
 
 /// What was looked for and not found, in one line.
 pub(crate) fn nothing_else(
-    outline: &RunModel<'_>,
+    model: &RunModel<'_>,
     findings: &[Finding],
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
-    let Some(text) = not_found(outline, findings) else { return Ok(()) };
+    let Some(text) = not_found(model, findings) else { return Ok(()) };
     let (first, style) = if findings.is_empty() { (" ✓ ", Some(Style::Green)) } else { (" ", None) };
     writeln!(terminal.out())?;
     paragraph(first, first.replace('✓', " ").as_str(), &text, style, terminal)
 }
 
-/// The same in words; `None` where all of it was found.
-pub(crate) fn not_found(outline: &RunModel<'_>, findings: &[Finding]) -> Option<String> {
+/// What was not found, as text; `None` if everything was.
+pub(crate) fn not_found(model: &RunModel<'_>, findings: &[Finding]) -> Option<String> {
     let missing = |kind: Kind| !findings.iter().any(|finding| finding.kind == kind);
     let mut parts = Vec::new();
     if missing(Kind::Leak) {
-        parts.push(match outline.device.steps.count() {
-            0 => "no loop was found, so leaks cannot be told".to_owned(),
-            steps if steps < FEWEST_STEPS => format!("{steps} steps are too few to tell a leak"),
+        parts.push(match model.device.steps.count() {
+            0 => "no loop was found, so leaks cannot be detected".to_owned(),
+            steps if steps < FEWEST_STEPS => format!("{steps} steps are too few to detect leaks"),
             steps => format!("no leak in {} steps", grouped(steps as u64)),
         });
     }
     let is_fragmented = findings.iter().any(|finding| finding.cause == Some(Cause::Fragmentation));
-    if missing(Kind::Fragmentation) && !is_fragmented && !outline.device.is_cpu() {
-        let reserved = outline.device.history.reserved_peak.bytes;
-        parts.push(format!(
-            "fragmentation {}",
-            percent(share(never_needed(&outline.device.history), reserved))
-        ));
+    if missing(Kind::Fragmentation) && !is_fragmented && !model.device.is_cpu() {
+        let reserved = model.device.history.reserved_peak.bytes;
+        parts
+            .push(format!("fragmentation {}", percent(share(never_needed(&model.device.history), reserved))));
     }
     for (kind, text) in [
         (Kind::Spike, "no spike"),
@@ -148,14 +146,14 @@ pub(crate) fn not_found(outline: &RunModel<'_>, findings: &[Finding]) -> Option<
         (Kind::Pending, "no pending frees"),
         (Kind::Oom, "no failed allocation"),
     ] {
-        // Without steps there is nothing that a step could stand out from.
+        // Spikes and churn are relative to other steps.
         let needs_steps = matches!(kind, Kind::Spike | Kind::Churn);
         // The CPU's memory has no cache and no streams.
         let is_of_cuda = matches!(kind, Kind::Churn | Kind::Pending);
-        if outline.device.is_cpu() && is_of_cuda {
+        if model.device.is_cpu() && is_of_cuda {
             continue;
         }
-        if missing(kind) && !(needs_steps && outline.device.steps.count() == 0) {
+        if missing(kind) && !(needs_steps && model.device.steps.count() == 0) {
             parts.push(text.to_owned());
         }
     }

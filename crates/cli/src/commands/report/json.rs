@@ -1,6 +1,6 @@
 //! The JSON of `oomph report --json`: public and versioned. Fields may be added, none renamed.
 
-use super::findings_json::{FindingReport, finding_report};
+use super::findings_json::{ReportedFinding, finding_report};
 use super::live_json::{LiveReport, live};
 use crate::args::ReportArgs;
 use crate::terminal::Terminal;
@@ -17,7 +17,7 @@ use std::io::Write;
 
 /// The document: one entry per input, one per device in it.
 #[derive(Serialize)]
-pub(crate) struct Document {
+pub(crate) struct ReportDocument {
     version: u32,
     inputs: Vec<InputReport>,
     /// What sets several inputs apart.
@@ -41,7 +41,7 @@ struct RanksReport {
 #[derive(Serialize)]
 pub(crate) struct ChangeReport {
     #[serde(skip_serializing_if = "Option::is_none")]
-    site: Option<SiteReport>,
+    site: Option<ReportedSite>,
     #[serde(skip_serializing_if = "Option::is_none")]
     moved_from: Option<u32>,
     in_backward: bool,
@@ -136,7 +136,7 @@ struct DeviceReport {
     /// The tensors that a recorder named, by what they are.
     #[serde(skip_serializing_if = "Map::is_empty")]
     labels: Map<String, Value>,
-    findings: Vec<FindingReport>,
+    findings: Vec<ReportedFinding>,
     counters: CountersAt,
     /// What the driver showed beside PyTorch's memory at the end of a step, at most.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,7 +200,7 @@ impl From<Counters> for CountersReport {
 }
 
 #[derive(Serialize)]
-pub(crate) struct SiteReport {
+pub(crate) struct ReportedSite {
     file: String,
     line: u32,
     function: String,
@@ -216,9 +216,9 @@ struct PoolReport {
     end: CountersReport,
 }
 
-impl Document {
-    pub(crate) fn new() -> Document {
-        Document { version: 1, inputs: Vec::new(), ranks: None }
+impl ReportDocument {
+    pub(crate) fn new() -> ReportDocument {
+        ReportDocument { version: 1, inputs: Vec::new(), ranks: None }
     }
 
     pub(crate) fn add(&mut self, input: &Input, answers: &[Diagnosis<'_>], args: &ReportArgs) {
@@ -245,13 +245,13 @@ impl Document {
     /// Prints it; several inputs are compared as ranks.
     pub(crate) fn print(
         mut self,
-        portraits: &[DeviceSummary],
+        summaries: &[DeviceSummary],
         terminal: &mut Terminal,
     ) -> anyhow::Result<()> {
         if self.inputs.len() > 1 {
-            self.ranks = analysis::skew(portraits).map(|skew| RanksReport {
-                count: portraits.len(),
-                peaks: portraits.iter().map(|rank| rank.allocated.0.0).collect(),
+            self.ranks = analysis::skew(summaries).map(|skew| RanksReport {
+                count: summaries.len(),
+                peaks: summaries.iter().map(|rank| rank.allocated.0.0).collect(),
                 highest: skew.highest,
                 compared_with: skew.middle,
                 sites: skew.changes.iter().take(16).map(ChangeReport::from).collect(),
@@ -272,7 +272,7 @@ pub(crate) fn by_category(held: &ByCategory) -> Map<String, Value> {
 }
 
 fn report(answer: &Diagnosis<'_>, args: &ReportArgs) -> DeviceReport {
-    let (outline, device) = (&answer.model, answer.model.device);
+    let (model, device) = (&answer.model, answer.model.device);
     let history = &device.history;
     let events = &device.snapshot.events;
     let mut linted = Linted::default();
@@ -303,16 +303,16 @@ fn report(answer: &Diagnosis<'_>, args: &ReportArgs) -> DeviceReport {
             end: history.end.reserved.0,
         },
         steps: StepsReport {
-            count: outline.device.steps.count(),
-            source: outline.device.steps.source.name(),
-            confidence: outline.device.steps.confidence.name(),
-            bounds: outline.device.steps.bounds.clone(),
+            count: model.device.steps.count(),
+            source: model.device.steps.source.name(),
+            confidence: model.device.steps.confidence.name(),
+            bounds: model.device.steps.bounds.clone(),
         },
-        categories: by_category(&outline.step_peaks.most),
-        categories_confidence: outline.categories.confidence.name(),
-        categories_reason: outline.categories.reason,
-        categories_at_peak: by_category(&outline.categories.at(history, history.allocated_peak.position)),
-        labels: labels(outline),
+        categories: by_category(&model.step_peaks.most),
+        categories_confidence: model.categories.confidence.name(),
+        categories_reason: model.categories.reason,
+        categories_at_peak: by_category(&model.categories.at(history, history.allocated_peak.position)),
+        labels: labels(model),
         findings: answer
             .findings
             .iter()
@@ -323,7 +323,7 @@ fn report(answer: &Diagnosis<'_>, args: &ReportArgs) -> DeviceReport {
             .recording
             .non_pytorch(history.device)
             .map(|outside| OutsideReport { process: outside.process.0, others: outside.others.0 }),
-        live: live(outline, args),
+        live: live(model, args),
         streams_and_pools: pools(device),
         ooms: history.stats.ooms,
         stats: args.summary.then(|| stats(device)),
@@ -332,8 +332,8 @@ fn report(answer: &Diagnosis<'_>, args: &ReportArgs) -> DeviceReport {
 }
 
 /// What a recorder named, by what it is.
-fn labels(outline: &RunModel<'_>) -> Map<String, Value> {
-    let named = outline.labelled();
+fn labels(model: &RunModel<'_>) -> Map<String, Value> {
+    let named = model.labelled();
     let report = |label: Label| {
         let LabelledTensors { tensors, most, at_peak } = named[label as usize];
         let report = LabelReport { tensors, bytes: most.0, at_peak: at_peak.0 };
@@ -342,16 +342,16 @@ fn labels(outline: &RunModel<'_>) -> Map<String, Value> {
     Label::ALL.into_iter().filter(|&label| named[label as usize].tensors > 0).filter_map(report).collect()
 }
 
-pub(crate) fn stack_report(snapshot: &Snapshot, stack: StackId) -> Vec<SiteReport> {
+pub(crate) fn stack_report(snapshot: &Snapshot, stack: StackId) -> Vec<ReportedSite> {
     snapshot.stacks.frames(stack).iter().map(|&frame| site_report(snapshot, frame)).collect()
 }
 
-pub(crate) fn site_report(snapshot: &Snapshot, frame: FrameId) -> SiteReport {
+pub(crate) fn site_report(snapshot: &Snapshot, frame: FrameId) -> ReportedSite {
     place_report(&SiteName::of(snapshot, frame))
 }
 
-pub(crate) fn place_report(place: &SiteName) -> SiteReport {
-    SiteReport { file: place.file.clone(), line: place.line, function: place.function.clone() }
+pub(crate) fn place_report(place: &SiteName) -> ReportedSite {
+    ReportedSite { file: place.file.clone(), line: place.line, function: place.function.clone() }
 }
 
 /// The end of the history by stream, pool and kind of segment.

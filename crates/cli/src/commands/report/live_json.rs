@@ -1,6 +1,6 @@
 //! Live blocks in groups, in the JSON of `oomph report --json`.
 
-use super::json::{SiteReport, by_category, site_report, stack_report};
+use super::json::{ReportedSite, by_category, site_report, stack_report};
 use crate::args::{By, ReportArgs};
 use analysis::{Device, Group, Moment, Origin, Phase, RunModel, Site};
 use serde::Serialize;
@@ -28,17 +28,17 @@ struct GroupReport {
     count: u64,
     /// How many of the blocks were allocated before the history begins.
     before_history: u64,
-    /// `user`, `library` (no line of your own on the stack), `backward` (inside the `backward()` called there or, with
-    /// `forward_line`, the backward pass of what runs there), `native` (C++ only), `unknown` (no stack) or `before` (no
-    /// stack, from before the history begins).
+    /// `user`, `library` (no user code on the stack), `backward` (inside the `backward()` called there or,
+    /// with `forward_line`, the backward of that line), `native` (C++ only), `unknown` (no stack) or
+    /// `before` (no stack, from before the history begins).
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    site: Option<SiteReport>,
+    site: Option<ReportedSite>,
     /// Whether `site` is where the forward pass runs whose backward pass this is.
     #[serde(skip_serializing_if = "Option::is_none")]
     forward_line: Option<bool>,
-    /// The innermost module that nearly all of the blocks lie in; for groups by module `null` is outside of all.
+    /// The innermost module of nearly all blocks; for groups by module, `null` is outside all modules.
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<Option<String>>,
     /// Bytes by what they are for, for groups by module.
@@ -48,7 +48,7 @@ struct GroupReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     phases: Option<Map<String, Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    stack: Option<Vec<SiteReport>>,
+    stack: Option<Vec<ReportedSite>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     category: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,11 +63,11 @@ struct RestReport {
 }
 
 /// The groups of one device's live blocks.
-pub(crate) fn live(outline: &RunModel<'_>, args: &ReportArgs) -> LiveReport {
-    let device = outline.device;
+pub(crate) fn live(model: &RunModel<'_>, args: &ReportArgs) -> LiveReport {
+    let device = model.device;
     let at = args.moment(device);
     let position = device.position_of(at).unwrap_or(device.history.len());
-    let live = outline.live_at(position, args.key());
+    let live = model.live_at(position, args.key());
     let (shown, rest) = live.top(args.top);
     LiveReport {
         at: match at {

@@ -1,4 +1,4 @@
-//! Live blocks in groups, for people.
+//! Live blocks in groups, as text.
 
 use crate::args::{By, ReportArgs};
 use crate::terminal::{Style, Terminal};
@@ -9,15 +9,11 @@ use snapshot::{Bytes, FrameId, Snapshot};
 use std::io::Write;
 
 /// Prints the groups of one device's live blocks.
-pub(crate) fn print(
-    outline: &RunModel<'_>,
-    args: &ReportArgs,
-    terminal: &mut Terminal,
-) -> anyhow::Result<()> {
-    let device = outline.device;
+pub(crate) fn print(model: &RunModel<'_>, args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let device = model.device;
     let at = args.moment(device);
     let Some(position) = device.position_of(at) else { return Ok(()) };
-    let live = outline.live_at(position, args.key());
+    let live = model.live_at(position, args.key());
     let moment = match at {
         Moment::Peak if !device.history.is_empty() => "at the peak".to_owned(),
         Moment::Peak | Moment::End => "at the end".to_owned(),
@@ -26,7 +22,7 @@ pub(crate) fn print(
     };
     let (key, plural) = match args.by {
         By::Site => ("line", "lines"),
-        By::Category => ("use", "uses"),
+        By::Category => ("category", "categories"),
         By::Stack => ("call stack", "call stacks"),
         By::Module => ("module", "modules"),
         By::Size => ("block size", "block sizes"),
@@ -54,7 +50,7 @@ pub(crate) fn print(
             "no recorder noted the modules: record with `oomph run`, with torch 2.10 or later"
         }
         By::Module if live.by_layer => {
-            "modules inside a numbered layer count with it; a larger --top tells them apart"
+            "modules inside a numbered layer count with it; a larger --top separates them"
         }
         _ => return Ok(()),
     };
@@ -62,7 +58,7 @@ pub(crate) fn print(
 }
 
 fn table(device: &Device<'_>, groups: &[Group], live: &Live, terminal: &mut Terminal) -> anyhow::Result<()> {
-    // The columns beside the two that have names.
+    // Columns for everything but the two names.
     const NUMBERS: usize = 40;
     let named = |parts: usize| -> Vec<(String, String)> {
         groups.iter().map(|group| name(device, group, parts)).collect()
@@ -77,7 +73,7 @@ fn table(device: &Device<'_>, groups: &[Group], live: &Live, terminal: &mut Term
         let (first, second) = widths(names);
         first + second + NUMBERS <= terminal.width()
     };
-    // What a module holds is said as far as it fits the line.
+    // A module's categories are listed as far as they fit the line.
     let names = (1..=SPLIT).rev().map(named).find(fits).unwrap_or_else(|| named(1));
     let (first, second) = widths(&names);
     for (place, (group, (line, function))) in groups.iter().zip(&names).enumerate() {
@@ -141,7 +137,7 @@ fn name(device: &Device<'_>, group: &Group, parts: usize) -> (String, String) {
     (line, what)
 }
 
-/// Uses of a module's memory that are told apart.
+/// Categories listed per module.
 const SPLIT: usize = 4;
 
 /// What a group is for, the largest parts.

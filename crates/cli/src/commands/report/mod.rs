@@ -9,14 +9,14 @@ mod ranks;
 mod summary;
 pub(super) mod text;
 
-use crate::Status;
+use crate::ExitCode;
 use crate::args::{By, ReportArgs};
 use crate::terminal::{Failure, TALK, Terminal};
 use analysis::{Device, DeviceSummary, Diagnosis, Moment, Severity};
 use inputs::Input;
 use std::path::PathBuf;
 
-pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let files = inputs::expand(&args.inputs)?;
     let mut report = Report::new(args, files.len());
     for file in &files {
@@ -27,19 +27,19 @@ pub(crate) fn run(args: &ReportArgs, terminal: &mut Terminal) -> anyhow::Result<
     report.finish(terminal)
 }
 
-/// A report in the making. Inputs are added one by one, so that not all ranks need to be in memory at one time.
+/// Builder of a report. Inputs are added one by one, so that only one rank is in memory at a time.
 pub(crate) struct Report<'a> {
     args: &'a ReportArgs,
     is_ranks: bool,
-    json: Option<json::Document>,
-    portraits: Vec<DeviceSummary>,
+    json: Option<json::ReportDocument>,
+    summaries: Vec<DeviceSummary>,
     worst: Option<Severity>,
 }
 
 impl<'a> Report<'a> {
     pub(crate) fn new(args: &'a ReportArgs, inputs: usize) -> Report<'a> {
-        let json = args.json.then(json::Document::new);
-        Report { args, is_ranks: inputs > 1, json, portraits: Vec::new(), worst: None }
+        let json = args.json.then(json::ReportDocument::new);
+        Report { args, is_ranks: inputs > 1, json, summaries: Vec::new(), worst: None }
     }
 
     pub(crate) fn add(
@@ -61,7 +61,7 @@ impl<'a> Report<'a> {
         let findings = answers.iter().flat_map(|answer| &answer.findings);
         self.worst = findings.map(|finding| finding.severity).max().max(self.worst);
         if self.is_ranks {
-            self.portraits.extend(drawn(&input.name, &answers));
+            self.summaries.extend(device_summaries(&input.name, &answers));
         }
         match &mut self.json {
             Some(document) => document.add(input, &answers, args),
@@ -71,15 +71,15 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    pub(crate) fn finish(self, terminal: &mut Terminal) -> anyhow::Result<Status> {
-        let Report { args, is_ranks, json, portraits, worst } = self;
+    pub(crate) fn finish(self, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+        let Report { args, is_ranks, json, summaries, worst } = self;
         if is_ranks && !args.json && !args.summary && (args.at.is_some() || args.by != By::Site) {
             terminal
                 .say("note: --at and --by are for one input; the ranks are compared at their peaks, by line");
         }
         match json {
-            Some(document) => document.print(&portraits, terminal)?,
-            None if is_ranks && !args.summary => ranks::print(&portraits, terminal)?,
+            Some(document) => document.print(&summaries, terminal)?,
+            None if is_ranks && !args.summary => ranks::print(&summaries, terminal)?,
             None => {}
         }
         let fails = args.fail_on.is_some_and(|limit| worst >= Some(limit.into()));
@@ -87,32 +87,32 @@ impl<'a> Report<'a> {
     }
 }
 
-/// The portraits of the devices of one input. An empty one has a place among the ranks as well.
-fn drawn(name: &str, answers: &[Diagnosis<'_>]) -> Vec<DeviceSummary> {
+/// The summaries of the devices of one input. An empty input counts as a rank, too.
+fn device_summaries(name: &str, answers: &[Diagnosis<'_>]) -> Vec<DeviceSummary> {
     if answers.is_empty() {
         return vec![DeviceSummary::empty(name)];
     }
     answers.iter().map(|answer| DeviceSummary::new(name, &answer.model, &answer.findings)).collect()
 }
 
-/// The portraits of every device of some inputs; nothing of the snapshots stays in memory.
-pub(super) fn portraits(files: &[PathBuf]) -> anyhow::Result<Vec<DeviceSummary>> {
-    let mut portraits = Vec::new();
+/// The summaries of every device of some inputs; nothing of the snapshots stays in memory.
+pub(super) fn summaries(files: &[PathBuf]) -> anyhow::Result<Vec<DeviceSummary>> {
+    let mut summaries = Vec::new();
     for file in inputs::expand(files)? {
         let input = inputs::load(&file, &TALK)?;
         let devices = input.devices();
-        portraits.extend(portraits_of(&input, &devices));
+        summaries.extend(summaries_of(&input, &devices));
     }
-    Ok(portraits)
+    Ok(summaries)
 }
 
-/// The portraits of every device of one input.
-pub(crate) fn portraits_of(input: &Input, devices: &[Device<'_>]) -> Vec<DeviceSummary> {
+/// The summaries of every device of one input.
+pub(crate) fn summaries_of(input: &Input, devices: &[Device<'_>]) -> Vec<DeviceSummary> {
     let answers: Vec<Diagnosis<'_>> = devices.iter().map(Diagnosis::new).collect();
-    drawn(&input.name, &answers)
+    device_summaries(&input.name, &answers)
 }
 
-/// Asking for a moment that never was is a mistake worth a word, not an empty table.
+/// Fails for a moment that the history does not have.
 fn check_moment(moment: Moment, device: &Device<'_>, name: &str) -> anyhow::Result<()> {
     if device.position_of(moment).is_some() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Several inputs are the ranks of one job: one report, with what sets them apart.
+//! Several inputs as the ranks of one job: one report on how they differ.
 
 use super::findings_text::headline;
 use super::text::{bar, change_line};
@@ -8,7 +8,7 @@ use analysis::words::{counted, printable};
 use analysis::{DeviceSummary, FindingSummary, Kind, Skew};
 use std::io::Write;
 
-/// Lines that are named as the reason for the skew.
+/// Lines listed as the reason for the skew.
 const LINES: usize = 5;
 
 /// Prints the report of all ranks.
@@ -57,7 +57,7 @@ fn table(ranks: &[DeviceSummary], skew: &Skew, terminal: &mut Terminal) -> anyho
     Ok(())
 }
 
-/// The end of the path that tells the files apart, and the device where a file has several.
+/// The end of the path that identifies the file, and the device where a file has several.
 fn short_name(rank: &DeviceSummary, ranks: &[DeviceSummary]) -> String {
     let name = std::path::Path::new(&rank.name)
         .file_name()
@@ -85,7 +85,7 @@ fn reasons(skew: &Skew, terminal: &mut Terminal) -> anyhow::Result<()> {
         .take(4)
         .map(|(category, bytes)| format!("{} {}", category.name(), signed(*bytes)))
         .collect();
-    paragraph("   ", "   ", &format!("by use: {}", categories.join(", ")), Some(Style::Dim), terminal)
+    paragraph("   ", "   ", &format!("by category: {}", categories.join(", ")), Some(Style::Dim), terminal)
 }
 
 /// Findings of all ranks, each once, with the ranks that have it.

@@ -18,7 +18,7 @@ pub(crate) fn print(devices: &[Device<'_>], terminal: &mut Terminal) -> anyhow::
         }
         if retries.is_none() {
             terminal.say(
-                "note: cudaMalloc retries are not in the file; the count cannot be told from its events",
+                "note: cudaMalloc retries are not in the file, and its events do not determine the count",
             );
         }
     }
@@ -55,9 +55,9 @@ fn table(device: &Device<'_>, retries: Option<u64>) -> String {
 }
 
 /// A cell: the value, in the unit that suits the reference.
-type Format = fn(i64, i64) -> String;
+type CellFormat = fn(i64, i64) -> String;
 
-const METRICS: [(Metric, &str, Format); 9] = [
+const METRICS: [(Metric, &str, CellFormat); 9] = [
     (Metric::AllocatedBytes, "Allocated memory", size),
     (Metric::ActiveBytes, "Active memory", size),
     (Metric::RequestedBytes, "Requested memory", size),
@@ -69,7 +69,7 @@ const METRICS: [(Metric, &str, Format); 9] = [
     (Metric::InactiveSplit, "Non-releasable allocs", count),
 ];
 
-fn row(name: &str, stat: Stat, like: Stat, format: Format) -> String {
+fn row(name: &str, stat: Stat, like: Stat, format: CellFormat) -> String {
     format!(
         " {name:<21} | {} | {} | {} | {} ",
         format(stat.current, like.current),

@@ -1,4 +1,4 @@
-//! The first screen of `oomph report`, for people.
+//! `oomph report` as text.
 
 use super::{findings_text, live_text};
 use crate::args::{By, ReportArgs};
@@ -10,8 +10,8 @@ use inputs::{Input, run_remark};
 use snapshot::Bytes;
 use std::io::Write;
 
-/// Columns of the picture of the course.
-const COURSE: usize = 64;
+/// Columns of the memory timeline.
+const TIMELINE: usize = 64;
 
 /// Prints the report of one input.
 pub(crate) fn print(
@@ -26,53 +26,53 @@ pub(crate) fn print(
         writeln!(terminal.out(), "\n nothing was allocated and no event was recorded")?;
         return Ok(());
     }
-    for (place, Diagnosis { model: outline, findings }) in answers.iter().enumerate() {
+    for (place, Diagnosis { model, findings }) in answers.iter().enumerate() {
         if place > 0 {
             writeln!(terminal.out())?;
         }
-        header(input, outline, terminal)?;
-        findings_text::print(outline, findings, terminal)?;
-        what_fills(outline, args, terminal)?;
-        if !outline.device.history.is_empty() {
-            findings_text::nothing_else(outline, findings, terminal)?;
+        header(input, model, terminal)?;
+        findings_text::print(model, findings, terminal)?;
+        what_fills(model, args, terminal)?;
+        if !model.device.history.is_empty() {
+            findings_text::nothing_else(model, findings, terminal)?;
         }
-        notes(outline.device, terminal)?;
+        notes(model.device, terminal)?;
     }
     next(input, answers, args, terminal)
 }
 
 /// The peak, what it is made of, and the lines that hold it.
 pub(crate) fn what_fills(
-    outline: &RunModel<'_>,
+    model: &RunModel<'_>,
     args: &ReportArgs,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
-    totals(outline, terminal)?;
-    categories(outline, terminal)?;
-    live_text::print(outline, args, terminal)
+    totals(model, terminal)?;
+    categories(model, terminal)?;
+    live_text::print(model, args, terminal)
 }
 
-fn header(input: &Input, outline: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let history = &outline.device.history;
+fn header(input: &Input, model: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let history = &model.device.history;
     let completeness = match (history.is_empty(), history.complete) {
         (true, _) => "no history".to_owned(),
         (false, true) => format!("{}, complete", counted(history.len() as u64, "event")),
         (false, false) => format!("{}, truncated", counted(history.len() as u64, "event")),
     };
-    let steps = match outline.device.steps.count() {
+    let steps = match model.device.steps.count() {
         0 => String::new(),
-        count => format!(" · {} ({})", counted(count as u64, "step"), outline.device.steps.source.name()),
+        count => format!(" · {} ({})", counted(count as u64, "step"), model.device.steps.source.name()),
     };
     let name = terminal.paint(Style::Bold, &input.name);
-    // What a recorder was told is exact; a plain snapshot only shows which releases write such files.
+    // A recorder knows the exact release; a plain snapshot shows only which releases write such files.
     let torch = match input.run.as_ref().and_then(|run| run.torch.as_deref()) {
         Some(torch) => format!("torch {}", printable(torch)),
         None => input.snapshot.torch.to_string(),
     };
-    let card = outline.device.recording.gpu(history.device).map(|card| printable(&card.name));
-    let card = card.filter(|card| !card.is_empty() && !outline.device.is_cpu());
+    let card = model.device.recording.gpu(history.device).map(|card| printable(&card.name));
+    let card = card.filter(|card| !card.is_empty() && !model.device.is_cpu());
     let card = card.map(|card| format!(", {card}")).unwrap_or_default();
-    let device = outline.device.name();
+    let device = model.device.name();
     writeln!(terminal.out(), "{name} · {device}{card} · {torch} · {completeness}{steps}")?;
     if let Some(ended) = input.run.as_ref().and_then(run_remark) {
         paragraph(" ", " ", &ended, Some(Style::Yellow), terminal)?;
@@ -80,8 +80,8 @@ fn header(input: &Input, outline: &RunModel<'_>, terminal: &mut Terminal) -> any
     Ok(())
 }
 
-fn totals(outline: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let history = &outline.device.history;
+fn totals(model: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let history = &model.device.history;
     let (peak, end) = (history.allocated_peak, history.end);
     writeln!(terminal.out())?;
     if !history.is_empty() {
@@ -89,17 +89,17 @@ fn totals(outline: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()>
             0 => "before the first event".to_owned(),
             position => {
                 let step =
-                    outline.device.steps.of_event(position - 1).map(|step| format!(", step {}", step + 1));
+                    model.device.steps.of_event(position - 1).map(|step| format!(", step {}", step + 1));
                 format!("event {}{}", grouped(position as u64 - 1), step.unwrap_or_default())
             }
         };
         let label = terminal.paint(Style::Bold, "peak");
-        let reserved = reserved(outline, history.reserved_peak.bytes);
+        let reserved = reserved(model, history.reserved_peak.bytes);
         writeln!(terminal.out(), " {label} {} allocated{reserved} · {when}", peak.bytes)?;
     }
-    let mut rest = vec![format!("{} allocated{}", end.allocated, reserved(outline, end.reserved))];
+    let mut rest = vec![format!("{} allocated{}", end.allocated, reserved(model, end.reserved))];
     let unused = end.reserved - end.active;
-    if unused > Bytes::ZERO && !outline.device.is_cpu() {
+    if unused > Bytes::ZERO && !model.device.is_cpu() {
         let split = match end.inactive_split {
             Bytes::ZERO => String::new(),
             split => format!(", {split} of it inactive_split"),
@@ -111,34 +111,34 @@ fn totals(outline: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()>
     }
     let label = terminal.paint(Style::Bold, "end");
     writeln!(terminal.out(), " {label}  {}", rest.join(" · "))?;
-    if let Some(outside) = outline.device.recording.non_pytorch(history.device)
+    if let Some(outside) = model.device.recording.non_pytorch(history.device)
         && outside.process + outside.others > Bytes::ZERO
     {
         let others = match outside.others {
             Bytes::ZERO => String::new(),
-            bytes => format!(" · {bytes} of other processes"),
+            bytes => format!(" · {bytes} in other processes"),
         };
         let process = outside.process;
         writeln!(
             terminal.out(),
-            " outside PyTorch  {process} of this process (CUDA context, libraries){others}"
+            " non-PyTorch memory  {process} in this process (CUDA context, libraries){others}"
         )?;
     }
     if history.len() > 1 {
-        let columns = COURSE.min(terminal.width().saturating_sub(" allocated ".len()));
-        let course = terminal.paint(Style::Cyan, &course(&history.samples, columns));
-        writeln!(terminal.out(), " allocated {course}")?;
+        let columns = TIMELINE.min(terminal.width().saturating_sub(" allocated ".len()));
+        let timeline = terminal.paint(Style::Cyan, &timeline(&history.samples, columns));
+        writeln!(terminal.out(), " allocated {timeline}")?;
     }
     Ok(())
 }
 
 /// `, 2 GiB reserved`; on the CPU nothing is reserved beyond what is allocated.
-fn reserved(outline: &RunModel<'_>, bytes: Bytes) -> String {
-    if outline.device.is_cpu() { String::new() } else { format!(", {bytes} reserved") }
+fn reserved(model: &RunModel<'_>, bytes: Bytes) -> String {
+    if model.device.is_cpu() { String::new() } else { format!(", {bytes} reserved") }
 }
 
 /// The allocated bytes over the history, as a row of bars.
-fn course(samples: &[Bytes], columns: usize) -> String {
+fn timeline(samples: &[Bytes], columns: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let highest = samples.iter().max().map_or(1, |bytes| bytes.0.max(1));
     let columns = samples.len().min(columns);
@@ -152,10 +152,10 @@ fn course(samples: &[Bytes], columns: usize) -> String {
 }
 
 /// What the peak is made of.
-fn categories(outline: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn categories(model: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     const WIDTH: usize = 20;
-    let peak = outline.device.history.allocated_peak;
-    let held = outline.categories.at(&outline.device.history, peak.position);
+    let peak = model.device.history.allocated_peak;
+    let held = model.categories.at(&model.device.history, peak.position);
     let mut parts: Vec<(Category, Bytes)> = Category::ALL.iter().map(|&of| (of, held.get(of))).collect();
     parts.retain(|(_, bytes)| *bytes > Bytes::ZERO && bytes.0 >= peak.bytes.0 / 100);
     parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
@@ -206,7 +206,7 @@ fn notes(device: &Device<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where to go on from here.
+/// Next steps.
 fn next(
     input: &Input,
     answers: &[Diagnosis<'_>],
@@ -224,7 +224,7 @@ fn next(
             "--by site for the lines · --top 30 for more"
         }
     };
-    // Settings or another card may be the way out of these.
+    // Other settings or another card may solve these.
     let mut findings = answers.iter().flat_map(|answer| &answer.findings);
     let can_be_replayed =
         findings.any(|finding| matches!(finding.kind, Kind::Fragmentation | Kind::Oom | Kind::Churn));
@@ -246,9 +246,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_course_is_drawn_to_scale() {
-        assert_eq!(course(&[Bytes(0), Bytes(1), Bytes(50), Bytes(100)], COURSE), "▁▂▅█");
-        assert_eq!(course(&[Bytes::ZERO], COURSE), "▁");
-        assert_eq!(course(&vec![Bytes(5); 1000], 30).chars().count(), 30);
+    fn the_timeline_is_drawn_to_scale() {
+        assert_eq!(timeline(&[Bytes(0), Bytes(1), Bytes(50), Bytes(100)], TIMELINE), "▁▂▅█");
+        assert_eq!(timeline(&[Bytes::ZERO], TIMELINE), "▁");
+        assert_eq!(timeline(&vec![Bytes(5); 1000], 30).chars().count(), 30);
     }
 }

@@ -1,6 +1,6 @@
 //! `oomph rule`: what the linter looks for.
 
-use crate::Status;
+use crate::ExitCode;
 use crate::args::RuleArgs;
 use crate::commands::lint::{named, style, write_json};
 use crate::terminal::{Failure, Style, Terminal};
@@ -9,7 +9,7 @@ use lint::{RULES, Rule};
 use serde::Serialize;
 use std::io::Write;
 
-pub(crate) fn run(args: &RuleArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+pub(crate) fn run(args: &RuleArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let rules = match &args.rule {
         Some(name) => named(name, None)?,
         None => RULES.to_vec(),

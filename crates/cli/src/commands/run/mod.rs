@@ -3,7 +3,7 @@
 use crate::args::{ReportArgs, RunArgs};
 use crate::commands::report;
 use crate::terminal::{Failure, TALK, Terminal};
-use crate::{Host, Status};
+use crate::{ExitCode, Host};
 use launch::{DEFAULT_FOLDER, Done, Folder, Job, Output, Words, nothing_recorded, shown};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -11,7 +11,7 @@ use std::process::ExitStatus;
 /// A recording is of the whole program, unless something else is asked for.
 const ALL_STEPS: u32 = 0;
 
-pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<Status> {
+pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let command = args.program.command(host);
     let job = Job::new(command, args.emulate.gpu(host), args.program.steps, TALK);
     let words = if args.json { Words::Talk } else { Words::Own };
@@ -33,22 +33,23 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
         terminal.say(&format!("{DEFAULT_FOLDER} exists: recording to {recording}"));
     }
     let done = launch::run(&recorded(job, &shown(args.program.words()), terminal), &folder)?;
-    // Where nothing at all was recorded, they are the cause.
+    // If nothing was recorded, the error below names them.
     for problem in done.problems.iter().filter(|_| !done.ranks.is_empty()) {
         terminal.say(&format!("part of the recording is missing: {problem}"));
     }
-    // Whoever runs us in place of Python expects Python's own exit code, whatever else there is to say.
+    // Callers that run oomph in place of Python expect Python's exit code.
     if done.ranks.is_empty() {
         terminal.failure(&nothing_recorded(&done));
         return Ok(code(done.status));
     }
     terminal.say(&format!("recorded in {recording}"));
-    // Under a launcher each rank has its own `oomph run`; one of them speaks, and of itself: the others may still write.
+    // Under a launcher each rank has its own `oomph run`: rank 0 reports on itself, since the others may
+    // still be writing.
     if launch::launched_as().is_some_and(|rank| rank != 0) {
         return Ok(code(done.status));
     }
     let inputs = done.ranks.iter().map(|rank| rank.snapshot.clone()).collect();
-    let report = ReportArgs { inputs, json: args.json, ..ReportArgs::for_a_run() };
+    let report = ReportArgs { inputs, json: args.json, ..ReportArgs::for_new_run() };
     if let Err(error) = report::run(&report, terminal) {
         terminal.failure(&Failure::from(error));
     }

@@ -101,7 +101,8 @@ pub(super) fn search(scene: &Scene<'_>, trials: &[Trial]) -> Value {
         "device": scene.device.history.device,
         "recorded": recorded(scene),
         "best": trials.first().filter(|best| best.fits()).map(|best| {
-            json!({ "settings": best.conf, "export": export(&best.conf), "peak_reserved": best.outcome.peak_reserved })
+            let peak = best.outcome.peak_reserved;
+            json!({ "settings": best.conf, "export": export(&best.conf), "peak_reserved": peak })
         }),
         "trials": trials.iter().map(|each| trial(scene, each)).collect::<Vec<_>>(),
     })

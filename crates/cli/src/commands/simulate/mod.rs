@@ -3,7 +3,7 @@
 mod json;
 mod text;
 
-use crate::Status;
+use crate::ExitCode;
 use crate::args::SimulateArgs;
 use crate::terminal::{Failure, Progress, TALK, Terminal, shown_path};
 use analysis::Device;
@@ -13,7 +13,7 @@ use snapshot::{History, Snapshot};
 use std::path::Path;
 use whatif::{Question, Scene, Trial};
 
-pub(crate) fn run(args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+pub(crate) fn run(args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let files = inputs::expand(&args.inputs)?;
     if args.verify {
         return verify(args, &files, terminal);
@@ -29,7 +29,7 @@ pub(crate) fn replay(
     devices: &[Device<'_>],
     args: &SimulateArgs,
     terminal: &mut Terminal,
-) -> anyhow::Result<Status> {
+) -> anyhow::Result<ExitCode> {
     let question = args.question();
     let device = whatif::chosen(devices, &question, &input.name)?;
     let recorded = whatif::follow(&input.name, device, &question)?;
@@ -37,7 +37,7 @@ pub(crate) fn replay(
     if args.search { search(&scene, args, terminal) } else { what_if(&scene, args, terminal) }
 }
 
-/// One what-if as the page asks for it: what `--json` prints, and the replayed run. `say` hears what to know about it.
+/// A what-if for the page: the `--json` document and the replayed run; `say` receives its notes.
 pub(super) fn replayed(
     name: &str,
     device: &Device<'_>,
@@ -57,7 +57,7 @@ fn load(file: &Path, args: &SimulateArgs, terminal: &Terminal) -> anyhow::Result
     Ok(input)
 }
 
-fn what_if(scene: &Scene<'_>, args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+fn what_if(scene: &Scene<'_>, args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let trial = whatif::asked(scene, &|line| terminal.say(line))?;
     if let Some(path) = &args.output {
         whatif::write_run(scene, &trial, path)?;
@@ -70,7 +70,7 @@ fn what_if(scene: &Scene<'_>, args: &SimulateArgs, terminal: &mut Terminal) -> a
     Ok(u8::from(!trial.fits()))
 }
 
-fn search(scene: &Scene<'_>, args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+fn search(scene: &Scene<'_>, args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let trials = whatif::search(scene, |confs, try_out| {
         let progress = Progress::new("trying settings", confs.len());
         in_parallel(confs, usize::MAX, |conf| {
@@ -92,8 +92,8 @@ fn verify(
     args: &SimulateArgs,
     files: &[std::path::PathBuf],
     terminal: &mut Terminal,
-) -> anyhow::Result<Status> {
-    let mut comparison = Comparison::new(args, files.len());
+) -> anyhow::Result<ExitCode> {
+    let mut comparison = Verifications::new(args, files.len());
     for file in files {
         let input = load(file, args, terminal)?;
         for device in input.snapshot.devices() {
@@ -104,8 +104,8 @@ fn verify(
     comparison.finish(&name, terminal)
 }
 
-/// The model against the record, one history after the other.
-pub(crate) struct Comparison<'a> {
+/// Comparisons of the model with recorded histories, added one by one.
+pub(crate) struct Verifications<'a> {
     args: &'a SimulateArgs,
     question: Question,
     inputs: usize,
@@ -114,9 +114,9 @@ pub(crate) struct Comparison<'a> {
     followed: usize,
 }
 
-impl<'a> Comparison<'a> {
-    pub(crate) fn new(args: &'a SimulateArgs, inputs: usize) -> Comparison<'a> {
-        Comparison {
+impl<'a> Verifications<'a> {
+    pub(crate) fn new(args: &'a SimulateArgs, inputs: usize) -> Verifications<'a> {
+        Verifications {
             args,
             question: args.question(),
             inputs,
@@ -146,7 +146,7 @@ impl<'a> Comparison<'a> {
         text::verification(input, history, &recorded, self.inputs == 1, terminal)
     }
 
-    pub(crate) fn finish(self, name: &str, terminal: &mut Terminal) -> anyhow::Result<Status> {
+    pub(crate) fn finish(self, name: &str, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
         if self.followed == 0 {
             return Err(Failure::new(
                 format!("`{name}` has no events to compare"),

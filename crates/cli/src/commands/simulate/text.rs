@@ -1,4 +1,4 @@
-//! `oomph simulate` for people: the verdict, the numbers beside the recorded ones, the line to copy.
+//! `oomph simulate` as text: the verdict, recorded and replayed numbers, the line to copy.
 
 use super::json::export;
 use crate::terminal::{Style, Terminal, shown_path};
@@ -61,7 +61,7 @@ fn header(name: &str, snapshot: &Snapshot, history: &History, terminal: &mut Ter
     Ok(())
 }
 
-/// Whether the model does what PyTorch did on this very run: the ground under every figure below.
+/// Whether the model repeats PyTorch's decisions on this run, which every figure below relies on.
 fn followed(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let verification = scene.recorded.verification();
     let text = if verification.difference.is_none() {
@@ -85,14 +85,15 @@ fn fits(trial: &Trial, terminal: &mut Terminal) -> anyhow::Result<()> {
     let label = terminal.paint(Style::Green, "✓ FITS");
     let peak = Bytes(trial.outcome.peak_reserved);
     let of = match room(trial) {
-        Some(room) => format!(" of {room} that PyTorch can have"),
+        Some(room) => format!(" of {room} available to PyTorch"),
         None => String::new(),
     };
     writeln!(terminal.out(), " {label}  {peak} reserved at the peak{of}")?;
     if !trial.outcome.rescued.is_empty() {
         let count = trial.outcome.rescued.len() as u64;
         let text = format!(
-            "{} that failed in the recorded run would have been served; what the program would have done next is not recorded",
+            "{} that failed in the recorded run would have succeeded; what the program would have done \
+            next is not recorded",
             counted(count, "request")
         );
         paragraph("   ", "   ", &text, None, terminal)?;
@@ -129,8 +130,7 @@ fn fails(scene: &Scene<'_>, trial: &Trial, oom: &Oom, terminal: &mut Terminal) -
     paragraph("   ", "   ", &why, None, terminal)?;
     if let (Some(smallest), Some(total)) = (trial.smallest, trial.what.total) {
         let more = smallest.saturating_sub(total);
-        let text =
-            format!("the smallest card on which it goes through: {}, {} more", Bytes(smallest), Bytes(more));
+        let text = format!("the smallest card on which it fits: {}, {} more", Bytes(smallest), Bytes(more));
         paragraph("   ", "   ", &text, None, terminal)?;
     }
     if oom.was_recorded {
@@ -141,7 +141,7 @@ fn fails(scene: &Scene<'_>, trial: &Trial, oom: &Oom, terminal: &mut Terminal) -
     Ok(())
 }
 
-/// The lower of what the card and the limit let in.
+/// The lower of the card's memory and the limit.
 fn room(trial: &Trial) -> Option<Bytes> {
     [trial.what.available, trial.what.limit].into_iter().flatten().min().map(Bytes)
 }
@@ -260,7 +260,7 @@ pub(super) fn search(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Termina
     if trials.iter().any(|trial| {
         trial.fits() && trial.outcome.peak_reserved_range.0 != trial.outcome.peak_reserved_range.1
     }) {
-        legend.push("~ hangs on addresses that the driver chooses; `--conf` shows the range");
+        legend.push("~ depends on addresses chosen by the driver; `--conf` shows the range");
     }
     paragraph("   ", "   ", &legend.join(" · "), Some(Style::Dim), terminal)?;
     // The table marks the settings whose peak depends on addresses.
@@ -308,7 +308,7 @@ fn advice(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Terminal) -> anyho
     let recorded = scene.device.history.reserved_peak.bytes.0;
     if let Some(worst) = worst.filter(|worst| worst.outcome.peak_reserved > recorded + recorded / 4) {
         let text = format!(
-            "stay away from {}: {}, {}",
+            "avoid {}: {}, {}",
             named(&worst.conf),
             Bytes(worst.outcome.peak_reserved),
             change(Bytes(recorded), Bytes(worst.outcome.peak_reserved))
@@ -318,7 +318,7 @@ fn advice(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Terminal) -> anyho
     Ok(())
 }
 
-/// The comparison with the record.
+/// The comparison with the recording.
 pub(super) fn verification(
     input: &Input,
     history: &History,
@@ -340,7 +340,8 @@ pub(super) fn verification(
         let label = terminal.paint(Style::Green, "✓ IDENTICAL");
         writeln!(terminal.out(), " {label}  {name}{events} events")?;
         if is_alone {
-            let text = "given what the driver answered then, every block and segment is the model's own choice, and all segments and blocks at the end are the same";
+            let text = "given the driver's recorded answers, the model makes the same choice for every block \
+                        and segment, and ends with the same segments and blocks";
             paragraph("   ", "   ", text, None, terminal)?;
             if verification.assumed_private > 0 {
                 let count = counted(verification.assumed_private as u64, "segment");
@@ -363,9 +364,9 @@ pub(super) fn verification(
         for line in &difference.around {
             writeln!(terminal.out(), "   {line}")?;
         }
-        let text = "settings changed while it ran, a private pool that was gone at the end, or `release_lock_on_cudamalloc` \
-                    with several threads can be the reason; `--torch`, `--recorded-conf`, `--limit` and `--gpu` tell what the \
-                    file does not";
+        let text = "possible reasons: settings changed while it ran, a private pool that was gone at the end, \
+                    or `release_lock_on_cudamalloc` with several threads; `--torch`, `--recorded-conf`, \
+                    `--limit` and `--gpu` supply what the file lacks";
         paragraph("   ", "   ", text, Some(Style::Dim), terminal)?;
     }
     Ok(())

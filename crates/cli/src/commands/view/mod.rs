@@ -1,7 +1,7 @@
 //! `oomph view`: the page in the browser, from this machine's own server or as one file.
 
-use crate::Status;
-use crate::args::{OUTSIDE, ViewArgs};
+use crate::ExitCode;
+use crate::args::{DEFAULT_NON_PYTORCH, ViewArgs};
 use crate::commands::report::findings_json::finding_report;
 use crate::commands::report::findings_text::not_found;
 use crate::commands::{holders, simulate};
@@ -21,8 +21,8 @@ use viewer::documents::{Document, FindingReport, HolderTree};
 use viewer::{Commands, Problem, Relation, Replayed, Server, Viewer, WhatIf};
 use whatif::Question;
 
-pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
-    // A port that is taken is said before minutes of reading.
+pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+    // A taken port is reported before minutes of reading.
     let server = args.html.is_none().then(|| listen(args.port)).transpose()?;
     let files = inputs::expand(&args.inputs)?;
     let mut inputs = Vec::new();
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<St
         let Input { name, snapshot, recording, .. } = inputs::load(file, &TALK)?;
         inputs.push(viewer::Input { name, snapshot, recording });
     }
-    let viewer = Viewer::new(inputs, relation(&files), &Answers);
+    let viewer = Viewer::new(inputs, relation(&files), &PageCommands);
     match (&args.html, server) {
         (Some(path), _) => write(&viewer, path, args.max_size, terminal)?,
         (None, Some(server)) => {
@@ -55,19 +55,19 @@ fn relation(files: &[PathBuf]) -> Relation {
 }
 
 fn listen(port: u16) -> anyhow::Result<Server> {
-    let token = Token::random().context("no secret for the address could be made")?;
+    let token = Token::random().context("could not create a secret for the address")?;
     Server::bind(port, token).map_err(|error| {
         Failure::new(
-            format!("port {port} of this machine cannot be listened on"),
+            format!("cannot listen on port {port}"),
             Some(error.to_string()),
-            Some("choose another with `--port`, or leave it out"),
+            Some("choose another with `--port`, or omit it"),
         )
         .refused(error.kind())
         .into()
     })
 }
 
-/// Says where the page is, and opens it where there is a browser.
+/// Prints the address, and opens a browser if there is one.
 fn announce(server: &Server, args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     let url = server.url();
     writeln!(terminal.out(), "{url}")?;
@@ -75,13 +75,13 @@ fn announce(server: &Server, args: &ViewArgs, terminal: &mut Terminal) -> anyhow
     let is_remote = ["SSH_CONNECTION", "SSH_TTY"].iter().any(|name| std::env::var_os(name).is_some());
     if is_remote {
         let (port, host) = (server.port(), host().unwrap_or_else(|| "THIS-MACHINE".to_owned()));
-        terminal.say("this is a remote session: on your own machine run");
+        terminal.say("this is a remote session: on your own machine, run");
         terminal.say(&format!("  ssh -N -L {port}:127.0.0.1:{port} {host}"));
         terminal.say("and open the address there");
     } else if args.no_open || !open(server) {
         terminal.say("open this address in a browser on this machine");
     }
-    terminal.say("Ctrl-C ends it");
+    terminal.say("press Ctrl-C to stop");
     Ok(())
 }
 
@@ -105,7 +105,8 @@ fn open(server: &Server) -> bool {
     let quiet = |command: &mut Command| {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok()
     };
-    // Not the address itself: every user can read the browser's command line. A browser on the Windows side is nobody here.
+    // Not the address itself: every user can read the browser's command line. A Windows browser has no
+    // user ID here.
     let user = (!is_mac && !is_wsl).then(|| rustix::process::getuid().as_raw());
     let invitation = || server.invite(user);
     has_screen && invitation().is_ok_and(|address| quiet(Command::new(opener).arg(address)))
@@ -116,7 +117,7 @@ fn write(viewer: &Viewer<'_>, path: &Path, most: u64, terminal: &mut Terminal) -
         Failure::new(
             format!("`{}` cannot be written", shown_path(path)),
             Some(error.to_string()),
-            Some("choose another place with `--html`"),
+            Some("choose another path with `--html`"),
         )
         .refused(error.kind())
     };
@@ -125,32 +126,28 @@ fn write(viewer: &Viewer<'_>, path: &Path, most: u64, terminal: &mut Terminal) -
     drop(progress);
     std::fs::write(path, &exported.page).map_err(fail)?;
     let size = snapshot::Bytes(exported.page.len() as u64);
-    terminal.say(&format!("`{}`: {size}, to be opened in any browser, without a server", shown_path(path)));
+    terminal.say(&format!("`{}`: {size}, opens in any browser without a server", shown_path(path)));
     for note in &exported.notes {
         terminal.say(&format!("note: {note}"));
     }
     Ok(())
 }
 
-/// What the page shows of other commands.
-struct Answers;
+/// Other commands, as the page uses them.
+struct PageCommands;
 
-impl Commands for Answers {
-    fn findings(
-        &self,
-        outline: &RunModel<'_>,
-        findings: &[Finding],
-    ) -> (Vec<Document<FindingReport>>, String) {
+impl Commands for PageCommands {
+    fn findings(&self, model: &RunModel<'_>, findings: &[Finding]) -> (Vec<Document<FindingReport>>, String) {
         let mut linted = Linted::default();
         let reports = findings
             .iter()
-            .map(|finding| Document::new(json!(finding_report(outline.device, finding, &mut linted))));
-        (reports.collect(), not_found(outline, findings).unwrap_or_default())
+            .map(|finding| Document::new(json!(finding_report(model.device, finding, &mut linted))));
+        (reports.collect(), not_found(model, findings).unwrap_or_default())
     }
 
     fn what_if(&self, device: &Device<'_>, question: &WhatIf) -> Result<Replayed, Problem> {
         let WhatIf { conf, gpu, fraction } = question.clone();
-        let question = Question { conf, gpu, fraction, outside: OUTSIDE, ..Question::default() };
+        let question = Question { conf, gpu, fraction, outside: DEFAULT_NON_PYTORCH, ..Question::default() };
         let notes = RefCell::new(Vec::new());
         let say = |line: &str| notes.borrow_mut().push(printable(line).into_owned());
         let replayed = simulate::replayed("this run", device, &question, &say);

@@ -1,4 +1,4 @@
-//! One look as JSON, on one line.
+//! The current state as one line of JSON.
 
 use crate::terminal::Terminal;
 use analysis::Pace;
@@ -10,7 +10,7 @@ use std::io::Write;
 use watch::look::{Look, Row};
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct WatchDocument<'a> {
     version: u32,
     devices: Vec<DeviceJson<'a>>,
     /// GPUs that no recorder uses.
@@ -63,7 +63,7 @@ struct SiteJson {
 }
 
 pub(super) fn print(look: &Look, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let mut document = Document {
+    let mut document = WatchDocument {
         version: 1,
         devices: Vec::new(),
         gpus: Vec::new(),
@@ -73,7 +73,7 @@ pub(super) fn print(look: &Look, terminal: &mut Terminal) -> anyhow::Result<()> 
     for row in &look.rows {
         match row {
             Row::Recorded { followed, device, split, .. } => {
-                document.devices.push(told(followed, device, split))
+                document.devices.push(device_json(followed, device, split))
             }
             Row::Bare(gpu) => document.gpus.push(gpu),
         }
@@ -82,7 +82,7 @@ pub(super) fn print(look: &Look, terminal: &mut Terminal) -> anyhow::Result<()> 
     Ok(writeln!(terminal.out())?)
 }
 
-fn told<'a>(
+fn device_json<'a>(
     followed: &'a WatchedRecorder,
     device: &'a live::DeviceCounters,
     split: &MemorySplit,

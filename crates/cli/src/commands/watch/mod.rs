@@ -3,7 +3,7 @@
 mod json;
 mod text;
 
-use crate::Status;
+use crate::ExitCode;
 use crate::args::{Target, WatchArgs};
 use crate::terminal::{Failure, Terminal};
 use live::Watcher;
@@ -12,57 +12,55 @@ use std::time::{Duration, Instant};
 use watch::look::Look;
 use watch::screen;
 
-/// How long to wait for a first answer from what was named.
-const FIRST: Duration = Duration::from_secs(3);
+/// Time limit of the first answer from a named program.
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
+pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let source = args.source().map_err(|error| {
         Failure::new("the token cannot be read", Some(error.to_string()), Some("check --token-file"))
     })?;
     let is_screen = !args.json && !args.once && std::io::stdout().is_terminal();
-    let followers = Watcher::start(source, args.interval, true);
-    wait_for_first(&followers, args.target.is_some());
-    if let (Some(target), true) = (&args.target, followers.recorders().is_empty()) {
-        return Err(nobody(target, &followers).into());
+    let watcher = Watcher::start(source, args.interval, true);
+    wait_for_first(&watcher, args.target.is_some());
+    if let (Some(target), true) = (&args.target, watcher.recorders().is_empty()) {
+        return Err(nothing_to_watch(target, &watcher).into());
     }
     if is_screen {
-        screen::run(&followers, terminal.shows_color())?;
+        screen::run(&watcher, terminal.shows_color())?;
     } else if args.json && !args.once {
-        stream(&followers, args, terminal)?;
+        stream(&watcher, args, terminal)?;
     } else {
-        settle(&followers, args.interval);
-        let look = Look::new(&followers);
+        settle(&watcher, args.interval);
+        let look = Look::new(&watcher);
         if args.json { json::print(&look, terminal)? } else { text::print(&look, terminal)? }
     }
     Ok(0)
 }
 
-/// Waits until whatever is there has been asked. Who is asked for by name may take longer to answer: a program that starts.
-fn wait_for_first(followers: &Watcher, is_named: bool) {
+/// Waits until every recorder has answered once; a named program may still be starting.
+fn wait_for_first(watcher: &Watcher, is_named: bool) {
     let begun = Instant::now();
     let is_there = || {
-        followers.has_looked()
-            && followers.has_asked_driver()
-            && !(is_named && followers.recorders().is_empty())
+        watcher.has_looked() && watcher.has_asked_driver() && !(is_named && watcher.recorders().is_empty())
     };
-    while !is_there() && begun.elapsed() < FIRST {
+    while !is_there() && begun.elapsed() < FIRST_ANSWER_TIMEOUT {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// The lines that hold most come with an answer to a question that asks for them: perhaps not with the first.
-fn settle(followers: &Watcher, interval: Duration) {
+/// Waits for the largest lines, which may come with a later answer than the first.
+fn settle(watcher: &Watcher, interval: Duration) {
     let begun = Instant::now();
-    let lacks_sites = || followers.recorders().iter().any(|(_, followed)| followed.sites_step().is_none());
+    let lacks_sites = || watcher.recorders().iter().any(|(_, followed)| followed.sites_step().is_none());
     while lacks_sites() && begun.elapsed() < 3 * interval {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// A line of JSON for each look, until everything that was watched has ended.
-fn stream(followers: &Watcher, args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+/// One line of JSON per update, until all watched programs have exited.
+fn stream(watcher: &Watcher, args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     loop {
-        let look = Look::new(followers);
+        let look = Look::new(watcher);
         json::print(&look, terminal)?;
         terminal.out().flush()?;
         if args.target.is_some() && look.all_have_ended() {
@@ -72,26 +70,27 @@ fn stream(followers: &Watcher, args: &WatchArgs, terminal: &mut Terminal) -> any
     }
 }
 
-fn nobody(target: &Target, followers: &Watcher) -> Failure {
-    let hint = "start the program with `oomph run`, or with `oomph.record()` in it; `oomph watch` alone shows all GPUs";
+fn nothing_to_watch(target: &Target, watcher: &Watcher) -> Failure {
+    let hint = "start the program with `oomph run`, or call `oomph.record()` in it; \
+                `oomph watch` alone shows all GPUs";
     match target {
         Target::Process(pid) => {
             let is_there = std::path::Path::new(&format!("/proc/{pid}")).exists();
             let cause = if is_there {
-                "it runs, but no recorder of yours is in it"
+                "it is running, but without a recorder of yours"
             } else {
                 "there is no such process"
             };
             Failure::new(format!("process {pid} cannot be watched"), Some(cause.to_owned()), Some(hint))
         }
         Target::Folder(folder) => Failure::new(
-            format!("nobody records to `{}` now", crate::terminal::shown_path(folder)),
+            format!("nothing is recording to `{}` now", crate::terminal::shown_path(folder)),
             None,
             Some("`oomph report` reads what is in it; a program has to use CUDA before it can be watched"),
         ),
         Target::Remote(host) => Failure::new(
             format!("nothing to watch on {host}"),
-            followers.gpus().err(),
+            watcher.gpus().err(),
             Some(
                 "is `oomph exporter --listen 0.0.0.0:16674` running there, and a program under `oomph run`?",
             ),

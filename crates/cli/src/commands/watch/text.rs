@@ -1,4 +1,4 @@
-//! One look as text: for a pipe, a log, a terminal without keys.
+//! The current state as text, for `--once` and for output that is not a terminal.
 
 use crate::terminal::{Style, Terminal};
 use analysis::words::{grouped, printable};
