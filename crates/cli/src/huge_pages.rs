@@ -40,8 +40,8 @@ fn ask(start: *mut u8, layout: Layout) {
     let _ = (start, layout);
 }
 
-// SAFETY: every call is passed on to `System` with `placed(layout)`, which depends on the layout alone and only
-// raises alignment and size, so an allocation is freed with the layout it was made with.
+// SAFETY: every call is passed on to `System` with `placed(layout)`, which depends on the layout alone and
+// only raises alignment and size, so an allocation is freed with the layout it was made with.
 unsafe impl GlobalAlloc for HugePages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise about the layout holds for one of the same size.

@@ -8,6 +8,8 @@
 use crate::args::Color;
 pub(crate) use analysis::words::shown_path;
 use analysis::words::{printable, push_printable};
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Reset};
 pub use failure::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
 use inputs::Talk;
@@ -141,10 +143,11 @@ impl Cleaner {
 
 /// The style that a text begins with, as [`paint`] writes it.
 fn style_at(text: &str) -> Option<&str> {
-    let rest = text.strip_prefix("\x1b[")?;
-    let is_here = |code: &&str| rest.strip_prefix(*code).is_some_and(|rest| rest.starts_with('m'));
-    let code = Style::ALL.map(Style::code).into_iter().chain([RESET]).find(is_here)?;
-    text.get(.."\x1b[m".len() + code.len())
+    let styles =
+        text.starts_with('\x1b').then(|| Style::ALL.map(|style| style.ansi().render().to_string()))?;
+    let reset = Reset.render().to_string();
+    let lengths = styles.iter().chain([&reset]).filter(|style| text.starts_with(*style)).map(String::len);
+    text.get(..lengths.max()?)
 }
 
 /// A command-line argument in a form that is safe to print.
@@ -166,40 +169,33 @@ pub(crate) enum Style {
     Cyan,
 }
 
-/// What ends a style.
-const RESET: &str = "0";
-
 impl Style {
     const ALL: [Style; 6] = [Style::Bold, Style::Dim, Style::Red, Style::Yellow, Style::Green, Style::Cyan];
 
-    fn code(self) -> &'static str {
+    fn ansi(self) -> anstyle::Style {
         match self {
-            Style::Bold => "1",
-            Style::Dim => "2",
-            Style::Red => "1;31",
-            Style::Yellow => "33",
-            Style::Green => "32",
-            Style::Cyan => "36",
+            Style::Bold => anstyle::Style::new().bold(),
+            Style::Dim => anstyle::Style::new().dimmed(),
+            Style::Red => AnsiColor::Red.on_default().bold(),
+            Style::Yellow => AnsiColor::Yellow.on_default(),
+            Style::Green => AnsiColor::Green.on_default(),
+            Style::Cyan => AnsiColor::Cyan.on_default(),
         }
     }
 }
 
 impl Terminal {
     pub(crate) fn new(color: Color) -> Terminal {
-        let wanted = |is_terminal: bool| match color {
+        // `Auto` respects NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM.
+        let wanted = |choice: ColorChoice| match color {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => {
-                is_terminal
-                    && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-                    && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
-            }
+            Color::Auto => choice != ColorChoice::Never,
         };
-        let is_terminal = io::stdout().is_terminal();
-        let color = wanted(is_terminal);
+        let color = wanted(AutoStream::choice(&io::stdout()));
         Terminal {
-            is_seen: color || is_terminal,
-            error_color: wanted(io::stderr().is_terminal()),
+            is_seen: color || io::stdout().is_terminal(),
+            error_color: wanted(AutoStream::choice(&io::stderr())),
             width: terminal_size::terminal_size_of(io::stdout())
                 .map_or(WIDTH, |(width, _)| usize::from(width.0).clamp(40, 120)),
             out: Text { to: Out::Process(BufWriter::new(io::stdout().lock())), cleaner: Cleaner::new(color) },
@@ -303,7 +299,8 @@ fn tell(text: &str, has_styles: bool) {
 
 fn paint(color: bool, style: Style, text: &str) -> String {
     let text = printable(text);
-    if color { format!("\x1b[{}m{text}\x1b[{RESET}m", style.code()) } else { text.into_owned() }
+    let style = style.ansi();
+    if color { format!("{style}{text}{style:#}") } else { text.into_owned() }
 }
 
 /// Progress bar of a task, shown after a second and cleared on drop.
@@ -421,7 +418,7 @@ mod tests {
     fn only_text_and_own_styles_pass() {
         let painted = paint(true, Style::Red, "x");
         assert_eq!(clean(true, false, &[&painted]), painted);
-        assert_eq!(clean(false, false, &[&painted]), r"\u001b[1;31mx\u001b[0m");
+        assert_eq!(clean(false, false, &[&painted]), r"\u001b[1m\u001b[31mx\u001b[0m");
         assert_eq!(
             clean(true, false, &["\x1b[8mx\x1b]0;t\x07\r\u{202e}"]),
             r"\u001b[8mx\u001b]0;t\u0007\r\u202e"

@@ -3,6 +3,7 @@
 use crate::terminal::{Style, Terminal};
 use snapshot::Bytes;
 use std::io::Write;
+use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
 /// A paragraph within the width of the terminal.
 pub(crate) fn paragraph(
@@ -30,36 +31,33 @@ pub(crate) fn sentence(text: &str) -> String {
 
 /// Units that stay on the line of their number.
 const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "ms"];
+/// The space between a number and its unit.
+const NO_BREAK: &str = "\u{a0}";
+/// Columns of text on a very narrow terminal.
+const MIN_WIDTH: usize = 20;
 
-/// Breaks text at spaces.
+/// Breaks text at spaces into lines of at most `width` columns; longer words are not broken.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    for word in text.split(' ') {
+    let options = Options::new(width.max(MIN_WIDTH))
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .wrap_algorithm(WrapAlgorithm::FirstFit);
+    textwrap::wrap(&with_units(text), options).iter().map(|line| line.replace(NO_BREAK, " ")).collect()
+}
+
+/// Text with numbers tied to their units.
+fn with_units(text: &str) -> String {
+    let mut tied = String::with_capacity(text.len());
+    for (place, word) in text.split(' ').enumerate() {
         let unit = word.trim_end_matches(|letter: char| letter.is_ascii_punctuation());
-        match words.last_mut() {
-            Some(number)
-                if UNITS.contains(&unit) && number.ends_with(|letter: char| letter.is_ascii_digit()) =>
-            {
-                number.push(' ');
-                number.push_str(word);
-            }
-            _ => words.push(word.to_owned()),
+        let is_unit = UNITS.contains(&unit) && tied.ends_with(|letter: char| letter.is_ascii_digit());
+        if place > 0 {
+            tied.push_str(if is_unit { NO_BREAK } else { " " });
         }
+        tied.push_str(word);
     }
-    let mut lines: Vec<String> = Vec::new();
-    let mut line = String::new();
-    for word in words {
-        let fits = line.chars().count() + 1 + word.chars().count() <= width.max(20);
-        if !line.is_empty() && !fits {
-            lines.push(std::mem::take(&mut line));
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(&word);
-    }
-    lines.push(line);
-    lines
+    tied
 }
 
 /// `+1.10 GiB`, `-96.0 MiB`

@@ -17,7 +17,8 @@ Recorders are `oomph run` and `oomph.record()`: those of this user, or of every 
 Scrape configuration, alerts and a Grafana dashboard: docs/exporter.md.")]
 pub(crate) struct ExporterArgs {
     /// Address and port to listen on; from other machines `/live` needs --token-file
-    #[arg(long, value_name = "ADDR:PORT", value_parser = address, default_value = LOCAL, conflicts_with = "once")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
+    #[arg(default_value = "127.0.0.1:16674", conflicts_with = "once")]
     pub(crate) listen: SocketAddr,
 
     /// A file with a secret that clients must send: `Authorization: Bearer SECRET`
@@ -28,9 +29,6 @@ pub(crate) struct ExporterArgs {
     #[arg(long)]
     pub(crate) once: bool,
 }
-
-/// Where to listen by default: on this machine only.
-const LOCAL: &str = "127.0.0.1:16674";
 
 fn address(text: &str) -> Result<SocketAddr, String> {
     let why = "an address of this machine and a port, such as 127.0.0.1:16674 or [::1]:16674";

@@ -10,9 +10,9 @@ use std::io::Write;
 /// Text for a log without messages.
 pub(super) fn nothing(explained: &ExplainedLog) -> String {
     format!(
-        "no out-of-memory message in {} ({}): looked for those of PyTorch (CUDA, ROCm, XPU, MPS, NPU and CPU), \
-         cuBLAS, cuDNN, NCCL, vLLM, JAX, TensorFlow, Triton, llama.cpp, NumPy, DataLoader workers, the Linux \
-         OOM killer, Slurm, Ray and containers",
+        "no out-of-memory message in {} ({}): looked for those of PyTorch (CUDA, ROCm, XPU, MPS, NPU and \
+         CPU), cuBLAS, cuDNN, NCCL, vLLM, JAX, TensorFlow, Triton, llama.cpp, NumPy, DataLoader workers, the \
+         Linux OOM killer, Slurm, Ray and containers",
         printable(&explained.name),
         counted(explained.lines, "line"),
     )

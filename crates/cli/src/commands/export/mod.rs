@@ -22,7 +22,7 @@ pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<
     Ok(0)
 }
 
-/// What went wrong below a format's own library is best told by its root: `No space left on device`.
+/// An error from a format's library is best explained by its root: `No space left on device`.
 fn failure(output: &Output, error: anyhow::Error) -> Failure {
     error.downcast().unwrap_or_else(|error| {
         Failure::new(

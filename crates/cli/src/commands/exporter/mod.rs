@@ -119,8 +119,8 @@ fn announce(address: SocketAddr, access: &Access, watcher: &Watcher, terminal: &
     if !access.is_local && access.token.is_none() {
         terminal.say(
             "note: anyone who reaches this address can read how much memory jobs use, and the names of their \
-             scripts, folders and hosts; /live, which has whole command lines, is refused. `--token-file FILE` \
-             limits both to those who know a secret; it is sent without encryption",
+             scripts, folders and hosts; /live, which has whole command lines, is refused. `--token-file \
+             FILE` limits both to those who know a secret; it is sent without encryption",
         );
     }
 }

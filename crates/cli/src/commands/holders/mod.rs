@@ -124,7 +124,7 @@ impl Recorded {
         let Some(dump) = most_useful(&input.recording).cloned() else {
             return Err(Failure::new(
                 format!("`{}` has no references of objects", input.name),
-                Some("there is no `rank0.heap` beside it".to_owned()),
+                Some("there is no `rank0.heap` next to it".to_owned()),
                 Some("record one: `oomph run -o run train.py`, or `with oomph.record(\"run\"):`"),
             )
             .into());

@@ -3,6 +3,7 @@
 use super::{LintResults, LintedFile, json};
 use crate::terminal::Terminal;
 use lint::{Diagnostic, RULES, Rule, RuleSeverity, SourceRange};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
@@ -83,19 +84,14 @@ fn region(file: &LintedFile, range: SourceRange) -> Value {
     })
 }
 
-/// A path as a reference: relative ones stay so.
+/// Bytes of a path that stand for themselves in a URI.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+
+/// A path as a URI reference; relative paths stay relative.
 fn uri(path: &str) -> String {
     let path = path.replace('\\', "/");
-    let mut uri = if path.starts_with('/') { "file://".to_owned() } else { String::new() };
-    for byte in path.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
-                uri.push(byte.into())
-            }
-            other => uri.push_str(&format!("%{other:02X}")),
-        }
-    }
-    uri
+    let scheme = if path.starts_with('/') { "file://" } else { "" };
+    format!("{scheme}{}", utf8_percent_encode(&path, PATH))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `oomph predict`: the real program on an emulated card. Does it fit, what fills it, and how certain is that.
+//! `oomph predict`: the program on an emulated card. Does it fit, what fills it, how certain is that.
 
 mod json;
 mod text;

@@ -138,7 +138,7 @@ struct DeviceReport {
     labels: Map<String, Value>,
     findings: Vec<ReportedFinding>,
     counters: CountersAt,
-    /// What the driver showed beside PyTorch's memory at the end of a step, at most.
+    /// Maximum non-PyTorch memory that the driver reported at the end of a step.
     #[serde(skip_serializing_if = "Option::is_none")]
     outside: Option<OutsideReport>,
     live: LiveReport,

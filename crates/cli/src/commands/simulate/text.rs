@@ -364,8 +364,8 @@ pub(super) fn verification(
         for line in &difference.around {
             writeln!(terminal.out(), "   {line}")?;
         }
-        let text = "possible reasons: settings changed while it ran, a private pool that was gone at the end, \
-                    or `release_lock_on_cudamalloc` with several threads; `--torch`, `--recorded-conf`, \
+        let text = "possible reasons: settings changed while it ran, a private pool that was gone at the \
+                    end, or `release_lock_on_cudamalloc` with several threads; `--torch`, `--recorded-conf`, \
                     `--limit` and `--gpu` supply what the file lacks";
         paragraph("   ", "   ", text, Some(Style::Dim), terminal)?;
     }
