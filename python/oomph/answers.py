@@ -13,8 +13,8 @@ from typing import Any
 from oomph import notebook
 
 Json = dict[str, Any]
-Ask = Callable[[list[str]], tuple[str, list[str]]]
-"""A command of the Rust half: options in, what it prints and what it notes out."""
+Ask = Callable[[bool], tuple[str, list[str]]]
+"""A command of the Rust half: returns its JSON (`True`) or its text, and its notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +116,16 @@ class Peak:
 class Answer:
     """What a command says: `json` for programs, `str()` for people, and HTML in a notebook."""
 
-    def __init__(self, ask: Ask, options: list[str], once: tuple[str, ...] = ()) -> None:
-        """`once` are options for the first question only, such as a file to write."""
+    def __init__(self, ask: Ask) -> None:
         self._ask = ask
-        self._options = options
-        text, notes = ask(["--json", *options, *once])
+        text, notes = ask(True)
         self.json: Json = json.loads(text)
         for note in notes:
             warnings.warn(note.removeprefix("note: "), stacklevel=3)
 
     @cached_property
     def _text(self) -> str:
-        text, _ = self._ask(self._options)
+        text, _ = self._ask(False)
         return text.removesuffix("\n")
 
     def __str__(self) -> str:

@@ -23,7 +23,6 @@ def holders(tensor: torch.Tensor = _ALL, *, top: int | None = None) -> Holders:
 
     >>> oomph.holders(batch)
     """
-    options = [] if top is None else [f"--top={top}"]
     wanted = None
     if tensor is not _ALL:
         if not issubclass(type(tensor), torch.Tensor):
@@ -38,7 +37,7 @@ def holders(tensor: torch.Tensor = _ALL, *, top: int | None = None) -> Holders:
     # Code below may leave a frame in a cycle, with the frames around it: that must not hold the tensor.
     tensor = _ALL
     graph = json.dumps(_as_allocated(walk()))
-    return Holders(lambda options: _native.holders(graph, wanted, options), options)
+    return Holders(lambda as_json: _native.holders(graph, wanted, as_json, top=top))
 
 
 def _as_allocated(graph: dict[str, Any]) -> dict[str, Any]:

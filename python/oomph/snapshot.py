@@ -69,7 +69,7 @@ class Snapshot:
         top: int | None = None,
     ) -> Report:
         """`oomph report`: what is wrong, and what was live at a moment (the last OOM, otherwise the peak)."""
-        return Report(self._native.report, _options(at=at, by=by, top=top))
+        return Report(lambda json: self._native.report(json, at=at, by=by, top=top))
 
     def simulate(
         self,
@@ -90,19 +90,24 @@ class Snapshot:
         `output` gets the replayed run as a snapshot. For `torch` and `recorded_conf`, which change how the recording is
         understood, the file is read again.
         """
-        options = _options(
-            conf=conf,
-            gpu=gpu,
-            outside=outside,
-            fraction=fraction,
-            limit=limit,
-            smallest_gpu=smallest_gpu,
-            torch=torch,
-            recorded_conf=recorded_conf,
-            device=device,
-        )
-        once = _options(output=None if output is None else os.fspath(output))
-        return Simulation(self._native.simulate, options, tuple(once))
+
+        def ask(json: bool) -> tuple[str, list[str]]:
+            return self._native.simulate(
+                json,
+                conf=conf,
+                gpu=gpu,
+                outside=outside,
+                fraction=fraction,
+                limit=limit,
+                smallest_gpu=smallest_gpu,
+                torch=torch,
+                recorded_conf=recorded_conf,
+                device=device,
+                # The text is rendered later, and must not write the file a second time.
+                output=output if json else None,
+            )
+
+        return Simulation(ask)
 
     def search(
         self,
@@ -114,16 +119,21 @@ class Snapshot:
         device: int | None = None,
     ) -> Search:
         """`oomph simulate --search`: tries the settings that matter and ranks them."""
-        options = _options(search=True, gpu=gpu, outside=outside, limit=limit, smallest_gpu=smallest_gpu, device=device)
-        return Search(self._native.simulate, options)
+
+        def ask(json: bool) -> tuple[str, list[str]]:
+            return self._native.simulate(
+                json, search=True, gpu=gpu, outside=outside, limit=limit, smallest_gpu=smallest_gpu, device=device
+            )
+
+        return Search(ask)
 
     def verify(self) -> Verification:
         """`oomph simulate --verify`: compares every decision of the allocator model with the recording."""
-        return Verification(self._native.simulate, _options(verify=True))
+        return Verification(lambda json: self._native.simulate(json, verify=True))
 
     def diff(self, after: "Snapshot", *, top: int | None = None) -> Difference:
         """`oomph diff`: what has changed from this run to another."""
-        return Difference(lambda options: self._native.diff(after._native, options), _options(top=top))
+        return Difference(lambda json: self._native.diff(after._native, json, top=top))
 
     def table(self, name: str) -> _native.Table:
         """`events`, `blocks`, `segments`, `frames` or `stacks`, for whatever reads Arrow; docs/tables.md has the columns."""
@@ -157,15 +167,3 @@ class _Tables(Mapping[str, _native.Table]):
 
     def __len__(self) -> int:
         return len(_native.TABLES)
-
-
-def _options(**given: str | int | float | bool | None) -> list[str]:
-    """`smallest_gpu=True, top=3` as `--smallest-gpu --top=3`; what is not given is left out."""
-    options = []
-    for name, value in given.items():
-        option = "--" + name.replace("_", "-")
-        if value is True:
-            options.append(option)
-        elif value is not None and value is not False:
-            options.append(f"{option}={value}")
-    return options

@@ -223,7 +223,7 @@ def test_mistakes_are_built_in_exceptions(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="was refused: it would run code"):
         oomph.load(evil)
     refused(ValueError, "24Gx", "expected a size such as 24GiB", gpu="24Gx")
-    refused(ValueError, "--gpu <SIZE>", fraction=0.5)
+    refused(ValueError, "needs `gpu`", fraction=0.5)
     refused(ValueError, "does not take the settings", conf="max_split_size_mb:x")
     refused(IsADirectoryError, "cannot be written", output=tmp_path)
     with pytest.raises(ValueError, match="no out-of-memory event"):

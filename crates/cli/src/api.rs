@@ -1,14 +1,17 @@
-//! The commands for programs that hold a snapshot in memory; the wheel is built on it.
-//!
-//! Options are those of the command line, read by the same parser, and the answer is what the command prints.
+//! The commands as typed functions, for programs that hold a snapshot in memory; the wheel is built on them.
 
 mod rows;
 
-use crate::args::{DiffArgs, HoldersArgs, ReportArgs, SimulateArgs};
+pub use crate::args::{By, DEFAULT_NON_PYTORCH, moment, release, size as parse_size};
+pub use analysis::Moment;
+pub use whatif::Question;
+
+use crate::ExitCode;
+use crate::args::{DiffArgs, HoldersArgs, ReportArgs};
+use crate::commands::simulate::SimulateRequest;
 use crate::commands::{diff, holders, report, simulate};
 use crate::terminal::{Failure, TALK, Terminal};
 use analysis::Device;
-use clap::{Args, Parser};
 use export::{RecordBatchReader, tables};
 use inputs::Input;
 use self_cell::self_cell;
@@ -120,34 +123,50 @@ impl Loaded {
 }
 
 /// `oomph report`. Several snapshots are the ranks of one job.
-pub fn report(loaded: &[Arc<Loaded>], options: &[String]) -> Result<CommandOutput, Failure> {
-    let args: ReportArgs = parse(options, loaded.iter().map(|each| &each.path))?;
-    answer(|terminal| {
+pub fn report(
+    loaded: &[Arc<Loaded>],
+    (at, by, top): (Option<Moment>, Option<By>, Option<usize>),
+    json: bool,
+) -> Result<CommandOutput, Failure> {
+    let default = ReportArgs::for_new_run();
+    let (by, top) = (by.unwrap_or(default.by), top.unwrap_or(default.top));
+    let args = ReportArgs { at, by, top, json, ..default };
+    rendered(|terminal| {
         let mut report = report::Report::new(&args, loaded.len());
         loaded.iter().try_for_each(|each| report.add(each.input(), each.devices(), terminal))?;
         report.finish(terminal)
     })
 }
 
-/// `oomph simulate`, and with the option `--verify` the comparison with the record.
-pub fn simulate(loaded: &[Arc<Loaded>], options: &[String]) -> Result<CommandOutput, Failure> {
-    let args: SimulateArgs = parse(options, loaded.iter().map(|each| &each.path))?;
-    answer(|terminal| {
+/// `oomph simulate`; `output` gets the replayed run.
+pub fn simulate(
+    loaded: &[Arc<Loaded>],
+    question: Question,
+    output: Option<PathBuf>,
+    json: bool,
+) -> Result<CommandOutput, Failure> {
+    if question.fraction.is_some() && (question.gpu.is_none() || question.limit.is_some()) {
+        let cause = "it needs `gpu`, and excludes `limit`".to_owned();
+        return Err(Failure::new("`fraction` is a share of a card", Some(cause), None));
+    }
+    let request = SimulateRequest { question, output, json };
+    rendered(|terminal| {
         // Histories are rebuilt by the rules of a release and its settings: with others, from the file.
-        if !whatif::is_as_recorded(&args.question()) {
-            return simulate::run(&args, terminal);
+        if !whatif::is_as_recorded(&request.question) {
+            let files: Vec<PathBuf> = loaded.iter().map(|each| each.path.clone()).collect();
+            return simulate::simulate(&files, &request, terminal);
         }
-        if !args.verify {
+        if !request.question.verify {
             let only = whatif::only(loaded)?;
-            return simulate::replay(only.input(), only.devices(), &args, terminal);
+            return simulate::replay(only.input(), only.devices(), &request, terminal);
         }
-        let mut comparison = simulate::Verifications::new(&args, loaded.len());
+        let mut verifications = simulate::Verifications::new(&request, loaded.len());
         for each in loaded {
             for device in each.devices() {
-                comparison.add(each.input(), &device.history, terminal)?;
+                verifications.add(each.input(), &device.history, terminal)?;
             }
         }
-        comparison.finish(loaded.first().map_or("", |first| first.name()), terminal)
+        verifications.finish(loaded.first().map_or("", |first| first.name()), terminal)
     })
 }
 
@@ -155,13 +174,15 @@ pub fn simulate(loaded: &[Arc<Loaded>], options: &[String]) -> Result<CommandOut
 pub fn diff(
     before: &[Arc<Loaded>],
     after: &[Arc<Loaded>],
-    options: &[String],
+    top: Option<usize>,
+    json: bool,
 ) -> Result<CommandOutput, Failure> {
-    let args: DiffArgs = parse(options, [side(before), side(after)])?;
+    let top = top.unwrap_or(DiffArgs::TOP);
+    let args = DiffArgs { before: side(before).to_owned(), after: side(after).to_owned(), top, json };
     let summaries = |of: &[Arc<Loaded>]| {
         of.iter().flat_map(|each| report::summaries_of(each.input(), each.devices())).collect::<Vec<_>>()
     };
-    answer(|terminal| diff::show(&summaries(before), &summaries(after), &args, terminal))
+    rendered(|terminal| diff::show(&summaries(before), &summaries(after), &args, terminal))
 }
 
 /// `oomph holders` for the calling process: `graph` is the heap it found, `tensor` the device, ordinal and
@@ -169,16 +190,17 @@ pub fn diff(
 pub fn holders(
     graph: &str,
     tensor: Option<(String, u32, u64)>,
-    options: &[String],
+    top: Option<usize>,
+    json: bool,
 ) -> Result<CommandOutput, Failure> {
-    let args: HoldersArgs = parse(options, ["this process"])?;
     let dump = recording::HeapDump::parse(graph.as_bytes())
         .map_err(|error| Failure::new("the heap walk returned no graph", Some(error.to_string()), None))?;
     let wanted = tensor.map(|(kind, index, address)| holders::TensorAddress {
         device: heap::StorageDevice { kind, index },
         address,
     });
-    answer(|terminal| holders::of_process(dump, wanted.as_ref(), &args, terminal))
+    let args = HoldersArgs::of_process(top, json);
+    rendered(|terminal| holders::of_process(dump, wanted.as_ref(), &args, terminal))
 }
 
 /// What one side of a comparison is called: its file, or the folder of its ranks.
@@ -190,32 +212,10 @@ fn side(loaded: &[Arc<Loaded>]) -> &Path {
     }
 }
 
-fn answer(
-    command: impl FnOnce(&mut Terminal) -> anyhow::Result<crate::ExitCode>,
-) -> Result<CommandOutput, Failure> {
+/// Renders an answer as a pipe would get it.
+fn rendered(print: impl FnOnce(&mut Terminal) -> anyhow::Result<ExitCode>) -> Result<CommandOutput, Failure> {
     let mut terminal = Terminal::in_memory();
-    command(&mut terminal)?;
+    print(&mut terminal)?;
     let (data, notes) = terminal.kept();
     Ok(CommandOutput { text: String::from_utf8_lossy(&data).into_owned(), notes })
-}
-
-#[derive(Parser)]
-#[command(name = "oomph", no_binary_name = true)]
-struct Only<Of: Args> {
-    #[command(flatten)]
-    args: Of,
-}
-
-fn parse<Of: Args>(
-    options: &[String],
-    inputs: impl IntoIterator<Item = impl AsRef<Path>>,
-) -> Result<Of, Failure> {
-    let options = options.iter().map(Into::into).chain([std::ffi::OsString::from("--")]);
-    let inputs = inputs.into_iter().map(|path| path.as_ref().as_os_str().to_owned());
-    Only::try_parse_from(options.chain(inputs)).map(|only: Only<Of>| only.args).map_err(|error| {
-        // After the first paragraph clap explains how to get help in a shell.
-        let text = error.to_string();
-        let what = text.split("\n\n").next().unwrap_or(&text);
-        Failure::new(what.strip_prefix("error: ").unwrap_or(what), None, None)
-    })
 }

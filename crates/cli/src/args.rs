@@ -214,7 +214,7 @@ impl From<FailOn> for Severity {
     }
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Default, Debug)]
 #[command(after_help = "\
 Examples:
   oomph holders run/                           who holds how much, from `oomph run -o run train.py`
@@ -255,7 +255,7 @@ pub(crate) struct HoldersArgs {
     pub(crate) since: Option<PathBuf>,
 
     /// Number of entries to show; in a tree, per object
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = HoldersArgs::TOP)]
     pub(crate) top: usize,
 
     /// Levels of the tree
@@ -268,6 +268,13 @@ pub(crate) struct HoldersArgs {
 }
 
 impl HoldersArgs {
+    const TOP: usize = 8;
+
+    /// The largest holders of a process; `top` of them.
+    pub(crate) fn of_process(top: Option<usize>, json: bool) -> HoldersArgs {
+        HoldersArgs { top: top.unwrap_or(HoldersArgs::TOP), json, ..HoldersArgs::default() }
+    }
+
     /// Whether who holds most is shown, and nothing else in its place.
     pub(crate) fn shows_holders(&self) -> bool {
         !self.tree && !self.path && !self.cycles && self.since.is_none()
@@ -341,12 +348,16 @@ pub(crate) struct DiffArgs {
     pub(crate) after: PathBuf,
 
     /// Number of lines to show; the rest is summed
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = DiffArgs::TOP)]
     pub(crate) top: usize,
 
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl DiffArgs {
+    pub(crate) const TOP: usize = 10;
 }
 
 #[derive(Args, Debug)]
@@ -425,31 +436,27 @@ pub(crate) struct SimulateArgs {
 impl SimulateArgs {
     /// The what-if question that the options ask.
     pub(crate) fn question(&self) -> Question {
-        let SimulateArgs {
-            gpu, outside, fraction, limit, search, smallest_gpu, verify, torch, device, ..
-        } = *self;
-        let (conf, recorded_conf) = (self.conf.clone(), self.recorded_conf.clone());
         Question {
-            conf,
-            gpu,
-            outside,
-            fraction,
-            limit,
-            search,
-            smallest_gpu,
-            verify,
-            torch,
-            recorded_conf,
-            device,
+            conf: self.conf.clone(),
+            gpu: self.gpu,
+            outside: self.outside,
+            fraction: self.fraction,
+            limit: self.limit,
+            search: self.search,
+            smallest_gpu: self.smallest_gpu,
+            verify: self.verify,
+            torch: self.torch,
+            recorded_conf: self.recorded_conf.clone(),
+            device: self.device,
         }
     }
 }
 
 /// Default non-PyTorch memory of a process, in bytes.
-pub(crate) const DEFAULT_NON_PYTORCH: u64 = 700 << 20;
+pub const DEFAULT_NON_PYTORCH: u64 = 700 << 20;
 
-/// `24GiB`, `80GB`, `512M`, or bytes.
-fn size(text: &str) -> Result<u64, String> {
+/// Parses a size: `24GiB`, `80GB`, `512M`, or bytes.
+pub fn size(text: &str) -> Result<u64, String> {
     let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(number_end);
     let scale: u64 = match unit.trim().to_ascii_lowercase().as_str() {
@@ -483,7 +490,8 @@ fn fraction(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "expected a share from 0 to 1".to_owned())
 }
 
-fn release(text: &str) -> Result<Release, String> {
+/// Parses a torch release, such as `2.11`.
+pub fn release(text: &str) -> Result<Release, String> {
     let minor = text.strip_prefix("2.").and_then(|rest| rest.split('.').next()?.parse().ok());
     minor
         .filter(|&minor| minor <= Release::NEWEST.0)
@@ -493,7 +501,7 @@ fn release(text: &str) -> Result<Release, String> {
 
 /// What to group live memory by.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum By {
+pub enum By {
     /// The line of your own code
     Site,
     /// What it is for: parameter, gradient, optimizer, activation, …
@@ -506,7 +514,8 @@ pub(crate) enum By {
     Size,
 }
 
-fn moment(text: &str) -> Result<Moment, String> {
+/// Parses a moment: `peak`, `oom`, `end`, or an event's index.
+pub fn moment(text: &str) -> Result<Moment, String> {
     match text {
         "peak" => Ok(Moment::Peak),
         "oom" => Ok(Moment::Oom),

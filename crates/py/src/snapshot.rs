@@ -1,9 +1,10 @@
-//! Snapshots in memory. Requests and results are text: the options of a command, and its output.
+//! Snapshots in memory: typed questions, answered with the JSON or the text of a command.
 
 use crate::exception;
 use crate::table::PyTable;
 use cli::Failure;
-use cli::api::{self, CommandOutput, Loaded};
+use cli::api::{self, By, CommandOutput, Loaded, Question};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,18 +44,68 @@ impl PySnapshot {
     }
 
     /// Runs `oomph report`.
-    fn report(&self, py: Python<'_>, options: Vec<String>) -> PyResult<Printed> {
-        answer(py, || api::report(&self.ranks, &options))
+    #[pyo3(signature = (json, *, at=None, by=None, top=None))]
+    fn report(
+        &self,
+        py: Python<'_>,
+        json: bool,
+        at: Option<NumberOrText>,
+        by: Option<String>,
+        top: Option<usize>,
+    ) -> PyResult<Printed> {
+        let at = at.map(|at| at.parsed("at", api::moment)).transpose()?;
+        let by = by.as_deref().map(grouping).transpose()?;
+        answer(py, || api::report(&self.ranks, (at, by, top), json))
     }
 
     /// Runs `oomph simulate`.
-    fn simulate(&self, py: Python<'_>, options: Vec<String>) -> PyResult<Printed> {
-        answer(py, || api::simulate(&self.ranks, &options))
+    #[pyo3(signature = (json, *, conf=None, gpu=None, outside=None, fraction=None, limit=None, search=false,
+        smallest_gpu=false, verify=false, torch=None, recorded_conf=None, device=None, output=None))]
+    #[allow(clippy::too_many_arguments)] // as many as Python's `Snapshot.simulate` has
+    fn simulate(
+        &self,
+        py: Python<'_>,
+        json: bool,
+        conf: Option<String>,
+        gpu: Option<NumberOrText>,
+        outside: Option<NumberOrText>,
+        fraction: Option<f64>,
+        limit: Option<NumberOrText>,
+        search: bool,
+        smallest_gpu: bool,
+        verify: bool,
+        torch: Option<String>,
+        recorded_conf: Option<String>,
+        device: Option<u32>,
+        output: Option<PathBuf>,
+    ) -> PyResult<Printed> {
+        let bytes = |name, value: Option<NumberOrText>| {
+            value.map(|value| value.parsed(name, api::parse_size)).transpose()
+        };
+        let torch = torch.map(|torch| NumberOrText::Text(torch).parsed("torch", api::release)).transpose()?;
+        if fraction.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+            return Err(PyValueError::new_err("`fraction` is a share from 0 to 1"));
+        }
+        let question = Question {
+            conf,
+            gpu: bytes("gpu", gpu)?,
+            outside: bytes("outside", outside)?.unwrap_or(api::DEFAULT_NON_PYTORCH),
+            fraction,
+            limit: bytes("limit", limit)?,
+            search,
+            smallest_gpu,
+            verify,
+            torch,
+            recorded_conf,
+            device,
+        };
+        answer(py, || api::simulate(&self.ranks, question, output, json))
     }
 
     /// Runs `oomph diff` from this snapshot to another.
-    fn diff(&self, py: Python<'_>, after: &PySnapshot, options: Vec<String>) -> PyResult<Printed> {
-        answer(py, || api::diff(&self.ranks, &after.ranks, &options))
+    #[pyo3(signature = (after, json, *, top=None))]
+    fn diff(&self, py: Python<'_>, after: &PySnapshot, json: bool, top: Option<usize>) -> PyResult<Printed> {
+        answer(py, || api::diff(&self.ranks, &after.ranks, top, json))
     }
 
     /// Returns a table of a single snapshot; `TABLES` has the names.
@@ -71,11 +122,47 @@ fn answer(py: Python<'_>, work: impl FnOnce() -> Result<CommandOutput, Failure> 
 /// Runs `oomph holders` for this process: its graph as JSON and, for one tensor, the device, ordinal and
 /// address.
 #[pyfunction]
+#[pyo3(signature = (graph, tensor, json, *, top=None))]
 pub(crate) fn holders(
     py: Python<'_>,
     graph: String,
     tensor: Option<(String, u32, u64)>,
-    options: Vec<String>,
+    json: bool,
+    top: Option<usize>,
 ) -> PyResult<Printed> {
-    answer(py, || api::holders(&graph, tensor, &options))
+    answer(py, || api::holders(&graph, tensor, top, json))
+}
+
+/// A size or moment, which Python gives as a number or as text.
+#[derive(FromPyObject)]
+enum NumberOrText {
+    Number(i64),
+    Text(String),
+}
+
+impl NumberOrText {
+    /// Returns the value for the argument `name`; fails as the command line does.
+    fn parsed<T>(self, name: &str, parse: impl Fn(&str) -> Result<T, String>) -> PyResult<T> {
+        let text = match self {
+            NumberOrText::Number(number) => number.to_string(),
+            NumberOrText::Text(text) => text,
+        };
+        let refused = |why| PyValueError::new_err(format!("invalid value '{text}' for `{name}`: {why}"));
+        parse(&text).map_err(refused)
+    }
+}
+
+/// Returns what to group live memory by.
+fn grouping(name: &str) -> PyResult<By> {
+    Ok(match name {
+        "site" => By::Site,
+        "category" => By::Category,
+        "stack" => By::Stack,
+        "module" => By::Module,
+        "size" => By::Size,
+        _ => {
+            let why = "expected site, category, stack, module or size";
+            return Err(PyValueError::new_err(format!("invalid value '{name}' for `by`: {why}")));
+        }
+    })
 }

@@ -10,31 +10,48 @@ use analysis::Device;
 use inputs::Input;
 use launch::in_parallel;
 use snapshot::{History, Snapshot};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use whatif::{Question, Scene, Trial};
 
 pub(crate) fn run(args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
-    let files = inputs::expand(&args.inputs)?;
-    if args.verify {
-        return verify(args, &files, terminal);
+    let request = SimulateRequest { question: args.question(), output: args.output.clone(), json: args.json };
+    simulate(&inputs::expand(&args.inputs)?, &request, terminal)
+}
+
+/// A question about recorded runs, and the form of the answer.
+pub(crate) struct SimulateRequest {
+    pub(crate) question: Question,
+    /// Where to write the replayed run.
+    pub(crate) output: Option<PathBuf>,
+    pub(crate) json: bool,
+}
+
+/// Simulates runs that are read from files.
+pub(crate) fn simulate(
+    files: &[PathBuf],
+    request: &SimulateRequest,
+    terminal: &mut Terminal,
+) -> anyhow::Result<ExitCode> {
+    if request.question.verify {
+        return verify(request, files, terminal);
     }
-    let input = load(whatif::only(&files)?, args, terminal)?;
+    let input = load(whatif::only(files)?, request, terminal)?;
     let devices = input.devices();
-    replay(&input, &devices, args, terminal)
+    replay(&input, &devices, request, terminal)
 }
 
 /// One what-if, or the search over many.
 pub(crate) fn replay(
     input: &Input,
     devices: &[Device<'_>],
-    args: &SimulateArgs,
+    request: &SimulateRequest,
     terminal: &mut Terminal,
 ) -> anyhow::Result<ExitCode> {
-    let question = args.question();
-    let device = whatif::chosen(devices, &question, &input.name)?;
-    let recorded = whatif::follow(&input.name, device, &question)?;
-    let scene = Scene::new(&input.name, device, &recorded, &question);
-    if args.search { search(&scene, args, terminal) } else { what_if(&scene, args, terminal) }
+    let question = &request.question;
+    let device = whatif::chosen(devices, question, &input.name)?;
+    let recorded = whatif::follow(&input.name, device, question)?;
+    let scene = Scene::new(&input.name, device, &recorded, question);
+    if question.search { search(&scene, request, terminal) } else { what_if(&scene, request, terminal) }
 }
 
 /// A what-if for the page: the `--json` document and the replayed run; `say` receives its notes.
@@ -51,26 +68,30 @@ pub(super) fn replayed(
     Ok((json::trial(&scene, &trial), run))
 }
 
-fn load(file: &Path, args: &SimulateArgs, terminal: &Terminal) -> anyhow::Result<Input> {
+fn load(file: &Path, request: &SimulateRequest, terminal: &Terminal) -> anyhow::Result<Input> {
     let mut input = inputs::load(file, &TALK)?;
-    whatif::amend(&mut input, &args.question(), &|line| terminal.say(line))?;
+    whatif::amend(&mut input, &request.question, &|line| terminal.say(line))?;
     Ok(input)
 }
 
-fn what_if(scene: &Scene<'_>, args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+fn what_if(
+    scene: &Scene<'_>,
+    request: &SimulateRequest,
+    terminal: &mut Terminal,
+) -> anyhow::Result<ExitCode> {
     let trial = whatif::asked(scene, &|line| terminal.say(line))?;
-    if let Some(path) = &args.output {
+    if let Some(path) = &request.output {
         whatif::write_run(scene, &trial, path)?;
     }
-    if args.json {
+    if request.json {
         json::print(&json::trial(scene, &trial), terminal)?;
     } else {
-        text::what_if(scene, &trial, args.output.as_deref(), terminal)?;
+        text::what_if(scene, &trial, request.output.as_deref(), terminal)?;
     }
     Ok(u8::from(!trial.fits()))
 }
 
-fn search(scene: &Scene<'_>, args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+fn search(scene: &Scene<'_>, request: &SimulateRequest, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let trials = whatif::search(scene, |confs, try_out| {
         let progress = Progress::new("trying settings", confs.len());
         in_parallel(confs, usize::MAX, |conf| {
@@ -80,7 +101,7 @@ fn search(scene: &Scene<'_>, args: &SimulateArgs, terminal: &mut Terminal) -> an
         })
     });
     let any_fits = trials.iter().any(Trial::fits);
-    if args.json {
+    if request.json {
         json::print(&json::search(scene, &trials), terminal)?;
     } else {
         text::search(scene, &trials, terminal)?;
@@ -88,14 +109,10 @@ fn search(scene: &Scene<'_>, args: &SimulateArgs, terminal: &mut Terminal) -> an
     Ok(u8::from(!any_fits))
 }
 
-fn verify(
-    args: &SimulateArgs,
-    files: &[std::path::PathBuf],
-    terminal: &mut Terminal,
-) -> anyhow::Result<ExitCode> {
-    let mut comparison = Verifications::new(args, files.len());
+fn verify(request: &SimulateRequest, files: &[PathBuf], terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+    let mut comparison = Verifications::new(request, files.len());
     for file in files {
-        let input = load(file, args, terminal)?;
+        let input = load(file, request, terminal)?;
         for device in input.snapshot.devices() {
             comparison.add(&input, &History::new(&input.snapshot, device), terminal)?;
         }
@@ -106,8 +123,7 @@ fn verify(
 
 /// Comparisons of the model with recorded histories, added one by one.
 pub(crate) struct Verifications<'a> {
-    args: &'a SimulateArgs,
-    question: Question,
+    request: &'a SimulateRequest,
     inputs: usize,
     reports: Vec<serde_json::Value>,
     all_identical: bool,
@@ -115,15 +131,8 @@ pub(crate) struct Verifications<'a> {
 }
 
 impl<'a> Verifications<'a> {
-    pub(crate) fn new(args: &'a SimulateArgs, inputs: usize) -> Verifications<'a> {
-        Verifications {
-            args,
-            question: args.question(),
-            inputs,
-            reports: Vec::new(),
-            all_identical: true,
-            followed: 0,
-        }
+    pub(crate) fn new(request: &'a SimulateRequest, inputs: usize) -> Verifications<'a> {
+        Verifications { request, inputs, reports: Vec::new(), all_identical: true, followed: 0 }
     }
 
     pub(crate) fn add(
@@ -135,11 +144,12 @@ impl<'a> Verifications<'a> {
         if history.is_empty() {
             return Ok(());
         }
-        let recorded = whatif::recorded(&input.snapshot, history, &self.question)?;
+        let recorded = whatif::recorded(&input.snapshot, history, &self.request.question)?;
         self.followed += 1;
         self.all_identical &= recorded.verification().difference.is_none();
-        if self.args.json {
-            let settings = whatif::given_conf(&self.question).unwrap_or(&input.snapshot.settings.conf);
+        if self.request.json {
+            let settings =
+                whatif::given_conf(&self.request.question).unwrap_or(&input.snapshot.settings.conf);
             self.reports.push(json::verification(input, history, &recorded, settings));
             return Ok(());
         }
@@ -155,7 +165,7 @@ impl<'a> Verifications<'a> {
             )
             .into());
         }
-        if self.args.json {
+        if self.request.json {
             json::print_verifications(self.reports, terminal)?;
         } else if self.inputs > 1 {
             text::verified(self.followed, self.all_identical, terminal)?;
