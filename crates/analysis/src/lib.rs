@@ -55,6 +55,7 @@ mod alarm;
 mod compare;
 mod findings;
 pub mod messages;
+mod rank_findings;
 mod run;
 mod trace;
 pub mod words;
@@ -66,8 +67,10 @@ pub use compare::{
 };
 pub use findings::finding::{Cause, Finding, Kind, Severity, Value};
 pub use findings::fragmentation::never_needed;
+pub use findings::not_found::not_found;
 pub use findings::retries::retries;
 pub use findings::{Diagnosis, findings};
+pub use rank_findings::{RankFinding, rank_findings};
 pub use run::categories::{ByCategory, Categories, Category};
 pub use run::device::{Device, Moment, Pool, devices, recorded_devices};
 pub use run::growth::{FEWEST_STEPS, Trend};

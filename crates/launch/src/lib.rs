@@ -8,13 +8,15 @@ mod output;
 mod parallel;
 mod predict;
 mod scratch;
+mod techniques;
 mod vary;
 mod waiting;
 
 pub use cards::{CARDS, Card};
 pub use output::{DEFAULT_FOLDER, Output, launched_as};
 pub use parallel::in_parallel;
-pub use predict::{Figures, Prediction, Sureness, card_remark, nothing_recorded, predict, shown};
+pub use predict::{Figures, Prediction, Sureness, nothing_recorded, predict, shown};
+pub use techniques::{TECHNIQUES, technique_cost};
 pub use vary::{Variant, Variants, Varied, Vary};
 pub use waiting::{Stopped, go_on, stopped_by};
 

@@ -12,6 +12,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// More than any card has: what a program would need if it could have it.
 const PLENTY: u64 = 900 << 30;
 
+/// Remark on a program that was stopped before its end.
+const STOPPED: &str = "the program was stopped: later phases such as evaluation are not covered; \
+                       `--steps all` runs it to the end";
+
 /// What became of a program on a card.
 pub struct Prediction {
     pub fits: bool,
@@ -57,7 +61,7 @@ impl Figures {
 pub struct Sureness {
     /// Reasons why the real run may differ.
     pub reasons: Vec<String>,
-    /// What is known not to matter.
+    /// What is known not to matter, and what the prediction does not cover.
     pub remarks: Vec<String>,
 }
 
@@ -132,6 +136,10 @@ pub fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<Predict
         let differs = (!once).then(|| differs_with_other_values(job, &seen, ran_out));
         judge_reads(&seen.summary.emulation.reads, differs, &mut sureness);
     }
+    if matches!(summary.state.exit(), Some(Exit::Stopped(_))) {
+        sureness.remarks.push(STOPPED.to_owned());
+    }
+    sureness.remarks.extend(card_remark(&emulated.card).map(str::to_owned));
     let Seen { highest, all, recording, .. } = seen;
     Ok(Prediction {
         fits: !ran_out,
@@ -317,7 +325,7 @@ pub fn nothing_recorded(done: &Done) -> Failure {
 }
 
 /// Whether a card's figures were all measured on a real one.
-pub fn card_remark(card: &Card) -> Option<&'static str> {
+fn card_remark(card: &Card) -> Option<&'static str> {
     (!card.is_measured())
         .then_some("this card's figures come from its data sheet, its context is scaled from an H200's; only the H200 was compared with a real one")
 }

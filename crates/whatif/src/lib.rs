@@ -5,8 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod caveat;
 
+pub use advice::SearchAdvice;
 pub use caveat::Caveat;
 
 use allocator::{

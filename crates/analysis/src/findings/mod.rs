@@ -10,6 +10,7 @@ mod leak;
 mod leak_kind;
 mod line;
 mod non_pytorch;
+pub(crate) mod not_found;
 mod oom;
 mod pending;
 mod private_pool;

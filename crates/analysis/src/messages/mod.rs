@@ -8,6 +8,7 @@
 mod advice;
 mod allocator_message;
 mod context;
+mod groups;
 mod judge;
 mod kinds;
 mod log;
@@ -20,6 +21,7 @@ mod template;
 mod traceback;
 
 pub use advice::NextCommand;
+pub use groups::groups;
 pub use kinds::{Backend, MessageCause, MessageKind};
 pub use numbers::{Numbers, OtherProcess};
 pub use parts::{MemoryPart, MemoryShare};

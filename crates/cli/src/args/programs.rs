@@ -3,7 +3,7 @@
 use super::size;
 use crate::Host;
 use clap::{Args, ValueEnum};
-use launch::{CARDS, Card, EmulatedGpu, Vary};
+use launch::{CARDS, Card, EmulatedGpu, TECHNIQUES, Vary};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -236,24 +236,11 @@ impl From<DetailArg> for launch::Detail {
     }
 }
 
-/// Techniques that can be switched on from outside.
-const TECHNIQUES: [&str; 10] = [
-    "amp",
-    "checkpoint",
-    "batch/2",
-    "accumulate",
-    "set-to-none",
-    "fused",
-    "foreach-off",
-    "offload",
-    "bf16",
-    "expandable",
-];
-
 fn technique(text: &str) -> Result<String, String> {
-    match text.split('+').find(|name| !TECHNIQUES.contains(name)) {
-        None => Ok(text.to_owned()),
-        Some(_) => Err(format!("expected some of {}, joined by `+`", TECHNIQUES.join(", "))),
+    let names = TECHNIQUES.map(|(name, _)| name);
+    match text.split('+').all(|name| names.contains(&name)) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("expected some of {}, joined by `+`", names.join(", "))),
     }
 }
 

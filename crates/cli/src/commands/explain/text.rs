@@ -3,7 +3,7 @@
 use super::ExplainedLog;
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, sentence, wrap};
-use analysis::messages::{Explanation, MemoryPart, MemoryShare, Message, MessageCause, written};
+use analysis::messages::{Explanation, MemoryPart, MemoryShare, Message, MessageCause, groups, written};
 use analysis::words::{counted, grouped, printable};
 use std::io::Write;
 
@@ -22,33 +22,14 @@ pub(super) fn print(explained: &ExplainedLog, terminal: &mut Terminal) -> anyhow
     if explained.messages.is_empty() {
         return paragraph(" ", " ", &nothing(explained), None, terminal);
     }
-    let groups = groups(&explained.messages);
     let messages = counted(explained.messages.len() as u64 + explained.more, "message");
     let (name, lines) = (printable(&explained.name), counted(explained.lines, "line"));
     writeln!(terminal.out(), "{name} · {lines} · {messages}")?;
-    for (verdict, group) in &groups {
+    for (verdict, group) in &groups(&explained.messages) {
         writeln!(terminal.out())?;
         print_group(verdict, group, terminal)?;
     }
     Ok(())
-}
-
-/// Groups messages of one kind and cause: the first is shown, since the others often follow from it.
-fn groups(messages: &[Message]) -> Vec<(Explanation, Vec<&Message>)> {
-    let mut groups: Vec<(Explanation, Vec<&Message>)> = Vec::new();
-    for message in messages {
-        let verdict = message.explain();
-        let same = groups.iter_mut().find(|(known, group)| {
-            known.cause == verdict.cause
-                && group[0].kind == message.kind
-                && group[0].backend == message.backend
-        });
-        match same {
-            Some((_, group)) => group.push(message),
-            None => groups.push((verdict, vec![message])),
-        }
-    }
-    groups
 }
 
 fn print_group(verdict: &Explanation, group: &[&Message], terminal: &mut Terminal) -> anyhow::Result<()> {

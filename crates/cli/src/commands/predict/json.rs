@@ -1,7 +1,6 @@
 //! The JSON of `oomph predict --json`: public and versioned. Fields may be added, none renamed.
 
 use super::PredictAnswer;
-use super::text::caveats;
 use crate::args::ReportArgs;
 use crate::commands::report::json::ReportDocument;
 use crate::terminal::Terminal;
@@ -24,7 +23,7 @@ struct PredictReport<'a> {
     /// Why it is an estimate.
     reasons: &'a [String],
     /// What is known not to matter, and what the answer does not cover.
-    remarks: Vec<&'a str>,
+    remarks: &'a [String],
     /// Values that only a real GPU computes and that the program read.
     reads: &'a [ValueRead],
     devices: Vec<DeviceFigures>,
@@ -120,7 +119,7 @@ pub(super) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyh
         outcome: outcome(prediction),
         confidence: if sureness.is_exact() { "exact" } else { "estimate" },
         reasons: &sureness.reasons,
-        remarks: sureness.remarks.iter().map(String::as_str).chain(caveats(answer)).collect(),
+        remarks: &sureness.remarks,
         reads: &prediction.summary.emulation.reads,
         devices: prediction.all.iter().map(device).collect(),
         vary: answer.variants.varied.as_ref().map(|varied| VaryReport {

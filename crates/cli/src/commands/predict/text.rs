@@ -7,7 +7,7 @@ use crate::commands::report::text as report_text;
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use analysis::words::{counted, percent, share};
-use launch::{Figures, Prediction, Variant, Varied, card_remark};
+use launch::{Figures, Prediction, Variant, Varied, technique_cost};
 use recording::{Exit, StopReason};
 use snapshot::Bytes;
 use std::io::Write;
@@ -141,24 +141,6 @@ fn values(varied: &Varied, terminal: &mut Terminal) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measured cost of a technique: step time of ResNet-50 and GPT-2 small on an H200.
-fn price(technique: &str) -> Option<&'static str> {
-    Some(match technique {
-        "amp" => "step time -9% and -64%",
-        "checkpoint" => "step time +71% and +18%",
-        "batch/2" => "half the samples per step",
-        "accumulate" => "step time +26% and +5%",
-        "set-to-none" => "none",
-        "fused" => "step time -2% and -1%",
-        "foreach-off" => "step time +40% and +1%",
-        "offload" => "step time +1058% and +297%",
-        "bf16" => "step time -11% and -70%, less precise updates",
-        "expandable" => "none",
-        "amp+checkpoint" => "step time +115% and -53%",
-        _ => return None,
-    })
-}
-
 fn techniques(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let base = &answer.prediction.highest;
     let title = terminal.paint(Style::Bold, "techniques, each on this program");
@@ -191,7 +173,7 @@ fn saving(base: &Figures, prediction: &Prediction, label: &str) -> String {
         let by = 100.0 * (after.0 as f64 - before.0 as f64) / (before.0 as f64).max(1.0);
         if by.abs() < 0.05 { "±0%".to_owned() } else { format!("{by:+.1}%") }
     };
-    let cost = price(label).map(|price| format!("; cost: {price}")).unwrap_or_default();
+    let cost = technique_cost(label).map(|cost| format!("; cost: {cost}")).unwrap_or_default();
     let fits = if prediction.fits { "" } else { ", does not fit" };
     format!(
         "{} allocated ({}), {} reserved ({}){fits}{cost}",
@@ -215,19 +197,10 @@ fn sureness(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Resu
     for reason in &sureness.reasons {
         paragraph("   - ", "     ", reason, None, terminal)?;
     }
-    for remark in sureness.remarks.iter().map(String::as_str).chain(caveats(answer)) {
+    for remark in &sureness.remarks {
         paragraph("   note: ", "         ", remark, Some(Style::Dim), terminal)?;
     }
     Ok(())
-}
-
-/// Limits of the prediction.
-pub(crate) fn caveats(answer: &PredictAnswer<'_>) -> Vec<&'static str> {
-    let stopped = matches!(answer.prediction.summary.state.exit(), Some(Exit::Stopped(_))).then_some(
-        "the program was stopped: later phases such as evaluation are not covered; \
-            `--steps all` runs it to the end",
-    );
-    stopped.into_iter().chain(card_remark(&answer.args.gpu)).collect()
 }
 
 fn next(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {

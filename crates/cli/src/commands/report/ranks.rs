@@ -5,7 +5,7 @@ use super::text::{bar, change_line};
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
 use analysis::words::{counted, printable};
-use analysis::{DeviceSummary, FindingSummary, Kind, Skew};
+use analysis::{DeviceSummary, RankFinding, Skew, rank_findings};
 use std::io::Write;
 
 /// Lines listed as the reason for the skew.
@@ -90,42 +90,21 @@ fn reasons(skew: &Skew, terminal: &mut Terminal) -> anyhow::Result<()> {
 
 /// Findings of all ranks, each once, with the ranks that have it.
 fn findings(ranks: &[DeviceSummary], terminal: &mut Terminal) -> anyhow::Result<()> {
-    let mut merged: Vec<(&FindingSummary, Vec<usize>)> = Vec::new();
-    for (number, rank) in ranks.iter().enumerate() {
-        for remark in &rank.findings {
-            // Two of the same kind on one rank are two.
-            let same = |(other, holders): &&mut (&FindingSummary, Vec<usize>)| {
-                other.kind == remark.kind && other.place == remark.place && holders.last() != Some(&number)
-            };
-            match merged.iter_mut().find(same) {
-                Some((worst, holders)) => {
-                    holders.push(number);
-                    if (remark.severity, remark.bytes) > (worst.severity, worst.bytes) {
-                        *worst = remark;
-                    }
-                }
-                None => merged.push((remark, vec![number])),
-            }
-        }
-    }
-    merged.sort_by_key(|(remark, _)| {
-        let first = remark.kind == Kind::Oom;
-        (std::cmp::Reverse((first, remark.severity, remark.bytes)), remark.kind)
-    });
+    let merged = rank_findings(ranks);
     if merged.is_empty() {
         return Ok(writeln!(terminal.out(), "\n ✓ nothing stands out on any rank")?);
     }
     writeln!(terminal.out())?;
-    for (remark, holders) in merged {
+    for RankFinding { finding: remark, ranks: having } in merged {
         headline(remark.kind, remark.severity, &remark.summary, terminal)?;
         let place = remark
             .place
             .as_ref()
             .map(|place| format!("{}  {} · ", place.short(), printable(&place.function)));
-        let on = if holders.len() == ranks.len() {
+        let on = if having.len() == ranks.len() {
             "on every rank".to_owned()
         } else {
-            format!("on {}", listed_ranks(&holders))
+            format!("on {}", listed_ranks(&having))
         };
         writeln!(terminal.out(), "   {}{on}", place.unwrap_or_default())?;
         paragraph("   ", "        ", &format!("fix: {}", remark.fix), Some(Style::Green), terminal)?;

@@ -9,10 +9,7 @@ use inputs::Input;
 use snapshot::{Bytes, History, Snapshot};
 use std::io::Write;
 use std::path::Path;
-use whatif::{Caveat, Scene, Trial, site};
-
-/// A gain below this is not worth a change of settings.
-const WORTH_IT: f64 = 0.02;
+use whatif::{Caveat, Scene, SearchAdvice, Trial, site};
 
 /// One what-if: does it fit, and how does it compare with the recorded run.
 pub(super) fn what_if(
@@ -272,47 +269,33 @@ pub(super) fn search(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Termina
 /// What to export, or that there is nothing to gain.
 fn advice(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Terminal) -> anyhow::Result<()> {
     writeln!(terminal.out())?;
-    let Some(best) = trials.first().filter(|best| best.fits()) else {
-        let label = terminal.paint(Style::Red, "✗ NOTHING FITS");
-        writeln!(
-            terminal.out(),
-            " {label}  no settings make this run fit: it needs a larger card or less memory"
-        )?;
-        return Ok(());
+    let (best, recorded, avoid) = match SearchAdvice::new(scene, trials) {
+        SearchAdvice::NothingFits => {
+            let label = terminal.paint(Style::Red, "✗ NOTHING FITS");
+            let text = "no settings make this run fit: it needs a larger card or less memory";
+            return Ok(writeln!(terminal.out(), " {label}  {text}")?);
+        }
+        SearchAdvice::Keep => {
+            let label = terminal.paint(Style::Green, "✓ LEAVE IT");
+            let text = "no settings tried would have reserved noticeably less";
+            return Ok(writeln!(terminal.out(), " {label}  {text}")?);
+        }
+        SearchAdvice::Use { best, recorded, avoid } => (best, recorded, avoid),
     };
-    let now = trials.iter().find(|trial| trial.conf == scene.recorded_conf());
-    let memory = Trial::memory;
-    let recorded_fails = now.is_some_and(|now| !now.fits());
-    let gain = now.map_or(0, |now| memory(now).saturating_sub(memory(best)));
-    let is_worth_it = recorded_fails || gain as f64 > now.map_or(0, memory) as f64 * WORTH_IT;
-    if !is_worth_it {
-        let label = terminal.paint(Style::Green, "✓ LEAVE IT");
-        let text = "no settings tried would have reserved noticeably less";
-        writeln!(terminal.out(), " {label}  {text}")?;
-        return Ok(());
-    }
     let label = terminal.paint(Style::Green, "✓ USE");
     let line = terminal.paint(Style::Bold, &export(&best.conf));
     writeln!(terminal.out(), " {label}  {line}")?;
-    let text = if recorded_fails {
-        format!("with it the run fits: {} reserved at the peak", Bytes(best.outcome.peak_reserved))
-    } else {
-        format!(
-            "{} reserved at the peak instead of {}",
-            Bytes(best.outcome.peak_reserved),
-            Bytes(now.map_or(0, |now| now.outcome.peak_reserved))
-        )
+    let peak = Bytes(best.outcome.peak_reserved);
+    let text = match recorded {
+        Some(recorded) if recorded.fits() => {
+            format!("{peak} reserved at the peak instead of {}", Bytes(recorded.outcome.peak_reserved))
+        }
+        _ => format!("with it the run fits: {peak} reserved at the peak"),
     };
     paragraph("   ", "   ", &text, None, terminal)?;
-    let worst = trials.iter().filter(|trial| trial.fits()).max_by_key(|trial| trial.outcome.peak_reserved);
-    let recorded = scene.device.history.reserved_peak.bytes.0;
-    if let Some(worst) = worst.filter(|worst| worst.outcome.peak_reserved > recorded + recorded / 4) {
-        let text = format!(
-            "avoid {}: {}, {}",
-            named(&worst.conf),
-            Bytes(worst.outcome.peak_reserved),
-            change(Bytes(recorded), Bytes(worst.outcome.peak_reserved))
-        );
+    if let Some(worst) = avoid {
+        let (before, after) = (scene.device.history.reserved_peak.bytes, Bytes(worst.outcome.peak_reserved));
+        let text = format!("avoid {}: {after}, {}", named(&worst.conf), change(before, after));
         paragraph("   ", "   ", &text, Some(Style::Yellow), terminal)?;
     }
     Ok(())

@@ -3,11 +3,10 @@
 use crate::ExitCode;
 use crate::args::{DEFAULT_NON_PYTORCH, ViewArgs};
 use crate::commands::report::findings_json::finding_report;
-use crate::commands::report::findings_text::not_found;
 use crate::commands::{holders, simulate};
 use crate::terminal::{Failure, Progress, TALK, Terminal, shown_path};
 use analysis::words::printable;
-use analysis::{Device, Finding, RunModel};
+use analysis::{Device, Finding, RunModel, not_found};
 use anyhow::Context;
 use inputs::Input;
 use serde_json::json;
