@@ -139,7 +139,7 @@ pub fn simulate(loaded: &[Arc<Loaded>], options: &[String]) -> Result<Answer, Fa
             return simulate::run(&args, terminal);
         }
         if !args.verify {
-            let only = whatif::only(loaded)?;
+            let only = whatif::single_run(loaded)?;
             return simulate::replay(only.input(), only.devices(), &args, terminal);
         }
         let mut comparison = simulate::Comparison::new(&args, loaded.len());

@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use whatif::Question;
+use whatif::WhatIfOptions;
 
 mod check;
 mod exporter;
@@ -424,12 +424,12 @@ pub(crate) struct SimulateArgs {
 
 impl SimulateArgs {
     /// What is asked.
-    pub(crate) fn question(&self) -> Question {
+    pub(crate) fn question(&self) -> WhatIfOptions {
         let SimulateArgs {
             gpu, outside, fraction, limit, search, smallest_gpu, verify, torch, device, ..
         } = *self;
         let (conf, recorded_conf) = (self.conf.clone(), self.recorded_conf.clone());
-        Question {
+        WhatIfOptions {
             conf,
             gpu,
             outside,
@@ -559,14 +559,14 @@ pub(crate) enum Format {
     Perfetto,
 }
 
-impl From<Format> for export::Format {
-    fn from(format: Format) -> export::Format {
+impl From<Format> for export::ExportFormat {
+    fn from(format: Format) -> export::ExportFormat {
         match format {
-            Format::Parquet => export::Format::Parquet,
-            Format::Arrow => export::Format::Arrow,
-            Format::Sqlite => export::Format::Sqlite,
-            Format::Json => export::Format::Json,
-            Format::Perfetto => export::Format::Perfetto,
+            Format::Parquet => export::ExportFormat::Parquet,
+            Format::Arrow => export::ExportFormat::Arrow,
+            Format::Sqlite => export::ExportFormat::Sqlite,
+            Format::Json => export::ExportFormat::Json,
+            Format::Perfetto => export::ExportFormat::Perfetto,
         }
     }
 }

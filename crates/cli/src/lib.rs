@@ -68,7 +68,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> Status
         // `oomph report … | head` closes the pipe: the reader has what it wanted.
         Err(error) if is_broken_pipe(&error) => 0,
         // Whoever stops a command knows why it has no answer.
-        Err(_) if let Some(signal) = launch::stopped_by() => 128 + u8::try_from(signal).unwrap_or_default(),
+        Err(_) if let Some(signal) = launch::stop_signal() => 128 + u8::try_from(signal).unwrap_or_default(),
         Err(error) => {
             terminal.failure(&Failure::from(error));
             2

@@ -10,7 +10,7 @@ pub(crate) use analysis::words::shown_path;
 use analysis::words::{printable, push_printable};
 pub use failure::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
-use inputs::Talk;
+use inputs::ProgressReporter;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::File;
@@ -399,7 +399,7 @@ impl Drop for ReadProgress {
 }
 
 /// How libraries keep the user informed.
-pub(crate) const TALK: Talk = Talk {
+pub(crate) const TALK: ProgressReporter = ProgressReporter {
     say,
     reading: |file, length, name| Box::new(ReadProgress::new(file, length, name)),
     steps: |what, steps| {

@@ -5,6 +5,7 @@
 //! set of tables, and is made from the history itself.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod formats;
 mod output;
@@ -13,7 +14,7 @@ pub mod tables;
 
 pub use arrow_array::{RecordBatch, RecordBatchReader};
 pub use arrow_schema::{ArrowError, SchemaRef};
-pub use output::Output;
+pub use output::ExportTarget;
 
 use analysis::Device;
 use output::Draft;
@@ -21,7 +22,7 @@ use snapshot::Snapshot;
 
 /// A format of `oomph export`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Format {
+pub enum ExportFormat {
     /// Apache Parquet, one file per table.
     Parquet,
     /// Arrow IPC (Feather), one file per table.
@@ -36,7 +37,7 @@ pub enum Format {
 
 /// What was written: how many of each thing, in the order of the file, and what the user should know about it.
 #[derive(Default)]
-pub struct Written {
+pub struct ExportSummary {
     /// Rows of each table, or packets of each kind.
     pub counts: Vec<(&'static str, u64)>,
     /// What the user should know.
@@ -47,23 +48,23 @@ pub struct Written {
 pub fn write(
     snapshot: &Snapshot,
     devices: &[Device<'_>],
-    format: Format,
-    output: &Output,
-) -> anyhow::Result<Written> {
+    format: ExportFormat,
+    output: &ExportTarget,
+) -> anyhow::Result<ExportSummary> {
     let tables = || tables::tables(snapshot, devices);
     match format {
-        Format::Parquet => one_file_each(tables()?, output, "parquet", formats::parquet::write),
-        Format::Arrow => one_file_each(tables()?, output, "arrow", formats::arrow::write),
-        Format::Sqlite => one_file(output, |draft| formats::sqlite::write(tables()?, draft.path())),
-        Format::Json => one_file(output, |draft| formats::json::write(tables()?, draft.file())),
-        Format::Perfetto => one_file(output, |draft| perfetto::write(snapshot, devices, draft.file())),
+        ExportFormat::Parquet => one_file_each(tables()?, output, "parquet", formats::parquet::write),
+        ExportFormat::Arrow => one_file_each(tables()?, output, "arrow", formats::arrow::write),
+        ExportFormat::Sqlite => one_file(output, |draft| formats::sqlite::write(tables()?, draft.path())),
+        ExportFormat::Json => one_file(output, |draft| formats::json::write(tables()?, draft.file())),
+        ExportFormat::Perfetto => one_file(output, |draft| perfetto::write(snapshot, devices, draft.file())),
     }
 }
 
 fn one_file(
-    output: &Output,
-    write: impl FnOnce(&Draft) -> anyhow::Result<Written>,
-) -> anyhow::Result<Written> {
+    output: &ExportTarget,
+    write: impl FnOnce(&Draft) -> anyhow::Result<ExportSummary>,
+) -> anyhow::Result<ExportSummary> {
     let draft = Draft::new(&output.file())?;
     let written = write(&draft)?;
     draft.keep()?;
@@ -71,13 +72,13 @@ fn one_file(
 }
 
 fn one_file_each(
-    tables: Vec<tables::Table<'_>>,
-    output: &Output,
+    tables: Vec<tables::ExportTable<'_>>,
+    output: &ExportTarget,
     ending: &str,
-    write: impl Fn(tables::Table<'_>, &std::fs::File) -> anyhow::Result<u64>,
-) -> anyhow::Result<Written> {
+    write: impl Fn(tables::ExportTable<'_>, &std::fs::File) -> anyhow::Result<u64>,
+) -> anyhow::Result<ExportSummary> {
     let folder = output.folder()?;
-    let mut written = Written::default();
+    let mut written = ExportSummary::default();
     let mut drafts = Vec::new();
     for table in tables {
         let draft = Draft::new(&folder.join(format!("{}.{ending}", table.name)))?;

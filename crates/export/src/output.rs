@@ -1,6 +1,6 @@
 //! Where an export goes: checked before anything is read, and touched only by what is whole.
 
-use crate::Format;
+use crate::ExportFormat;
 use analysis::words::shown_path;
 use failure::Failure;
 use std::ffi::OsString;
@@ -9,15 +9,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The place that the user named with `-o`.
-pub struct Output {
+pub struct ExportTarget {
     path: PathBuf,
     is_folder: bool,
 }
 
-impl Output {
+impl ExportTarget {
     /// Refuses what cannot have been meant: an output that is also the `input`, or not what `format` is written to.
-    pub fn new(path: PathBuf, format: Format, input: &Path) -> Result<Output, Failure> {
-        let is_folder = matches!(format, Format::Parquet | Format::Arrow);
+    pub fn new(path: PathBuf, format: ExportFormat, input: &Path) -> Result<ExportTarget, Failure> {
+        let is_folder = matches!(format, ExportFormat::Parquet | ExportFormat::Arrow);
         let name = shown_path(&path);
         if path == Path::new("-") {
             return Err(Failure::new(
@@ -58,7 +58,7 @@ impl Output {
                 Some("give the output another name"),
             ));
         }
-        Ok(Output { path, is_folder })
+        Ok(ExportTarget { path, is_folder })
     }
 
     /// The file to write. A link stays a link: the file that it leads to is replaced.
@@ -79,7 +79,7 @@ impl Output {
     }
 }
 
-impl std::fmt::Display for Output {
+impl std::fmt::Display for ExportTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = shown_path(&self.path);
         let slash = if self.is_folder && !name.ends_with('/') { "/" } else { "" };

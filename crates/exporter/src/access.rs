@@ -12,12 +12,12 @@ pub struct Access {
 
 impl Access {
     /// Why a request is refused, if it is.
-    pub fn refusal(&self, asked: &Request, path: &str) -> Option<Response> {
+    pub fn refusal(&self, request: &Request, path: &str) -> Option<Response> {
         // On another interface nobody knows by which names the machine is known there.
-        if self.is_local && !is_loopback(&asked.host) {
+        if self.is_local && !is_loopback(&request.host) {
             return Some(Response::problem(403, "only this machine is answered", None));
         }
-        if asked.method != "GET" {
+        if request.method != "GET" {
             return Some(Response::problem(405, "there is nothing here to change", None));
         }
         // Whether it runs at all is no secret: who asks so often has no other way to know.
@@ -25,7 +25,7 @@ impl Access {
             return None;
         }
         match &self.token {
-            Some(token) if !bearer(&asked.authorization).is_some_and(|shown| token.matches(shown)) => {
+            Some(token) if !bearer(&request.authorization).is_some_and(|shown| token.matches(shown)) => {
                 let hint =
                     Some("send `Authorization: Bearer TOKEN` with what is in the exporter's --token-file");
                 let refused = Response::problem(401, "the token is missing or wrong", hint);
@@ -53,8 +53,8 @@ mod tests {
 
     fn status(access: &Access, path: &str, host: &str, authorization: &str) -> u16 {
         let (host, authorization) = (host.to_owned(), authorization.to_owned());
-        let asked = Request { method: "GET".to_owned(), host, authorization, ..Request::default() };
-        access.refusal(&asked, path).map_or(200, |reply| reply.status)
+        let request = Request { method: "GET".to_owned(), host, authorization, ..Request::default() };
+        access.refusal(&request, path).map_or(200, |reply| reply.status)
     }
 
     #[test]

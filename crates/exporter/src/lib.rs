@@ -4,6 +4,7 @@
 //! what, [`routes`] what there is.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod access;
 pub mod exposition;

@@ -1,6 +1,6 @@
 //! The baseline: a small file in git with the numbers of a run that was fine. `docs/check.md` describes it.
 
-use crate::Limits;
+use crate::Budget;
 use crate::measure::Measured;
 use analysis::words::shown_path;
 use analysis::words::{counted, printable, shortened};
@@ -27,13 +27,13 @@ const SITES: usize = 32;
 #[derive(Deserialize)]
 pub struct Baseline {
     #[serde(flatten)]
-    pub context: Context,
-    pub devices: Vec<Entry<Site>>,
+    pub context: RunContext,
+    pub devices: Vec<Entry<BaselineSite>>,
 }
 
 /// What the numbers were measured on. They may differ where this does.
 #[derive(Serialize, Deserialize, Clone, Default, PartialEq, Eq, Debug)]
-pub struct Context {
+pub struct RunContext {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     command: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -66,7 +66,7 @@ pub struct Entry<S> {
 
 /// What a line had asked for at the peak.
 #[derive(Serialize, Deserialize)]
-pub struct Site {
+pub struct BaselineSite {
     bytes: u64,
     /// Absent where no stack tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +89,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-impl Context {
+impl RunContext {
     /// Takes what one input of a run tells.
     pub fn learn(&mut self, input: &Input, command: &[OsString]) {
         let run = input.run.as_ref();
@@ -111,7 +111,7 @@ impl Context {
     }
 
     /// What is not as it was when the baseline was written, in words.
-    pub fn differences(&self, now: &Context) -> Option<String> {
+    pub fn differences(&self, now: &RunContext) -> Option<String> {
         let pairs = [
             ("torch", &self.torch, &now.torch),
             ("GPU", &self.gpu, &now.gpu),
@@ -125,10 +125,10 @@ impl Context {
     }
 }
 
-impl Entry<Site> {
+impl Entry<BaselineSite> {
     /// The lines as the analysis compares them.
-    pub fn holdings(&self) -> Vec<SiteUsage> {
-        let holding = |site: &Site| SiteUsage {
+    pub fn site_usages(&self) -> Vec<SiteUsage> {
+        let usage = |site: &BaselineSite| SiteUsage {
             place: site.file.as_ref().map(|file| SiteName {
                 file: file.clone(),
                 line: site.line,
@@ -139,7 +139,7 @@ impl Entry<Site> {
             requested: Bytes(site.bytes),
             count: 0,
         };
-        self.sites.iter().map(holding).collect()
+        self.sites.iter().map(usage).collect()
     }
 }
 
@@ -147,13 +147,13 @@ impl Entry<Box<RawValue>> {
     /// One line of text for each line of code, so that a diff of two baselines can be read.
     fn of(device: &Measured) -> serde_json::Result<Entry<Box<RawValue>>> {
         let (kept, others) = device.sites.split_at(SITES.min(device.sites.len()));
-        let site = |holding: &SiteUsage| {
-            to_raw_value(&Site {
-                bytes: holding.bytes.0,
-                file: holding.place.as_ref().map(|place| place.file.clone()),
-                line: holding.place.as_ref().map_or(0, |place| place.line),
-                function: holding.place.as_ref().map(|place| place.function.clone()).unwrap_or_default(),
-                in_backward: holding.in_backward,
+        let site = |usage: &SiteUsage| {
+            to_raw_value(&BaselineSite {
+                bytes: usage.bytes.0,
+                file: usage.place.as_ref().map(|place| place.file.clone()),
+                line: usage.place.as_ref().map_or(0, |place| place.line),
+                function: usage.place.as_ref().map(|place| place.function.clone()).unwrap_or_default(),
+                in_backward: usage.in_backward,
             })
         };
         let categories = Category::ALL.iter().map(|&of| (of.name().to_owned(), device.categories.get(of).0));
@@ -167,17 +167,17 @@ impl Entry<Box<RawValue>> {
             growth_per_step: device.growth.as_ref().ok().map(|growth| growth.0),
             categories: categories.filter(|(_, bytes)| *bytes > 0).collect(),
             sites: kept.iter().map(site).collect::<Result<_, _>>()?,
-            other_sites: others.iter().map(|holding| holding.bytes).sum::<Bytes>().0,
+            other_sites: others.iter().map(|usage| usage.bytes).sum::<Bytes>().0,
         })
     }
 }
 
 /// Reads a baseline to compare with. With `--update` there is none, but a file that is something else stays.
-pub(crate) fn read(file: &Path, limits: &Limits) -> anyhow::Result<Option<Baseline>> {
+pub(crate) fn read(file: &Path, budget: &Budget) -> anyhow::Result<Option<Baseline>> {
     let name = shown_path(file);
     let text = match text(file) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && limits.update => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && budget.update => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let hint = "the same command with `--update` writes it; then commit it";
             return Err(Failure::new(format!("there is no baseline `{name}`"), None, Some(hint)).into());
@@ -189,7 +189,7 @@ pub(crate) fn read(file: &Path, limits: &Limits) -> anyhow::Result<Option<Baseli
         }
     };
     let parsed = parse(&text);
-    match (parsed, limits.update) {
+    match (parsed, budget.update) {
         (Ok(_) | Err(Unreadable { is_ours: true, .. }), true) => Ok(None),
         (Ok(baseline), false) => Ok(Some(baseline)),
         (Err(unreadable), is_update) => {
@@ -218,7 +218,7 @@ fn text(file: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not text"))
 }
 
-/// Why a file is no baseline.
+/// MeasurementGap a file is no baseline.
 #[derive(Debug)]
 struct Unreadable {
     why: String,
@@ -260,21 +260,21 @@ fn parse(text: &str) -> Result<Baseline, Unreadable> {
 }
 
 /// Writes a baseline, if it would be another one. Says what became of it.
-pub(crate) fn write(file: &Path, context: Context, devices: &[&Measured]) -> anyhow::Result<String> {
+pub(crate) fn write(file: &Path, context: RunContext, devices: &[&Measured]) -> anyhow::Result<String> {
     if let Some(why) = devices.iter().find_map(|device| device.peak_doubt.as_ref()) {
         let what = "a baseline needs the peak, which could not be measured";
         return Err(Failure::new(what, Some(why.what.clone()), Some(&why.hint)).into());
     }
     #[derive(Serialize)]
-    struct File {
+    struct BaselineFile {
         oomph_baseline: u32,
         #[serde(flatten)]
-        context: Context,
+        context: RunContext,
         devices: Vec<Entry<Box<RawValue>>>,
     }
     let devices = devices.iter().map(|device| Entry::of(device)).collect::<Result<Vec<_>, _>>()?;
     let count = counted(devices.len() as u64, "device");
-    let mut text = serde_json::to_string_pretty(&File { oomph_baseline: VERSION, context, devices })?;
+    let mut text = serde_json::to_string_pretty(&BaselineFile { oomph_baseline: VERSION, context, devices })?;
     text.push('\n');
     let name = shown_path(file);
     if std::fs::read_to_string(file).is_ok_and(|before| before == text) {
@@ -332,8 +332,11 @@ mod tests {
 
     #[test]
     fn a_difference_of_the_context_is_told_once_it_is_known_on_both_sides() {
-        let context =
-            |torch: &str, gpu: &str| Context { torch: torch.into(), gpu: gpu.into(), ..Context::default() };
+        let context = |torch: &str, gpu: &str| RunContext {
+            torch: torch.into(),
+            gpu: gpu.into(),
+            ..RunContext::default()
+        };
         assert_eq!(context("2.11", "").differences(&context("2.11", "H200")), None);
         assert_eq!(
             context("2.10", "L4").differences(&context("2.11", "L4")).as_deref(),

@@ -1,9 +1,9 @@
 //! A device against the baseline: by how much, which category, which lines.
 
 use crate::Tolerance;
-use crate::baseline::{Baseline, Entry, Site};
-use crate::judge::{Breach, Judgement, exact};
-use crate::measure::{Measured, Why};
+use crate::baseline::{Baseline, BaselineSite, Entry};
+use crate::judge::{Breach, LimitResult, exact};
+use crate::measure::{Measured, MeasurementGap};
 use analysis::words::shown_path;
 use analysis::{Category, Change, changes};
 use snapshot::Bytes;
@@ -17,9 +17,9 @@ const GROWTH: &str = "growth_per_step";
 const SEGMENT: u64 = 20 << 20;
 
 /// What became of the numbers.
-pub struct Comparison {
+pub struct BaselineComparison {
     pub file: String,
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparedNumber>,
     /// Categories that hold another amount at the peak, the largest change first.
     pub categories: Vec<(Category, Bytes, Bytes)>,
     /// Lines, the same.
@@ -29,7 +29,7 @@ pub struct Comparison {
 }
 
 /// One number, then and now.
-pub struct Row {
+pub struct ComparedNumber {
     /// Its key in the baseline.
     pub key: &'static str,
     /// Its name for people.
@@ -39,7 +39,7 @@ pub struct Row {
     pub allowed: u64,
 }
 
-impl Row {
+impl ComparedNumber {
     pub fn is_over(&self) -> bool {
         self.after > self.allowed
     }
@@ -68,17 +68,17 @@ pub(crate) fn compare(
     baseline: &Baseline,
     device: &Measured,
     tolerance: Tolerance,
-) -> (Judgement, Option<String>) {
+) -> (LimitResult, Option<String>) {
     let name = shown_path(file);
-    let mut judgement = Judgement::new(LIMIT);
-    let same = |entry: &&Entry<Site>| (entry.rank, entry.device) == (device.rank, device.device);
+    let mut result = LimitResult::new(LIMIT);
+    let same = |entry: &&Entry<BaselineSite>| (entry.rank, entry.device) == (device.rank, device.device);
     let Some(entry) = baseline.devices.iter().find(same) else {
         let what = format!("{name} has no numbers of rank {} {}", device.rank, device.device_name);
-        judgement.unmeasured = Some(Why { what, hint: UPDATE.to_owned() });
-        return (judgement, None);
+        result.unmeasured = Some(MeasurementGap { what, hint: UPDATE.to_owned() });
+        return (result, None);
     };
-    let mut doubts: Vec<Why> = device.peak_doubt.iter().cloned().collect();
-    let mut number = |before: Option<u64>, now: Result<Bytes, &Why>| match (before?, now) {
+    let mut doubts: Vec<MeasurementGap> = device.peak_doubt.iter().cloned().collect();
+    let mut number = |before: Option<u64>, now: Result<Bytes, &MeasurementGap>| match (before?, now) {
         (before, Ok(now)) => Some((before, now.0)),
         (_, Err(why)) => {
             doubts.push(why.clone());
@@ -96,28 +96,28 @@ pub(crate) fn compare(
             number(entry.growth_per_step, device.growth.as_ref().copied()),
         ),
     ];
-    let rows: Vec<Row> = numbers
+    let rows: Vec<ComparedNumber> = numbers
         .into_iter()
         .filter_map(|(key, name, numbers)| {
             let (before, after) = numbers?;
-            Some(Row { key, name, before, after, allowed: allowed(key, before, tolerance) })
+            Some(ComparedNumber { key, name, before, after, allowed: allowed(key, before, tolerance) })
         })
         .collect();
-    let comparison = Comparison {
+    let comparison = BaselineComparison {
         categories: categories(entry, device),
-        lines: changes(&entry.holdings(), &device.sites),
+        lines: changes(&entry.site_usages(), &device.sites),
         is_cut: entry.other_sites > 0,
         rows,
         file: name.clone(),
     };
-    judgement.breaches = breaches(&comparison, device, tolerance);
-    judgement.unmeasured = doubts.into_iter().next();
-    let peak = comparison.rows.first().map(Row::by).unwrap_or_default();
-    judgement.found = format!("peak allocated {peak} against {name}, tolerance {}", words(tolerance));
-    judgement.value = Some(device.peak_allocated.0 as f64);
-    judgement.allowed = Some(allowed("peak_allocated", entry.peak_allocated, tolerance) as f64);
+    result.breaches = breaches(&comparison, device, tolerance);
+    result.unmeasured = doubts.into_iter().next();
+    let peak = comparison.rows.first().map(ComparedNumber::by).unwrap_or_default();
+    result.found = format!("peak allocated {peak} against {name}, tolerance {}", words(tolerance));
+    result.value = Some(device.peak_allocated.0 as f64);
+    result.allowed = Some(allowed("peak_allocated", entry.peak_allocated, tolerance) as f64);
     let lower = comparison.rows.iter().find(|row| row.is_lower());
-    let note = lower.filter(|_| judgement.breaches.is_empty()).map(|row| {
+    let note = lower.filter(|_| result.breaches.is_empty()).map(|row| {
         format!(
             "{}: {} is {} below {name}, which `--update` can tighten",
             device.name(),
@@ -125,17 +125,17 @@ pub(crate) fn compare(
             Bytes(row.before - row.after)
         )
     });
-    judgement.comparison = Some(comparison);
-    (judgement, note)
+    result.comparison = Some(comparison);
+    (result, note)
 }
 
 /// What to do where the devices are not those of the baseline.
 const UPDATE: &str = "if that is meant, the same command with `--update` writes the baseline anew";
 
 /// What is over, as one breach at the line that grew most; growth has a line of its own.
-fn breaches(comparison: &Comparison, device: &Measured, tolerance: Tolerance) -> Vec<Breach> {
+fn breaches(comparison: &BaselineComparison, device: &Measured, tolerance: Tolerance) -> Vec<Breach> {
     let over = || comparison.rows.iter().filter(|row| row.is_over());
-    let breach = |row: &Row, place, advice| Breach {
+    let breach = |row: &ComparedNumber, place, advice| Breach {
         message: format!(
             "{} {} was {} in {}: {}, tolerance {}",
             row.name,
@@ -168,7 +168,7 @@ pub(crate) fn missing<'a>(
     file: &Path,
     baseline: &Baseline,
     measured: impl Iterator<Item = &'a Measured>,
-) -> Option<Judgement> {
+) -> Option<LimitResult> {
     let here: Vec<(usize, u32)> = measured.map(|device| (device.rank, device.device)).collect();
     let gone = baseline.devices.iter().find(|entry| !here.contains(&(entry.rank, entry.device)))?;
     let what = format!(
@@ -177,7 +177,10 @@ pub(crate) fn missing<'a>(
         gone.rank,
         gone.device
     );
-    Some(Judgement { unmeasured: Some(Why { what, hint: UPDATE.to_owned() }), ..Judgement::new(LIMIT) })
+    Some(LimitResult {
+        unmeasured: Some(MeasurementGap { what, hint: UPDATE.to_owned() }),
+        ..LimitResult::new(LIMIT)
+    })
 }
 
 /// How high a number may be now.
@@ -198,7 +201,7 @@ fn words(tolerance: Tolerance) -> String {
     }
 }
 
-fn categories(entry: &Entry<Site>, device: &Measured) -> Vec<(Category, Bytes, Bytes)> {
+fn categories(entry: &Entry<BaselineSite>, device: &Measured) -> Vec<(Category, Bytes, Bytes)> {
     let pair = |of: Category| {
         let before = entry.categories.get(of.name()).copied().unwrap_or(0);
         (of, Bytes(before), device.categories.get(of))
@@ -225,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_change_is_told_in_bytes_and_as_a_share() {
-        let row = |before, after| Row { key: "", name: "", before, after, allowed: before + 10 };
+        let row = |before, after| ComparedNumber { key: "", name: "", before, after, allowed: before + 10 };
         assert_eq!(row(1000, 1020).by(), "+20 B, +2 %");
         assert_eq!(row(0, 1024).by(), "+1.00 KiB");
         assert_eq!(row(1000, 500).by(), "-500 B, -50 %");

@@ -1,50 +1,50 @@
-//! One device against the limits.
+//! One device against the budget.
 
-use crate::Limits;
-use crate::compare::Comparison;
-use crate::measure::{Measured, Why};
+use crate::Budget;
+use crate::compare::BaselineComparison;
+use crate::measure::{Measured, MeasurementGap};
 use analysis::SiteName;
 use analysis::words::{counted, percent, printable};
 use snapshot::Bytes;
 
 /// How a limit came out; what comes later counts for more.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum State {
+pub enum LimitState {
     Kept,
     Unmeasured,
     Broken,
 }
 
-impl State {
+impl LimitState {
     pub fn words(self) -> &'static str {
         match self {
-            State::Kept => "within the budget",
-            State::Broken => "over the budget",
-            State::Unmeasured => "could not measure",
+            LimitState::Kept => "within the budget",
+            LimitState::Broken => "over the budget",
+            LimitState::Unmeasured => "could not measure",
         }
     }
 
     /// The exit code: what is certainly broken counts for more than what could not be measured.
     pub fn exit_code(self) -> u8 {
         match self {
-            State::Kept => 0,
-            State::Broken => 1,
-            State::Unmeasured => 2,
+            LimitState::Kept => 0,
+            LimitState::Broken => 1,
+            LimitState::Unmeasured => 2,
         }
     }
 
     /// Its word in the JSON.
     pub fn name(self) -> &'static str {
         match self {
-            State::Kept => "kept",
-            State::Broken => "broken",
-            State::Unmeasured => "unmeasured",
+            LimitState::Kept => "kept",
+            LimitState::Broken => "broken",
+            LimitState::Unmeasured => "unmeasured",
         }
     }
 }
 
 /// One limit on one device.
-pub struct Judgement {
+pub struct LimitResult {
     /// The option without its dashes.
     pub limit: &'static str,
     /// What was measured, and what it may be: bytes, a share, or a number of leaks.
@@ -53,9 +53,9 @@ pub struct Judgement {
     /// What holds, in a few words.
     pub found: String,
     pub breaches: Vec<Breach>,
-    pub unmeasured: Option<Why>,
+    pub unmeasured: Option<MeasurementGap>,
     /// For the baseline.
-    pub comparison: Option<Comparison>,
+    pub comparison: Option<BaselineComparison>,
 }
 
 /// One way in which a limit is broken.
@@ -67,17 +67,17 @@ pub struct Breach {
     pub advice: Option<String>,
 }
 
-impl Judgement {
-    pub fn state(&self) -> State {
+impl LimitResult {
+    pub fn state(&self) -> LimitState {
         match (&self.breaches[..], &self.unmeasured) {
-            ([_, ..], _) => State::Broken,
-            ([], Some(_)) => State::Unmeasured,
-            ([], None) => State::Kept,
+            ([_, ..], _) => LimitState::Broken,
+            ([], Some(_)) => LimitState::Unmeasured,
+            ([], None) => LimitState::Kept,
         }
     }
 
-    pub fn new(limit: &'static str) -> Judgement {
-        Judgement {
+    pub fn new(limit: &'static str) -> LimitResult {
+        LimitResult {
             limit,
             value: None,
             allowed: None,
@@ -90,73 +90,79 @@ impl Judgement {
 }
 
 /// Holds a device against every limit that was given. That it ran out of memory breaks any budget.
-pub(crate) fn judge(device: &Measured, limits: &Limits) -> Vec<Judgement> {
+pub(crate) fn judge(device: &Measured, budget: &Budget) -> Vec<LimitResult> {
     let asked = [
         shortage(device),
-        limits.max_peak.map(|limit| peak(device, limit)),
-        limits.max_reserved.map(|limit| reserved(device, limit)),
-        limits.no_leaks.then(|| leaks(device)),
-        limits.max_growth.map(|limit| growth(device, limit)),
-        limits.max_fragmentation.map(|limit| fragmentation(device, limit)),
+        budget.max_peak.map(|limit| peak(device, limit)),
+        budget.max_reserved.map(|limit| reserved(device, limit)),
+        budget.no_leaks.then(|| leaks(device)),
+        budget.max_growth.map(|limit| growth(device, limit)),
+        budget.max_fragmentation.map(|limit| fragmentation(device, limit)),
     ];
     asked.into_iter().flatten().collect()
 }
 
-fn shortage(device: &Measured) -> Option<Judgement> {
+fn shortage(device: &Measured) -> Option<LimitResult> {
     let shortage = device.shortage.as_ref()?;
     let breach = Breach {
         message: format!("ran out of memory on {}: {}", device.device_name, shortage.summary),
         place: shortage.place.clone(),
         advice: Some(format!("fix: {}", shortage.fix)),
     };
-    Some(Judgement { breaches: vec![breach], ..Judgement::new("out-of-memory") })
+    Some(LimitResult { breaches: vec![breach], ..LimitResult::new("out-of-memory") })
 }
 
 /// Bytes against a limit, in the same words for each kind.
-fn bytes(limit: &'static str, what: &str, value: Bytes, allowed: u64, place: Option<SiteName>) -> Judgement {
+fn bytes(
+    limit: &'static str,
+    what: &str,
+    value: Bytes,
+    allowed: u64,
+    place: Option<SiteName>,
+) -> LimitResult {
     let over = Bytes(value.0.saturating_sub(allowed));
     let message = format!("{what} {value} is {over} over the limit of {}", Bytes(allowed));
     let breach = (over > Bytes::ZERO).then_some(Breach { message, place, advice: None });
-    Judgement {
+    LimitResult {
         value: Some(value.0 as f64),
         allowed: Some(allowed as f64),
         found: format!("{what} {value}, limit {}", Bytes(allowed)),
         breaches: breach.into_iter().collect(),
-        ..Judgement::new(limit)
+        ..LimitResult::new(limit)
     }
 }
 
-fn peak(device: &Measured, limit: u64) -> Judgement {
+fn peak(device: &Measured, limit: u64) -> LimitResult {
     let largest = device.sites.first();
     let place = largest.and_then(|site| site.place.clone());
-    let mut judgement = bytes("max-peak", "peak allocated", device.peak_allocated, limit, place);
+    let mut result = bytes("max-peak", "peak allocated", device.peak_allocated, limit, place);
     // What was seen is too much already, whatever was not seen.
-    judgement.unmeasured = device.peak_doubt.clone().filter(|_| judgement.breaches.is_empty());
-    for breach in &mut judgement.breaches {
+    result.unmeasured = device.peak_doubt.clone().filter(|_| result.breaches.is_empty());
+    for breach in &mut result.breaches {
         breach.advice = largest.and_then(|site| {
             let place = site.place.as_ref()?;
             Some(format!("most of it is {} at {}  {}", site.bytes, place.short(), printable(&place.function)))
         });
     }
-    judgement
+    result
 }
 
-fn reserved(device: &Measured, limit: u64) -> Judgement {
+fn reserved(device: &Measured, limit: u64) -> LimitResult {
     match &device.replayed {
         Ok(replayed) => {
-            let mut judgement = bytes("max-reserved", "peak reserved", replayed.reserved, limit, None);
-            for breach in &mut judgement.breaches {
+            let mut result = bytes("max-reserved", "peak reserved", replayed.reserved, limit, None);
+            for breach in &mut result.breaches {
                 let (allocated, lost) = (device.peak_allocated, percent(replayed.fragmentation));
                 breach.advice =
                     Some(format!("{allocated} are allocated at the peak, {lost} is fragmentation"));
             }
-            judgement
+            result
         }
-        Err(why) => Judgement { unmeasured: Some(why.clone()), ..Judgement::new("max-reserved") },
+        Err(why) => LimitResult { unmeasured: Some(why.clone()), ..LimitResult::new("max-reserved") },
     }
 }
 
-fn leaks(device: &Measured) -> Judgement {
+fn leaks(device: &Measured) -> LimitResult {
     let breaches: Vec<Breach> = device
         .leaks
         .iter()
@@ -166,33 +172,33 @@ fn leaks(device: &Measured) -> Judgement {
             Breach { message, place: leak.place.clone(), advice: Some(format!("fix: {}", leak.fix)) }
         })
         .collect();
-    Judgement {
+    LimitResult {
         value: Some(breaches.len() as f64),
         allowed: Some(0.0),
         found: format!("no leak in {}", counted(device.steps as u64, "step")),
         unmeasured: device.growth.as_ref().err().cloned(),
         breaches,
-        ..Judgement::new("no-leaks")
+        ..LimitResult::new("no-leaks")
     }
 }
 
-fn growth(device: &Measured, limit: u64) -> Judgement {
+fn growth(device: &Measured, limit: u64) -> LimitResult {
     match &device.growth {
         Ok(growth) => {
             let worst = device.leaks.iter().max_by_key(|leak| leak.per_step);
             let place = worst.and_then(|leak| leak.place.clone());
-            let mut judgement = bytes("max-growth", "growth every step", *growth, limit, place.clone());
-            for breach in &mut judgement.breaches {
+            let mut result = bytes("max-growth", "growth every step", *growth, limit, place.clone());
+            for breach in &mut result.breaches {
                 let at = place.as_ref().map(|place| format!(" at {}", place.short())).unwrap_or_default();
                 breach.advice = worst.map(|leak| format!("most of it is the leak{at}: {}", leak.summary));
             }
-            judgement
+            result
         }
-        Err(why) => Judgement { unmeasured: Some(why.clone()), ..Judgement::new("max-growth") },
+        Err(why) => LimitResult { unmeasured: Some(why.clone()), ..LimitResult::new("max-growth") },
     }
 }
 
-fn fragmentation(device: &Measured, limit: f64) -> Judgement {
+fn fragmentation(device: &Measured, limit: f64) -> LimitResult {
     match &device.replayed {
         Ok(replayed) => {
             let (share, words) = (replayed.fragmentation, exact(replayed.fragmentation));
@@ -203,15 +209,15 @@ fn fragmentation(device: &Measured, limit: f64) -> Judgement {
             );
             let advice = "`oomph simulate --search` tries the allocator's settings".to_owned();
             let breach = (share > limit).then_some(Breach { message, place: None, advice: Some(advice) });
-            Judgement {
+            LimitResult {
                 value: Some(share),
                 allowed: Some(limit),
                 found: format!("fragmentation {words}, limit {}", exact(limit)),
                 breaches: breach.into_iter().collect(),
-                ..Judgement::new("max-fragmentation")
+                ..LimitResult::new("max-fragmentation")
             }
         }
-        Err(why) => Judgement { unmeasured: Some(why.clone()), ..Judgement::new("max-fragmentation") },
+        Err(why) => LimitResult { unmeasured: Some(why.clone()), ..LimitResult::new("max-fragmentation") },
     }
 }
 

@@ -4,35 +4,36 @@
 //! a former run. Everything is typed; the command line renders it.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod baseline;
 mod checkout;
 mod compare;
-mod ending;
 mod judge;
 mod measure;
+mod outcome;
 mod replay;
 
 pub use baseline::Baseline;
-pub use compare::{Comparison, Row};
-pub use judge::{Breach, Judgement, State};
-pub use measure::{Found, Measured, Why};
+pub use compare::{BaselineComparison, ComparedNumber};
+pub use judge::{Breach, LimitResult, LimitState};
+pub use measure::{LimitFinding, Measured, MeasurementGap};
 pub use replay::Replayed;
 
 use analysis::Diagnosis;
 use analysis::words::shown_path;
-use baseline::Context;
+use baseline::RunContext;
 use checkout::Checkout;
-use ending::Ending;
 use failure::Failure;
-use inputs::Talk;
+use inputs::ProgressReporter;
+use outcome::ProgramOutcome;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 /// What a run may take.
 #[derive(Clone, Default, Debug)]
-pub struct Limits {
+pub struct Budget {
     /// The most bytes that may be allocated at one time on a device.
     pub max_peak: Option<u64>,
     /// The most bytes that may be reserved at one time on a device.
@@ -51,7 +52,7 @@ pub struct Limits {
     pub update: bool,
 }
 
-impl Limits {
+impl Budget {
     /// Whether nothing is limited.
     pub fn is_empty(&self) -> bool {
         self.max_peak.is_none()
@@ -88,24 +89,29 @@ fn measure_all(
     files: &[PathBuf],
     command: &[OsString],
     status: Option<ExitStatus>,
-    talk: &Talk,
-) -> anyhow::Result<(Vec<Measured>, Context)> {
+    progress: &ProgressReporter,
+) -> anyhow::Result<(Vec<Measured>, RunContext)> {
     let checkout = Checkout::here();
-    let (mut measured, mut endings, mut context) = (Vec::new(), Vec::new(), Context::default());
+    let (mut measured, mut outcomes, mut context) = (Vec::new(), Vec::new(), RunContext::default());
     for (place, file) in files.iter().enumerate() {
-        let input = inputs::load(file, talk)?;
-        let ending = Ending::of(&input, status);
+        let input = inputs::load(file, progress)?;
+        let outcome = ProgramOutcome::of(&input, status);
         context.learn(&input, command);
         for device in &input.devices() {
             let answer = Diagnosis::new(device);
-            measured.push(Measured::new(&input, place, &answer, &ending, &checkout));
+            measured.push(Measured::new(&input, place, &answer, &outcome, &checkout));
         }
-        endings.push(ending);
+        outcomes.push(outcome);
     }
-    ending::refuse(&endings, status)?;
+    outcome::refuse(&outcomes, status)?;
     // A history may have lost the event; that the program failed for it is known all the same.
-    if endings.contains(&Ending::OutOfMemory) && measured.iter().all(|device| device.shortage.is_none()) {
-        measured.iter_mut().take(1).for_each(|device| device.shortage = Some(Found::unseen_shortage()));
+    if outcomes.contains(&ProgramOutcome::OutOfMemory)
+        && measured.iter().all(|device| device.shortage.is_none())
+    {
+        measured
+            .iter_mut()
+            .take(1)
+            .for_each(|device| device.shortage = Some(LimitFinding::unseen_shortage()));
     }
     if measured.is_empty() {
         let cause = Some("nothing was ever allocated on a device".to_owned());
@@ -116,71 +122,71 @@ fn measure_all(
 }
 
 /// One device with all that is judged of it.
-pub struct Judged {
+pub struct DeviceVerdict {
     /// Its numbers.
     pub measured: Measured,
     /// One for each limit.
-    pub judgements: Vec<Judgement>,
+    pub results: Vec<LimitResult>,
 }
 
-impl Judged {
-    fn new(measured: Measured, limits: &Limits) -> Judged {
-        let judgements = judge::judge(&measured, limits);
-        Judged { measured, judgements }
+impl DeviceVerdict {
+    fn new(measured: Measured, budget: &Budget) -> DeviceVerdict {
+        let results = judge::judge(&measured, budget);
+        DeviceVerdict { measured, results }
     }
 }
 
 /// Everything that is said.
-pub struct Verdict {
+pub struct BudgetVerdict {
     /// Every device of every rank.
-    pub devices: Vec<Judged>,
+    pub devices: Vec<DeviceVerdict>,
     /// What to know beside the verdict.
     pub notes: Vec<String>,
     /// What became of the baseline, where it was to be written.
     pub written: Option<String>,
 }
 
-impl Verdict {
+impl BudgetVerdict {
     /// Measures the recordings of a run and holds them against `limits`. `command` and `status` are those of the program, if it
     /// was run for this; `former` is the baseline to compare with.
     pub fn new(
         files: &[PathBuf],
         command: &[OsString],
         status: Option<ExitStatus>,
-        limits: &Limits,
+        budget: &Budget,
         former: Option<&Baseline>,
-        talk: &Talk,
-    ) -> anyhow::Result<Verdict> {
-        let (devices, context) = measure_all(files, command, status, talk)?;
-        let devices = devices.into_iter().map(|device| Judged::new(device, limits)).collect();
-        let mut verdict = Verdict { devices, notes: Vec::new(), written: None };
-        if let Some(file) = &limits.baseline {
-            verdict.hold_against(file, former, context, limits)?;
+        progress: &ProgressReporter,
+    ) -> anyhow::Result<BudgetVerdict> {
+        let (devices, context) = measure_all(files, command, status, progress)?;
+        let devices = devices.into_iter().map(|device| DeviceVerdict::new(device, budget)).collect();
+        let mut verdict = BudgetVerdict { devices, notes: Vec::new(), written: None };
+        if let Some(file) = &budget.baseline {
+            verdict.compare_or_write(file, former, context, budget)?;
         }
         Ok(verdict)
     }
 
-    /// Every judgement of every device.
-    pub fn judgements(&self) -> impl Iterator<Item = &Judgement> {
-        self.devices.iter().flat_map(|device| &device.judgements)
+    /// Every result of every device.
+    pub fn results(&self) -> impl Iterator<Item = &LimitResult> {
+        self.devices.iter().flat_map(|device| &device.results)
     }
 
     /// The worst of them.
-    pub fn state(&self) -> State {
-        self.judgements().map(Judgement::state).max().unwrap_or(State::Kept)
+    pub fn state(&self) -> LimitState {
+        self.results().map(LimitResult::state).max().unwrap_or(LimitState::Kept)
     }
 
     /// Compares with the baseline, or writes it.
-    fn hold_against(
+    fn compare_or_write(
         &mut self,
         file: &Path,
         former: Option<&Baseline>,
-        context: Context,
-        limits: &Limits,
+        context: RunContext,
+        budget: &Budget,
     ) -> anyhow::Result<()> {
         let Some(former) = former else {
             let broken = self.state();
-            if broken != State::Kept {
+            if broken != LimitState::Kept {
                 self.written = Some(format!("{} was not written: {}", shown_path(file), broken.words()));
                 return Ok(());
             }
@@ -188,17 +194,17 @@ impl Verdict {
             self.written = Some(baseline::write(file, context, &devices)?);
             return Ok(());
         };
-        let tolerance = limits.tolerance.unwrap_or_default();
+        let tolerance = budget.tolerance.unwrap_or_default();
         self.notes.extend(former.context.differences(&context));
         for device in &mut self.devices {
-            let (judgement, note) = compare::compare(file, former, &device.measured, tolerance);
-            device.judgements.push(judgement);
+            let (result, note) = compare::compare(file, former, &device.measured, tolerance);
+            device.results.push(result);
             self.notes.extend(note);
         }
         let measured = self.devices.iter().map(|device| &device.measured);
         let missing = compare::missing(file, former, measured);
         if let Some(first) = self.devices.first_mut() {
-            first.judgements.extend(missing);
+            first.results.extend(missing);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! One device of a run in numbers that do not jitter, in a form that outlives its snapshot.
 
 use crate::checkout::Checkout;
-use crate::ending::Ending;
+use crate::outcome::ProgramOutcome;
 use crate::replay::{Replayed, replay};
 use analysis::words::printable;
 use analysis::{
@@ -22,37 +22,37 @@ pub struct Measured {
     pub steps: usize,
     pub peak_allocated: Bytes,
     pub peak_requested: Bytes,
-    /// Why the peak may have been higher than that.
-    pub peak_doubt: Option<Why>,
+    /// MeasurementGap the peak may have been higher than that.
+    pub peak_doubt: Option<MeasurementGap>,
     /// As recorded: it hangs on the card.
     pub recorded_reserved: Bytes,
-    pub replayed: Result<Replayed, Why>,
+    pub replayed: Result<Replayed, MeasurementGap>,
     /// Bytes that still pile up every step.
-    pub growth: Result<Bytes, Why>,
-    pub leaks: Vec<Found>,
+    pub growth: Result<Bytes, MeasurementGap>,
+    pub leaks: Vec<LimitFinding>,
     /// What each category had asked for and held at the peak.
     pub categories: ByCategory,
     /// What each line had asked for and held at the peak, largest first.
     pub sites: Vec<SiteUsage>,
     /// How the run ran out of memory.
-    pub shortage: Option<Found>,
+    pub shortage: Option<LimitFinding>,
 }
 
-/// Why something could not be measured, and what to do about it.
+/// MeasurementGap something could not be measured, and what to do about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Why {
+pub struct MeasurementGap {
     pub what: String,
     pub hint: String,
 }
 
-impl Why {
+impl MeasurementGap {
     /// For a history that lacks its beginning.
     pub const RECORD: &str =
         "record from before the first CUDA allocation, with enough events; `oomph check -- COMMAND` does";
 }
 
 /// A finding that may break a limit.
-pub struct Found {
+pub struct LimitFinding {
     pub place: Option<SiteName>,
     pub summary: String,
     pub fix: String,
@@ -60,12 +60,12 @@ pub struct Found {
     pub per_step: Bytes,
 }
 
-impl Found {
+impl LimitFinding {
     /// A failed allocation that only the program's end tells of.
-    pub fn unseen_shortage() -> Found {
+    pub fn unseen_shortage() -> LimitFinding {
         let summary = "the program ended with an allocation that failed".to_owned();
         let fix = "`oomph report` shows what memory was filled with".to_owned();
-        Found { place: None, summary, fix, per_step: Bytes::ZERO }
+        LimitFinding { place: None, summary, fix, per_step: Bytes::ZERO }
     }
 }
 
@@ -74,18 +74,18 @@ impl Measured {
         input: &Input,
         place: usize,
         answer: &Diagnosis<'_>,
-        ending: &Ending,
+        outcome: &ProgramOutcome,
         checkout: &Checkout,
     ) -> Measured {
         let device = answer.model.device;
         let history = &device.history;
-        let found = |finding: &Finding| Found {
+        let found = |finding: &Finding| LimitFinding {
             place: finding.site.map(|frame| checkout.place(SiteName::of(device.snapshot, frame))),
             summary: finding.summary.clone(),
             fix: finding.fix.clone(),
             per_step: finding.bytes_per_step.filter(|_| finding.is_growing()).unwrap_or_default(),
         };
-        let leaks: Vec<Found> =
+        let leaks: Vec<LimitFinding> =
             answer.findings.iter().filter(|finding| finding.kind == Kind::Leak).map(found).collect();
         let shortage = answer.findings.iter().find(|finding| finding.kind == Kind::Oom).map(found);
         let requested = history.stats.get(Metric::RequestedBytes, PoolClass::All).peak;
@@ -108,7 +108,7 @@ impl Measured {
             leaks,
             categories: categories(answer),
             sites: sites(answer, checkout),
-            shortage: shortage.filter(|_| *ending == Ending::OutOfMemory),
+            shortage: shortage.filter(|_| *outcome == ProgramOutcome::OutOfMemory),
         }
     }
 
@@ -119,17 +119,17 @@ impl Measured {
 }
 
 /// Whether memory was higher before the history begins cannot be told from what follows.
-fn peak_doubt(answer: &Diagnosis<'_>) -> Option<Why> {
+fn peak_doubt(answer: &Diagnosis<'_>) -> Option<MeasurementGap> {
     let history = &answer.model.device.history;
     let what = match (history.is_empty(), history.complete) {
         (_, true) => return None,
         (true, _) => "the snapshot has no history: it shows one moment, not the peak",
         (false, false) => "the history begins late: memory may have been higher before",
     };
-    Some(Why { what: what.to_owned(), hint: Why::RECORD.to_owned() })
+    Some(MeasurementGap { what: what.to_owned(), hint: MeasurementGap::RECORD.to_owned() })
 }
 
-fn growth(steps: usize, leaks: &[Found]) -> Result<Bytes, Why> {
+fn growth(steps: usize, leaks: &[LimitFinding]) -> Result<Bytes, MeasurementGap> {
     if steps < FEWEST_STEPS {
         let what = match steps {
             0 => "no steps were found, so growth cannot be told from warm-up".to_owned(),
@@ -138,7 +138,7 @@ fn growth(steps: usize, leaks: &[Found]) -> Result<Bytes, Why> {
         let hint = format!(
             "let the program make at least {FEWEST_STEPS} steps, better 20; `oomph.record()` and `rec.step()` mark them"
         );
-        return Err(Why { what, hint });
+        return Err(MeasurementGap { what, hint });
     }
     Ok(leaks.iter().map(|leak| leak.per_step).sum())
 }
@@ -158,10 +158,10 @@ fn categories(answer: &Diagnosis<'_>) -> ByCategory {
 /// Lines by what they asked for: what PyTorch rounds that up to is not the program's.
 fn sites(answer: &Diagnosis<'_>, checkout: &Checkout) -> Vec<SiteUsage> {
     let peak = answer.model.device.history.allocated_peak.position;
-    let portable = |holding: SiteUsage| SiteUsage {
-        place: holding.place.map(|place| checkout.place(place)),
-        bytes: holding.requested,
-        ..holding
+    let portable = |usage: SiteUsage| SiteUsage {
+        place: usage.place.map(|place| checkout.place(place)),
+        bytes: usage.requested,
+        ..usage
     };
     let mut sites: Vec<SiteUsage> = site_usage(&answer.model, peak).into_iter().map(portable).collect();
     sites.sort_by(|a, b| {

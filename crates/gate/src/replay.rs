@@ -4,7 +4,7 @@
 //! for that, and up to torch 2.11 on the addresses that the driver returned. So the recorded requests are replayed through
 //! the model of the allocator, from an empty pool on a card that has enough: the same requests give the same bytes.
 
-use crate::measure::Why;
+use crate::measure::MeasurementGap;
 use allocator::{KnownConditions, RecordedRun};
 use analysis::{Device, never_needed, words::share};
 use snapshot::{Bytes, History};
@@ -17,9 +17,10 @@ pub struct Replayed {
     pub fragmentation: f64,
 }
 
-pub(crate) fn replay(device: &Device<'_>) -> Result<Replayed, Why> {
+pub(crate) fn replay(device: &Device<'_>) -> Result<Replayed, MeasurementGap> {
     let history = &device.history;
-    let refused = |what: &str, hint: &str| Err(Why { what: what.to_owned(), hint: hint.to_owned() });
+    let refused =
+        |what: &str, hint: &str| Err(MeasurementGap { what: what.to_owned(), hint: hint.to_owned() });
     if device.is_cpu() {
         return refused(
             "the memory of a CPU has no caching allocator, so nothing is reserved",
@@ -27,10 +28,13 @@ pub(crate) fn replay(device: &Device<'_>) -> Result<Replayed, Why> {
         );
     }
     if history.is_empty() {
-        return refused("the snapshot has no history to replay", Why::RECORD);
+        return refused("the snapshot has no history to replay", MeasurementGap::RECORD);
     }
     if !history.complete {
-        return refused("the history begins late, so it cannot be replayed from an empty pool", Why::RECORD);
+        return refused(
+            "the history begins late, so it cannot be replayed from an empty pool",
+            MeasurementGap::RECORD,
+        );
     }
     let recorded = RecordedRun::new(device.snapshot, history, KnownConditions::default());
     let verification = recorded.verification();

@@ -1,6 +1,7 @@
 //! From what the user typed to snapshots: files, folders, globs, standard input.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod remark;
 
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// How whoever asks is kept informed: only the command line prints.
 #[derive(Clone, Copy, Debug)]
-pub struct Talk {
+pub struct ProgressReporter {
     /// Says something on one line.
     pub say: fn(&str),
     /// Watches a file of this length and name being read.
@@ -26,10 +27,10 @@ pub struct Talk {
     pub steps: fn(&'static str, usize) -> Box<dyn Fn() + Send + Sync>,
 }
 
-impl Talk {
+impl ProgressReporter {
     /// Says nothing.
-    pub const SILENT: Talk =
-        Talk { say: |_| (), reading: |file, _, _| Box::new(file), steps: |_, _| Box::new(|| ()) };
+    pub const SILENT: ProgressReporter =
+        ProgressReporter { say: |_| (), reading: |file, _, _| Box::new(file), steps: |_, _| Box::new(|| ()) };
 }
 
 /// A snapshot and the name to show for it.
@@ -165,21 +166,21 @@ fn natural_key(path: &Path) -> Vec<(String, u64)> {
 }
 
 /// Reads one snapshot; `-` is standard input.
-pub fn load(path: &Path, talk: &Talk) -> anyhow::Result<Input> {
+pub fn load(path: &Path, progress: &ProgressReporter) -> anyhow::Result<Input> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { path.to_string_lossy().into_owned() };
     let fail = |error: snapshot::Error| anyhow::Error::from(Failure::reading(&name, &error));
     let mut snapshot = if is_stdin {
         if io::stdin().is_terminal() {
-            (talk.say)("reading a snapshot from standard input …");
+            (progress.say)("reading a snapshot from standard input …");
         }
         snapshot::read(io::stdin()).map_err(fail)?
     } else {
         let (file, length) = open(path).map_err(fail)?;
-        snapshot::read_sized((talk.reading)(file, length, &name), length).map_err(fail)?
+        snapshot::read_sized((progress.reading)(file, length, &name), length).map_err(fail)?
     };
     let sidecars = if is_stdin { Sidecars::default() } else { Sidecars::read(path) };
-    sidecars.unreadable.iter().for_each(|file| (talk.say)(&unreadable(file)));
+    sidecars.unreadable.iter().for_each(|file| (progress.say)(&unreadable(file)));
     let Sidecars { recording, run, .. } = sidecars;
     analysis::fill_in_repeated_steps(&mut snapshot, &recording);
     Ok(Input { name, is_file: !is_stdin, snapshot, recording, run })

@@ -1,6 +1,7 @@
 //! The user's own source, where it lies where the snapshot says.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod linted;
 pub mod stores;
@@ -10,31 +11,31 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 
 /// Longest file that is read for one line.
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Longest line that is shown.
-const WIDTH: usize = 72;
+const MAX_LINE_CHARS: usize = 72;
 
-/// Line `line` of a Python file, without its indentation; `None` if there is no such file or line.
+/// StoreLine `line` of a Python file, without its indentation; `None` if there is no such file or line.
 pub fn line(path: &str, line: u32) -> Option<String> {
     let reader = open(path)?;
     let text = reader.lines().nth((line as usize).checked_sub(1)?)?.ok()?;
-    Some(shown(&text))
+    Some(shortened_line(&text))
 }
 
 /// All of a Python file.
-pub fn whole(path: &str) -> Option<String> {
+pub fn read_file(path: &str) -> Option<String> {
     let mut text = Vec::new();
     open(path)?.read_to_end(&mut text).ok()?;
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// A line as it is shown.
-pub fn shown(text: &str) -> String {
+pub fn shortened_line(text: &str) -> String {
     let text: String = text.trim().chars().filter(|letter| !is_hidden(*letter)).collect();
-    if text.chars().count() <= WIDTH {
+    if text.chars().count() <= MAX_LINE_CHARS {
         return text;
     }
-    text.chars().take(WIDTH - 1).chain(['…']).collect()
+    text.chars().take(MAX_LINE_CHARS - 1).chain(['…']).collect()
 }
 
 /// The path comes from the snapshot, so nothing but ordinary Python files is opened.
@@ -46,10 +47,10 @@ fn open(path: &str) -> Option<impl BufRead> {
         return None;
     }
     let about = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
-    if about.len() > MOST_BYTES {
+    if about.len() > MAX_FILE_BYTES {
         return None;
     }
-    Some(BufReader::new(File::open(path).ok()?.take(MOST_BYTES)))
+    Some(BufReader::new(File::open(path).ok()?.take(MAX_FILE_BYTES)))
 }
 
 #[cfg(test)]

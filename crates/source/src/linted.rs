@@ -7,28 +7,28 @@ use std::collections::HashMap;
 
 /// Files that were checked; each is parsed once.
 #[derive(Default)]
-pub struct Linted {
+pub struct LintCache {
     files: HashMap<String, Option<(PythonSource, Vec<Diagnostic>)>>,
 }
 
 /// The linter on a line of the program.
-pub struct Remark {
+pub struct LintRemark {
     pub line: usize,
     pub found: Diagnostic,
 }
 
-impl Linted {
+impl LintCache {
     /// What is said of the line of a leak: the line itself, or another that keeps what this one computes.
-    pub fn of(&mut self, finding: &Finding, snapshot: &Snapshot) -> Vec<Remark> {
+    pub fn of(&mut self, finding: &Finding, snapshot: &Snapshot) -> Vec<LintRemark> {
         match finding.site {
             Some(frame) if finding.kind == Kind::Leak => self.at(&SiteName::of(snapshot, frame)),
             _ => Vec::new(),
         }
     }
 
-    fn at(&mut self, place: &SiteName) -> Vec<Remark> {
+    fn at(&mut self, place: &SiteName) -> Vec<LintRemark> {
         let file = self.files.entry(place.file.clone()).or_insert_with(|| {
-            let source = PythonSource::python(crate::whole(&place.file)?.as_bytes());
+            let source = PythonSource::python(crate::read_file(&place.file)?.as_bytes());
             let found = lint::check(&source, RULES).ok()?;
             Some((source, found))
         });
@@ -38,7 +38,7 @@ impl Linted {
             is_there(found.range.start) || found.related.iter().any(|range| is_there(range.start))
         };
         let remark =
-            |found: &Diagnostic| Remark { line: source.line(found.range.start), found: found.clone() };
+            |found: &Diagnostic| LintRemark { line: source.line(found.range.start), found: found.clone() };
         found.iter().filter(concerns).map(remark).collect()
     }
 }

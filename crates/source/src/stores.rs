@@ -7,19 +7,19 @@ use analysis::{SiteName, Store};
 use lint::PythonSource;
 
 /// A line that stores something.
-pub struct Line {
+pub struct StoreLine {
     pub place: SiteName,
     pub code: String,
 }
 
 /// The likeliest line in the files, the first file first. `near` is a line that is known to have to do with it.
-pub fn find(store: &Store, near: Option<&SiteName>) -> Option<Line> {
+pub fn find(store: &Store, near: Option<&SiteName>) -> Option<StoreLine> {
     let near_file = near.map(|place| place.file.as_str());
     let files = store.files.iter().map(String::as_str);
     let files = files.chain(near_file.filter(|file| !store.files.iter().any(|known| known == file)));
     let mut best = None;
     for (order, file) in files.enumerate() {
-        let Some(text) = crate::whole(file) else { continue };
+        let Some(text) = crate::read_file(file) else { continue };
         let source = PythonSource::python(text.as_bytes());
         let found = store.names.iter().flat_map(|name| lint::stores(&source, name).unwrap_or_default());
         let near = near.filter(|place| place.file == file);
@@ -27,9 +27,9 @@ pub fn find(store: &Store, near: Option<&SiteName>) -> Option<Line> {
             let distance = near.map_or(0, |near| distance(near.line as usize, line));
             let rank = (std::cmp::Reverse(how), distance, order, line);
             if best.as_ref().is_none_or(|(least, _)| rank < *least) {
-                let code = crate::shown(text.lines().nth(line - 1).unwrap_or_default());
+                let code = crate::shortened_line(text.lines().nth(line - 1).unwrap_or_default());
                 let place = SiteName { file: file.to_owned(), line: line as u32, function: String::new() };
-                best = Some((rank, Line { place, code }));
+                best = Some((rank, StoreLine { place, code }));
             }
         }
     }

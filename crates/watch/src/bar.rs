@@ -10,20 +10,20 @@ pub fn parts(split: &MemorySplit) -> Vec<(Part, Bytes)> {
     let of = |part| match part {
         Part::Tensors => Some(split.tensors),
         Part::Cached => Some(split.cached),
-        Part::Outside => split.non_pytorch,
+        Part::NonPyTorch => split.non_pytorch,
         Part::Others => split.others,
-        Part::Unseen => split.unknown_owner,
+        Part::UnknownOwner => split.unknown_owner,
         Part::Free => split.free,
     };
     Part::ALL.into_iter().filter_map(|part| Some((part, of(part)?))).collect()
 }
 
 /// The same of a GPU that no recorder uses: who holds what, and nothing of what for.
-pub fn bare_parts(gpu: &Gpu) -> Vec<(Part, Bytes)> {
+pub fn driver_parts(gpu: &Gpu) -> Vec<(Part, Bytes)> {
     let processes: u64 = gpu.processes.iter().map(|process| process.bytes).sum();
     vec![
         (Part::Others, Bytes(processes)),
-        (Part::Unseen, Bytes(gpu.used.saturating_sub(processes))),
+        (Part::UnknownOwner, Bytes(gpu.used.saturating_sub(processes))),
         (Part::Free, Bytes(gpu.total.saturating_sub(gpu.used))),
     ]
 }

@@ -15,23 +15,23 @@ pub struct Palette {
 pub enum Part {
     Tensors,
     Cached,
-    Outside,
+    NonPyTorch,
     Others,
-    Unseen,
+    UnknownOwner,
     Free,
 }
 
 impl Part {
     pub const ALL: [Part; 6] =
-        [Part::Tensors, Part::Cached, Part::Outside, Part::Others, Part::Unseen, Part::Free];
+        [Part::Tensors, Part::Cached, Part::NonPyTorch, Part::Others, Part::UnknownOwner, Part::Free];
 
     pub fn name(self) -> &'static str {
         match self {
             Part::Tensors => "tensors",
             Part::Cached => "cached",
-            Part::Outside => "outside PyTorch",
+            Part::NonPyTorch => "outside PyTorch",
             Part::Others => "other processes",
-            Part::Unseen => "driver and unseen",
+            Part::UnknownOwner => "driver and unseen",
             Part::Free => "free",
         }
     }
@@ -56,9 +56,9 @@ impl Palette {
         let (letter, plain, color) = match part {
             Part::Tensors => ('█', '#', Color::Cyan),
             Part::Cached => ('▓', '=', Color::Blue),
-            Part::Outside => ('▒', '%', Color::Magenta),
+            Part::NonPyTorch => ('▒', '%', Color::Magenta),
             Part::Others => ('░', 'o', Color::Yellow),
-            Part::Unseen => ('╌', '-', Color::DarkGray),
+            Part::UnknownOwner => ('╌', '-', Color::DarkGray),
             Part::Free => ('·', '.', Color::DarkGray),
         };
         (if self.is_unicode { letter } else { plain }, self.color(color))

@@ -1,4 +1,4 @@
-//! The course of a device's memory as a picture: tensors at the ends of steps, what steps needed on top, what is reserved.
+//! The timeline of a device's memory as a picture: tensors at the ends of steps, what steps needed on top, what is reserved.
 
 use crate::palette::{Palette, Part};
 use crate::verdict::duration;
@@ -12,7 +12,7 @@ use snapshot::Bytes;
 use std::time::Duration;
 
 pub struct Timeline<'a> {
-    pub course: &'a MemoryTimeline,
+    pub timeline: &'a MemoryTimeline,
     pub device: u32,
     pub palette: Palette,
 }
@@ -63,10 +63,10 @@ impl Widget for Timeline<'_> {
 }
 
 impl Timeline<'_> {
-    /// The course in so many columns, evenly in time.
+    /// The timeline in so many columns, evenly in time.
     fn columns(&self, width: usize) -> Vec<Column> {
         let mut columns = vec![Column::default(); width];
-        let pieces = self.course.spans();
+        let pieces = self.timeline.spans();
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return columns };
         let span = (last.time_us - first.time_us).max(1) as f64;
         for piece in pieces {
@@ -122,7 +122,7 @@ impl Timeline<'_> {
         let line: String =
             columns.iter().map(|column| if column.has_step && shows_marks { mark } else { lying }).collect();
         buffer.set_string(area.x + MARGIN, y, format!("{corner}{line}"), self.palette.dim());
-        let pieces = self.course.spans();
+        let pieces = self.timeline.spans();
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return };
         let span = Duration::from_micros(u64::try_from(last.time_us - first.time_us).unwrap_or(0));
         let step =

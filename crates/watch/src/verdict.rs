@@ -17,16 +17,16 @@ pub enum Tone {
 }
 
 /// A judgement in a few words and in a sentence.
-pub struct Verdict {
+pub struct GrowthVerdict {
     pub tone: Tone,
     /// For a table.
     pub short: String,
     pub sentence: String,
 }
 
-impl Verdict {
-    pub fn new(followed: &WatchedRecorder, device: u32) -> Verdict {
-        let (tone, short, sentence) = match followed.pace(device) {
+impl GrowthVerdict {
+    pub fn new(recorder: &WatchedRecorder, device: u32) -> GrowthVerdict {
+        let (tone, short, sentence) = match recorder.pace(device) {
             Pace::NoSteps => (
                 Tone::Quiet,
                 "no steps".to_owned(),
@@ -55,16 +55,16 @@ impl Verdict {
             }
             Pace::Growing { bytes_per_step } => {
                 let short = format!("LEAKING {bytes_per_step}/step");
-                (Tone::Bad, short, leaking(bytes_per_step, followed, device))
+                (Tone::Bad, short, leaking(bytes_per_step, recorder, device))
             }
         };
-        Verdict { tone, short, sentence }
+        GrowthVerdict { tone, short, sentence }
     }
 }
 
-fn leaking(bytes_per_step: Bytes, followed: &WatchedRecorder, device: u32) -> String {
-    let full = followed.steps_left(device).map(|steps| {
-        let time = followed.time_per_step().and_then(|each| each.checked_mul(u32::try_from(steps).ok()?));
+fn leaking(bytes_per_step: Bytes, recorder: &WatchedRecorder, device: u32) -> String {
+    let full = recorder.steps_left(device).map(|steps| {
+        let time = recorder.time_per_step().and_then(|each| each.checked_mul(u32::try_from(steps).ok()?));
         let time = time.map(|time| format!(", {} at this pace", duration(time))).unwrap_or_default();
         format!("; full in about {} steps{time}", grouped(steps))
     });
@@ -72,16 +72,16 @@ fn leaking(bytes_per_step: Bytes, followed: &WatchedRecorder, device: u32) -> St
 }
 
 /// How a process has ended, or why it says nothing.
-pub fn silence(followed: &WatchedRecorder) -> Option<(Tone, String)> {
-    match followed.exit {
+pub fn process_status(recorder: &WatchedRecorder) -> Option<(Tone, String)> {
+    match recorder.exit {
         Some(Exit::Finished | Exit::Stopped(_)) => Some((Tone::Quiet, "finished".to_owned())),
         Some(Exit::Failed | Exit::OutOfMemory) => {
-            let why = followed.exception.as_deref().unwrap_or("for an unknown reason");
+            let why = recorder.exception.as_deref().unwrap_or("for an unknown reason");
             Some((Tone::Bad, format!("failed: {why}")))
         }
         Some(Exit::Killed) => Some((Tone::Bad, "exited without reporting (killed or crashed)".to_owned())),
         None => {
-            let silent = followed.answered_at.elapsed();
+            let silent = recorder.answered_at.elapsed();
             let words =
                 format!("no answer for {}: its interpreter is busy, or it is stopped", duration(silent));
             (silent > Duration::from_secs(3)).then_some((Tone::Unsure, words))

@@ -1,12 +1,12 @@
 //! What is uncertain about a replay.
 
-use crate::{Scene, Trial};
+use crate::{Simulation, Trial};
 use analysis::words::counted;
 use snapshot::{Action, Bytes};
 use std::fmt;
 
 /// Events for which a library keeps a workspace, at most.
-const BRIEF: usize = 2;
+const MAX_WORKSPACE_EVENTS: usize = 2;
 
 /// A reason why the real run may differ from a replay.
 pub enum Caveat {
@@ -30,8 +30,8 @@ pub enum Caveat {
 
 impl Caveat {
     /// All that applies to a replay.
-    pub fn all(scene: &Scene<'_>, trial: &Trial) -> Vec<Caveat> {
-        let verification = scene.recorded.verification();
+    pub fn all(simulation: &Simulation<'_>, trial: &Trial) -> Vec<Caveat> {
+        let verification = simulation.recorded.verification();
         let (what, outcome) = (&trial.what, &trial.outcome);
         let diverges = verification.difference.map(|difference| Caveat::Diverges {
             identical: verification.identical,
@@ -39,10 +39,10 @@ impl Caveat {
         });
         let assumed = verification.assumed_private;
         let assumed = (assumed > 0).then_some(Caveat::AssumedPrivate(assumed));
-        let truncated = (!scene.device.history.complete).then_some(Caveat::Truncated);
+        let truncated = (!simulation.device.history.complete).then_some(Caveat::Truncated);
         let idle = what.conf.gc_threshold > 0.0 && what.limit.is_none();
-        let lifetime = outcome.oom.and_then(|oom| lifetime(scene, oom.event));
-        let brief = lifetime.filter(|&events| events <= BRIEF).map(Caveat::BriefRequest);
+        let lifetime = outcome.oom.and_then(|oom| lifetime(simulation, oom.event));
+        let brief = lifetime.filter(|&events| events <= MAX_WORKSPACE_EVENTS).map(Caveat::BriefRequest);
         let (low, high) = outcome.peak_reserved_range;
         let improbable = outcome.improbable.iter().max().copied();
         let has_range = low != high || improbable.is_some();
@@ -63,10 +63,10 @@ impl Caveat {
 }
 
 /// How many events the block of a request lived in the recorded run.
-fn lifetime(scene: &Scene<'_>, event: usize) -> Option<usize> {
-    let history = &scene.device.history;
-    let life = history.allocation_of(event, Action::Alloc)?;
-    Some(history.allocations[life].free_event()?.saturating_sub(event))
+fn lifetime(simulation: &Simulation<'_>, event: usize) -> Option<usize> {
+    let history = &simulation.device.history;
+    let allocation = history.allocation_of(event, Action::Alloc)?;
+    Some(history.allocations[allocation].free_event()?.saturating_sub(event))
 }
 
 impl fmt::Display for Caveat {

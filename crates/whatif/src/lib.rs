@@ -1,9 +1,10 @@
 //! A recorded run under other allocator settings, on another card: one what-if, or a search over many.
 //!
-//! A [`Scene`] is a recorded run with a [`Question`] about it; a [`Trial`] is how the run went under some settings, and
+//! A [`Simulation`] is a recorded run with a [`WhatIfOptions`] about it; a [`Trial`] is how the run went under some settings, and
 //! [`Caveat`]s say what is uncertain about it.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod caveat;
 
@@ -21,7 +22,7 @@ use std::path::Path;
 
 /// What is asked about a recorded run.
 #[derive(Clone, Default, Debug)]
-pub struct Question {
+pub struct WhatIfOptions {
     /// Settings to try, as in PYTORCH_CUDA_ALLOC_CONF; otherwise the recorded ones.
     pub conf: Option<String>,
     /// Memory of the card to try; otherwise what the recorded run could have.
@@ -47,7 +48,7 @@ pub struct Question {
 }
 
 /// A what-if is about one run.
-pub fn only<T>(runs: &[T]) -> anyhow::Result<&T> {
+pub fn single_run<T>(runs: &[T]) -> anyhow::Result<&T> {
     let [run] = runs else {
         return Err(Failure::new(
             format!("{} files were given", runs.len()),
@@ -60,12 +61,16 @@ pub fn only<T>(runs: &[T]) -> anyhow::Result<&T> {
 }
 
 /// Whether the question is about the run as the file has it: no other release, no settings that it lacks.
-pub fn is_as_recorded(args: &Question) -> bool {
-    args.torch.is_none() && given_conf(args).is_none()
+pub fn is_as_recorded(options: &WhatIfOptions) -> bool {
+    options.torch.is_none() && known_conf(options).is_none()
 }
 
 /// The run of a device, followed by the model.
-pub fn follow<'a>(name: &str, device: &'a Device<'a>, args: &Question) -> anyhow::Result<RecordedRun<'a>> {
+pub fn replayed_device<'a>(
+    name: &str,
+    device: &'a Device<'a>,
+    options: &WhatIfOptions,
+) -> anyhow::Result<RecordedRun<'a>> {
     if device.is_cpu() {
         return Err(Failure::new(
             format!("`{name}` is about the memory of a CPU"),
@@ -74,11 +79,11 @@ pub fn follow<'a>(name: &str, device: &'a Device<'a>, args: &Question) -> anyhow
         )
         .into());
     }
-    recorded(device.snapshot, &device.history, args)
+    replayed_history(device.snapshot, &device.history, options)
 }
 
 /// One recorded run and what is asked about it.
-pub struct Scene<'a> {
+pub struct Simulation<'a> {
     /// What the input is called.
     pub name: &'a str,
     /// The run.
@@ -86,7 +91,7 @@ pub struct Scene<'a> {
     /// The model that has followed it.
     pub recorded: &'a RecordedRun<'a>,
     /// What is asked.
-    pub args: &'a Question,
+    pub options: &'a WhatIfOptions,
     /// The memory that the recorded run could have.
     conditions: Conditions,
 }
@@ -116,15 +121,15 @@ impl Trial {
     }
 }
 
-impl<'a> Scene<'a> {
+impl<'a> Simulation<'a> {
     /// A question about the run of a device, which the model has followed.
     pub fn new(
         name: &'a str,
         device: &'a Device<'a>,
         recorded: &'a RecordedRun<'a>,
-        args: &'a Question,
-    ) -> Scene<'a> {
-        Scene { name, device, recorded, args, conditions: recorded.conditions() }
+        options: &'a WhatIfOptions,
+    ) -> Simulation<'a> {
+        Simulation { name, device, recorded, options, conditions: recorded.conditions() }
     }
 
     /// A card of some size, or the conditions of the recorded run, under some settings.
@@ -132,56 +137,57 @@ impl<'a> Scene<'a> {
         let conf = conf.clone();
         let Some(total) = total else {
             let Conditions { available, limit } = self.conditions;
-            return WhatIf { conf, total: None, available, limit: self.args.limit.or(limit) };
+            return WhatIf { conf, total: None, available, limit: self.options.limit.or(limit) };
         };
-        let share = self.args.fraction.or((conf.memory_fraction < 1.0).then_some(conf.memory_fraction));
+        let share = self.options.fraction.or((conf.memory_fraction < 1.0).then_some(conf.memory_fraction));
         let limit = share.and_then(|share| self.recorded.release.limit(share, total));
-        let available = Some(total.saturating_sub(self.args.outside));
-        WhatIf { conf, total: Some(total), available, limit: self.args.limit.or(limit) }
+        let available = Some(total.saturating_sub(self.options.outside));
+        WhatIf { conf, total: Some(total), available, limit: self.options.limit.or(limit) }
     }
 
     fn try_out(&self, text: &str, conf: &Conf) -> Trial {
-        let what = self.what(conf, self.args.gpu);
+        let what = self.what(conf, self.options.gpu);
         let outcome = self.recorded.simulate(&what);
         // Where one card is asked about and it is too small, the next question is by how much.
-        let is_too_small = outcome.oom.is_some() && self.args.gpu.is_some() && !self.args.search;
-        let smallest = (self.args.smallest_gpu || is_too_small)
+        let is_too_small = outcome.oom.is_some() && self.options.gpu.is_some() && !self.options.search;
+        let smallest = (self.options.smallest_gpu || is_too_small)
             .then(|| self.recorded.smallest(|total| self.what(conf, Some(total))))
             .flatten();
-        let asked_smallest = self.args.smallest_gpu;
+        let asked_smallest = self.options.smallest_gpu;
         Trial { conf: text.to_owned(), what, outcome, smallest, asked_smallest }
     }
 
     /// The settings string of the recorded run.
     pub fn recorded_conf(&self) -> &str {
-        given_conf(self.args).unwrap_or(&self.device.snapshot.settings.conf)
+        known_conf(self.options).unwrap_or(&self.device.snapshot.settings.conf)
     }
 }
 
 /// The settings of the recorded run, where they are given. What is compared with the record is about that run.
-pub fn given_conf(args: &Question) -> Option<&str> {
-    args.recorded_conf.as_deref().or(args.conf.as_deref().filter(|_| args.verify))
+pub fn known_conf(options: &WhatIfOptions) -> Option<&str> {
+    options.recorded_conf.as_deref().or(options.conf.as_deref().filter(|_| options.verify))
 }
 
 /// Follows a run with the model.
-pub fn recorded<'a>(
+pub fn replayed_history<'a>(
     snapshot: &'a Snapshot,
     history: &'a History,
-    args: &Question,
+    options: &WhatIfOptions,
 ) -> anyhow::Result<RecordedRun<'a>> {
-    let release = args.torch.unwrap_or_else(|| Release::of(snapshot.torch));
-    let text = given_conf(args);
+    let release = options.torch.unwrap_or_else(|| Release::of(snapshot.torch));
+    let text = known_conf(options);
     let conf = text.map(|text| Conf::parse(text, release)).transpose();
     let conf = conf.map_err(|error| refused(text.unwrap_or_default(), release, &error))?;
     // A card or limit to try says nothing about the recorded run, except where the two are compared.
-    let (limit, total) = if args.verify { (limit(args, release), args.gpu) } else { (None, None) };
-    let given = KnownConditions { release: args.torch, conf: conf.map(|parsed| parsed.conf), limit, total };
+    let (limit, total) = if options.verify { (limit(options, release), options.gpu) } else { (None, None) };
+    let given =
+        KnownConditions { release: options.torch, conf: conf.map(|parsed| parsed.conf), limit, total };
     Ok(RecordedRun::new(snapshot, history, given))
 }
 
-fn limit(args: &Question, release: Release) -> Option<u64> {
-    let share = args.fraction.zip(args.gpu);
-    args.limit.or(share.and_then(|(share, total)| release.limit(share, total)))
+fn limit(options: &WhatIfOptions, release: Release) -> Option<u64> {
+    let share = options.fraction.zip(options.gpu);
+    options.limit.or(share.and_then(|(share, total)| release.limit(share, total)))
 }
 
 fn parse(text: &str, release: Release, say: &dyn Fn(&str)) -> anyhow::Result<Conf> {
@@ -201,8 +207,12 @@ fn refused(text: &str, release: Release, error: &allocator::ConfError) -> Failur
 }
 
 /// The device that the question is about.
-pub fn chosen<'a>(devices: &'a [Device<'a>], args: &Question, name: &str) -> anyhow::Result<&'a Device<'a>> {
-    let wanted = match args.device {
+pub fn choose_device<'a>(
+    devices: &'a [Device<'a>],
+    options: &WhatIfOptions,
+    name: &str,
+) -> anyhow::Result<&'a Device<'a>> {
+    let wanted = match options.device {
         Some(ordinal) => devices.iter().find(|device| device.history.device == ordinal),
         None => devices.iter().max_by_key(|device| device.history.len()),
     };
@@ -217,19 +227,19 @@ pub fn chosen<'a>(devices: &'a [Device<'a>], args: &Question, name: &str) -> any
 }
 
 /// The run under the settings that were asked for, or its own.
-pub fn asked(scene: &Scene<'_>, say: &dyn Fn(&str)) -> anyhow::Result<Trial> {
-    let conf = match &scene.args.conf {
-        Some(text) => parse(text, scene.recorded.release, say)?,
-        None => scene.recorded.conf.clone(),
+pub fn requested_trial(simulation: &Simulation<'_>, say: &dyn Fn(&str)) -> anyhow::Result<Trial> {
+    let conf = match &simulation.options.conf {
+        Some(text) => parse(text, simulation.recorded.release, say)?,
+        None => simulation.recorded.conf.clone(),
     };
-    check_fraction(scene, &conf)?;
-    let text = scene.args.conf.as_deref().unwrap_or(scene.recorded_conf());
-    Ok(scene.try_out(text, &conf))
+    check_fraction(simulation, &conf)?;
+    let text = simulation.options.conf.as_deref().unwrap_or(simulation.recorded_conf());
+    Ok(simulation.try_out(text, &conf))
 }
 
 /// A share of an unknown size is no limit.
-fn check_fraction(scene: &Scene<'_>, conf: &Conf) -> anyhow::Result<()> {
-    if scene.args.conf.is_some() && conf.memory_fraction < 1.0 && scene.args.gpu.is_none() {
+fn check_fraction(simulation: &Simulation<'_>, conf: &Conf) -> anyhow::Result<()> {
+    if simulation.options.conf.is_some() && conf.memory_fraction < 1.0 && simulation.options.gpu.is_none() {
         return Err(Failure::new(
             "`per_process_memory_fraction` is a share of a card of unknown size",
             Some("a snapshot does not say how large the card was".to_owned()),
@@ -241,8 +251,8 @@ fn check_fraction(scene: &Scene<'_>, conf: &Conf) -> anyhow::Result<()> {
 }
 
 /// Writes the replayed run as a snapshot.
-pub fn write_run(scene: &Scene<'_>, trial: &Trial, path: &Path) -> anyhow::Result<()> {
-    let snapshot = scene.recorded.replayed(&trial.what, &trial.conf);
+pub fn write_run(simulation: &Simulation<'_>, trial: &Trial, path: &Path) -> anyhow::Result<()> {
+    let snapshot = simulation.recorded.replayed(&trial.what, &trial.conf);
     let write = || -> std::io::Result<()> { snapshot::write(&snapshot, &mut std::fs::File::create(path)?) };
     write().map_err(|error| {
         Failure::new(
@@ -256,12 +266,16 @@ pub fn write_run(scene: &Scene<'_>, trial: &Trial, path: &Path) -> anyhow::Resul
 }
 
 /// Puts what the question knows better than the file into a snapshot, before its history is rebuilt.
-pub fn amend(input: &mut Input, args: &Question, say: &dyn Fn(&str)) -> anyhow::Result<()> {
-    if let Some(Release(minor)) = args.torch {
+pub fn apply_known_settings(
+    input: &mut Input,
+    options: &WhatIfOptions,
+    say: &dyn Fn(&str),
+) -> anyhow::Result<()> {
+    if let Some(Release(minor)) = options.torch {
         input.snapshot.torch = TorchRange { oldest: minor, newest: minor };
     }
-    if let Some(text) = given_conf(args) {
-        let release = args.torch.unwrap_or_else(|| Release::of(input.snapshot.torch));
+    if let Some(text) = known_conf(options) {
+        let release = options.torch.unwrap_or_else(|| Release::of(input.snapshot.torch));
         parse(text, release, say)?.replace_in(&mut input.snapshot.settings);
     }
     Ok(())
@@ -269,17 +283,17 @@ pub fn amend(input: &mut Input, args: &Question, say: &dyn Fn(&str)) -> anyhow::
 
 /// Every setting that is worth trying and the recorded one, the best first. `each` runs many at once.
 pub fn search<'a>(
-    scene: &Scene<'a>,
+    simulation: &Simulation<'a>,
     each: impl FnOnce(&[(&str, Conf)], &(dyn Fn(&(&str, Conf)) -> Trial + Sync)) -> Vec<Trial>,
 ) -> Vec<Trial> {
-    let release = scene.recorded.release;
-    let own = (scene.recorded_conf(), scene.recorded.conf.clone());
-    let candidates = candidate_settings(release, scene.args.gpu.is_some()).into_iter();
+    let release = simulation.recorded.release;
+    let own = (simulation.recorded_conf(), simulation.recorded.conf.clone());
+    let candidates = candidate_settings(release, simulation.options.gpu.is_some()).into_iter();
     let parsed = candidates.filter_map(|text| Some((text, Conf::parse(text, release).ok()?.conf)));
     // The recorded settings are one of them, in the words of the recording.
     let others = parsed.filter(|(_, conf)| *conf != own.1);
     let confs: Vec<(&str, Conf)> = std::iter::once(own.clone()).chain(others).collect();
-    let mut trials = each(&confs, &|(text, conf)| scene.try_out(text, conf));
+    let mut trials = each(&confs, &|(text, conf)| simulation.try_out(text, conf));
     trials.sort_by_key(|trial| {
         let options = trial.conf.matches(':').count();
         (!trial.fits(), trial.memory(), trial.outcome.device_allocs, options)
@@ -288,10 +302,10 @@ pub fn search<'a>(
 }
 
 /// The user's own line behind an event.
-pub fn site(scene: &Scene<'_>, event: usize) -> Option<SiteName> {
-    match scene.device.site_of_event(event) {
+pub fn site(simulation: &Simulation<'_>, event: usize) -> Option<SiteName> {
+    match simulation.device.site_of_event(event) {
         Site::User(frame) | Site::Library(frame) | Site::Backward(frame) | Site::BackwardOf(frame) => {
-            Some(SiteName::of(scene.device.snapshot, frame))
+            Some(SiteName::of(simulation.device.snapshot, frame))
         }
         Site::Native | Site::Unknown | Site::Before => None,
     }

@@ -127,13 +127,13 @@ pub(crate) struct Limits {
     pub(crate) update: bool,
 }
 
-impl From<&Limits> for gate::Limits {
-    fn from(limits: &Limits) -> gate::Limits {
+impl From<&Limits> for gate::Budget {
+    fn from(limits: &Limits) -> gate::Budget {
         let Limits {
             max_peak, max_reserved, no_leaks, max_growth, max_fragmentation, tolerance, update, ..
         } = *limits;
         let baseline = limits.baseline.clone();
-        gate::Limits {
+        gate::Budget {
             max_peak,
             max_reserved,
             no_leaks,

@@ -3,7 +3,7 @@
 use super::size;
 use crate::Host;
 use clap::{Args, ValueEnum};
-use launch::{CARDS, Card, EmulatedGpu, Vary};
+use launch::{EmulatedGpu, GPU_MODELS, GpuModel, Vary};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -68,7 +68,7 @@ pub(crate) struct PredictArgs {
 
     /// The card to emulate
     #[arg(long, value_name = "NAME", value_parser = card)]
-    pub(crate) gpu: Card,
+    pub(crate) gpu: GpuModel,
 
     /// Memory of the card, if it is not the usual one
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -138,7 +138,7 @@ Exit codes: 0 it fits, 1 it runs out of memory, 2 could not do it."
 pub(crate) struct EmulateArgs {
     /// Run on an emulated card, without a GPU; the cards are those of `oomph predict`
     #[arg(long, value_name = "NAME", value_parser = card)]
-    emulate: Option<Card>,
+    emulate: Option<GpuModel>,
 
     /// Memory of the emulated card, if it is not the usual one
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "emulate")]
@@ -224,11 +224,11 @@ pub(crate) enum Detail {
     Full,
 }
 
-impl From<Detail> for launch::Detail {
-    fn from(detail: Detail) -> launch::Detail {
+impl From<Detail> for launch::RecordingDetail {
+    fn from(detail: Detail) -> launch::RecordingDetail {
         match detail {
-            Detail::Auto => launch::Detail::Auto,
-            Detail::Full => launch::Detail::Full,
+            Detail::Auto => launch::RecordingDetail::Auto,
+            Detail::Full => launch::RecordingDetail::Full,
         }
     }
 }
@@ -254,14 +254,14 @@ fn technique(text: &str) -> Result<String, String> {
     }
 }
 
-fn card(text: &str) -> Result<Card, String> {
-    Card::find(text).cloned().ok_or_else(|| {
+fn card(text: &str) -> Result<GpuModel, String> {
+    GpuModel::find(text).cloned().ok_or_else(|| {
         format!("expected one of {}; for another card take the nearest and --gpu-memory", keys().join(", "))
     })
 }
 
 fn keys() -> Vec<&'static str> {
-    CARDS.iter().map(|card| card.key).collect()
+    GPU_MODELS.iter().map(|card| card.key).collect()
 }
 
 /// A number of steps; 0 stands for all.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// One end of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct End {
+pub(super) struct SliceEnd {
     pub(super) name: StrId,
     pub(super) start: bool,
     pub(super) time_us: i64,
@@ -17,7 +17,7 @@ pub(super) struct End {
 
 /// The ends of all ranges in order of time, and how many ranges found no lane. Ends without their other end are
 /// left out: the history is a ring, and what it cut off cannot be drawn.
-pub(super) fn lanes(annotations: impl Iterator<Item = Annotation>) -> (Vec<End>, usize) {
+pub(super) fn lanes(annotations: impl Iterator<Item = Annotation>) -> (Vec<SliceEnd>, usize) {
     let mut annotations: Vec<Annotation> = annotations.collect();
     annotations.sort_by_key(|annotation| annotation.time_us);
     let mut lanes: Vec<Vec<usize>> = Vec::new();
@@ -32,7 +32,7 @@ pub(super) fn lanes(annotations: impl Iterator<Item = Annotation>) -> (Vec<End>,
     placed.sort_unstable();
     let ends = placed.into_iter().map(|(place, lane)| {
         let Annotation { name, start, time_us, .. } = annotations[place];
-        End { name, start, time_us, lane }
+        SliceEnd { name, start, time_us, lane }
     });
     (ends.collect(), left_out)
 }

@@ -6,19 +6,23 @@
 mod lanes;
 mod protobuf;
 
-use super::Written;
+use super::ExportSummary;
 use analysis::Device;
 use lanes::lanes;
-use protobuf::Message;
+use protobuf::ProtobufMessage;
 use snapshot::{Action, Bytes, Counters, Snapshot};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
 /// Writes the trace and says what is in it.
-pub(super) fn write(snapshot: &Snapshot, devices: &[Device<'_>], file: &File) -> anyhow::Result<Written> {
-    let mut trace = Trace { out: BufWriter::with_capacity(1 << 20, file), begun: false };
+pub(super) fn write(
+    snapshot: &Snapshot,
+    devices: &[Device<'_>],
+    file: &File,
+) -> anyhow::Result<ExportSummary> {
+    let mut trace = TraceWriter { out: BufWriter::with_capacity(1 << 20, file), begun: false };
     let last_us = (0..snapshot.events.len()).map(|row| snapshot.events.get(row).time_us).max().unwrap_or(0);
-    let mut written = Written::default();
+    let mut written = ExportSummary::default();
     if last_us == 0 && !snapshot.events.is_empty() {
         written
             .notes
@@ -57,18 +61,18 @@ fn history(
     device: &Device<'_>,
     last_us: i64,
     tracks: &Tracks,
-    trace: &mut Trace<'_>,
+    trace: &mut TraceWriter<'_>,
 ) -> anyhow::Result<(u64, u64)> {
     let history = &device.history;
     let (mut values, mut ooms) = (0, 0);
     let mut shown = [None; COUNTERS.len()];
-    let mut show = |now_us: i64, counters: Counters, trace: &mut Trace<'_>| {
+    let mut show = |now_us: i64, counters: Counters, trace: &mut TraceWriter<'_>| {
         for (place, (_, of)) in COUNTERS.iter().enumerate() {
             let bytes = of(&counters);
             if shown[place].replace(bytes) != Some(bytes) {
                 // The field is signed.
                 let value = bytes.0.min(i64::MAX as u64);
-                let event = Message::default().number(EVENT_COUNTER_VALUE, value);
+                let event = ProtobufMessage::default().number(EVENT_COUNTER_VALUE, value);
                 trace.event(now_us, tracks.counter(place), TYPE_COUNTER, event)?;
                 values += 1;
             }
@@ -88,7 +92,12 @@ fn history(
         show(now_us, cursor.total(), trace)?;
         if event.action == Action::Oom {
             let name = format!("OOM: {} asked for, {} free", event.size, Bytes(event.addr));
-            trace.event(now_us, tracks.ooms(), TYPE_INSTANT, Message::default().text(EVENT_NAME, &name))?;
+            trace.event(
+                now_us,
+                tracks.ooms(),
+                TYPE_INSTANT,
+                ProtobufMessage::default().text(EVENT_NAME, &name),
+            )?;
             ooms += 1;
         }
     }
@@ -103,7 +112,7 @@ fn history(
 fn slices(
     snapshot: &Snapshot,
     tracks: &Tracks,
-    trace: &mut Trace<'_>,
+    trace: &mut TraceWriter<'_>,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<u64> {
     let of_device = snapshot.annotations.iter().filter(|annotation| annotation.device == tracks.0);
@@ -117,9 +126,9 @@ fn slices(
     }
     for end in &ends {
         let (kind, event) = if end.start {
-            (TYPE_SLICE_BEGIN, Message::default().text(EVENT_NAME, snapshot.strings.get(end.name)))
+            (TYPE_SLICE_BEGIN, ProtobufMessage::default().text(EVENT_NAME, snapshot.strings.get(end.name)))
         } else {
-            (TYPE_SLICE_END, Message::default())
+            (TYPE_SLICE_END, ProtobufMessage::default())
         };
         trace.event(end.time_us, tracks.lane(end.lane), kind, event)?;
     }
@@ -147,15 +156,19 @@ impl Tracks {
         self.ooms() + 1 + lane as u64
     }
 
-    fn child(&self, track: u64, name: &str) -> Message {
-        Message::default().number(TRACK_UUID, track).number(TRACK_PARENT, self.group()).text(TRACK_NAME, name)
+    fn child(&self, track: u64, name: &str) -> ProtobufMessage {
+        ProtobufMessage::default()
+            .number(TRACK_UUID, track)
+            .number(TRACK_PARENT, self.group())
+            .text(TRACK_NAME, name)
     }
 
-    fn describe(&self, device: &str, trace: &mut Trace<'_>) -> anyhow::Result<()> {
+    fn describe(&self, device: &str, trace: &mut TraceWriter<'_>) -> anyhow::Result<()> {
         let name = format!("{device} memory");
-        trace.describe(Message::default().number(TRACK_UUID, self.group()).text(TRACK_NAME, &name))?;
+        trace
+            .describe(ProtobufMessage::default().number(TRACK_UUID, self.group()).text(TRACK_NAME, &name))?;
         for (place, (name, _)) in COUNTERS.iter().enumerate() {
-            let unit = Message::default().number(COUNTER_UNIT, UNIT_SIZE_BYTES);
+            let unit = ProtobufMessage::default().number(COUNTER_UNIT, UNIT_SIZE_BYTES);
             trace.describe(self.child(self.counter(place), name).message(TRACK_COUNTER, &unit))?;
         }
         trace.describe(self.child(self.ooms(), "out of memory"))
@@ -188,28 +201,30 @@ const TYPE_INSTANT: u64 = 3;
 const TYPE_COUNTER: u64 = 4;
 
 /// The file: a sequence of packets from one writer. Perfetto sorts them by time.
-struct Trace<'a> {
+struct TraceWriter<'a> {
     out: BufWriter<&'a File>,
     begun: bool,
 }
 
-impl Trace<'_> {
-    fn describe(&mut self, track: Message) -> anyhow::Result<()> {
-        self.packet(Message::default().message(PACKET_TRACK, &track))
+impl TraceWriter<'_> {
+    fn describe(&mut self, track: ProtobufMessage) -> anyhow::Result<()> {
+        self.packet(ProtobufMessage::default().message(PACKET_TRACK, &track))
     }
 
-    fn event(&mut self, time_us: i64, track: u64, kind: u64, event: Message) -> anyhow::Result<()> {
+    fn event(&mut self, time_us: i64, track: u64, kind: u64, event: ProtobufMessage) -> anyhow::Result<()> {
         let time_ns = u64::try_from(time_us).unwrap_or(0).saturating_mul(1000);
         let event = event.number(EVENT_TYPE, kind).number(EVENT_TRACK, track);
-        self.packet(Message::default().number(PACKET_TIMESTAMP, time_ns).message(PACKET_EVENT, &event))
+        self.packet(
+            ProtobufMessage::default().number(PACKET_TIMESTAMP, time_ns).message(PACKET_EVENT, &event),
+        )
     }
 
-    fn packet(&mut self, mut packet: Message) -> anyhow::Result<()> {
+    fn packet(&mut self, mut packet: ProtobufMessage) -> anyhow::Result<()> {
         packet = packet.number(PACKET_SEQUENCE, 1);
         if !self.begun {
             packet = packet.number(PACKET_FLAGS, INCREMENTAL_STATE_CLEARED);
             self.begun = true;
         }
-        Ok(self.out.write_all(Message::default().message(TRACE_PACKET, &packet).encoded())?)
+        Ok(self.out.write_all(ProtobufMessage::default().message(TRACE_PACKET, &packet).encoded())?)
     }
 }

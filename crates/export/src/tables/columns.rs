@@ -1,6 +1,6 @@
 //! From rows to Arrow columns: each column is a name and where its value stands in a row.
 
-use super::words::{Words, strings};
+use super::dictionary::{Dictionary, strings};
 use arrow_array::types::{ArrowPrimitiveType, Int32Type};
 use arrow_array::{ArrayRef, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl<'r, Row> Columns<'r, Row> {
     pub(super) fn word(
         self,
         name: &'static str,
-        words: &Words,
+        words: &Dictionary,
         of: impl Fn(&Row) -> usize,
     ) -> anyhow::Result<Self> {
         self.words(name, words, |row| Some(of(row)), false)
@@ -64,7 +64,7 @@ impl<'r, Row> Columns<'r, Row> {
     pub(super) fn optional_word(
         self,
         name: &'static str,
-        words: &Words,
+        words: &Dictionary,
         of: impl Fn(&Row) -> Option<usize>,
     ) -> anyhow::Result<Self> {
         self.words(name, words, of, true)
@@ -73,7 +73,7 @@ impl<'r, Row> Columns<'r, Row> {
     fn words(
         self,
         name: &'static str,
-        words: &Words,
+        words: &Dictionary,
         of: impl Fn(&Row) -> Option<usize>,
         nullable: bool,
     ) -> anyhow::Result<Self> {

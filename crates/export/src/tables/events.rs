@@ -1,12 +1,12 @@
 //! The table `events`: one row per recorded event, with the counters just after it.
 
-use super::words::Words;
-use super::{Table, pool_name};
+use super::dictionary::Dictionary;
+use super::{ExportTable, pool_name};
 use analysis::Device;
 use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
 use snapshot::{Action, Context, Counters, Event, Snapshot, StrId};
 
-struct Row {
+struct EventTableRow {
     index: usize,
     device: u32,
     event: Event,
@@ -14,23 +14,26 @@ struct Row {
     after: Counters,
 }
 
-pub(super) fn events<'a>(snapshot: &'a Snapshot, devices: &'a [Device<'a>]) -> anyhow::Result<Table<'a>> {
+pub(super) fn events<'a>(
+    snapshot: &'a Snapshot,
+    devices: &'a [Device<'a>],
+) -> anyhow::Result<ExportTable<'a>> {
     let events = &snapshot.events;
     let label = |of: fn(&Context) -> StrId| {
-        Words::new(events.contexts().iter().map(|context| given(snapshot, of(context))))
+        Dictionary::new(events.contexts().iter().map(|context| given(snapshot, of(context))))
     };
     let compile_contexts = label(|context| context.compile_context)?;
     let user_metadata = label(|context| context.user_metadata)?;
     let forward_frames = label(|context| context.forward_frames)?;
-    let pools = Words::new(events.contexts().iter().map(|context| context.pool.map(pool_name)))?;
+    let pools = Dictionary::new(events.contexts().iter().map(|context| context.pool.map(pool_name)))?;
     let actions = actions(snapshot);
     let names = actions.iter().map(|&action| Some(snapshot.strings.get(events.action_name(action))));
-    let action_names = Words::new(names)?;
+    let action_names = Dictionary::new(names)?;
     let place_of = move |action| actions.iter().position(|&other| other == action);
 
-    Table::new("events", rows(snapshot, devices), move |columns| {
-        let context = |row: &Row| row.event.context as usize;
-        let is_oom = |row: &Row| row.event.action == Action::Oom;
+    ExportTable::new("events", rows(snapshot, devices), move |columns| {
+        let context = |row: &EventTableRow| row.event.context as usize;
+        let is_oom = |row: &EventTableRow| row.event.action == Action::Oom;
         columns
             .number::<UInt32Type>("event", |row| row.index as u32)
             .number::<UInt32Type>("device", |row| row.device)
@@ -53,15 +56,15 @@ pub(super) fn events<'a>(snapshot: &'a Snapshot, devices: &'a [Device<'a>]) -> a
     })
 }
 
-fn rows<'a>(snapshot: &'a Snapshot, devices: &'a [Device<'a>]) -> impl Iterator<Item = Row> + 'a {
+fn rows<'a>(snapshot: &'a Snapshot, devices: &'a [Device<'a>]) -> impl Iterator<Item = EventTableRow> + 'a {
     super::blocks::first_blocks(devices).flat_map(move |(device, first_block)| {
         let history = &device.history;
         let mut cursor = history.cursor(snapshot);
         history.rows.clone().enumerate().map(move |(index, row)| {
             cursor.seek(index + 1);
             let event = snapshot.events.get(row);
-            let block = history.allocation_of(index, event.action).map(|life| first_block + life);
-            Row { index, device: history.device, event, block, after: cursor.total() }
+            let block = history.allocation_of(index, event.action).map(|allocation| first_block + allocation);
+            EventTableRow { index, device: history.device, event, block, after: cursor.total() }
         })
     })
 }

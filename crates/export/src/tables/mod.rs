@@ -2,10 +2,10 @@
 
 mod blocks;
 mod columns;
+mod dictionary;
 mod events;
 mod frames;
 mod segments;
-mod words;
 
 use analysis::Device;
 use arrow_array::RecordBatch;
@@ -14,7 +14,7 @@ use columns::Columns;
 use snapshot::{PoolId, Snapshot};
 
 /// A table whose rows are made as they are asked for.
-pub struct Table<'a> {
+pub struct ExportTable<'a> {
     pub(super) name: &'static str,
     /// Names and types of its columns.
     pub schema: SchemaRef,
@@ -32,7 +32,7 @@ pub const NAMES: [&str; 5] = ["events", "blocks", "segments", "frames", "stacks"
 pub(super) fn tables<'a>(
     snapshot: &'a Snapshot,
     devices: &'a [Device<'a>],
-) -> anyhow::Result<Vec<Table<'a>>> {
+) -> anyhow::Result<Vec<ExportTable<'a>>> {
     NAMES.iter().filter_map(|name| table(name, snapshot, devices)).collect()
 }
 
@@ -41,7 +41,7 @@ pub fn table<'a>(
     name: &str,
     snapshot: &'a Snapshot,
     devices: &'a [Device<'a>],
-) -> Option<anyhow::Result<Table<'a>>> {
+) -> Option<anyhow::Result<ExportTable<'a>>> {
     Some(match name {
         "events" => events::events(snapshot, devices),
         "blocks" => blocks::blocks(snapshot, devices),
@@ -52,13 +52,13 @@ pub fn table<'a>(
     })
 }
 
-impl<'a> Table<'a> {
+impl<'a> ExportTable<'a> {
     /// Cuts `rows` into batches of `columns`; those of no rows at all give the schema.
     fn new<Row: Send + 'a>(
         name: &'static str,
         mut rows: impl Iterator<Item = Row> + Send + 'a,
         columns: impl for<'r> Fn(Columns<'r, Row>) -> anyhow::Result<Columns<'r, Row>> + Send + 'a,
-    ) -> anyhow::Result<Table<'a>> {
+    ) -> anyhow::Result<ExportTable<'a>> {
         let batch = move |rows: &[Row]| columns(Columns::new(rows))?.batch();
         let schema = batch(&[])?.schema();
         let mut buffer = Vec::new();
@@ -67,7 +67,7 @@ impl<'a> Table<'a> {
             buffer.extend(rows.by_ref().take(BATCH));
             (!buffer.is_empty()).then(|| batch(&buffer))
         });
-        Ok(Table { name, schema, batches: Box::new(batches) })
+        Ok(ExportTable { name, schema, batches: Box::new(batches) })
     }
 }
 

@@ -1,18 +1,18 @@
 //! The table `segments`: the memory that was reserved when the snapshot was taken.
 
-use super::words::Words;
-use super::{Table, pool_name};
+use super::dictionary::Dictionary;
+use super::{ExportTable, pool_name};
 use arrow_array::types::{UInt32Type, UInt64Type};
 use snapshot::{Block, BlockState, Bytes, Segment, Snapshot};
 
-pub(super) fn segments(snapshot: &Snapshot) -> anyhow::Result<Table<'_>> {
-    let pools = Words::new(snapshot.segments.iter().map(|segment| Some(pool_name(segment.pool))))?;
-    let kinds = Words::new(["large", "small"].into_iter().map(Some))?;
+pub(super) fn segments(snapshot: &Snapshot) -> anyhow::Result<ExportTable<'_>> {
+    let pools = Dictionary::new(snapshot.segments.iter().map(|segment| Some(pool_name(segment.pool))))?;
+    let kinds = Dictionary::new(["large", "small"].into_iter().map(Some))?;
     // What the file says of its own sums is not used: the blocks are what the rest of the export agrees with.
     let sum = |segment: &Segment, of: fn(&Block) -> Bytes| -> u64 {
         snapshot.blocks[segment.blocks.clone()].iter().map(of).sum::<Bytes>().0
     };
-    Table::new("segments", snapshot.segments.iter().enumerate(), move |columns| {
+    ExportTable::new("segments", snapshot.segments.iter().enumerate(), move |columns| {
         Ok(columns
             .number::<UInt32Type>("segment_id", |(place, _)| *place as u32)
             .number::<UInt32Type>("device", |(_, segment)| segment.device)

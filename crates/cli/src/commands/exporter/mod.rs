@@ -5,7 +5,7 @@ use crate::args::ExporterArgs;
 use crate::terminal::{Failure, Terminal, say, shown_path};
 use anyhow::Context;
 use exporter::access::Access;
-use exporter::exposition::{self, Format};
+use exporter::exposition::{self, ExpositionFormat};
 use exporter::{metrics, routes};
 use live::{WatchSource, Watcher};
 use serve::Token;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Resul
     if args.once {
         let followers = begin();
         followers.notes().iter().for_each(|note| terminal.say(&format!("note: {note}")));
-        let text = exposition::text(&metrics::families(&followers), Format::Prometheus);
+        let text = exposition::text(&metrics::families(&followers), ExpositionFormat::Prometheus);
         terminal.out().write_all(text.as_bytes())?;
         return Ok(0);
     }
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Resul
         };
         // Without it, those that have ended go with the next scrape.
         let _ = thread::Builder::new().spawn_scoped(scope, forget);
-        serve::serve(&listener, |asked| routes::reply(asked, &access, &followers));
+        serve::serve(&listener, |asked| routes::respond(asked, &access, &followers));
     });
     Ok(0)
 }

@@ -11,14 +11,14 @@ use inputs::Input;
 use launch::in_parallel;
 use snapshot::{History, Snapshot};
 use std::path::Path;
-use whatif::{Question, Scene, Trial};
+use whatif::{Simulation, Trial, WhatIfOptions};
 
 pub(crate) fn run(args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
     let files = inputs::expand(&args.inputs)?;
     if args.verify {
         return verify(args, &files, terminal);
     }
-    let input = load(whatif::only(&files)?, args, terminal)?;
+    let input = load(whatif::single_run(&files)?, args, terminal)?;
     let devices = input.devices();
     replay(&input, &devices, args, terminal)
 }
@@ -31,47 +31,55 @@ pub(crate) fn replay(
     terminal: &mut Terminal,
 ) -> anyhow::Result<Status> {
     let question = args.question();
-    let device = whatif::chosen(devices, &question, &input.name)?;
-    let recorded = whatif::follow(&input.name, device, &question)?;
-    let scene = Scene::new(&input.name, device, &recorded, &question);
-    if args.search { search(&scene, args, terminal) } else { what_if(&scene, args, terminal) }
+    let device = whatif::choose_device(devices, &question, &input.name)?;
+    let recorded = whatif::replayed_device(&input.name, device, &question)?;
+    let simulation = Simulation::new(&input.name, device, &recorded, &question);
+    if args.search { search(&simulation, args, terminal) } else { what_if(&simulation, args, terminal) }
 }
 
 /// One what-if as the page asks for it: what `--json` prints, and the replayed run. `say` hears what to know about it.
 pub(super) fn replayed(
     name: &str,
     device: &Device<'_>,
-    question: &Question,
+    question: &WhatIfOptions,
     say: &dyn Fn(&str),
 ) -> anyhow::Result<(serde_json::Value, Snapshot)> {
-    let recorded = whatif::follow(name, device, question)?;
-    let scene = Scene::new(name, device, &recorded, question);
-    let trial = whatif::asked(&scene, say)?;
+    let recorded = whatif::replayed_device(name, device, question)?;
+    let simulation = Simulation::new(name, device, &recorded, question);
+    let trial = whatif::requested_trial(&simulation, say)?;
     let run = recorded.replayed(&trial.what, &trial.conf);
-    Ok((json::trial(&scene, &trial), run))
+    Ok((json::trial(&simulation, &trial), run))
 }
 
 fn load(file: &Path, args: &SimulateArgs, terminal: &Terminal) -> anyhow::Result<Input> {
     let mut input = inputs::load(file, &TALK)?;
-    whatif::amend(&mut input, &args.question(), &|line| terminal.say(line))?;
+    whatif::apply_known_settings(&mut input, &args.question(), &|line| terminal.say(line))?;
     Ok(input)
 }
 
-fn what_if(scene: &Scene<'_>, args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
-    let trial = whatif::asked(scene, &|line| terminal.say(line))?;
+fn what_if(
+    simulation: &Simulation<'_>,
+    args: &SimulateArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Status> {
+    let trial = whatif::requested_trial(simulation, &|line| terminal.say(line))?;
     if let Some(path) = &args.output {
-        whatif::write_run(scene, &trial, path)?;
+        whatif::write_run(simulation, &trial, path)?;
     }
     if args.json {
-        json::print(&json::trial(scene, &trial), terminal)?;
+        json::print(&json::trial(simulation, &trial), terminal)?;
     } else {
-        text::what_if(scene, &trial, args.output.as_deref(), terminal)?;
+        text::what_if(simulation, &trial, args.output.as_deref(), terminal)?;
     }
     Ok(u8::from(!trial.fits()))
 }
 
-fn search(scene: &Scene<'_>, args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
-    let trials = whatif::search(scene, |confs, try_out| {
+fn search(
+    simulation: &Simulation<'_>,
+    args: &SimulateArgs,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Status> {
+    let trials = whatif::search(simulation, |confs, try_out| {
         let progress = Progress::new("trying settings", confs.len());
         in_parallel(confs, usize::MAX, |conf| {
             let trial = try_out(conf);
@@ -81,9 +89,9 @@ fn search(scene: &Scene<'_>, args: &SimulateArgs, terminal: &mut Terminal) -> an
     });
     let any_fits = trials.iter().any(Trial::fits);
     if args.json {
-        json::print(&json::search(scene, &trials), terminal)?;
+        json::print(&json::search(simulation, &trials), terminal)?;
     } else {
-        text::search(scene, &trials, terminal)?;
+        text::search(simulation, &trials, terminal)?;
     }
     Ok(u8::from(!any_fits))
 }
@@ -107,7 +115,7 @@ fn verify(
 /// The model against the record, one history after the other.
 pub(crate) struct Comparison<'a> {
     args: &'a SimulateArgs,
-    question: Question,
+    question: WhatIfOptions,
     inputs: usize,
     reports: Vec<serde_json::Value>,
     all_identical: bool,
@@ -135,11 +143,11 @@ impl<'a> Comparison<'a> {
         if history.is_empty() {
             return Ok(());
         }
-        let recorded = whatif::recorded(&input.snapshot, history, &self.question)?;
+        let recorded = whatif::replayed_history(&input.snapshot, history, &self.question)?;
         self.followed += 1;
         self.all_identical &= recorded.verification().difference.is_none();
         if self.args.json {
-            let settings = whatif::given_conf(&self.question).unwrap_or(&input.snapshot.settings.conf);
+            let settings = whatif::known_conf(&self.question).unwrap_or(&input.snapshot.settings.conf);
             self.reports.push(json::verification(input, history, &recorded, settings));
             return Ok(());
         }

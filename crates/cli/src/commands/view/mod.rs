@@ -12,14 +12,14 @@ use anyhow::Context;
 use inputs::Input;
 use serde_json::json;
 use serve::Token;
-use source::linted::Linted;
+use source::linted::LintCache;
 use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use viewer::documents::{Document, FindingReport, HolderTree};
 use viewer::{Commands, Problem, Relation, Replayed, Server, Viewer, WhatIf};
-use whatif::Question;
+use whatif::WhatIfOptions;
 
 pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<Status> {
     // A port that is taken is said before minutes of reading.
@@ -141,7 +141,7 @@ impl Commands for Answers {
         outline: &RunModel<'_>,
         findings: &[Finding],
     ) -> (Vec<Document<FindingReport>>, String) {
-        let mut linted = Linted::default();
+        let mut linted = LintCache::default();
         let reports = findings
             .iter()
             .map(|finding| Document::new(json!(finding_report(outline.device, finding, &mut linted))));
@@ -150,7 +150,7 @@ impl Commands for Answers {
 
     fn what_if(&self, device: &Device<'_>, question: &WhatIf) -> Result<Replayed, Problem> {
         let WhatIf { conf, gpu, fraction } = question.clone();
-        let question = Question { conf, gpu, fraction, outside: OUTSIDE, ..Question::default() };
+        let question = WhatIfOptions { conf, gpu, fraction, outside: OUTSIDE, ..WhatIfOptions::default() };
         let notes = RefCell::new(Vec::new());
         let say = |line: &str| notes.borrow_mut().push(printable(line).into_owned());
         let replayed = simulate::replayed("this run", device, &question, &say);

@@ -9,8 +9,8 @@ use crate::terminal::{Failure, Terminal};
 use live::Watcher;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
-use watch::look::Look;
 use watch::screen;
+use watch::state::WatchState;
 
 /// How long to wait for a first answer from what was named.
 const FIRST: Duration = Duration::from_secs(3);
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<S
         stream(&followers, args, terminal)?;
     } else {
         settle(&followers, args.interval);
-        let look = Look::new(&followers);
+        let look = WatchState::new(&followers);
         if args.json { json::print(&look, terminal)? } else { text::print(&look, terminal)? }
     }
     Ok(0)
@@ -53,7 +53,7 @@ fn wait_for_first(followers: &Watcher, is_named: bool) {
 /// The lines that hold most come with an answer to a question that asks for them: perhaps not with the first.
 fn settle(followers: &Watcher, interval: Duration) {
     let begun = Instant::now();
-    let lacks_sites = || followers.recorders().iter().any(|(_, followed)| followed.sites_step().is_none());
+    let lacks_sites = || followers.recorders().iter().any(|(_, recorder)| recorder.sites_step().is_none());
     while lacks_sites() && begun.elapsed() < 3 * interval {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -62,10 +62,10 @@ fn settle(followers: &Watcher, interval: Duration) {
 /// A line of JSON for each look, until everything that was watched has ended.
 fn stream(followers: &Watcher, args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     loop {
-        let look = Look::new(followers);
+        let look = WatchState::new(followers);
         json::print(&look, terminal)?;
         terminal.out().flush()?;
-        if args.target.is_some() && look.all_have_ended() {
+        if args.target.is_some() && look.all_have_exited() {
             return Ok(());
         }
         std::thread::sleep(args.interval);

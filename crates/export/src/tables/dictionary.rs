@@ -9,15 +9,15 @@ use std::sync::Arc;
 ///
 /// It is made once, from the interned tables, and shared by all batches: a file of Arrow batches must not change
 /// a dictionary on the way.
-pub(super) struct Words {
+pub(super) struct Dictionary {
     keys: Vec<Option<i32>>,
     values: ArrayRef,
 }
 
-impl Words {
+impl Dictionary {
     pub(super) fn new<'t, Text: Into<Cow<'t, str>>>(
         sequence: impl Iterator<Item = Option<Text>>,
-    ) -> anyhow::Result<Words> {
+    ) -> anyhow::Result<Dictionary> {
         let mut places: HashMap<Cow<'t, str>, i32> = HashMap::new();
         let keys = sequence
             .map(|text| {
@@ -30,7 +30,7 @@ impl Words {
             texts[place as usize] = text;
         }
         let values = Arc::new(strings(texts.into_iter().map(Some))?);
-        Ok(Words { keys, values })
+        Ok(Dictionary { keys, values })
     }
 
     /// The entry of the text at `place` of the sequence, if there is a text.

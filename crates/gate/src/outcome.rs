@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 
 /// How the program of one recording ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Ending {
+pub enum ProgramOutcome {
     /// By itself, or after the steps that were asked for; or it is not known.
     Fine,
     /// By an allocation that failed.
@@ -20,22 +20,26 @@ pub enum Ending {
     Killed,
 }
 
-impl Ending {
+impl ProgramOutcome {
     /// What a recorder noted; a snapshot alone shows only whether it ends with a failed allocation. `status` is that of the
     /// command, if we ran it.
-    pub fn of(input: &Input, status: Option<ExitStatus>) -> Ending {
+    pub fn of(input: &Input, status: Option<ExitStatus>) -> ProgramOutcome {
         let Some(run) = &input.run else {
-            return if ends_without_memory(input) { Ending::OutOfMemory } else { Ending::Fine };
+            return if ends_without_memory(input) {
+                ProgramOutcome::OutOfMemory
+            } else {
+                ProgramOutcome::Fine
+            };
         };
         match run.state {
-            RunState::Exited(Exit::OutOfMemory) => Ending::OutOfMemory,
+            RunState::Exited(Exit::OutOfMemory) => ProgramOutcome::OutOfMemory,
             RunState::Exited(Exit::Failed) => {
-                Ending::Failed(printable(run.exception_line().unwrap_or_default()).into_owned())
+                ProgramOutcome::Failed(printable(run.exception_line().unwrap_or_default()).into_owned())
             }
-            RunState::Exited(Exit::Killed) => Ending::Killed,
+            RunState::Exited(Exit::Killed) => ProgramOutcome::Killed,
             // It has ended, and had no time to say so.
-            RunState::Running if status.is_some() => Ending::Killed,
-            _ => Ending::Fine,
+            RunState::Running if status.is_some() => ProgramOutcome::Killed,
+            _ => ProgramOutcome::Fine,
         }
     }
 }
@@ -53,12 +57,12 @@ fn ends_without_memory(input: &Input) -> bool {
 }
 
 /// A program that broke off has not shown its memory. That it ran out of it is an answer, though.
-pub(crate) fn refuse(endings: &[Ending], status: Option<ExitStatus>) -> anyhow::Result<()> {
-    if endings.contains(&Ending::OutOfMemory) {
+pub(crate) fn refuse(outcomes: &[ProgramOutcome], status: Option<ExitStatus>) -> anyhow::Result<()> {
+    if outcomes.contains(&ProgramOutcome::OutOfMemory) {
         return Ok(());
     }
-    let (what, cause) = match endings.iter().find(|ending| **ending != Ending::Fine) {
-        Some(Ending::Failed(why)) => {
+    let (what, cause) = match outcomes.iter().find(|outcome| **outcome != ProgramOutcome::Fine) {
+        Some(ProgramOutcome::Failed(why)) => {
             ("the program failed, so its memory could not be measured", Some(why.clone()))
         }
         Some(_) => ("the program was killed, so its memory could not be measured", None),
