@@ -1,4 +1,4 @@
-//! One device against the budget.
+//! Checks one device against each limit of a budget.
 
 use crate::Budget;
 use crate::compare::BaselineComparison;
@@ -7,15 +7,19 @@ use analysis::SiteName;
 use analysis::words::{counted, percent, printable};
 use snapshot::Bytes;
 
-/// How a limit came out; what comes later counts for more.
+/// Result of a limit, from best to worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LimitState {
+    /// The number is within the limit.
     Kept,
+    /// The number could not be measured.
     Unmeasured,
+    /// The number is over the limit.
     Broken,
 }
 
 impl LimitState {
+    /// Returns the state as shown in the terminal.
     pub fn words(self) -> &'static str {
         match self {
             LimitState::Kept => "within the budget",
@@ -24,7 +28,7 @@ impl LimitState {
         }
     }
 
-    /// The exit code: what is certainly broken counts for more than what could not be measured.
+    /// Returns the exit code of `oomph check`.
     pub fn exit_code(self) -> u8 {
         match self {
             LimitState::Kept => 0,
@@ -33,7 +37,7 @@ impl LimitState {
         }
     }
 
-    /// Its word in the JSON.
+    /// Returns the state as written in JSON.
     pub fn name(self) -> &'static str {
         match self {
             LimitState::Kept => "kept",
@@ -43,31 +47,36 @@ impl LimitState {
     }
 }
 
-/// One limit on one device.
+/// Result of one limit on one device.
 pub struct LimitResult {
-    /// The option without its dashes.
+    /// Name of the option without dashes.
     pub limit: &'static str,
-    /// What was measured, and what it may be: bytes, a share, or a number of leaks.
+    /// Measured number: bytes, a share, or a count of leaks.
     pub value: Option<f64>,
+    /// Highest number allowed, in the same unit.
     pub allowed: Option<f64>,
-    /// What holds, in a few words.
+    /// Summary for a limit that is kept.
     pub found: String,
+    /// Ways in which the limit is broken.
     pub breaches: Vec<Breach>,
+    /// Why the number could not be measured.
     pub unmeasured: Option<MeasurementGap>,
-    /// For the baseline.
+    /// Comparison with the baseline, for the limit `baseline`.
     pub comparison: Option<BaselineComparison>,
 }
 
 /// One way in which a limit is broken.
 pub struct Breach {
+    /// What is over the limit.
     pub message: String,
     /// The line to look at.
-    pub place: Option<SiteName>,
-    /// What else to know, and what to change.
+    pub site: Option<SiteName>,
+    /// More detail, or what to change.
     pub advice: Option<String>,
 }
 
 impl LimitResult {
+    /// Returns whether the limit is kept, broken or unmeasured.
     pub fn state(&self) -> LimitState {
         match (&self.breaches[..], &self.unmeasured) {
             ([_, ..], _) => LimitState::Broken,
@@ -76,6 +85,7 @@ impl LimitResult {
         }
     }
 
+    /// Returns an empty result of a limit.
     pub fn new(limit: &'static str) -> LimitResult {
         LimitResult {
             limit,
@@ -89,10 +99,10 @@ impl LimitResult {
     }
 }
 
-/// Holds a device against every limit that was given. That it ran out of memory breaks any budget.
+/// Checks a device against every limit of a budget. Running out of memory breaks any budget.
 pub(crate) fn judge(device: &Measured, budget: &Budget) -> Vec<LimitResult> {
     let asked = [
-        shortage(device),
+        out_of_memory(device),
         budget.max_peak.map(|limit| peak(device, limit)),
         budget.max_reserved.map(|limit| reserved(device, limit)),
         budget.no_leaks.then(|| leaks(device)),
@@ -102,27 +112,21 @@ pub(crate) fn judge(device: &Measured, budget: &Budget) -> Vec<LimitResult> {
     asked.into_iter().flatten().collect()
 }
 
-fn shortage(device: &Measured) -> Option<LimitResult> {
-    let shortage = device.shortage.as_ref()?;
+fn out_of_memory(device: &Measured) -> Option<LimitResult> {
+    let oom = device.oom.as_ref()?;
     let breach = Breach {
-        message: format!("ran out of memory on {}: {}", device.device_name, shortage.summary),
-        place: shortage.place.clone(),
-        advice: Some(format!("fix: {}", shortage.fix)),
+        message: format!("ran out of memory on {}: {}", device.device_name, oom.summary),
+        site: oom.site.clone(),
+        advice: Some(format!("fix: {}", oom.fix)),
     };
     Some(LimitResult { breaches: vec![breach], ..LimitResult::new("out-of-memory") })
 }
 
-/// Bytes against a limit, in the same words for each kind.
-fn bytes(
-    limit: &'static str,
-    what: &str,
-    value: Bytes,
-    allowed: u64,
-    place: Option<SiteName>,
-) -> LimitResult {
+/// Compares a number of bytes with a limit.
+fn bytes(limit: &'static str, what: &str, value: Bytes, allowed: u64, site: Option<SiteName>) -> LimitResult {
     let over = Bytes(value.0.saturating_sub(allowed));
     let message = format!("{what} {value} is {over} over the limit of {}", Bytes(allowed));
-    let breach = (over > Bytes::ZERO).then_some(Breach { message, place, advice: None });
+    let breach = (over > Bytes::ZERO).then_some(Breach { message, site, advice: None });
     LimitResult {
         value: Some(value.0 as f64),
         allowed: Some(allowed as f64),
@@ -134,14 +138,14 @@ fn bytes(
 
 fn peak(device: &Measured, limit: u64) -> LimitResult {
     let largest = device.sites.first();
-    let place = largest.and_then(|site| site.place.clone());
-    let mut result = bytes("max-peak", "peak allocated", device.peak_allocated, limit, place);
-    // What was seen is too much already, whatever was not seen.
+    let site = largest.and_then(|usage| usage.place.clone());
+    let mut result = bytes("max-peak", "peak allocated", device.peak_allocated, limit, site);
+    // A recorded peak over the limit breaks it, whatever was not recorded.
     result.unmeasured = device.peak_doubt.clone().filter(|_| result.breaches.is_empty());
     for breach in &mut result.breaches {
-        breach.advice = largest.and_then(|site| {
-            let place = site.place.as_ref()?;
-            Some(format!("most of it is {} at {}  {}", site.bytes, place.short(), printable(&place.function)))
+        breach.advice = largest.and_then(|usage| {
+            let site = usage.place.as_ref()?;
+            Some(format!("most of it is {} at {}  {}", usage.bytes, site.short(), printable(&site.function)))
         });
     }
     result
@@ -154,7 +158,7 @@ fn reserved(device: &Measured, limit: u64) -> LimitResult {
             for breach in &mut result.breaches {
                 let (allocated, lost) = (device.peak_allocated, percent(replayed.fragmentation));
                 breach.advice =
-                    Some(format!("{allocated} are allocated at the peak, {lost} is fragmentation"));
+                    Some(format!("{allocated} is allocated at the peak, {lost} is fragmentation"));
             }
             result
         }
@@ -167,9 +171,9 @@ fn leaks(device: &Measured) -> LimitResult {
         .leaks
         .iter()
         .map(|leak| {
-            let place = leak.place.as_ref().map(|place| format!(" at {}", place.short())).unwrap_or_default();
-            let message = format!("leak{place}: {}", leak.summary);
-            Breach { message, place: leak.place.clone(), advice: Some(format!("fix: {}", leak.fix)) }
+            let at = leak.site.as_ref().map(|site| format!(" at {}", site.short())).unwrap_or_default();
+            let message = format!("leak{at}: {}", leak.summary);
+            Breach { message, site: leak.site.clone(), advice: Some(format!("fix: {}", leak.fix)) }
         })
         .collect();
     LimitResult {
@@ -186,10 +190,10 @@ fn growth(device: &Measured, limit: u64) -> LimitResult {
     match &device.growth {
         Ok(growth) => {
             let worst = device.leaks.iter().max_by_key(|leak| leak.per_step);
-            let place = worst.and_then(|leak| leak.place.clone());
-            let mut result = bytes("max-growth", "growth every step", *growth, limit, place.clone());
+            let site = worst.and_then(|leak| leak.site.clone());
+            let mut result = bytes("max-growth", "growth per step", *growth, limit, site.clone());
             for breach in &mut result.breaches {
-                let at = place.as_ref().map(|place| format!(" at {}", place.short())).unwrap_or_default();
+                let at = site.as_ref().map(|site| format!(" at {}", site.short())).unwrap_or_default();
                 breach.advice = worst.map(|leak| format!("most of it is the leak{at}: {}", leak.summary));
             }
             result
@@ -201,18 +205,18 @@ fn growth(device: &Measured, limit: u64) -> LimitResult {
 fn fragmentation(device: &Measured, limit: f64) -> LimitResult {
     match &device.replayed {
         Ok(replayed) => {
-            let (share, words) = (replayed.fragmentation, exact(replayed.fragmentation));
+            let (share, words) = (replayed.fragmentation, exact_percent(replayed.fragmentation));
             let message = format!(
                 "fragmentation {words} of the {} reserved is over the limit of {}",
                 replayed.reserved,
-                exact(limit)
+                exact_percent(limit)
             );
             let advice = "`oomph simulate --search` tries the allocator's settings".to_owned();
-            let breach = (share > limit).then_some(Breach { message, place: None, advice: Some(advice) });
+            let breach = (share > limit).then_some(Breach { message, site: None, advice: Some(advice) });
             LimitResult {
                 value: Some(share),
                 allowed: Some(limit),
-                found: format!("fragmentation {words}, limit {}", exact(limit)),
+                found: format!("fragmentation {words}, limit {}", exact_percent(limit)),
                 breaches: breach.into_iter().collect(),
                 ..LimitResult::new("max-fragmentation")
             }
@@ -221,10 +225,10 @@ fn fragmentation(device: &Measured, limit: f64) -> LimitResult {
     }
 }
 
-/// `2.04 %`: next to a limit a rounded share would look like the limit itself.
-pub(crate) fn exact(share: f64) -> String {
+/// Returns a share with two decimals, such as `2.04%`: rounded further, it could look like the limit itself.
+pub(crate) fn exact_percent(share: f64) -> String {
     let text = format!("{:.2}", share * 100.0);
-    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+    format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 #[cfg(test)]
@@ -232,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_show_what_sets_them_apart_from_a_limit() {
-        assert_eq!([0.0, 0.0204, 0.1, 1.0].map(exact), ["0 %", "2.04 %", "10 %", "100 %"]);
+    fn shares_keep_two_decimals() {
+        assert_eq!([0.0, 0.0204, 0.1, 1.0].map(exact_percent), ["0%", "2.04%", "10%", "100%"]);
     }
 }

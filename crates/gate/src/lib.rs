@@ -1,7 +1,17 @@
-//! A budget for a run's memory, kept or broken: measured from recordings, held against limits and a baseline in git.
+//! Checks the memory of a run against a budget: limits, and a baseline committed to git.
 //!
-//! `measure` makes numbers of a device that do not jitter, `judge` holds them against limits, `baseline` and `compare` against
-//! a former run. Everything is typed; the command line renders it.
+//! `measure` computes reproducible numbers from the recordings of a run, `judge` compares them with the
+//! limits, `baseline` and `compare` with an earlier run. The result is a [`BudgetVerdict`], which the
+//! command line renders.
+//!
+//! ```
+//! use gate::{Budget, LimitState, Tolerance};
+//!
+//! let budget = Budget { max_peak: Some(8 << 30), ..Budget::default() };
+//! assert!(!budget.is_empty());
+//! assert_eq!(Tolerance::default(), Tolerance::Share(0.01));
+//! assert_eq!(LimitState::Broken.exit_code(), 1);
+//! ```
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -31,29 +41,29 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-/// What a run may take.
+/// Limits on the memory of a run.
 #[derive(Clone, Default, Debug)]
 pub struct Budget {
-    /// The most bytes that may be allocated at one time on a device.
+    /// Highest peak of allocated memory of a device, in bytes.
     pub max_peak: Option<u64>,
-    /// The most bytes that may be reserved at one time on a device.
+    /// Highest peak of reserved memory of a device, in bytes.
     pub max_reserved: Option<u64>,
-    /// No finding of a leak.
+    /// Whether leaks break the budget.
     pub no_leaks: bool,
-    /// The most bytes by which memory may grow every step.
+    /// Highest growth of allocated memory, in bytes per step.
     pub max_growth: Option<u64>,
-    /// The most of the reserved memory that may never be needed at one time, as a share.
+    /// Highest fragmentation: the share of reserved memory that is never needed at one time, from 0 to 1.
     pub max_fragmentation: Option<f64>,
-    /// A file with the numbers of a former run.
+    /// File with the numbers of an earlier run.
     pub baseline: Option<PathBuf>,
-    /// By how much a number may be above the baseline.
+    /// How far a number may be above the baseline.
     pub tolerance: Option<Tolerance>,
-    /// Whether the baseline is written instead.
+    /// Whether the baseline is written instead of compared with.
     pub update: bool,
 }
 
 impl Budget {
-    /// Whether nothing is limited.
+    /// Returns whether there is no limit.
     pub fn is_empty(&self) -> bool {
         self.max_peak.is_none()
             && self.max_reserved.is_none()
@@ -63,18 +73,19 @@ impl Budget {
             && self.baseline.is_none()
     }
 
-    /// Reads the baseline to compare with, if there is to be one. Call it before the program runs for an hour.
+    /// Reads the baseline to compare with, if there is one. Called before the program runs, so that a bad
+    /// file fails early.
     pub fn read_baseline(&self) -> anyhow::Result<Option<Baseline>> {
         Ok(self.baseline.as_deref().map(|file| baseline::read(file, self)).transpose()?.flatten())
     }
 }
 
-/// By how much a number may be above another.
+/// How far a number may be above the baseline.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Tolerance {
-    /// So much of it, 0.01 for 1 %.
+    /// Share of the number in the baseline: 0.01 is 1%.
     Share(f64),
-    /// So many bytes.
+    /// Bytes.
     Size(u64),
 }
 
@@ -84,7 +95,8 @@ impl Default for Tolerance {
     }
 }
 
-/// Measures every device of every rank. How the program ended decides whether its numbers mean anything.
+/// Measures every device of every rank. Fails if the program ended in a way that makes its numbers
+/// meaningless.
 fn measure_all(
     files: &[PathBuf],
     command: &[OsString],
@@ -93,25 +105,20 @@ fn measure_all(
 ) -> anyhow::Result<(Vec<Measured>, RunContext)> {
     let checkout = Checkout::here();
     let (mut measured, mut outcomes, mut context) = (Vec::new(), Vec::new(), RunContext::default());
-    for (place, file) in files.iter().enumerate() {
+    for (index, file) in files.iter().enumerate() {
         let input = inputs::load(file, progress)?;
         let outcome = ProgramOutcome::of(&input, status);
-        context.learn(&input, command);
+        context.fill_from(&input, command);
         for device in &input.devices() {
-            let answer = Diagnosis::new(device);
-            measured.push(Measured::new(&input, place, &answer, &outcome, &checkout));
+            let diagnosis = Diagnosis::new(device);
+            measured.push(Measured::new(&input, index, &diagnosis, &outcome, &checkout));
         }
         outcomes.push(outcome);
     }
-    outcome::refuse(&outcomes, status)?;
-    // A history may have lost the event; that the program failed for it is known all the same.
-    if outcomes.contains(&ProgramOutcome::OutOfMemory)
-        && measured.iter().all(|device| device.shortage.is_none())
-    {
-        measured
-            .iter_mut()
-            .take(1)
-            .for_each(|device| device.shortage = Some(LimitFinding::unseen_shortage()));
+    outcome::check_outcomes(&outcomes, status)?;
+    // The history may have lost the event although the program is known to have failed because of it.
+    if outcomes.contains(&ProgramOutcome::OutOfMemory) && measured.iter().all(|device| device.oom.is_none()) {
+        measured.iter_mut().take(1).for_each(|device| device.oom = Some(LimitFinding::unrecorded_oom()));
     }
     if measured.is_empty() {
         let cause = Some("nothing was ever allocated on a device".to_owned());
@@ -121,11 +128,11 @@ fn measure_all(
     Ok((measured, context))
 }
 
-/// One device with all that is judged of it.
+/// One device with the result of each limit.
 pub struct DeviceVerdict {
-    /// Its numbers.
+    /// Numbers of the device.
     pub measured: Measured,
-    /// One for each limit.
+    /// One result per limit.
     pub results: Vec<LimitResult>,
 }
 
@@ -136,58 +143,58 @@ impl DeviceVerdict {
     }
 }
 
-/// Everything that is said.
+/// Result of checking a run against a budget.
 pub struct BudgetVerdict {
     /// Every device of every rank.
     pub devices: Vec<DeviceVerdict>,
-    /// What to know beside the verdict.
+    /// Remarks that do not affect the verdict.
     pub notes: Vec<String>,
-    /// What became of the baseline, where it was to be written.
+    /// Whether the baseline was written, in words; only with [`Budget::update`].
     pub written: Option<String>,
 }
 
 impl BudgetVerdict {
-    /// Measures the recordings of a run and holds them against `limits`. `command` and `status` are those of the program, if it
-    /// was run for this; `former` is the baseline to compare with.
+    /// Checks the recordings of a run. `command` and `status` belong to the program, if it was run for this
+    /// check; `baseline` is the earlier run to compare with.
     pub fn new(
         files: &[PathBuf],
         command: &[OsString],
         status: Option<ExitStatus>,
         budget: &Budget,
-        former: Option<&Baseline>,
+        baseline: Option<&Baseline>,
         progress: &ProgressReporter,
     ) -> anyhow::Result<BudgetVerdict> {
         let (devices, context) = measure_all(files, command, status, progress)?;
         let devices = devices.into_iter().map(|device| DeviceVerdict::new(device, budget)).collect();
         let mut verdict = BudgetVerdict { devices, notes: Vec::new(), written: None };
         if let Some(file) = &budget.baseline {
-            verdict.compare_or_write(file, former, context, budget)?;
+            verdict.compare_or_write(file, baseline, context, budget)?;
         }
         Ok(verdict)
     }
 
-    /// Every result of every device.
+    /// Returns the results of all devices.
     pub fn results(&self) -> impl Iterator<Item = &LimitResult> {
         self.devices.iter().flat_map(|device| &device.results)
     }
 
-    /// The worst of them.
+    /// Returns the worst result.
     pub fn state(&self) -> LimitState {
         self.results().map(LimitResult::state).max().unwrap_or(LimitState::Kept)
     }
 
-    /// Compares with the baseline, or writes it.
+    /// Compares with the baseline, or writes it if there is none.
     fn compare_or_write(
         &mut self,
         file: &Path,
-        former: Option<&Baseline>,
+        baseline: Option<&Baseline>,
         context: RunContext,
         budget: &Budget,
     ) -> anyhow::Result<()> {
-        let Some(former) = former else {
-            let broken = self.state();
-            if broken != LimitState::Kept {
-                self.written = Some(format!("{} was not written: {}", shown_path(file), broken.words()));
+        let Some(baseline) = baseline else {
+            let state = self.state();
+            if state != LimitState::Kept {
+                self.written = Some(format!("{} was not written: {}", shown_path(file), state.words()));
                 return Ok(());
             }
             let devices: Vec<&Measured> = self.devices.iter().map(|device| &device.measured).collect();
@@ -195,14 +202,14 @@ impl BudgetVerdict {
             return Ok(());
         };
         let tolerance = budget.tolerance.unwrap_or_default();
-        self.notes.extend(former.context.differences(&context));
+        self.notes.extend(baseline.context.differences(&context));
         for device in &mut self.devices {
-            let (result, note) = compare::compare(file, former, &device.measured, tolerance);
+            let (result, note) = compare::compare(file, baseline, &device.measured, tolerance);
             device.results.push(result);
             self.notes.extend(note);
         }
         let measured = self.devices.iter().map(|device| &device.measured);
-        let missing = compare::missing(file, former, measured);
+        let missing = compare::missing(file, baseline, measured);
         if let Some(first) = self.devices.first_mut() {
             first.results.extend(missing);
         }

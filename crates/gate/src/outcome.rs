@@ -1,4 +1,4 @@
-//! How the program ended, and whether its numbers then mean anything.
+//! How the program ended, and whether its numbers are then meaningful.
 
 use analysis::words::printable;
 use failure::Failure;
@@ -10,26 +10,22 @@ use std::process::ExitStatus;
 /// How the program of one recording ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProgramOutcome {
-    /// By itself, or after the steps that were asked for; or it is not known.
+    /// It finished, was stopped after the requested steps, or its end is unknown.
     Fine,
-    /// By an allocation that failed.
+    /// An allocation failed.
     OutOfMemory,
-    /// By another exception, or its own exit code.
+    /// Another exception ended it; its first line.
     Failed(String),
-    /// By a signal.
+    /// A signal ended it.
     Killed,
 }
 
 impl ProgramOutcome {
-    /// What a recorder noted; a snapshot alone shows only whether it ends with a failed allocation. `status` is that of the
-    /// command, if we ran it.
+    /// Returns the outcome noted by the recorder. A snapshot alone shows only whether it ends with a failed
+    /// allocation. `status` is the exit status of the command, if it was run for this check.
     pub fn of(input: &Input, status: Option<ExitStatus>) -> ProgramOutcome {
         let Some(run) = &input.run else {
-            return if ends_without_memory(input) {
-                ProgramOutcome::OutOfMemory
-            } else {
-                ProgramOutcome::Fine
-            };
+            return if ends_with_oom(input) { ProgramOutcome::OutOfMemory } else { ProgramOutcome::Fine };
         };
         match run.state {
             RunState::Exited(Exit::OutOfMemory) => ProgramOutcome::OutOfMemory,
@@ -37,15 +33,15 @@ impl ProgramOutcome {
                 ProgramOutcome::Failed(printable(run.exception_line().unwrap_or_default()).into_owned())
             }
             RunState::Exited(Exit::Killed) => ProgramOutcome::Killed,
-            // It has ended, and had no time to say so.
+            // It has ended without reporting.
             RunState::Running if status.is_some() => ProgramOutcome::Killed,
             _ => ProgramOutcome::Fine,
         }
     }
 }
 
-/// Whether nothing was allocated any more after an allocation had failed.
-fn ends_without_memory(input: &Input) -> bool {
+/// Returns whether no allocation succeeded after one had failed.
+fn ends_with_oom(input: &Input) -> bool {
     input.snapshot.devices().into_iter().any(|device| {
         let actions = input.snapshot.events.actions(input.snapshot.rows(device));
         let mut last = None;
@@ -56,8 +52,8 @@ fn ends_without_memory(input: &Input) -> bool {
     })
 }
 
-/// A program that broke off has not shown its memory. That it ran out of it is an answer, though.
-pub(crate) fn refuse(outcomes: &[ProgramOutcome], status: Option<ExitStatus>) -> anyhow::Result<()> {
+/// Fails if the program ended early, other than by running out of memory: its numbers are then incomplete.
+pub(crate) fn check_outcomes(outcomes: &[ProgramOutcome], status: Option<ExitStatus>) -> anyhow::Result<()> {
     if outcomes.contains(&ProgramOutcome::OutOfMemory) {
         return Ok(());
     }

@@ -95,7 +95,7 @@ fn what_cannot_be_measured_is_no_pass() {
     let is_late = json(&["report", "--json", late])["inputs"][0]["devices"][0]["history"] == "truncated";
     assert!(is_late, "the fixture begins late");
     for (limit, words) in [
-        (["--max-peak", "1TiB"], "the history begins late"),
+        (["--max-peak", "1TiB"], "the history starts late"),
         (["--max-reserved", "1TiB"], "cannot be replayed from an empty pool"),
         (["--max-fragmentation", "99%"], "cannot be replayed from an empty pool"),
     ] {
@@ -110,7 +110,7 @@ fn what_cannot_be_measured_is_no_pass() {
     let file = folder.path().join("m.json");
     refused(
         &[late, "--baseline", file.to_str().expect("text"), "--update"],
-        &["needs the peak", "begins late"],
+        &["needs the peak", "starts late"],
     );
 }
 
@@ -131,9 +131,9 @@ fn a_baseline_is_written_once_and_compared_with() {
     assert!(first.ends_with("}\n") && !first.contains("\":\"/") && first.len() < 4096, "{first}");
     assert!(first.lines().any(|line| line.contains(r#""file":"no_zero_grad.py","line":11"#)), "{first}");
     let again = text(&["check", CLEAN, "--baseline", name, "--update"]);
-    assert!(flat(&again).contains("is as it was"), "{again}");
+    assert!(flat(&again).contains("is unchanged"), "{again}");
     let kept = text(&["check", CLEAN, "--baseline", name, "--tolerance", "0"]);
-    assert!(flat(&kept).contains("peak allocated +0 B, +0 % against"), "{kept}");
+    assert!(flat(&kept).contains("peak allocated +0 B, +0% against"), "{kept}");
     let (code, said, _) = check(&[LEAK, "--baseline", name]);
     assert_eq!(code, Some(1));
     for words in ["+2.45 GiB leak_infer_outputs.py:9 predict", "activation 1.00 MiB → 2.41 GiB", "`--update`"]
@@ -177,7 +177,7 @@ fn the_baseline_decides_by_its_tolerance_and_survives_moved_lines() {
     let (code, said, _) = check(&[CLEAN, "--baseline", name]);
     let said = flat(&said);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("+4.00 MiB, +2.2 %, tolerance 1 %"), "{said}");
+    assert!(said.contains("+4.00 MiB, +2.2%, tolerance 1%"), "{said}");
     assert!(
         said.contains("+4.00 MiB no_zero_grad.py:11 <module> (was line 42) 68.1 MiB → 72.1 MiB"),
         "{said}"

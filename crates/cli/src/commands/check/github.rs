@@ -38,7 +38,7 @@ fn annotations(device: &DeviceVerdict, judgement: &LimitResult) -> Vec<String> {
 
 fn of_breach(breach: &Breach, judgement: &LimitResult, title: (&'static str, String)) -> String {
     let mut properties = Vec::new();
-    if let Some(place) = &breach.place {
+    if let Some(place) = &breach.site {
         properties.extend([("file", place.file.clone()), ("line", place.line.to_string())]);
     }
     properties.push(title);

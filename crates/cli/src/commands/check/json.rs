@@ -59,7 +59,7 @@ fn limit(judgement: &LimitResult) -> Value {
         "allowed": judgement.allowed.map(number),
         "broken": judgement.breaches.iter().map(|breach| json!({
             "message": breach.message,
-            "site": breach.place.as_ref().map(place_report),
+            "site": breach.site.as_ref().map(place_report),
             "advice": breach.advice,
         })).collect::<Vec<_>>(),
         "unmeasured": judgement.unmeasured.as_ref().map(|why| json!({ "why": why.what, "hint": why.hint })),

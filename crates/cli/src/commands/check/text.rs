@@ -177,7 +177,7 @@ pub(super) fn plain(judgement: &LimitResult) -> Vec<String> {
     for breach in &judgement.breaches {
         lines.push(breach.message.clone());
         lines.extend(
-            breach.place.as_ref().map(|place| format!("{}:{} {}", place.file, place.line, place.function)),
+            breach.site.as_ref().map(|place| format!("{}:{} {}", place.file, place.line, place.function)),
         );
         lines.extend(breach.advice.clone());
     }
