@@ -1,18 +1,22 @@
-//! The line of the user's source that stores a reference, by the name that it is stored under.
+//! Finds the line of the user's source that stores a reference under a known name.
 //!
-//! A name is all that is known: `history` in this file. Of the lines that store something under it (`lint::stores`), the one
-//! that adds most is taken: `history.append(loss)` before `total = total + loss` before `history = []`.
+//! Only the name is known: `history` in some file. Of the lines that store something under it
+//! (`lint::stores`), the one that adds most is taken: `history.append(loss)` before `total = total + loss`
+//! before `history = []`.
 
 use analysis::{SiteName, Store};
 use lint::PythonSource;
 
-/// A line that stores something.
+/// A line that stores a reference.
 pub struct StoreLine {
+    /// File and line.
     pub place: SiteName,
+    /// Source code of the line.
     pub code: String,
 }
 
-/// The likeliest line in the files, the first file first. `near` is a line that is known to have to do with it.
+/// Returns the likeliest line in the files of `store`, earlier files first. `near` is a line known to be
+/// related.
 pub fn find(store: &Store, near: Option<&SiteName>) -> Option<StoreLine> {
     let near_file = near.map(|place| place.file.as_str());
     let files = store.files.iter().map(String::as_str);
@@ -36,9 +40,10 @@ pub fn find(store: &Store, near: Option<&SiteName>) -> Option<StoreLine> {
     best.map(|(_, line)| line)
 }
 
-/// What is stored is made before it is stored: a line above is farther.
-fn distance(made: usize, stored: usize) -> usize {
-    if stored >= made { stored - made } else { 4 * (made - stored) }
+/// Returns the distance of two lines. An object is created before it is stored, so a line above counts as
+/// farther.
+fn distance(created: usize, stored: usize) -> usize {
+    if stored >= created { stored - created } else { 4 * (created - stored) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,16 @@
-//! A recorded run under other allocator settings, on another card: one what-if, or a search over many.
+//! Replays a recorded run under other allocator settings or on another GPU: one what-if, or a search over
+//! many.
 //!
-//! A [`Simulation`] is a recorded run with a [`WhatIfOptions`] about it; a [`Trial`] is how the run went under some settings, and
+//! A [`Simulation`] is a recorded run with [`WhatIfOptions`]. A [`Trial`] is its outcome under some settings;
 //! [`Caveat`]s say what is uncertain about it.
+//!
+//! ```
+//! use whatif::{WhatIfOptions, is_as_recorded, single_run};
+//!
+//! let options = WhatIfOptions { gpu: Some(24 << 30), ..WhatIfOptions::default() };
+//! assert!(is_as_recorded(&options), "another GPU does not change the recorded run");
+//! assert!(single_run(&["a.pickle", "b.pickle"]).is_err());
+//! ```
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -20,34 +29,34 @@ use inputs::Input;
 use snapshot::{History, Snapshot, TorchRange};
 use std::path::Path;
 
-/// What is asked about a recorded run.
+/// Options of a what-if.
 #[derive(Clone, Default, Debug)]
 pub struct WhatIfOptions {
-    /// Settings to try, as in PYTORCH_CUDA_ALLOC_CONF; otherwise the recorded ones.
+    /// Settings to try, as in PYTORCH_CUDA_ALLOC_CONF; `None` uses the recorded ones.
     pub conf: Option<String>,
-    /// Memory of the card to try; otherwise what the recorded run could have.
+    /// Memory of the GPU to try, in bytes; `None` uses the limits of the recorded run.
     pub gpu: Option<u64>,
-    /// Memory of that card which PyTorch cannot have.
+    /// Non-PyTorch memory of that GPU, in bytes.
     pub outside: u64,
-    /// `set_per_process_memory_fraction`: a share of the card.
+    /// Argument of `set_per_process_memory_fraction`: a share of the GPU from 0 to 1.
     pub fraction: Option<f64>,
-    /// The limit of the process itself.
+    /// Memory limit of the process, in bytes.
     pub limit: Option<u64>,
-    /// Whether many settings are tried.
+    /// Whether to search over many settings.
     pub search: bool,
-    /// Whether the least memory of a card that still works is wanted.
+    /// Whether to find the smallest GPU on which the run fits.
     pub smallest_gpu: bool,
-    /// Whether the model is compared with the record.
+    /// Whether to compare the allocator model with the recording.
     pub verify: bool,
-    /// Release of torch whose rules to use; otherwise the file's.
+    /// Release of torch whose rules to use; `None` takes it from the file.
     pub torch: Option<Release>,
-    /// The settings of the recorded run, where the file does not have them.
+    /// Settings of the recorded run, for files that do not contain them.
     pub recorded_conf: Option<String>,
-    /// The device to replay; otherwise the one with the most events.
+    /// Device to replay; `None` takes the one with the most events.
     pub device: Option<u32>,
 }
 
-/// A what-if is about one run.
+/// Returns the only run. Fails for several: a what-if is about one run.
 pub fn single_run<T>(runs: &[T]) -> anyhow::Result<&T> {
     let [run] = runs else {
         return Err(Failure::new(
@@ -60,12 +69,12 @@ pub fn single_run<T>(runs: &[T]) -> anyhow::Result<&T> {
     Ok(run)
 }
 
-/// Whether the question is about the run as the file has it: no other release, no settings that it lacks.
+/// Returns whether the recorded run is replayed exactly as in the file: no other release, no other settings.
 pub fn is_as_recorded(options: &WhatIfOptions) -> bool {
     options.torch.is_none() && known_conf(options).is_none()
 }
 
-/// The run of a device, followed by the model.
+/// Replays the run of a device through the allocator model. Fails for the memory of a CPU.
 pub fn replayed_device<'a>(
     name: &str,
     device: &'a Device<'a>,
@@ -74,7 +83,7 @@ pub fn replayed_device<'a>(
     if device.is_cpu() {
         return Err(Failure::new(
             format!("`{name}` is about the memory of a CPU"),
-            Some("what is simulated is PyTorch's allocator for GPUs".to_owned()),
+            Some("only PyTorch's allocator for GPUs is simulated".to_owned()),
             Some("`oomph report` explains it; `oomph predict` runs a program on an emulated GPU"),
         )
         .into());
@@ -82,47 +91,48 @@ pub fn replayed_device<'a>(
     replayed_history(device.snapshot, &device.history, options)
 }
 
-/// One recorded run and what is asked about it.
+/// A recorded run and the options of a what-if.
 pub struct Simulation<'a> {
-    /// What the input is called.
+    /// Name of the input.
     pub name: &'a str,
-    /// The run.
+    /// Device of the recorded run.
     pub device: &'a Device<'a>,
-    /// The model that has followed it.
+    /// Run as replayed by the allocator model.
     pub recorded: &'a RecordedRun<'a>,
-    /// What is asked.
+    /// Options of the what-if.
     pub options: &'a WhatIfOptions,
-    /// The memory that the recorded run could have.
+    /// Limits of the recorded run.
     conditions: Conditions,
 }
 
-/// A settings string with how the run went under it.
+/// Outcome of a run under some settings.
 pub struct Trial {
-    /// The settings.
+    /// The settings, as in PYTORCH_CUDA_ALLOC_CONF.
     pub conf: String,
-    /// The card and its limits.
+    /// GPU and limits.
     pub what: WhatIf,
-    /// How it went.
+    /// Result of the replay.
     pub outcome: Outcome,
-    /// The least memory of a card that works, if it was asked for and there is one.
+    /// Memory of the smallest GPU on which the run fits, in bytes; if it was searched for and exists.
     pub smallest: Option<u64>,
     asked_smallest: bool,
 }
 
 impl Trial {
-    /// What settings are ranked by: the least card that works, if that was asked for, otherwise the peak.
+    /// Returns the bytes by which settings are ranked: the smallest GPU, if it was searched for, otherwise
+    /// the peak.
     pub fn memory(&self) -> u64 {
         if self.asked_smallest { self.smallest.unwrap_or(u64::MAX) } else { self.outcome.peak_reserved }
     }
 
-    /// Whether no request fails.
+    /// Returns whether no allocation fails.
     pub fn fits(&self) -> bool {
         self.outcome.oom.is_none()
     }
 }
 
 impl<'a> Simulation<'a> {
-    /// A question about the run of a device, which the model has followed.
+    /// Returns a what-if about the run of a device, which the allocator model has replayed.
     pub fn new(
         name: &'a str,
         device: &'a Device<'a>,
@@ -132,8 +142,8 @@ impl<'a> Simulation<'a> {
         Simulation { name, device, recorded, options, conditions: recorded.conditions() }
     }
 
-    /// A card of some size, or the conditions of the recorded run, under some settings.
-    fn what(&self, conf: &Conf, total: Option<u64>) -> WhatIf {
+    /// Returns the conditions of a replay: a GPU of `total` bytes, or the limits of the recorded run.
+    fn conditions_for(&self, conf: &Conf, total: Option<u64>) -> WhatIf {
         let conf = conf.clone();
         let Some(total) = total else {
             let Conditions { available, limit } = self.conditions;
@@ -146,29 +156,30 @@ impl<'a> Simulation<'a> {
     }
 
     fn try_out(&self, text: &str, conf: &Conf) -> Trial {
-        let what = self.what(conf, self.options.gpu);
+        let what = self.conditions_for(conf, self.options.gpu);
         let outcome = self.recorded.simulate(&what);
-        // Where one card is asked about and it is too small, the next question is by how much.
+        // If the run does not fit on the given GPU, the user wants to know by how much.
         let is_too_small = outcome.oom.is_some() && self.options.gpu.is_some() && !self.options.search;
         let smallest = (self.options.smallest_gpu || is_too_small)
-            .then(|| self.recorded.smallest(|total| self.what(conf, Some(total))))
+            .then(|| self.recorded.smallest(|total| self.conditions_for(conf, Some(total))))
             .flatten();
         let asked_smallest = self.options.smallest_gpu;
         Trial { conf: text.to_owned(), what, outcome, smallest, asked_smallest }
     }
 
-    /// The settings string of the recorded run.
+    /// Returns the settings of the recorded run.
     pub fn recorded_conf(&self) -> &str {
         known_conf(self.options).unwrap_or(&self.device.snapshot.settings.conf)
     }
 }
 
-/// The settings of the recorded run, where they are given. What is compared with the record is about that run.
+/// Returns the settings of the recorded run, if the options contain them. With `verify`, `conf` is about the
+/// recorded run as well.
 pub fn known_conf(options: &WhatIfOptions) -> Option<&str> {
     options.recorded_conf.as_deref().or(options.conf.as_deref().filter(|_| options.verify))
 }
 
-/// Follows a run with the model.
+/// Replays a history through the allocator model.
 pub fn replayed_history<'a>(
     snapshot: &'a Snapshot,
     history: &'a History,
@@ -178,7 +189,7 @@ pub fn replayed_history<'a>(
     let text = known_conf(options);
     let conf = text.map(|text| Conf::parse(text, release)).transpose();
     let conf = conf.map_err(|error| refused(text.unwrap_or_default(), release, &error))?;
-    // A card or limit to try says nothing about the recorded run, except where the two are compared.
+    // A GPU or limit to try is not that of the recorded run, except with `verify`.
     let (limit, total) = if options.verify { (limit(options, release), options.gpu) } else { (None, None) };
     let given =
         KnownConditions { release: options.torch, conf: conf.map(|parsed| parsed.conf), limit, total };
@@ -206,7 +217,7 @@ fn refused(text: &str, release: Release, error: &allocator::ConfError) -> Failur
     )
 }
 
-/// The device that the question is about.
+/// Returns the device to replay.
 pub fn choose_device<'a>(
     devices: &'a [Device<'a>],
     options: &WhatIfOptions,
@@ -226,7 +237,7 @@ pub fn choose_device<'a>(
     })
 }
 
-/// The run under the settings that were asked for, or its own.
+/// Replays the run under the given settings, or its own.
 pub fn requested_trial(simulation: &Simulation<'_>, say: &dyn Fn(&str)) -> anyhow::Result<Trial> {
     let conf = match &simulation.options.conf {
         Some(text) => parse(text, simulation.recorded.release, say)?,
@@ -237,12 +248,12 @@ pub fn requested_trial(simulation: &Simulation<'_>, say: &dyn Fn(&str)) -> anyho
     Ok(simulation.try_out(text, &conf))
 }
 
-/// A share of an unknown size is no limit.
+/// Fails if the settings contain a share of a GPU of unknown size.
 fn check_fraction(simulation: &Simulation<'_>, conf: &Conf) -> anyhow::Result<()> {
     if simulation.options.conf.is_some() && conf.memory_fraction < 1.0 && simulation.options.gpu.is_none() {
         return Err(Failure::new(
-            "`per_process_memory_fraction` is a share of a card of unknown size",
-            Some("a snapshot does not say how large the card was".to_owned()),
+            "`per_process_memory_fraction` is a share of a GPU of unknown size",
+            Some("a snapshot does not contain the size of the GPU".to_owned()),
             Some("add `--gpu SIZE`"),
         )
         .into());
@@ -258,14 +269,15 @@ pub fn write_run(simulation: &Simulation<'_>, trial: &Trial, path: &Path) -> any
         Failure::new(
             format!("`{}` cannot be written", shown_path(path)),
             Some(error.to_string()),
-            Some("choose another place with `-o`"),
+            Some("choose another path with `-o`"),
         )
         .refused(error.kind())
         .into()
     })
 }
 
-/// Puts what the question knows better than the file into a snapshot, before its history is rebuilt.
+/// Applies the release and settings of the recorded run to a snapshot that lacks them, before its history is
+/// rebuilt.
 pub fn apply_known_settings(
     input: &mut Input,
     options: &WhatIfOptions,
@@ -281,7 +293,8 @@ pub fn apply_known_settings(
     Ok(())
 }
 
-/// Every setting that is worth trying and the recorded one, the best first. `each` runs many at once.
+/// Replays the run under every candidate setting and the recorded one; best first. `each` runs them in
+/// parallel.
 pub fn search<'a>(
     simulation: &Simulation<'a>,
     each: impl FnOnce(&[(&str, Conf)], &(dyn Fn(&(&str, Conf)) -> Trial + Sync)) -> Vec<Trial>,
@@ -290,7 +303,7 @@ pub fn search<'a>(
     let own = (simulation.recorded_conf(), simulation.recorded.conf.clone());
     let candidates = candidate_settings(release, simulation.options.gpu.is_some()).into_iter();
     let parsed = candidates.filter_map(|text| Some((text, Conf::parse(text, release).ok()?.conf)));
-    // The recorded settings are one of them, in the words of the recording.
+    // The recorded settings are a candidate too, spelled as in the recording.
     let others = parsed.filter(|(_, conf)| *conf != own.1);
     let confs: Vec<(&str, Conf)> = std::iter::once(own.clone()).chain(others).collect();
     let mut trials = each(&confs, &|(text, conf)| simulation.try_out(text, conf));
@@ -301,7 +314,7 @@ pub fn search<'a>(
     trials
 }
 
-/// The user's own line behind an event.
+/// Returns the user's line that caused an event.
 pub fn site(simulation: &Simulation<'_>, event: usize) -> Option<SiteName> {
     match simulation.device.site_of_event(event) {
         Site::User(frame) | Site::Library(frame) | Site::Backward(frame) | Site::BackwardOf(frame) => {
