@@ -1,8 +1,17 @@
-//! A snapshot in the formats of other tools.
+//! Exports a snapshot to the formats of other tools.
 //!
 //! Every tabular format is written from the same [`tables`], a batch of rows at a time, so that the formats
 //! cannot disagree and a long history needs no second copy in memory. The Perfetto trace is a timeline, not a
 //! set of tables, and is made from the history itself.
+//!
+//! ```
+//! let snapshot = snapshot::read(&br#"{"segments": [], "device_traces": []}"#[..])?;
+//! let devices = analysis::devices(&snapshot);
+//! let events = export::tables::table("events", &snapshot, &devices).expect("a table of this name")?;
+//! assert_eq!(events.schema.field(0).name(), "event");
+//! assert_eq!(events.batches.count(), 0, "the snapshot has no events");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -35,16 +44,17 @@ pub enum ExportFormat {
     Perfetto,
 }
 
-/// What was written: how many of each thing, in the order of the file, and what the user should know about it.
+/// Contents of a written export.
 #[derive(Default)]
 pub struct ExportSummary {
-    /// Rows of each table, or packets of each kind.
+    /// Name and number of rows of each table, or name and number of packets of each kind, in the order of
+    /// the file.
     pub counts: Vec<(&'static str, u64)>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Writes `snapshot` in `format`. The output appears once all of it is written.
+/// Writes `snapshot` in `format`. The output appears under its name once it is complete.
 pub fn write(
     snapshot: &Snapshot,
     devices: &[Device<'_>],
@@ -74,18 +84,18 @@ fn one_file(
 fn one_file_each(
     tables: Vec<tables::ExportTable<'_>>,
     output: &ExportTarget,
-    ending: &str,
+    extension: &str,
     write: impl Fn(tables::ExportTable<'_>, &std::fs::File) -> anyhow::Result<u64>,
 ) -> anyhow::Result<ExportSummary> {
     let folder = output.folder()?;
     let mut written = ExportSummary::default();
     let mut drafts = Vec::new();
     for table in tables {
-        let draft = Draft::new(&folder.join(format!("{}.{ending}", table.name)))?;
+        let draft = Draft::new(&folder.join(format!("{}.{extension}", table.name)))?;
         written.counts.push((table.name, write(table, draft.file())?));
         drafts.push(draft);
     }
-    // Only now, so that the folder never holds tables of two different exports.
+    // Last, so that the folder never holds tables of two different exports.
     drafts.into_iter().try_for_each(Draft::keep)?;
     Ok(written)
 }

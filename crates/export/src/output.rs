@@ -1,4 +1,4 @@
-//! Where an export goes: checked before anything is read, and touched only by what is whole.
+//! The file or folder of an export: checked before anything is read, and replaced only by complete files.
 
 use crate::ExportFormat;
 use analysis::words::shown_path;
@@ -8,21 +8,21 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The place that the user named with `-o`.
+/// The file or folder that the user named with `-o`.
 pub struct ExportTarget {
     path: PathBuf,
     is_folder: bool,
 }
 
 impl ExportTarget {
-    /// Refuses what cannot have been meant: an output that is also the `input`, or not what `format` is written to.
+    /// Checks the path. Fails if it is also the `input`, or if `format` cannot be written to it.
     pub fn new(path: PathBuf, format: ExportFormat, input: &Path) -> Result<ExportTarget, Failure> {
         let is_folder = matches!(format, ExportFormat::Parquet | ExportFormat::Arrow);
         let name = shown_path(&path);
         if path == Path::new("-") {
             return Err(Failure::new(
-                "an export does not go to standard output",
-                Some("`-o -` names no file".to_owned()),
+                "an export cannot be written to standard output",
+                Some("`-o -` does not name a file".to_owned()),
                 Some("name a file, or for parquet and arrow a folder"),
             ));
         }
@@ -43,9 +43,7 @@ impl ExportTarget {
         if !is_folder && path.exists() && !path.is_file() {
             return Err(Failure::new(
                 format!("`{name}` is not a regular file"),
-                Some(
-                    "an export replaces the file of that name, which must not happen to a device".to_owned(),
-                ),
+                Some("an export replaces the file of that name, and must not replace a device".to_owned()),
                 Some("name a file on disk"),
             ));
         }
@@ -61,18 +59,18 @@ impl ExportTarget {
         Ok(ExportTarget { path, is_folder })
     }
 
-    /// The file to write. A link stays a link: the file that it leads to is replaced.
+    /// Returns the file to write. For a link, this is its target.
     pub(super) fn file(&self) -> PathBuf {
         self.path.canonicalize().unwrap_or_else(|_| self.path.clone())
     }
 
-    /// The folder to write into, created if need be.
+    /// Returns the folder to write into; creates it if it does not exist.
     pub(super) fn folder(&self) -> Result<&Path, Failure> {
         fs::create_dir_all(&self.path).map_err(|error| {
             Failure::new(
                 format!("the folder `{}` cannot be created", shown_path(&self.path)),
                 Some(error.to_string()),
-                Some("choose a place that you may write to"),
+                Some("choose a folder that you may write to"),
             )
         })?;
         Ok(&self.path)
@@ -87,8 +85,8 @@ impl std::fmt::Display for ExportTarget {
     }
 }
 
-/// A file under a temporary name beside its target: it takes the target's name when it is whole, and is removed
-/// when anything fails before.
+/// A file under a temporary name next to its target. It is renamed to the target when it is complete, and
+/// removed if anything fails before.
 pub(super) struct Draft {
     target: PathBuf,
     temporary: PathBuf,
@@ -109,7 +107,7 @@ impl Draft {
         &self.file
     }
 
-    /// Where the draft lies, for writers that open files themselves.
+    /// Returns the temporary path, for writers that open files themselves.
     pub(super) fn path(&self) -> &Path {
         &self.temporary
     }
@@ -121,7 +119,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // After `keep` there is nothing left under this name; after a failure the failure is what matters.
+        // After `keep` the file no longer has this name; after a failure an error here does not matter.
         let _ = fs::remove_file(&self.temporary);
     }
 }

@@ -4,7 +4,7 @@ use crate::tables::ExportTable;
 use arrow_ipc::writer::FileWriter;
 use std::fs::File;
 
-/// Writes one table and says how many rows it has.
+/// Writes one table and returns its number of rows.
 pub(crate) fn write(table: ExportTable<'_>, file: &File) -> anyhow::Result<u64> {
     let mut writer = FileWriter::try_new_buffered(file, &table.schema)?;
     let mut rows = 0;

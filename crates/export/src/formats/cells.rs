@@ -1,4 +1,4 @@
-//! A batch read one row at a time, for formats that are not columnar.
+//! Row-by-row access to a batch, for formats that are not columnar.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, UInt32Type, UInt64Type};
@@ -26,7 +26,7 @@ pub(super) enum Cells<'a> {
     Dictionary(&'a DictionaryArray<Int32Type>, &'a StringArray),
 }
 
-/// The columns of a batch.
+/// Returns the columns of a batch.
 pub(super) fn columns(batch: &RecordBatch) -> anyhow::Result<Vec<Cells<'_>>> {
     batch.columns().iter().map(|column| cells(column)).collect()
 }

@@ -7,13 +7,13 @@ use crate::tables::ExportTable;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
-/// Writes all tables and says how many rows each has.
+/// Writes all tables and returns the number of rows of each.
 pub(crate) fn write(tables: Vec<ExportTable<'_>>, file: &File) -> anyhow::Result<ExportSummary> {
     let mut out = BufWriter::with_capacity(1 << 20, file);
     let mut written = ExportSummary::default();
     out.write_all(b"{\"version\":1,\"tables\":{")?;
-    for (place, table) in tables.into_iter().enumerate() {
-        let comma = if place == 0 { "" } else { "," };
+    for (index, table) in tables.into_iter().enumerate() {
+        let comma = if index == 0 { "" } else { "," };
         write!(out, "{comma}\n\"{}\":[", table.name)?;
         written.counts.push((table.name, rows(table, &mut out)?));
         out.write_all(b"\n]")?;
@@ -29,7 +29,7 @@ fn rows(table: ExportTable<'_>, out: &mut impl Write) -> anyhow::Result<u64> {
         .fields()
         .iter()
         .enumerate()
-        .map(|(place, field)| format!("{}\"{}\":", if place == 0 { "\n{" } else { "," }, field.name()))
+        .map(|(index, field)| format!("{}\"{}\":", if index == 0 { "\n{" } else { "," }, field.name()))
         .collect();
     let mut rows = 0u64;
     for batch in table.batches {

@@ -6,7 +6,7 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use std::fs::File;
 
-/// Writes one table and says how many rows it has.
+/// Writes one table and returns its number of rows.
 pub(crate) fn write(table: ExportTable<'_>, file: &File) -> anyhow::Result<u64> {
     let properties =
         WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default())).build();

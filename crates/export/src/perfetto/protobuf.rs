@@ -1,10 +1,12 @@
-//! As much of protocol buffers as a trace needs: varints, texts and nested messages.
+//! The part of protocol buffers that a trace needs: varints, strings and nested messages.
 
 /// A message under construction. A field of the same number that is written twice is repeated.
 #[derive(Default)]
 pub(super) struct ProtobufMessage(Vec<u8>);
 
+/// Wire type of a varint.
 const VARINT: u32 = 0;
+/// Wire type of a length-delimited field.
 const LENGTH: u32 = 2;
 
 impl ProtobufMessage {

@@ -1,4 +1,4 @@
-//! The table `blocks`: one row per block that was ever in use, with its birth, its end and its line of code.
+//! The table `blocks`: one row per allocation, with its alloc and free events and its line of code.
 
 use super::dictionary::Dictionary;
 use super::{ExportTable, pool_name};
@@ -11,12 +11,12 @@ struct BlockTableRow<'a> {
     block: usize,
     device: u32,
     allocation: &'a Allocation,
-    /// Its region and the place of that among the regions of all devices.
+    /// Region, with its index among the regions of all devices.
     region: Option<(usize, &'a Region)>,
     /// The user's innermost frame.
     site: Option<FrameId>,
-    place: ExecutionScope,
-    /// Its module, among those of all devices.
+    scope: ExecutionScope,
+    /// Index of the module among those of all devices.
     module: Option<usize>,
     tensor: Option<&'a Tensor>,
 }
@@ -47,7 +47,7 @@ pub(super) fn blocks<'a>(
             .number::<UInt64Type>("size", |row| row.allocation.size.0)
             .number::<UInt64Type>("requested", |row| row.allocation.requested.0)
             .optional_number::<UInt64Type>("stream", |row| row.region.map(|(_, region)| region.stream))
-            .optional_word("pool", &pools, |row| row.region.map(|(place, _)| place))?
+            .optional_dictionary("pool", &pools, |row| row.region.map(|(index, _)| index))?
             .number::<UInt32Type>("stack_id", |row| row.allocation.stack.0)
             .optional_number::<UInt32Type>("alloc_event", |row| {
                 row.allocation.alloc_event().map(|event| event as u32)
@@ -56,13 +56,13 @@ pub(super) fn blocks<'a>(
             .optional_number::<UInt32Type>("free_completed_event", |row| {
                 row.allocation.completed_event().map(|event| event as u32)
             })
-            .optional_word("site_file", &files, site)?
+            .optional_dictionary("site_file", &files, site)?
             .optional_number::<UInt32Type>("site_line", |row| Some(snapshot.stacks.frame(row.site?).line))
-            .optional_word("site_function", &functions, site)?
-            .word("state_at_end", &states, |row| state(row.allocation))?
-            .optional_word("phase", &phases, |row| row.place.phase.map(|phase| phase as usize))?
-            .optional_word("module", &modules, |row| row.module)?
-            .optional_word("label", &labels, |row| row.tensor.map(|tensor| tensor.label as usize))?
+            .optional_dictionary("site_function", &functions, site)?
+            .dictionary("state_at_end", &states, |row| state(row.allocation))?
+            .optional_dictionary("phase", &phases, |row| row.scope.phase.map(|phase| phase as usize))?
+            .optional_dictionary("module", &modules, |row| row.module)?
+            .optional_dictionary("label", &labels, |row| row.tensor.map(|tensor| tensor.label as usize))?
             .optional_text("tensor", |row| row.tensor.map(|tensor| tensor.name.as_str()))
     })
 }
@@ -74,8 +74,8 @@ fn rows<'a>(devices: &'a [Device<'a>]) -> impl Iterator<Item = BlockTableRow<'a>
     first_blocks(devices).zip(firsts).flat_map(
         |((device, first_block), ((_, first_region), (_, first_module)))| {
             let history = &device.history;
-            history.allocations.iter().enumerate().map(move |(place, allocation)| BlockTableRow {
-                block: first_block + place,
+            history.allocations.iter().enumerate().map(move |(index, allocation)| BlockTableRow {
+                block: first_block + index,
                 device: history.device,
                 allocation,
                 region: history
@@ -86,15 +86,15 @@ fn rows<'a>(devices: &'a [Device<'a>]) -> impl Iterator<Item = BlockTableRow<'a>
                     Site::User(frame) => Some(frame),
                     _ => None,
                 },
-                place: device.scope_of(allocation),
-                module: device.module_of(place).map(|module| first_module + module.0 as usize),
-                tensor: device.tensor_of(place),
+                scope: device.scope_of(allocation),
+                module: device.module_of(index).map(|module| first_module + module.0 as usize),
+                tensor: device.tensor_of(index),
             })
         },
     )
 }
 
-/// Each device with the `block_id` of its first block: blocks are numbered through all devices.
+/// Returns each device with the `block_id` of its first block. Blocks are numbered across all devices.
 pub(super) fn first_blocks<'a>(
     devices: &'a [Device<'a>],
 ) -> impl Iterator<Item = (&'a Device<'a>, usize)> + 'a {
@@ -112,13 +112,13 @@ fn running_total<'a>(
     })
 }
 
-/// The event that asked for the end; none where that was before the history begins.
+/// Returns the event that requested the free; `None` if that was before the start of the history.
 fn freed(allocation: &Allocation) -> Option<u32> {
     let before = allocation.alloc_event().is_none() && !allocation.is_allocated_at(0);
     allocation.free_event().filter(|_| !before).map(|event| event as u32)
 }
 
-/// In the words of PyTorch's snapshots.
+/// States, named as in PyTorch's snapshots.
 const STATES: [&str; 3] = ["active_allocated", "active_pending_free", "inactive"];
 
 fn state(allocation: &Allocation) -> usize {

@@ -20,7 +20,7 @@ pub(super) fn events<'a>(
 ) -> anyhow::Result<ExportTable<'a>> {
     let events = &snapshot.events;
     let label = |of: fn(&Context) -> StrId| {
-        Dictionary::new(events.contexts().iter().map(|context| given(snapshot, of(context))))
+        Dictionary::new(events.contexts().iter().map(|context| non_empty(snapshot, of(context))))
     };
     let compile_contexts = label(|context| context.compile_context)?;
     let user_metadata = label(|context| context.user_metadata)?;
@@ -29,7 +29,7 @@ pub(super) fn events<'a>(
     let actions = actions(snapshot);
     let names = actions.iter().map(|&action| Some(snapshot.strings.get(events.action_name(action))));
     let action_names = Dictionary::new(names)?;
-    let place_of = move |action| actions.iter().position(|&other| other == action);
+    let index_of = move |action| actions.iter().position(|&other| other == action);
 
     ExportTable::new("events", rows(snapshot, devices), move |columns| {
         let context = |row: &EventTableRow| row.event.context as usize;
@@ -37,7 +37,7 @@ pub(super) fn events<'a>(
         columns
             .number::<UInt32Type>("event", |row| row.index as u32)
             .number::<UInt32Type>("device", |row| row.device)
-            .word("action", &action_names, |row| place_of(row.event.action).unwrap_or(0))?
+            .dictionary("action", &action_names, |row| index_of(row.event.action).unwrap_or(0))?
             .optional_number::<UInt64Type>("addr", |row| (!is_oom(row)).then_some(row.event.addr))
             .number::<UInt64Type>("size", |row| row.event.size.0)
             .optional_number::<UInt64Type>("device_free", |row| is_oom(row).then_some(row.event.addr))
@@ -45,14 +45,14 @@ pub(super) fn events<'a>(
             .optional_number::<Int64Type>("time_us", |row| Some(row.event.time_us).filter(|&time| time != 0))
             .number::<UInt32Type>("stack_id", |row| row.event.stack.0)
             .optional_number::<UInt32Type>("block_id", |row| row.block.map(|block| block as u32))
-            .optional_word("compile_context", &compile_contexts, |row| Some(context(row)))?
-            .optional_word("user_metadata", &user_metadata, |row| Some(context(row)))?
-            .optional_word("pool", &pools, |row| Some(context(row)))?
+            .optional_dictionary("compile_context", &compile_contexts, |row| Some(context(row)))?
+            .optional_dictionary("user_metadata", &user_metadata, |row| Some(context(row)))?
+            .optional_dictionary("pool", &pools, |row| Some(context(row)))?
             .number::<UInt64Type>("allocated", |row| row.after.allocated.0)
             .number::<UInt64Type>("reserved", |row| row.after.reserved.0)
             .number::<UInt64Type>("active", |row| row.after.active.0)
-            .optional_word("forward_frames", &forward_frames, |row| Some(context(row)))?
-            .optional_text("extra", |row| given(snapshot, events.context(row.event.context).extra))
+            .optional_dictionary("forward_frames", &forward_frames, |row| Some(context(row)))?
+            .optional_text("extra", |row| non_empty(snapshot, events.context(row.event.context).extra))
     })
 }
 
@@ -69,7 +69,7 @@ fn rows<'a>(snapshot: &'a Snapshot, devices: &'a [Device<'a>]) -> impl Iterator<
     })
 }
 
-/// The actions that occur.
+/// Returns the actions that occur.
 fn actions(snapshot: &Snapshot) -> Vec<Action> {
     let mut actions = Vec::new();
     for row in 0..snapshot.events.len() {
@@ -81,7 +81,7 @@ fn actions(snapshot: &Snapshot) -> Vec<Action> {
     actions
 }
 
-/// The text, where there is one: the empty string stands for "not given".
-pub(super) fn given(snapshot: &Snapshot, text: StrId) -> Option<&str> {
+/// Returns a text, or `None` for the empty string, which means "not given".
+pub(super) fn non_empty(snapshot: &Snapshot, text: StrId) -> Option<&str> {
     (text != StrId::EMPTY).then(|| snapshot.strings.get(text))
 }

@@ -1,4 +1,4 @@
-//! The tables of an export: the one definition of their columns, described for users in `docs/tables.md`.
+//! Tables of an export with the only definition of their columns. `docs/tables.md` describes them for users.
 
 mod blocks;
 mod columns;
@@ -13,22 +13,22 @@ use arrow_schema::SchemaRef;
 use columns::Columns;
 use snapshot::{PoolId, Snapshot};
 
-/// A table whose rows are made as they are asked for.
+/// A table whose rows are computed on demand.
 pub struct ExportTable<'a> {
     pub(super) name: &'static str,
-    /// Names and types of its columns.
+    /// Names and types of the columns.
     pub schema: SchemaRef,
-    /// Its rows.
+    /// Rows, in batches.
     pub batches: Box<dyn Iterator<Item = anyhow::Result<RecordBatch>> + Send + 'a>,
 }
 
-/// Rows per batch: enough that the work per batch vanishes, few enough that a batch is some megabytes.
-const BATCH: usize = 65_536;
+/// Rows per batch: enough that the work per batch is negligible, few enough that a batch is a few megabytes.
+const BATCH_ROWS: usize = 65_536;
 
-/// The tables, in the order of the documentation.
+/// Names of the tables, in the order of the documentation.
 pub const NAMES: [&str; 5] = ["events", "blocks", "segments", "frames", "stacks"];
 
-/// All tables.
+/// Returns all tables.
 pub(super) fn tables<'a>(
     snapshot: &'a Snapshot,
     devices: &'a [Device<'a>],
@@ -36,7 +36,7 @@ pub(super) fn tables<'a>(
     NAMES.iter().filter_map(|name| table(name, snapshot, devices)).collect()
 }
 
-/// One table, if there is one of that name.
+/// Returns the table of a name, if there is one.
 pub fn table<'a>(
     name: &str,
     snapshot: &'a Snapshot,
@@ -53,7 +53,7 @@ pub fn table<'a>(
 }
 
 impl<'a> ExportTable<'a> {
-    /// Cuts `rows` into batches of `columns`; those of no rows at all give the schema.
+    /// Splits `rows` into batches of `columns`. The columns of an empty batch give the schema.
     fn new<Row: Send + 'a>(
         name: &'static str,
         mut rows: impl Iterator<Item = Row> + Send + 'a,
@@ -64,14 +64,14 @@ impl<'a> ExportTable<'a> {
         let mut buffer = Vec::new();
         let batches = std::iter::from_fn(move || {
             buffer.clear();
-            buffer.extend(rows.by_ref().take(BATCH));
+            buffer.extend(rows.by_ref().take(BATCH_ROWS));
             (!buffer.is_empty()).then(|| batch(&buffer))
         });
         Ok(ExportTable { name, schema, batches: Box::new(batches) })
     }
 }
 
-/// A pool as text: `0,0` is the default.
+/// Returns a pool as text; `0,0` is the default pool.
 fn pool_name(PoolId(first, second): PoolId) -> String {
     format!("{first},{second}")
 }
