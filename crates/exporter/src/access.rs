@@ -1,26 +1,26 @@
-//! Who may read what.
+//! Access rules of the exporter.
 
 use serve::{Request, Response, Token, is_loopback};
 
-/// What a client has to know and to be.
+/// Access rules: a token, and whether only this machine can connect.
 pub struct Access {
-    /// The secret, if there is one.
+    /// Token that clients must send, if there is one.
     pub token: Option<Token>,
-    /// Whether only this machine can reach the address.
+    /// Whether the exporter listens on a loopback address only.
     pub is_local: bool,
 }
 
 impl Access {
-    /// Why a request is refused, if it is.
+    /// Returns the error response to a request that is refused; `None` if it is allowed.
     pub fn refusal(&self, request: &Request, path: &str) -> Option<Response> {
-        // On another interface nobody knows by which names the machine is known there.
+        // On other interfaces the names of the machine are unknown.
         if self.is_local && !is_loopback(&request.host) {
-            return Some(Response::problem(403, "only this machine is answered", None));
+            return Some(Response::problem(403, "only requests from this machine are allowed", None));
         }
         if request.method != "GET" {
-            return Some(Response::problem(405, "there is nothing here to change", None));
+            return Some(Response::problem(405, "the exporter is read-only", None));
         }
-        // Whether it runs at all is no secret: who asks so often has no other way to know.
+        // Health checks run often and cannot always send a token.
         if path == "/-/healthy" {
             return None;
         }
@@ -33,15 +33,16 @@ impl Access {
             }
             None if !self.is_local && path == "/live" => Some(Response::problem(
                 403,
-                "command lines are not told to whoever asks: this exporter can be reached from other machines and has no token",
-                Some("start it with `--token-file FILE`, or on 127.0.0.1 and come through a tunnel"),
+                "command lines are not public: this exporter can be reached from other machines and has no \
+                 token",
+                Some("start it with `--token-file FILE`, or on 127.0.0.1 and connect through a tunnel"),
             )),
             _ => None,
         }
     }
 }
 
-/// The token of an `Authorization` header.
+/// Returns the token of an `Authorization` header.
 fn bearer(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())

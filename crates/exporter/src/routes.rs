@@ -1,4 +1,4 @@
-//! What there is to read.
+//! Routes of the exporter.
 
 use crate::access::Access;
 use crate::exposition::{self, ExpositionFormat};
@@ -6,14 +6,16 @@ use crate::metrics;
 use live::{ExporterAnswer, Watcher};
 use serve::{Request, Response};
 
-const WELCOME: &str = "\
+/// Text of the start page.
+const INDEX_PAGE: &str = "\
 oomph exporter: GPU memory of the PyTorch programs on this machine
 
 /metrics      for Prometheus
 /live         the same and more as JSON, for `oomph watch HOST:PORT`
-/-/healthy    whether it runs
+/-/healthy    health check
 ";
 
+/// Answers a request.
 pub fn respond(request: &Request, access: &Access, watcher: &Watcher) -> Response {
     let path = request.path.split('?').next().unwrap_or_default();
     if let Some(refused) = access.refusal(request, path) {
@@ -25,9 +27,9 @@ pub fn respond(request: &Request, access: &Access, watcher: &Watcher) -> Respons
             Response::new(format.content_type(), exposition::text(&metrics::families(watcher), format))
         }
         "/live" => Response::new("application/json", serde_json::to_vec(&live(watcher)).unwrap_or_default()),
-        "/" => Response::new("text/plain; charset=utf-8", WELCOME),
-        "/-/healthy" => Response::new("text/plain; charset=utf-8", "it runs\n"),
-        _ => Response::problem(404, "there is no such page", Some("/ says which there are")),
+        "/" => Response::new("text/plain; charset=utf-8", INDEX_PAGE),
+        "/-/healthy" => Response::new("text/plain; charset=utf-8", "ok\n"),
+        _ => Response::problem(404, "no such page", Some("/ lists the pages")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! All about one row: the split, the verdict, the timeline, the lines that hold most.
+//! Details of the chosen row: memory split, verdict, timeline, and the lines that hold most.
 
 use crate::bar::{bar, driver_parts, legend, parts};
 use crate::palette::Palette;
@@ -13,15 +13,19 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget};
 use snapshot::Bytes;
 
+/// Widget with the details of one row.
 pub struct Details<'a> {
+    /// The row.
     pub row: &'a WatchRow,
+    /// Whether to show the lines of code that hold most.
     pub shows_sites: bool,
+    /// Colors and symbols.
     pub palette: Palette,
 }
 
-/// Lines of code to show, where there is room.
+/// Largest number of lines of code to show.
 const MAX_SITES: usize = 6;
-/// What the picture needs to be worth its place.
+/// Smallest useful height of the timeline, in rows.
 const MIN_TIMELINE_ROWS: u16 = 6;
 
 impl Widget for Details<'_> {
@@ -30,7 +34,7 @@ impl Widget for Details<'_> {
             WatchRow::Recorded { recorder, device, split, .. } => {
                 self.recorded(recorder, device, split, area, buffer)
             }
-            WatchRow::DriverOnly(gpu) => self.bare(gpu, area, buffer),
+            WatchRow::DriverOnly(gpu) => self.driver_only(gpu, area, buffer),
         }
     }
 }
@@ -52,18 +56,19 @@ impl Details<'_> {
         let verdict = GrowthVerdict::new(recorder, device.device);
         let mark = if verdict.tone == Tone::Bad { "! " } else { "" };
         lines.push(Line::styled(format!("{mark}{}", verdict.sentence), self.palette.tone(verdict.tone)));
-        if let Some((tone, words)) = process_status(recorder) {
-            lines.push(Line::styled(shortened(&printable(&words), width), self.palette.tone(tone)));
+        if let Some((tone, status)) = process_status(recorder) {
+            lines.push(Line::styled(shortened(&printable(&status), width), self.palette.tone(tone)));
         }
         let used = lines.len() as u16;
         Paragraph::new(lines).render(area, buffer);
         let rest = Rect { y: area.y + used, height: area.height.saturating_sub(used), ..area };
         let sites = self.site_lines(recorder, device, width);
         let wanted = (sites.len() as u16).min(rest.height.saturating_sub(MIN_TIMELINE_ROWS));
-        let picture = Rect { height: rest.height - wanted, ..rest };
+        let timeline_area = Rect { height: rest.height - wanted, ..rest };
         Timeline { timeline: &recorder.timeline, device: device.device, palette: self.palette }
-            .render(picture, buffer);
-        Paragraph::new(sites).render(Rect { y: picture.y + picture.height, height: wanted, ..rest }, buffer);
+            .render(timeline_area, buffer);
+        Paragraph::new(sites)
+            .render(Rect { y: timeline_area.y + timeline_area.height, height: wanted, ..rest }, buffer);
     }
 
     fn site_lines(
@@ -84,7 +89,7 @@ impl Details<'_> {
             };
             return vec![Line::styled(shortened(why, width), self.palette.dim())];
         };
-        // A line that grows is what people look for, however much the others hold.
+        // Growing lines first, even if others hold more.
         sites.sort_by_key(|site| std::cmp::Reverse(site.bytes_per_step));
         let title = format!("the lines that hold most, at the end of step {}", grouped(step));
         let mut lines = vec![Line::styled(title, self.palette.dim())];
@@ -94,7 +99,7 @@ impl Details<'_> {
 
     fn site_line(&self, site: &LiveSite, width: usize) -> Line<'static> {
         let held = format!("{:>9}  {:<12} ", site.bytes.to_string(), counted(site.count, "block"));
-        let grows = site.bytes_per_step.map(|bytes| format!("  +{bytes} a step")).unwrap_or_default();
+        let grows = site.bytes_per_step.map(|bytes| format!("  +{bytes} per step")).unwrap_or_default();
         let room = width.saturating_sub(held.len() + grows.chars().count());
         Line::from(vec![
             Span::raw(held),
@@ -103,7 +108,7 @@ impl Details<'_> {
         ])
     }
 
-    fn bare(&self, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
+    fn driver_only(&self, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
         let width = usize::from(area.width);
         let parts = driver_parts(gpu);
         let mut lines = vec![
@@ -134,61 +139,61 @@ impl Details<'_> {
     }
 }
 
-/// What only a recorder knows.
+/// Note for a GPU without a recorder.
 pub const NO_RECORDER_NOTE: [&str; 2] = [
-    "no recorder: what of this is tensors, what cache, and whether it grows cannot be known from here;",
-    "start the program with `oomph run`, or with `oomph.record()` in it",
+    "no recorder: how much of this is tensors or cache, and whether it grows, is unknown;",
+    "start the program with `oomph run`, or call `oomph.record()` in it",
 ];
 
 fn headline(recorder: &WatchedRecorder, device: &DeviceCounters, palette: Palette) -> Line<'static> {
     let state = &recorder.state;
-    let place = if state.is_cpu() {
+    let (device_name, description) = if state.is_cpu() {
         ("CPU  ".to_owned(), "tensors of this process".to_owned())
     } else {
         let total = device.total.map(|total| format!(", {}", Bytes(total))).unwrap_or_default();
         (format!("GPU {}  ", device.device), format!("{}{total}", printable(&device.card)))
     };
     Line::from(vec![
-        Span::styled(place.0, palette.bold()),
-        Span::raw(place.1),
+        Span::styled(device_name, palette.bold()),
+        Span::raw(description),
         Span::styled(format!("   process {} · torch {}", state.pid, printable(&state.torch)), palette.dim()),
     ])
 }
 
-/// The counters that the bar does not have, as far as they say something.
+/// Returns the counters that the bar does not show, if they are worth showing.
 fn counters(
     recorder: &WatchedRecorder,
     device: &DeviceCounters,
     split: &MemorySplit,
     palette: Palette,
 ) -> Option<Line<'static>> {
-    let mut words = vec![format!("peak {}", Bytes(device.peak))];
+    let mut parts = vec![format!("peak {}", Bytes(device.peak))];
     let rounding = device.allocated.saturating_sub(device.requested);
     if rounding * 50 > device.allocated && device.requested > 0 {
-        words.push(format!("{} lost to rounding", Bytes(rounding)));
+        parts.push(format!("{} lost to rounding", Bytes(rounding)));
     }
     if device.inactive_split * 10 > device.reserved {
-        words.push(format!("{} of the cache in split segments", Bytes(device.inactive_split)));
+        parts.push(format!("{} of the cache in split segments", Bytes(device.inactive_split)));
     }
     if let Some(limit) = device.limit {
-        words.push(format!("limit {}", Bytes(limit)));
+        parts.push(format!("limit {}", Bytes(limit)));
     }
     if let Some(pinned) = recorder.state.pinned.filter(|&pinned| pinned > 0) {
-        words.push(format!("pinned host {}", Bytes(pinned)));
+        parts.push(format!("pinned host {}", Bytes(pinned)));
     }
     for (number, what) in [(device.retries, "alloc retry"), (device.ooms, "out-of-memory error")] {
         if number > 0 {
-            words.push(match what {
+            parts.push(match what {
                 "alloc retry" if number > 1 => format!("{} alloc retries", grouped(number)),
                 _ => counted(number, what),
             });
         }
     }
     let is_known = split.tensors.0 > 0 || device.peak > 0;
-    is_known.then(|| Line::styled(words.join(" · "), palette.dim()))
+    is_known.then(|| Line::styled(parts.join(" · "), palette.dim()))
 }
 
-/// `train.py:20 in train`
+/// Returns a site as text, such as `train.py:20 in train`.
 pub fn site_text(site: &LiveSite) -> String {
     match &site.line {
         Some((file, line, function)) => {

@@ -1,4 +1,4 @@
-//! The screen: a list where there is more than one row, everything about the chosen one, and the keys.
+//! The screen: a list of rows if there are several, details of the chosen one, and the keys.
 
 use crate::details::Details;
 use crate::keys::{self, KeyAction};
@@ -20,15 +20,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-/// How often to draw; a key is answered at once.
+/// Time between two frames. Keys are handled at once.
 const FRAME_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Draws until the user has seen enough. The terminal is as before afterwards, also after a panic or a signal.
+/// Draws the screen until the user quits. Restores the terminal afterwards, even after a panic or a signal.
 pub fn run(watcher: &Watcher, has_color: bool) -> anyhow::Result<()> {
     let mut terminal = ratatui::try_init()?;
-    end_at_signals()?;
+    exit_on_signals()?;
     let mut screen = Screen::new(watcher, has_color);
-    let ended = loop {
+    let result = loop {
         screen.refresh();
         if let Err(error) = terminal.draw(|frame| screen.draw(frame)) {
             break Err(error);
@@ -42,16 +42,17 @@ pub fn run(watcher: &Watcher, has_color: bool) -> anyhow::Result<()> {
         }
     };
     ratatui::try_restore()?;
-    Ok(ended?)
+    Ok(result?)
 }
 
-/// From a thread: when a terminal goes away, as with a connection that breaks, waiting for its keys does not end.
-fn end_at_signals() -> io::Result<()> {
+/// Exits on signals, from a thread of its own: when the terminal disappears, as with a broken connection,
+/// waiting for keys does not end.
+fn exit_on_signals() -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT])?;
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
             let _ = terminal::disable_raw_mode();
-            // Not by standard output, which the thread that draws holds.
+            // Not through standard output, which the drawing thread has locked.
             if let Ok(mut screen) = std::fs::File::options().write(true).open("/dev/tty") {
                 let _ = execute!(screen, terminal::LeaveAlternateScreen, cursor::Show);
             }
@@ -74,14 +75,14 @@ fn wait_for_key() -> io::Result<Option<KeyAction>> {
 struct Screen<'a> {
     watcher: &'a Watcher,
     state: WatchState,
-    /// The key of the chosen row.
+    /// Key of the chosen row.
     chosen: String,
     shows_sites: bool,
     is_paused: bool,
     shows_help: bool,
-    /// What came of the last key.
+    /// Result of the last key.
     message: Option<String>,
-    /// Recordings that were asked for: how many the recorder had written by then.
+    /// Requested recordings: name of the recorder, and number of recordings it had written before.
     dumps: BTreeMap<String, u64>,
     palette: Palette,
 }
@@ -157,17 +158,17 @@ impl Screen<'_> {
                     self.dumps.insert(name.clone(), recorder.state.dumps);
                     format!("asked process {} for a recording …", recorder.state.pid)
                 } else {
-                    "a recording can only be asked for on the machine itself".to_owned()
+                    "a recording can only be requested on the machine itself".to_owned()
                 }
             }
-            _ => "no recorder is here that could write one".to_owned(),
+            _ => "no recorder here can write one".to_owned(),
         };
         self.message = Some(message);
     }
 
     fn draw(&self, frame: &mut Frame<'_>) {
         let rows = self.state.rows.len() as u16;
-        // A third of the screen for the list, if there is anything to choose from.
+        // At most a third of the screen for the list, and only if there is a choice.
         let list = if rows > 1 { rows.min(frame.area().height / 3).max(1) + 1 } else { 0 };
         let [head, list, body, foot] = Layout::vertical([
             Constraint::Length(1),
@@ -186,18 +187,18 @@ impl Screen<'_> {
                     let details = Details { row, shows_sites: self.shows_sites, palette: self.palette };
                     frame.render_widget(details, body);
                 }
-                None => frame.render_widget(self.nothing(), body),
+                None => frame.render_widget(self.no_rows(), body),
             }
         }
-        let foot_words = match (&self.message, self.is_paused) {
+        let foot_text = match (&self.message, self.is_paused) {
             (Some(message), _) => Line::styled(message.clone(), self.palette.tone(Tone::Unsure)),
-            (None, true) => Line::styled("paused: p goes on", self.palette.tone(Tone::Unsure)),
+            (None, true) => Line::styled("paused: p resumes", self.palette.tone(Tone::Unsure)),
             (None, false) => match self.state.notes.first() {
                 Some(note) => Line::styled(note.clone(), self.palette.tone(Tone::Unsure)),
                 None => Line::styled(keys::KEY_SUMMARY, self.palette.dim()),
             },
         };
-        frame.render_widget(foot_words, foot);
+        frame.render_widget(foot_text, foot);
     }
 
     fn head(&self, area: Rect) -> Line<'static> {
@@ -215,7 +216,7 @@ impl Screen<'_> {
         Line::from(spans)
     }
 
-    /// A line for each row; those around the chosen one where not all fit.
+    /// Draws one line per row; if not all fit, those around the chosen one.
     fn draw_list(&self, frame: &mut Frame<'_>, area: Rect) {
         let Some(height) = area.height.checked_sub(1).filter(|&height| height > 0) else { return };
         let (height, chosen) = (usize::from(height), self.chosen_index());
@@ -265,20 +266,20 @@ impl Screen<'_> {
         }
         lines.push(Line::default());
         lines.push(Line::raw(
-            "  tensors are alive; cached memory is PyTorch's own and free for more of them.",
+            "  Tensors are live; cached memory is reserved by PyTorch and free for new tensors.",
         ));
         lines.push(Line::raw(
-            "  In the picture: tensors at the ends of steps, what steps needed on top, reserved.",
+            "  Timeline: tensors at the ends of steps, memory used within steps above, reserved on top.",
         ));
         Paragraph::new(lines)
     }
 
-    fn nothing(&self) -> Paragraph<'static> {
-        let mut text = "No program of yours is being recorded. Start one with `oomph run train.py`, or with \
-            `oomph.record()` in it: it shows up here once it uses CUDA."
+    fn no_rows(&self) -> Paragraph<'static> {
+        let mut text = "No program of yours is being recorded. Start one with `oomph run train.py`, or call \
+            `oomph.record()` in it: it appears here once it uses CUDA."
             .to_owned();
         if let Some(why) = &self.state.no_driver {
-            text.push_str(&format!("\n\nNo GPU can be seen either: {why}."));
+            text.push_str(&format!("\n\nNo GPU is visible either: {why}."));
         }
         Paragraph::new(text).wrap(Wrap { trim: true })
     }

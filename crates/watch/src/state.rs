@@ -1,30 +1,38 @@
-//! What there is to see at one moment: a row for each device of each recorder, and for each GPU that no recorder uses.
+//! State of the machine at one moment: a row for each device of each recorder, and for each GPU without a
+//! recorder.
 
 use live::{DeviceCounters, Gpu, MemorySplit, WatchedRecorder, Watcher};
 use std::rc::Rc;
 
-/// Everything at one moment.
+/// State of the machine at one moment.
 pub struct WatchState {
+    /// Devices of recorders, then GPUs without a recorder.
     pub rows: Vec<WatchRow>,
-    /// Why the driver could not be asked.
+    /// Why the driver could not be queried.
     pub no_driver: Option<String>,
-    /// What is left out, in words.
+    /// Notes on recorders that are left out.
     pub notes: Vec<String>,
 }
 
-/// One device as one process sees it, or one GPU as the driver does.
+/// One device of a recorder, or one GPU as the driver describes it.
 pub enum WatchRow {
+    /// A device of a recorder.
     Recorded {
-        /// What its recorder is called here.
+        /// Name of the recorder in the watcher.
         name: String,
+        /// The recorder.
         recorder: Rc<WatchedRecorder>,
+        /// Counters of the device.
         device: Box<DeviceCounters>,
+        /// Memory of the device by use.
         split: MemorySplit,
     },
+    /// A GPU without a recorder.
     DriverOnly(Gpu),
 }
 
 impl WatchState {
+    /// Queries the recorders and the driver.
     pub fn new(watcher: &Watcher) -> WatchState {
         let (gpus, no_driver) = match watcher.gpus() {
             Ok(gpus) => (gpus, None),
@@ -44,11 +52,12 @@ impl WatchState {
             }
         }
         let is_recorded = |gpu: &Gpu| rows.iter().any(|row| row.uses(&gpu.uuid));
-        let bare: Vec<Gpu> = gpus.into_iter().filter(|gpu| !is_recorded(gpu)).collect();
-        rows.extend(bare.into_iter().map(WatchRow::DriverOnly));
+        let unrecorded: Vec<Gpu> = gpus.into_iter().filter(|gpu| !is_recorded(gpu)).collect();
+        rows.extend(unrecorded.into_iter().map(WatchRow::DriverOnly));
         WatchState { rows, no_driver, notes: watcher.notes() }
     }
 
+    /// Returns whether all recorded processes have exited.
     pub fn all_have_exited(&self) -> bool {
         self.rows.iter().all(|row| match row {
             WatchRow::Recorded { recorder, .. } => recorder.exit.is_some(),
@@ -58,7 +67,7 @@ impl WatchState {
 }
 
 impl WatchRow {
-    /// Whether it is about this GPU, by the driver's name. PyTorch leaves the prefix out.
+    /// Returns whether the row is about the GPU with this UUID. PyTorch omits the prefix `GPU-`.
     fn uses(&self, uuid: &str) -> bool {
         let plain = |uuid: &str| uuid.trim_start_matches("GPU-").to_owned();
         match self {
@@ -69,7 +78,7 @@ impl WatchRow {
         }
     }
 
-    /// What stays the same from look to look.
+    /// Returns a key that identifies the row over time.
     pub fn key(&self) -> String {
         match self {
             WatchRow::Recorded { name, device, .. } => format!("{name} {}", device.device),
@@ -77,7 +86,7 @@ impl WatchRow {
         }
     }
 
-    /// Whose memory it is, in a few words.
+    /// Returns a short title: job, rank and device.
     pub fn title(&self) -> String {
         match self {
             WatchRow::Recorded { recorder, device, .. } => {

@@ -1,4 +1,4 @@
-//! What the steps say, in words.
+//! Verdict on the growth of a device's memory, in words.
 
 use analysis::Pace;
 use analysis::words::{counted, grouped};
@@ -7,24 +7,31 @@ use recording::Exit;
 use snapshot::Bytes;
 use std::time::Duration;
 
-/// How much it matters.
+/// Importance of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tone {
+    /// A problem.
     Bad,
+    /// A possible problem.
     Unsure,
+    /// No problem.
     Good,
+    /// Not worth attention.
     Quiet,
 }
 
-/// A judgement in a few words and in a sentence.
+/// Whether the memory of a device grows.
 pub struct GrowthVerdict {
+    /// Importance.
     pub tone: Tone,
-    /// For a table.
+    /// A few words, for a table.
     pub short: String,
+    /// A sentence.
     pub sentence: String,
 }
 
 impl GrowthVerdict {
+    /// Returns the verdict on a device of a recorder.
     pub fn new(recorder: &WatchedRecorder, device: u32) -> GrowthVerdict {
         let (tone, short, sentence) = match recorder.pace(device) {
             Pace::NoSteps => (
@@ -48,7 +55,7 @@ impl GrowthVerdict {
             Pace::Rising { bytes_per_step } => (
                 Tone::Unsure,
                 format!("rising {bytes_per_step}/step"),
-                format!("rising {bytes_per_step} a step: too early or too little to call it a leak"),
+                format!("rising {bytes_per_step} per step: too early or too little to call it a leak"),
             ),
             Pace::Settled { grown } => {
                 (Tone::Good, "settled".to_owned(), format!("settled: it grew by {grown} and stays there"))
@@ -68,10 +75,10 @@ fn leaking(bytes_per_step: Bytes, recorder: &WatchedRecorder, device: u32) -> St
         let time = time.map(|time| format!(", {} at this pace", duration(time))).unwrap_or_default();
         format!("; full in about {} steps{time}", grouped(steps))
     });
-    format!("LEAKING {bytes_per_step} a step{}", full.unwrap_or_default())
+    format!("LEAKING {bytes_per_step} per step{}", full.unwrap_or_default())
 }
 
-/// How a process has ended, or why it says nothing.
+/// Returns how a process has exited, or that it does not answer; `None` if it answers.
 pub fn process_status(recorder: &WatchedRecorder) -> Option<(Tone, String)> {
     match recorder.exit {
         Some(Exit::Finished | Exit::Stopped(_)) => Some((Tone::Quiet, "finished".to_owned())),
@@ -82,14 +89,14 @@ pub fn process_status(recorder: &WatchedRecorder) -> Option<(Tone, String)> {
         Some(Exit::Killed) => Some((Tone::Bad, "exited without reporting (killed or crashed)".to_owned())),
         None => {
             let silent = recorder.answered_at.elapsed();
-            let words =
+            let text =
                 format!("no answer for {}: its interpreter is busy, or it is stopped", duration(silent));
-            (silent > Duration::from_secs(3)).then_some((Tone::Unsure, words))
+            (silent > Duration::from_secs(3)).then_some((Tone::Unsure, text))
         }
     }
 }
 
-/// A time to read at a glance.
+/// Returns a duration as text with one unit, such as `5 min`.
 pub fn duration(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", time.as_millis()),

@@ -62,7 +62,7 @@ fn print_verdict(
         writeln!(terminal.out(), "  {}", printable(&words))?;
     }
     for site in recorder.sites(device.device).iter().take(SITES) {
-        let grows = site.bytes_per_step.map(|bytes| format!(", +{bytes} a step")).unwrap_or_default();
+        let grows = site.bytes_per_step.map(|bytes| format!(", +{bytes} per step")).unwrap_or_default();
         writeln!(terminal.out(), "  {:>9}  {}{grows}", site.bytes.to_string(), site_text(site))?;
     }
     Ok(())
