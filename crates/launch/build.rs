@@ -1,10 +1,10 @@
-//! Makes the Python half part of the program: what a process that we start needs of `python/oomph`, as a list of files with
-//! their text.
+//! Compiles the Python part into the program: the packages of `python/oomph` that a recorded process
+//! imports, as a list of files with their text.
 
 use std::path::Path;
 use std::{env, fs, io};
 
-/// Packages of `python/oomph` that such a process needs.
+/// Packages of `python/oomph` that a recorded process imports.
 const PACKAGES: [&str; 6] = ["bootstrap", "emulation", "heap", "interpreter", "recording", "techniques"];
 
 fn main() -> io::Result<()> {
@@ -23,6 +23,6 @@ fn main() -> io::Result<()> {
             entries += &format!("({inside:?}, include_str!({:?})),\n", folder.join(name));
         }
     }
-    let list = Path::new(&env::var("OUT_DIR").unwrap_or_default()).join("python_half.rs");
+    let list = Path::new(&env::var("OUT_DIR").unwrap_or_default()).join("python_files.rs");
     fs::write(list, format!("[\n{entries}]"))
 }

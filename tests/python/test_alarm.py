@@ -82,7 +82,7 @@ def test_a_program_that_ends_at_once_is_called_and_a_command_that_fails_and_hang
         assert recorded.done.returncode == 7, said
         assert said.count("memory grows 4.00 MiB per step") == 1
         assert "a recording so far" not in said, "it had ended"
-        assert "no-such-command" in said and "still runs, and is left to itself" in said
+        assert "no-such-command" in said and "is still running; not waiting for it" in said
         (told,) = variables(tmp_path / "said")
         assert (told["STEP"], told["PID"]) == ("9", str(recorded.json()["pid"]))
         assert not list(recorded.folder.glob("*.ask*"))

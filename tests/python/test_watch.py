@@ -87,7 +87,7 @@ def test_the_screen(tmp_path):
         with screen(f"{OOMPH} watch; stty -a", program.env, tmp_path) as shown:
             text = shown.shows("LEAKING")
             assert max(map(len, text.splitlines())) <= 80 and len(text.splitlines()) <= 24
-            for words in ("oomph watch", "train.py · step 12", "GPU 0", "tensors", "cached", "outside PyTorch", "free", "q quit"):
+            for words in ("oomph watch", "train.py · step 12", "GPU 0", "tensors", "cached", "non-PyTorch", "free", "q quit"):
                 assert words in text, text
             # Without colour, as asked: no colours among what steers the terminal.
             assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|4[0-7]|9[0-7])m", shown.text("-e"))

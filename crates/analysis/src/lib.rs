@@ -67,6 +67,7 @@ pub use compare::{
 };
 pub use findings::finding::{Cause, Finding, Kind, Severity, Value};
 pub use findings::fragmentation::never_needed;
+pub use findings::leak::CARD_SIZES_GIB;
 pub use findings::not_found::not_found;
 pub use findings::retries::retries;
 pub use findings::{Diagnosis, findings};

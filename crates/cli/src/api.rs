@@ -4,7 +4,7 @@ mod rows;
 
 pub use crate::args::{By, DEFAULT_NON_PYTORCH, moment, release, size as parse_size};
 pub use analysis::Moment;
-pub use whatif::Question;
+pub use whatif::WhatIfOptions;
 
 use crate::ExitCode;
 use crate::args::{DiffArgs, HoldersArgs, ReportArgs};
@@ -141,7 +141,7 @@ pub fn report(
 /// `oomph simulate`; `output` gets the replayed run.
 pub fn simulate(
     loaded: &[Arc<Loaded>],
-    question: Question,
+    question: WhatIfOptions,
     output: Option<PathBuf>,
     json: bool,
 ) -> Result<CommandOutput, Failure> {
@@ -157,7 +157,7 @@ pub fn simulate(
             return simulate::simulate(&files, &request, terminal);
         }
         if !request.question.verify {
-            let only = whatif::only(loaded)?;
+            let only = whatif::single_run(loaded)?;
             return simulate::replay(only.input(), only.devices(), &request, terminal);
         }
         let mut verifications = simulate::Verifications::new(&request, loaded.len());

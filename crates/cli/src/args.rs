@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use whatif::Question;
+use whatif::WhatIfOptions;
 
 mod check;
 mod exporter;
@@ -435,8 +435,8 @@ pub(crate) struct SimulateArgs {
 
 impl SimulateArgs {
     /// The what-if question that the options ask.
-    pub(crate) fn question(&self) -> Question {
-        Question {
+    pub(crate) fn question(&self) -> WhatIfOptions {
+        WhatIfOptions {
             conf: self.conf.clone(),
             gpu: self.gpu,
             outside: self.outside,
@@ -546,7 +546,7 @@ pub(crate) struct ExportArgs {
 
     /// Format of the output
     #[arg(long, value_enum, value_name = "FORMAT")]
-    pub(crate) to: ExportFormat,
+    pub(crate) to: ExportFormatArg,
 
     /// File to write; for parquet and arrow a folder, which gets one file per table
     #[arg(short, long, value_name = "FILE")]
@@ -555,7 +555,7 @@ pub(crate) struct ExportArgs {
 
 /// A format of `oomph export`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ExportFormat {
+pub(crate) enum ExportFormatArg {
     /// Apache Parquet, one file per table
     Parquet,
     /// Arrow IPC (Feather), one file per table
@@ -568,14 +568,14 @@ pub(crate) enum ExportFormat {
     Perfetto,
 }
 
-impl From<ExportFormat> for export::Format {
-    fn from(format: ExportFormat) -> export::Format {
+impl From<ExportFormatArg> for export::ExportFormat {
+    fn from(format: ExportFormatArg) -> export::ExportFormat {
         match format {
-            ExportFormat::Parquet => export::Format::Parquet,
-            ExportFormat::Arrow => export::Format::Arrow,
-            ExportFormat::Sqlite => export::Format::Sqlite,
-            ExportFormat::Json => export::Format::Json,
-            ExportFormat::Perfetto => export::Format::Perfetto,
+            ExportFormatArg::Parquet => export::ExportFormat::Parquet,
+            ExportFormatArg::Arrow => export::ExportFormat::Arrow,
+            ExportFormatArg::Sqlite => export::ExportFormat::Sqlite,
+            ExportFormatArg::Json => export::ExportFormat::Json,
+            ExportFormatArg::Perfetto => export::ExportFormat::Perfetto,
         }
     }
 }

@@ -68,7 +68,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> ExitCo
         // `oomph report … | head` closes the pipe early.
         Err(error) if is_broken_pipe(&error) => 0,
         // The user stopped the command and needs no error.
-        Err(_) if let Some(signal) = launch::stopped_by() => 128 + u8::try_from(signal).unwrap_or_default(),
+        Err(_) if let Some(signal) = launch::stop_signal() => 128 + u8::try_from(signal).unwrap_or_default(),
         Err(error) => {
             terminal.failure(&Failure::from(error));
             2

@@ -12,7 +12,7 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Reset};
 pub use failure::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
-use inputs::Talk;
+use inputs::ProgressReporter;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::File;
@@ -396,7 +396,7 @@ impl Drop for ReadProgress {
 }
 
 /// How libraries write messages and show progress.
-pub(crate) const TALK: Talk = Talk {
+pub(crate) const TALK: ProgressReporter = ProgressReporter {
     say,
     reading: |file, length, name| Box::new(ReadProgress::new(file, length, name)),
     steps: |what, steps| {

@@ -1,10 +1,20 @@
-//! A snapshot in the formats of other tools.
+//! Exports a snapshot to the formats of other tools.
 //!
 //! Every tabular format is written from the same [`tables`], a batch of rows at a time, so that the formats
 //! cannot disagree and a long history needs no second copy in memory. The Perfetto trace is a timeline, not a
 //! set of tables, and is made from the history itself.
+//!
+//! ```
+//! let snapshot = snapshot::read(&br#"{"segments": [], "device_traces": []}"#[..])?;
+//! let devices = analysis::devices(&snapshot);
+//! let events = export::tables::table("events", &snapshot, &devices).expect("a table of this name")?;
+//! assert_eq!(events.schema.field(0).name(), "event");
+//! assert_eq!(events.batches.count(), 0, "the snapshot has no events");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod formats;
 mod output;
@@ -13,7 +23,7 @@ pub mod tables;
 
 pub use arrow_array::{RecordBatch, RecordBatchReader};
 pub use arrow_schema::{ArrowError, SchemaRef};
-pub use output::Output;
+pub use output::ExportTarget;
 
 use analysis::Device;
 use output::Draft;
@@ -21,7 +31,7 @@ use snapshot::Snapshot;
 
 /// A format of `oomph export`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Format {
+pub enum ExportFormat {
     /// Apache Parquet, one file per table.
     Parquet,
     /// Arrow IPC (Feather), one file per table.
@@ -34,36 +44,37 @@ pub enum Format {
     Perfetto,
 }
 
-/// What was written: how many of each thing, in the order of the file, and what the user should know about it.
+/// Contents of a written export.
 #[derive(Default)]
-pub struct Written {
-    /// Rows of each table, or packets of each kind.
+pub struct ExportSummary {
+    /// Name and number of rows of each table, or name and number of packets of each kind, in the order of
+    /// the file.
     pub counts: Vec<(&'static str, u64)>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Writes `snapshot` in `format`. The output appears once all of it is written.
+/// Writes `snapshot` in `format`. The output appears under its name once it is complete.
 pub fn write(
     snapshot: &Snapshot,
     devices: &[Device<'_>],
-    format: Format,
-    output: &Output,
-) -> anyhow::Result<Written> {
+    format: ExportFormat,
+    output: &ExportTarget,
+) -> anyhow::Result<ExportSummary> {
     let tables = || tables::tables(snapshot, devices);
     match format {
-        Format::Parquet => one_file_each(tables()?, output, "parquet", formats::parquet::write),
-        Format::Arrow => one_file_each(tables()?, output, "arrow", formats::arrow::write),
-        Format::Sqlite => one_file(output, |draft| formats::sqlite::write(tables()?, draft.path())),
-        Format::Json => one_file(output, |draft| formats::json::write(tables()?, draft.file())),
-        Format::Perfetto => one_file(output, |draft| perfetto::write(snapshot, devices, draft.file())),
+        ExportFormat::Parquet => one_file_each(tables()?, output, "parquet", formats::parquet::write),
+        ExportFormat::Arrow => one_file_each(tables()?, output, "arrow", formats::arrow::write),
+        ExportFormat::Sqlite => one_file(output, |draft| formats::sqlite::write(tables()?, draft.path())),
+        ExportFormat::Json => one_file(output, |draft| formats::json::write(tables()?, draft.file())),
+        ExportFormat::Perfetto => one_file(output, |draft| perfetto::write(snapshot, devices, draft.file())),
     }
 }
 
 fn one_file(
-    output: &Output,
-    write: impl FnOnce(&Draft) -> anyhow::Result<Written>,
-) -> anyhow::Result<Written> {
+    output: &ExportTarget,
+    write: impl FnOnce(&Draft) -> anyhow::Result<ExportSummary>,
+) -> anyhow::Result<ExportSummary> {
     let draft = Draft::new(&output.file())?;
     let written = write(&draft)?;
     draft.keep()?;
@@ -71,20 +82,20 @@ fn one_file(
 }
 
 fn one_file_each(
-    tables: Vec<tables::Table<'_>>,
-    output: &Output,
-    ending: &str,
-    write: impl Fn(tables::Table<'_>, &std::fs::File) -> anyhow::Result<u64>,
-) -> anyhow::Result<Written> {
+    tables: Vec<tables::ExportTable<'_>>,
+    output: &ExportTarget,
+    extension: &str,
+    write: impl Fn(tables::ExportTable<'_>, &std::fs::File) -> anyhow::Result<u64>,
+) -> anyhow::Result<ExportSummary> {
     let folder = output.folder()?;
-    let mut written = Written::default();
+    let mut written = ExportSummary::default();
     let mut drafts = Vec::new();
     for table in tables {
-        let draft = Draft::new(&folder.join(format!("{}.{ending}", table.name)))?;
+        let draft = Draft::new(&folder.join(format!("{}.{extension}", table.name)))?;
         written.counts.push((table.name, write(table, draft.file())?));
         drafts.push(draft);
     }
-    // Only now, so that the folder never holds tables of two different exports.
+    // Last, so that the folder never holds tables of two different exports.
     drafts.into_iter().try_for_each(Draft::keep)?;
     Ok(written)
 }

@@ -1,6 +1,6 @@
-//! Where an export goes: checked before anything is read, and touched only by what is whole.
+//! The file or folder of an export: checked before anything is read, and replaced only by complete files.
 
-use crate::Format;
+use crate::ExportFormat;
 use analysis::words::shown_path;
 use failure::Failure;
 use std::ffi::OsString;
@@ -8,21 +8,21 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The place that the user named with `-o`.
-pub struct Output {
+/// The file or folder that the user named with `-o`.
+pub struct ExportTarget {
     path: PathBuf,
     is_folder: bool,
 }
 
-impl Output {
-    /// Refuses what cannot have been meant: an output that is also the `input`, or not what `format` is written to.
-    pub fn new(path: PathBuf, format: Format, input: &Path) -> Result<Output, Failure> {
-        let is_folder = matches!(format, Format::Parquet | Format::Arrow);
+impl ExportTarget {
+    /// Checks the path. Fails if it is also the `input`, or if `format` cannot be written to it.
+    pub fn new(path: PathBuf, format: ExportFormat, input: &Path) -> Result<ExportTarget, Failure> {
+        let is_folder = matches!(format, ExportFormat::Parquet | ExportFormat::Arrow);
         let name = shown_path(&path);
         if path == Path::new("-") {
             return Err(Failure::new(
-                "an export does not go to standard output",
-                Some("`-o -` names no file".to_owned()),
+                "an export cannot be written to standard output",
+                Some("`-o -` does not name a file".to_owned()),
                 Some("name a file, or for parquet and arrow a folder"),
             ));
         }
@@ -43,9 +43,7 @@ impl Output {
         if !is_folder && path.exists() && !path.is_file() {
             return Err(Failure::new(
                 format!("`{name}` is not a regular file"),
-                Some(
-                    "an export replaces the file of that name, which must not happen to a device".to_owned(),
-                ),
+                Some("an export replaces the file of that name, and must not replace a device".to_owned()),
                 Some("name a file on disk"),
             ));
         }
@@ -58,28 +56,28 @@ impl Output {
                 Some("give the output another name"),
             ));
         }
-        Ok(Output { path, is_folder })
+        Ok(ExportTarget { path, is_folder })
     }
 
-    /// The file to write. A link stays a link: the file that it leads to is replaced.
+    /// Returns the file to write. For a link, this is its target.
     pub(super) fn file(&self) -> PathBuf {
         self.path.canonicalize().unwrap_or_else(|_| self.path.clone())
     }
 
-    /// The folder to write into, created if need be.
+    /// Returns the folder to write into; creates it if it does not exist.
     pub(super) fn folder(&self) -> Result<&Path, Failure> {
         fs::create_dir_all(&self.path).map_err(|error| {
             Failure::new(
                 format!("the folder `{}` cannot be created", shown_path(&self.path)),
                 Some(error.to_string()),
-                Some("choose a place that you may write to"),
+                Some("choose a folder that you may write to"),
             )
         })?;
         Ok(&self.path)
     }
 }
 
-impl std::fmt::Display for Output {
+impl std::fmt::Display for ExportTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = shown_path(&self.path);
         let slash = if self.is_folder && !name.ends_with('/') { "/" } else { "" };
@@ -87,8 +85,8 @@ impl std::fmt::Display for Output {
     }
 }
 
-/// A file under a temporary name beside its target: it takes the target's name when it is whole, and is removed
-/// when anything fails before.
+/// A file under a temporary name next to its target. It is renamed to the target when it is complete, and
+/// removed if anything fails before.
 pub(super) struct Draft {
     target: PathBuf,
     temporary: PathBuf,
@@ -109,7 +107,7 @@ impl Draft {
         &self.file
     }
 
-    /// Where the draft lies, for writers that open files themselves.
+    /// Returns the temporary path, for writers that open files themselves.
     pub(super) fn path(&self) -> &Path {
         &self.temporary
     }
@@ -121,7 +119,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // After `keep` there is nothing left under this name; after a failure the failure is what matters.
+        // After `keep` the file no longer has this name; after a failure an error here does not matter.
         let _ = fs::remove_file(&self.temporary);
     }
 }

@@ -1,31 +1,31 @@
-//! Who may read what.
+//! Access rules of the exporter.
 
 use serve::{Request, Response, Token, is_loopback};
 
-/// What a client has to know and to be.
+/// Access rules: a token, and whether only this machine can connect.
 pub struct Access {
-    /// The secret, if there is one.
+    /// Token that clients must send, if there is one.
     pub token: Option<Token>,
-    /// Whether only this machine can reach the address.
+    /// Whether the exporter listens on a loopback address only.
     pub is_local: bool,
 }
 
 impl Access {
-    /// Why a request is refused, if it is.
-    pub fn refusal(&self, asked: &Request, path: &str) -> Option<Response> {
-        // On another interface nobody knows by which names the machine is known there.
-        if self.is_local && !is_loopback(&asked.host) {
-            return Some(Response::problem(403, "only this machine is answered", None));
+    /// Returns the error response to a request that is refused; `None` if it is allowed.
+    pub fn refusal(&self, request: &Request, path: &str) -> Option<Response> {
+        // On other interfaces the names of the machine are unknown.
+        if self.is_local && !is_loopback(&request.host) {
+            return Some(Response::problem(403, "only requests from this machine are allowed", None));
         }
-        if asked.method != "GET" {
-            return Some(Response::problem(405, "there is nothing here to change", None));
+        if request.method != "GET" {
+            return Some(Response::problem(405, "the exporter is read-only", None));
         }
-        // Whether it runs at all is no secret: who asks so often has no other way to know.
+        // Health checks run often and cannot always send a token.
         if path == "/-/healthy" {
             return None;
         }
         match &self.token {
-            Some(token) if !bearer(&asked.authorization).is_some_and(|shown| token.matches(shown)) => {
+            Some(token) if !bearer(&request.authorization).is_some_and(|shown| token.matches(shown)) => {
                 let hint =
                     Some("send `Authorization: Bearer TOKEN` with what is in the exporter's --token-file");
                 let refused = Response::problem(401, "the token is missing or wrong", hint);
@@ -33,15 +33,16 @@ impl Access {
             }
             None if !self.is_local && path == "/live" => Some(Response::problem(
                 403,
-                "command lines are not told to whoever asks: this exporter can be reached from other machines and has no token",
-                Some("start it with `--token-file FILE`, or on 127.0.0.1 and come through a tunnel"),
+                "command lines are not public: this exporter can be reached from other machines and has no \
+                 token",
+                Some("start it with `--token-file FILE`, or on 127.0.0.1 and connect through a tunnel"),
             )),
             _ => None,
         }
     }
 }
 
-/// The token of an `Authorization` header.
+/// Returns the token of an `Authorization` header.
 fn bearer(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
@@ -53,8 +54,8 @@ mod tests {
 
     fn status(access: &Access, path: &str, host: &str, authorization: &str) -> u16 {
         let (host, authorization) = (host.to_owned(), authorization.to_owned());
-        let asked = Request { method: "GET".to_owned(), host, authorization, ..Request::default() };
-        access.refusal(&asked, path).map_or(200, |reply| reply.status)
+        let request = Request { method: "GET".to_owned(), host, authorization, ..Request::default() };
+        access.refusal(&request, path).map_or(200, |reply| reply.status)
     }
 
     #[test]

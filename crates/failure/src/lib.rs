@@ -1,17 +1,19 @@
-//! What every crate that can fail in front of a user answers with: [`Failure`].
+//! The error type of everything that can fail because of the user's input: [`Failure`].
 //!
 //! ```
 //! use failure::Failure;
 //!
-//! let failure = Failure::new("`a.pickle` cannot be read", Some("it is empty".to_owned()), Some("record it again"));
+//! let cause = Some("it is empty".to_owned());
+//! let failure = Failure::new("`a.pickle` cannot be read", cause, Some("record it again"));
 //! assert_eq!(failure.message(), "`a.pickle` cannot be read\n  cause: it is empty\nhint: record it again");
 //! ```
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 use std::io;
 
-/// What could not be done, why, and the way out.
+/// An error message: what failed, its cause, and a hint what to do.
 #[derive(Debug)]
 pub struct Failure {
     what: String,
@@ -21,38 +23,39 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Returns an error message.
     pub fn new(what: impl Into<String>, cause: Option<String>, hint: Option<&str>) -> Failure {
         Failure { what: what.into(), cause, hint: hint.map(str::to_owned), refusal: None }
     }
 
-    /// The same, for callers who tell a file that is not there from one that makes no sense.
+    /// Adds the kind of the I/O error, for callers that distinguish a missing file from an invalid one.
     pub fn refused(self, by_system: io::ErrorKind) -> Failure {
         Failure { refusal: Some(by_system), ..self }
     }
 
-    /// What the operating system said, if the failure is about a file that it did not give us.
+    /// Returns the kind of the I/O error, if a file could not be opened.
     pub fn refusal(&self) -> Option<io::ErrorKind> {
         self.refusal
     }
 
-    /// All of it, as the terminal shows it behind `error:`.
+    /// Returns the whole message, as the terminal shows it after `error:`.
     pub fn message(&self) -> String {
         let cause = self.cause.as_ref().map(|cause| format!("\n  cause: {cause}"));
         let hint = self.hint.as_ref().map(|hint| format!("\nhint: {hint}"));
         format!("{}{}{}", self.what, cause.unwrap_or_default(), hint.unwrap_or_default())
     }
 
-    /// Why it could not be done.
+    /// Returns the cause.
     pub fn cause(&self) -> Option<&str> {
         self.cause.as_deref()
     }
 
-    /// What to do about it.
+    /// Returns the hint.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
-    /// A file that could not be read as a snapshot.
+    /// Returns the error for a file that is not a readable snapshot.
     pub fn reading(name: &str, error: &snapshot::Error) -> Failure {
         Failure {
             what: format!("`{name}` {}", error.what),

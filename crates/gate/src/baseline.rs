@@ -1,6 +1,7 @@
-//! The baseline: a small file in git with the numbers of a run that was fine. `docs/check.md` describes it.
+//! The baseline: a small file, committed to git, with the numbers of an earlier run. `docs/check.md`
+//! describes it.
 
-use crate::Limits;
+use crate::Budget;
 use crate::measure::Measured;
 use analysis::words::shown_path;
 use analysis::words::{counted, printable, shortened};
@@ -16,24 +17,26 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// The format that this program writes and reads.
+/// Version of the file format.
 const VERSION: u32 = 1;
-/// Larger files are no baselines.
-const LARGEST: u64 = 16 << 20;
-/// Lines of code that are kept of each device; a program's memory is nearly all in a few.
-const SITES: usize = 32;
+/// Largest file that is read, in bytes.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+/// Lines of code kept for each device; a few hold nearly all memory of a program.
+const MAX_SITES: usize = 32;
 
-/// A baseline as it was read.
+/// A baseline that was read from a file.
 #[derive(Deserialize)]
 pub struct Baseline {
+    /// Program and machine on which the numbers were measured.
     #[serde(flatten)]
-    pub context: Context,
-    pub devices: Vec<Entry<Site>>,
+    pub context: RunContext,
+    /// Numbers of each device of each rank.
+    pub devices: Vec<Entry<BaselineSite>>,
 }
 
-/// What the numbers were measured on. They may differ where this does.
+/// Program and machine on which numbers were measured. Numbers may differ where these differ.
 #[derive(Serialize, Deserialize, Clone, Default, PartialEq, Eq, Debug)]
-pub struct Context {
+pub struct RunContext {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     command: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -42,7 +45,7 @@ pub struct Context {
     gpu: String,
 }
 
-/// The numbers of one device of one rank, in bytes.
+/// Numbers of one device of one rank, in bytes.
 #[derive(Serialize, Deserialize)]
 pub struct Entry<S> {
     pub rank: usize,
@@ -50,25 +53,25 @@ pub struct Entry<S> {
     pub steps: usize,
     pub peak_allocated: u64,
     pub peak_requested: u64,
-    /// Replayed from an empty pool; absent where it could not be.
+    /// Replayed from an empty pool; absent if that was impossible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_reserved: Option<u64>,
-    /// Absent where there were too few steps.
+    /// Absent if there were too few steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth_per_step: Option<u64>,
-    /// Requested at the peak.
+    /// Requested bytes at the peak, by category.
     pub categories: BTreeMap<String, u64>,
-    /// The same by line, largest first.
+    /// Requested bytes at the peak, by line; largest first.
     pub sites: Vec<S>,
     #[serde(default)]
     pub other_sites: u64,
 }
 
-/// What a line had asked for at the peak.
+/// Requested bytes of a line at the peak.
 #[derive(Serialize, Deserialize)]
-pub struct Site {
+pub struct BaselineSite {
     bytes: u64,
-    /// Absent where no stack tells.
+    /// Absent if no stack was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     file: Option<String>,
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -89,9 +92,9 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-impl Context {
-    /// Takes what one input of a run tells.
-    pub fn learn(&mut self, input: &Input, command: &[OsString]) {
+impl RunContext {
+    /// Fills in what one recording of the run says.
+    pub fn fill_from(&mut self, input: &Input, command: &[OsString]) {
         let run = input.run.as_ref();
         if self.torch.is_empty() {
             self.torch = run.and_then(|run| run.torch.clone()).unwrap_or_default();
@@ -100,18 +103,18 @@ impl Context {
             self.gpu = input.recording.gpus.first().map(|gpu| gpu.name.clone()).unwrap_or_default();
         }
         if self.command.is_empty() {
-            // Where the interpreter lies differs from machine to machine.
+            // The path of the interpreter differs between machines.
             let words = command.iter().map(|word| word.to_string_lossy()).enumerate();
-            let words = words.map(|(place, word)| match word.rsplit_once('/') {
-                Some((_, name)) if place == 0 => name.to_owned(),
+            let words = words.map(|(index, word)| match word.rsplit_once('/') {
+                Some((_, name)) if index == 0 => name.to_owned(),
                 _ => word.into_owned(),
             });
             self.command = words.collect::<Vec<_>>().join(" ");
         }
     }
 
-    /// What is not as it was when the baseline was written, in words.
-    pub fn differences(&self, now: &Context) -> Option<String> {
+    /// Describes how the program or machine differs from those of the baseline.
+    pub fn differences(&self, now: &RunContext) -> Option<String> {
         let pairs = [
             ("torch", &self.torch, &now.torch),
             ("GPU", &self.gpu, &now.gpu),
@@ -125,10 +128,10 @@ impl Context {
     }
 }
 
-impl Entry<Site> {
-    /// The lines as the analysis compares them.
-    pub fn holdings(&self) -> Vec<SiteUsage> {
-        let holding = |site: &Site| SiteUsage {
+impl Entry<BaselineSite> {
+    /// Returns the lines in the form that the analysis compares.
+    pub fn site_usages(&self) -> Vec<SiteUsage> {
+        let usage = |site: &BaselineSite| SiteUsage {
             place: site.file.as_ref().map(|file| SiteName {
                 file: file.clone(),
                 line: site.line,
@@ -139,21 +142,21 @@ impl Entry<Site> {
             requested: Bytes(site.bytes),
             count: 0,
         };
-        self.sites.iter().map(holding).collect()
+        self.sites.iter().map(usage).collect()
     }
 }
 
 impl Entry<Box<RawValue>> {
-    /// One line of text for each line of code, so that a diff of two baselines can be read.
+    /// Returns the entry to write, with one line of text for each line of code, so that diffs are readable.
     fn of(device: &Measured) -> serde_json::Result<Entry<Box<RawValue>>> {
-        let (kept, others) = device.sites.split_at(SITES.min(device.sites.len()));
-        let site = |holding: &SiteUsage| {
-            to_raw_value(&Site {
-                bytes: holding.bytes.0,
-                file: holding.place.as_ref().map(|place| place.file.clone()),
-                line: holding.place.as_ref().map_or(0, |place| place.line),
-                function: holding.place.as_ref().map(|place| place.function.clone()).unwrap_or_default(),
-                in_backward: holding.in_backward,
+        let (kept, others) = device.sites.split_at(MAX_SITES.min(device.sites.len()));
+        let site = |usage: &SiteUsage| {
+            to_raw_value(&BaselineSite {
+                bytes: usage.bytes.0,
+                file: usage.place.as_ref().map(|place| place.file.clone()),
+                line: usage.place.as_ref().map_or(0, |place| place.line),
+                function: usage.place.as_ref().map(|place| place.function.clone()).unwrap_or_default(),
+                in_backward: usage.in_backward,
             })
         };
         let categories = Category::ALL.iter().map(|&of| (of.name().to_owned(), device.categories.get(of).0));
@@ -167,17 +170,18 @@ impl Entry<Box<RawValue>> {
             growth_per_step: device.growth.as_ref().ok().map(|growth| growth.0),
             categories: categories.filter(|(_, bytes)| *bytes > 0).collect(),
             sites: kept.iter().map(site).collect::<Result<_, _>>()?,
-            other_sites: others.iter().map(|holding| holding.bytes).sum::<Bytes>().0,
+            other_sites: others.iter().map(|usage| usage.bytes).sum::<Bytes>().0,
         })
     }
 }
 
-/// Reads a baseline to compare with. With `--update` there is none, but a file that is something else stays.
-pub(crate) fn read(file: &Path, limits: &Limits) -> anyhow::Result<Option<Baseline>> {
+/// Reads the baseline to compare with. With `--update` returns none, but fails if the file is not a
+/// baseline and would be overwritten.
+pub(crate) fn read(file: &Path, budget: &Budget) -> anyhow::Result<Option<Baseline>> {
     let name = shown_path(file);
     let text = match text(file) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && limits.update => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && budget.update => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let hint = "the same command with `--update` writes it; then commit it";
             return Err(Failure::new(format!("there is no baseline `{name}`"), None, Some(hint)).into());
@@ -189,17 +193,17 @@ pub(crate) fn read(file: &Path, limits: &Limits) -> anyhow::Result<Option<Baseli
         }
     };
     let parsed = parse(&text);
-    match (parsed, limits.update) {
+    match (parsed, budget.update) {
         (Ok(_) | Err(Unreadable { is_ours: true, .. }), true) => Ok(None),
         (Ok(baseline), false) => Ok(Some(baseline)),
         (Err(unreadable), is_update) => {
-            let rewrite = "the same command with `--update` writes it anew";
+            let rewrite = "the same command with `--update` rewrites it";
             let hint = match &unreadable.hint {
                 Some(hint) => hint,
                 None if is_update => "it would be overwritten: name another file, or remove it",
                 None => rewrite,
             };
-            let what = format!("`{name}` is no baseline that can be compared with");
+            let what = format!("`{name}` is not a valid baseline");
             Err(Failure::new(what, Some(unreadable.why), Some(hint)).into())
         }
     }
@@ -208,28 +212,28 @@ pub(crate) fn read(file: &Path, limits: &Limits) -> anyhow::Result<Option<Baseli
 fn text(file: &Path) -> io::Result<String> {
     let opened = std::fs::File::open(file)?;
     if !opened.metadata()?.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("not a regular file"));
     }
     let mut bytes = Vec::new();
-    opened.take(LARGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(io::Error::other(format!("it is larger than {}", Bytes(LARGEST))));
+    opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::other(format!("it is larger than {}", Bytes(MAX_FILE_BYTES))));
     }
-    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not text"))
+    String::from_utf8(bytes).map_err(|_| io::Error::other("not a text file"))
 }
 
-/// Why a file is no baseline.
+/// Why a file cannot be used as a baseline.
 #[derive(Debug)]
 struct Unreadable {
     why: String,
     hint: Option<&'static str>,
-    /// Whether it was written by this program and may be overwritten by it.
+    /// Whether it was written by oomph and may be overwritten.
     is_ours: bool,
 }
 
 fn parse(text: &str) -> Result<Baseline, Unreadable> {
     if text.contains("<<<<<<< ") {
-        let hint = Some("the same command with `--update` settles it");
+        let hint = Some("the same command with `--update` rewrites it");
         return Err(Unreadable {
             why: "it has an unresolved merge conflict".to_owned(),
             hint,
@@ -254,31 +258,31 @@ fn parse(text: &str) -> Result<Baseline, Unreadable> {
     let mut devices: Vec<_> = baseline.devices.iter().map(|entry| (entry.rank, entry.device)).collect();
     devices.sort_unstable();
     match devices.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(twice) => Err(damaged(format!("rank {} device {} is in it twice", twice[0].0, twice[0].1))),
+        Some(twice) => Err(damaged(format!("rank {} device {} appears twice", twice[0].0, twice[0].1))),
         None => Ok(baseline),
     }
 }
 
-/// Writes a baseline, if it would be another one. Says what became of it.
-pub(crate) fn write(file: &Path, context: Context, devices: &[&Measured]) -> anyhow::Result<String> {
+/// Writes a baseline if it differs from the file. Returns a message that says so.
+pub(crate) fn write(file: &Path, context: RunContext, devices: &[&Measured]) -> anyhow::Result<String> {
     if let Some(why) = devices.iter().find_map(|device| device.peak_doubt.as_ref()) {
         let what = "a baseline needs the peak, which could not be measured";
         return Err(Failure::new(what, Some(why.what.clone()), Some(&why.hint)).into());
     }
     #[derive(Serialize)]
-    struct File {
+    struct BaselineFile {
         oomph_baseline: u32,
         #[serde(flatten)]
-        context: Context,
+        context: RunContext,
         devices: Vec<Entry<Box<RawValue>>>,
     }
     let devices = devices.iter().map(|device| Entry::of(device)).collect::<Result<Vec<_>, _>>()?;
     let count = counted(devices.len() as u64, "device");
-    let mut text = serde_json::to_string_pretty(&File { oomph_baseline: VERSION, context, devices })?;
+    let mut text = serde_json::to_string_pretty(&BaselineFile { oomph_baseline: VERSION, context, devices })?;
     text.push('\n');
     let name = shown_path(file);
     if std::fs::read_to_string(file).is_ok_and(|before| before == text) {
-        return Ok(format!("{name} is as it was: {count}"));
+        return Ok(format!("{name} is unchanged: {count}"));
     }
     replace(file, &text).map_err(|error| {
         let hint = "check the folder and its permissions";
@@ -287,9 +291,9 @@ pub(crate) fn write(file: &Path, context: Context, devices: &[&Measured]) -> any
     Ok(format!("{name} was written: {count}; commit it"))
 }
 
-/// All of it or nothing: a file that is there is whole.
+/// Replaces a file atomically.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
-    // What a link points to is replaced, not the link.
+    // The target of a link is replaced, not the link.
     let target = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
@@ -313,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_baseline_says_why_and_whose_it_is() {
+    fn other_files_are_refused_with_the_reason() {
         assert!(refused("").0.contains("EOF"));
         assert_eq!(refused("{}"), ("it has no key `oomph_baseline`".to_owned(), false));
         assert!(!refused("[1]").1);
@@ -321,9 +325,12 @@ mod tests {
         assert!(!refused(r#"{"oomph_baseline": 0, "devices": []}"#).1);
         assert!(refused(r#"{"oomph_baseline": 1}"#).0.contains("devices"));
         assert_eq!(refused("<<<<<<< HEAD\n{}").0, "it has an unresolved merge conflict");
-        let entry = r#"{"rank":0,"device":0,"steps":1,"peak_allocated":1,"peak_requested":1,"categories":{},"sites":[]}"#;
+        let entry = concat!(
+            r#"{"rank":0,"device":0,"steps":1,"peak_allocated":1,"peak_requested":1,"#,
+            r#""categories":{},"sites":[]}"#
+        );
         let twice = format!(r#"{{"oomph_baseline": 1, "devices": [{entry}, {entry}]}}"#);
-        assert_eq!(refused(&twice), ("rank 0 device 0 is in it twice".to_owned(), true));
+        assert_eq!(refused(&twice), ("rank 0 device 0 appears twice".to_owned(), true));
         let negative = entry.replace("\"peak_allocated\":1", "\"peak_allocated\":-1");
         assert!(refused(&format!(r#"{{"oomph_baseline": 1, "devices": [{negative}]}}"#)).0.contains("-1"));
         let deep = format!(r#"{{"oomph_baseline": 1, "x": {}"#, "[".repeat(100_000));
@@ -331,9 +338,12 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_of_the_context_is_told_once_it_is_known_on_both_sides() {
-        let context =
-            |torch: &str, gpu: &str| Context { torch: torch.into(), gpu: gpu.into(), ..Context::default() };
+    fn only_values_known_on_both_sides_differ() {
+        let context = |torch: &str, gpu: &str| RunContext {
+            torch: torch.into(),
+            gpu: gpu.into(),
+            ..RunContext::default()
+        };
         assert_eq!(context("2.11", "").differences(&context("2.11", "H200")), None);
         assert_eq!(
             context("2.10", "L4").differences(&context("2.11", "L4")).as_deref(),

@@ -1,28 +1,31 @@
-//! Names of files that are the same on another machine: a baseline is made on one and compared on another, and an
-//! annotation has to find its line in the repository.
+//! Names of files that are the same on every machine: a baseline is written on one and compared on another,
+//! and an annotation has to find its line in the repository.
 
 use analysis::{SiteName, in_package};
 use std::path::{Component, Path, PathBuf};
 
-/// The folder that names are relative to: that of the git repository around the current one, or that itself.
+/// Folder that names are relative to: the root of the git repository around the current folder, or the
+/// current folder itself.
 pub struct Checkout {
     root: PathBuf,
     folder: PathBuf,
 }
 
 impl Checkout {
+    /// Finds the repository around the current folder.
     pub fn here() -> Checkout {
         let folder = std::env::current_dir().unwrap_or_default();
         let root = folder.ancestors().find(|above| above.join(".git").exists()).unwrap_or(&folder).to_owned();
         Checkout { root, folder }
     }
 
-    /// A line with the portable name of its file.
-    pub fn place(&self, place: SiteName) -> SiteName {
-        SiteName { file: self.name(&place.file), ..place }
+    /// Returns a site with the portable name of its file.
+    pub fn portable(&self, site: SiteName) -> SiteName {
+        SiteName { file: self.name(&site.file), ..site }
     }
 
-    /// `src/train.py` of `/home/user/project/src/train.py`; `torch/nn/modules/linear.py` of a library's.
+    /// Returns the portable name of a file: `src/train.py` for `/home/user/project/src/train.py`,
+    /// `torch/nn/modules/linear.py` for a file of a library.
     fn name(&self, file: &str) -> String {
         let file = file.replace('\\', "/");
         if let Some(inside) = in_package(&file) {
@@ -34,7 +37,7 @@ impl Checkout {
         {
             return inside.to_string_lossy().into_owned();
         }
-        // Recorded in another checkout: the end of its path that is here, too; otherwise its name.
+        // Recorded in another checkout: the longest end of its path that exists here, otherwise its name.
         let parts: Vec<&str> = path.components().filter_map(normal).collect();
         let ends = (0..parts.len()).map(|start| parts[start..].join("/"));
         ends.into_iter()

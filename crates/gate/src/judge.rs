@@ -1,83 +1,93 @@
-//! One device against the limits.
+//! Checks one device against each limit of a budget.
 
-use crate::Limits;
-use crate::compare::Comparison;
-use crate::measure::{Measured, Why};
+use crate::Budget;
+use crate::compare::BaselineComparison;
+use crate::measure::{Measured, MeasurementGap};
 use analysis::SiteName;
 use analysis::words::{counted, percent, printable};
 use snapshot::Bytes;
 
-/// How a limit came out; what comes later counts for more.
+/// Result of a limit, from best to worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum State {
+pub enum LimitState {
+    /// The number is within the limit.
     Kept,
+    /// The number could not be measured.
     Unmeasured,
+    /// The number is over the limit.
     Broken,
 }
 
-impl State {
+impl LimitState {
+    /// Returns the state as shown in the terminal.
     pub fn words(self) -> &'static str {
         match self {
-            State::Kept => "within the budget",
-            State::Broken => "over the budget",
-            State::Unmeasured => "could not measure",
+            LimitState::Kept => "within the budget",
+            LimitState::Broken => "over the budget",
+            LimitState::Unmeasured => "could not measure",
         }
     }
 
-    /// The exit code: what is certainly broken counts for more than what could not be measured.
+    /// Returns the exit code of `oomph check`.
     pub fn exit_code(self) -> u8 {
         match self {
-            State::Kept => 0,
-            State::Broken => 1,
-            State::Unmeasured => 2,
+            LimitState::Kept => 0,
+            LimitState::Broken => 1,
+            LimitState::Unmeasured => 2,
         }
     }
 
-    /// Its word in the JSON.
+    /// Returns the state as written in JSON.
     pub fn name(self) -> &'static str {
         match self {
-            State::Kept => "kept",
-            State::Broken => "broken",
-            State::Unmeasured => "unmeasured",
+            LimitState::Kept => "kept",
+            LimitState::Broken => "broken",
+            LimitState::Unmeasured => "unmeasured",
         }
     }
 }
 
-/// One limit on one device.
-pub struct Judgement {
-    /// The option without its dashes.
+/// Result of one limit on one device.
+pub struct LimitResult {
+    /// Name of the option without dashes.
     pub limit: &'static str,
-    /// What was measured, and what it may be: bytes, a share, or a number of leaks.
+    /// Measured number: bytes, a share, or a count of leaks.
     pub value: Option<f64>,
+    /// Highest number allowed, in the same unit.
     pub allowed: Option<f64>,
-    /// What holds, in a few words.
+    /// Summary for a limit that is kept.
     pub found: String,
+    /// Ways in which the limit is broken.
     pub breaches: Vec<Breach>,
-    pub unmeasured: Option<Why>,
-    /// For the baseline.
-    pub comparison: Option<Comparison>,
+    /// Why the number could not be measured.
+    pub unmeasured: Option<MeasurementGap>,
+    /// Comparison with the baseline, for the limit `baseline`.
+    pub comparison: Option<BaselineComparison>,
 }
 
 /// One way in which a limit is broken.
 pub struct Breach {
+    /// What is over the limit.
     pub message: String,
     /// The line to look at.
-    pub place: Option<SiteName>,
-    /// What else to know, and what to change.
+    pub site: Option<SiteName>,
+    /// More detail, or what to change.
     pub advice: Option<String>,
 }
 
-impl Judgement {
-    pub fn state(&self) -> State {
+impl LimitResult {
+    /// Returns whether the limit is kept, broken or unmeasured.
+    pub fn state(&self) -> LimitState {
         match (&self.breaches[..], &self.unmeasured) {
-            ([_, ..], _) => State::Broken,
-            ([], Some(_)) => State::Unmeasured,
-            ([], None) => State::Kept,
+            ([_, ..], _) => LimitState::Broken,
+            ([], Some(_)) => LimitState::Unmeasured,
+            ([], None) => LimitState::Kept,
         }
     }
 
-    pub fn new(limit: &'static str) -> Judgement {
-        Judgement {
+    /// Returns an empty result of a limit.
+    pub fn new(limit: &'static str) -> LimitResult {
+        LimitResult {
             limit,
             value: None,
             allowed: None,
@@ -89,134 +99,134 @@ impl Judgement {
     }
 }
 
-/// Holds a device against every limit that was given. That it ran out of memory breaks any budget.
-pub(crate) fn judge(device: &Measured, limits: &Limits) -> Vec<Judgement> {
+/// Checks a device against every limit of a budget. Running out of memory breaks any budget.
+pub(crate) fn judge(device: &Measured, budget: &Budget) -> Vec<LimitResult> {
     let asked = [
-        shortage(device),
-        limits.max_peak.map(|limit| peak(device, limit)),
-        limits.max_reserved.map(|limit| reserved(device, limit)),
-        limits.no_leaks.then(|| leaks(device)),
-        limits.max_growth.map(|limit| growth(device, limit)),
-        limits.max_fragmentation.map(|limit| fragmentation(device, limit)),
+        out_of_memory(device),
+        budget.max_peak.map(|limit| peak(device, limit)),
+        budget.max_reserved.map(|limit| reserved(device, limit)),
+        budget.no_leaks.then(|| leaks(device)),
+        budget.max_growth.map(|limit| growth(device, limit)),
+        budget.max_fragmentation.map(|limit| fragmentation(device, limit)),
     ];
     asked.into_iter().flatten().collect()
 }
 
-fn shortage(device: &Measured) -> Option<Judgement> {
-    let shortage = device.shortage.as_ref()?;
+fn out_of_memory(device: &Measured) -> Option<LimitResult> {
+    let oom = device.oom.as_ref()?;
     let breach = Breach {
-        message: format!("ran out of memory on {}: {}", device.device_name, shortage.summary),
-        place: shortage.place.clone(),
-        advice: Some(format!("fix: {}", shortage.fix)),
+        message: format!("ran out of memory on {}: {}", device.device_name, oom.summary),
+        site: oom.site.clone(),
+        advice: Some(format!("fix: {}", oom.fix)),
     };
-    Some(Judgement { breaches: vec![breach], ..Judgement::new("out-of-memory") })
+    Some(LimitResult { breaches: vec![breach], ..LimitResult::new("out-of-memory") })
 }
 
-/// Bytes against a limit, in the same words for each kind.
-fn bytes(limit: &'static str, what: &str, value: Bytes, allowed: u64, place: Option<SiteName>) -> Judgement {
+/// Compares a number of bytes with a limit.
+fn bytes(limit: &'static str, what: &str, value: Bytes, allowed: u64, site: Option<SiteName>) -> LimitResult {
     let over = Bytes(value.0.saturating_sub(allowed));
     let message = format!("{what} {value} is {over} over the limit of {}", Bytes(allowed));
-    let breach = (over > Bytes::ZERO).then_some(Breach { message, place, advice: None });
-    Judgement {
+    let breach = (over > Bytes::ZERO).then_some(Breach { message, site, advice: None });
+    LimitResult {
         value: Some(value.0 as f64),
         allowed: Some(allowed as f64),
         found: format!("{what} {value}, limit {}", Bytes(allowed)),
         breaches: breach.into_iter().collect(),
-        ..Judgement::new(limit)
+        ..LimitResult::new(limit)
     }
 }
 
-fn peak(device: &Measured, limit: u64) -> Judgement {
+fn peak(device: &Measured, limit: u64) -> LimitResult {
     let largest = device.sites.first();
-    let place = largest.and_then(|site| site.place.clone());
-    let mut judgement = bytes("max-peak", "peak allocated", device.peak_allocated, limit, place);
-    // What was seen is too much already, whatever was not seen.
-    judgement.unmeasured = device.peak_doubt.clone().filter(|_| judgement.breaches.is_empty());
-    for breach in &mut judgement.breaches {
-        breach.advice = largest.and_then(|site| {
-            let place = site.place.as_ref()?;
-            Some(format!("most of it is {} at {}  {}", site.bytes, place.short(), printable(&place.function)))
+    let site = largest.and_then(|usage| usage.place.clone());
+    let mut result = bytes("max-peak", "peak allocated", device.peak_allocated, limit, site);
+    // A recorded peak over the limit breaks it, whatever was not recorded.
+    result.unmeasured = device.peak_doubt.clone().filter(|_| result.breaches.is_empty());
+    for breach in &mut result.breaches {
+        breach.advice = largest.and_then(|usage| {
+            let site = usage.place.as_ref()?;
+            Some(format!("most of it is {} at {}  {}", usage.bytes, site.short(), printable(&site.function)))
         });
     }
-    judgement
+    result
 }
 
-fn reserved(device: &Measured, limit: u64) -> Judgement {
+fn reserved(device: &Measured, limit: u64) -> LimitResult {
     match &device.replayed {
         Ok(replayed) => {
-            let mut judgement = bytes("max-reserved", "peak reserved", replayed.reserved, limit, None);
-            for breach in &mut judgement.breaches {
+            let mut result = bytes("max-reserved", "peak reserved", replayed.reserved, limit, None);
+            for breach in &mut result.breaches {
                 let (allocated, lost) = (device.peak_allocated, percent(replayed.fragmentation));
                 breach.advice =
-                    Some(format!("{allocated} are allocated at the peak, {lost} is fragmentation"));
+                    Some(format!("{allocated} is allocated at the peak, {lost} is fragmentation"));
             }
-            judgement
+            result
         }
-        Err(why) => Judgement { unmeasured: Some(why.clone()), ..Judgement::new("max-reserved") },
+        Err(why) => LimitResult { unmeasured: Some(why.clone()), ..LimitResult::new("max-reserved") },
     }
 }
 
-fn leaks(device: &Measured) -> Judgement {
+fn leaks(device: &Measured) -> LimitResult {
     let breaches: Vec<Breach> = device
         .leaks
         .iter()
         .map(|leak| {
-            let place = leak.place.as_ref().map(|place| format!(" at {}", place.short())).unwrap_or_default();
-            let message = format!("leak{place}: {}", leak.summary);
-            Breach { message, place: leak.place.clone(), advice: Some(format!("fix: {}", leak.fix)) }
+            let at = leak.site.as_ref().map(|site| format!(" at {}", site.short())).unwrap_or_default();
+            let message = format!("leak{at}: {}", leak.summary);
+            Breach { message, site: leak.site.clone(), advice: Some(format!("fix: {}", leak.fix)) }
         })
         .collect();
-    Judgement {
+    LimitResult {
         value: Some(breaches.len() as f64),
         allowed: Some(0.0),
         found: format!("no leak in {}", counted(device.steps as u64, "step")),
         unmeasured: device.growth.as_ref().err().cloned(),
         breaches,
-        ..Judgement::new("no-leaks")
+        ..LimitResult::new("no-leaks")
     }
 }
 
-fn growth(device: &Measured, limit: u64) -> Judgement {
+fn growth(device: &Measured, limit: u64) -> LimitResult {
     match &device.growth {
         Ok(growth) => {
             let worst = device.leaks.iter().max_by_key(|leak| leak.per_step);
-            let place = worst.and_then(|leak| leak.place.clone());
-            let mut judgement = bytes("max-growth", "growth every step", *growth, limit, place.clone());
-            for breach in &mut judgement.breaches {
-                let at = place.as_ref().map(|place| format!(" at {}", place.short())).unwrap_or_default();
+            let site = worst.and_then(|leak| leak.site.clone());
+            let mut result = bytes("max-growth", "growth per step", *growth, limit, site.clone());
+            for breach in &mut result.breaches {
+                let at = site.as_ref().map(|site| format!(" at {}", site.short())).unwrap_or_default();
                 breach.advice = worst.map(|leak| format!("most of it is the leak{at}: {}", leak.summary));
             }
-            judgement
+            result
         }
-        Err(why) => Judgement { unmeasured: Some(why.clone()), ..Judgement::new("max-growth") },
+        Err(why) => LimitResult { unmeasured: Some(why.clone()), ..LimitResult::new("max-growth") },
     }
 }
 
-fn fragmentation(device: &Measured, limit: f64) -> Judgement {
+fn fragmentation(device: &Measured, limit: f64) -> LimitResult {
     match &device.replayed {
         Ok(replayed) => {
-            let (share, words) = (replayed.fragmentation, exact(replayed.fragmentation));
+            let (share, words) = (replayed.fragmentation, exact_percent(replayed.fragmentation));
             let message = format!(
                 "fragmentation {words} of the {} reserved is over the limit of {}",
                 replayed.reserved,
-                exact(limit)
+                exact_percent(limit)
             );
             let advice = "`oomph simulate --search` tries the allocator's settings".to_owned();
-            let breach = (share > limit).then_some(Breach { message, place: None, advice: Some(advice) });
-            Judgement {
+            let breach = (share > limit).then_some(Breach { message, site: None, advice: Some(advice) });
+            LimitResult {
                 value: Some(share),
                 allowed: Some(limit),
-                found: format!("fragmentation {words}, limit {}", exact(limit)),
+                found: format!("fragmentation {words}, limit {}", exact_percent(limit)),
                 breaches: breach.into_iter().collect(),
-                ..Judgement::new("max-fragmentation")
+                ..LimitResult::new("max-fragmentation")
             }
         }
-        Err(why) => Judgement { unmeasured: Some(why.clone()), ..Judgement::new("max-fragmentation") },
+        Err(why) => LimitResult { unmeasured: Some(why.clone()), ..LimitResult::new("max-fragmentation") },
     }
 }
 
-/// `2.04%`: next to a limit a rounded share would look like the limit itself.
-pub(crate) fn exact(share: f64) -> String {
+/// Returns a share with two decimals, such as `2.04%`: rounded further, it could look like the limit itself.
+pub(crate) fn exact_percent(share: f64) -> String {
     let text = format!("{:.2}", share * 100.0);
     format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
@@ -226,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_show_what_sets_them_apart_from_a_limit() {
-        assert_eq!([0.0, 0.0204, 0.1, 1.0].map(exact), ["0%", "2.04%", "10%", "100%"]);
+    fn shares_keep_two_decimals() {
+        assert_eq!([0.0, 0.0204, 0.1, 1.0].map(exact_percent), ["0%", "2.04%", "10%", "100%"]);
     }
 }

@@ -1,58 +1,69 @@
-//! A budget for a run's memory, kept or broken: measured from recordings, held against limits and a baseline in git.
+//! Checks the memory of a run against a budget: limits, and a baseline committed to git.
 //!
-//! `measure` makes numbers of a device that do not jitter, `judge` holds them against limits, `baseline` and `compare` against
-//! a former run. Everything is typed; the command line renders it.
+//! `measure` computes reproducible numbers from the recordings of a run, `judge` compares them with the
+//! limits, `baseline` and `compare` with an earlier run. The result is a [`BudgetVerdict`], which the
+//! command line renders.
+//!
+//! ```
+//! use gate::{Budget, LimitState, Tolerance};
+//!
+//! let budget = Budget { max_peak: Some(8 << 30), ..Budget::default() };
+//! assert!(!budget.is_empty());
+//! assert_eq!(Tolerance::default(), Tolerance::Share(0.01));
+//! assert_eq!(LimitState::Broken.exit_code(), 1);
+//! ```
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod baseline;
 mod checkout;
 mod compare;
-mod ending;
 mod judge;
 mod measure;
+mod outcome;
 mod replay;
 
 pub use baseline::Baseline;
-pub use compare::{Comparison, Row};
-pub use judge::{Breach, Judgement, State};
-pub use measure::{Found, Measured, Why};
+pub use compare::{BaselineComparison, ComparedNumber};
+pub use judge::{Breach, LimitResult, LimitState};
+pub use measure::{LimitFinding, Measured, MeasurementGap};
 pub use replay::Replayed;
 
 use analysis::Diagnosis;
 use analysis::words::shown_path;
-use baseline::Context;
+use baseline::RunContext;
 use checkout::Checkout;
-use ending::Ending;
 use failure::Failure;
-use inputs::Talk;
+use inputs::ProgressReporter;
+use outcome::ProgramOutcome;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-/// What a run may take.
+/// Limits on the memory of a run.
 #[derive(Clone, Default, Debug)]
-pub struct Limits {
-    /// The most bytes that may be allocated at one time on a device.
+pub struct Budget {
+    /// Highest peak of allocated memory of a device, in bytes.
     pub max_peak: Option<u64>,
-    /// The most bytes that may be reserved at one time on a device.
+    /// Highest peak of reserved memory of a device, in bytes.
     pub max_reserved: Option<u64>,
-    /// No finding of a leak.
+    /// Whether leaks break the budget.
     pub no_leaks: bool,
-    /// The most bytes by which memory may grow every step.
+    /// Highest growth of allocated memory, in bytes per step.
     pub max_growth: Option<u64>,
-    /// The most of the reserved memory that may never be needed at one time, as a share.
+    /// Highest fragmentation: the share of reserved memory that is never needed at one time, from 0 to 1.
     pub max_fragmentation: Option<f64>,
-    /// A file with the numbers of a former run.
+    /// File with the numbers of an earlier run.
     pub baseline: Option<PathBuf>,
-    /// By how much a number may be above the baseline.
+    /// How far a number may be above the baseline.
     pub tolerance: Option<Tolerance>,
-    /// Whether the baseline is written instead.
+    /// Whether the baseline is written instead of compared with.
     pub update: bool,
 }
 
-impl Limits {
-    /// Whether nothing is limited.
+impl Budget {
+    /// Returns whether there is no limit.
     pub fn is_empty(&self) -> bool {
         self.max_peak.is_none()
             && self.max_reserved.is_none()
@@ -62,18 +73,19 @@ impl Limits {
             && self.baseline.is_none()
     }
 
-    /// Reads the baseline to compare with, if there is to be one. Call it before the program runs for an hour.
+    /// Reads the baseline to compare with, if there is one. Called before the program runs, so that a bad
+    /// file fails early.
     pub fn read_baseline(&self) -> anyhow::Result<Option<Baseline>> {
         Ok(self.baseline.as_deref().map(|file| baseline::read(file, self)).transpose()?.flatten())
     }
 }
 
-/// By how much a number may be above another.
+/// How far a number may be above the baseline.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Tolerance {
-    /// So much of it, 0.01 for 1%.
+    /// Share of the number in the baseline: 0.01 is 1%.
     Share(f64),
-    /// So many bytes.
+    /// Bytes.
     Size(u64),
 }
 
@@ -83,29 +95,30 @@ impl Default for Tolerance {
     }
 }
 
-/// Measures every device of every rank. How the program ended decides whether its numbers mean anything.
+/// Measures every device of every rank. Fails if the program ended in a way that makes its numbers
+/// meaningless.
 fn measure_all(
     files: &[PathBuf],
     command: &[OsString],
     status: Option<ExitStatus>,
-    talk: &Talk,
-) -> anyhow::Result<(Vec<Measured>, Context)> {
+    progress: &ProgressReporter,
+) -> anyhow::Result<(Vec<Measured>, RunContext)> {
     let checkout = Checkout::here();
-    let (mut measured, mut endings, mut context) = (Vec::new(), Vec::new(), Context::default());
-    for (place, file) in files.iter().enumerate() {
-        let input = inputs::load(file, talk)?;
-        let ending = Ending::of(&input, status);
-        context.learn(&input, command);
+    let (mut measured, mut outcomes, mut context) = (Vec::new(), Vec::new(), RunContext::default());
+    for (index, file) in files.iter().enumerate() {
+        let input = inputs::load(file, progress)?;
+        let outcome = ProgramOutcome::of(&input, status);
+        context.fill_from(&input, command);
         for device in &input.devices() {
-            let answer = Diagnosis::new(device);
-            measured.push(Measured::new(&input, place, &answer, &ending, &checkout));
+            let diagnosis = Diagnosis::new(device);
+            measured.push(Measured::new(&input, index, &diagnosis, &outcome, &checkout));
         }
-        endings.push(ending);
+        outcomes.push(outcome);
     }
-    ending::refuse(&endings, status)?;
-    // A history may have lost the event; that the program failed for it is known all the same.
-    if endings.contains(&Ending::OutOfMemory) && measured.iter().all(|device| device.shortage.is_none()) {
-        measured.iter_mut().take(1).for_each(|device| device.shortage = Some(Found::unseen_shortage()));
+    outcome::check_outcomes(&outcomes, status)?;
+    // The history may have lost the event although the program is known to have failed because of it.
+    if outcomes.contains(&ProgramOutcome::OutOfMemory) && measured.iter().all(|device| device.oom.is_none()) {
+        measured.iter_mut().take(1).for_each(|device| device.oom = Some(LimitFinding::unrecorded_oom()));
     }
     if measured.is_empty() {
         let cause = Some("nothing was ever allocated on a device".to_owned());
@@ -115,90 +128,90 @@ fn measure_all(
     Ok((measured, context))
 }
 
-/// One device with all that is judged of it.
-pub struct Judged {
-    /// Its numbers.
+/// One device with the result of each limit.
+pub struct DeviceVerdict {
+    /// Numbers of the device.
     pub measured: Measured,
-    /// One for each limit.
-    pub judgements: Vec<Judgement>,
+    /// One result per limit.
+    pub results: Vec<LimitResult>,
 }
 
-impl Judged {
-    fn new(measured: Measured, limits: &Limits) -> Judged {
-        let judgements = judge::judge(&measured, limits);
-        Judged { measured, judgements }
+impl DeviceVerdict {
+    fn new(measured: Measured, budget: &Budget) -> DeviceVerdict {
+        let results = judge::judge(&measured, budget);
+        DeviceVerdict { measured, results }
     }
 }
 
-/// Everything that is said.
-pub struct Verdict {
+/// Result of checking a run against a budget.
+pub struct BudgetVerdict {
     /// Every device of every rank.
-    pub devices: Vec<Judged>,
-    /// What to know beside the verdict.
+    pub devices: Vec<DeviceVerdict>,
+    /// Remarks that do not affect the verdict.
     pub notes: Vec<String>,
-    /// What became of the baseline, where it was to be written.
+    /// Whether the baseline was written, in words; only with [`Budget::update`].
     pub written: Option<String>,
 }
 
-impl Verdict {
-    /// Measures the recordings of a run and holds them against `limits`. `command` and `status` are those of the program, if it
-    /// was run for this; `former` is the baseline to compare with.
+impl BudgetVerdict {
+    /// Checks the recordings of a run. `command` and `status` belong to the program, if it was run for this
+    /// check; `baseline` is the earlier run to compare with.
     pub fn new(
         files: &[PathBuf],
         command: &[OsString],
         status: Option<ExitStatus>,
-        limits: &Limits,
-        former: Option<&Baseline>,
-        talk: &Talk,
-    ) -> anyhow::Result<Verdict> {
-        let (devices, context) = measure_all(files, command, status, talk)?;
-        let devices = devices.into_iter().map(|device| Judged::new(device, limits)).collect();
-        let mut verdict = Verdict { devices, notes: Vec::new(), written: None };
-        if let Some(file) = &limits.baseline {
-            verdict.hold_against(file, former, context, limits)?;
+        budget: &Budget,
+        baseline: Option<&Baseline>,
+        progress: &ProgressReporter,
+    ) -> anyhow::Result<BudgetVerdict> {
+        let (devices, context) = measure_all(files, command, status, progress)?;
+        let devices = devices.into_iter().map(|device| DeviceVerdict::new(device, budget)).collect();
+        let mut verdict = BudgetVerdict { devices, notes: Vec::new(), written: None };
+        if let Some(file) = &budget.baseline {
+            verdict.compare_or_write(file, baseline, context, budget)?;
         }
         Ok(verdict)
     }
 
-    /// Every judgement of every device.
-    pub fn judgements(&self) -> impl Iterator<Item = &Judgement> {
-        self.devices.iter().flat_map(|device| &device.judgements)
+    /// Returns the results of all devices.
+    pub fn results(&self) -> impl Iterator<Item = &LimitResult> {
+        self.devices.iter().flat_map(|device| &device.results)
     }
 
-    /// The worst of them.
-    pub fn state(&self) -> State {
-        self.judgements().map(Judgement::state).max().unwrap_or(State::Kept)
+    /// Returns the worst result.
+    pub fn state(&self) -> LimitState {
+        self.results().map(LimitResult::state).max().unwrap_or(LimitState::Kept)
     }
 
-    /// Compares with the baseline, or writes it.
-    fn hold_against(
+    /// Compares with the baseline, or writes it if there is none.
+    fn compare_or_write(
         &mut self,
         file: &Path,
-        former: Option<&Baseline>,
-        context: Context,
-        limits: &Limits,
+        baseline: Option<&Baseline>,
+        context: RunContext,
+        budget: &Budget,
     ) -> anyhow::Result<()> {
-        let Some(former) = former else {
-            let broken = self.state();
-            if broken != State::Kept {
-                self.written = Some(format!("{} was not written: {}", shown_path(file), broken.words()));
+        let Some(baseline) = baseline else {
+            let state = self.state();
+            if state != LimitState::Kept {
+                self.written = Some(format!("{} was not written: {}", shown_path(file), state.words()));
                 return Ok(());
             }
             let devices: Vec<&Measured> = self.devices.iter().map(|device| &device.measured).collect();
             self.written = Some(baseline::write(file, context, &devices)?);
             return Ok(());
         };
-        let tolerance = limits.tolerance.unwrap_or_default();
-        self.notes.extend(former.context.differences(&context));
+        let tolerance = budget.tolerance.unwrap_or_default();
+        self.notes.extend(baseline.context.differences(&context));
         for device in &mut self.devices {
-            let (judgement, note) = compare::compare(file, former, &device.measured, tolerance);
-            device.judgements.push(judgement);
+            let (result, note) = compare::compare(file, baseline, &device.measured, tolerance);
+            device.results.push(result);
             self.notes.extend(note);
         }
         let measured = self.devices.iter().map(|device| &device.measured);
-        let missing = compare::missing(file, former, measured);
+        let missing = compare::missing(file, baseline, measured);
         if let Some(first) = self.devices.first_mut() {
-            first.judgements.extend(missing);
+            first.results.extend(missing);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! One device of a run in numbers that do not jitter, in a form that outlives its snapshot.
+//! Reproducible numbers of one device of a run, independent of its snapshot.
 
 use crate::checkout::Checkout;
-use crate::ending::Ending;
+use crate::outcome::ProgramOutcome;
 use crate::replay::{Replayed, replay};
 use analysis::words::printable;
 use analysis::{
@@ -11,143 +11,156 @@ use inputs::Input;
 use snapshot::{Bytes, Metric, PoolClass};
 use std::path::Path;
 
-/// What was measured of one device of one rank.
+/// Numbers of one device of one rank.
 pub struct Measured {
-    /// `rank0`
+    /// Name of the recording, such as `rank0`.
     pub input: String,
+    /// Rank in the run.
     pub rank: usize,
+    /// Device ordinal.
     pub device: u32,
     /// `GPU 0` or `CPU`.
     pub device_name: String,
+    /// Number of steps.
     pub steps: usize,
+    /// Peak of allocated memory.
     pub peak_allocated: Bytes,
+    /// Peak of requested memory, before rounding.
     pub peak_requested: Bytes,
-    /// Why the peak may have been higher than that.
-    pub peak_doubt: Option<Why>,
-    /// As recorded: it hangs on the card.
+    /// Why the peak may have been higher.
+    pub peak_doubt: Option<MeasurementGap>,
+    /// Peak of reserved memory as recorded, which depends on the GPU.
     pub recorded_reserved: Bytes,
-    pub replayed: Result<Replayed, Why>,
-    /// Bytes that still pile up every step.
-    pub growth: Result<Bytes, Why>,
-    pub leaks: Vec<Found>,
-    /// What each category had asked for and held at the peak.
+    /// Reserved memory and fragmentation when replayed on an empty GPU.
+    pub replayed: Result<Replayed, MeasurementGap>,
+    /// Growth of allocated memory per step.
+    pub growth: Result<Bytes, MeasurementGap>,
+    /// Leaks.
+    pub leaks: Vec<LimitFinding>,
+    /// Requested bytes of each category at the peak.
     pub categories: ByCategory,
-    /// What each line had asked for and held at the peak, largest first.
+    /// Requested bytes of each site at the peak, largest first.
     pub sites: Vec<SiteUsage>,
-    /// How the run ran out of memory.
-    pub shortage: Option<Found>,
+    /// The failed allocation that ended the run.
+    pub oom: Option<LimitFinding>,
 }
 
-/// Why something could not be measured, and what to do about it.
+/// Why a number could not be measured, and what to do about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Why {
+pub struct MeasurementGap {
+    /// The reason.
     pub what: String,
+    /// What to do about it.
     pub hint: String,
 }
 
-impl Why {
-    /// For a history that lacks its beginning.
+impl MeasurementGap {
+    /// Hint for a history that starts too late.
     pub const RECORD: &str =
         "record from before the first CUDA allocation, with enough events; `oomph check -- COMMAND` does";
 }
 
 /// A finding that may break a limit.
-pub struct Found {
-    pub place: Option<SiteName>,
+pub struct LimitFinding {
+    /// Line of code that it is about.
+    pub site: Option<SiteName>,
+    /// What was found.
     pub summary: String,
+    /// What to change.
     pub fix: String,
-    /// Bytes that it adds every step; none if it has stopped.
+    /// Growth per step; zero if it has stopped.
     pub per_step: Bytes,
 }
 
-impl Found {
-    /// A failed allocation that only the program's end tells of.
-    pub fn unseen_shortage() -> Found {
+impl LimitFinding {
+    /// Returns the finding for a failed allocation that is not in the history.
+    pub fn unrecorded_oom() -> LimitFinding {
         let summary = "the program ended with an allocation that failed".to_owned();
         let fix = "`oomph report` shows what memory was filled with".to_owned();
-        Found { place: None, summary, fix, per_step: Bytes::ZERO }
+        LimitFinding { site: None, summary, fix, per_step: Bytes::ZERO }
     }
 }
 
 impl Measured {
+    /// Measures one device. `index` is the rank if the name of the recording does not contain one.
     pub fn new(
         input: &Input,
-        place: usize,
-        answer: &Diagnosis<'_>,
-        ending: &Ending,
+        index: usize,
+        diagnosis: &Diagnosis<'_>,
+        outcome: &ProgramOutcome,
         checkout: &Checkout,
     ) -> Measured {
-        let device = answer.model.device;
+        let device = diagnosis.model.device;
         let history = &device.history;
-        let found = |finding: &Finding| Found {
-            place: finding.site.map(|frame| checkout.place(SiteName::of(device.snapshot, frame))),
+        let found = |finding: &Finding| LimitFinding {
+            site: finding.site.map(|frame| checkout.portable(SiteName::of(device.snapshot, frame))),
             summary: finding.summary.clone(),
             fix: finding.fix.clone(),
             per_step: finding.bytes_per_step.filter(|_| finding.is_growing()).unwrap_or_default(),
         };
-        let leaks: Vec<Found> =
-            answer.findings.iter().filter(|finding| finding.kind == Kind::Leak).map(found).collect();
-        let shortage = answer.findings.iter().find(|finding| finding.kind == Kind::Oom).map(found);
+        let leaks: Vec<LimitFinding> =
+            diagnosis.findings.iter().filter(|finding| finding.kind == Kind::Leak).map(found).collect();
+        let oom = diagnosis.findings.iter().find(|finding| finding.kind == Kind::Oom).map(found);
         let requested = history.stats.get(Metric::RequestedBytes, PoolClass::All).peak;
         let steps = device.steps.count();
         let name = Path::new(&input.name)
             .file_stem()
             .map_or_else(|| input.name.clone(), |stem| stem.to_string_lossy().into_owned());
         Measured {
-            rank: name.strip_prefix("rank").and_then(|number| number.parse().ok()).unwrap_or(place),
+            rank: name.strip_prefix("rank").and_then(|number| number.parse().ok()).unwrap_or(index),
             input: printable(&name).into_owned(),
             device: history.device,
             device_name: device.name(),
             steps,
             peak_allocated: history.allocated_peak.bytes,
             peak_requested: Bytes(requested.max(0) as u64),
-            peak_doubt: peak_doubt(answer),
+            peak_doubt: peak_doubt(diagnosis),
             recorded_reserved: history.reserved_peak.bytes,
             replayed: replay(device),
             growth: growth(steps, &leaks),
             leaks,
-            categories: categories(answer),
-            sites: sites(answer, checkout),
-            shortage: shortage.filter(|_| *ending == Ending::OutOfMemory),
+            categories: categories(diagnosis),
+            sites: sites(diagnosis, checkout),
+            oom: oom.filter(|_| *outcome == ProgramOutcome::OutOfMemory),
         }
     }
 
-    /// `rank0 · GPU 0`
+    /// Returns the name of the device in the run, such as `rank0 · GPU 0`.
     pub fn name(&self) -> String {
         format!("{} · {}", self.input, self.device_name)
     }
 }
 
-/// Whether memory was higher before the history begins cannot be told from what follows.
-fn peak_doubt(answer: &Diagnosis<'_>) -> Option<Why> {
-    let history = &answer.model.device.history;
+/// Returns why the peak may have been higher: memory before the start of the history is unknown.
+fn peak_doubt(diagnosis: &Diagnosis<'_>) -> Option<MeasurementGap> {
+    let history = &diagnosis.model.device.history;
     let what = match (history.is_empty(), history.complete) {
         (_, true) => return None,
         (true, _) => "the snapshot has no history: it shows one moment, not the peak",
-        (false, false) => "the history begins late: memory may have been higher before",
+        (false, false) => "the history starts late: memory may have been higher before",
     };
-    Some(Why { what: what.to_owned(), hint: Why::RECORD.to_owned() })
+    Some(MeasurementGap { what: what.to_owned(), hint: MeasurementGap::RECORD.to_owned() })
 }
 
-fn growth(steps: usize, leaks: &[Found]) -> Result<Bytes, Why> {
+fn growth(steps: usize, leaks: &[LimitFinding]) -> Result<Bytes, MeasurementGap> {
     if steps < FEWEST_STEPS {
         let what = match steps {
             0 => "no steps were found, so growth cannot be told from warm-up".to_owned(),
             steps => format!("{steps} steps are too few to tell growth from warm-up"),
         };
         let hint = format!(
-            "let the program make at least {FEWEST_STEPS} steps, better 20; `oomph.record()` and `rec.step()` mark them"
+            "run at least {FEWEST_STEPS} steps, better 20; `oomph.record()` and `rec.step()` mark them"
         );
-        return Err(Why { what, hint });
+        return Err(MeasurementGap { what, hint });
     }
     Ok(leaks.iter().map(|leak| leak.per_step).sum())
 }
 
-/// Categories by what was asked for, as the lines are.
-fn categories(answer: &Diagnosis<'_>) -> ByCategory {
-    let peak = answer.model.device.history.allocated_peak.position;
+/// Returns the requested bytes of each category at the peak.
+fn categories(diagnosis: &Diagnosis<'_>) -> ByCategory {
+    let peak = diagnosis.model.device.history.allocated_peak.position;
     let mut requested = ByCategory::default();
-    for group in answer.model.live_at(peak, Key::Category).groups {
+    for group in diagnosis.model.live_at(peak, Key::Category).groups {
         if let Origin::Category(category) = group.origin {
             requested.0[category as usize] = group.requested;
         }
@@ -155,15 +168,15 @@ fn categories(answer: &Diagnosis<'_>) -> ByCategory {
     requested
 }
 
-/// Lines by what they asked for: what PyTorch rounds that up to is not the program's.
-fn sites(answer: &Diagnosis<'_>, checkout: &Checkout) -> Vec<SiteUsage> {
-    let peak = answer.model.device.history.allocated_peak.position;
-    let portable = |holding: SiteUsage| SiteUsage {
-        place: holding.place.map(|place| checkout.place(place)),
-        bytes: holding.requested,
-        ..holding
+/// Returns the requested bytes of each site at the peak. Rounding is not the program's and is left out.
+fn sites(diagnosis: &Diagnosis<'_>, checkout: &Checkout) -> Vec<SiteUsage> {
+    let peak = diagnosis.model.device.history.allocated_peak.position;
+    let portable = |usage: SiteUsage| SiteUsage {
+        place: usage.place.map(|site| checkout.portable(site)),
+        bytes: usage.requested,
+        ..usage
     };
-    let mut sites: Vec<SiteUsage> = site_usage(&answer.model, peak).into_iter().map(portable).collect();
+    let mut sites: Vec<SiteUsage> = site_usage(&diagnosis.model, peak).into_iter().map(portable).collect();
     sites.sort_by(|a, b| {
         b.bytes.cmp(&a.bytes).then_with(|| (&a.place, a.in_backward).cmp(&(&b.place, b.in_backward)))
     });

@@ -1,6 +1,18 @@
-//! From what the user typed to snapshots: files, folders, globs, standard input.
+//! Loads snapshots from the arguments of a command: files, folders, patterns, standard input.
+//!
+//! [`expand`] finds the files, [`load`] reads one with its sidecar files.
+//!
+//! ```
+//! use std::path::PathBuf;
+//!
+//! let files = inputs::expand(&[PathBuf::from("rank0.pickle")])?;
+//! assert_eq!(files, [PathBuf::from("rank0.pickle")], "a file is not opened before it is loaded");
+//! assert!(inputs::expand(&[PathBuf::from("no-such-folder/*.pickle")]).is_err());
+//! # Ok::<(), anyhow::Error>(())
+//! ```
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod remark;
 
@@ -15,45 +27,45 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
-/// How whoever asks is kept informed: only the command line prints.
+/// Receiver of messages and progress. Only the command line prints.
 #[derive(Clone, Copy, Debug)]
-pub struct Talk {
-    /// Says something on one line.
+pub struct ProgressReporter {
+    /// Shows one line of text.
     pub say: fn(&str),
-    /// Watches a file of this length and name being read.
+    /// Wraps a file of this length and name, to show how much of it has been read.
     pub reading: fn(File, u64, &str) -> Box<dyn Read + Send>,
-    /// Watches so many steps of something; what it returns is called after each.
+    /// Starts to show the progress of a task with so many steps; the returned function is called after each.
     pub steps: fn(&'static str, usize) -> Box<dyn Fn() + Send + Sync>,
 }
 
-impl Talk {
-    /// Says nothing.
-    pub const SILENT: Talk =
-        Talk { say: |_| (), reading: |file, _, _| Box::new(file), steps: |_, _| Box::new(|| ()) };
+impl ProgressReporter {
+    /// Reporter that shows nothing.
+    pub const SILENT: ProgressReporter =
+        ProgressReporter { say: |_| (), reading: |file, _, _| Box::new(file), steps: |_, _| Box::new(|| ()) };
 }
 
-/// A snapshot and the name to show for it.
+/// A snapshot with its name and sidecar files.
 pub struct Input {
-    /// The path as it was given.
+    /// Path as given by the user.
     pub name: String,
-    /// Whether it can be read again under that name.
+    /// Whether it is a file, and not standard input.
     pub is_file: bool,
-    /// What was read.
+    /// The snapshot.
     pub snapshot: Snapshot,
-    /// What a recorder noted beside it, if it is part of a recording.
+    /// Contents of the sidecar files; empty if it is not part of a recording.
     pub recording: Recording,
-    /// How the run went, if it was recorded.
+    /// How the run ended, if it is part of a recording.
     pub run: Option<RunInfo>,
 }
 
 impl Input {
-    /// The devices of the snapshot, with all that was noted about them.
+    /// Returns the devices of the snapshot, with what the sidecar files say about them.
     pub fn devices(&self) -> Vec<Device<'_>> {
         analysis::recorded_devices(&self.snapshot, &self.recording)
     }
 }
 
-/// Finds the files that the arguments stand for: folders give the snapshots in them.
+/// Returns the files that the arguments name: a folder names the snapshots in it.
 pub fn expand(arguments: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for argument in arguments {
@@ -68,7 +80,7 @@ pub fn expand(arguments: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Whether the shell left a pattern to us: it was quoted, or the shell has none.
+/// Returns whether an argument is a pattern that the shell has not expanded.
 fn is_pattern(argument: &Path) -> bool {
     argument.to_string_lossy().contains(['*', '?', '['])
 }
@@ -115,7 +127,8 @@ fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         return Err(Failure::new(
             format!("the folder `{}` has no snapshots", shown_path(folder)),
             Some(format!(
-                "looked for *.pickle, *.pkl, *.pt and *.json, also with .gz, .xz or .zst; found {others} other entries"
+                "looked for *.pickle, *.pkl, *.pt and *.json, also with .gz, .xz or .zst; found \
+                 {others} other entries"
             )),
             Some("name the file itself if it has another ending"),
         )
@@ -148,7 +161,7 @@ fn looks_like_a_snapshot(path: &Path) -> bool {
         .any(|ending| name.strip_suffix(ending).is_some_and(|stem| stem.ends_with('.')))
 }
 
-/// Orders `rank2` before `rank10`: digits count as numbers.
+/// Returns a sort key that orders `rank2` before `rank10`.
 fn natural_key(path: &Path) -> Vec<(String, u64)> {
     let name = path.to_string_lossy();
     let mut parts = Vec::new();
@@ -164,22 +177,22 @@ fn natural_key(path: &Path) -> Vec<(String, u64)> {
     parts
 }
 
-/// Reads one snapshot; `-` is standard input.
-pub fn load(path: &Path, talk: &Talk) -> anyhow::Result<Input> {
+/// Reads a snapshot and its sidecar files; `-` is standard input.
+pub fn load(path: &Path, progress: &ProgressReporter) -> anyhow::Result<Input> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { path.to_string_lossy().into_owned() };
     let fail = |error: snapshot::Error| anyhow::Error::from(Failure::reading(&name, &error));
     let mut snapshot = if is_stdin {
         if io::stdin().is_terminal() {
-            (talk.say)("reading a snapshot from standard input …");
+            (progress.say)("reading a snapshot from standard input …");
         }
         snapshot::read(io::stdin()).map_err(fail)?
     } else {
         let (file, length) = open(path).map_err(fail)?;
-        snapshot::read_sized((talk.reading)(file, length, &name), length).map_err(fail)?
+        snapshot::read_sized((progress.reading)(file, length, &name), length).map_err(fail)?
     };
     let sidecars = if is_stdin { Sidecars::default() } else { Sidecars::read(path) };
-    sidecars.unreadable.iter().for_each(|file| (talk.say)(&unreadable(file)));
+    sidecars.unreadable.iter().for_each(|file| (progress.say)(&unreadable(file)));
     let Sidecars { recording, run, .. } = sidecars;
     analysis::fill_in_repeated_steps(&mut snapshot, &recording);
     Ok(Input { name, is_file: !is_stdin, snapshot, recording, run })
@@ -208,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_are_known_by_their_endings() {
+    fn snapshots_are_recognized_by_their_suffixes() {
         for (name, expected) in [
             ("a.pickle", true),
             ("a.PICKLE.XZ", true),

@@ -1,4 +1,4 @@
-//! What a report says about a snapshot that was not written at the end of its program.
+//! Remark of a report on a snapshot that was not written at the end of its program.
 
 use analysis::words::{counted, printable};
 use recording::{DumpReason, Exit, RunInfo, RunState};
@@ -6,7 +6,7 @@ use recording::{DumpReason, Exit, RunInfo, RunState};
 /// Longest exception that is quoted, in bytes.
 const MAX_EXCEPTION_BYTES: usize = 200;
 
-/// Returns a remark on how the run ended; `None` where it ran to its end.
+/// Returns a remark on how the run ended; `None` if it ran to its end.
 pub fn run_remark(run: &RunInfo) -> Option<String> {
     let steps = match run.steps {
         None | Some(0) => String::new(),
@@ -14,7 +14,7 @@ pub fn run_remark(run: &RunInfo) -> Option<String> {
     };
     match run.state {
         RunState::Exited(Exit::Killed) => {
-            Some(format!("the program was killed{steps}; this was written before"))
+            Some(format!("the program was killed{steps}; this was written earlier"))
         }
         // The finding about the failed allocation quotes the message in better words.
         RunState::Exited(Exit::OutOfMemory) => Some(format!("the program failed{steps}")),

@@ -1,9 +1,24 @@
-//! A user's program in a process of its own, with oomph's recorder in it, on this machine's GPU or on an emulated one.
+//! Runs a user's program in its own process with oomph's recorder in it, on the GPUs of this machine or on
+//! emulated ones.
 //!
-//! The Python half (`bootstrap`, `recording` and what they use of `python/oomph`) is part of this binary. It is laid out in a private folder of the
-//! run, which is first on PYTHONPATH, so every Python process of the run prepares itself: also those that a launcher starts.
+//! The Python part (packages of `python/oomph`) is compiled into this binary. Each run unpacks it into a
+//! private folder that comes first on PYTHONPATH, so every Python process of the run loads the recorder,
+//! including the ranks that a launcher starts.
+//!
+//! A [`Job`] is a program with its settings, a [`RunFolder`] the place for its recordings. [`run`] runs a job
+//! once; [`predict`] runs it on an emulated GPU, as often as its answer needs.
+//!
+//! ```
+//! use launch::{EmulatedGpu, GpuModel, Host};
+//!
+//! let model = GpuModel::find("RTX 4090").expect("a known GPU");
+//! let emulated = EmulatedGpu::new(model, None, 2, &Host::default());
+//! assert_eq!((emulated.model.key, emulated.memory, emulated.devices), ("rtx4090", 24_210 << 20, 2));
+//! ```
 
-mod cards;
+#![warn(missing_docs)]
+
+mod gpu_models;
 mod output;
 mod parallel;
 mod predict;
@@ -12,17 +27,17 @@ mod techniques;
 mod vary;
 mod waiting;
 
-pub use cards::{CARDS, Card};
-pub use output::{DEFAULT_FOLDER, Output, launched_as};
+pub use gpu_models::{GPU_MODELS, GpuModel};
+pub use output::{DEFAULT_FOLDER, OutputFolder, launcher_rank};
 pub use parallel::in_parallel;
-pub use predict::{Figures, Prediction, Sureness, nothing_recorded, predict, shown};
+pub use predict::{DevicePeak, Prediction, PredictionConfidence, command_text, nothing_recorded, predict};
 pub use techniques::{TECHNIQUES, technique_cost};
-pub use vary::{Variant, Variants, Varied, Vary};
-pub use waiting::{Stopped, go_on, stopped_by};
+pub use vary::{ValueSweep, Variant, Variants, Vary};
+pub use waiting::{Stopped, check_not_stopped, stop_signal};
 
 use analysis::words::shown_path;
 use failure::Failure;
-use inputs::Talk;
+use inputs::ProgressReporter;
 use output::own_rank;
 use recording::RunInfo;
 use scratch::{Lifeline, Scratch};
@@ -32,125 +47,141 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// The files of the Python half: name and text.
-const PYTHON_HALF: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/python_half.rs"));
-/// The one of them that Python itself looks for, on PYTHONPATH and not in a package.
-const SITE: &str = "bootstrap/sitecustomize.py";
+/// Files of the Python part: path inside `python/oomph`, and text.
+const PYTHON_FILES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/python_files.rs"));
+/// The file that Python itself imports at startup, from PYTHONPATH and not from a package.
+const SITECUSTOMIZE: &str = "bootstrap/sitecustomize.py";
 
-/// The CUDA emulator: a library beside this program.
-const LIBRARY: &str = "liboomph_emulator.so";
-/// Names that others look for it under.
-const LIBRARY_NAMES: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
-/// Where it is, if not there.
-const LIBRARY_VARIABLE: &str = "OOMPH_EMULATOR_LIB";
+/// File name of the CUDA emulator, which is installed next to this program.
+const EMULATOR_LIBRARY: &str = "liboomph_emulator.so";
+/// Names under which PyTorch and Triton load the driver.
+const DRIVER_LIBRARY_NAMES: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
+/// Environment variable with the path of the CUDA emulator.
+const EMULATOR_LIBRARY_VARIABLE: &str = "OOMPH_EMULATOR_LIB";
 
-/// What a program that has `oomph` in it knows better than `oomph` itself.
+/// Paths that depend on how oomph is installed: as a program of its own, or inside a Python package.
 #[derive(Clone, Default, Debug)]
 pub struct Host {
-    /// The interpreter for users' programs, where neither they nor an active environment name one.
+    /// Interpreter for users' programs when neither the user nor an active environment names one.
     pub python: Option<PathBuf>,
-    /// The folder with the CUDA emulator, if it is not beside the executable.
+    /// Folder of the CUDA emulator, if it is not next to the executable.
     pub libraries: Option<PathBuf>,
 }
 
-/// A card to emulate.
+/// GPUs to emulate.
 #[derive(Clone, Debug)]
 pub struct EmulatedGpu {
-    pub card: Card,
+    /// The GPU model.
+    pub model: GpuModel,
+    /// Memory of each device, in bytes.
     pub memory: u64,
+    /// Number of devices.
     pub devices: u32,
-    /// What programs get that read a value nobody knows.
+    /// Byte that fills values which only a real GPU could compute.
     pub unknown: u8,
-    /// Where the emulator is, if not beside this program.
+    /// Folder of the CUDA emulator, if it is not next to the executable.
     pub libraries: Option<PathBuf>,
 }
 
 impl EmulatedGpu {
-    /// So many cards, with their usual memory unless another is given.
-    pub fn new(card: &Card, memory: Option<u64>, devices: u32, host: &Host) -> EmulatedGpu {
-        let (memory, libraries) = (memory.unwrap_or(card.memory), host.libraries.clone());
-        EmulatedGpu { card: card.clone(), memory, devices, unknown: 0, libraries }
+    /// Returns `devices` GPUs of one model, with the usual memory of the model unless `memory` (bytes) is
+    /// given.
+    pub fn new(model: &GpuModel, memory: Option<u64>, devices: u32, host: &Host) -> EmulatedGpu {
+        let (memory, libraries) = (memory.unwrap_or(model.memory), host.libraries.clone());
+        EmulatedGpu { model: model.clone(), memory, devices, unknown: 0, libraries }
     }
 }
 
 /// Which steps are recorded with the stacks and modules of their allocations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Detail {
-    /// Not those that repeat the ones before: the report shows them with the lines of the step that they repeat
+pub enum RecordingDetail {
+    /// All but those that repeat an earlier step; reports show these with the lines of the step that they
+    /// repeat.
     Auto,
-    /// All
+    /// All steps.
     Full,
 }
 
 /// A program to run.
 #[derive(Clone, Debug)]
 pub struct Job {
+    /// The program and its arguments.
     pub command: Vec<OsString>,
+    /// Environment variables to set for the program.
     pub environment: Vec<(String, String)>,
+    /// GPUs to emulate; `None` uses the devices of this machine.
     pub emulated: Option<EmulatedGpu>,
+    /// Number of steps after which the program is stopped.
     pub steps: Option<u32>,
-    /// Bound on the history, if not the usual one.
+    /// Largest number of events in the recorded history; `None` is the recorder's default.
     pub max_events: Option<u64>,
-    /// Which steps to record with stacks.
-    pub detail: Detail,
-    /// Whether to record the CPU's tensors although there may be a GPU.
+    /// Which steps are recorded with stacks.
+    pub detail: RecordingDetail,
+    /// Whether tensors on the CPU are recorded even if there is a GPU.
     pub is_on_cpu: bool,
+    /// Memory-saving techniques to switch on in the program (`--try`).
     pub techniques: Vec<String>,
     /// Whether an emulated run may write checkpoints.
     pub keep_files: bool,
-    /// A command for when memory grows step after step.
+    /// Shell command to run when memory grows step after step.
     pub on_leak: Option<OsString>,
-    /// Whether the program gets an exception then.
+    /// Whether an exception is raised in the program when memory grows step after step.
     pub raise_on_leak: bool,
-    pub words: Words,
-    /// Whether others may watch the run.
+    /// Where the program's own output goes.
+    pub output: ProgramOutput,
+    /// Whether the recorder opens a live socket for `oomph watch`.
     pub is_live: bool,
-    /// How the user is kept informed.
-    pub talk: Talk,
+    /// Receiver of messages and progress.
+    pub progress: ProgressReporter,
 }
 
 /// Where the program's own output goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Words {
-    /// Where it would go without us.
-    Own,
-    /// All to standard error: standard output is for our own answer.
-    Talk,
-    /// Nowhere.
-    Kept,
+pub enum ProgramOutput {
+    /// To the streams of this process.
+    Inherited,
+    /// To standard error: standard output is for oomph's own result.
+    Stderr,
+    /// To a file; [`CompletedRun::last_output`] has the last lines.
+    Captured,
 }
 
 impl Job {
-    /// A program as it is; `steps` as the recorder takes them (`settings.py`).
-    pub fn new(command: Vec<OsString>, emulated: Option<EmulatedGpu>, steps: Option<u32>, talk: Talk) -> Job {
+    /// Returns a job with default settings. `steps` is passed to the recorder (`settings.py`).
+    pub fn new(
+        command: Vec<OsString>,
+        emulated: Option<EmulatedGpu>,
+        steps: Option<u32>,
+        progress: ProgressReporter,
+    ) -> Job {
         Job {
             command,
             environment: Vec::new(),
             emulated,
             steps,
             max_events: None,
-            detail: Detail::Auto,
+            detail: RecordingDetail::Auto,
             is_on_cpu: false,
             techniques: Vec::new(),
             keep_files: false,
             on_leak: None,
             raise_on_leak: false,
-            words: Words::Talk,
+            output: ProgramOutput::Stderr,
             is_live: false,
-            talk,
+            progress,
         }
     }
 }
 
-/// What the recorder reads; the fields of `settings.py`.
+/// Settings passed to the recorder: the fields of `settings.py`.
 #[derive(Serialize)]
-struct Settings<'a> {
+struct RecorderSettings<'a> {
     output: &'a Path,
     library: Option<&'a Path>,
     device: &'static str,
     max_events: Option<u64>,
-    detail: Detail,
+    detail: RecordingDetail,
     steps: Option<u32>,
     techniques: &'a [String],
     unknown: u8,
@@ -162,71 +193,79 @@ struct Settings<'a> {
     problems: &'a Path,
 }
 
-/// How a run went.
-pub struct Done {
+/// A run that has ended, with its recordings.
+pub struct CompletedRun {
+    /// Exit status of the program.
     pub status: ExitStatus,
-    pub ranks: Vec<Rank>,
+    /// Recordings, ordered by rank.
+    pub ranks: Vec<RankRecording>,
+    /// What the processes of the run reported.
     pub notes: Notes,
-    /// What the recorder could not do, each once.
+    /// Distinct problems that the recorder reported.
     pub problems: Vec<String>,
-    /// Why nothing can be written to the folder for the recording, if that is so.
+    /// Why the folder for the recordings cannot be written to, if it cannot.
     pub unwritable: Option<String>,
-    /// The last lines that a quiet program said.
-    pub last_words: String,
+    /// Last lines of the program's output, if it was captured.
+    pub last_output: String,
 }
 
-/// One process's recording.
-pub struct Rank {
+/// The recording of one process.
+pub struct RankRecording {
+    /// Path of the snapshot.
     pub snapshot: PathBuf,
-    pub summary: RunInfo,
+    /// Contents of `rankN.json`.
+    pub info: RunInfo,
 }
 
-/// What the processes of a run noted, by kind.
+/// Notes of the processes of a run, by kind.
 #[derive(Default, Debug)]
 pub struct Notes {
-    /// Whether a Python process has loaded our half.
+    /// Whether a Python process has loaded the recorder.
     pub is_prepared: bool,
-    /// Why tensors on the CPU are recorded, where nobody chose that.
+    /// Why no GPU is usable, when the recorder fell back to tensors on the CPU.
     pub no_gpu: Option<String>,
+    /// Driver functions that the emulator does not implement.
     pub uncovered: Vec<String>,
+    /// Quantities that the emulator models without having been compared with a real GPU.
     pub modelled: Vec<String>,
+    /// Reasons why the program could not run on an emulated GPU.
     pub failures: Vec<String>,
 }
 
-/// The folders of a run: a private one, and the one that the recording goes to.
-pub struct Folder {
+/// The folders of a run: a private one, and the one for its recordings.
+pub struct RunFolder {
     scratch: Scratch,
     output: PathBuf,
-    /// Whether the recordings stay.
+    /// Whether the recordings outlive the run.
     is_kept: bool,
-    /// Whether the folder for the recording was not there before.
+    /// Whether the folder for the recordings was created for this run.
     is_new: bool,
 }
 
-impl Folder {
-    /// Lays out what a run needs, and makes sure that the recording overwrites nothing.
-    pub fn new(output: Output) -> anyhow::Result<Folder> {
+impl RunFolder {
+    /// Creates the folders of a run. Fails if the recordings would overwrite other files.
+    pub fn new(output: OutputFolder) -> anyhow::Result<RunFolder> {
         let scratch = Scratch::new()?;
         let claimed = output::claim(output)?;
         let is_new = claimed.as_ref().is_some_and(|claimed| claimed.is_new);
         let is_kept = claimed.is_some();
         let output = claimed.map_or_else(|| scratch.at("out"), |claimed| claimed.folder);
-        let folder = Folder { scratch, output, is_kept, is_new };
+        let folder = RunFolder { scratch, output, is_kept, is_new };
         folder.fill().map_err(|error| unwritable(&shown_path(folder.scratch.at("")), &error))?;
         Ok(folder)
     }
 
-    /// Where the recording goes, as an absolute path.
+    /// Returns the absolute path of the folder for the recordings.
     pub fn output(&self) -> &Path {
         &self.output
     }
 
-    /// The same, as a person would write it from here.
+    /// Returns the path of the folder for the recordings as the user would type it here.
     pub fn shown(&self) -> String {
         output::shown(&self.output)
     }
 
-    fn site(&self) -> PathBuf {
+    fn python_path(&self) -> PathBuf {
         self.scratch.at("site")
     }
 
@@ -253,31 +292,32 @@ impl Folder {
         if !self.is_kept {
             scratch::create_folder(&self.output)?;
         }
-        let site = self.site();
-        let package = site.join("oomph_child");
-        for (name, text) in PYTHON_HALF {
-            let place = if *name == SITE { site.join("sitecustomize.py") } else { package.join(name) };
-            place.parent().map(scratch::create_folder).transpose()?;
-            scratch::write(&place, text.as_bytes())?;
+        let root = self.python_path();
+        let package = root.join("oomph_child");
+        for (name, text) in PYTHON_FILES {
+            let path =
+                if *name == SITECUSTOMIZE { root.join("sitecustomize.py") } else { package.join(name) };
+            path.parent().map(scratch::create_folder).transpose()?;
+            scratch::write(&path, text.as_bytes())?;
         }
         Ok(())
     }
 
-    /// Why nothing can be written to the folder for the recording.
-    fn unwritable(&self) -> Option<String> {
-        /// More than a file system keeps for its own tables.
-        static TRIAL: [u8; 1 << 16] = [0; 1 << 16];
+    /// Returns why the folder for the recordings cannot be written to, if it cannot.
+    fn write_problem(&self) -> Option<String> {
+        /// More than a full file system still has in its own tables.
+        static TEST_DATA: [u8; 1 << 16] = [0; 1 << 16];
         let file = self.output.join(format!(".oomph-trial-{}", std::process::id()));
-        let written = scratch::write(&file, &TRIAL);
+        let written = scratch::write(&file, &TEST_DATA);
         let _ = std::fs::remove_file(&file);
         written.err().map(|error| format!("`{}` cannot be written: {error}", output::shown(&self.output)))
     }
 }
 
-impl Drop for Folder {
+impl Drop for RunFolder {
     fn drop(&mut self) {
         if self.is_kept && self.is_new {
-            // Only an empty one goes: nothing was recorded.
+            // Succeeds only for an empty folder: nothing was recorded.
             let _ = std::fs::remove_dir(&self.output);
         }
     }
@@ -291,17 +331,17 @@ fn unwritable(what: &str, error: &io::Error) -> Failure {
     )
 }
 
-/// Runs a program that is to come to its end: when a signal has stopped us meanwhile, or before, what it left is no answer.
-pub fn run_to_end(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
-    waiting::go_on()?;
+/// Runs a program like [`run`]; fails if a signal stops oomph before the program has ended.
+pub fn run_to_end(job: &Job, folder: &RunFolder) -> anyhow::Result<CompletedRun> {
+    waiting::check_not_stopped()?;
     let done = run(job, folder)?;
-    waiting::go_on()?;
+    waiting::check_not_stopped()?;
     Ok(done)
 }
 
 /// Runs a program and collects its recordings.
-pub fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
-    let library = job.emulated.as_ref().map(library).transpose()?;
+pub fn run(job: &Job, folder: &RunFolder) -> anyhow::Result<CompletedRun> {
+    let library = job.emulated.as_ref().map(emulator_library).transpose()?;
     let Some((program, arguments)) = job.command.split_first() else {
         return Err(Failure::new("no program was given", None, Some("name a script, or `-m MODULE`")).into());
     };
@@ -311,19 +351,19 @@ pub fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
     }
     let mut command = Command::new(program);
     command.args(arguments);
-    // On an emulated GPU nobody is there to answer.
+    // Emulated runs are not interactive.
     if job.emulated.is_some() {
         command.stdin(Stdio::null());
     }
-    // Held until the program has ended: what is left of an emulated run then ends as well.
+    // Dropped when the program has ended; other processes of an emulated run then end as well.
     let lifeline = job.emulated.as_ref().and_then(|_| folder.scratch.lifeline());
     prepare(&mut command, job, folder, library.as_deref(), lifeline.as_ref())?;
-    let said = folder.scratch.at("said");
-    match job.words {
-        Words::Own => &mut command,
-        Words::Talk => command.stdout(io::stderr()),
-        Words::Kept => {
-            let file = scratch::create(&said)?;
+    let captured = folder.scratch.at("output");
+    match job.output {
+        ProgramOutput::Inherited => &mut command,
+        ProgramOutput::Stderr => command.stdout(io::stderr()),
+        ProgramOutput::Captured => {
+            let file = scratch::create(&captured)?;
             command.stdout(file.try_clone()?).stderr(file)
         }
     };
@@ -335,36 +375,37 @@ pub fn run(job: &Job, folder: &Folder) -> anyhow::Result<Done> {
         )
     })?;
     let kept = folder.is_kept.then_some(folder.output.as_path());
-    let mut announced = Announced { is_done: false, say: job.talk.say };
-    let status =
-        waiting::wait(child, kept, job.on_leak.as_deref(), job.talk.say, || announced.look(&folder.notes()))?;
+    let mut notice = NoGpuNotice { is_done: false, say: job.progress.say };
+    let status = waiting::wait(child, kept, job.on_leak.as_deref(), job.progress.say, || {
+        notice.update(&folder.notes())
+    })?;
     drop(lifeline);
-    announced.look(&folder.notes());
-    let last_words = std::fs::read(&said).map(|bytes| tail(&bytes)).unwrap_or_default();
+    notice.update(&folder.notes());
+    let last_output = std::fs::read(&captured).map(|bytes| tail(&bytes)).unwrap_or_default();
     let ranks = ranks(&folder.output)?;
-    Ok(Done {
+    Ok(CompletedRun {
         status,
         notes: notes(&folder.notes()),
         problems: problems(&folder.problems()),
-        unwritable: if ranks.is_empty() { folder.unwritable() } else { None },
+        unwritable: if ranks.is_empty() { folder.write_problem() } else { None },
         ranks,
-        last_words,
+        last_output,
     })
 }
 
-/// Whether it has been said which memory is recorded, where nobody chose that.
-struct Announced {
+/// Tells the user once that tensors on the CPU are recorded because no GPU is usable.
+struct NoGpuNotice {
     is_done: bool,
     say: fn(&str),
 }
 
-impl Announced {
-    fn look(&mut self, path: &Path) {
+impl NoGpuNotice {
+    fn update(&mut self, path: &Path) {
         if let Some(why) = notes(path).no_gpu.filter(|_| !self.is_done) {
             self.is_done = true;
             (self.say)(&format!(
-                "no usable GPU ({why}): recording tensors on the CPU (--cpu to choose this silently; --emulate NAME for an \
-                 emulated GPU)"
+                "no usable GPU ({why}): recording tensors on the CPU (--cpu to choose this silently; \
+                 --emulate NAME for an emulated GPU)"
             ));
         }
     }
@@ -373,13 +414,14 @@ impl Announced {
 fn prepare(
     command: &mut Command,
     job: &Job,
-    folder: &Folder,
+    folder: &RunFolder,
     library: Option<&Path>,
     lifeline: Option<&Lifeline>,
 ) -> anyhow::Result<()> {
-    let (site, libraries, compiled) = (folder.site(), folder.libraries(), folder.scratch.at("compiled"));
+    let (python_path, libraries, compiled) =
+        (folder.python_path(), folder.libraries(), folder.scratch.at("compiled"));
     let (notes, problems) = (folder.notes(), folder.problems());
-    let settings = Settings {
+    let settings = RecorderSettings {
         output: &folder.output,
         library,
         device: if job.is_on_cpu { "cpu" } else { "auto" },
@@ -396,29 +438,30 @@ fn prepare(
         problems: &problems,
     };
     command.env("OOMPH_CHILD", serde_json::to_string(&settings)?);
-    command.env("PYTHONPATH", in_front(&site, "PYTHONPATH")?);
+    command.env("PYTHONPATH", prepended(&python_path, "PYTHONPATH")?);
     if let (Some(emulated), Some(library)) = (&job.emulated, library) {
-        for name in LIBRARY_NAMES {
+        for name in DRIVER_LIBRARY_NAMES {
             let link = libraries.join(name);
             if !link.exists() {
                 std::os::unix::fs::symlink(library, link)?;
             }
         }
-        command.env("LD_LIBRARY_PATH", in_front(&libraries, "LD_LIBRARY_PATH")?);
-        command.env("OOMPH_EMULATOR", emulated.card.describe(emulated.memory, emulated.devices));
+        command.env("LD_LIBRARY_PATH", prepended(&libraries, "LD_LIBRARY_PATH")?);
+        command.env("OOMPH_EMULATOR", emulated.model.describe(emulated.memory, emulated.devices));
         command.env("OOMPH_EMULATOR_NOTES", &notes);
         command.env("OOMPH_EMULATOR_RENDEZVOUS", folder.rendezvous());
-        // Where segments lie depends on the process's other memory: the arenas of threads lie elsewhere in every run.
+        // Addresses of segments depend on the other memory of the process, and malloc places the arenas of
+        // threads differently in every run.
         command.env("MALLOC_ARENA_MAX", "1");
-        // Triton compiles for the card without one; it links against the driver, and keeps what it has compiled.
+        // Triton compiles without a GPU but links against the driver. The compiled code is only for this run.
         command.env("TRITON_LIBCUDA_PATH", &libraries);
         command.env("TRITON_CACHE_DIR", compiled.join("triton"));
         command.env("TORCHINDUCTOR_CACHE_DIR", compiled.join("torchinductor"));
-        // People hide real devices this way; the emulated ones are all there.
+        // Users hide real devices this way; emulated devices stay visible.
         if std::env::var("CUDA_VISIBLE_DEVICES").is_ok_and(|devices| matches!(devices.trim(), "" | "-1")) {
             command.env_remove("CUDA_VISIBLE_DEVICES");
         }
-        // Losses that nobody computed have no place among a project's experiments.
+        // Losses of an emulated run are not computed and must not be logged as an experiment.
         if std::env::var_os("WANDB_MODE").is_none() {
             command.env("WANDB_MODE", "disabled");
         }
@@ -427,46 +470,51 @@ fn prepare(
     Ok(())
 }
 
-/// A list of paths with ours in front.
-fn in_front(path: &Path, variable: &str) -> anyhow::Result<OsString> {
+/// Returns the paths of a variable with `path` in front.
+fn prepended(path: &Path, variable: &str) -> anyhow::Result<OsString> {
     let others = std::env::var_os(variable).filter(|value| !value.is_empty());
     let others = others.iter().flat_map(|value| std::env::split_paths(value));
     Ok(std::env::join_paths(std::iter::once(path.to_owned()).chain(others))?)
 }
 
-fn library(emulated: &EmulatedGpu) -> anyhow::Result<PathBuf> {
-    if let Some(path) = std::env::var_os(LIBRARY_VARIABLE) {
+/// Returns the path of the CUDA emulator.
+fn emulator_library(emulated: &EmulatedGpu) -> anyhow::Result<PathBuf> {
+    if let Some(path) = std::env::var_os(EMULATOR_LIBRARY_VARIABLE) {
         return Ok(path.into());
     }
     let program = std::env::current_exe()?;
-    let beside = program.parent().unwrap_or(Path::new("."));
-    let folder = emulated.libraries.as_deref().unwrap_or(beside);
-    let places = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)];
-    places.iter().find(|path| path.exists()).map(|path| Ok(path.canonicalize()?)).unwrap_or_else(|| {
+    let own_folder = program.parent().unwrap_or(Path::new("."));
+    let folder = emulated.libraries.as_deref().unwrap_or(own_folder);
+    let candidates = [folder.join(EMULATOR_LIBRARY), folder.join("../lib").join(EMULATOR_LIBRARY)];
+    candidates.iter().find(|path| path.exists()).map(|path| Ok(path.canonicalize()?)).unwrap_or_else(|| {
         Err(Failure::new(
-            format!("the CUDA emulator, `{LIBRARY}`, is not there"),
+            format!("the CUDA emulator, `{EMULATOR_LIBRARY}`, was not found"),
             Some(format!("looked in `{}`", shown_path(folder))),
-            Some("build it with `cargo build --release -p oomph-emulator`, or say where it is in OOMPH_EMULATOR_LIB"),
+            Some(
+                "build it with `cargo build --release -p oomph-emulator`, or set OOMPH_EMULATOR_LIB to its \
+                 path",
+            ),
         )
         .into())
     })
 }
 
-/// The recordings of a folder, by rank. The ranks of one machine need not begin with 0.
-fn ranks(output: &Path) -> anyhow::Result<Vec<Rank>> {
+/// Returns the recordings in a folder, by rank. The ranks of one machine need not start at 0.
+fn ranks(output: &Path) -> anyhow::Result<Vec<RankRecording>> {
     let entries = std::fs::read_dir(output).into_iter().flatten().flatten();
     let mut numbers: Vec<u32> = entries
         .filter_map(|entry| own_rank(entry.file_name().to_str().filter(|name| name.ends_with(".pickle"))?))
         .collect();
     numbers.sort_unstable();
     let read = |number: u32| {
-        let path = |ending: &str| PathBuf::from(output::shown(output)).join(format!("rank{number}.{ending}"));
-        let summary = RunInfo::parse(&std::fs::read(path("json"))?)?;
-        Ok(Rank { snapshot: path("pickle"), summary })
+        let path = |suffix: &str| PathBuf::from(output::shown(output)).join(format!("rank{number}.{suffix}"));
+        let info = RunInfo::parse(&std::fs::read(path("json"))?)?;
+        Ok(RankRecording { snapshot: path("pickle"), info })
     };
     numbers.into_iter().map(read).collect()
 }
 
+/// Parses the file in which the processes of a run leave notes: a kind, a tab and a text per line.
 fn notes(path: &Path) -> Notes {
     let mut notes = Notes::default();
     let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -484,7 +532,7 @@ fn notes(path: &Path) -> Notes {
             "modelled" => &mut notes.modelled,
             _ => &mut notes.failures,
         };
-        // Every rank writes its own.
+        // Every rank writes the same notes.
         if !list.iter().any(|known| known == text) {
             list.push(text.to_owned());
         }
@@ -492,7 +540,7 @@ fn notes(path: &Path) -> Notes {
     notes
 }
 
-/// What the recorder could not do, each once: every rank writes its own.
+/// Returns the distinct problems that the recorders of a run have written, one per line.
 fn problems(path: &Path) -> Vec<String> {
     let mut problems: Vec<String> = Vec::new();
     for line in std::fs::read_to_string(path).unwrap_or_default().lines() {
@@ -504,10 +552,10 @@ fn problems(path: &Path) -> Vec<String> {
     problems
 }
 
-/// The last lines of what a program said.
+/// Returns the last lines of a program's output.
 fn tail(bytes: &[u8]) -> String {
-    const LINES: usize = 12;
+    const MAX_LINES: usize = 12;
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(LINES)..].join("\n")
+    lines[lines.len().saturating_sub(MAX_LINES)..].join("\n")
 }

@@ -1,7 +1,8 @@
-//! The folder that a recording goes to: chosen before the program starts, so that nothing of anybody's is ever overwritten.
+//! The folder for a recording, chosen before the program starts, so that no other file is overwritten.
 //!
-//! A launcher may start an `oomph run` for each rank, all on one folder. The first leaves a marker with what identifies the job;
-//! those that find the marker of their own job join it, whenever they start.
+//! A launcher may start one `oomph run` per rank, all with the same folder. The first writes a marker file
+//! that identifies the job; those that find the marker of their own job share the folder, whenever they
+//! start.
 
 use super::scratch;
 use analysis::words::shown_path;
@@ -14,11 +15,11 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Name of the folder where the user names none.
+/// Default name of the folder for recordings.
 pub const DEFAULT_FOLDER: &str = "oomph-recording";
-/// The marker of a job whose ranks have an `oomph run` each.
-const MARKER: &str = ".oomph-job";
-/// Variables that launchers give to all ranks of a job, and that tell jobs apart.
+/// Name of the marker file of a job whose ranks each have their own `oomph run`.
+const JOB_MARKER: &str = ".oomph-job";
+/// Environment variables that are equal for all ranks of a job and differ between jobs.
 const JOB_VARIABLES: [&str; 10] = [
     "TORCHELASTIC_RUN_ID",
     "SLURM_JOB_ID",
@@ -31,108 +32,113 @@ const JOB_VARIABLES: [&str; 10] = [
     "MASTER_PORT",
     "WORLD_SIZE",
 ];
-/// Variables that count how often a launcher has restarted the ranks of a job.
+/// Environment variables that count how often a launcher has restarted the ranks of a job.
 const RESTART_VARIABLES: [&str; 2] = ["TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"];
 
-/// What the user says about the folder.
+/// The folder for a recording, as the user asks for it.
 #[derive(Clone, Copy, Debug)]
-pub enum Output<'a> {
-    /// Nothing, and the recording need not stay.
-    Unkept,
-    /// Nothing, and the recording stays: the first name that is free.
+pub enum OutputFolder<'a> {
+    /// A temporary folder, removed after the run.
+    Temporary,
+    /// The first free one of `oomph-recording`, `oomph-recording-2` and so on.
     Default,
-    /// This folder; with `force` also if it holds something.
-    Named { folder: &'a Path, force: bool },
+    /// The folder of this path.
+    Named {
+        /// The path.
+        folder: &'a Path,
+        /// Whether an older recording in it is replaced.
+        force: bool,
+    },
 }
 
-impl<'a> Output<'a> {
-    /// The folder that was asked for, if one was.
-    pub fn kept_if_named(folder: Option<&'a Path>, force: bool) -> Output<'a> {
-        folder.map_or(Output::Unkept, |folder| Output::Named { folder, force })
+impl<'a> OutputFolder<'a> {
+    /// Returns the folder of this path; without a path, a temporary one.
+    pub fn named_or_temporary(folder: Option<&'a Path>, force: bool) -> OutputFolder<'a> {
+        folder.map_or(OutputFolder::Temporary, |folder| OutputFolder::Named { folder, force })
     }
 }
 
-/// A folder that is ours to write to.
+/// A folder that this run may write to.
 #[derive(Debug)]
-pub(super) struct Claimed {
-    /// An absolute path: the processes of a run may change their working directory.
+pub(super) struct ClaimedFolder {
+    /// Absolute path: the processes of a run may change their working directory.
     pub(super) folder: PathBuf,
     /// Whether it was created here.
     pub(super) is_new: bool,
 }
 
-/// Why a folder is not ours to write to.
+/// Why a run may not write to a folder.
 #[derive(PartialEq, Eq, Debug)]
-enum Taken {
-    /// A recording, with the time that it was made.
+enum FolderConflict {
+    /// It holds a recording, made at this time.
     Recording(String),
-    /// Other files, one of them by name.
+    /// It holds other files, such as the one named here.
     Foreign(String),
-    /// Files that are not of a recording but have the name of one.
+    /// It holds a file that is not part of a recording but has the name of such a file.
     Conflict(String),
 }
 
-/// The process that asks, as far as it matters here.
-struct Asker {
+/// The rank and job of this process.
+struct JobIdentity {
     rank: Option<u32>,
     job: String,
     is_restarted: bool,
 }
 
-impl Asker {
-    fn this() -> Asker {
+impl JobIdentity {
+    fn of_this_process() -> JobIdentity {
         let set = |name: &&str| Some(format!("{name}={}", std::env::var(name).ok()?));
         let restarts = |name: &&str| std::env::var(name).is_ok_and(|count| !matches!(&*count, "" | "0"));
-        Asker {
-            rank: launched_as(),
+        JobIdentity {
+            rank: launcher_rank(),
             job: JOB_VARIABLES.iter().filter_map(set).collect::<Vec<_>>().join("\n"),
             is_restarted: RESTART_VARIABLES.iter().any(restarts),
         }
     }
 }
 
-/// The rank that a launcher gave us: then other ranks write to the same folder, each with an `oomph run` of its own. The
-/// recorder goes by the same variables (`files.py`).
-pub fn launched_as() -> Option<u32> {
+/// Returns the rank assigned by a launcher to this process, if there is one. Other ranks then write to the
+/// same folder, each with its own `oomph run`. The recorder reads the same variables (`files.py`).
+pub fn launcher_rank() -> Option<u32> {
     let number = |variable: &str| std::env::var(variable).ok()?.parse().ok();
     let of_slurm =
         || number("SLURM_PROCID").filter(|_| number("SLURM_NTASKS").is_some_and(|tasks| tasks > 1));
     ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"].into_iter().find_map(number).or_else(of_slurm)
 }
 
-/// The rank of a file, if the file is of a recording and of a rank that this `oomph` runs.
+/// Returns the rank of a file of a recording, if this `oomph` runs that rank.
 pub(crate) fn own_rank(name: &str) -> Option<u32> {
-    rank_of_file(name).filter(|&rank| launched_as().is_none_or(|own| own == rank))
+    rank_of_file(name).filter(|&rank| launcher_rank().is_none_or(|own| own == rank))
 }
 
-/// Chooses the folder for a recording and makes sure that it is ours; `None` where it need not stay.
-pub(super) fn claim(output: Output) -> anyhow::Result<Option<Claimed>> {
-    let asker = Asker::this();
+/// Chooses and claims the folder for a recording; `None` for a temporary one.
+pub(super) fn claim(output: OutputFolder) -> anyhow::Result<Option<ClaimedFolder>> {
+    let identity = JobIdentity::of_this_process();
     match output {
-        Output::Unkept => Ok(None),
-        Output::Named { folder, force } => named(folder, force, &asker).map(Some),
-        Output::Default => default(&std::env::current_dir()?, &asker).map(Some),
+        OutputFolder::Temporary => Ok(None),
+        OutputFolder::Named { folder, force } => named(folder, force, &identity).map(Some),
+        OutputFolder::Default => default(&std::env::current_dir()?, &identity).map(Some),
     }
 }
 
-fn named(folder: &Path, force: bool, asker: &Asker) -> anyhow::Result<Claimed> {
+fn named(folder: &Path, force: bool, identity: &JobIdentity) -> anyhow::Result<ClaimedFolder> {
     let name = shown_path(folder);
     let folder = std::path::absolute(folder)?;
-    let claimed = claim_one(&folder, force, asker).map_err(|error| super::unwritable(&name, &error))?;
-    claimed.map_err(|taken| {
+    let claimed = claim_one(&folder, force, identity).map_err(|error| super::unwritable(&name, &error))?;
+    claimed.map_err(|conflict| {
         let other = "use -o for another folder";
-        let (what, cause, hint) = match taken {
-            Taken::Recording(time) => (
+        let (what, cause, hint) = match conflict {
+            FolderConflict::Recording(time) => (
                 format!("`{name}` already holds a recording of {time}"),
                 None,
                 format!("{other}, or --force to replace it"),
             ),
-            Taken::Foreign(file) => (
+            FolderConflict::Foreign(file) => (
                 format!("`{name}` holds files that are not of a recording"),
                 Some(format!("`{file}`, for example")),
                 format!("{other}, or --force to write next to them"),
             ),
-            Taken::Conflict(file) => (
+            FolderConflict::Conflict(file) => (
                 format!("`{name}` holds a file with the name of a recording's that is not of a recording"),
                 Some(format!("`{file}` would be overwritten")),
                 other.to_owned(),
@@ -142,15 +148,15 @@ fn named(folder: &Path, force: bool, asker: &Asker) -> anyhow::Result<Claimed> {
     })
 }
 
-/// The first of `oomph-recording`, `oomph-recording-2`, … that is free.
-fn default(parent: &Path, asker: &Asker) -> anyhow::Result<Claimed> {
+/// Claims the first free one of `oomph-recording`, `oomph-recording-2` and so on.
+fn default(parent: &Path, identity: &JobIdentity) -> anyhow::Result<ClaimedFolder> {
     for number in 1.. {
         let name = if number == 1 { DEFAULT_FOLDER.to_owned() } else { format!("{DEFAULT_FOLDER}-{number}") };
         let folder = parent.join(&name);
-        let claimed = match asker.rank {
-            // Not one that is there and empty: another run may be about to write to it.
-            None => create_new(&folder).map(|is_new| is_new.then_some(Claimed { folder, is_new })),
-            Some(_) => claim_one(&folder, false, asker).map(Result::ok),
+        let claimed = match identity.rank {
+            // Not an existing empty folder: another run may be about to write to it.
+            None => create_new(&folder).map(|is_new| is_new.then_some(ClaimedFolder { folder, is_new })),
+            Some(_) => claim_one(&folder, false, identity).map(Result::ok),
         };
         match claimed {
             Ok(Some(claimed)) => return Ok(claimed),
@@ -158,10 +164,10 @@ fn default(parent: &Path, asker: &Asker) -> anyhow::Result<Claimed> {
             Err(error) => return Err(super::unwritable(&name, &error).into()),
         }
     }
-    anyhow::bail!("no number is left for another {DEFAULT_FOLDER}")
+    anyhow::bail!("no free number is left for {DEFAULT_FOLDER}")
 }
 
-/// Creates a private folder; whether it was not there before.
+/// Creates a private folder. Returns `false` if it existed before.
 fn create_new(folder: &Path) -> io::Result<bool> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => Ok(true),
@@ -170,40 +176,44 @@ fn create_new(folder: &Path) -> io::Result<bool> {
     }
 }
 
-fn claim_one(folder: &Path, force: bool, asker: &Asker) -> io::Result<Result<Claimed, Taken>> {
+fn claim_one(
+    folder: &Path,
+    force: bool,
+    identity: &JobIdentity,
+) -> io::Result<Result<ClaimedFolder, FolderConflict>> {
     if let Some(parent) = folder.parent() {
         std::fs::create_dir_all(parent)?;
     }
     let is_new = create_new(folder)?;
-    // Ranks that start together ask one after the other. Where there are no locks, the marker alone has to do.
+    // Ranks that start at the same time take turns. File systems without locks have only the marker.
     let lock = File::open(folder)?;
-    // Links that its owner puts there would be followed.
+    // Another owner could put links there, which would be followed.
     if !is_new && lock.metadata()?.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the folder belongs to another user"));
     }
     let _ = lock.lock();
-    let contents = Contents::of(folder)?;
-    let claimed = Claimed { folder: folder.to_owned(), is_new };
-    if let (Some(rank), Some(job)) = (asker.rank, &contents.job)
-        && *job == asker.job
+    let contents = FolderContents::of(folder)?;
+    let claimed = ClaimedFolder { folder: folder.to_owned(), is_new };
+    if let (Some(rank), Some(job)) = (identity.rank, &contents.job)
+        && *job == identity.job
     {
         let own: Vec<&String> =
             contents.files.iter().filter(|name| rank_of_file(name) == Some(rank)).collect();
-        if !own.is_empty() && !force && !asker.is_restarted {
-            return Ok(Err(Taken::Recording(contents.time)));
+        if !own.is_empty() && !force && !identity.is_restarted {
+            return Ok(Err(FolderConflict::Recording(contents.time)));
         }
         remove(folder, own)?;
         return Ok(Ok(claimed));
     }
     if !contents.is_empty() {
-        let taken = contents.taken();
-        if !force || matches!(taken, Taken::Conflict(_)) {
-            return Ok(Err(taken));
+        let conflict = contents.conflict();
+        if !force || matches!(conflict, FolderConflict::Conflict(_)) {
+            return Ok(Err(conflict));
         }
         remove(folder, &contents.files)?;
     }
-    if asker.rank.is_some() {
-        scratch::write(&folder.join(MARKER), asker.job.as_bytes())?;
+    if identity.rank.is_some() {
+        scratch::write(&folder.join(JOB_MARKER), identity.job.as_bytes())?;
     }
     Ok(Ok(claimed))
 }
@@ -212,7 +222,7 @@ fn remove(folder: &Path, names: impl IntoIterator<Item = impl AsRef<Path>>) -> i
     names.into_iter().try_for_each(|name| std::fs::remove_file(folder.join(name)))
 }
 
-/// Removes what this run has recorded so far: another attempt follows.
+/// Removes the recordings of earlier attempts of this run.
 pub(super) fn clear(folder: &Path) {
     let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
     for name in names.filter(|name| name.to_str().and_then(own_rank).is_some()) {
@@ -220,29 +230,31 @@ pub(super) fn clear(folder: &Path) {
     }
 }
 
-/// What a folder holds.
+/// Files in a folder.
 #[derive(Default, Debug)]
-struct Contents {
+struct FolderContents {
     /// Files of a recording.
     files: Vec<String>,
+    /// Other files.
     foreign: Vec<String>,
-    /// Those of the foreign files that a recording would overwrite.
+    /// Other files that a recording would overwrite.
     conflicts: Vec<String>,
+    /// Content of the marker file.
     job: Option<String>,
-    /// When the recording was made.
+    /// Time of the recording, such as `2025-10-09 08:53 UTC`.
     time: String,
 }
 
-impl Contents {
-    fn of(folder: &Path) -> io::Result<Contents> {
-        let mut contents = Contents::default();
+impl FolderContents {
+    fn of(folder: &Path) -> io::Result<FolderContents> {
+        let mut contents = FolderContents::default();
         let mut modified = 0;
         for entry in std::fs::read_dir(folder)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let is_file = entry.file_type()?.is_file();
             let is_meta = name == META_FILE || unfinished_name(&name) == Some(META_FILE);
-            if is_file && name == MARKER {
+            if is_file && name == JOB_MARKER {
                 contents.job = std::fs::read_to_string(entry.path()).ok();
                 contents.files.push(name);
             } else if is_file && (is_meta || rank_of_file(&name).is_some()) {
@@ -254,20 +266,20 @@ impl Contents {
         }
         contents.foreign.sort();
         contents.files.sort();
-        let meta = object(&folder.join(META_FILE));
+        let meta = read_json(&folder.join(META_FILE));
         let is_meta = meta.as_ref().is_some_and(|meta| meta["version"].is_u64() && meta["torch"].is_string());
         let has_meta = contents.files.iter().any(|name| name == META_FILE);
-        // A process that was killed early has left its `rankN.json` alone.
+        // A process that was killed early has left only its `rankN.json`.
         let is_rank = |name: &String| {
             name.ends_with(".json")
-                && object(&folder.join(name)).is_some_and(|rank| rank["ended"].is_string())
+                && read_json(&folder.join(name)).is_some_and(|rank| rank["ended"].is_string())
         };
         let is_recording = if has_meta { is_meta } else { contents.files.iter().any(is_rank) };
         if !is_recording {
-            let (files, named_alike) =
-                std::mem::take(&mut contents.files).into_iter().partition(|name| name == MARKER);
+            let (files, conflicts) =
+                std::mem::take(&mut contents.files).into_iter().partition(|name| name == JOB_MARKER);
             contents.files = files;
-            contents.conflicts = named_alike;
+            contents.conflicts = conflicts;
         }
         let started = meta.and_then(|meta| meta["started_us"].as_i64());
         let time =
@@ -281,26 +293,26 @@ impl Contents {
         self.files.is_empty() && self.foreign.is_empty() && self.conflicts.is_empty()
     }
 
-    fn taken(&self) -> Taken {
+    fn conflict(&self) -> FolderConflict {
         if let Some(name) = self.conflicts.first() {
-            Taken::Conflict(name.clone())
+            FolderConflict::Conflict(name.clone())
         } else if let Some(name) = self.foreign.first() {
-            Taken::Foreign(name.clone())
+            FolderConflict::Foreign(name.clone())
         } else {
-            Taken::Recording(self.time.clone())
+            FolderConflict::Recording(self.time.clone())
         }
     }
 }
 
-/// A JSON file of reasonable size.
-fn object(path: &Path) -> Option<Value> {
+/// Reads a JSON file of at most 16 MiB.
+fn read_json(path: &Path) -> Option<Value> {
     const MAX_BYTES: u64 = 1 << 24;
     let metadata = path.symlink_metadata().ok()?;
     let is_readable = metadata.is_file() && metadata.len() <= MAX_BYTES;
     is_readable.then(|| serde_json::from_slice(&std::fs::read(path).ok()?).ok()).flatten()
 }
 
-/// A folder as the user would name it: from where they are, if it lies below.
+/// Returns a path relative to the current folder, if it is inside of it.
 pub(crate) fn shown(folder: &Path) -> String {
     let here = std::env::current_dir().ok();
     let below = here.as_ref().and_then(|here| folder.strip_prefix(here).ok());
@@ -334,16 +346,16 @@ mod tests {
         names
     }
 
-    fn alone() -> Asker {
-        Asker { rank: None, job: String::new(), is_restarted: false }
+    fn alone() -> JobIdentity {
+        JobIdentity { rank: None, job: String::new(), is_restarted: false }
     }
 
-    fn rank(rank: u32, job: &str) -> Asker {
-        Asker { rank: Some(rank), job: job.to_owned(), is_restarted: false }
+    fn rank(rank: u32, job: &str) -> JobIdentity {
+        JobIdentity { rank: Some(rank), job: job.to_owned(), is_restarted: false }
     }
 
-    fn claim(folder: &Path, force: bool, asker: &Asker) -> Result<(), Taken> {
-        claim_one(folder, force, asker).expect("no error").map(|_| ())
+    fn claim(folder: &Path, force: bool, identity: &JobIdentity) -> Result<(), FolderConflict> {
+        claim_one(folder, force, identity).expect("no error").map(|_| ())
     }
 
     #[test]
@@ -376,7 +388,7 @@ mod tests {
         let folder = recording();
         let before = names(folder.path());
         let taken = claim(folder.path(), false, &alone());
-        assert_eq!(taken, Err(Taken::Recording("2025-10-09 08:53 UTC".to_owned())));
+        assert_eq!(taken, Err(FolderConflict::Recording("2025-10-09 08:53 UTC".to_owned())));
         assert_eq!(names(folder.path()), before);
         assert_eq!(claim(folder.path(), true, &alone()), Ok(()));
         assert_eq!(names(folder.path()), [""; 0]);
@@ -388,7 +400,10 @@ mod tests {
         for name in ["rank0.pt", "rank12.log", "rank1.steps.jsonl.bak"] {
             std::fs::write(folder.path().join(name), "precious").expect("a file");
         }
-        assert_eq!(claim(folder.path(), false, &alone()), Err(Taken::Foreign("rank0.pt".to_owned())));
+        assert_eq!(
+            claim(folder.path(), false, &alone()),
+            Err(FolderConflict::Foreign("rank0.pt".to_owned()))
+        );
         assert_eq!(claim(folder.path(), true, &alone()), Ok(()));
         assert_eq!(names(folder.path()), ["rank0.pt", "rank1.steps.jsonl.bak", "rank12.log"]);
     }
@@ -400,7 +415,10 @@ mod tests {
         {
             let folder = folder(&[(name, text)]);
             for force in [false, true] {
-                assert_eq!(claim(folder.path(), force, &alone()), Err(Taken::Conflict(name.to_owned())));
+                assert_eq!(
+                    claim(folder.path(), force, &alone()),
+                    Err(FolderConflict::Conflict(name.to_owned()))
+                );
             }
             assert_eq!(std::fs::read_to_string(folder.path().join(name)).expect("a file"), text);
         }
@@ -417,19 +435,19 @@ mod tests {
         assert!(claim(folder, false, &rank(0, "a")).is_err(), "the same job again");
         assert!(claim(folder, false, &rank(1, "b")).is_err(), "another job");
         assert!(claim(folder, false, &alone()).is_err());
-        let restarted = Asker { is_restarted: true, ..rank(0, "a") };
+        let restarted = JobIdentity { is_restarted: true, ..rank(0, "a") };
         assert_eq!(claim(folder, false, &restarted), Ok(()));
-        assert_eq!(names(folder), [MARKER, "meta.json"]);
+        assert_eq!(names(folder), [JOB_MARKER, "meta.json"]);
         assert_eq!(claim(folder, true, &rank(1, "b")), Ok(()), "another job, by force");
-        assert_eq!(names(folder), [MARKER]);
+        assert_eq!(names(folder), [JOB_MARKER]);
         assert_eq!(claim(folder, true, &rank(0, "b")), Ok(()), "and joined");
     }
 
     #[test]
     fn without_a_name_the_next_free_one_is_taken() {
         let parent = folder(&[]);
-        let chosen = |asker: &Asker| {
-            let claimed = default(parent.path(), asker).expect("a folder");
+        let chosen = |identity: &JobIdentity| {
+            let claimed = default(parent.path(), identity).expect("a folder");
             let mode = claimed.folder.metadata().expect("a folder").mode();
             assert_eq!(mode & 0o777, 0o700);
             claimed.folder.file_name().expect("a name").to_string_lossy().into_owned()

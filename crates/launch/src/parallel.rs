@@ -1,17 +1,26 @@
-//! The same work on many things, on all cores.
+//! Work on many items in parallel.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Does the same to every item, at most `most` at a time; the results in order.
-pub fn in_parallel<T: Sync, R: Send>(items: &[T], most: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+/// Applies `work` to every item on up to `max_threads` threads, and returns the results in order.
+///
+/// ```
+/// assert_eq!(launch::in_parallel(&[1, 2, 3], 2, |number| number * 10), [10, 20, 30]);
+/// ```
+pub fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    max_threads: usize,
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
     let next = AtomicUsize::new(0);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len()).min(most);
+    let threads =
+        std::thread::available_parallelism().map_or(1, usize::from).min(items.len()).min(max_threads);
     let worker = || {
         let mut done = Vec::new();
         loop {
-            let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(place) else { return done };
-            done.push((place, work(item)));
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { return done };
+            done.push((index, work(item)));
         }
     };
     let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
@@ -25,6 +34,6 @@ pub fn in_parallel<T: Sync, R: Send>(items: &[T], most: usize, work: impl Fn(&T)
         }
         done
     });
-    done.sort_by_key(|(place, _)| *place);
+    done.sort_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, result)| result).collect()
 }

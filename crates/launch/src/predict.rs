@@ -1,248 +1,270 @@
-//! A program on an emulated card: does it fit, and how sure is that.
+//! Predicts whether a program fits on a GPU, by running it on an emulated one.
 
-use crate::{Card, Done, EmulatedGpu, Folder, Job, Output, Words};
+use crate::{CompletedRun, EmulatedGpu, GpuModel, Job, Notes, OutputFolder, ProgramOutput, RunFolder};
 use analysis::words::shown_path;
 use failure::Failure;
-use inputs::{Input, Talk};
+use inputs::{Input, ProgressReporter};
 use recording::{Exit, RunInfo, RunState, StopReason, ValueRead};
 use snapshot::{Action, Bytes, History, Snapshot};
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// More than any card has: what a program would need if it could have it.
-const PLENTY: u64 = 900 << 30;
+/// Memory of an emulated GPU on which no program runs out, in bytes.
+const AMPLE_MEMORY_BYTES: u64 = 900 << 30;
 
 /// Remark on a program that was stopped before its end.
 const STOPPED: &str = "the program was stopped: later phases such as evaluation are not covered; \
                        `--steps all` runs it to the end";
 
-/// What became of a program on a card.
+/// Whether a program fits on a GPU, and the memory that it needs.
 pub struct Prediction {
+    /// Whether the program ran to its end on the emulated GPU.
     pub fits: bool,
-    /// The device with the highest need, of the rank that has it: what it held, or would hold if it had plenty.
-    pub highest: Figures,
-    /// All devices of all ranks.
-    pub all: Vec<Figures>,
-    /// Its recording.
+    /// Peak of the device that needs most, over all ranks; with ample memory if the program does not fit.
+    pub highest: DevicePeak,
+    /// Peaks of all devices of all ranks.
+    pub all: Vec<DevicePeak>,
+    /// Recording of the rank with the highest peak.
     pub recording: Input,
-    /// How the run on the card itself ended.
-    pub summary: RunInfo,
-    /// Requests that failed on the card.
+    /// How the run on the emulated GPU itself ended.
+    pub info: RunInfo,
+    /// Number of allocations that failed on the emulated GPU.
     pub failed_requests: u64,
-    /// The memory of the card.
+    /// Memory of the emulated GPU, in bytes.
     pub memory: u64,
-    pub sureness: Sureness,
+    /// How certain the prediction is.
+    pub confidence: PredictionConfidence,
 }
 
-/// Memory of one device of one rank at its highest.
+/// Peak memory of one device of one rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Figures {
+pub struct DevicePeak {
+    /// Index of the rank in the run.
     pub rank: usize,
+    /// Device ordinal.
     pub device: u32,
+    /// Peak of allocated memory.
     pub allocated: Bytes,
+    /// Peak of reserved memory.
     pub reserved: Bytes,
-    /// The context and libraries.
-    pub outside: Bytes,
+    /// Non-PyTorch memory of the process: the CUDA context and libraries.
+    pub non_pytorch: Bytes,
+    /// Number of allocations.
     pub requests: u64,
     /// Whether a free had to wait for another stream.
-    waits: bool,
-    /// All requests, in order, as one number.
+    has_deferred_frees: bool,
+    /// Hash of all allocations and frees, in order.
     fingerprint: u64,
 }
 
-impl Figures {
+impl DevicePeak {
+    /// Returns reserved plus non-PyTorch memory.
     pub fn total(&self) -> Bytes {
-        self.reserved + self.outside
+        self.reserved + self.non_pytorch
     }
 }
 
-/// What the answer hangs on besides the program.
+/// How certain a prediction is.
 #[derive(Default, Debug)]
-pub struct Sureness {
+pub struct PredictionConfidence {
     /// Reasons why the real run may differ.
     pub reasons: Vec<String>,
-    /// What is known not to matter, and what the prediction does not cover.
+    /// What might have affected the prediction and did not, and what it does not cover.
     pub remarks: Vec<String>,
 }
 
-impl Sureness {
+impl PredictionConfidence {
+    /// Returns whether nothing is known that could make the real run differ.
     pub fn is_exact(&self) -> bool {
         self.reasons.is_empty()
     }
 }
 
-/// A command for people.
-pub fn shown(program: &[OsString]) -> String {
+/// Returns a command as text for messages.
+pub fn command_text(program: &[OsString]) -> String {
     program.iter().map(shown_path).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a program on a card; again with plenty of memory if it ran out, and again with other values if it read some that
-/// nobody knows.
-pub fn predict(job: &Job, folder: &Folder, once: bool) -> anyhow::Result<Prediction> {
-    let emulated = job.emulated.as_ref().ok_or_else(|| anyhow::anyhow!("a prediction needs a card"))?;
+/// Runs a program on an emulated GPU. Runs it again with ample memory if it ran out, and, unless `once`,
+/// again with other values if it read some that only a real GPU computes.
+pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Prediction> {
+    let emulated = job.emulated.as_ref().ok_or_else(|| anyhow::anyhow!("a prediction needs a GPU model"))?;
     let done = crate::run_to_end(job, folder)?;
-    let first = look(&done, &job.talk)?;
-    let summary = first.summary.clone();
-    let ran_out = is_out_of_memory(&summary);
-    if has_failed(&summary) {
-        // A zero that nobody computed may be what the program failed with: it divides by it, for example.
-        if emulated.unknown == 0 && !summary.emulation.reads.is_empty() && done.notes.uncovered.is_empty() {
+    let first = measure(&done, &job.progress)?;
+    let info = first.info.clone();
+    if has_failed(&info) {
+        // The program may have failed because of a value that reads as 0: it divides by it, for example.
+        if emulated.unknown == 0 && !info.emulation.reads.is_empty() && done.notes.uncovered.is_empty() {
             let other = Job { emulated: Some(EmulatedGpu { unknown: 1, ..emulated.clone() }), ..job.clone() };
             if let Ok(prediction) = predict(&other, folder, once) {
                 return Ok(prediction);
             }
         }
-        return Err(failed(&summary, &done).into());
+        return Err(failed(&info, &done).into());
     }
+    let ran_out = is_out_of_memory(&info);
     let failed_requests = first.ooms;
-    let (notes, seen) = if ran_out {
-        let mut roomy = quiet(job);
-        roomy.emulated = Some(EmulatedGpu { memory: PLENTY, ..emulated.clone() });
-        let scratch = Folder::new(Output::Unkept)?;
-        let done = crate::run_to_end(&roomy, &scratch)?;
-        let seen = look(&done, &job.talk)?;
-        if has_failed(&seen.summary) {
-            return Err(failed(&seen.summary, &done).into());
-        }
-        (done.notes, seen)
-    } else {
-        (done.notes, first)
-    };
-    let mut sureness = Sureness::default();
-    for name in &notes.uncovered {
-        sureness.reasons.push(format!("`{name}` is not covered by the emulator: the call failed"));
+    let (notes, peaks) = if ran_out { with_ample_memory(job, emulated)? } else { (done.notes, first) };
+    let mut confidence = PredictionConfidence { reasons: doubts(&notes, &peaks, &info), remarks: Vec::new() };
+    if !peaks.info.emulation.reads.is_empty() {
+        let differs = (!once).then(|| differs_with_other_values(job, &peaks, ran_out));
+        judge_reads(&peaks.info.emulation.reads, differs, &mut confidence);
     }
-    for what in &notes.modelled {
-        sureness.reasons.push(format!("modelled: {what}"));
+    if matches!(info.state.exit(), Some(Exit::Stopped(_))) {
+        confidence.remarks.push(STOPPED.to_owned());
     }
-    if seen.all.iter().any(|figures| figures.waits) {
-        sureness.reasons.push(
-            "blocks are used on several streams: on a real GPU a free waits for the other stream, which is done at once here, so \
-             more may be reserved"
-                .to_owned(),
-        );
-    }
-    if summary.emulation.uses_inductor {
-        let reason = "compiled by Inductor: it chooses kernels by their time, and its programs were not compared with a real card";
-        sureness.reasons.push(reason.to_owned());
-    }
-    if !summary.emulation.has_values {
-        sureness.reasons.push(format!(
-            "torch {} does not let small tensors be computed: values read as 0",
-            summary.torch.as_deref().unwrap_or_default()
-        ));
-    }
-    if !seen.summary.emulation.reads.is_empty() {
-        let differs = (!once).then(|| differs_with_other_values(job, &seen, ran_out));
-        judge_reads(&seen.summary.emulation.reads, differs, &mut sureness);
-    }
-    if matches!(summary.state.exit(), Some(Exit::Stopped(_))) {
-        sureness.remarks.push(STOPPED.to_owned());
-    }
-    sureness.remarks.extend(card_remark(&emulated.card).map(str::to_owned));
-    let Seen { highest, all, recording, .. } = seen;
+    confidence.remarks.extend(model_remark(&emulated.model).map(str::to_owned));
+    let RunPeaks { highest, all, recording, .. } = peaks;
     Ok(Prediction {
         fits: !ran_out,
         highest,
         all,
         recording,
-        summary,
+        info,
         failed_requests,
         memory: emulated.memory,
-        sureness,
+        confidence,
     })
 }
 
-fn quiet(job: &Job) -> Job {
-    Job { words: Words::Kept, ..job.clone() }
+/// Runs a program that ran out of memory again, on a GPU that has enough for it.
+fn with_ample_memory(job: &Job, emulated: &EmulatedGpu) -> anyhow::Result<(Notes, RunPeaks)> {
+    let mut ample = quiet(job);
+    ample.emulated = Some(EmulatedGpu { memory: AMPLE_MEMORY_BYTES, ..emulated.clone() });
+    let scratch = RunFolder::new(OutputFolder::Temporary)?;
+    let done = crate::run_to_end(&ample, &scratch)?;
+    let peaks = measure(&done, &job.progress)?;
+    if has_failed(&peaks.info) {
+        return Err(failed(&peaks.info, &done).into());
+    }
+    Ok((done.notes, peaks))
 }
 
-/// Whether the program does something else when the values that it reads are others.
-fn differs_with_other_values(job: &Job, seen: &Seen, ran_out: bool) -> bool {
+/// Returns the reasons why a real run may differ, other than values that were read.
+fn doubts(notes: &Notes, peaks: &RunPeaks, info: &RunInfo) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for name in &notes.uncovered {
+        reasons.push(format!("`{name}` is not covered by the emulator: the call failed"));
+    }
+    for what in &notes.modelled {
+        reasons.push(format!("modelled: {what}"));
+    }
+    if peaks.all.iter().any(|peak| peak.has_deferred_frees) {
+        reasons.push(
+            "blocks are used on several streams: on a real GPU a free waits for the other stream, which \
+             finishes at once here, so more may be reserved"
+                .to_owned(),
+        );
+    }
+    if info.emulation.uses_inductor {
+        reasons.push(
+            "compiled by Inductor: it chooses kernels by their speed, and its programs were not compared \
+             with a real GPU"
+                .to_owned(),
+        );
+    }
+    if !info.emulation.has_values {
+        reasons.push(format!(
+            "torch {} cannot compute small tensors without a GPU: values read as 0",
+            info.torch.as_deref().unwrap_or_default()
+        ));
+    }
+    reasons
+}
+
+/// Returns the same job with its output captured.
+fn quiet(job: &Job) -> Job {
+    Job { output: ProgramOutput::Captured, ..job.clone() }
+}
+
+/// Returns whether the program makes other requests when it reads other values.
+fn differs_with_other_values(job: &Job, peaks: &RunPeaks, ran_out: bool) -> bool {
     let mut other = quiet(job);
     if let Some(emulated) = &mut other.emulated {
         emulated.unknown = 1 - emulated.unknown;
         if ran_out {
-            emulated.memory = PLENTY;
+            emulated.memory = AMPLE_MEMORY_BYTES;
         }
     }
-    // It must make the same number of steps, wherever it would have stopped by itself.
-    if seen.summary.state == RunState::Exited(Exit::Stopped(StopReason::Periodic)) {
-        other.steps = seen.summary.steps.and_then(|steps| u32::try_from(steps).ok());
+    // Compared over the same number of steps, even where the run would stop earlier or later by itself.
+    if peaks.info.state == RunState::Exited(Exit::Stopped(StopReason::Periodic)) {
+        other.steps = peaks.info.steps.and_then(|steps| u32::try_from(steps).ok());
     }
-    let again = Folder::new(Output::Unkept)
-        .and_then(|scratch| look(&crate::run_to_end(&other, &scratch)?, &job.talk));
-    again.map_or(true, |again| again.all != seen.all)
+    let again = RunFolder::new(OutputFolder::Temporary)
+        .and_then(|scratch| measure(&crate::run_to_end(&other, &scratch)?, &job.progress));
+    again.map_or(true, |again| again.all != peaks.all)
 }
 
-fn judge_reads(reads: &[ValueRead], differs: Option<bool>, sureness: &mut Sureness) {
-    let places: Vec<String> = reads
+/// Adds what is known about values that only a real GPU computes. `differs` is whether other values make a
+/// difference, if that was tried.
+fn judge_reads(reads: &[ValueRead], differs: Option<bool>, confidence: &mut PredictionConfidence) {
+    let sites: Vec<String> = reads
         .iter()
         .map(|read| {
             let file = read.file.rsplit('/').next().unwrap_or(&read.file);
             format!("{file}:{} ({}, {} times)", read.line, read.operator, read.count)
         })
         .collect();
-    let places = match places.as_slice() {
+    let sites = match sites.as_slice() {
         [first, second, third, rest @ ..] if !rest.is_empty() => {
             format!("{first}, {second}, {third} and {} more", rest.len())
         }
         few => few.join(", "),
     };
     match differs {
-        Some(false) => sureness.remarks.push(format!(
-            "values that only a real GPU computes are read at {places}; with another number for them the program asks for the same memory"
+        Some(false) => confidence.remarks.push(format!(
+            "values that only a real GPU computes are read at {sites}; with another number for them the \
+             program asks for the same memory"
         )),
-        Some(true) => sureness.reasons.push(format!(
-            "the program's memory depends on values that only a real GPU computes, read at {places}"
+        Some(true) => confidence.reasons.push(format!(
+            "the program's memory depends on values that only a real GPU computes, read at {sites}"
         )),
-        None => sureness.reasons.push(format!("values that only a real GPU computes are read at {places}")),
+        None => confidence.reasons.push(format!("values that only a real GPU computes are read at {sites}")),
     }
 }
 
-/// What a run's recordings say.
-struct Seen {
-    highest: Figures,
-    all: Vec<Figures>,
+/// Peaks found in the recordings of a run.
+struct RunPeaks {
+    highest: DevicePeak,
+    all: Vec<DevicePeak>,
     recording: Input,
-    summary: RunInfo,
+    info: RunInfo,
     ooms: u64,
 }
 
-fn look(done: &Done, talk: &Talk) -> anyhow::Result<Seen> {
+/// Reads the recordings of a run.
+fn measure(done: &CompletedRun, progress: &ProgressReporter) -> anyhow::Result<RunPeaks> {
     let mut all = Vec::new();
     let mut ooms = 0;
-    let mut best: Option<(Figures, Input, RunInfo)> = None;
-    for (place, rank) in done.ranks.iter().enumerate() {
-        let input = inputs::load(&rank.snapshot, talk)?;
+    let mut best: Option<(DevicePeak, Input, RunInfo)> = None;
+    for (index, rank) in done.ranks.iter().enumerate() {
+        let input = inputs::load(&rank.snapshot, progress)?;
         for device in input.snapshot.devices() {
             let history = History::new(&input.snapshot, device);
-            let outside = rank.summary.emulation.non_pytorch.get(device as usize).copied().flatten();
+            let non_pytorch = rank.info.emulation.non_pytorch.get(device as usize).copied().flatten();
             let events = input.snapshot.events.iter(input.snapshot.rows(device));
             ooms += events.filter(|event| event.action == Action::Oom).count() as u64;
-            all.push(figures(place, &input.snapshot, &history, outside.unwrap_or_default()));
+            all.push(device_peak(index, &input.snapshot, &history, non_pytorch.unwrap_or_default()));
         }
-        let highest =
-            all.iter().filter(|figures| figures.rank == place).max_by_key(|figures| figures.total());
+        let highest = all.iter().filter(|peak| peak.rank == index).max_by_key(|peak| peak.total());
         if let Some(highest) = highest
-            && best.as_ref().is_none_or(|(figures, _, _)| figures.total() < highest.total())
+            && best.as_ref().is_none_or(|(peak, _, _)| peak.total() < highest.total())
         {
-            best = Some((highest.clone(), input, rank.summary.clone()));
+            best = Some((highest.clone(), input, rank.info.clone()));
         }
     }
     match best {
-        Some((highest, recording, summary)) => {
-            // How the job ended is the worst that happened to a rank.
-            let worst =
-                done.ranks.iter().find(|rank| has_failed(&rank.summary) || is_out_of_memory(&rank.summary));
-            let summary = worst.map_or(summary, |rank| rank.summary.clone());
-            Ok(Seen { highest, all, recording, summary, ooms })
+        Some((highest, recording, info)) => {
+            // A job ends as badly as the worst of its ranks.
+            let worst = done.ranks.iter().find(|rank| has_failed(&rank.info) || is_out_of_memory(&rank.info));
+            let info = worst.map_or(info, |rank| rank.info.clone());
+            Ok(RunPeaks { highest, all, recording, info, ooms })
         }
         None => Err(nothing_recorded(done).into()),
     }
 }
 
-fn figures(rank: usize, snapshot: &Snapshot, history: &History, outside: Bytes) -> Figures {
+fn device_peak(rank: usize, snapshot: &Snapshot, history: &History, non_pytorch: Bytes) -> DevicePeak {
     let mut hasher = DefaultHasher::new();
     let mut count = 0;
     for event in snapshot.events.iter(snapshot.rows(history.device)) {
@@ -251,28 +273,31 @@ fn figures(rank: usize, snapshot: &Snapshot, history: &History, outside: Bytes) 
             count += u64::from(event.action == Action::Alloc);
         }
     }
-    Figures {
+    DevicePeak {
         rank,
         device: history.device,
         allocated: history.allocated_peak.bytes,
         reserved: history.reserved_peak.bytes,
-        outside,
+        non_pytorch,
         requests: count,
-        waits: history.allocations.iter().any(|life| history.is_deferred(snapshot, life)),
+        has_deferred_frees: history
+            .allocations
+            .iter()
+            .any(|allocation| history.is_deferred(snapshot, allocation)),
         fingerprint: hasher.finish(),
     }
 }
 
-fn is_out_of_memory(summary: &RunInfo) -> bool {
-    summary.state == RunState::Exited(Exit::OutOfMemory)
+fn is_out_of_memory(info: &RunInfo) -> bool {
+    info.state == RunState::Exited(Exit::OutOfMemory)
 }
 
-fn has_failed(summary: &RunInfo) -> bool {
-    summary.state == RunState::Exited(Exit::Failed)
+fn has_failed(info: &RunInfo) -> bool {
+    info.state == RunState::Exited(Exit::Failed)
 }
 
-fn failed(summary: &RunInfo, done: &Done) -> Failure {
-    let first_line = summary.exception_line().unwrap_or_default().to_owned();
+fn failed(info: &RunInfo, done: &CompletedRun) -> Failure {
+    let first_line = info.exception_line().unwrap_or_default().to_owned();
     let hint = match done.notes.uncovered.first() {
         Some(name) => {
             format!("`{name}` is not covered by the emulator; the program cannot be predicted as it is")
@@ -282,8 +307,9 @@ fn failed(summary: &RunInfo, done: &Done) -> Failure {
     Failure::new("the program failed on the emulated GPU", Some(first_line), Some(&hint))
 }
 
-pub fn nothing_recorded(done: &Done) -> Failure {
-    let words = done.last_words.lines().last().map(str::to_owned);
+/// Returns the error for a run that left no recording.
+pub fn nothing_recorded(done: &CompletedRun) -> Failure {
+    let last_line = done.last_output.lines().last().map(str::to_owned);
     if let Some(failure) = done.notes.failures.first() {
         return Failure::new("the program could not run on an emulated GPU", Some(failure.clone()), None);
     }
@@ -306,26 +332,29 @@ pub fn nothing_recorded(done: &Done) -> Failure {
     match done.status.code() {
         Some(0) => Failure::new(
             "the program never used CUDA",
-            Some("it ended well, and no GPU memory was asked for".to_owned()),
+            Some("it exited normally without allocating GPU memory".to_owned()),
             Some(
-                "does it choose the GPU by an argument or an environment variable? `oomph run --cpu` records tensors on the CPU",
+                "does it choose the GPU by an argument or an environment variable? `oomph run --cpu` records \
+                 tensors on the CPU",
             ),
         ),
         Some(code) => Failure::new(
             "the program failed before it used CUDA",
-            words.or(Some(format!("it ended with exit code {code}"))),
+            last_line.or(Some(format!("it ended with exit code {code}"))),
             Some("its own message is above; is torch installed in this environment (`--python`)?"),
         ),
         None => Failure::new(
             "the program was killed",
             Some(done.status.to_string()),
-            Some("a program that needs much host memory may have been killed for it"),
+            Some("if it needs much host memory, the system may have killed it"),
         ),
     }
 }
 
-/// Whether a card's figures were all measured on a real one.
-fn card_remark(card: &Card) -> Option<&'static str> {
-    (!card.is_measured())
-        .then_some("this card's figures come from its data sheet, its context is scaled from an H200's; only the H200 was compared with a real one")
+/// Returns a remark for a GPU model whose figures were not all measured on a real one.
+fn model_remark(model: &GpuModel) -> Option<&'static str> {
+    (!model.is_measured()).then_some(
+        "the figures of this GPU come from its data sheet, and its context is scaled from that of an H200; \
+         only the H200 was compared with a real one",
+    )
 }

@@ -1,8 +1,9 @@
-//! The private folder of a run, in the user's own cache: what its processes load, and what they report.
+//! The private folder of a run in the user's cache, with the files that its processes load and report to.
 //!
-//! Its path is in the environment of every process of the run (PYTHONPATH, LD_LIBRARY_PATH), and a process that outlives the run
-//! keeps these variables. Whoever could create the path later would run code as this user, so it lies in a folder that only its
-//! owner can write to, and never below one that everybody can write to, such as `/tmp`.
+//! Its path is in the environment of every process of the run (PYTHONPATH, LD_LIBRARY_PATH), and a process
+//! that outlives the run keeps these variables. Anyone who could create the path later would run code as
+//! this user. So only its owner can write to the parent folder, and no world-writable folder such as `/tmp`
+//! is above it.
 
 use analysis::words::shown_path;
 use failure::Failure;
@@ -14,55 +15,55 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The variable that names the cache, where the usual one does not serve.
+/// Environment variable with the path of the cache, instead of the default one.
 const CACHE_VARIABLE: &str = "OOMPH_CACHE_DIR";
-/// File in the folder of a run that its `oomph` keeps locked: a free lock marks what a killed one has left behind.
-const LOCK: &str = "lock";
+/// File in the folder of a run that its `oomph` keeps locked. If it is not, that `oomph` was killed.
+const LOCK_FILE: &str = "lock";
 /// FIFO in the folder of a run that its `oomph` keeps open for as long as the processes of the run may live.
-const LIFELINE: &str = "lifeline";
-/// Age below which a folder without a lock may be one that is just being made.
+const LIFELINE_FIFO: &str = "lifeline";
+/// Age below which a folder without a lock may be under construction.
 const MIN_STALE_AGE: Duration = Duration::from_secs(60);
 
-/// The folder of one run; removed when it is dropped, or by a later run if that never happens.
+/// The private folder of one run; removed when dropped, or by a later run if this process is killed.
 pub(crate) struct Scratch {
     folder: TempDir,
-    /// Unlocked by the system when this process ends, however it does.
+    /// Unlocked by the system when this process ends, even if it is killed.
     _lock: Option<File>,
 }
 
 impl Scratch {
     pub(crate) fn new() -> anyhow::Result<Scratch> {
-        let runs = runs()?;
+        let runs = runs_folder()?;
         let host = host();
-        sweep(&runs, &host);
+        remove_abandoned(&runs, &host);
         let made = tempfile::Builder::new()
             .prefix(&format!("{host}-{}-", std::process::id()))
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(&runs);
         let folder = made.map_err(|error| super::unwritable(&shown_path(&runs), &error))?;
-        // Some network file systems have no locks: then nobody takes the folder for an abandoned one either.
-        let lock = create(&folder.path().join(LOCK)).ok().filter(|file| file.try_lock().is_ok());
+        // On network file systems without locks no folder is taken for an abandoned one either.
+        let lock = create(&folder.path().join(LOCK_FILE)).ok().filter(|file| file.try_lock().is_ok());
         Ok(Scratch { folder, _lock: lock })
     }
 
-    /// A path in the folder.
+    /// Returns a path in the folder.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Opens what the processes of an emulated run watch: when it closes, they end.
+    /// Opens the FIFO that the processes of an emulated run watch: when it closes, they end.
     pub(crate) fn lifeline(&self) -> Option<Lifeline> {
-        let path = self.at(LIFELINE);
+        let path = self.at(LIFELINE_FIFO);
         let _ = std::fs::remove_file(&path);
-        // A file system without FIFOs, or nearly full: the processes are then not ended along with us.
+        // Without FIFOs, or on a full file system, the processes do not end with this one.
         rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).ok()?;
         let end = OpenOptions::new().read(true).write(true).open(&path).ok()?;
         Some(Lifeline { path, _end: end })
     }
 }
 
-/// Our end of a FIFO. The processes of a run have the system kill them when it closes (`lifeline.py`), also by the end of this
-/// process.
+/// The writing end of a FIFO. The processes of a run are killed by the system when it closes (`lifeline.py`),
+/// including by the end of this process.
 pub(crate) struct Lifeline {
     pub(crate) path: PathBuf,
     _end: File,
@@ -83,8 +84,8 @@ pub(super) fn create_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// The folder in which runs have theirs.
-fn runs() -> anyhow::Result<PathBuf> {
+/// Returns the parent of the folders of runs.
+fn runs_folder() -> anyhow::Result<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let candidates: Vec<PathBuf> = match variable(CACHE_VARIABLE) {
         Some(folder) => vec![std::path::absolute(folder)?],
@@ -95,14 +96,14 @@ fn runs() -> anyhow::Result<PathBuf> {
         ]
         .into_iter()
         .flatten()
-        // The specification asks for absolute paths and has others ignored.
+        // The XDG specification requires relative paths to be ignored.
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join("oomph"))
         .collect(),
     };
     let mut reasons = Vec::new();
     for candidate in candidates {
-        match private(&candidate) {
+        match private_runs_folder(&candidate) {
             Ok(folder) => return Ok(folder),
             Err(why) => reasons.push(format!("`{}`: {why}", shown_path(&candidate))),
         }
@@ -118,11 +119,12 @@ fn runs() -> anyhow::Result<PathBuf> {
     .into())
 }
 
-/// The folder for runs in a cache, if nobody else can write or replace it; otherwise why not.
-fn private(cache: &Path) -> Result<PathBuf, String> {
+/// Creates the parent of the folders of runs in a cache. The error says why another user could write to it or
+/// replace it.
+fn private_runs_folder(cache: &Path) -> Result<PathBuf, String> {
     let why = |error: io::Error| error.to_string();
     create_folder(cache).map_err(why)?;
-    // People link their cache to a larger disk: what counts is where it is.
+    // Users link their cache to a larger disk: what counts is the link's target.
     let cache = cache.canonicalize().map_err(why)?;
     let user = rustix::process::geteuid().as_raw();
     let trusted = [Some(0), Some(user), unmapped_user()];
@@ -131,11 +133,11 @@ fn private(cache: &Path) -> Result<PathBuf, String> {
         if metadata.mode() & 0o002 != 0 {
             return Err(format!("everybody can write to `{}`", shown_path(folder)));
         }
-        // Its owner could put another folder in the place of ours: `sudo` may keep the HOME of the user who calls it.
+        // Its owner could replace our folder: `sudo` may keep the HOME of the calling user.
         if !trusted.contains(&Some(metadata.uid())) {
             return Err(format!("`{}` belongs to another user", shown_path(folder)));
         }
-        // A group with the number of its user is that user's alone, by the convention of most distributions.
+        // By the convention of most distributions, a group with the number of a user has no other members.
         let is_own_group = metadata.gid() == user && metadata.gid() == rustix::process::getegid().as_raw();
         if metadata.mode() & 0o020 != 0 && !is_own_group {
             return Err(format!("the group can write to `{}`", shown_path(folder)));
@@ -159,7 +161,8 @@ fn private(cache: &Path) -> Result<PathBuf, String> {
     Ok(runs)
 }
 
-/// The user that the system names for files of users that a container does not know, such as the root of its host.
+/// Returns the user ID that the system shows for files of users unknown in this container, such as the host's
+/// root.
 fn unmapped_user() -> Option<u32> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let maps = read("/proc/self/uid_map")?;
@@ -168,9 +171,9 @@ fn unmapped_user() -> Option<u32> {
     overflow.filter(|_| !is_complete)
 }
 
-/// Removes what killed runs of this machine have left behind. A home may be shared with other machines, whose locks need not be
-/// visible here.
-fn sweep(runs: &Path, host: &str) {
+/// Removes the folders of killed runs of this machine. The home may be shared with other machines, whose
+/// locks need not be visible here.
+fn remove_abandoned(runs: &Path, host: &str) {
     let prefix = format!("{host}-");
     for entry in std::fs::read_dir(runs).into_iter().flatten().flatten() {
         let is_of_host = entry.file_name().to_string_lossy().starts_with(&prefix);
@@ -183,7 +186,7 @@ fn sweep(runs: &Path, host: &str) {
 }
 
 fn is_abandoned(folder: &Path) -> bool {
-    match File::open(folder.join(LOCK)) {
+    match File::open(folder.join(LOCK_FILE)) {
         Ok(lock) => lock.try_lock().is_ok(),
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
@@ -214,12 +217,12 @@ mod tests {
     fn a_cache_below_a_folder_for_everybody_is_refused() {
         let shared = home();
         std::fs::set_permissions(shared.path(), Permissions::from_mode(0o1777)).expect("permissions");
-        let why = private(&shared.path().join("cache")).expect_err("refused");
+        let why = private_runs_folder(&shared.path().join("cache")).expect_err("refused");
         assert!(why.contains("everybody can write to"), "{why}");
         let link = home();
         let link = link.path().join("cache");
         std::os::unix::fs::symlink(shared.path(), &link).expect("a link");
-        assert!(private(&link).is_err(), "a link leads to it");
+        assert!(private_runs_folder(&link).is_err(), "a link leads to it");
     }
 
     #[test]
@@ -235,7 +238,7 @@ mod tests {
                 return;
             }
             std::fs::set_permissions(home.path(), Permissions::from_mode(mode)).expect("permissions");
-            let why = private(&home.path().join(".cache/oomph")).expect_err("refused");
+            let why = private_runs_folder(&home.path().join(".cache/oomph")).expect_err("refused");
             assert!(why.contains(expected), "{why}");
         }
     }
@@ -244,33 +247,33 @@ mod tests {
     fn folders_of_runs_are_private_even_where_they_were_not() {
         let home = home();
         let cache = home.path().join("cache");
-        let runs = private(&cache).expect("a folder");
+        let runs = private_runs_folder(&cache).expect("a folder");
         assert_eq!(mode(&runs), 0o700);
         std::fs::set_permissions(&runs, Permissions::from_mode(0o755)).expect("permissions");
-        assert_eq!(private(&cache).as_deref(), Ok(runs.as_path()));
+        assert_eq!(private_runs_folder(&cache).as_deref(), Ok(runs.as_path()));
         assert_eq!(mode(&runs), 0o700);
         std::fs::set_permissions(&cache, Permissions::from_mode(0o775)).expect("permissions");
-        assert!(private(&cache).is_err_and(|why| why.contains("the group can write")));
+        assert!(private_runs_folder(&cache).is_err_and(|why| why.contains("the group can write")));
     }
 
     #[test]
     fn a_link_in_place_of_the_folder_of_runs_is_refused() {
         let home = home();
         let cache = home.path().join("cache");
-        let runs = private(&cache).expect("a folder");
+        let runs = private_runs_folder(&cache).expect("a folder");
         std::fs::remove_dir(&runs).expect("empty");
         std::os::unix::fs::symlink(home.path(), &runs).expect("a link");
-        assert!(private(&cache).is_err_and(|why| why.contains("is not a folder of this user")));
+        assert!(private_runs_folder(&cache).is_err_and(|why| why.contains("is not a folder of this user")));
     }
 
     #[test]
-    fn only_abandoned_folders_of_this_machine_are_swept() {
+    fn only_abandoned_folders_of_this_machine_are_removed() {
         let runs = home();
         let old = SystemTime::now() - 2 * MIN_STALE_AGE;
         let made = |name: &str, modified: SystemTime| {
             let folder = runs.path().join(name);
             create_folder(&folder).expect("a folder");
-            let lock = create(&folder.join(LOCK)).expect("a file");
+            let lock = create(&folder.join(LOCK_FILE)).expect("a file");
             File::open(&folder).and_then(|folder| folder.set_modified(modified)).expect("a time");
             lock
         };
@@ -279,7 +282,7 @@ mod tests {
         made("here-2-abandoned", old);
         made("here-3-new", SystemTime::now());
         made("elsewhere-4-abandoned", old);
-        sweep(runs.path(), "here");
+        remove_abandoned(runs.path(), "here");
         let mut left: Vec<_> = std::fs::read_dir(runs.path())
             .expect("a folder")
             .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))

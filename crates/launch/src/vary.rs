@@ -1,11 +1,12 @@
-//! The same program with something changed: an argument (`--vary`), or a technique switched on from outside (`--try`).
+//! Variants of a program: with other values of an argument (`--vary`), or with a memory-saving technique
+//! switched on (`--try`).
 
-use crate::{Folder, Job, Output, Prediction, Words, in_parallel, predict};
+use crate::{Job, OutputFolder, Prediction, ProgramOutput, RunFolder, in_parallel, predict};
 use failure::Failure;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-/// What `--vary` asks for.
+/// The argument and values of `--vary`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Vary {
     name: String,
@@ -15,36 +16,42 @@ pub struct Vary {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Values {
     Listed(Vec<String>),
-    /// The largest number that fits, from a smallest to a largest.
+    /// Search for the largest number that fits, between these two.
     Between(u64, u64),
 }
 
-/// Programs that run side by side: each takes a gigabyte or two of host memory.
-const AT_ONCE: usize = 2;
+/// Number of programs that run in parallel: each takes a gigabyte or two of host memory.
+const MAX_PARALLEL_RUNS: usize = 2;
 
-/// Everything that was tried besides the program itself.
+/// Results of all variants of a program.
 #[derive(Default)]
 pub struct Variants {
-    pub varied: Option<Varied>,
+    /// Runs of `--vary`.
+    pub varied: Option<ValueSweep>,
+    /// Runs of `--try`, one per technique.
     pub tried: Vec<Variant>,
 }
 
-/// The runs of `--vary`.
-pub struct Varied {
+/// Runs with different values of one argument (`--vary`).
+pub struct ValueSweep {
+    /// Name of the argument.
     pub name: String,
+    /// One run per value.
     pub runs: Vec<Variant>,
-    /// The largest that fits, where the values are numbers.
+    /// Largest value that fits, if the values are numbers.
     pub largest: Option<u64>,
 }
 
-/// One run with something changed.
+/// One run of a changed program.
 pub struct Variant {
+    /// The value or technique.
     pub label: String,
+    /// The prediction, or why the program failed.
     pub outcome: Result<Prediction, String>,
 }
 
 impl Vary {
-    /// `batch_size=8,16,32` or `batch_size=8..512`.
+    /// Parses `batch_size=8,16,32` or `batch_size=8..512`.
     pub fn parse(text: &str) -> Result<Vary, String> {
         const EXPECTED: &str =
             "expected NAME=VALUE,VALUE… or NAME=SMALLEST..LARGEST, such as batch_size=8,16,32";
@@ -69,7 +76,7 @@ impl Vary {
 }
 
 impl Variants {
-    /// Runs a program with the values of `vary`, and with each of some techniques.
+    /// Runs a program with each value of `vary`, and with each of `techniques`.
     pub fn run(vary: Option<&Vary>, techniques: &[String], job: &Job) -> anyhow::Result<Variants> {
         let varied = vary.map(|vary| varied(vary, job)).transpose()?;
         let jobs: Vec<(String, Job)> =
@@ -78,32 +85,33 @@ impl Variants {
     }
 }
 
-fn varied(vary: &Vary, job: &Job) -> anyhow::Result<Varied> {
+fn varied(vary: &Vary, job: &Job) -> anyhow::Result<ValueSweep> {
     let with = |value: &str| (value.to_owned(), with_value(job, &vary.name, value));
     let runs = match &vary.values {
         Values::Listed(values) => {
             let jobs: Vec<(String, Job)> = values.iter().map(|value| with(value)).collect();
             run_all(&jobs, "trying values")
         }
-        Values::Between(low, high) => narrowed(*low, *high, |value| {
-            (job.talk.say)(&format!("trying {} = {value}", vary.name));
+        Values::Between(low, high) => search_largest(*low, *high, |value| {
+            (job.progress.say)(&format!("trying {} = {value}", vary.name));
             run_one(&with(&value.to_string()))
         })?,
     };
     let fitting = runs.iter().filter(|run| run.fits());
     let largest = fitting.filter_map(|run| run.label.parse::<u64>().ok()).max();
-    Ok(Varied { name: vary.name.clone(), runs, largest })
+    Ok(ValueSweep { name: vary.name.clone(), runs, largest })
 }
 
 impl Variant {
+    /// Returns whether the variant ran and fits.
     pub fn fits(&self) -> bool {
         self.outcome.as_ref().is_ok_and(|prediction| prediction.fits)
     }
 }
 
-/// The largest number that fits, to within 1/16 of it: between one that does and one that does not, where a straight line
-/// through their memory meets the card's.
-fn narrowed(low: u64, high: u64, mut run: impl FnMut(u64) -> Variant) -> anyhow::Result<Vec<Variant>> {
+/// Searches for the largest number that fits, to within 1/16 of it. Tries next the number at which a straight
+/// line through the memory of the nearest two runs reaches the memory of the GPU.
+fn search_largest(low: u64, high: u64, mut run: impl FnMut(u64) -> Variant) -> anyhow::Result<Vec<Variant>> {
     let first = run(low);
     if let Err(why) = &first.outcome {
         return Err(Failure::new(format!("the program fails with {low}"), Some(why.clone()), None).into());
@@ -114,8 +122,8 @@ fn narrowed(low: u64, high: u64, mut run: impl FnMut(u64) -> Variant) -> anyhow:
     }
     let (mut fits, mut fails) = (low, high);
     while runs[&low].fits() && !runs[&high].fits() && fails - fits > (fits / 16).max(1) {
-        let next = meeting(&runs[&fits], fits, &runs[&fails], fails)
-            .map_or(fits + (fails - fits) / 2, |meeting| meeting.max(fits + (fits / 16).max(1)));
+        let next = interpolated(&runs[&fits], fits, &runs[&fails], fails)
+            .map_or(fits + (fails - fits) / 2, |number| number.max(fits + (fits / 16).max(1)));
         let variant = run(next);
         if variant.fits() {
             fits = next
@@ -127,19 +135,20 @@ fn narrowed(low: u64, high: u64, mut run: impl FnMut(u64) -> Variant) -> anyhow:
     Ok(runs.into_values().collect())
 }
 
-/// Where the memory of two runs would meet that of the card, if it lies between them.
-fn meeting(fits: &Variant, low: u64, fails: &Variant, high: u64) -> Option<u64> {
+/// Returns the number at which a straight line through the memory of two runs reaches the memory of the
+/// GPU, if it lies between them.
+fn interpolated(fits: &Variant, low: u64, fails: &Variant, high: u64) -> Option<u64> {
     let (Ok(fits), Ok(fails)) = (&fits.outcome, &fails.outcome) else { return None };
     let (below, above) = (fits.highest.total().0 as f64, fails.highest.total().0 as f64);
     let share = (fits.memory as f64 - below) / (above - below);
-    let meeting = low as f64 + share * (high - low) as f64;
-    ((low as f64)..(high as f64)).contains(&meeting).then_some(meeting as u64)
+    let number = low as f64 + share * (high - low) as f64;
+    ((low as f64)..(high as f64)).contains(&number).then_some(number as u64)
 }
 
 fn run_all(jobs: &[(String, Job)], what: &'static str) -> Vec<Variant> {
     let Some((_, first)) = jobs.first() else { return Vec::new() };
-    let advance = (first.talk.steps)(what, jobs.len());
-    in_parallel(jobs, AT_ONCE, |job| {
+    let advance = (first.progress.steps)(what, jobs.len());
+    in_parallel(jobs, MAX_PARALLEL_RUNS, |job| {
         let variant = run_one(job);
         advance();
         variant
@@ -147,8 +156,8 @@ fn run_all(jobs: &[(String, Job)], what: &'static str) -> Vec<Variant> {
 }
 
 fn run_one((label, job): &(String, Job)) -> Variant {
-    let job = Job { words: Words::Kept, ..job.clone() };
-    let outcome = Folder::new(Output::Unkept).and_then(|folder| predict(&job, &folder, true));
+    let job = Job { output: ProgramOutput::Captured, ..job.clone() };
+    let outcome = RunFolder::new(OutputFolder::Temporary).and_then(|folder| predict(&job, &folder, true));
     Variant { label: label.clone(), outcome: outcome.map_err(why) }
 }
 
@@ -157,21 +166,21 @@ fn why(error: anyhow::Error) -> String {
     failure.cause().map_or_else(|| failure.to_string(), str::to_owned)
 }
 
-/// The program with another value: an option that it is given, `name=value` as configuration frameworks take it, an
-/// environment variable that is set, or one more option.
+/// Returns the program with another value of an argument: an option in its command, `name=value` as
+/// configuration frameworks take it, an environment variable that is set, or a new option.
 fn with_value(job: &Job, name: &str, value: &str) -> Job {
     let mut job = job.clone();
     let same = |text: &str| text.trim_start_matches('-').replace('-', "_") == name.replace('-', "_");
     let words = job.command.clone();
-    for (place, word) in words.iter().enumerate().skip(1) {
+    for (index, word) in words.iter().enumerate().skip(1) {
         let word = word.to_string_lossy();
         match word.split_once('=') {
             Some((key, _)) if same(key) => {
-                job.command[place] = OsString::from(format!("{key}={value}"));
+                job.command[index] = OsString::from(format!("{key}={value}"));
                 return job;
             }
-            None if word.starts_with('-') && same(&word) && place + 1 < words.len() => {
-                job.command[place + 1] = value.into();
+            None if word.starts_with('-') && same(&word) && index + 1 < words.len() => {
+                job.command[index + 1] = value.into();
                 return job;
             }
             _ => {}
@@ -186,7 +195,7 @@ fn with_value(job: &Job, name: &str, value: &str) -> Job {
     job
 }
 
-/// `batch_size` or `batch-size`, whichever the script has an option for; otherwise as the user has it.
+/// Returns `batch_size` or `batch-size`, whichever is an option of the script; otherwise `name` itself.
 fn spelled(name: &str, command: &[OsString]) -> String {
     let script = command.get(1).and_then(|script| std::fs::read_to_string(script).ok()).unwrap_or_default();
     [name.to_owned(), name.replace('_', "-"), name.replace('-', "_")]
@@ -195,7 +204,7 @@ fn spelled(name: &str, command: &[OsString]) -> String {
         .unwrap_or_else(|| name.to_owned())
 }
 
-/// The program with techniques switched on, several joined by `+`.
+/// Returns the program with techniques switched on, several joined by `+`.
 fn with_technique(job: &Job, names: &str) -> Job {
     const EXPANDABLE: &str = "expandable";
     const SETTING: &str = "expandable_segments:True";
@@ -220,14 +229,19 @@ fn with_technique(job: &Job, names: &str) -> Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use inputs::Talk;
+    use inputs::ProgressReporter;
 
     fn job(command: &str) -> Job {
-        Job::new(command.split_whitespace().map(OsString::from).collect(), None, None, Talk::SILENT)
+        Job::new(
+            command.split_whitespace().map(OsString::from).collect(),
+            None,
+            None,
+            ProgressReporter::SILENT,
+        )
     }
 
     fn changed(command: &str, name: &str, value: &str) -> String {
-        crate::shown(&with_value(&job(command), name, value).command)
+        crate::command_text(&with_value(&job(command), name, value).command)
     }
 
     #[test]
@@ -242,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_vary() {
+    fn values_and_ranges_are_parsed() {
         assert!(Vary::parse("batch=1,2").is_ok() && Vary::parse("--batch=1..64").is_ok());
         for wrong in ["batch", "batch=", "=3", "batch=5..2", "batch=a..b", "batch=1,,2"] {
             assert!(Vary::parse(wrong).is_err(), "{wrong}");

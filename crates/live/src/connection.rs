@@ -2,7 +2,7 @@
 //! bounded and checked.
 
 use crate::sockets::Socket;
-use crate::untrusted::Folder;
+use crate::untrusted::SocketFolder;
 use crate::wire::{RecorderRequest, RecorderState};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -32,7 +32,7 @@ pub(crate) struct ReceivedState {
 impl RecorderConnection {
     /// Connects. `timeout` is how long [`RecorderConnection::send`] and [`RecorderConnection::receive`] wait.
     pub(crate) fn connect(socket: &Socket, timeout: Duration) -> io::Result<RecorderConnection> {
-        let folder = Folder::open(&socket.folder)?;
+        let folder = SocketFolder::open(&socket.folder)?;
         if folder.owner() != socket.owner {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the folder has another owner"));
         }

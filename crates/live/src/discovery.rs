@@ -18,12 +18,12 @@ const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const THREAD_STACK_BYTES: usize = 1 << 20;
 
 /// One of the limited places for watched recorders; free again when it is dropped.
-pub(crate) struct Slot {
+pub(crate) struct RecorderSlot {
     shared: Arc<Shared>,
     owner: u32,
 }
 
-impl Drop for Slot {
+impl Drop for RecorderSlot {
     fn drop(&mut self) {
         if let Some(count) = lock(&self.shared.slots).get_mut(&self.owner) {
             *count -= 1;
@@ -79,7 +79,7 @@ impl Shared {
         Some(receiver)
     }
 
-    fn slot(self: &Arc<Shared>, owner: u32) -> Option<Slot> {
+    fn slot(self: &Arc<Shared>, owner: u32) -> Option<RecorderSlot> {
         let mut slots = lock(&self.slots);
         let all: usize = slots.values().sum();
         let own = slots.entry(owner).or_default();
@@ -87,7 +87,7 @@ impl Shared {
             return None;
         }
         *own += 1;
-        Some(Slot { shared: self.clone(), owner })
+        Some(RecorderSlot { shared: self.clone(), owner })
     }
 }
 

@@ -3,7 +3,7 @@
 //! The folder depends on the environment, and a watcher may run in another session. So the kernel's list is
 //! read as well: it has every recorder of the machine, and root need not look into the folders of users.
 
-use crate::untrusted::Folder;
+use crate::untrusted::SocketFolder;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -113,7 +113,7 @@ impl Finder {
 fn in_folder(path: &Path) -> Vec<Socket> {
     // Links on the path are this user's own.
     let Ok(path) = path.canonicalize() else { return Vec::new() };
-    let Ok(folder) = Folder::open(&path) else { return Vec::new() };
+    let Ok(folder) = SocketFolder::open(&path) else { return Vec::new() };
     let owner = folder.owner();
     let names = folder.names().unwrap_or_default().into_iter();
     let sockets = names.filter_map(|name| {

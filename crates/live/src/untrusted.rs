@@ -17,15 +17,15 @@ use std::path::{Component, Path};
 const MAX_ENTRIES: usize = 4096;
 
 /// A folder that only its owner can use.
-pub(crate) struct Folder {
+pub(crate) struct SocketFolder {
     folder: OwnedFd,
     owner: u32,
 }
 
-impl Folder {
+impl SocketFolder {
     /// Opens a folder by its absolute path. Fails if any part of the path is a link, if others have any right
     /// to the folder, or if it belongs to another user and this one is not root.
-    pub(crate) fn open(path: &Path) -> io::Result<Folder> {
+    pub(crate) fn open(path: &Path) -> io::Result<SocketFolder> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut folder = rustix::fs::open("/", flags, Mode::empty())?;
         let mut parts = path.components();
@@ -44,7 +44,7 @@ impl Folder {
         if user != 0 && found.st_uid != user {
             return Err(refusal("the folder belongs to another user"));
         }
-        Ok(Folder { folder, owner: found.st_uid })
+        Ok(SocketFolder { folder, owner: found.st_uid })
     }
 
     pub(crate) fn owner(&self) -> u32 {
@@ -150,10 +150,10 @@ pub(crate) mod tests {
     #[test]
     fn a_folder_that_others_may_use_is_refused() {
         let (_place, path, _listener) = folder();
-        assert_eq!(Folder::open(&path).expect("private").owner(), user());
+        assert_eq!(SocketFolder::open(&path).expect("private").owner(), user());
         for mode in [0o777, 0o750, 0o701] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("changed");
-            assert!(Folder::open(&path).is_err(), "{mode:o}");
+            assert!(SocketFolder::open(&path).is_err(), "{mode:o}");
         }
     }
 
@@ -165,17 +165,17 @@ pub(crate) mod tests {
         std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o700)).expect("changed");
         symlink(&inner, path.join("last")).expect("a link");
         symlink(&path, inner.join("middle")).expect("a link");
-        assert!(Folder::open(&inner).is_ok());
+        assert!(SocketFolder::open(&inner).is_ok());
         for link in ["last", "inner/middle/inner", "inner/../inner"] {
-            assert!(Folder::open(&path.join(link)).is_err(), "{link}");
+            assert!(SocketFolder::open(&path.join(link)).is_err(), "{link}");
         }
-        assert!(Folder::open(Path::new("relative")).is_err());
+        assert!(SocketFolder::open(Path::new("relative")).is_err());
     }
 
     #[test]
     fn only_a_socket_itself_is_connected_to() {
         let (_place, path, listener) = folder();
-        let folder = Folder::open(&path).expect("private");
+        let folder = SocketFolder::open(&path).expect("private");
         folder.connect("1.sock").expect("connected");
         listener.accept().expect("it was this one");
         symlink(path.join("1.sock"), path.join("link.sock")).expect("a link");
@@ -192,7 +192,7 @@ pub(crate) mod tests {
     #[test]
     fn a_socket_whose_queue_is_full_is_not_waited_for() {
         let (_place, path, _listener) = folder();
-        let folder = Folder::open(&path).expect("private");
+        let folder = SocketFolder::open(&path).expect("private");
         let mut open = Vec::new();
         let refused = loop {
             match folder.connect("1.sock") {
@@ -225,6 +225,6 @@ pub(crate) mod tests {
         for number in 0..MAX_ENTRIES + 10 {
             File::create(path.join(number.to_string())).expect("written");
         }
-        assert!(Folder::open(&path).expect("private").names().expect("readable").len() <= MAX_ENTRIES);
+        assert!(SocketFolder::open(&path).expect("private").names().expect("readable").len() <= MAX_ENTRIES);
     }
 }

@@ -44,9 +44,9 @@ pub struct WatchedRecorder {
 }
 
 /// A device and a line of code.
-type SiteKey = (u32, Option<CodeLine>);
+type SiteKey = (u32, Option<SourceLine>);
 /// File, line and function.
-type CodeLine = (String, u32, String);
+type SourceLine = (String, u32, String);
 
 #[derive(Clone, Copy, Debug)]
 struct SiteSample {
@@ -216,13 +216,13 @@ fn run_info(state: &RecorderState, owner: u32) -> Option<RunInfo> {
 }
 
 /// Returns the innermost line of a stack that is in a user's file, or the innermost of all.
-fn code_line(frames: &[LiveFrame]) -> Option<CodeLine> {
+fn code_line(frames: &[LiveFrame]) -> Option<SourceLine> {
     let own = frames.iter().find(|frame| is_user_file(&frame.filename));
     let frame = own.or_else(|| frames.first())?;
     Some((frame.filename.clone(), frame.line, frame.name.clone()))
 }
 
-fn site(line: &Option<CodeLine>, samples: &VecDeque<SiteSample>) -> Option<LiveSite> {
+fn site(line: &Option<SourceLine>, samples: &VecDeque<SiteSample>) -> Option<LiveSite> {
     let (first, last) = (samples.front()?, samples.back()?);
     let rises = samples.iter().zip(samples.iter().skip(1)).all(|(before, after)| after.bytes > before.bytes);
     let bytes_per_step = (samples.len() >= MIN_SAMPLES_FOR_GROWTH && rises)

@@ -3,7 +3,7 @@
 use crate::exception;
 use crate::table::PyTable;
 use cli::Failure;
-use cli::api::{self, By, CommandOutput, Loaded, Question};
+use cli::api::{self, By, CommandOutput, Loaded, WhatIfOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ impl PySnapshot {
         if fraction.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
             return Err(PyValueError::new_err("`fraction` is a share from 0 to 1"));
         }
-        let question = Question {
+        let question = WhatIfOptions {
             conf,
             gpu: bytes("gpu", gpu)?,
             outside: bytes("outside", outside)?.unwrap_or(api::DEFAULT_NON_PYTORCH),

@@ -1,6 +1,6 @@
 //! `rankN.heap` and `rankN.growing.heap`: the references that kept tensors alive.
 
-use crate::{Counts, DumpReason, FileError};
+use crate::{AllocationCounts, DumpReason, FileError};
 use heap::{Heap, Parts, ReferenceKind, ReferenceName, Root, Storage, StorageDevice};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +15,7 @@ pub struct HeapDump {
     /// The objects and their references.
     pub heap: Arc<Heap>,
     /// Allocations made by then.
-    pub allocations: Counts,
+    pub allocations: AllocationCounts,
     /// Why the recorder wrote the file, if that is known.
     pub reason: Option<DumpReason>,
     /// What the dump does not show.
@@ -93,7 +93,7 @@ impl HeapDump {
         };
         Ok(HeapDump {
             heap: Arc::new(Heap::new(parts)),
-            allocations: Counts::from(file.allocations),
+            allocations: AllocationCounts::from(file.allocations),
             reason: DumpReason::from_word(&file.dumped),
             caveats: file.caveats,
         })

@@ -1,6 +1,6 @@
 //! `rankN.labels`: which tensor was where, and the paths of modules.
 
-use crate::{Counts, FileError};
+use crate::{AllocationCounts, FileError};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ impl Label {
 
 /// A tensor by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tensor {
+pub struct LabeledTensor {
     /// What it is.
     pub label: Label,
     /// Dotted name in the root module: `h.0.attn.weight`.
@@ -64,7 +64,7 @@ pub struct Placed {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LabelMark {
     /// Allocations made by then.
-    pub allocations: Counts,
+    pub allocations: AllocationCounts,
     /// Index into [`Labels::sets`].
     pub set: usize,
 }
@@ -73,7 +73,7 @@ pub struct LabelMark {
 #[derive(Clone, Default, Debug)]
 pub struct Labels {
     /// All tensors ever listed.
-    pub tensors: Vec<Tensor>,
+    pub tensors: Vec<LabeledTensor>,
     /// Sets of tensors that were alive together.
     pub sets: Vec<Vec<Placed>>,
     /// Moments at which a set was alive, in order of time.
@@ -115,7 +115,7 @@ impl LabelsFile {
             .into_iter()
             .map(|(kind, name, root)| {
                 let label = Label::ALL.into_iter().find(|label| label.name() == kind)?;
-                tensors.push(Tensor { label, name, root });
+                tensors.push(LabeledTensor { label, name, root });
                 Some(tensors.len() as u32 - 1)
             })
             .collect();
@@ -124,7 +124,7 @@ impl LabelsFile {
             Some(Placed { tensor, device: u32::try_from(device).ok()?, addr, bytes })
         };
         let sets = self.sets.into_iter().map(|set| set.into_iter().filter_map(placed).collect()).collect();
-        let mark = |(by_device, set)| LabelMark { allocations: Counts::from(by_device), set };
+        let mark = |(by_device, set)| LabelMark { allocations: AllocationCounts::from(by_device), set };
         let marks = self.marks.into_iter().map(mark).collect();
         Labels { tensors, sets, marks }
     }
@@ -143,6 +143,6 @@ mod tests {
         )
         .expect("readable");
         assert_eq!(labels.sets, [[Placed { tensor: 0, device: 0, addr: 1024, bytes: 8 }]]);
-        assert_eq!(labels.marks, [LabelMark { allocations: Counts(vec![(0, 3)]), set: 0 }]);
+        assert_eq!(labels.marks, [LabelMark { allocations: AllocationCounts(vec![(0, 3)]), set: 0 }]);
     }
 }

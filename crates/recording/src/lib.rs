@@ -25,9 +25,11 @@ mod ranks;
 mod run;
 mod steps;
 
+pub use crate::AllocationCounts as Counts; // renamed at integration
 pub use crate::heap::HeapDump;
 pub use error::FileError;
-pub use labels::{Label, LabelMark, Labels, Placed, Tensor};
+pub use labels::LabeledTensor as Tensor; // renamed at integration
+pub use labels::{Label, LabelMark, LabeledTensor, Labels, Placed};
 pub use ranks::{META_FILE, SidecarPart, Sidecars, UnreadableFile, rank_of_file, unfinished_name};
 pub use run::{
     DumpReason, EmulationInfo, Exit, GpuInfo, Process, RunInfo, RunState, Shortage, StopReason, ValueRead,
@@ -47,7 +49,7 @@ pub struct Recording {
     /// Whether allocations after the last step were recorded with their stacks.
     pub ends_with_stacks: bool,
     /// Allocations that each device had made when the snapshot was written.
-    pub allocations: Counts,
+    pub allocations: AllocationCounts,
     /// Which tensor was where, and when.
     pub labels: Labels,
     /// Paths of modules, which the metadata of events refers to by number.
@@ -68,7 +70,7 @@ impl Recording {
     pub const NONE: &'static Recording = &Recording {
         marks: Vec::new(),
         ends_with_stacks: true,
-        allocations: Counts(Vec::new()),
+        allocations: AllocationCounts(Vec::new()),
         labels: Labels { tensors: Vec::new(), sets: Vec::new(), marks: Vec::new() },
         modules: Vec::new(),
         shortage: None,
@@ -96,9 +98,9 @@ impl Default for Recording {
 
 /// Allocations made so far, by device: `allocation.all.allocated` of `memory_stats()`.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Counts(pub Vec<(u32, u64)>);
+pub struct AllocationCounts(pub Vec<(u32, u64)>);
 
-impl Counts {
+impl AllocationCounts {
     /// Returns the number of allocations of one device.
     pub fn of(&self, device: u32) -> Option<u64> {
         self.0.iter().find(|(of, _)| *of == device).map(|(_, count)| *count)
@@ -106,9 +108,9 @@ impl Counts {
 }
 
 /// Converts `{"0": 1234}`; keys that are not device ordinals are left out.
-impl From<BTreeMap<String, u64>> for Counts {
-    fn from(by_device: BTreeMap<String, u64>) -> Counts {
+impl From<BTreeMap<String, u64>> for AllocationCounts {
+    fn from(by_device: BTreeMap<String, u64>) -> AllocationCounts {
         let parsed = by_device.into_iter().filter_map(|(device, count)| Some((device.parse().ok()?, count)));
-        Counts(parsed.collect())
+        AllocationCounts(parsed.collect())
     }
 }

@@ -1,6 +1,6 @@
 //! `rankN.json`: how the run of one process went; and `meta.json`: what it ran on.
 
-use crate::{Counts, FileError};
+use crate::{AllocationCounts, FileError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -216,7 +216,7 @@ pub struct ValueRead {
 /// What `rankN.json` says about the end of the history.
 #[derive(Debug)]
 pub(crate) struct HistoryEnd {
-    pub(crate) allocations: Counts,
+    pub(crate) allocations: AllocationCounts,
     pub(crate) has_stacks: bool,
     pub(crate) shortage: Option<Shortage>,
 }
@@ -394,7 +394,7 @@ pub(crate) fn parse_rank(bytes: &[u8]) -> Result<(RunInfo, HistoryEnd), FileErro
         emulation,
     };
     let end = HistoryEnd {
-        allocations: Counts::from(file.allocations),
+        allocations: AllocationCounts::from(file.allocations),
         // Older recorders always recorded stacks.
         has_stacks: file.stacks.unwrap_or(true),
         shortage: file.oom.map(Shortage::from),

@@ -1,6 +1,6 @@
 //! `rankN.steps.jsonl`: the counters at the end of each step, one JSON object per line.
 
-use crate::{Counts, FileError};
+use crate::{AllocationCounts, FileError};
 use serde::Deserialize;
 use snapshot::Bytes;
 use std::collections::BTreeMap;
@@ -66,21 +66,21 @@ pub struct StepMark {
     /// Microseconds since the Unix epoch.
     pub time_us: i64,
     /// Allocations made by then.
-    pub allocations: Counts,
+    pub allocations: AllocationCounts,
     /// Whether the allocations of the step were recorded with their stacks.
     pub has_stacks: bool,
 }
 
 impl Default for StepMark {
     fn default() -> StepMark {
-        StepMark { time_us: 0, allocations: Counts::default(), has_stacks: true }
+        StepMark { time_us: 0, allocations: AllocationCounts::default(), has_stacks: true }
     }
 }
 
 impl From<StepLine> for StepMark {
     fn from(StepLine { time_us, devices, has_stacks, .. }: StepLine) -> StepMark {
         let counts = devices.iter().filter_map(|of| Some((of.device, of.allocations?)));
-        StepMark { time_us, allocations: Counts(counts.collect()), has_stacks }
+        StepMark { time_us, allocations: AllocationCounts(counts.collect()), has_stacks }
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
         let marks: Vec<StepMark> = lines.into_iter().map(StepMark::from).collect();
         let expected = [
             StepMark { time_us: 5, ..StepMark::default() },
-            StepMark { time_us: 7, allocations: Counts(vec![(1, 3)]), ..StepMark::default() },
+            StepMark { time_us: 7, allocations: AllocationCounts(vec![(1, 3)]), ..StepMark::default() },
         ];
         assert_eq!(marks, expected);
     }

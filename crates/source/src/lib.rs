@@ -1,6 +1,14 @@
-//! The user's own source, where it lies where the snapshot says.
+//! Lines of the user's source code, read from the paths in a snapshot if the files are there.
+//!
+//! [`linted`] has what the linter says about such a line, [`stores`] the line that stores a reference.
+//!
+//! ```
+//! assert_eq!(source::shortened_line("    loss.backward()  "), "loss.backward()");
+//! assert_eq!(source::line("no-such-file.py", 1), None);
+//! ```
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod linted;
 pub mod stores;
@@ -9,47 +17,47 @@ use analysis::words::is_hidden;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 
-/// Longest file that is read for one line.
-const MOST_BYTES: u64 = 4 << 20;
-/// Longest line that is shown.
-const WIDTH: usize = 72;
+/// Largest file that is read, in bytes.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+/// Longest line that is shown, in characters.
+const MAX_LINE_CHARS: usize = 72;
 
-/// Line `line` of a Python file, without its indentation; `None` if there is no such file or line.
+/// Returns line `line` of a Python file without its indentation; `None` if there is no such file or line.
 pub fn line(path: &str, line: u32) -> Option<String> {
     let reader = open(path)?;
     let text = reader.lines().nth((line as usize).checked_sub(1)?)?.ok()?;
-    Some(shown(&text))
+    Some(shortened_line(&text))
 }
 
-/// All of a Python file.
-pub fn whole(path: &str) -> Option<String> {
+/// Returns the text of a Python file, if it can be read.
+pub fn read_file(path: &str) -> Option<String> {
     let mut text = Vec::new();
     open(path)?.read_to_end(&mut text).ok()?;
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// A line as it is shown.
-pub fn shown(text: &str) -> String {
+/// Returns a line of code without indentation and hidden characters, shortened to 72 characters.
+pub fn shortened_line(text: &str) -> String {
     let text: String = text.trim().chars().filter(|letter| !is_hidden(*letter)).collect();
-    if text.chars().count() <= WIDTH {
+    if text.chars().count() <= MAX_LINE_CHARS {
         return text;
     }
-    text.chars().take(WIDTH - 1).chain(['…']).collect()
+    text.chars().take(MAX_LINE_CHARS - 1).chain(['…']).collect()
 }
 
-/// The path comes from the snapshot, so nothing but ordinary Python files is opened.
+/// Opens a Python file. The path comes from the snapshot, so no other file is opened.
 fn open(path: &str) -> Option<impl BufRead> {
     let is_python = std::path::Path::new(path).extension().is_some_and(|ending| ending == "py");
-    // A path of that form names another machine on some systems.
+    // On some systems such a path names another machine.
     let is_remote = path.starts_with("//") || path.starts_with("\\\\");
     if !is_python || is_remote {
         return None;
     }
     let about = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
-    if about.len() > MOST_BYTES {
+    if about.len() > MAX_FILE_BYTES {
         return None;
     }
-    Some(BufReader::new(File::open(path).ok()?.take(MOST_BYTES)))
+    Some(BufReader::new(File::open(path).ok()?.take(MAX_FILE_BYTES)))
 }
 
 #[cfg(test)]

@@ -1,44 +1,46 @@
-//! What the linter says of the lines that a recording names, where the program's files are at hand.
+//! Linter findings on the lines named by a recording, if the source files are there.
 
 use analysis::{Finding, Kind, SiteName};
 use lint::{Diagnostic, PythonSource, RULES};
 use snapshot::Snapshot;
 use std::collections::HashMap;
 
-/// Files that were checked; each is parsed once.
+/// Linter findings of the files seen so far; each file is parsed once.
 #[derive(Default)]
-pub struct Linted {
+pub struct LintCache {
     files: HashMap<String, Option<(PythonSource, Vec<Diagnostic>)>>,
 }
 
-/// The linter on a line of the program.
-pub struct Remark {
+/// Linter finding that concerns a line.
+pub struct LintRemark {
+    /// Line of the finding, from 1.
     pub line: usize,
+    /// The finding.
     pub found: Diagnostic,
 }
 
-impl Linted {
-    /// What is said of the line of a leak: the line itself, or another that keeps what this one computes.
-    pub fn of(&mut self, finding: &Finding, snapshot: &Snapshot) -> Vec<Remark> {
+impl LintCache {
+    /// Returns the linter findings on the line of a leak, or on another line that keeps its result alive.
+    pub fn of(&mut self, finding: &Finding, snapshot: &Snapshot) -> Vec<LintRemark> {
         match finding.site {
             Some(frame) if finding.kind == Kind::Leak => self.at(&SiteName::of(snapshot, frame)),
             _ => Vec::new(),
         }
     }
 
-    fn at(&mut self, place: &SiteName) -> Vec<Remark> {
-        let file = self.files.entry(place.file.clone()).or_insert_with(|| {
-            let source = PythonSource::python(crate::whole(&place.file)?.as_bytes());
+    fn at(&mut self, site: &SiteName) -> Vec<LintRemark> {
+        let file = self.files.entry(site.file.clone()).or_insert_with(|| {
+            let source = PythonSource::python(crate::read_file(&site.file)?.as_bytes());
             let found = lint::check(&source, RULES).ok()?;
             Some((source, found))
         });
         let Some((source, found)) = file else { return Vec::new() };
-        let is_there = |position: u32| source.line(position) == place.line as usize;
+        let is_there = |position: u32| source.line(position) == site.line as usize;
         let concerns = |found: &&Diagnostic| {
             is_there(found.range.start) || found.related.iter().any(|range| is_there(range.start))
         };
         let remark =
-            |found: &Diagnostic| Remark { line: source.line(found.range.start), found: found.clone() };
+            |found: &Diagnostic| LintRemark { line: source.line(found.range.start), found: found.clone() };
         found.iter().filter(concerns).map(remark).collect()
     }
 }

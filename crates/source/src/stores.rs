@@ -1,25 +1,29 @@
-//! The line of the user's source that stores a reference, by the name that it is stored under.
+//! Finds the line of the user's source that stores a reference under a known name.
 //!
-//! A name is all that is known: `history` in this file. Of the lines that store something under it (`lint::stores`), the one
-//! that adds most is taken: `history.append(loss)` before `total = total + loss` before `history = []`.
+//! Only the name is known: `history` in some file. Of the lines that store something under it
+//! (`lint::stores`), the one that adds most is taken: `history.append(loss)` before `total = total + loss`
+//! before `history = []`.
 
 use analysis::{SiteName, Store};
 use lint::PythonSource;
 
-/// A line that stores something.
-pub struct Line {
+/// A line that stores a reference.
+pub struct StoreLine {
+    /// File and line.
     pub place: SiteName,
+    /// Source code of the line.
     pub code: String,
 }
 
-/// The likeliest line in the files, the first file first. `near` is a line that is known to have to do with it.
-pub fn find(store: &Store, near: Option<&SiteName>) -> Option<Line> {
+/// Returns the likeliest line in the files of `store`, earlier files first. `near` is a line known to be
+/// related.
+pub fn find(store: &Store, near: Option<&SiteName>) -> Option<StoreLine> {
     let near_file = near.map(|place| place.file.as_str());
     let files = store.files.iter().map(String::as_str);
     let files = files.chain(near_file.filter(|file| !store.files.iter().any(|known| known == file)));
     let mut best = None;
     for (order, file) in files.enumerate() {
-        let Some(text) = crate::whole(file) else { continue };
+        let Some(text) = crate::read_file(file) else { continue };
         let source = PythonSource::python(text.as_bytes());
         let found = store.names.iter().flat_map(|name| lint::stores(&source, name).unwrap_or_default());
         let near = near.filter(|place| place.file == file);
@@ -27,18 +31,19 @@ pub fn find(store: &Store, near: Option<&SiteName>) -> Option<Line> {
             let distance = near.map_or(0, |near| distance(near.line as usize, line));
             let rank = (std::cmp::Reverse(how), distance, order, line);
             if best.as_ref().is_none_or(|(least, _)| rank < *least) {
-                let code = crate::shown(text.lines().nth(line - 1).unwrap_or_default());
+                let code = crate::shortened_line(text.lines().nth(line - 1).unwrap_or_default());
                 let place = SiteName { file: file.to_owned(), line: line as u32, function: String::new() };
-                best = Some((rank, Line { place, code }));
+                best = Some((rank, StoreLine { place, code }));
             }
         }
     }
     best.map(|(_, line)| line)
 }
 
-/// What is stored is made before it is stored: a line above is farther.
-fn distance(made: usize, stored: usize) -> usize {
-    if stored >= made { stored - made } else { 4 * (made - stored) }
+/// Returns the distance of two lines. An object is created before it is stored, so a line above counts as
+/// farther.
+fn distance(created: usize, stored: usize) -> usize {
+    if stored >= created { stored - created } else { 4 * (created - stored) }
 }
 
 #[cfg(test)]

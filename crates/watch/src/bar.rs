@@ -1,34 +1,34 @@
-//! A device's memory as one bar, and what its parts are.
+//! The memory of a device as a bar, with a legend.
 
 use crate::palette::{Palette, Part};
 use live::{Gpu, MemorySplit};
 use ratatui::text::{Line, Span};
 use snapshot::Bytes;
 
-/// The parts that are known, in their order.
+/// Returns the known parts of a device's memory, in order.
 pub fn parts(split: &MemorySplit) -> Vec<(Part, Bytes)> {
     let of = |part| match part {
         Part::Tensors => Some(split.tensors),
         Part::Cached => Some(split.cached),
-        Part::Outside => split.non_pytorch,
+        Part::NonPyTorch => split.non_pytorch,
         Part::Others => split.others,
-        Part::Unseen => split.unknown_owner,
+        Part::UnknownOwner => split.unknown_owner,
         Part::Free => split.free,
     };
     Part::ALL.into_iter().filter_map(|part| Some((part, of(part)?))).collect()
 }
 
-/// The same of a GPU that no recorder uses: who holds what, and nothing of what for.
-pub fn bare_parts(gpu: &Gpu) -> Vec<(Part, Bytes)> {
+/// Returns the parts of a GPU without a recorder: what other processes use, and what is free.
+pub fn driver_parts(gpu: &Gpu) -> Vec<(Part, Bytes)> {
     let processes: u64 = gpu.processes.iter().map(|process| process.bytes).sum();
     vec![
         (Part::Others, Bytes(processes)),
-        (Part::Unseen, Bytes(gpu.used.saturating_sub(processes))),
+        (Part::UnknownOwner, Bytes(gpu.used.saturating_sub(processes))),
         (Part::Free, Bytes(gpu.total.saturating_sub(gpu.used))),
     ]
 }
 
-/// The bar. Whatever is there at all has a cell.
+/// Returns a bar of `width` cells. Every part larger than zero has at least one.
 pub fn bar(parts: &[(Part, Bytes)], width: usize, palette: Palette) -> Line<'static> {
     let spans = cells(parts, width).into_iter().map(|(part, cells)| {
         let (letter, style) = palette.part(part);
@@ -46,7 +46,7 @@ fn cells(parts: &[(Part, Bytes)], width: usize) -> Vec<(Part, usize)> {
             (part, (bytes.0 as f64 / total as f64 * width as f64).round().max(1.0) as usize)
         })
         .collect();
-    // What rounding has added or left goes to or from the largest.
+    // The rounding error goes to the largest part.
     let sum: usize = cells.iter().map(|(_, cells)| cells).sum();
     if let Some((_, largest)) = cells.iter_mut().max_by_key(|(_, cells)| *cells) {
         *largest = (*largest + width).saturating_sub(sum);
@@ -54,7 +54,7 @@ fn cells(parts: &[(Part, Bytes)], width: usize) -> Vec<(Part, usize)> {
     cells
 }
 
-/// What the parts are: as many lines as it takes.
+/// Returns the names and sizes of the parts, wrapped to `width` columns.
 pub fn legend(parts: &[(Part, Bytes)], width: usize, palette: Palette) -> Vec<Line<'static>> {
     let mut lines: Vec<(usize, Vec<Span<'static>>)> = vec![(0, Vec::new())];
     for &(part, bytes) in parts {

@@ -1,10 +1,10 @@
-//! All about one row: the split, the verdict, the course, the lines that hold most.
+//! Details of the chosen row: memory split, verdict, timeline, and the lines that hold most.
 
-use crate::bar::{bar, bare_parts, legend, parts};
-use crate::look::Row;
+use crate::bar::{bar, driver_parts, legend, parts};
 use crate::palette::Palette;
+use crate::state::WatchRow;
 use crate::timeline::Timeline;
-use crate::verdict::{Tone, Verdict, silence};
+use crate::verdict::{GrowthVerdict, Tone, process_status};
 use analysis::words::{counted, grouped, printable, shortened};
 use live::{DeviceCounters, Gpu, LiveSite, MemorySplit, WatchedRecorder};
 use ratatui::buffer::Buffer;
@@ -13,24 +13,28 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget};
 use snapshot::Bytes;
 
+/// Widget with the details of one row.
 pub struct Details<'a> {
-    pub row: &'a Row,
+    /// The row.
+    pub row: &'a WatchRow,
+    /// Whether to show the lines of code that hold most.
     pub shows_sites: bool,
+    /// Colors and symbols.
     pub palette: Palette,
 }
 
-/// Lines of code to show, where there is room.
-const SITES: usize = 6;
-/// What the picture needs to be worth its place.
-const LOWEST_PICTURE: u16 = 6;
+/// Largest number of lines of code to show.
+const MAX_SITES: usize = 6;
+/// Smallest useful height of the timeline, in rows.
+const MIN_TIMELINE_ROWS: u16 = 6;
 
 impl Widget for Details<'_> {
     fn render(self, area: Rect, buffer: &mut Buffer) {
         match self.row {
-            Row::Recorded { followed, device, split, .. } => {
-                self.recorded(followed, device, split, area, buffer)
+            WatchRow::Recorded { recorder, device, split, .. } => {
+                self.recorded(recorder, device, split, area, buffer)
             }
-            Row::Bare(gpu) => self.bare(gpu, area, buffer),
+            WatchRow::DriverOnly(gpu) => self.driver_only(gpu, area, buffer),
         }
     }
 }
@@ -38,7 +42,7 @@ impl Widget for Details<'_> {
 impl Details<'_> {
     fn recorded(
         &self,
-        followed: &WatchedRecorder,
+        recorder: &WatchedRecorder,
         device: &DeviceCounters,
         split: &MemorySplit,
         area: Rect,
@@ -46,49 +50,50 @@ impl Details<'_> {
     ) {
         let width = usize::from(area.width);
         let parts = parts(split);
-        let mut lines = vec![headline(followed, device, self.palette), bar(&parts, width, self.palette)];
+        let mut lines = vec![headline(recorder, device, self.palette), bar(&parts, width, self.palette)];
         lines.extend(legend(&parts, width, self.palette));
-        lines.extend(counters(followed, device, split, self.palette));
-        let verdict = Verdict::new(followed, device.device);
+        lines.extend(counters(recorder, device, split, self.palette));
+        let verdict = GrowthVerdict::new(recorder, device.device);
         let mark = if verdict.tone == Tone::Bad { "! " } else { "" };
         lines.push(Line::styled(format!("{mark}{}", verdict.sentence), self.palette.tone(verdict.tone)));
-        if let Some((tone, words)) = silence(followed) {
-            lines.push(Line::styled(shortened(&printable(&words), width), self.palette.tone(tone)));
+        if let Some((tone, status)) = process_status(recorder) {
+            lines.push(Line::styled(shortened(&printable(&status), width), self.palette.tone(tone)));
         }
         let used = lines.len() as u16;
         Paragraph::new(lines).render(area, buffer);
         let rest = Rect { y: area.y + used, height: area.height.saturating_sub(used), ..area };
-        let sites = self.site_lines(followed, device, width);
-        let wanted = (sites.len() as u16).min(rest.height.saturating_sub(LOWEST_PICTURE));
-        let picture = Rect { height: rest.height - wanted, ..rest };
-        Timeline { course: &followed.timeline, device: device.device, palette: self.palette }
-            .render(picture, buffer);
-        Paragraph::new(sites).render(Rect { y: picture.y + picture.height, height: wanted, ..rest }, buffer);
+        let sites = self.site_lines(recorder, device, width);
+        let wanted = (sites.len() as u16).min(rest.height.saturating_sub(MIN_TIMELINE_ROWS));
+        let timeline_area = Rect { height: rest.height - wanted, ..rest };
+        Timeline { timeline: &recorder.timeline, device: device.device, palette: self.palette }
+            .render(timeline_area, buffer);
+        Paragraph::new(sites)
+            .render(Rect { y: timeline_area.y + timeline_area.height, height: wanted, ..rest }, buffer);
     }
 
     fn site_lines(
         &self,
-        followed: &WatchedRecorder,
+        recorder: &WatchedRecorder,
         device: &DeviceCounters,
         width: usize,
     ) -> Vec<Line<'static>> {
         if !self.shows_sites {
             return Vec::new();
         }
-        let mut sites = followed.sites(device.device);
-        let Some(step) = followed.sites_step() else {
-            let why = if followed.state.has_stacks {
+        let mut sites = recorder.sites(device.device);
+        let Some(step) = recorder.sites_step() else {
+            let why = if recorder.state.has_stacks {
                 "the lines that hold most come with the next step"
             } else {
                 "the lines that hold most need torch 2.10 or later; d writes a recording that has them"
             };
             return vec![Line::styled(shortened(why, width), self.palette.dim())];
         };
-        // A line that grows is what people look for, however much the others hold.
+        // Growing lines first, even if others hold more.
         sites.sort_by_key(|site| std::cmp::Reverse(site.bytes_per_step));
         let title = format!("the lines that hold most, at the end of step {}", grouped(step));
         let mut lines = vec![Line::styled(title, self.palette.dim())];
-        lines.extend(sites.iter().take(SITES).map(|site| self.site_line(site, width)));
+        lines.extend(sites.iter().take(MAX_SITES).map(|site| self.site_line(site, width)));
         lines
     }
 
@@ -98,14 +103,14 @@ impl Details<'_> {
         let room = width.saturating_sub(held.len() + grows.chars().count());
         Line::from(vec![
             Span::raw(held),
-            Span::styled(shortened(&place(site), room.max(2)), self.palette.bold()),
+            Span::styled(shortened(&site_text(site), room.max(2)), self.palette.bold()),
             Span::styled(grows, self.palette.tone(Tone::Bad)),
         ])
     }
 
-    fn bare(&self, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
+    fn driver_only(&self, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
         let width = usize::from(area.width);
-        let parts = bare_parts(gpu);
+        let parts = driver_parts(gpu);
         let mut lines = vec![
             Line::from(vec![
                 Span::styled(format!("GPU {}  ", gpu.index), self.palette.bold()),
@@ -129,67 +134,67 @@ impl Details<'_> {
             )));
         }
         lines.push(Line::default());
-        lines.extend(UNKNOWN.iter().map(|line| Line::styled(*line, self.palette.dim())));
+        lines.extend(NO_RECORDER_NOTE.iter().map(|line| Line::styled(*line, self.palette.dim())));
         Paragraph::new(lines).render(area, buffer);
     }
 }
 
-/// What only a recorder knows.
-pub const UNKNOWN: [&str; 2] = [
-    "no recorder: what of this is tensors, what cache, and whether it grows cannot be known from here;",
-    "start the program with `oomph run`, or with `oomph.record()` in it",
+/// Note for a GPU without a recorder.
+pub const NO_RECORDER_NOTE: [&str; 2] = [
+    "no recorder: how much of this is tensors or cache, and whether it grows, is unknown;",
+    "start the program with `oomph run`, or call `oomph.record()` in it",
 ];
 
-fn headline(followed: &WatchedRecorder, device: &DeviceCounters, palette: Palette) -> Line<'static> {
-    let state = &followed.state;
-    let place = if state.is_cpu() {
+fn headline(recorder: &WatchedRecorder, device: &DeviceCounters, palette: Palette) -> Line<'static> {
+    let state = &recorder.state;
+    let (device_name, description) = if state.is_cpu() {
         ("CPU  ".to_owned(), "tensors of this process".to_owned())
     } else {
         let total = device.total.map(|total| format!(", {}", Bytes(total))).unwrap_or_default();
         (format!("GPU {}  ", device.device), format!("{}{total}", printable(&device.card)))
     };
     Line::from(vec![
-        Span::styled(place.0, palette.bold()),
-        Span::raw(place.1),
+        Span::styled(device_name, palette.bold()),
+        Span::raw(description),
         Span::styled(format!("   process {} · torch {}", state.pid, printable(&state.torch)), palette.dim()),
     ])
 }
 
-/// The counters that the bar does not have, as far as they say something.
+/// Returns the counters that the bar does not show, if they are worth showing.
 fn counters(
-    followed: &WatchedRecorder,
+    recorder: &WatchedRecorder,
     device: &DeviceCounters,
     split: &MemorySplit,
     palette: Palette,
 ) -> Option<Line<'static>> {
-    let mut words = vec![format!("peak {}", Bytes(device.peak))];
+    let mut parts = vec![format!("peak {}", Bytes(device.peak))];
     let rounding = device.allocated.saturating_sub(device.requested);
     if rounding * 50 > device.allocated && device.requested > 0 {
-        words.push(format!("{} lost to rounding", Bytes(rounding)));
+        parts.push(format!("{} lost to rounding", Bytes(rounding)));
     }
     if device.inactive_split * 10 > device.reserved {
-        words.push(format!("{} of the cache in split segments", Bytes(device.inactive_split)));
+        parts.push(format!("{} of the cache in split segments", Bytes(device.inactive_split)));
     }
     if let Some(limit) = device.limit {
-        words.push(format!("limit {}", Bytes(limit)));
+        parts.push(format!("limit {}", Bytes(limit)));
     }
-    if let Some(pinned) = followed.state.pinned.filter(|&pinned| pinned > 0) {
-        words.push(format!("pinned host {}", Bytes(pinned)));
+    if let Some(pinned) = recorder.state.pinned.filter(|&pinned| pinned > 0) {
+        parts.push(format!("pinned host {}", Bytes(pinned)));
     }
     for (number, what) in [(device.retries, "alloc retry"), (device.ooms, "out-of-memory error")] {
         if number > 0 {
-            words.push(match what {
+            parts.push(match what {
                 "alloc retry" if number > 1 => format!("{} alloc retries", grouped(number)),
                 _ => counted(number, what),
             });
         }
     }
     let is_known = split.tensors.0 > 0 || device.peak > 0;
-    is_known.then(|| Line::styled(words.join(" · "), palette.dim()))
+    is_known.then(|| Line::styled(parts.join(" · "), palette.dim()))
 }
 
-/// `train.py:20 in train`
-pub fn place(site: &LiveSite) -> String {
+/// Returns a site as text, such as `train.py:20 in train`.
+pub fn site_text(site: &LiveSite) -> String {
     match &site.line {
         Some((file, line, function)) => {
             let name = file.rsplit('/').next().unwrap_or(file);

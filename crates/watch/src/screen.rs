@@ -1,10 +1,10 @@
-//! The screen: a list where there is more than one row, everything about the chosen one, and the keys.
+//! The screen: a list of rows if there are several, details of the chosen one, and the keys.
 
 use crate::details::Details;
-use crate::keys::{self, Action};
-use crate::look::{Look, Row};
+use crate::keys::{self, KeyAction};
 use crate::palette::Palette;
-use crate::verdict::{Tone, Verdict, duration, silence};
+use crate::state::{WatchRow, WatchState};
+use crate::verdict::{GrowthVerdict, Tone, duration, process_status};
 use analysis::words::{grouped, printable, shortened};
 use live::Watcher;
 use ratatui::Frame;
@@ -20,21 +20,21 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-/// How often to draw; a key is answered at once.
-const FRAME: Duration = Duration::from_millis(250);
+/// Time between two frames. Keys are handled at once.
+const FRAME_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Draws until the user has seen enough. The terminal is as before afterwards, also after a panic or a signal.
-pub fn run(followers: &Watcher, has_color: bool) -> anyhow::Result<()> {
+/// Draws the screen until the user quits. Restores the terminal afterwards, even after a panic or a signal.
+pub fn run(watcher: &Watcher, has_color: bool) -> anyhow::Result<()> {
     let mut terminal = ratatui::try_init()?;
-    end_at_signals()?;
-    let mut screen = Screen::new(followers, has_color);
-    let ended = loop {
-        screen.look();
+    exit_on_signals()?;
+    let mut screen = Screen::new(watcher, has_color);
+    let result = loop {
+        screen.refresh();
         if let Err(error) = terminal.draw(|frame| screen.draw(frame)) {
             break Err(error);
         }
         match wait_for_key() {
-            Ok(Some(Action::Quit)) => break Ok(()),
+            Ok(Some(KeyAction::Quit)) => break Ok(()),
             Ok(Some(action)) => screen.act(action),
             Ok(None) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -42,16 +42,17 @@ pub fn run(followers: &Watcher, has_color: bool) -> anyhow::Result<()> {
         }
     };
     ratatui::try_restore()?;
-    Ok(ended?)
+    Ok(result?)
 }
 
-/// From a thread: when a terminal goes away, as with a connection that breaks, waiting for its keys does not end.
-fn end_at_signals() -> io::Result<()> {
+/// Exits on signals, from a thread of its own: when the terminal disappears, as with a broken connection,
+/// waiting for keys does not end.
+fn exit_on_signals() -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT])?;
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
             let _ = terminal::disable_raw_mode();
-            // Not by standard output, which the thread that draws holds.
+            // Not through standard output, which the drawing thread has locked.
             if let Ok(mut screen) = std::fs::File::options().write(true).open("/dev/tty") {
                 let _ = execute!(screen, terminal::LeaveAlternateScreen, cursor::Show);
             }
@@ -61,8 +62,8 @@ fn end_at_signals() -> io::Result<()> {
     Ok(())
 }
 
-fn wait_for_key() -> io::Result<Option<Action>> {
-    if !event::poll(FRAME)? {
+fn wait_for_key() -> io::Result<Option<KeyAction>> {
+    if !event::poll(FRAME_INTERVAL)? {
         return Ok(None);
     }
     match event::read()? {
@@ -72,27 +73,27 @@ fn wait_for_key() -> io::Result<Option<Action>> {
 }
 
 struct Screen<'a> {
-    followers: &'a Watcher,
-    look: Look,
-    /// The key of the chosen row.
+    watcher: &'a Watcher,
+    state: WatchState,
+    /// Key of the chosen row.
     chosen: String,
     shows_sites: bool,
     is_paused: bool,
     shows_help: bool,
-    /// What came of the last key.
+    /// Result of the last key.
     message: Option<String>,
-    /// Recordings that were asked for: how many the recorder had written by then.
+    /// Requested recordings: name of the recorder, and number of recordings it had written before.
     dumps: BTreeMap<String, u64>,
     palette: Palette,
 }
 
 impl Screen<'_> {
-    fn new(followers: &Watcher, has_color: bool) -> Screen<'_> {
-        let look = Look::new(followers);
-        let chosen = look.rows.first().map(Row::key).unwrap_or_default();
+    fn new(watcher: &Watcher, has_color: bool) -> Screen<'_> {
+        let state = WatchState::new(watcher);
+        let chosen = state.rows.first().map(WatchRow::key).unwrap_or_default();
         Screen {
-            followers,
-            look,
+            watcher,
+            state,
             chosen,
             shows_sites: true,
             is_paused: false,
@@ -103,71 +104,71 @@ impl Screen<'_> {
         }
     }
 
-    fn look(&mut self) {
+    fn refresh(&mut self) {
         if !self.is_paused {
-            self.look = Look::new(self.followers);
+            self.state = WatchState::new(self.watcher);
         }
-        if !self.look.rows.iter().any(|row| row.key() == self.chosen) {
-            self.chosen = self.look.rows.first().map(Row::key).unwrap_or_default();
+        if !self.state.rows.iter().any(|row| row.key() == self.chosen) {
+            self.chosen = self.state.rows.first().map(WatchRow::key).unwrap_or_default();
         }
-        self.hear_of_dumps();
+        self.report_finished_dumps();
     }
 
-    fn hear_of_dumps(&mut self) {
-        for row in &self.look.rows {
-            let Row::Recorded { name, followed, .. } = row else { continue };
-            if self.dumps.get(name).is_some_and(|&before| followed.state.dumps > before) {
+    fn report_finished_dumps(&mut self) {
+        for row in &self.state.rows {
+            let WatchRow::Recorded { name, recorder, .. } = row else { continue };
+            if self.dumps.get(name).is_some_and(|&before| recorder.state.dumps > before) {
                 self.dumps.remove(name);
-                let folder = printable(&followed.state.folder).into_owned();
+                let folder = printable(&recorder.state.folder).into_owned();
                 self.message = Some(format!("recording written: oomph report {folder}"));
             }
         }
     }
 
-    fn place(&self) -> usize {
-        self.look.rows.iter().position(|row| row.key() == self.chosen).unwrap_or(0)
+    fn chosen_index(&self) -> usize {
+        self.state.rows.iter().position(|row| row.key() == self.chosen).unwrap_or(0)
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: KeyAction) {
         self.message = None;
-        let rows = self.look.rows.len();
+        let rows = self.state.rows.len();
         match action {
-            Action::Up | Action::Down if rows > 0 => {
-                let step = if action == Action::Up { rows - 1 } else { 1 };
-                self.chosen = self.look.rows[(self.place() + step) % rows].key();
+            KeyAction::Up | KeyAction::Down if rows > 0 => {
+                let step = if action == KeyAction::Up { rows - 1 } else { 1 };
+                self.chosen = self.state.rows[(self.chosen_index() + step) % rows].key();
             }
-            Action::Dump => self.dump(),
-            Action::Sites => {
+            KeyAction::Dump => self.dump(),
+            KeyAction::Sites => {
                 self.shows_sites = !self.shows_sites;
-                self.followers.want_stacks(self.shows_sites);
+                self.watcher.want_stacks(self.shows_sites);
             }
-            Action::Pause => self.is_paused = !self.is_paused,
-            Action::Help => self.shows_help = !self.shows_help,
-            Action::Up | Action::Down | Action::Quit => {}
+            KeyAction::Pause => self.is_paused = !self.is_paused,
+            KeyAction::Help => self.shows_help = !self.shows_help,
+            KeyAction::Up | KeyAction::Down | KeyAction::Quit => {}
         }
     }
 
     fn dump(&mut self) {
-        let message = match self.look.rows.get(self.place()) {
-            Some(Row::Recorded { followed, .. }) if followed.exit.is_some() => {
+        let message = match self.state.rows.get(self.chosen_index()) {
+            Some(WatchRow::Recorded { recorder, .. }) if recorder.exit.is_some() => {
                 "the process has ended".to_owned()
             }
-            Some(Row::Recorded { name, followed, .. }) => {
-                if self.followers.dump(name) {
-                    self.dumps.insert(name.clone(), followed.state.dumps);
-                    format!("asked process {} for a recording …", followed.state.pid)
+            Some(WatchRow::Recorded { name, recorder, .. }) => {
+                if self.watcher.dump(name) {
+                    self.dumps.insert(name.clone(), recorder.state.dumps);
+                    format!("asked process {} for a recording …", recorder.state.pid)
                 } else {
-                    "a recording can only be asked for on the machine itself".to_owned()
+                    "a recording can only be requested on the machine itself".to_owned()
                 }
             }
-            _ => "no recorder is here that could write one".to_owned(),
+            _ => "no recorder here can write one".to_owned(),
         };
         self.message = Some(message);
     }
 
     fn draw(&self, frame: &mut Frame<'_>) {
-        let rows = self.look.rows.len() as u16;
-        // A third of the screen for the list, if there is anything to choose from.
+        let rows = self.state.rows.len() as u16;
+        // At most a third of the screen for the list, and only if there is a choice.
         let list = if rows > 1 { rows.min(frame.area().height / 3).max(1) + 1 } else { 0 };
         let [head, list, body, foot] = Layout::vertical([
             Constraint::Length(1),
@@ -181,33 +182,33 @@ impl Screen<'_> {
             frame.render_widget(self.help(), Rect { height: list.height + body.height, ..list.union(body) });
         } else {
             self.draw_list(frame, list);
-            match self.look.rows.get(self.place()) {
+            match self.state.rows.get(self.chosen_index()) {
                 Some(row) => {
                     let details = Details { row, shows_sites: self.shows_sites, palette: self.palette };
                     frame.render_widget(details, body);
                 }
-                None => frame.render_widget(self.nothing(), body),
+                None => frame.render_widget(self.no_rows(), body),
             }
         }
-        let foot_words = match (&self.message, self.is_paused) {
+        let foot_text = match (&self.message, self.is_paused) {
             (Some(message), _) => Line::styled(message.clone(), self.palette.tone(Tone::Unsure)),
-            (None, true) => Line::styled("paused: p goes on", self.palette.tone(Tone::Unsure)),
-            (None, false) => match self.look.notes.first() {
+            (None, true) => Line::styled("paused: p resumes", self.palette.tone(Tone::Unsure)),
+            (None, false) => match self.state.notes.first() {
                 Some(note) => Line::styled(note.clone(), self.palette.tone(Tone::Unsure)),
-                None => Line::styled(keys::SHORT, self.palette.dim()),
+                None => Line::styled(keys::KEY_SUMMARY, self.palette.dim()),
             },
         };
-        frame.render_widget(foot_words, foot);
+        frame.render_widget(foot_text, foot);
     }
 
     fn head(&self, area: Rect) -> Line<'static> {
         let mut spans = vec![Span::styled("oomph watch", self.palette.bold())];
-        if let Some(Row::Recorded { followed, .. }) = self.look.rows.get(self.place()) {
-            let state = &followed.state;
+        if let Some(WatchRow::Recorded { recorder, .. }) = self.state.rows.get(self.chosen_index()) {
+            let state = &recorder.state;
             let rank =
                 state.rank.map(|rank| format!(" · rank {rank} of {}", state.world_size)).unwrap_or_default();
             let pace =
-                followed.time_per_step().map(|time| format!(", {} each", duration(time))).unwrap_or_default();
+                recorder.time_per_step().map(|time| format!(", {} each", duration(time))).unwrap_or_default();
             let words = format!("   {}{rank} · step {}{pace}", state.job(), grouped(state.count));
             let room = usize::from(area.width).saturating_sub("oomph watch".len());
             spans.push(Span::raw(shortened(&printable(&words), room.max(2))));
@@ -215,24 +216,24 @@ impl Screen<'_> {
         Line::from(spans)
     }
 
-    /// A line for each row; those around the chosen one where not all fit.
+    /// Draws one line per row; if not all fit, those around the chosen one.
     fn draw_list(&self, frame: &mut Frame<'_>, area: Rect) {
         let Some(height) = area.height.checked_sub(1).filter(|&height| height > 0) else { return };
-        let (height, chosen) = (usize::from(height), self.place());
-        let first = chosen.saturating_sub(height / 2).min(self.look.rows.len().saturating_sub(height));
-        let shown = self.look.rows.iter().enumerate().skip(first).take(height);
+        let (height, chosen) = (usize::from(height), self.chosen_index());
+        let first = chosen.saturating_sub(height / 2).min(self.state.rows.len().saturating_sub(height));
+        let shown = self.state.rows.iter().enumerate().skip(first).take(height);
         let lines: Vec<Line<'_>> =
             shown.map(|(at, row)| self.list_line(row, at == chosen, area.width)).collect();
         frame.render_widget(Paragraph::new(lines), area);
     }
 
-    fn list_line(&self, row: &Row, is_chosen: bool, width: u16) -> Line<'static> {
+    fn list_line(&self, row: &WatchRow, is_chosen: bool, width: u16) -> Line<'static> {
         let width = usize::from(width);
         let name = shortened(&row.title(), 28.min(width / 3).max(2));
         let (numbers, short, tone) = match row {
-            Row::Recorded { followed, device, .. } => {
-                let verdict = Verdict::new(followed, device.device);
-                let (tone, short) = match silence(followed) {
+            WatchRow::Recorded { recorder, device, .. } => {
+                let verdict = GrowthVerdict::new(recorder, device.device);
+                let (tone, short) = match process_status(recorder) {
                     Some((tone, words)) => (tone, words),
                     None => (verdict.tone, verdict.short),
                 };
@@ -240,7 +241,7 @@ impl Screen<'_> {
                     (Bytes(device.allocated).to_string(), Bytes(device.reserved).to_string());
                 (format!("{allocated:>9} tensors {reserved:>9} reserved"), short, tone)
             }
-            Row::Bare(gpu) => {
+            WatchRow::DriverOnly(gpu) => {
                 let (used, total) = (Bytes(gpu.used).to_string(), Bytes(gpu.total));
                 (format!("{used:>9} in use of {total}"), String::new(), Tone::Quiet)
             }
@@ -257,7 +258,7 @@ impl Screen<'_> {
 
     fn help(&self) -> Paragraph<'static> {
         let mut lines = vec![Line::default()];
-        for (key, what) in keys::LONG {
+        for (key, what) in keys::KEY_HELP {
             lines.push(Line::from(vec![
                 Span::styled(format!("  {key:<16}"), self.palette.bold()),
                 Span::raw(what),
@@ -265,20 +266,20 @@ impl Screen<'_> {
         }
         lines.push(Line::default());
         lines.push(Line::raw(
-            "  tensors are alive; cached memory is PyTorch's own and free for more of them.",
+            "  Tensors are live; cached memory is reserved by PyTorch and free for new tensors.",
         ));
         lines.push(Line::raw(
-            "  In the picture: tensors at the ends of steps, what steps needed on top, reserved.",
+            "  Timeline: tensors at the ends of steps, memory used within steps above, reserved on top.",
         ));
         Paragraph::new(lines)
     }
 
-    fn nothing(&self) -> Paragraph<'static> {
-        let mut text = "No program of yours is being recorded. Start one with `oomph run train.py`, or with \
-            `oomph.record()` in it: it shows up here once it uses CUDA."
+    fn no_rows(&self) -> Paragraph<'static> {
+        let mut text = "No program of yours is being recorded. Start one with `oomph run train.py`, or call \
+            `oomph.record()` in it: it appears here once it uses CUDA."
             .to_owned();
-        if let Some(why) = &self.look.no_driver {
-            text.push_str(&format!("\n\nNo GPU can be seen either: {why}."));
+        if let Some(why) = &self.state.no_driver {
+            text.push_str(&format!("\n\nNo GPU is visible either: {why}."));
         }
         Paragraph::new(text).wrap(Wrap { trim: true })
     }

@@ -1,4 +1,4 @@
-//! What the steps say, in words.
+//! Verdict on the growth of a device's memory, in words.
 
 use analysis::Pace;
 use analysis::words::{counted, grouped};
@@ -7,26 +7,33 @@ use recording::Exit;
 use snapshot::Bytes;
 use std::time::Duration;
 
-/// How much it matters.
+/// Importance of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tone {
+    /// A problem.
     Bad,
+    /// A possible problem.
     Unsure,
+    /// No problem.
     Good,
+    /// Not worth attention.
     Quiet,
 }
 
-/// A judgement in a few words and in a sentence.
-pub struct Verdict {
+/// Whether the memory of a device grows.
+pub struct GrowthVerdict {
+    /// Importance.
     pub tone: Tone,
-    /// For a table.
+    /// A few words, for a table.
     pub short: String,
+    /// A sentence.
     pub sentence: String,
 }
 
-impl Verdict {
-    pub fn new(followed: &WatchedRecorder, device: u32) -> Verdict {
-        let (tone, short, sentence) = match followed.pace(device) {
+impl GrowthVerdict {
+    /// Returns the verdict on a device of a recorder.
+    pub fn new(recorder: &WatchedRecorder, device: u32) -> GrowthVerdict {
+        let (tone, short, sentence) = match recorder.pace(device) {
             Pace::NoSteps => (
                 Tone::Quiet,
                 "no steps".to_owned(),
@@ -55,41 +62,41 @@ impl Verdict {
             }
             Pace::Growing { bytes_per_step } => {
                 let short = format!("LEAKING {bytes_per_step}/step");
-                (Tone::Bad, short, leaking(bytes_per_step, followed, device))
+                (Tone::Bad, short, leaking(bytes_per_step, recorder, device))
             }
         };
-        Verdict { tone, short, sentence }
+        GrowthVerdict { tone, short, sentence }
     }
 }
 
-fn leaking(bytes_per_step: Bytes, followed: &WatchedRecorder, device: u32) -> String {
-    let full = followed.steps_left(device).map(|steps| {
-        let time = followed.time_per_step().and_then(|each| each.checked_mul(u32::try_from(steps).ok()?));
+fn leaking(bytes_per_step: Bytes, recorder: &WatchedRecorder, device: u32) -> String {
+    let full = recorder.steps_left(device).map(|steps| {
+        let time = recorder.time_per_step().and_then(|each| each.checked_mul(u32::try_from(steps).ok()?));
         let time = time.map(|time| format!(", {} at this pace", duration(time))).unwrap_or_default();
         format!("; full in about {} steps{time}", grouped(steps))
     });
     format!("LEAKING {bytes_per_step} per step{}", full.unwrap_or_default())
 }
 
-/// How a process has ended, or why it says nothing.
-pub fn silence(followed: &WatchedRecorder) -> Option<(Tone, String)> {
-    match followed.exit {
+/// Returns how a process has exited, or that it does not answer; `None` if it answers.
+pub fn process_status(recorder: &WatchedRecorder) -> Option<(Tone, String)> {
+    match recorder.exit {
         Some(Exit::Finished | Exit::Stopped(_)) => Some((Tone::Quiet, "finished".to_owned())),
         Some(Exit::Failed | Exit::OutOfMemory) => {
-            let why = followed.exception.as_deref().unwrap_or("for an unknown reason");
+            let why = recorder.exception.as_deref().unwrap_or("for an unknown reason");
             Some((Tone::Bad, format!("failed: {why}")))
         }
         Some(Exit::Killed) => Some((Tone::Bad, "exited without reporting (killed or crashed)".to_owned())),
         None => {
-            let silent = followed.answered_at.elapsed();
-            let words =
+            let silent = recorder.answered_at.elapsed();
+            let text =
                 format!("no answer for {}: its interpreter is busy, or it is stopped", duration(silent));
-            (silent > Duration::from_secs(3)).then_some((Tone::Unsure, words))
+            (silent > Duration::from_secs(3)).then_some((Tone::Unsure, text))
         }
     }
 }
 
-/// A time to read at a glance.
+/// Returns a duration as text with one unit, such as `5 min`.
 pub fn duration(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", time.as_millis()),

@@ -1,6 +1,6 @@
 //! What a search over settings recommends.
 
-use crate::{Scene, Trial};
+use crate::{Simulation, Trial};
 
 /// A gain below this share is not worth a change of settings.
 const MIN_GAIN: f64 = 0.02;
@@ -24,15 +24,15 @@ pub enum SearchAdvice<'a> {
 
 impl<'a> SearchAdvice<'a> {
     /// Judges trials, the best of which is first.
-    pub fn new(scene: &Scene<'_>, trials: &'a [Trial]) -> SearchAdvice<'a> {
+    pub fn new(simulation: &Simulation<'_>, trials: &'a [Trial]) -> SearchAdvice<'a> {
         let Some(best) = trials.first().filter(|best| best.fits()) else { return SearchAdvice::NothingFits };
-        let recorded = trials.iter().find(|trial| trial.conf == scene.recorded_conf());
+        let recorded = trials.iter().find(|trial| trial.conf == simulation.recorded_conf());
         let gain = recorded.map_or(0, |recorded| recorded.memory().saturating_sub(best.memory()));
         let is_worth_it = gain as f64 > recorded.map_or(0, Trial::memory) as f64 * MIN_GAIN;
         if !is_worth_it && recorded.is_none_or(Trial::fits) {
             return SearchAdvice::Keep;
         }
-        let peak = scene.device.history.reserved_peak.bytes.0;
+        let peak = simulation.device.history.reserved_peak.bytes.0;
         let fitting = trials.iter().filter(|trial| trial.fits());
         let worst = fitting.max_by_key(|trial| trial.outcome.peak_reserved);
         let avoid = worst.filter(|worst| worst.outcome.peak_reserved > peak + peak / 4);

@@ -1,37 +1,49 @@
-//! What is uncertain about a replay.
+//! Reasons why a real run may differ from a replay.
 
-use crate::{Scene, Trial};
+use crate::{Simulation, Trial};
 use analysis::words::counted;
 use snapshot::{Action, Bytes};
 use std::fmt;
 
-/// Events for which a library keeps a workspace, at most.
-const BRIEF: usize = 2;
+/// Longest lifetime of a library's workspace, in events.
+const MAX_WORKSPACE_EVENTS: usize = 2;
 
 /// A reason why the real run may differ from a replay.
 pub enum Caveat {
-    /// The model leaves the recorded run at this event.
-    Diverges { identical: usize, difference: String },
-    /// Segments that belong to no pool that the recording names.
+    /// The allocator model differs from the recorded run.
+    Diverges {
+        /// Number of events before the first difference.
+        identical: usize,
+        /// The first difference, in words.
+        difference: String,
+    },
+    /// So many segments belong to no pool in the recording and are assumed to be of private pools.
     AssumedPrivate(usize),
-    /// The history begins late.
+    /// The history starts late.
     Truncated,
-    /// A setting that does nothing without a memory limit.
+    /// `garbage_collection_threshold` is set without a memory limit.
     IdleGarbageCollection,
-    /// The request that fails was freed after a few events, as workspaces are.
+    /// The allocation that fails was freed after so few events that it may be a workspace.
     BriefRequest(usize),
-    /// Another order of addresses gives the other answer.
+    /// Whether the run fits depends on addresses chosen by the driver.
     DependsOnAddresses,
-    /// The replay ends at its failure.
+    /// The replay stops at the failed allocation.
     Unfinished,
-    /// Addresses decide how high the peak is.
-    AddressRange { low: u64, high: u64, improbable: Option<u64> },
+    /// The peak depends on addresses chosen by the driver.
+    AddressRange {
+        /// Lowest peak, in bytes.
+        low: u64,
+        /// Highest peak, in bytes.
+        high: u64,
+        /// Peak with an improbable order of addresses, in bytes.
+        improbable: Option<u64>,
+    },
 }
 
 impl Caveat {
-    /// All that applies to a replay.
-    pub fn all(scene: &Scene<'_>, trial: &Trial) -> Vec<Caveat> {
-        let verification = scene.recorded.verification();
+    /// Returns all caveats of a replay.
+    pub fn all(simulation: &Simulation<'_>, trial: &Trial) -> Vec<Caveat> {
+        let verification = simulation.recorded.verification();
         let (what, outcome) = (&trial.what, &trial.outcome);
         let diverges = verification.difference.map(|difference| Caveat::Diverges {
             identical: verification.identical,
@@ -39,10 +51,10 @@ impl Caveat {
         });
         let assumed = verification.assumed_private;
         let assumed = (assumed > 0).then_some(Caveat::AssumedPrivate(assumed));
-        let truncated = (!scene.device.history.complete).then_some(Caveat::Truncated);
+        let truncated = (!simulation.device.history.complete).then_some(Caveat::Truncated);
         let idle = what.conf.gc_threshold > 0.0 && what.limit.is_none();
-        let lifetime = outcome.oom.and_then(|oom| lifetime(scene, oom.event));
-        let brief = lifetime.filter(|&events| events <= BRIEF).map(Caveat::BriefRequest);
+        let lifetime = outcome.oom.and_then(|oom| lifetime(simulation, oom.event));
+        let brief = lifetime.filter(|&events| events <= MAX_WORKSPACE_EVENTS).map(Caveat::BriefRequest);
         let (low, high) = outcome.peak_reserved_range;
         let improbable = outcome.improbable.iter().max().copied();
         let has_range = low != high || improbable.is_some();
@@ -62,48 +74,49 @@ impl Caveat {
     }
 }
 
-/// How many events the block of a request lived in the recorded run.
-fn lifetime(scene: &Scene<'_>, event: usize) -> Option<usize> {
-    let history = &scene.device.history;
-    let life = history.allocation_of(event, Action::Alloc)?;
-    Some(history.allocations[life].free_event()?.saturating_sub(event))
+/// Returns for how many events the block of an allocation lived in the recorded run.
+fn lifetime(simulation: &Simulation<'_>, event: usize) -> Option<usize> {
+    let history = &simulation.device.history;
+    let allocation = history.allocation_of(event, Action::Alloc)?;
+    Some(history.allocations[allocation].free_event()?.saturating_sub(event))
 }
 
 impl fmt::Display for Caveat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Caveat::Diverges { identical, difference } => {
-                write!(f, "the model follows the recorded run only to event {identical}: {difference}")
+                write!(f, "the model matches the recorded run only to event {identical}: {difference}")
             }
             Caveat::AssumedPrivate(segments) => write!(
                 f,
-                "{segments} segments are taken to have belonged to private pools that were gone at the end: that explains the \
-                 recording, which does not name them"
+                "{segments} segments are assumed to have belonged to private pools that no longer exist at the \
+                 end: this explains the recording, which does not name them"
             ),
             Caveat::Truncated => f.write_str(
-                "the history begins late: what was allocated before stays where it was recorded, under any settings",
+                "the history starts late: earlier allocations stay where they were recorded, under any \
+                 settings",
             ),
             Caveat::IdleGarbageCollection => f.write_str(
-                "`garbage_collection_threshold` does nothing without a memory limit (`per_process_memory_fraction`, or \
-                 `set_per_process_memory_fraction`)",
+                "`garbage_collection_threshold` does nothing without a memory limit \
+                 (`per_process_memory_fraction`, or `set_per_process_memory_fraction`)",
             ),
             Caveat::BriefRequest(events) => write!(
                 f,
-                "the request that fails was given back after {}: if it is a workspace of cuDNN, the library goes on with a \
-                 smaller one, and so does the program",
+                "the allocation that fails was freed after {}: if it is a cuDNN workspace, the library \
+                 continues with a smaller one, and so does the program",
                 counted(*events as u64, "event")
             ),
             Caveat::DependsOnAddresses => f.write_str(
-                "whether it fits hangs on the addresses that the driver returns: another order gives the other answer",
+                "whether it fits depends on addresses chosen by the driver: another order changes the result",
             ),
             Caveat::Unfinished => {
-                f.write_str("the replay ends at this failure: the figures are those of the part before it")
+                f.write_str("the replay stops at this failure: the figures cover the events before it")
             }
             Caveat::AddressRange { low, high, improbable } => {
                 write!(
                     f,
-                    "up to torch 2.11 the addresses that the driver returns decide between free blocks of equal size; over \
-                     the orders tried the peak lies between {} and {}",
+                    "up to torch 2.11, addresses chosen by the driver decide between free blocks of equal \
+                     size; over the orders tried the peak lies between {} and {}",
                     Bytes(*low),
                     Bytes(*high)
                 )?;

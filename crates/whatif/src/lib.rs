@@ -1,9 +1,19 @@
-//! A recorded run under other allocator settings, on another card: one what-if, or a search over many.
+//! Replays a recorded run under other allocator settings or on another GPU: one what-if, or a search over
+//! many.
 //!
-//! A [`Scene`] is a recorded run with a [`Question`] about it; a [`Trial`] is how the run went under some settings, and
+//! A [`Simulation`] is a recorded run with [`WhatIfOptions`]. A [`Trial`] is its outcome under some settings;
 //! [`Caveat`]s say what is uncertain about it.
+//!
+//! ```
+//! use whatif::{WhatIfOptions, is_as_recorded, single_run};
+//!
+//! let options = WhatIfOptions { gpu: Some(24 << 30), ..WhatIfOptions::default() };
+//! assert!(is_as_recorded(&options), "another GPU does not change the recorded run");
+//! assert!(single_run(&["a.pickle", "b.pickle"]).is_err());
+//! ```
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod advice;
 mod caveat;
@@ -21,35 +31,35 @@ use inputs::Input;
 use snapshot::{History, Snapshot, TorchRange};
 use std::path::Path;
 
-/// What is asked about a recorded run.
+/// Options of a what-if.
 #[derive(Clone, Default, Debug)]
-pub struct Question {
-    /// Settings to try, as in PYTORCH_CUDA_ALLOC_CONF; otherwise the recorded ones.
+pub struct WhatIfOptions {
+    /// Settings to try, as in PYTORCH_CUDA_ALLOC_CONF; `None` uses the recorded ones.
     pub conf: Option<String>,
-    /// Memory of the card to try; otherwise what the recorded run could have.
+    /// Memory of the GPU to try, in bytes; `None` uses the limits of the recorded run.
     pub gpu: Option<u64>,
-    /// Memory of that card which PyTorch cannot have.
+    /// Non-PyTorch memory of that GPU, in bytes.
     pub outside: u64,
-    /// `set_per_process_memory_fraction`: a share of the card.
+    /// Argument of `set_per_process_memory_fraction`: a share of the GPU from 0 to 1.
     pub fraction: Option<f64>,
-    /// The limit of the process itself.
+    /// Memory limit of the process, in bytes.
     pub limit: Option<u64>,
-    /// Whether many settings are tried.
+    /// Whether to search over many settings.
     pub search: bool,
-    /// Whether the least memory of a card that still works is wanted.
+    /// Whether to find the smallest GPU on which the run fits.
     pub smallest_gpu: bool,
-    /// Whether the model is compared with the record.
+    /// Whether to compare the allocator model with the recording.
     pub verify: bool,
-    /// Release of torch whose rules to use; otherwise the file's.
+    /// Release of torch whose rules to use; `None` takes it from the file.
     pub torch: Option<Release>,
-    /// The settings of the recorded run, where the file does not have them.
+    /// Settings of the recorded run, for files that do not contain them.
     pub recorded_conf: Option<String>,
-    /// The device to replay; otherwise the one with the most events.
+    /// Device to replay; `None` takes the one with the most events.
     pub device: Option<u32>,
 }
 
-/// A what-if is about one run.
-pub fn only<T>(runs: &[T]) -> anyhow::Result<&T> {
+/// Returns the only run. Fails for several: a what-if is about one run.
+pub fn single_run<T>(runs: &[T]) -> anyhow::Result<&T> {
     let [run] = runs else {
         return Err(Failure::new(
             format!("{} files were given", runs.len()),
@@ -61,129 +71,136 @@ pub fn only<T>(runs: &[T]) -> anyhow::Result<&T> {
     Ok(run)
 }
 
-/// Whether the question is about the run as the file has it: no other release, no settings that it lacks.
-pub fn is_as_recorded(args: &Question) -> bool {
-    args.torch.is_none() && given_conf(args).is_none()
+/// Returns whether the recorded run is replayed exactly as in the file: no other release, no other settings.
+pub fn is_as_recorded(options: &WhatIfOptions) -> bool {
+    options.torch.is_none() && known_conf(options).is_none()
 }
 
-/// The run of a device, followed by the model.
-pub fn follow<'a>(name: &str, device: &'a Device<'a>, args: &Question) -> anyhow::Result<RecordedRun<'a>> {
+/// Replays the run of a device through the allocator model. Fails for the memory of a CPU.
+pub fn replayed_device<'a>(
+    name: &str,
+    device: &'a Device<'a>,
+    options: &WhatIfOptions,
+) -> anyhow::Result<RecordedRun<'a>> {
     if device.is_cpu() {
         return Err(Failure::new(
             format!("`{name}` is about the memory of a CPU"),
-            Some("what is simulated is PyTorch's allocator for GPUs".to_owned()),
+            Some("only PyTorch's allocator for GPUs is simulated".to_owned()),
             Some("`oomph report` explains it; `oomph predict` runs a program on an emulated GPU"),
         )
         .into());
     }
-    recorded(device.snapshot, &device.history, args)
+    replayed_history(device.snapshot, &device.history, options)
 }
 
-/// One recorded run and what is asked about it.
-pub struct Scene<'a> {
-    /// What the input is called.
+/// A recorded run and the options of a what-if.
+pub struct Simulation<'a> {
+    /// Name of the input.
     pub name: &'a str,
-    /// The run.
+    /// Device of the recorded run.
     pub device: &'a Device<'a>,
-    /// The model that has followed it.
+    /// Run as replayed by the allocator model.
     pub recorded: &'a RecordedRun<'a>,
-    /// What is asked.
-    pub args: &'a Question,
-    /// The memory that the recorded run could have.
+    /// Options of the what-if.
+    pub options: &'a WhatIfOptions,
+    /// Limits of the recorded run.
     conditions: Conditions,
 }
 
-/// A settings string with how the run went under it.
+/// Outcome of a run under some settings.
 pub struct Trial {
-    /// The settings.
+    /// The settings, as in PYTORCH_CUDA_ALLOC_CONF.
     pub conf: String,
-    /// The card and its limits.
+    /// GPU and limits.
     pub what: WhatIf,
-    /// How it went.
+    /// Result of the replay.
     pub outcome: Outcome,
-    /// The least memory of a card that works, if it was asked for and there is one.
+    /// Memory of the smallest GPU on which the run fits, in bytes; if it was searched for and exists.
     pub smallest: Option<u64>,
     asked_smallest: bool,
 }
 
 impl Trial {
-    /// What settings are ranked by: the least card that works, if that was asked for, otherwise the peak.
+    /// Returns the bytes by which settings are ranked: the smallest GPU, if it was searched for, otherwise
+    /// the peak.
     pub fn memory(&self) -> u64 {
         if self.asked_smallest { self.smallest.unwrap_or(u64::MAX) } else { self.outcome.peak_reserved }
     }
 
-    /// Whether no request fails.
+    /// Returns whether no allocation fails.
     pub fn fits(&self) -> bool {
         self.outcome.oom.is_none()
     }
 }
 
-impl<'a> Scene<'a> {
-    /// A question about the run of a device, which the model has followed.
+impl<'a> Simulation<'a> {
+    /// Returns a what-if about the run of a device, which the allocator model has replayed.
     pub fn new(
         name: &'a str,
         device: &'a Device<'a>,
         recorded: &'a RecordedRun<'a>,
-        args: &'a Question,
-    ) -> Scene<'a> {
-        Scene { name, device, recorded, args, conditions: recorded.conditions() }
+        options: &'a WhatIfOptions,
+    ) -> Simulation<'a> {
+        Simulation { name, device, recorded, options, conditions: recorded.conditions() }
     }
 
-    /// A card of some size, or the conditions of the recorded run, under some settings.
-    fn what(&self, conf: &Conf, total: Option<u64>) -> WhatIf {
+    /// Returns the conditions of a replay: a GPU of `total` bytes, or the limits of the recorded run.
+    fn conditions_for(&self, conf: &Conf, total: Option<u64>) -> WhatIf {
         let conf = conf.clone();
         let Some(total) = total else {
             let Conditions { available, limit } = self.conditions;
-            return WhatIf { conf, total: None, available, limit: self.args.limit.or(limit) };
+            return WhatIf { conf, total: None, available, limit: self.options.limit.or(limit) };
         };
-        let share = self.args.fraction.or((conf.memory_fraction < 1.0).then_some(conf.memory_fraction));
+        let share = self.options.fraction.or((conf.memory_fraction < 1.0).then_some(conf.memory_fraction));
         let limit = share.and_then(|share| self.recorded.release.limit(share, total));
-        let available = Some(total.saturating_sub(self.args.outside));
-        WhatIf { conf, total: Some(total), available, limit: self.args.limit.or(limit) }
+        let available = Some(total.saturating_sub(self.options.outside));
+        WhatIf { conf, total: Some(total), available, limit: self.options.limit.or(limit) }
     }
 
     fn try_out(&self, text: &str, conf: &Conf) -> Trial {
-        let what = self.what(conf, self.args.gpu);
+        let what = self.conditions_for(conf, self.options.gpu);
         let outcome = self.recorded.simulate(&what);
-        // Where one card is asked about and it is too small, the next question is by how much.
-        let is_too_small = outcome.oom.is_some() && self.args.gpu.is_some() && !self.args.search;
-        let smallest = (self.args.smallest_gpu || is_too_small)
-            .then(|| self.recorded.smallest(|total| self.what(conf, Some(total))))
+        // If the run does not fit on the given GPU, the user wants to know by how much.
+        let is_too_small = outcome.oom.is_some() && self.options.gpu.is_some() && !self.options.search;
+        let smallest = (self.options.smallest_gpu || is_too_small)
+            .then(|| self.recorded.smallest(|total| self.conditions_for(conf, Some(total))))
             .flatten();
-        let asked_smallest = self.args.smallest_gpu;
+        let asked_smallest = self.options.smallest_gpu;
         Trial { conf: text.to_owned(), what, outcome, smallest, asked_smallest }
     }
 
-    /// The settings string of the recorded run.
+    /// Returns the settings of the recorded run.
     pub fn recorded_conf(&self) -> &str {
-        given_conf(self.args).unwrap_or(&self.device.snapshot.settings.conf)
+        known_conf(self.options).unwrap_or(&self.device.snapshot.settings.conf)
     }
 }
 
-/// The settings of the recorded run, where they are given. What is compared with the record is about that run.
-pub fn given_conf(args: &Question) -> Option<&str> {
-    args.recorded_conf.as_deref().or(args.conf.as_deref().filter(|_| args.verify))
+/// Returns the settings of the recorded run, if the options contain them. With `verify`, `conf` is about the
+/// recorded run as well.
+pub fn known_conf(options: &WhatIfOptions) -> Option<&str> {
+    options.recorded_conf.as_deref().or(options.conf.as_deref().filter(|_| options.verify))
 }
 
-/// Follows a run with the model.
-pub fn recorded<'a>(
+/// Replays a history through the allocator model.
+pub fn replayed_history<'a>(
     snapshot: &'a Snapshot,
     history: &'a History,
-    args: &Question,
+    options: &WhatIfOptions,
 ) -> anyhow::Result<RecordedRun<'a>> {
-    let release = args.torch.unwrap_or_else(|| Release::of(snapshot.torch));
-    let text = given_conf(args);
+    let release = options.torch.unwrap_or_else(|| Release::of(snapshot.torch));
+    let text = known_conf(options);
     let conf = text.map(|text| Conf::parse(text, release)).transpose();
     let conf = conf.map_err(|error| refused(text.unwrap_or_default(), release, &error))?;
-    // A card or limit to try says nothing about the recorded run, except where the two are compared.
-    let (limit, total) = if args.verify { (limit(args, release), args.gpu) } else { (None, None) };
-    let given = KnownConditions { release: args.torch, conf: conf.map(|parsed| parsed.conf), limit, total };
+    // A GPU or limit to try is not that of the recorded run, except with `verify`.
+    let (limit, total) = if options.verify { (limit(options, release), options.gpu) } else { (None, None) };
+    let given =
+        KnownConditions { release: options.torch, conf: conf.map(|parsed| parsed.conf), limit, total };
     Ok(RecordedRun::new(snapshot, history, given))
 }
 
-fn limit(args: &Question, release: Release) -> Option<u64> {
-    let share = args.fraction.zip(args.gpu);
-    args.limit.or(share.and_then(|(share, total)| release.limit(share, total)))
+fn limit(options: &WhatIfOptions, release: Release) -> Option<u64> {
+    let share = options.fraction.zip(options.gpu);
+    options.limit.or(share.and_then(|(share, total)| release.limit(share, total)))
 }
 
 fn parse(text: &str, release: Release, say: &dyn Fn(&str)) -> anyhow::Result<Conf> {
@@ -202,9 +219,13 @@ fn refused(text: &str, release: Release, error: &allocator::ConfError) -> Failur
     )
 }
 
-/// The device that the question is about.
-pub fn chosen<'a>(devices: &'a [Device<'a>], args: &Question, name: &str) -> anyhow::Result<&'a Device<'a>> {
-    let wanted = match args.device {
+/// Returns the device to replay.
+pub fn choose_device<'a>(
+    devices: &'a [Device<'a>],
+    options: &WhatIfOptions,
+    name: &str,
+) -> anyhow::Result<&'a Device<'a>> {
+    let wanted = match options.device {
         Some(ordinal) => devices.iter().find(|device| device.history.device == ordinal),
         None => devices.iter().max_by_key(|device| device.history.len()),
     };
@@ -218,23 +239,23 @@ pub fn chosen<'a>(devices: &'a [Device<'a>], args: &Question, name: &str) -> any
     })
 }
 
-/// The run under the settings that were asked for, or its own.
-pub fn asked(scene: &Scene<'_>, say: &dyn Fn(&str)) -> anyhow::Result<Trial> {
-    let conf = match &scene.args.conf {
-        Some(text) => parse(text, scene.recorded.release, say)?,
-        None => scene.recorded.conf.clone(),
+/// Replays the run under the given settings, or its own.
+pub fn requested_trial(simulation: &Simulation<'_>, say: &dyn Fn(&str)) -> anyhow::Result<Trial> {
+    let conf = match &simulation.options.conf {
+        Some(text) => parse(text, simulation.recorded.release, say)?,
+        None => simulation.recorded.conf.clone(),
     };
-    check_fraction(scene, &conf)?;
-    let text = scene.args.conf.as_deref().unwrap_or(scene.recorded_conf());
-    Ok(scene.try_out(text, &conf))
+    check_fraction(simulation, &conf)?;
+    let text = simulation.options.conf.as_deref().unwrap_or(simulation.recorded_conf());
+    Ok(simulation.try_out(text, &conf))
 }
 
-/// A share of an unknown size is no limit.
-fn check_fraction(scene: &Scene<'_>, conf: &Conf) -> anyhow::Result<()> {
-    if scene.args.conf.is_some() && conf.memory_fraction < 1.0 && scene.args.gpu.is_none() {
+/// Fails if the settings contain a share of a GPU of unknown size.
+fn check_fraction(simulation: &Simulation<'_>, conf: &Conf) -> anyhow::Result<()> {
+    if simulation.options.conf.is_some() && conf.memory_fraction < 1.0 && simulation.options.gpu.is_none() {
         return Err(Failure::new(
-            "`per_process_memory_fraction` is a share of a card of unknown size",
-            Some("a snapshot does not say how large the card was".to_owned()),
+            "`per_process_memory_fraction` is a share of a GPU of unknown size",
+            Some("a snapshot does not contain the size of the GPU".to_owned()),
             Some("add `--gpu SIZE`"),
         )
         .into());
@@ -243,45 +264,51 @@ fn check_fraction(scene: &Scene<'_>, conf: &Conf) -> anyhow::Result<()> {
 }
 
 /// Writes the replayed run as a snapshot.
-pub fn write_run(scene: &Scene<'_>, trial: &Trial, path: &Path) -> anyhow::Result<()> {
-    let snapshot = scene.recorded.replayed(&trial.what, &trial.conf);
+pub fn write_run(simulation: &Simulation<'_>, trial: &Trial, path: &Path) -> anyhow::Result<()> {
+    let snapshot = simulation.recorded.replayed(&trial.what, &trial.conf);
     let write = || -> std::io::Result<()> { snapshot::write(&snapshot, &mut std::fs::File::create(path)?) };
     write().map_err(|error| {
         Failure::new(
             format!("`{}` cannot be written", shown_path(path)),
             Some(error.to_string()),
-            Some("choose another place with `-o`"),
+            Some("choose another path with `-o`"),
         )
         .refused(error.kind())
         .into()
     })
 }
 
-/// Puts what the question knows better than the file into a snapshot, before its history is rebuilt.
-pub fn amend(input: &mut Input, args: &Question, say: &dyn Fn(&str)) -> anyhow::Result<()> {
-    if let Some(Release(minor)) = args.torch {
+/// Applies the release and settings of the recorded run to a snapshot that lacks them, before its history is
+/// rebuilt.
+pub fn apply_known_settings(
+    input: &mut Input,
+    options: &WhatIfOptions,
+    say: &dyn Fn(&str),
+) -> anyhow::Result<()> {
+    if let Some(Release(minor)) = options.torch {
         input.snapshot.torch = TorchRange { oldest: minor, newest: minor };
     }
-    if let Some(text) = given_conf(args) {
-        let release = args.torch.unwrap_or_else(|| Release::of(input.snapshot.torch));
+    if let Some(text) = known_conf(options) {
+        let release = options.torch.unwrap_or_else(|| Release::of(input.snapshot.torch));
         parse(text, release, say)?.replace_in(&mut input.snapshot.settings);
     }
     Ok(())
 }
 
-/// Every setting that is worth trying and the recorded one, the best first. `each` runs many at once.
+/// Replays the run under every candidate setting and the recorded one; best first. `each` runs them in
+/// parallel.
 pub fn search<'a>(
-    scene: &Scene<'a>,
+    simulation: &Simulation<'a>,
     each: impl FnOnce(&[(&str, Conf)], &(dyn Fn(&(&str, Conf)) -> Trial + Sync)) -> Vec<Trial>,
 ) -> Vec<Trial> {
-    let release = scene.recorded.release;
-    let own = (scene.recorded_conf(), scene.recorded.conf.clone());
-    let candidates = candidate_settings(release, scene.args.gpu.is_some()).into_iter();
+    let release = simulation.recorded.release;
+    let own = (simulation.recorded_conf(), simulation.recorded.conf.clone());
+    let candidates = candidate_settings(release, simulation.options.gpu.is_some()).into_iter();
     let parsed = candidates.filter_map(|text| Some((text, Conf::parse(text, release).ok()?.conf)));
-    // The recorded settings are one of them, in the words of the recording.
+    // The recorded settings are a candidate too, spelled as in the recording.
     let others = parsed.filter(|(_, conf)| *conf != own.1);
     let confs: Vec<(&str, Conf)> = std::iter::once(own.clone()).chain(others).collect();
-    let mut trials = each(&confs, &|(text, conf)| scene.try_out(text, conf));
+    let mut trials = each(&confs, &|(text, conf)| simulation.try_out(text, conf));
     trials.sort_by_key(|trial| {
         let options = trial.conf.matches(':').count();
         (!trial.fits(), trial.memory(), trial.outcome.device_allocs, options)
@@ -289,11 +316,11 @@ pub fn search<'a>(
     trials
 }
 
-/// The user's own line behind an event.
-pub fn site(scene: &Scene<'_>, event: usize) -> Option<SiteName> {
-    match scene.device.site_of_event(event) {
+/// Returns the user's line that caused an event.
+pub fn site(simulation: &Simulation<'_>, event: usize) -> Option<SiteName> {
+    match simulation.device.site_of_event(event) {
         Site::User(frame) | Site::Library(frame) | Site::Backward(frame) | Site::BackwardOf(frame) => {
-            Some(SiteName::of(scene.device.snapshot, frame))
+            Some(SiteName::of(simulation.device.snapshot, frame))
         }
         Site::Native | Site::Unknown | Site::Before => None,
     }

@@ -21,8 +21,8 @@ const MIN_PACE: f64 = 64.0;
 /// Steps until the card is full below which a leak ends most runs, and above which it ends hardly any.
 const HIGH_STEPS_LEFT: f64 = 10_000.0;
 const LOW_STEPS_LEFT: f64 = 1_000_000.0;
-/// Memory of common cards, in GiB.
-const CARDS: [u64; 12] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
+/// Memory sizes that GPUs are sold with, in GiB, ascending.
+pub const CARD_SIZES_GIB: [u64; 12] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
 /// Share of a leak by which memory as a whole has to grow.
 const MIN_GROWTH_OF_ALL: f64 = 0.4;
 /// Lines that are named.
@@ -280,7 +280,7 @@ impl Room {
         if let Some(size) = card.and_then(|card| card.limit.or(card.total)).filter(|&size| size > reserved) {
             return Room { size, name: format!("this {size} device") };
         }
-        let next = CARDS.iter().copied().find(|&gib| (gib << 30) > reserved.0);
+        let next = CARD_SIZES_GIB.iter().copied().find(|&gib| (gib << 30) > reserved.0);
         let gib = next.unwrap_or_else(|| (reserved.0 >> 30).saturating_mul(2).min(u64::MAX >> 30));
         // The size of the card is not in a snapshot.
         let article = if matches!(gib, 8 | 80) { "an" } else { "a" };

@@ -6,7 +6,7 @@ mod failure;
 pub(crate) mod finding;
 pub(crate) mod fragmentation;
 mod layout;
-mod leak;
+pub(crate) mod leak;
 mod leak_kind;
 mod line;
 mod non_pytorch;

@@ -2,7 +2,7 @@
 
 use super::{Loaded, TABLES};
 use crate::terminal::Failure;
-use export::tables::{self, Table};
+use export::tables::{self, ExportTable};
 use export::{ArrowError, RecordBatch, RecordBatchReader, SchemaRef};
 use self_cell::self_cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ self_cell!(
     pub(super) struct Rows {
         owner: Arc<Loaded>,
         #[not_covariant]
-        dependent: Table,
+        dependent: ExportTable,
     }
 );
 

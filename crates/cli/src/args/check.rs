@@ -129,8 +129,8 @@ pub(crate) struct LimitArgs {
     pub(crate) update: bool,
 }
 
-impl From<&LimitArgs> for gate::Limits {
-    fn from(limits: &LimitArgs) -> gate::Limits {
+impl From<&LimitArgs> for gate::Budget {
+    fn from(limits: &LimitArgs) -> gate::Budget {
         let LimitArgs {
             max_peak,
             max_reserved,
@@ -142,7 +142,7 @@ impl From<&LimitArgs> for gate::Limits {
             ..
         } = *limits;
         let baseline = limits.baseline.clone();
-        gate::Limits {
+        gate::Budget {
             max_peak,
             max_reserved,
             no_leaks,

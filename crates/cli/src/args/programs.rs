@@ -3,7 +3,7 @@
 use super::size;
 use crate::Host;
 use clap::{Args, ValueEnum};
-use launch::{CARDS, Card, EmulatedGpu, TECHNIQUES, Vary};
+use launch::{EmulatedGpu, GPU_MODELS, GpuModel, TECHNIQUES, Vary};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -70,7 +70,7 @@ pub(crate) struct PredictArgs {
 
     /// The card to emulate
     #[arg(long, value_name = "NAME", value_parser = card)]
-    pub(crate) gpu: Card,
+    pub(crate) gpu: GpuModel,
 
     /// Memory of the card, if not the usual size
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -140,7 +140,7 @@ Exit codes: 0 it fits, 1 it runs out of memory, 2 error."
 pub(crate) struct EmulateArgs {
     /// Run on an emulated card, without a GPU; same cards as `oomph predict`
     #[arg(long, value_name = "NAME", value_parser = card)]
-    emulate: Option<Card>,
+    emulate: Option<GpuModel>,
 
     /// Memory of the emulated card, if not the usual size
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "emulate")]
@@ -227,11 +227,11 @@ pub(crate) enum DetailArg {
     Full,
 }
 
-impl From<DetailArg> for launch::Detail {
-    fn from(detail: DetailArg) -> launch::Detail {
+impl From<DetailArg> for launch::RecordingDetail {
+    fn from(detail: DetailArg) -> launch::RecordingDetail {
         match detail {
-            DetailArg::Auto => launch::Detail::Auto,
-            DetailArg::Full => launch::Detail::Full,
+            DetailArg::Auto => launch::RecordingDetail::Auto,
+            DetailArg::Full => launch::RecordingDetail::Full,
         }
     }
 }
@@ -244,14 +244,14 @@ fn technique(text: &str) -> Result<String, String> {
     }
 }
 
-fn card(text: &str) -> Result<Card, String> {
-    Card::find(text).cloned().ok_or_else(|| {
+fn card(text: &str) -> Result<GpuModel, String> {
+    GpuModel::find(text).cloned().ok_or_else(|| {
         format!("expected one of {}; for another card use the nearest and --gpu-memory", keys().join(", "))
     })
 }
 
 fn keys() -> Vec<&'static str> {
-    CARDS.iter().map(|card| card.key).collect()
+    GPU_MODELS.iter().map(|card| card.key).collect()
 }
 
 /// A number of steps; 0 stands for all.

@@ -95,7 +95,7 @@ fn what_cannot_be_measured_is_no_pass() {
     let is_late = json(&["report", "--json", late])["inputs"][0]["devices"][0]["history"] == "truncated";
     assert!(is_late, "the fixture begins late");
     for (limit, words) in [
-        (["--max-peak", "1TiB"], "the history begins late"),
+        (["--max-peak", "1TiB"], "the history starts late"),
         (["--max-reserved", "1TiB"], "cannot be replayed from an empty pool"),
         (["--max-fragmentation", "99%"], "cannot be replayed from an empty pool"),
     ] {
@@ -110,7 +110,7 @@ fn what_cannot_be_measured_is_no_pass() {
     let file = folder.path().join("m.json");
     refused(
         &[late, "--baseline", file.to_str().expect("text"), "--update"],
-        &["needs the peak", "begins late"],
+        &["needs the peak", "starts late"],
     );
 }
 
@@ -131,7 +131,7 @@ fn a_baseline_is_written_once_and_compared_with() {
     assert!(first.ends_with("}\n") && !first.contains("\":\"/") && first.len() < 4096, "{first}");
     assert!(first.lines().any(|line| line.contains(r#""file":"no_zero_grad.py","line":11"#)), "{first}");
     let again = text(&["check", CLEAN, "--baseline", name, "--update"]);
-    assert!(flat(&again).contains("is as it was"), "{again}");
+    assert!(flat(&again).contains("is unchanged"), "{again}");
     let kept = text(&["check", CLEAN, "--baseline", name, "--tolerance", "0"]);
     assert!(flat(&kept).contains("peak allocated +0 B, +0% against"), "{kept}");
     let (code, said, _) = check(&[LEAK, "--baseline", name]);

@@ -1,4 +1,4 @@
-//! A batch read one row at a time, for formats that are not columnar.
+//! Row-by-row access to a batch, for formats that are not columnar.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, UInt32Type, UInt64Type};
@@ -8,7 +8,7 @@ use arrow_array::{
 use arrow_schema::DataType;
 
 /// One value of one row.
-pub(super) enum Cell<'a> {
+pub(super) enum CellValue<'a> {
     Null,
     Unsigned(u64),
     Signed(i64),
@@ -23,10 +23,10 @@ pub(super) enum Cells<'a> {
     Signed(&'a Int64Array),
     Flag(&'a BooleanArray),
     Text(&'a StringArray),
-    Words(&'a DictionaryArray<Int32Type>, &'a StringArray),
+    Dictionary(&'a DictionaryArray<Int32Type>, &'a StringArray),
 }
 
-/// The columns of a batch.
+/// Returns the columns of a batch.
 pub(super) fn columns(batch: &RecordBatch) -> anyhow::Result<Vec<Cells<'_>>> {
     batch.columns().iter().map(|column| cells(column)).collect()
 }
@@ -40,25 +40,29 @@ fn cells(column: &dyn Array) -> anyhow::Result<Cells<'_>> {
         DataType::Utf8 => Cells::Text(column.as_string()),
         DataType::Dictionary(..) => {
             let words = column.as_dictionary::<Int32Type>();
-            Cells::Words(words, words.values().as_string())
+            Cells::Dictionary(words, words.values().as_string())
         }
         other => anyhow::bail!("columns of {other} have no form in this format"),
     })
 }
 
 impl<'a> Cells<'a> {
-    pub(super) fn get(&self, row: usize) -> Cell<'a> {
-        fn or_null<'a, Of: Array>(column: &'a Of, row: usize, cell: impl Fn(&'a Of) -> Cell<'a>) -> Cell<'a> {
-            if column.is_null(row) { Cell::Null } else { cell(column) }
+    pub(super) fn get(&self, row: usize) -> CellValue<'a> {
+        fn or_null<'a, Of: Array>(
+            column: &'a Of,
+            row: usize,
+            cell: impl Fn(&'a Of) -> CellValue<'a>,
+        ) -> CellValue<'a> {
+            if column.is_null(row) { CellValue::Null } else { cell(column) }
         }
         match *self {
-            Cells::Small(column) => or_null(column, row, |of| Cell::Unsigned(of.value(row).into())),
-            Cells::Large(column) => or_null(column, row, |of| Cell::Unsigned(of.value(row))),
-            Cells::Signed(column) => or_null(column, row, |of| Cell::Signed(of.value(row))),
-            Cells::Flag(column) => or_null(column, row, |of| Cell::Flag(of.value(row))),
-            Cells::Text(column) => or_null(column, row, |of| Cell::Text(of.value(row))),
-            Cells::Words(column, words) => {
-                or_null(column, row, |of| Cell::Text(words.value(of.keys().value(row) as usize)))
+            Cells::Small(column) => or_null(column, row, |of| CellValue::Unsigned(of.value(row).into())),
+            Cells::Large(column) => or_null(column, row, |of| CellValue::Unsigned(of.value(row))),
+            Cells::Signed(column) => or_null(column, row, |of| CellValue::Signed(of.value(row))),
+            Cells::Flag(column) => or_null(column, row, |of| CellValue::Flag(of.value(row))),
+            Cells::Text(column) => or_null(column, row, |of| CellValue::Text(of.value(row))),
+            Cells::Dictionary(column, words) => {
+                or_null(column, row, |of| CellValue::Text(words.value(of.keys().value(row) as usize)))
             }
         }
     }

@@ -1,19 +1,19 @@
 //! One JSON document, written row by row: `{"version": 1, "tables": {"events": [{…}, …], …}}`. Public and
 //! versioned: fields may be added, none renamed.
 
-use super::cells::{Cell, columns};
-use crate::Written;
-use crate::tables::Table;
+use super::cells::{CellValue, columns};
+use crate::ExportSummary;
+use crate::tables::ExportTable;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
-/// Writes all tables and says how many rows each has.
-pub(crate) fn write(tables: Vec<Table<'_>>, file: &File) -> anyhow::Result<Written> {
+/// Writes all tables and returns the number of rows of each.
+pub(crate) fn write(tables: Vec<ExportTable<'_>>, file: &File) -> anyhow::Result<ExportSummary> {
     let mut out = BufWriter::with_capacity(1 << 20, file);
-    let mut written = Written::default();
+    let mut written = ExportSummary::default();
     out.write_all(b"{\"version\":1,\"tables\":{")?;
-    for (place, table) in tables.into_iter().enumerate() {
-        let comma = if place == 0 { "" } else { "," };
+    for (index, table) in tables.into_iter().enumerate() {
+        let comma = if index == 0 { "" } else { "," };
         write!(out, "{comma}\n\"{}\":[", table.name)?;
         written.counts.push((table.name, rows(table, &mut out)?));
         out.write_all(b"\n]")?;
@@ -23,13 +23,13 @@ pub(crate) fn write(tables: Vec<Table<'_>>, file: &File) -> anyhow::Result<Writt
     Ok(written)
 }
 
-fn rows(table: Table<'_>, out: &mut impl Write) -> anyhow::Result<u64> {
+fn rows(table: ExportTable<'_>, out: &mut impl Write) -> anyhow::Result<u64> {
     let keys: Vec<String> = table
         .schema
         .fields()
         .iter()
         .enumerate()
-        .map(|(place, field)| format!("{}\"{}\":", if place == 0 { "\n{" } else { "," }, field.name()))
+        .map(|(index, field)| format!("{}\"{}\":", if index == 0 { "\n{" } else { "," }, field.name()))
         .collect();
     let mut rows = 0u64;
     for batch in table.batches {
@@ -42,11 +42,11 @@ fn rows(table: Table<'_>, out: &mut impl Write) -> anyhow::Result<u64> {
             for (key, column) in keys.iter().zip(&columns) {
                 out.write_all(key.as_bytes())?;
                 match column.get(row) {
-                    Cell::Null => out.write_all(b"null")?,
-                    Cell::Unsigned(number) => write!(out, "{number}")?,
-                    Cell::Signed(number) => write!(out, "{number}")?,
-                    Cell::Flag(flag) => write!(out, "{flag}")?,
-                    Cell::Text(text) => serde_json::to_writer(&mut *out, text)?,
+                    CellValue::Null => out.write_all(b"null")?,
+                    CellValue::Unsigned(number) => write!(out, "{number}")?,
+                    CellValue::Signed(number) => write!(out, "{number}")?,
+                    CellValue::Flag(flag) => write!(out, "{flag}")?,
+                    CellValue::Text(text) => serde_json::to_writer(&mut *out, text)?,
                 }
             }
             out.write_all(b"}")?;

@@ -1,4 +1,4 @@
-//! One file per tabular format. Each takes the batches of a table and knows nothing of what is in them.
+//! One file per tabular format. Each writes the batches of a table without knowing what they mean.
 
 pub(super) mod arrow;
 mod cells;

@@ -1,33 +1,34 @@
-//! One SQLite database with a table each.
+//! One SQLite database with all tables.
 //!
-//! SQLite has only signed integers: an address or stream of 2^63 and more is stored as the negative number with
-//! the same 64 bits.
+//! SQLite has only signed integers: an address or stream of 2^63 and more is stored as the negative number
+//! with the same 64 bits.
 
-use super::cells::{Cell, columns};
-use crate::Written;
-use crate::tables::Table;
+use super::cells::{CellValue, columns};
+use crate::ExportSummary;
+use crate::tables::ExportTable;
 use arrow_schema::{DataType, Schema};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, Transaction};
 use std::path::Path;
 
-/// What joins and look-ups go by.
+/// Indices for joins and lookups: name, and table with columns.
 const INDICES: [(&str, &str); 3] = [
     ("events_by_event", "events (event, device)"),
     ("blocks_by_alloc_event", "blocks (alloc_event, device)"),
     ("stacks_by_stack_id", "stacks (stack_id, depth)"),
 ];
 
-/// Columns that number the rows of their own table.
-const KEYS: [(&str, &str); 3] = [("blocks", "block_id"), ("segments", "segment_id"), ("frames", "frame_id")];
+/// Tables whose rows are numbered by a column: table, and column.
+const PRIMARY_KEYS: [(&str, &str); 3] =
+    [("blocks", "block_id"), ("segments", "segment_id"), ("frames", "frame_id")];
 
-/// Writes all tables and says how many rows each has.
-pub(crate) fn write(tables: Vec<Table<'_>>, file: &Path) -> anyhow::Result<Written> {
+/// Writes all tables and returns the number of rows of each.
+pub(crate) fn write(tables: Vec<ExportTable<'_>>, file: &Path) -> anyhow::Result<ExportSummary> {
     let mut connection = Connection::open(file)?;
-    // The file is a draft that is thrown away when anything fails: it needs no journal of its own.
+    // The file is removed if anything fails, so it needs no journal.
     connection.pragma_update(None, "journal_mode", "off")?;
     connection.pragma_update(None, "synchronous", "off")?;
-    let mut written = Written::default();
+    let mut written = ExportSummary::default();
     let transaction = connection.transaction()?;
     for table in tables {
         transaction.execute(&definition(table.name, &table.schema), [])?;
@@ -51,7 +52,7 @@ fn definition(table: &str, schema: &Schema) -> String {
                 _ => "INTEGER",
             };
             let rule = match field.is_nullable() {
-                _ if KEYS.contains(&(table, field.name())) => " PRIMARY KEY",
+                _ if PRIMARY_KEYS.contains(&(table, field.name())) => " PRIMARY KEY",
                 true => "",
                 false => " NOT NULL",
             };
@@ -61,7 +62,7 @@ fn definition(table: &str, schema: &Schema) -> String {
     format!("CREATE TABLE {table} ({})", columns.join(", "))
 }
 
-fn insert(table: Table<'_>, transaction: &Transaction<'_>) -> anyhow::Result<u64> {
+fn insert(table: ExportTable<'_>, transaction: &Transaction<'_>) -> anyhow::Result<u64> {
     let places = vec!["?"; table.schema.fields().len()].join(", ");
     let mut statement = transaction.prepare(&format!("INSERT INTO {} VALUES ({places})", table.name))?;
     let mut rows = 0;
@@ -79,13 +80,13 @@ fn insert(table: Table<'_>, transaction: &Transaction<'_>) -> anyhow::Result<u64
     Ok(rows)
 }
 
-fn value(cell: Cell<'_>) -> ToSqlOutput<'_> {
+fn value(cell: CellValue<'_>) -> ToSqlOutput<'_> {
     let integer = |number: i64| ToSqlOutput::Owned(Value::Integer(number));
     match cell {
-        Cell::Null => ToSqlOutput::Owned(Value::Null),
-        Cell::Unsigned(number) => integer(number as i64),
-        Cell::Signed(number) => integer(number),
-        Cell::Flag(flag) => integer(flag.into()),
-        Cell::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+        CellValue::Null => ToSqlOutput::Owned(Value::Null),
+        CellValue::Unsigned(number) => integer(number as i64),
+        CellValue::Signed(number) => integer(number),
+        CellValue::Flag(flag) => integer(flag.into()),
+        CellValue::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
     }
 }

@@ -1,23 +1,23 @@
 //! Lays annotations out in lanes.
 //!
-//! Slices of one track must nest, and ranges of several threads need not: `backward()` runs beside the main
-//! thread. A range that would cut through another one goes to a lane of its own.
+//! Slices of one track must nest, but ranges of several threads need not: `backward()` runs in another
+//! thread. A range that overlaps another one without nesting goes to a separate lane.
 
 use snapshot::{Annotation, StrId};
 use std::collections::HashMap;
 
 /// One end of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct End {
+pub(super) struct SliceEnd {
     pub(super) name: StrId,
     pub(super) start: bool,
     pub(super) time_us: i64,
     pub(super) lane: usize,
 }
 
-/// The ends of all ranges in order of time, and how many ranges found no lane. Ends without their other end are
-/// left out: the history is a ring, and what it cut off cannot be drawn.
-pub(super) fn lanes(annotations: impl Iterator<Item = Annotation>) -> (Vec<End>, usize) {
+/// Returns the ends of all ranges in order of time, and the number of ranges without a lane. Ends whose
+/// other end is missing are left out: the history is a ring buffer and may have dropped it.
+pub(super) fn lanes(annotations: impl Iterator<Item = Annotation>) -> (Vec<SliceEnd>, usize) {
     let mut annotations: Vec<Annotation> = annotations.collect();
     annotations.sort_by_key(|annotation| annotation.time_us);
     let mut lanes: Vec<Vec<usize>> = Vec::new();
@@ -30,33 +30,36 @@ pub(super) fn lanes(annotations: impl Iterator<Item = Annotation>) -> (Vec<End>,
         }
     }
     placed.sort_unstable();
-    let ends = placed.into_iter().map(|(place, lane)| {
-        let Annotation { name, start, time_us, .. } = annotations[place];
-        End { name, start, time_us, lane }
+    let ends = placed.into_iter().map(|(index, lane)| {
+        let Annotation { name, start, time_us, .. } = annotations[index];
+        SliceEnd { name, start, time_us, lane }
     });
     (ends.collect(), left_out)
 }
 
-/// Which start belongs to which end, by place, in order of the starts: an end closes the latest start of its name.
+/// Returns the indices of the start and end of each range, ordered by start. An end closes the latest start
+/// of its name.
 fn ranges(annotations: &[Annotation]) -> Vec<(usize, usize)> {
     let mut open: HashMap<StrId, Vec<usize>> = HashMap::new();
     let mut ranges = Vec::new();
-    for (place, annotation) in annotations.iter().enumerate() {
+    for (index, annotation) in annotations.iter().enumerate() {
         let starts = open.entry(annotation.name).or_default();
         if annotation.start {
-            starts.push(place);
+            starts.push(index);
         } else if let Some(start) = starts.pop() {
-            ranges.push((start, place));
+            ranges.push((start, index));
         }
     }
     ranges.sort_unstable();
     ranges
 }
 
-/// More threads than this do not annotate at once; a file that claims so must not take forever.
-const MOST_LANES: usize = 32;
+/// Largest number of lanes: bounds the time for a malicious file, and exceeds the threads that annotate at
+/// once.
+const MAX_LANES: usize = 32;
 
-/// The first lane in which the range nests. A lane is the ends of its open ranges, innermost last.
+/// Returns the first lane in which the range nests. A lane is the list of ends of its open ranges,
+/// innermost last.
 fn lane_for(lanes: &mut Vec<Vec<usize>>, from: usize, to: usize) -> Option<usize> {
     let found = lanes.iter_mut().position(|lane| {
         while lane.last().is_some_and(|&end| end < from) {
@@ -66,7 +69,7 @@ fn lane_for(lanes: &mut Vec<Vec<usize>>, from: usize, to: usize) -> Option<usize
     });
     let lane = match found {
         Some(lane) => lane,
-        None if lanes.len() == MOST_LANES => return None,
+        None if lanes.len() == MAX_LANES => return None,
         None => {
             lanes.push(Vec::new());
             lanes.len() - 1
@@ -124,6 +127,6 @@ mod tests {
         let starts = (0..40).map(|name| annotation(name, true, i64::from(name)));
         let ends = (0..40).map(|name| annotation(name, false, 100 + i64::from(name)));
         let (ends, left_out) = lanes(starts.chain(ends));
-        assert_eq!((ends.len(), left_out), (2 * MOST_LANES, 40 - MOST_LANES));
+        assert_eq!((ends.len(), left_out), (2 * MAX_LANES, 40 - MAX_LANES));
     }
 }

@@ -1,24 +1,28 @@
-//! A trace for Perfetto: the counters of every device over time, with annotations and failed allocations.
+//! A Perfetto trace: the counters of every device over time, with annotations and failed allocations.
 //!
-//! The numbers of fields and enumerators are those of `perfetto/trace/trace_packet.proto` and the files that it
-//! imports.
+//! The numbers of fields and enumerators are those of `perfetto/trace/trace_packet.proto` and the files
+//! that it imports.
 
 mod lanes;
 mod protobuf;
 
-use super::Written;
+use super::ExportSummary;
 use analysis::Device;
 use lanes::lanes;
-use protobuf::Message;
+use protobuf::ProtobufMessage;
 use snapshot::{Action, Bytes, Counters, Snapshot};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
-/// Writes the trace and says what is in it.
-pub(super) fn write(snapshot: &Snapshot, devices: &[Device<'_>], file: &File) -> anyhow::Result<Written> {
-    let mut trace = Trace { out: BufWriter::with_capacity(1 << 20, file), begun: false };
+/// Writes the trace and returns its contents.
+pub(super) fn write(
+    snapshot: &Snapshot,
+    devices: &[Device<'_>],
+    file: &File,
+) -> anyhow::Result<ExportSummary> {
+    let mut trace = TraceWriter { out: BufWriter::with_capacity(1 << 20, file), has_begun: false };
     let last_us = (0..snapshot.events.len()).map(|row| snapshot.events.get(row).time_us).max().unwrap_or(0);
-    let mut written = Written::default();
+    let mut written = ExportSummary::default();
     if last_us == 0 && !snapshot.events.is_empty() {
         written
             .notes
@@ -40,10 +44,10 @@ pub(super) fn write(snapshot: &Snapshot, devices: &[Device<'_>], file: &File) ->
     Ok(written)
 }
 
-/// A counter's name and where it stands.
+/// Name of a counter, and how to read it.
 type Counter = (&'static str, fn(&Counters) -> Bytes);
 
-/// What is counted, in the order of the tracks.
+/// Counters, in the order of their tracks.
 const COUNTERS: [Counter; 4] = [
     ("allocated", |counters| counters.allocated),
     ("reserved", |counters| counters.reserved),
@@ -51,25 +55,26 @@ const COUNTERS: [Counter; 4] = [
     ("requested", |counters| counters.requested),
 ];
 
-/// The counters wherever they change, and an instant for each allocation that failed; returns how many of both.
+/// Writes the counters wherever they change, and an instant for each failed allocation. Returns the numbers
+/// of both.
 fn history(
     snapshot: &Snapshot,
     device: &Device<'_>,
     last_us: i64,
     tracks: &Tracks,
-    trace: &mut Trace<'_>,
+    trace: &mut TraceWriter<'_>,
 ) -> anyhow::Result<(u64, u64)> {
     let history = &device.history;
     let (mut values, mut ooms) = (0, 0);
     let mut shown = [None; COUNTERS.len()];
-    let mut show = |now_us: i64, counters: Counters, trace: &mut Trace<'_>| {
-        for (place, (_, of)) in COUNTERS.iter().enumerate() {
+    let mut show = |now_us: i64, counters: Counters, trace: &mut TraceWriter<'_>| {
+        for (index, (_, of)) in COUNTERS.iter().enumerate() {
             let bytes = of(&counters);
-            if shown[place].replace(bytes) != Some(bytes) {
+            if shown[index].replace(bytes) != Some(bytes) {
                 // The field is signed.
                 let value = bytes.0.min(i64::MAX as u64);
-                let event = Message::default().number(EVENT_COUNTER_VALUE, value);
-                trace.event(now_us, tracks.counter(place), TYPE_COUNTER, event)?;
+                let event = ProtobufMessage::default().number(EVENT_COUNTER_VALUE, value);
+                trace.event(now_us, tracks.counter(index), TYPE_COUNTER, event)?;
                 values += 1;
             }
         }
@@ -88,22 +93,27 @@ fn history(
         show(now_us, cursor.total(), trace)?;
         if event.action == Action::Oom {
             let name = format!("OOM: {} asked for, {} free", event.size, Bytes(event.addr));
-            trace.event(now_us, tracks.ooms(), TYPE_INSTANT, Message::default().text(EVENT_NAME, &name))?;
+            trace.event(
+                now_us,
+                tracks.ooms(),
+                TYPE_INSTANT,
+                ProtobufMessage::default().text(EVENT_NAME, &name),
+            )?;
             ooms += 1;
         }
     }
     if history.is_empty() {
-        // Only the end is known.
+        // Only the final state is known.
         show(last_us, history.end, trace)?;
     }
     Ok((values, ooms))
 }
 
-/// The annotations of a device as slices; returns how many there are.
+/// Writes the annotations of a device as slices. Returns their number.
 fn slices(
     snapshot: &Snapshot,
     tracks: &Tracks,
-    trace: &mut Trace<'_>,
+    trace: &mut TraceWriter<'_>,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<u64> {
     let of_device = snapshot.annotations.iter().filter(|annotation| annotation.device == tracks.0);
@@ -112,31 +122,31 @@ fn slices(
         notes.push(format!("{left_out} annotations are left out: too many overlap without nesting"));
     }
     for lane in 0..ends.iter().map(|end| end.lane + 1).max().unwrap_or(0) {
-        // Lanes of one name under one parent are drawn as one track.
+        // Perfetto draws lanes with the same name and parent as one track.
         trace.describe(tracks.child(tracks.lane(lane), "annotations"))?;
     }
     for end in &ends {
         let (kind, event) = if end.start {
-            (TYPE_SLICE_BEGIN, Message::default().text(EVENT_NAME, snapshot.strings.get(end.name)))
+            (TYPE_SLICE_BEGIN, ProtobufMessage::default().text(EVENT_NAME, snapshot.strings.get(end.name)))
         } else {
-            (TYPE_SLICE_END, Message::default())
+            (TYPE_SLICE_END, ProtobufMessage::default())
         };
         trace.event(end.time_us, tracks.lane(end.lane), kind, event)?;
     }
     Ok(ends.len() as u64 / 2)
 }
 
-/// The tracks of one device, by their identifiers.
+/// Identifiers of the tracks of one device.
 struct Tracks(u32);
 
 impl Tracks {
-    /// Zero is the trace's own track.
+    /// Returns the parent of the other tracks. Zero is the trace's own track.
     fn group(&self) -> u64 {
         (u64::from(self.0) + 1) << 32
     }
 
-    fn counter(&self, place: usize) -> u64 {
-        self.group() + 1 + place as u64
+    fn counter(&self, index: usize) -> u64 {
+        self.group() + 1 + index as u64
     }
 
     fn ooms(&self) -> u64 {
@@ -147,16 +157,20 @@ impl Tracks {
         self.ooms() + 1 + lane as u64
     }
 
-    fn child(&self, track: u64, name: &str) -> Message {
-        Message::default().number(TRACK_UUID, track).number(TRACK_PARENT, self.group()).text(TRACK_NAME, name)
+    fn child(&self, track: u64, name: &str) -> ProtobufMessage {
+        ProtobufMessage::default()
+            .number(TRACK_UUID, track)
+            .number(TRACK_PARENT, self.group())
+            .text(TRACK_NAME, name)
     }
 
-    fn describe(&self, device: &str, trace: &mut Trace<'_>) -> anyhow::Result<()> {
+    fn describe(&self, device: &str, trace: &mut TraceWriter<'_>) -> anyhow::Result<()> {
         let name = format!("{device} memory");
-        trace.describe(Message::default().number(TRACK_UUID, self.group()).text(TRACK_NAME, &name))?;
-        for (place, (name, _)) in COUNTERS.iter().enumerate() {
-            let unit = Message::default().number(COUNTER_UNIT, UNIT_SIZE_BYTES);
-            trace.describe(self.child(self.counter(place), name).message(TRACK_COUNTER, &unit))?;
+        trace
+            .describe(ProtobufMessage::default().number(TRACK_UUID, self.group()).text(TRACK_NAME, &name))?;
+        for (index, (name, _)) in COUNTERS.iter().enumerate() {
+            let unit = ProtobufMessage::default().number(COUNTER_UNIT, UNIT_SIZE_BYTES);
+            trace.describe(self.child(self.counter(index), name).message(TRACK_COUNTER, &unit))?;
         }
         trace.describe(self.child(self.ooms(), "out of memory"))
     }
@@ -187,29 +201,31 @@ const TYPE_SLICE_END: u64 = 2;
 const TYPE_INSTANT: u64 = 3;
 const TYPE_COUNTER: u64 = 4;
 
-/// The file: a sequence of packets from one writer. Perfetto sorts them by time.
-struct Trace<'a> {
+/// Writer of a trace file: a sequence of packets, which Perfetto sorts by time.
+struct TraceWriter<'a> {
     out: BufWriter<&'a File>,
-    begun: bool,
+    has_begun: bool,
 }
 
-impl Trace<'_> {
-    fn describe(&mut self, track: Message) -> anyhow::Result<()> {
-        self.packet(Message::default().message(PACKET_TRACK, &track))
+impl TraceWriter<'_> {
+    fn describe(&mut self, track: ProtobufMessage) -> anyhow::Result<()> {
+        self.packet(ProtobufMessage::default().message(PACKET_TRACK, &track))
     }
 
-    fn event(&mut self, time_us: i64, track: u64, kind: u64, event: Message) -> anyhow::Result<()> {
+    fn event(&mut self, time_us: i64, track: u64, kind: u64, event: ProtobufMessage) -> anyhow::Result<()> {
         let time_ns = u64::try_from(time_us).unwrap_or(0).saturating_mul(1000);
         let event = event.number(EVENT_TYPE, kind).number(EVENT_TRACK, track);
-        self.packet(Message::default().number(PACKET_TIMESTAMP, time_ns).message(PACKET_EVENT, &event))
+        self.packet(
+            ProtobufMessage::default().number(PACKET_TIMESTAMP, time_ns).message(PACKET_EVENT, &event),
+        )
     }
 
-    fn packet(&mut self, mut packet: Message) -> anyhow::Result<()> {
+    fn packet(&mut self, mut packet: ProtobufMessage) -> anyhow::Result<()> {
         packet = packet.number(PACKET_SEQUENCE, 1);
-        if !self.begun {
+        if !self.has_begun {
             packet = packet.number(PACKET_FLAGS, INCREMENTAL_STATE_CLEARED);
-            self.begun = true;
+            self.has_begun = true;
         }
-        Ok(self.out.write_all(Message::default().message(TRACE_PACKET, &packet).encoded())?)
+        Ok(self.out.write_all(ProtobufMessage::default().message(TRACE_PACKET, &packet).encoded())?)
     }
 }

@@ -1,12 +1,12 @@
-//! From rows to Arrow columns: each column is a name and where its value stands in a row.
+//! Builds Arrow columns from rows: each column is a name and a function that reads its value from a row.
 
-use super::words::{Words, strings};
+use super::dictionary::{Dictionary, strings};
 use arrow_array::types::{ArrowPrimitiveType, Int32Type};
 use arrow_array::{ArrayRef, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch};
 use std::sync::Arc;
 
-/// The columns of some rows, put together one by one. Whether a column may hold nulls is part of its
-/// definition, so that it does not depend on the rows at hand.
+/// Columns of some rows, added one by one. Whether a column may contain nulls is part of its definition, so
+/// that it does not depend on the rows.
 pub(super) struct Columns<'r, Row> {
     rows: &'r [Row],
     columns: Vec<(&'static str, ArrayRef, bool)>,
@@ -40,7 +40,7 @@ impl<'r, Row> Columns<'r, Row> {
         self.with(name, Arc::new(BooleanArray::from(values)), false)
     }
 
-    /// Text that differs from row to row.
+    /// Adds a column of text that differs from row to row.
     pub(super) fn optional_text<'t>(
         self,
         name: &'static str,
@@ -50,36 +50,36 @@ impl<'r, Row> Columns<'r, Row> {
         Ok(self.with(name, Arc::new(values), true))
     }
 
-    /// One of few texts; `of` tells the place in the sequence that `words` was made from.
-    pub(super) fn word(
+    /// Adds a dictionary column. `of` returns the index in the sequence from which `dictionary` was made.
+    pub(super) fn dictionary(
         self,
         name: &'static str,
-        words: &Words,
+        dictionary: &Dictionary,
         of: impl Fn(&Row) -> usize,
     ) -> anyhow::Result<Self> {
-        self.words(name, words, |row| Some(of(row)), false)
+        self.dictionary_column(name, dictionary, |row| Some(of(row)), false)
     }
 
-    /// One of few texts, or none.
-    pub(super) fn optional_word(
+    /// Adds a dictionary column that may contain nulls.
+    pub(super) fn optional_dictionary(
         self,
         name: &'static str,
-        words: &Words,
+        dictionary: &Dictionary,
         of: impl Fn(&Row) -> Option<usize>,
     ) -> anyhow::Result<Self> {
-        self.words(name, words, of, true)
+        self.dictionary_column(name, dictionary, of, true)
     }
 
-    fn words(
+    fn dictionary_column(
         self,
         name: &'static str,
-        words: &Words,
+        dictionary: &Dictionary,
         of: impl Fn(&Row) -> Option<usize>,
         nullable: bool,
     ) -> anyhow::Result<Self> {
         let keys: PrimitiveArray<Int32Type> =
-            self.rows.iter().map(|row| of(row).and_then(|place| words.key(place))).collect();
-        let values = DictionaryArray::try_new(keys, words.values())?;
+            self.rows.iter().map(|row| of(row).and_then(|index| dictionary.key(index))).collect();
+        let values = DictionaryArray::try_new(keys, dictionary.values())?;
         Ok(self.with(name, Arc::new(values), nullable))
     }
 

@@ -1,8 +1,8 @@
 //! Follows the steps of a run as they are written, warns when memory grows, and asks the recorder for a
 //! recording.
 
+use super::last_recording::last_recording;
 use super::on_leak::OnLeak;
-use super::written::written;
 use crate::output::{self, own_rank};
 use analysis::{Alarm, GrowthAlert};
 use recording::StepLine;
@@ -50,7 +50,7 @@ impl Leak {
 struct RankSteps {
     /// Bytes of the file that have been read.
     read: u64,
-    /// GrowthAlert detectors, by device.
+    /// Growth detectors, by device.
     alarms: BTreeMap<u32, Alarm>,
     /// End of the last step, in microseconds since the Unix epoch; 0 before the first.
     ended_us: i64,
@@ -66,10 +66,10 @@ impl Alarms {
     }
 
     /// Reads new steps and acts on leaks, while the program runs.
-    pub(super) fn look(&mut self) {
+    pub(super) fn update(&mut self) {
         for leak in self.new_leaks() {
             let rank = self.ranks.entry(leak.rank).or_default();
-            let last = written(&self.folder, leak.rank);
+            let last = last_recording(&self.folder, leak.rank);
             // Of a launcher's processes one may have ended while the others go on.
             if last.as_ref().is_some_and(|last| last.is_last) {
                 (self.say)(&leak.message);
@@ -89,7 +89,7 @@ impl Alarms {
             rank.notify(&self.folder, number);
         }
         if let Some(on_leak) = &mut self.on_leak {
-            on_leak.look(&self.folder);
+            on_leak.update(&self.folder);
         }
     }
 

@@ -1,8 +1,8 @@
-//! While a user's program runs: signals are passed on to it, and its steps are read along.
+//! Waits for a user's program: passes signals on to it, and watches its steps for leaks.
 
 mod alarms;
+mod last_recording;
 mod on_leak;
-mod written;
 
 use alarms::Alarms;
 use on_leak::OnLeak;
@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often to look whether the program has ended.
-const GLANCE: Duration = Duration::from_millis(20);
-/// How often to read its steps.
-const LOOK: Duration = Duration::from_millis(500);
+/// Time between two checks whether the program has ended.
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time between two readings of its steps.
+const STEP_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A signal that has stopped the command: its exit code says all there is to say.
+/// Error of a command that a signal has stopped. No message is printed: the exit code names the signal.
 #[derive(Debug)]
 pub struct Stopped(i32);
 
@@ -34,41 +34,41 @@ impl std::fmt::Display for Stopped {
 
 impl std::error::Error for Stopped {}
 
-/// The signal that told us to stop, if one has.
-pub fn stopped_by() -> Option<i32> {
+/// Returns the signal that has asked this process to stop, if one has.
+pub fn stop_signal() -> Option<i32> {
     Some(STOPPED_BY.load(Ordering::SeqCst)).filter(|&signal| signal != NONE)
 }
 
-/// An error if a signal has told us to stop.
-pub fn go_on() -> Result<(), Stopped> {
-    stopped_by().map_or(Ok(()), |signal| Err(Stopped(signal)))
+/// Fails if a signal has asked this process to stop.
+pub fn check_not_stopped() -> Result<(), Stopped> {
+    stop_signal().map_or(Ok(()), |signal| Err(Stopped(signal)))
 }
 
-/// Waits for a program. `folder` is where its recordings stay, if they do: only then is there something to call for.
-/// `on_leak` is a command for that case. `say` tells the user; `look` is called now and then.
+/// Waits for a program. If its recordings outlive the run, `folder` has them, and leaks are reported with
+/// `say` and with the command `on_leak`. `poll` is called twice per second.
 pub(crate) fn wait(
     mut child: Child,
     folder: Option<&Path>,
     on_leak: Option<&OsStr>,
     say: fn(&str),
-    mut look: impl FnMut(),
+    mut poll: impl FnMut(),
 ) -> io::Result<ExitStatus> {
     running().insert(child.id());
     pass_signals_on()?;
     let mut alarms =
         folder.map(|folder| Alarms::new(folder, on_leak.map(|command| OnLeak::new(command, say)), say));
-    let mut looked = Instant::now();
+    let mut polled = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        std::thread::sleep(GLANCE);
-        if looked.elapsed() > LOOK {
-            look();
+        std::thread::sleep(EXIT_POLL_INTERVAL);
+        if polled.elapsed() > STEP_POLL_INTERVAL {
+            poll();
             if let Some(alarms) = &mut alarms {
-                alarms.look();
+                alarms.update();
             }
-            looked = Instant::now();
+            polled = Instant::now();
         }
     };
     running().remove(&child.id());
@@ -78,18 +78,19 @@ pub(crate) fn wait(
     Ok(status)
 }
 
-/// The programs that run, for the thread that hears signals.
+/// Process IDs of the programs that run, for the thread that receives signals.
 static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
-/// The first signal that told us to stop.
+/// The first signal that has asked this process to stop.
 static STOPPED_BY: AtomicI32 = AtomicI32::new(NONE);
+/// Value of `STOPPED_BY` before any signal.
 const NONE: i32 = 0;
 
 fn running() -> MutexGuard<'static, BTreeSet<u32>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program that is told to end writes its recording first, so we outlive it: after Ctrl-C, which the terminal sends to both
-/// of us, and after what has to be passed on. Who presses Ctrl-C twice does not want to wait.
+/// Passes signals on to the programs that run, and keeps this process alive until they have written their
+/// recordings. Ctrl-C is sent to both by the terminal; a second one ends this process at once.
 fn pass_signals_on() -> io::Result<()> {
     static LISTENING: std::sync::OnceLock<()> = std::sync::OnceLock::new();
     if LISTENING.set(()).is_err() {

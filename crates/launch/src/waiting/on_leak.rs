@@ -1,11 +1,11 @@
-//! The command that a user wants to be run when memory grows.
+//! The command of `--on-leak`, which runs when memory grows.
 //!
-//! It is started once the recording that the alarm asks for is there, is not waited for while the program runs, and cannot hurt
-//! it: a process group of its own, no input, and an exit code that nobody looks at.
+//! It starts once the recording that the alarm requests is written. It cannot disturb the program: it has
+//! its own process group and no input, its exit code is ignored, and the program does not wait for it.
 
-use super::GLANCE;
+use super::EXIT_POLL_INTERVAL;
 use super::alarms::Leak;
-use super::written::{Stamp, written};
+use super::last_recording::{Stamp, last_recording};
 use analysis::words::shown_path;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -14,29 +14,31 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long to wait for a recording, besides two steps: the recorder hears of it at the end of one, and then writes.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a command may go on when everything else is done. Where we are the first process of a container, it ends with us.
-const AT_THE_END: Duration = Duration::from_secs(5);
+/// How long to wait for a recording, in addition to two steps: the recorder reads the request at the end of a
+/// step, and then writes.
+const RECORDING_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long to wait for commands at the end. In a container whose first process is oomph they end with it.
+const FINAL_COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Runs the command of `--on-leak` once for each leak.
 pub(super) struct OnLeak {
     command: OsString,
-    waiting: Vec<Call>,
+    waiting: Vec<PendingCommand>,
     running: Vec<Child>,
     say: fn(&str),
 }
 
-/// A command that is to be run when a rank has written.
-struct Call {
+/// A command that runs once its rank has written a recording.
+struct PendingCommand {
     leak: Leak,
-    /// What the rank had written before.
+    /// The recording that the rank had written before.
     before: Option<Stamp>,
     until: Instant,
 }
 
-impl Call {
+impl PendingCommand {
     fn is_due(&self, folder: &Path) -> bool {
-        let last = written(folder, self.leak.rank);
+        let last = last_recording(folder, self.leak.rank);
         last.is_some_and(|last| last.is_last || Some(last.stamp) != self.before)
             || Instant::now() >= self.until
     }
@@ -47,14 +49,18 @@ impl OnLeak {
         OnLeak { command: command.to_owned(), waiting: Vec::new(), running: Vec::new(), say }
     }
 
-    /// Runs the command when the rank has written something else than `before`, or has been waited for long enough.
+    /// Runs the command when the rank has written a newer recording than `before`, or after a timeout.
     pub(super) fn call_when_written(&mut self, leak: Leak, before: Option<Stamp>, step: Duration) {
-        self.waiting.push(Call { leak, before, until: Instant::now() + PATIENCE + 2 * step });
+        self.waiting.push(PendingCommand {
+            leak,
+            before,
+            until: Instant::now() + RECORDING_TIMEOUT + 2 * step,
+        });
     }
 
-    /// Starts what is due, and lets go of what has ended.
-    pub(super) fn look(&mut self, folder: &Path) {
-        let (due, waiting): (Vec<Call>, Vec<Call>) =
+    /// Starts the commands that are due.
+    pub(super) fn update(&mut self, folder: &Path) {
+        let (due, waiting): (Vec<PendingCommand>, Vec<PendingCommand>) =
             self.waiting.drain(..).partition(|call| call.is_due(folder));
         self.waiting = waiting;
         for call in due {
@@ -67,12 +73,12 @@ impl OnLeak {
     pub(super) fn call(&mut self, leak: Leak, folder: &Path) {
         let mut command = Command::new("sh");
         command.arg("-c").arg(&self.command);
-        // Our own output is the program's, then the report.
+        // Standard output is for the program, then for the report.
         command.stdin(Stdio::null()).stdout(io::stderr()).process_group(0);
-        let pid = written(folder, leak.rank).and_then(|last| last.pid);
+        let pid = last_recording(folder, leak.rank).and_then(|last| last.pid);
         command.env("OOMPH_RECORDING", std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()));
         command.env("OOMPH_PID", pid.map(|pid| pid.to_string()).unwrap_or_default());
-        // The same as `on_leak.py` gives to a command.
+        // The same variables as in `on_leak.py`.
         command.env("OOMPH_MESSAGE", leak.message);
         command.env("OOMPH_RANK", leak.rank.to_string());
         command.env("OOMPH_DEVICE", leak.device.to_string());
@@ -85,18 +91,18 @@ impl OnLeak {
         }
     }
 
-    /// The program has ended: nothing else is going to be written. Waits a little for what still runs, and leaves it to itself.
+    /// Runs the remaining commands after the end of the program, and waits for them for a few seconds.
     pub(super) fn finish(mut self, folder: &Path) {
         for call in std::mem::take(&mut self.waiting) {
             self.call(call.leak, folder);
         }
         let began = Instant::now();
-        while !self.running.is_empty() && began.elapsed() < AT_THE_END {
+        while !self.running.is_empty() && began.elapsed() < FINAL_COMMAND_TIMEOUT {
             self.reap();
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(EXIT_POLL_INTERVAL);
         }
         if !self.running.is_empty() {
-            (self.say)(&format!("`{}` still runs, and is left to itself", shown_path(&self.command)));
+            (self.say)(&format!("`{}` is still running; not waiting for it", shown_path(&self.command)));
         }
     }
 
@@ -114,9 +120,9 @@ mod tests {
         Leak { message, step: 9, bytes_per_step: 8 << 20, allocated: 1 << 30, device: 1, rank }
     }
 
-    /// What the commands of a test have said.
-    fn said(folder: &Path) -> String {
-        std::fs::read_to_string(folder.join("said")).unwrap_or_default()
+    /// Output of the commands of a test.
+    fn command_output(folder: &Path) -> String {
+        std::fs::read_to_string(folder.join("output")).unwrap_or_default()
     }
 
     fn write(folder: &Path, ended: &str) {
@@ -126,10 +132,13 @@ mod tests {
     }
 
     fn stamp(folder: &Path) -> Option<Stamp> {
-        written(folder, 0).map(|last| last.stamp)
+        last_recording(folder, 0).map(|last| last.stamp)
     }
 
-    const ECHO: &str = r#"echo "$OOMPH_RANK $OOMPH_DEVICE $OOMPH_STEP $OOMPH_BYTES_PER_STEP $OOMPH_ALLOCATED $OOMPH_PID $OOMPH_MESSAGE" >> "$OOMPH_RECORDING/said""#;
+    const ECHO: &str = concat!(
+        r#"echo "$OOMPH_RANK $OOMPH_DEVICE $OOMPH_STEP $OOMPH_BYTES_PER_STEP $OOMPH_ALLOCATED $OOMPH_PID "#,
+        r#"$OOMPH_MESSAGE" >> "$OOMPH_RECORDING/output""#
+    );
 
     #[test]
     fn a_command_waits_for_the_recording() {
@@ -138,13 +147,13 @@ mod tests {
         write(folder, "running");
         let mut on_leak = OnLeak::new(OsStr::new(ECHO), |_| ());
         on_leak.call_when_written(leak(0), stamp(folder), Duration::ZERO);
-        on_leak.look(folder);
+        on_leak.update(folder);
         assert!(on_leak.running.is_empty(), "nothing has been written since");
         write(folder, "running");
-        on_leak.look(folder);
+        on_leak.update(folder);
         assert!(on_leak.waiting.is_empty());
         on_leak.finish(folder);
-        assert_eq!(said(folder), "0 1 9 8388608 1073741824 77 memory grows\n");
+        assert_eq!(command_output(folder), "0 1 9 8388608 1073741824 77 memory grows\n");
     }
 
     #[test]
@@ -154,14 +163,17 @@ mod tests {
         write(folder, "failed");
         let mut on_leak = OnLeak::new(OsStr::new(ECHO), |_| ());
         on_leak.call_when_written(leak(0), stamp(folder), Duration::ZERO);
-        on_leak.waiting.push(Call { leak: leak(1), before: None, until: Instant::now() });
+        on_leak.waiting.push(PendingCommand { leak: leak(1), before: None, until: Instant::now() });
         on_leak.call_when_written(leak(2), None, Duration::ZERO);
-        on_leak.look(folder);
+        on_leak.update(folder);
         assert_eq!(on_leak.waiting.len(), 1, "rank 2 may still write");
         on_leak.finish(folder);
-        let mut ranks: Vec<_> = said(folder).lines().map(|line| line[..1].to_owned()).collect();
+        let mut ranks: Vec<_> = command_output(folder).lines().map(|line| line[..1].to_owned()).collect();
         ranks.sort_unstable();
         assert_eq!(ranks, ["0", "1", "2"]);
-        assert!(said(folder).contains("1 1 9 8388608 1073741824  memory grows"), "nobody knows its process");
+        assert!(
+            command_output(folder).contains("1 1 9 8388608 1073741824  memory grows"),
+            "nobody knows its process"
+        );
     }
 }

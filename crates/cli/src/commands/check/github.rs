@@ -2,15 +2,15 @@
 
 use crate::commands::annotation;
 use crate::terminal::Terminal;
-use gate::{Breach, Judgement};
-use gate::{Judged, Verdict};
+use gate::{Breach, LimitResult};
+use gate::{BudgetVerdict, DeviceVerdict};
 
 /// Lines of a baseline that are named in one message.
 const LINES: usize = 3;
 
-pub(super) fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(verdict: &BudgetVerdict, terminal: &mut Terminal) -> anyhow::Result<()> {
     for device in &verdict.devices {
-        for judgement in &device.judgements {
+        for judgement in &device.results {
             for line in annotations(device, judgement) {
                 terminal.command(&line)?;
             }
@@ -22,7 +22,7 @@ pub(super) fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Resul
     Ok(())
 }
 
-fn annotations(device: &Judged, judgement: &Judgement) -> Vec<String> {
+fn annotations(device: &DeviceVerdict, judgement: &LimitResult) -> Vec<String> {
     let title = ("title", format!("oomph check: {} ({})", judgement.limit, device.measured.name()));
     let mut lines: Vec<String> =
         judgement.breaches.iter().map(|breach| of_breach(breach, judgement, title.clone())).collect();
@@ -36,9 +36,9 @@ fn annotations(device: &Judged, judgement: &Judgement) -> Vec<String> {
     lines
 }
 
-fn of_breach(breach: &Breach, judgement: &Judgement, title: (&'static str, String)) -> String {
+fn of_breach(breach: &Breach, judgement: &LimitResult, title: (&'static str, String)) -> String {
     let mut properties = Vec::new();
-    if let Some(place) = &breach.place {
+    if let Some(place) = &breach.site {
         properties.extend([("file", place.file.clone()), ("line", place.line.to_string())]);
     }
     properties.push(title);

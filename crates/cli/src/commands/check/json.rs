@@ -2,19 +2,19 @@
 
 use crate::commands::report::json::{ChangeReport, by_category, place_report};
 use crate::terminal::Terminal;
-use gate::Comparison;
-use gate::{Judged, Verdict};
-use gate::{Judgement, State};
+use gate::BaselineComparison;
+use gate::{BudgetVerdict, DeviceVerdict};
+use gate::{LimitResult, LimitState};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 
 /// Lines of code reported per device.
 const SITES: usize = 16;
 
-pub(super) fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(verdict: &BudgetVerdict, terminal: &mut Terminal) -> anyhow::Result<()> {
     let document = json!({
         "version": 1,
-        "ok": verdict.state() == State::Kept,
+        "ok": verdict.state() == LimitState::Kept,
         "verdict": verdict.state().name(),
         "devices": verdict.devices.iter().map(device).collect::<Vec<_>>(),
         "notes": verdict.notes,
@@ -24,10 +24,10 @@ pub(super) fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Resul
     Ok(writeln!(terminal.out())?)
 }
 
-fn device(judged: &Judged) -> Value {
+fn device(judged: &DeviceVerdict) -> Value {
     let measured = &judged.measured;
     let replayed = measured.replayed.as_ref().ok();
-    let messages = judged.judgements.iter().flat_map(|judgement| &judgement.breaches);
+    let messages = judged.results.iter().flat_map(|judgement| &judgement.breaches);
     json!({
         "input": measured.input,
         "rank": measured.rank,
@@ -47,11 +47,11 @@ fn device(judged: &Judged) -> Value {
             "requested": site.bytes.0,
         })).collect::<Vec<_>>(),
         "broken": messages.map(|breach| &breach.message).collect::<Vec<_>>(),
-        "limits": judged.judgements.iter().map(limit).collect::<Vec<_>>(),
+        "limits": judged.results.iter().map(limit).collect::<Vec<_>>(),
     })
 }
 
-fn limit(judgement: &Judgement) -> Value {
+fn limit(judgement: &LimitResult) -> Value {
     json!({
         "limit": judgement.limit,
         "verdict": judgement.state().name(),
@@ -59,7 +59,7 @@ fn limit(judgement: &Judgement) -> Value {
         "allowed": judgement.allowed.map(number),
         "broken": judgement.breaches.iter().map(|breach| json!({
             "message": breach.message,
-            "site": breach.place.as_ref().map(place_report),
+            "site": breach.site.as_ref().map(place_report),
             "advice": breach.advice,
         })).collect::<Vec<_>>(),
         "unmeasured": judgement.unmeasured.as_ref().map(|why| json!({ "why": why.what, "hint": why.hint })),
@@ -72,7 +72,7 @@ fn number(value: f64) -> Value {
     if value.fract() == 0.0 { json!(value as u64) } else { json!(value) }
 }
 
-fn compared(comparison: &Comparison) -> Value {
+fn compared(comparison: &BaselineComparison) -> Value {
     let numbers: Map<String, Value> = comparison
         .rows
         .iter()

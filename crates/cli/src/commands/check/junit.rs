@@ -2,12 +2,12 @@
 
 use super::text;
 use crate::terminal::Terminal;
-use gate::{Judged, Verdict};
-use gate::{Judgement, State};
+use gate::{BudgetVerdict, DeviceVerdict};
+use gate::{LimitResult, LimitState};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use std::io::Write;
 
-pub(super) fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(verdict: &BudgetVerdict, terminal: &mut Terminal) -> anyhow::Result<()> {
     let mut report = Report::new("oomph check");
     report.add_test_suites(verdict.devices.iter().map(suite));
     // Without a clock: the same verdict gives the same file.
@@ -15,10 +15,10 @@ pub(super) fn print(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Resul
     Ok(())
 }
 
-fn suite(device: &Judged) -> TestSuite {
+fn suite(device: &DeviceVerdict) -> TestSuite {
     let name = device.measured.name();
     let mut suite = TestSuite::new(name.clone());
-    for judgement in &device.judgements {
+    for judgement in &device.results {
         let mut case = TestCase::new(judgement.limit, status(judgement));
         case.set_classname(format!("oomph.check.{}", device.measured.input));
         suite.add_test_case(case);
@@ -26,11 +26,11 @@ fn suite(device: &Judged) -> TestSuite {
     suite
 }
 
-fn status(judgement: &Judgement) -> TestCaseStatus {
+fn status(judgement: &LimitResult) -> TestCaseStatus {
     let kind = match judgement.state() {
-        State::Kept => return TestCaseStatus::success(),
-        State::Broken => NonSuccessKind::Failure,
-        State::Unmeasured => NonSuccessKind::Error,
+        LimitState::Kept => return TestCaseStatus::success(),
+        LimitState::Broken => NonSuccessKind::Failure,
+        LimitState::Unmeasured => NonSuccessKind::Error,
     };
     let mut status = TestCaseStatus::non_success(kind);
     let lines = text::plain(judgement);

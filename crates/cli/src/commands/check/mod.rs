@@ -9,12 +9,12 @@ use crate::args::{CheckArgs, CheckFormat, CheckOutput};
 use crate::commands::run;
 use crate::terminal::{Failure, TALK, Terminal, shown_path};
 use crate::{ExitCode, Host};
-use gate::{Limits, Verdict};
-use launch::{Folder, Job, Output, shown};
+use gate::{Budget, BudgetVerdict};
+use launch::{Job, OutputFolder, RunFolder, command_text};
 use std::path::PathBuf;
 
 pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
-    let (command, inputs, limits) = (args.command(host), args.files(), Limits::from(&args.limits));
+    let (command, inputs, limits) = (args.command(host), args.files(), Budget::from(&args.limits));
     if command.is_empty() && inputs.is_empty() {
         let hint = "name a snapshot, a script, or a command after `--`";
         return Err(Failure::new("nothing to check", None, Some(hint)).into());
@@ -32,12 +32,12 @@ pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> any
     let (files, status) = if command.is_empty() {
         (inputs::expand(&inputs)?, None)
     } else {
-        folder = Folder::new(Output::kept_if_named(args.output.as_deref(), args.force))?;
+        folder = RunFolder::new(OutputFolder::named_or_temporary(args.output.as_deref(), args.force))?;
         let job = Job::new(command.clone(), args.emulate.gpu(host), args.steps, TALK);
-        let done = run::record(job, &shown(&command), &folder, terminal)?;
+        let done = run::record(job, &command_text(&command), &folder, terminal)?;
         (done.ranks.into_iter().map(|rank| rank.snapshot).collect(), Some(done.status))
     };
-    let verdict = Verdict::new(&files, &command, status, &limits, former.as_ref(), &TALK)?;
+    let verdict = BudgetVerdict::new(&files, &command, status, &limits, former.as_ref(), &TALK)?;
     let answer = CheckAnswer { verdict, recording: recording(&inputs, args) };
     for output in args.outputs() {
         write(&answer, &output, terminal)?;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> any
 
 /// The verdict, and the recording that it is about.
 struct CheckAnswer {
-    verdict: Verdict,
+    verdict: BudgetVerdict,
     recording: Option<String>,
 }
 

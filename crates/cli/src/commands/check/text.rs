@@ -6,9 +6,9 @@ use crate::words::paragraph;
 use crate::words::signed;
 use analysis::difference;
 use analysis::words::{counted, grouped};
-use gate::Comparison;
-use gate::{Judged, Verdict};
-use gate::{Judgement, State};
+use gate::BaselineComparison;
+use gate::{BudgetVerdict, DeviceVerdict};
+use gate::{LimitResult, LimitState};
 use snapshot::Bytes;
 use std::io::Write;
 
@@ -19,7 +19,7 @@ const CATEGORIES: usize = 4;
 const NAME: usize = 17;
 
 pub(super) fn print(
-    verdict: &Verdict,
+    verdict: &BudgetVerdict,
     recording: Option<&str>,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
@@ -44,39 +44,39 @@ pub(super) fn print(
     Ok(())
 }
 
-fn headline(verdict: &Verdict, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn headline(verdict: &BudgetVerdict, terminal: &mut Terminal) -> anyhow::Result<()> {
     let state = verdict.state();
-    let all = verdict.judgements().count();
-    let of_state = verdict.judgements().filter(|judgement| judgement.state() == state).count();
+    let all = verdict.results().count();
+    let of_state = verdict.results().filter(|judgement| judgement.state() == state).count();
     let limits = counted(all as u64, "limit");
     let (words, how_many) = match state {
         // Only a baseline was asked for.
-        State::Kept if all == 0 => ("measured", String::new()),
-        State::Kept => (state.words(), format!(": {limits} kept")),
-        State::Broken => (state.words(), format!(": {of_state} of {limits} broken")),
-        State::Unmeasured => (state.words(), format!(": {of_state} of {limits}")),
+        LimitState::Kept if all == 0 => ("measured", String::new()),
+        LimitState::Kept => (state.words(), format!(": {limits} kept")),
+        LimitState::Broken => (state.words(), format!(": {of_state} of {limits} broken")),
+        LimitState::Unmeasured => (state.words(), format!(": {of_state} of {limits}")),
     };
     let words = terminal.paint(style(state), &format!("{} {words}", mark(state)));
     Ok(writeln!(terminal.out(), "{words}{how_many}")?)
 }
 
-fn mark(state: State) -> &'static str {
+fn mark(state: LimitState) -> &'static str {
     match state {
-        State::Kept => "✓",
-        State::Broken => "✗",
-        State::Unmeasured => "?",
+        LimitState::Kept => "✓",
+        LimitState::Broken => "✗",
+        LimitState::Unmeasured => "?",
     }
 }
 
-fn style(state: State) -> Style {
+fn style(state: LimitState) -> Style {
     match state {
-        State::Kept => Style::Green,
-        State::Broken => Style::Red,
-        State::Unmeasured => Style::Yellow,
+        LimitState::Kept => Style::Green,
+        LimitState::Broken => Style::Red,
+        LimitState::Unmeasured => Style::Yellow,
     }
 }
 
-fn print_device(device: &Judged, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn print_device(device: &DeviceVerdict, terminal: &mut Terminal) -> anyhow::Result<()> {
     let measured = &device.measured;
     let (peak, reserved) = (measured.peak_allocated, measured.replayed.as_ref().ok());
     let reserved = reserved.map(|replayed| format!(", {} reserved", replayed.reserved)).unwrap_or_default();
@@ -88,13 +88,13 @@ fn print_device(device: &Judged, terminal: &mut Terminal) -> anyhow::Result<()> 
     );
     writeln!(terminal.out())?;
     paragraph(" ", "   ", &text, None, terminal)?;
-    for judgement in &device.judgements {
+    for judgement in &device.results {
         print_judgement(judgement, terminal)?;
     }
     Ok(())
 }
 
-fn print_judgement(judgement: &Judgement, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn print_judgement(judgement: &LimitResult, terminal: &mut Terminal) -> anyhow::Result<()> {
     let state = judgement.state();
     let label = terminal.paint(style(state), &format!("{} {:<NAME$}", mark(state), judgement.limit));
     let indent = " ".repeat(NAME + 6);
@@ -117,13 +117,13 @@ fn print_judgement(judgement: &Judgement, terminal: &mut Terminal) -> anyhow::Re
         None => {}
     }
     match &judgement.comparison {
-        Some(comparison) if state == State::Broken => moved(comparison, terminal),
+        Some(comparison) if state == LimitState::Broken => moved(comparison, terminal),
         _ => Ok(()),
     }
 }
 
 /// Changes since the baseline.
-fn moved(comparison: &Comparison, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn moved(comparison: &BaselineComparison, terminal: &mut Terminal) -> anyhow::Result<()> {
     if !comparison.categories.is_empty() {
         let moved: Vec<String> =
             comparison.categories.iter().take(CATEGORIES).map(|&row| category(row)).collect();
@@ -157,34 +157,36 @@ fn category((of, before, after): (analysis::Category, Bytes, Bytes)) -> String {
 }
 
 /// Next steps.
-fn next(verdict: &Verdict, recording: Option<&str>) -> Vec<String> {
-    if verdict.state() == State::Kept {
+fn next(verdict: &BudgetVerdict, recording: Option<&str>) -> Vec<String> {
+    if verdict.state() == LimitState::Kept {
         return Vec::new();
     }
     let report = match recording {
         Some(recording) => format!("next: oomph report {recording}"),
         None => "next: add `-o DIR` to keep the recording, then `oomph report DIR`".to_owned(),
     };
-    let is_grown = |judgement: &Judgement| judgement.comparison.is_some() && !judgement.breaches.is_empty();
+    let is_grown = |judgement: &LimitResult| judgement.comparison.is_some() && !judgement.breaches.is_empty();
     let update = "if the change is intended, run it again with `--update` and commit the baseline";
-    let update = verdict.judgements().any(is_grown).then(|| format!("next: {update}"));
+    let update = verdict.results().any(is_grown).then(|| format!("next: {update}"));
     std::iter::once(report).chain(update).collect()
 }
 
 /// A judgement in lines of plain text.
-pub(super) fn plain(judgement: &Judgement) -> Vec<String> {
+pub(super) fn plain(judgement: &LimitResult) -> Vec<String> {
     let mut lines = Vec::new();
     for breach in &judgement.breaches {
         lines.push(breach.message.clone());
         lines.extend(
-            breach.place.as_ref().map(|place| format!("{}:{} {}", place.file, place.line, place.function)),
+            breach.site.as_ref().map(|place| format!("{}:{} {}", place.file, place.line, place.function)),
         );
         lines.extend(breach.advice.clone());
     }
     if let Some(why) = &judgement.unmeasured {
         lines.extend([format!("could not measure: {}", why.what), why.hint.clone()]);
     }
-    if let Some(comparison) = judgement.comparison.as_ref().filter(|_| judgement.state() == State::Broken) {
+    if let Some(comparison) =
+        judgement.comparison.as_ref().filter(|_| judgement.state() == LimitState::Broken)
+    {
         lines.extend(comparison.categories.iter().take(CATEGORIES).map(|&row| category(row)));
         for change in comparison.lines.iter().take(LINES) {
             let place = change.place.as_ref().map_or_else(|| "(no stack)".to_owned(), |place| place.short());

@@ -45,10 +45,9 @@ fn print_group(verdict: &Explanation, group: &[&Message], terminal: &mut Termina
     paragraph("   ", "   ", &where_from(group), Some(Style::Dim), terminal)?;
     if let Some(site) = &first.site {
         let place = terminal.paint(Style::Bold, &site.short());
-        let code = site
-            .code
-            .as_ref()
-            .map(|code| terminal.paint(Style::Cyan, &format!("   {}", printable(&source::shown(code)))));
+        let code = site.code.as_ref().map(|code| {
+            terminal.paint(Style::Cyan, &format!("   {}", printable(&source::shortened_line(code))))
+        });
         writeln!(terminal.out(), "   {place}  {}{}", printable(&site.function), code.unwrap_or_default())?;
     }
     print_bar(&first.parts(), terminal)?;

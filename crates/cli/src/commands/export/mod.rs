@@ -4,10 +4,10 @@ use crate::ExitCode;
 use crate::args::ExportArgs;
 use crate::terminal::{Failure, TALK, Terminal};
 use analysis::words::grouped;
-use export::Output;
+use export::ExportTarget;
 
 pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
-    let output = Output::new(args.output.clone(), args.to.into(), &args.input)?;
+    let output = ExportTarget::new(args.output.clone(), args.to.into(), &args.input)?;
     let input = inputs::load(&args.input, &TALK)?;
     let devices = input.devices();
     let written = export::write(&input.snapshot, &devices, args.to.into(), &output)
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<
 }
 
 /// An error from a format's library is best explained by its root: `No space left on device`.
-fn failure(output: &Output, error: anyhow::Error) -> Failure {
+fn failure(output: &ExportTarget, error: anyhow::Error) -> Failure {
     error.downcast().unwrap_or_else(|error| {
         Failure::new(
             format!("`{output}` could not be written"),

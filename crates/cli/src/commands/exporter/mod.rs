@@ -5,7 +5,7 @@ use crate::args::ExporterArgs;
 use crate::terminal::{Failure, Terminal, say, shown_path};
 use anyhow::Context;
 use exporter::access::Access;
-use exporter::exposition::{self, Format};
+use exporter::exposition::{self, ExpositionFormat};
 use exporter::{metrics, routes};
 use live::{WatchSource, Watcher};
 use serve::Token;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Resul
     if args.once {
         let watcher = begin();
         watcher.notes().iter().for_each(|note| terminal.say(&format!("note: {note}")));
-        let text = exposition::text(&metrics::families(&watcher), Format::Prometheus);
+        let text = exposition::text(&metrics::families(&watcher), ExpositionFormat::Prometheus);
         terminal.out().write_all(text.as_bytes())?;
         return Ok(0);
     }
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Resul
         };
         // Without this thread, exited recorders are dropped at the next scrape.
         let _ = thread::Builder::new().spawn_scoped(scope, forget);
-        serve::serve(&listener, |asked| routes::reply(asked, &access, &watcher));
+        serve::serve(&listener, |asked| routes::respond(asked, &access, &watcher));
     });
     Ok(0)
 }
@@ -69,7 +69,9 @@ pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Resul
 fn begin() -> Watcher {
     let watcher = Watcher::start(WatchSource::All, POLL_INTERVAL, false);
     let begun = Instant::now();
-    while !(watcher.has_looked() && watcher.has_asked_driver()) && begun.elapsed() < FIRST_ANSWER_TIMEOUT {
+    while !(watcher.has_polled_recorders() && watcher.has_polled_driver())
+        && begun.elapsed() < FIRST_ANSWER_TIMEOUT
+    {
         thread::sleep(Duration::from_millis(5));
     }
     watcher

@@ -4,7 +4,7 @@ use super::PredictAnswer;
 use crate::args::ReportArgs;
 use crate::commands::report::json::ReportDocument;
 use crate::terminal::Terminal;
-use launch::{Figures, Prediction, Variant};
+use launch::{DevicePeak, Prediction, Variant};
 use recording::ValueRead;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -101,7 +101,7 @@ pub(super) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyh
     let answers: Vec<analysis::Diagnosis<'_>> = devices.iter().map(analysis::Diagnosis::new).collect();
     let mut document = ReportDocument::new();
     document.add(recording, &answers, &ReportArgs::for_new_run());
-    let sureness = &prediction.sureness;
+    let sureness = &prediction.confidence;
     let report = PredictReport {
         version: 1,
         program: &answer.shown,
@@ -111,16 +111,16 @@ pub(super) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyh
             count: answer.args.gpus,
             memory: prediction.memory,
         },
-        torch: prediction.summary.torch.as_deref().unwrap_or_default(),
+        torch: prediction.info.torch.as_deref().unwrap_or_default(),
         steps: PredictedSteps {
-            count: prediction.summary.steps.unwrap_or_default(),
-            ended: prediction.summary.state.word().unwrap_or_default(),
+            count: prediction.info.steps.unwrap_or_default(),
+            ended: prediction.info.state.word().unwrap_or_default(),
         },
         outcome: outcome(prediction),
         confidence: if sureness.is_exact() { "exact" } else { "estimate" },
         reasons: &sureness.reasons,
         remarks: &sureness.remarks,
-        reads: &prediction.summary.emulation.reads,
+        reads: &prediction.info.emulation.reads,
         devices: prediction.all.iter().map(device).collect(),
         vary: answer.variants.varied.as_ref().map(|varied| VaryReport {
             name: &varied.name,
@@ -140,22 +140,22 @@ fn outcome(prediction: &Prediction) -> OutcomeReport<'_> {
         fits: prediction.fits,
         peak_allocated: highest.allocated.0,
         peak_reserved: highest.reserved.0,
-        context: highest.outside.0,
+        context: highest.non_pytorch.0,
         total: highest.total().0,
         headroom: prediction.memory as i64 - highest.total().0 as i64,
         requests: highest.requests,
         failed_requests: prediction.failed_requests,
-        exception: prediction.summary.exception.as_deref(),
+        exception: prediction.info.exception.as_deref(),
     }
 }
 
-fn device(figures: &Figures) -> DeviceFigures {
+fn device(figures: &DevicePeak) -> DeviceFigures {
     DeviceFigures {
         rank: figures.rank,
         device: figures.device,
         peak_allocated: figures.allocated.0,
         peak_reserved: figures.reserved.0,
-        context: figures.outside.0,
+        context: figures.non_pytorch.0,
         requests: figures.requests,
     }
 }
@@ -165,7 +165,7 @@ fn variant(variant: &Variant) -> VariantReport<'_> {
     VariantReport {
         label: &variant.label,
         outcome: prediction.map(outcome),
-        techniques: prediction.map(|prediction| &prediction.summary.emulation.techniques),
+        techniques: prediction.map(|prediction| &prediction.info.emulation.techniques),
         error: variant.outcome.as_ref().err().map(String::as_str),
     }
 }

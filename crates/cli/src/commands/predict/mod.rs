@@ -6,18 +6,20 @@ mod text;
 use crate::args::PredictArgs;
 use crate::terminal::{TALK, Terminal};
 use crate::{ExitCode, Host};
-use launch::{EmulatedGpu, Folder, Job, Output, Prediction, Variants, Words, predict, shown};
+use launch::{
+    EmulatedGpu, Job, OutputFolder, Prediction, ProgramOutput, RunFolder, Variants, command_text, predict,
+};
 
 pub(crate) fn run(args: &PredictArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let job = job(args, host);
-    let folder = Folder::new(Output::kept_if_named(args.output.as_deref(), args.force))?;
-    let shown = shown(args.program.words());
+    let folder = RunFolder::new(OutputFolder::named_or_temporary(args.output.as_deref(), args.force))?;
+    let shown = command_text(args.program.words());
     let name = args.gpu.name;
     let follows = if args.quiet { "" } else { "; its own output follows" };
     terminal.say(&format!("running {shown} on an emulated {name}{follows}"));
     let prediction = predict(&job, &folder, args.once)?;
     let variants = Variants::run(args.vary.as_ref(), &args.techniques, &job)?;
-    launch::go_on()?;
+    launch::check_not_stopped()?;
     let answer = PredictAnswer { args, shown, prediction, variants };
     if args.json {
         json::print(&answer, terminal)?;
@@ -39,6 +41,6 @@ fn job(args: &PredictArgs, host: &Host) -> Job {
     let command = args.program.command(host);
     let emulated = EmulatedGpu::new(&args.gpu, args.gpu_memory, args.gpus, host);
     let job = Job::new(command, Some(emulated), args.program.steps, TALK);
-    let words = if args.quiet { Words::Kept } else { Words::Talk };
-    Job { keep_files: args.keep_files, words, ..job }
+    let output = if args.quiet { ProgramOutput::Captured } else { ProgramOutput::Stderr };
+    Job { keep_files: args.keep_files, output, ..job }
 }

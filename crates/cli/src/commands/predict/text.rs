@@ -7,7 +7,7 @@ use crate::commands::report::text as report_text;
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use analysis::words::{counted, percent, share};
-use launch::{Figures, Prediction, Variant, Varied, technique_cost};
+use launch::{DevicePeak, Prediction, ValueSweep, Variant, technique_cost};
 use recording::{Exit, StopReason};
 use snapshot::Bytes;
 use std::io::Write;
@@ -38,15 +38,15 @@ pub(crate) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyh
 }
 
 fn header(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let Prediction { summary, memory, .. } = &answer.prediction;
-    let ended = match summary.state.exit() {
+    let Prediction { info, memory, .. } = &answer.prediction;
+    let ended = match info.state.exit() {
         Some(Exit::Stopped(StopReason::Periodic)) => ", then every step repeats the one before",
         Some(Exit::Stopped(StopReason::Steps)) => " as asked",
         Some(Exit::Stopped(StopReason::Long)) => ", then stopped: no step repeated the one before",
         Some(Exit::Finished | Exit::OutOfMemory | Exit::Failed | Exit::Killed) | None => "",
     };
     let name = terminal.paint(Style::Bold, &answer.shown);
-    let (card, steps) = (answer.args.gpu.name, counted(summary.steps.unwrap_or_default(), "step"));
+    let (card, steps) = (answer.args.gpu.name, counted(info.steps.unwrap_or_default(), "step"));
     let cards = if answer.args.gpus > 1 {
         format!("{} emulated ", answer.args.gpus)
     } else {
@@ -56,7 +56,7 @@ fn header(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result
         terminal.out(),
         "{name} · {cards}{card}, {} · torch {} · {steps}{ended}",
         Bytes(*memory),
-        summary.torch.as_deref().unwrap_or_default()
+        info.torch.as_deref().unwrap_or_default()
     )?;
     Ok(())
 }
@@ -87,13 +87,13 @@ fn verdict(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Resul
             missing => format!(", {missing} more than it has"),
         };
         writeln!(terminal.out(), " {label}  it would take {total} of {memory}{missing}")?;
-        if let Some(exception) = &prediction.summary.exception {
+        if let Some(exception) = &prediction.info.exception {
             let first = exception.lines().next().unwrap_or_default();
             let first = first.split(". GPU ").next().unwrap_or(first);
             paragraph(
                 "   ",
                 "   ",
-                &format!("step {}: {first}", prediction.summary.steps.unwrap_or_default() + 1),
+                &format!("step {}: {first}", prediction.info.steps.unwrap_or_default() + 1),
                 None,
                 terminal,
             )?;
@@ -101,15 +101,15 @@ fn verdict(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Resul
     }
     let text = format!(
         "{} allocated · {} reserved · {} for the CUDA context and libraries",
-        highest.allocated, highest.reserved, highest.outside
+        highest.allocated, highest.reserved, highest.non_pytorch
     );
     paragraph("   ", "   ", &text, None, terminal)
 }
 
-fn ranks(all: &[Figures], terminal: &mut Terminal) -> anyhow::Result<()> {
+fn ranks(all: &[DevicePeak], terminal: &mut Terminal) -> anyhow::Result<()> {
     let title = terminal.paint(Style::Bold, "every device");
     writeln!(terminal.out(), "\n {title}")?;
-    for Figures { rank, device, allocated, reserved, .. } in all {
+    for DevicePeak { rank, device, allocated, reserved, .. } in all {
         writeln!(
             terminal.out(),
             "   rank {rank} GPU {device}  {allocated:>10} allocated  {reserved:>10} reserved"
@@ -118,14 +118,14 @@ fn ranks(all: &[Figures], terminal: &mut Terminal) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn values(varied: &Varied, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn values(varied: &ValueSweep, terminal: &mut Terminal) -> anyhow::Result<()> {
     let title = terminal.paint(Style::Bold, &varied.name);
     writeln!(terminal.out(), "\n {title}")?;
     let width = varied.runs.iter().map(|run| run.label.chars().count()).max().unwrap_or(0);
     for run in &varied.runs {
         let line = match &run.outcome {
             Ok(prediction) => {
-                let Figures { allocated, reserved, .. } = &prediction.highest;
+                let DevicePeak { allocated, reserved, .. } = &prediction.highest;
                 let (total, mark) =
                     (prediction.highest.total(), if prediction.fits { "fits" } else { "does not fit" });
                 format!("{total:>10}  {allocated} allocated, {reserved} reserved  {mark}")
@@ -150,7 +150,7 @@ fn techniques(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Re
         let line = match outcome {
             Ok(prediction) => {
                 let refused = prediction
-                    .summary
+                    .info
                     .emulation
                     .techniques
                     .values()
@@ -167,7 +167,7 @@ fn techniques(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Re
     Ok(())
 }
 
-fn saving(base: &Figures, prediction: &Prediction, label: &str) -> String {
+fn saving(base: &DevicePeak, prediction: &Prediction, label: &str) -> String {
     let with = &prediction.highest;
     let change = |before: Bytes, after: Bytes| {
         let by = 100.0 * (after.0 as f64 - before.0 as f64) / (before.0 as f64).max(1.0);
@@ -185,7 +185,7 @@ fn saving(base: &Figures, prediction: &Prediction, label: &str) -> String {
 }
 
 fn sureness(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let sureness = &answer.prediction.sureness;
+    let sureness = &answer.prediction.confidence;
     writeln!(terminal.out())?;
     if sureness.is_exact() {
         let label = terminal.paint(Style::Green, "exact:");

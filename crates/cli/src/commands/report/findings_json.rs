@@ -6,7 +6,7 @@ use analysis::{Device, Finding, SiteName};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use snapshot::Snapshot;
-use source::linted::{Linted, Remark};
+use source::linted::{LintCache, LintRemark};
 
 #[derive(Serialize)]
 pub(crate) struct ReportedFinding {
@@ -47,14 +47,18 @@ struct RemarkReport {
     message: String,
 }
 
-impl From<Remark> for RemarkReport {
-    fn from(Remark { line, found }: Remark) -> RemarkReport {
+impl From<LintRemark> for RemarkReport {
+    fn from(LintRemark { line, found }: LintRemark) -> RemarkReport {
         RemarkReport { code: found.rule.code, name: found.rule.name, line, message: found.message }
     }
 }
 
 /// One finding.
-pub(crate) fn finding_report(device: &Device<'_>, finding: &Finding, linted: &mut Linted) -> ReportedFinding {
+pub(crate) fn finding_report(
+    device: &Device<'_>,
+    finding: &Finding,
+    linted: &mut LintCache,
+) -> ReportedFinding {
     let snapshot = device.snapshot;
     ReportedFinding {
         kind: finding.kind.name(),

@@ -4,7 +4,7 @@ use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, sentence, wrap};
 use analysis::words::printable;
 use analysis::{Finding, Kind, RunModel, Severity, SiteName, not_found};
-use source::linted::{Linted, Remark};
+use source::linted::{LintCache, LintRemark};
 use source::stores;
 use std::io::Write;
 
@@ -19,7 +19,7 @@ pub(crate) fn print(
 ) -> anyhow::Result<()> {
     // Findings of low severity get one line, unless there are no others.
     let full = findings.iter().filter(|finding| finding.severity > Severity::Low).count().clamp(1, IN_FULL);
-    let mut linted = Linted::default();
+    let mut linted = LintCache::default();
     for (place, finding) in findings.iter().enumerate() {
         let line = finding.site.map(|frame| SiteName::of(model.device.snapshot, frame));
         if place < full {
@@ -73,7 +73,7 @@ fn in_full(
 }
 
 /// `lint: infer.py:10 OOM102 outputs-kept-with-graph — keep them under `torch.no_grad()``
-fn remark_line(remark: &Remark, line: Option<&SiteName>, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn remark_line(remark: &LintRemark, line: Option<&SiteName>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let Some(line) = line else { return Ok(()) };
     let place = SiteName { line: remark.line as u32, ..line.clone() };
     let rule = remark.found.rule;

@@ -12,7 +12,7 @@ use recording::{DumpReason, Label, RunInfo};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use snapshot::{Counters, FrameId, Metric, PoolClass, Snapshot, StackId};
-use source::linted::Linted;
+use source::linted::LintCache;
 use std::io::Write;
 
 /// The document: one entry per input, one per device in it.
@@ -275,7 +275,7 @@ fn report(answer: &Diagnosis<'_>, args: &ReportArgs) -> DeviceReport {
     let (model, device) = (&answer.model, answer.model.device);
     let history = &device.history;
     let events = &device.snapshot.events;
-    let mut linted = Linted::default();
+    let mut linted = LintCache::default();
     DeviceReport {
         device: history.device,
         kind: if device.is_cpu() { "cpu" } else { "gpu" },

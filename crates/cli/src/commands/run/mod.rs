@@ -4,7 +4,9 @@ use crate::args::{ReportArgs, RunArgs};
 use crate::commands::report;
 use crate::terminal::{Failure, TALK, Terminal};
 use crate::{ExitCode, Host};
-use launch::{DEFAULT_FOLDER, Done, Folder, Job, Output, Words, nothing_recorded, shown};
+use launch::{
+    CompletedRun, DEFAULT_FOLDER, Job, OutputFolder, ProgramOutput, RunFolder, command_text, nothing_recorded,
+};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -14,25 +16,26 @@ const ALL_STEPS: u32 = 0;
 pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let command = args.program.command(host);
     let job = Job::new(command, args.emulate.gpu(host), args.program.steps, TALK);
-    let words = if args.json { Words::Talk } else { Words::Own };
+    let output = if args.json { ProgramOutput::Stderr } else { ProgramOutput::Inherited };
     let job = Job {
         max_events: args.max_events,
         detail: args.detail.into(),
         is_on_cpu: args.cpu,
         on_leak: args.on_leak.clone(),
         raise_on_leak: args.raise_on_leak,
-        words,
+        output,
         is_live: !args.no_live,
         ..job
     };
     let output = args.output.as_deref();
-    let output = output.map_or(Output::Default, |folder| Output::Named { folder, force: args.force });
-    let folder = Folder::new(output)?;
+    let output =
+        output.map_or(OutputFolder::Default, |folder| OutputFolder::Named { folder, force: args.force });
+    let folder = RunFolder::new(output)?;
     let recording = folder.shown();
     if args.output.is_none() && recording != DEFAULT_FOLDER {
         terminal.say(&format!("{DEFAULT_FOLDER} exists: recording to {recording}"));
     }
-    let done = launch::run(&recorded(job, &shown(args.program.words()), terminal), &folder)?;
+    let done = launch::run(&recorded(job, &command_text(args.program.words()), terminal), &folder)?;
     // If nothing was recorded, the error below names them.
     for problem in done.problems.iter().filter(|_| !done.ranks.is_empty()) {
         terminal.say(&format!("part of the recording is missing: {problem}"));
@@ -45,7 +48,7 @@ pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyho
     terminal.say(&format!("recorded in {recording}"));
     // Under a launcher each rank has its own `oomph run`: rank 0 reports on itself, since the others may
     // still be writing.
-    if launch::launched_as().is_some_and(|rank| rank != 0) {
+    if launch::launcher_rank().is_some_and(|rank| rank != 0) {
         return Ok(code(done.status));
     }
     let inputs = done.ranks.iter().map(|rank| rank.snapshot.clone()).collect();
@@ -63,7 +66,12 @@ fn code(status: ExitStatus) -> u8 {
 }
 
 /// Runs a program to its end, or for as many steps as it says, and expects a recording.
-pub(super) fn record(job: Job, shown: &str, folder: &Folder, terminal: &Terminal) -> anyhow::Result<Done> {
+pub(super) fn record(
+    job: Job,
+    shown: &str,
+    folder: &RunFolder,
+    terminal: &Terminal,
+) -> anyhow::Result<CompletedRun> {
     let done = launch::run_to_end(&recorded(job, shown, terminal), folder)?;
     if done.ranks.is_empty() { Err(nothing_recorded(&done).into()) } else { Ok(done) }
 }
@@ -71,7 +79,7 @@ pub(super) fn record(job: Job, shown: &str, folder: &Folder, terminal: &Terminal
 /// A job that records the whole program, unless something else is asked for.
 fn recorded(job: Job, shown: &str, terminal: &Terminal) -> Job {
     if let Some(emulated) = &job.emulated {
-        terminal.say(&format!("running {shown} on an emulated {}", emulated.card.name));
+        terminal.say(&format!("running {shown} on an emulated {}", emulated.model.name));
     }
     Job { steps: job.steps.or(Some(ALL_STEPS)), ..job }
 }

@@ -7,7 +7,7 @@ use inputs::Input;
 use serde_json::{Value, json};
 use snapshot::History;
 use std::io::Write;
-use whatif::{Caveat, Scene, Trial, site};
+use whatif::{Caveat, Simulation, Trial, site};
 
 const VERSION: u64 = 1;
 
@@ -18,17 +18,17 @@ pub(super) fn print(document: &Value, terminal: &mut Terminal) -> anyhow::Result
 }
 
 /// One replay.
-pub(super) fn trial(scene: &Scene<'_>, trial: &Trial) -> Value {
+pub(super) fn trial(simulation: &Simulation<'_>, trial: &Trial) -> Value {
     let Trial { what, outcome, .. } = trial;
     let (low, high) = outcome.peak_reserved_range;
     let room = [what.available, what.limit].into_iter().flatten().min();
     json!({
         "version": VERSION,
-        "file": scene.name,
-        "device": scene.device.history.device,
+        "file": simulation.name,
+        "device": simulation.device.history.device,
         "settings": trial.conf,
         "export": export(&trial.conf),
-        "torch": scene.recorded.release.to_string(),
+        "torch": simulation.recorded.release.to_string(),
         "gpu": what.total,
         "limit": room,
         "fits": trial.fits(),
@@ -39,13 +39,13 @@ pub(super) fn trial(scene: &Scene<'_>, trial: &Trial) -> Value {
         "end_reserved": outcome.end_reserved,
         "segments": { "allocs": outcome.device_allocs, "frees": outcome.device_frees },
         "retries": outcome.retries,
-        "oom": outcome.oom.as_ref().map(|oom| failure(scene, oom)),
+        "oom": outcome.oom.as_ref().map(|oom| failure(simulation, oom)),
         "rescued": outcome.rescued,
         "finished": outcome.finished,
         "smallest_gpu": trial.smallest,
-        "recorded": recorded(scene),
+        "recorded": recorded(simulation),
         "verify": Value::Null,
-        "caveats": Caveat::all(scene, trial).iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "caveats": Caveat::all(simulation, trial).iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
 
@@ -63,12 +63,12 @@ pub(super) fn export(conf: &str) -> String {
     format!("export PYTORCH_CUDA_ALLOC_CONF={quoted}")
 }
 
-fn failure(scene: &Scene<'_>, oom: &Oom) -> Value {
-    let step = scene.device.steps.of_event(oom.event);
+fn failure(simulation: &Simulation<'_>, oom: &Oom) -> Value {
+    let step = simulation.device.steps.of_event(oom.event);
     json!({
         "event": oom.event,
         "step": step.map(|step| step + 1),
-        "site": site(scene, oom.event).as_ref().map(place_report),
+        "site": site(simulation, oom.event).as_ref().map(place_report),
         "requested": oom.requested,
         "wanted": oom.wanted,
         "allocated": oom.allocated,
@@ -80,31 +80,31 @@ fn failure(scene: &Scene<'_>, oom: &Oom) -> Value {
     })
 }
 
-fn recorded(scene: &Scene<'_>) -> Value {
-    let history = &scene.device.history;
+fn recorded(simulation: &Simulation<'_>) -> Value {
+    let history = &simulation.device.history;
     json!({
-        "settings": scene.recorded_conf(),
+        "settings": simulation.recorded_conf(),
         "peak_allocated": history.allocated_peak.bytes.0,
         "peak_reserved": history.reserved_peak.bytes.0,
         "end_reserved": history.end.reserved.0,
         "segments": { "allocs": history.stats.device_allocs, "frees": history.stats.device_frees },
         "ooms": history.stats.ooms,
-        "identical": scene.recorded.verification().difference.is_none(),
+        "identical": simulation.recorded.verification().difference.is_none(),
     })
 }
 
 /// All settings that were tried, the best first.
-pub(super) fn search(scene: &Scene<'_>, trials: &[Trial]) -> Value {
+pub(super) fn search(simulation: &Simulation<'_>, trials: &[Trial]) -> Value {
     json!({
         "version": VERSION,
-        "file": scene.name,
-        "device": scene.device.history.device,
-        "recorded": recorded(scene),
+        "file": simulation.name,
+        "device": simulation.device.history.device,
+        "recorded": recorded(simulation),
         "best": trials.first().filter(|best| best.fits()).map(|best| {
             let peak = best.outcome.peak_reserved;
             json!({ "settings": best.conf, "export": export(&best.conf), "peak_reserved": peak })
         }),
-        "trials": trials.iter().map(|each| trial(scene, each)).collect::<Vec<_>>(),
+        "trials": trials.iter().map(|each| trial(simulation, each)).collect::<Vec<_>>(),
     })
 }
 

@@ -11,7 +11,7 @@ use inputs::Input;
 use launch::in_parallel;
 use snapshot::{History, Snapshot};
 use std::path::{Path, PathBuf};
-use whatif::{Question, Scene, Trial};
+use whatif::{Simulation, Trial, WhatIfOptions};
 
 pub(crate) fn run(args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let request = SimulateRequest { question: args.question(), output: args.output.clone(), json: args.json };
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &SimulateArgs, terminal: &mut Terminal) -> anyhow::Resul
 
 /// A question about recorded runs, and the form of the answer.
 pub(crate) struct SimulateRequest {
-    pub(crate) question: Question,
+    pub(crate) question: WhatIfOptions,
     /// Where to write the replayed run.
     pub(crate) output: Option<PathBuf>,
     pub(crate) json: bool,
@@ -35,7 +35,7 @@ pub(crate) fn simulate(
     if request.question.verify {
         return verify(request, files, terminal);
     }
-    let input = load(whatif::only(files)?, request, terminal)?;
+    let input = load(whatif::single_run(files)?, request, terminal)?;
     let devices = input.devices();
     replay(&input, &devices, request, terminal)
 }
@@ -48,51 +48,59 @@ pub(crate) fn replay(
     terminal: &mut Terminal,
 ) -> anyhow::Result<ExitCode> {
     let question = &request.question;
-    let device = whatif::chosen(devices, question, &input.name)?;
-    let recorded = whatif::follow(&input.name, device, question)?;
-    let scene = Scene::new(&input.name, device, &recorded, question);
-    if question.search { search(&scene, request, terminal) } else { what_if(&scene, request, terminal) }
+    let device = whatif::choose_device(devices, question, &input.name)?;
+    let recorded = whatif::replayed_device(&input.name, device, question)?;
+    let simulation = Simulation::new(&input.name, device, &recorded, question);
+    if question.search {
+        search(&simulation, request, terminal)
+    } else {
+        what_if(&simulation, request, terminal)
+    }
 }
 
 /// A what-if for the page: the `--json` document and the replayed run; `say` receives its notes.
 pub(super) fn replayed(
     name: &str,
     device: &Device<'_>,
-    question: &Question,
+    question: &WhatIfOptions,
     say: &dyn Fn(&str),
 ) -> anyhow::Result<(serde_json::Value, Snapshot)> {
-    let recorded = whatif::follow(name, device, question)?;
-    let scene = Scene::new(name, device, &recorded, question);
-    let trial = whatif::asked(&scene, say)?;
+    let recorded = whatif::replayed_device(name, device, question)?;
+    let simulation = Simulation::new(name, device, &recorded, question);
+    let trial = whatif::requested_trial(&simulation, say)?;
     let run = recorded.replayed(&trial.what, &trial.conf);
-    Ok((json::trial(&scene, &trial), run))
+    Ok((json::trial(&simulation, &trial), run))
 }
 
 fn load(file: &Path, request: &SimulateRequest, terminal: &Terminal) -> anyhow::Result<Input> {
     let mut input = inputs::load(file, &TALK)?;
-    whatif::amend(&mut input, &request.question, &|line| terminal.say(line))?;
+    whatif::apply_known_settings(&mut input, &request.question, &|line| terminal.say(line))?;
     Ok(input)
 }
 
 fn what_if(
-    scene: &Scene<'_>,
+    simulation: &Simulation<'_>,
     request: &SimulateRequest,
     terminal: &mut Terminal,
 ) -> anyhow::Result<ExitCode> {
-    let trial = whatif::asked(scene, &|line| terminal.say(line))?;
+    let trial = whatif::requested_trial(simulation, &|line| terminal.say(line))?;
     if let Some(path) = &request.output {
-        whatif::write_run(scene, &trial, path)?;
+        whatif::write_run(simulation, &trial, path)?;
     }
     if request.json {
-        json::print(&json::trial(scene, &trial), terminal)?;
+        json::print(&json::trial(simulation, &trial), terminal)?;
     } else {
-        text::what_if(scene, &trial, request.output.as_deref(), terminal)?;
+        text::what_if(simulation, &trial, request.output.as_deref(), terminal)?;
     }
     Ok(u8::from(!trial.fits()))
 }
 
-fn search(scene: &Scene<'_>, request: &SimulateRequest, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
-    let trials = whatif::search(scene, |confs, try_out| {
+fn search(
+    simulation: &Simulation<'_>,
+    request: &SimulateRequest,
+    terminal: &mut Terminal,
+) -> anyhow::Result<ExitCode> {
+    let trials = whatif::search(simulation, |confs, try_out| {
         let progress = Progress::new("trying settings", confs.len());
         in_parallel(confs, usize::MAX, |conf| {
             let trial = try_out(conf);
@@ -102,9 +110,9 @@ fn search(scene: &Scene<'_>, request: &SimulateRequest, terminal: &mut Terminal)
     });
     let any_fits = trials.iter().any(Trial::fits);
     if request.json {
-        json::print(&json::search(scene, &trials), terminal)?;
+        json::print(&json::search(simulation, &trials), terminal)?;
     } else {
-        text::search(scene, &trials, terminal)?;
+        text::search(simulation, &trials, terminal)?;
     }
     Ok(u8::from(!any_fits))
 }
@@ -144,12 +152,12 @@ impl<'a> Verifications<'a> {
         if history.is_empty() {
             return Ok(());
         }
-        let recorded = whatif::recorded(&input.snapshot, history, &self.request.question)?;
+        let recorded = whatif::replayed_history(&input.snapshot, history, &self.request.question)?;
         self.followed += 1;
         self.all_identical &= recorded.verification().difference.is_none();
         if self.request.json {
             let settings =
-                whatif::given_conf(&self.request.question).unwrap_or(&input.snapshot.settings.conf);
+                whatif::known_conf(&self.request.question).unwrap_or(&input.snapshot.settings.conf);
             self.reports.push(json::verification(input, history, &recorded, settings));
             return Ok(());
         }

@@ -9,23 +9,23 @@ use inputs::Input;
 use snapshot::{Bytes, History, Snapshot};
 use std::io::Write;
 use std::path::Path;
-use whatif::{Caveat, Scene, SearchAdvice, Trial, site};
+use whatif::{Caveat, SearchAdvice, Simulation, Trial, site};
 
 /// One what-if: does it fit, and how does it compare with the recorded run.
 pub(super) fn what_if(
-    scene: &Scene<'_>,
+    simulation: &Simulation<'_>,
     trial: &Trial,
     output: Option<&Path>,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
-    header(scene.name, scene.device.snapshot, &scene.device.history, terminal)?;
-    followed(scene, terminal)?;
+    header(simulation.name, simulation.device.snapshot, &simulation.device.history, terminal)?;
+    followed(simulation, terminal)?;
     writeln!(terminal.out())?;
     match &trial.outcome.oom {
         None => fits(trial, terminal)?,
-        Some(oom) => fails(scene, trial, oom, terminal)?,
+        Some(oom) => fails(simulation, trial, oom, terminal)?,
     }
-    table(scene, trial, terminal)?;
+    table(simulation, trial, terminal)?;
     if let Some(path) = output {
         let path = shown_path(path);
         paragraph(
@@ -36,9 +36,9 @@ pub(super) fn what_if(
             terminal,
         )?;
     }
-    notes(&Caveat::all(scene, trial), terminal)?;
-    if scene.args.conf.is_none() {
-        let next = format!(" next: oomph simulate --search {}", scene.name);
+    notes(&Caveat::all(simulation, trial), terminal)?;
+    if simulation.options.conf.is_none() {
+        let next = format!(" next: oomph simulate --search {}", simulation.name);
         let next = terminal.paint(Style::Dim, &next);
         writeln!(terminal.out(), "\n{next}")?;
     }
@@ -59,8 +59,8 @@ fn header(name: &str, snapshot: &Snapshot, history: &History, terminal: &mut Ter
 }
 
 /// Whether the model repeats PyTorch's decisions on this run, which every figure below relies on.
-fn followed(scene: &Scene<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let verification = scene.recorded.verification();
+fn followed(simulation: &Simulation<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let verification = simulation.recorded.verification();
     let text = if verification.difference.is_none() {
         format!(
             " the model repeats the recorded run: {} identical",
@@ -98,11 +98,16 @@ fn fits(trial: &Trial, terminal: &mut Terminal) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn fails(scene: &Scene<'_>, trial: &Trial, oom: &Oom, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn fails(
+    simulation: &Simulation<'_>,
+    trial: &Trial,
+    oom: &Oom,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     let label = terminal.paint(Style::Red, "✗ RUNS OUT OF MEMORY");
-    let step = scene.device.steps.of_event(oom.event).map(|step| format!(", step {}", step + 1));
+    let step = simulation.device.steps.of_event(oom.event).map(|step| format!(", step {}", step + 1));
     writeln!(terminal.out(), " {label}  at event {}{}", grouped(oom.event as u64), step.unwrap_or_default())?;
-    if let Some(place) = site(scene, oom.event) {
+    if let Some(place) = site(simulation, oom.event) {
         let short = terminal.paint(Style::Bold, &place.short());
         writeln!(terminal.out(), "   {short}  {}", printable(&place.function))?;
     }
@@ -147,8 +152,8 @@ fn named(conf: &str) -> &str {
     if conf.is_empty() { "PyTorch's defaults" } else { conf }
 }
 
-fn table(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let history = &scene.device.history;
+fn table(simulation: &Simulation<'_>, trial: &Trial, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let history = &simulation.device.history;
     let outcome = &trial.outcome;
     let before = history.reserved_peak.bytes;
     let after = Bytes(outcome.peak_reserved);
@@ -170,7 +175,7 @@ fn table(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal) -> anyhow::R
         ("reserved at the end", history.end.reserved.to_string(), Bytes(outcome.end_reserved).to_string()),
         ("cudaMalloc calls", grouped(history.stats.device_allocs), grouped(outcome.device_allocs)),
         ("cudaFree calls", grouped(history.stats.device_frees), grouped(outcome.device_frees)),
-        ("retries", grouped(scene.recorded.verification().retries), grouped(outcome.retries)),
+        ("retries", grouped(simulation.recorded.verification().retries), grouped(outcome.retries)),
     ];
     let title = format!(" {:<20} {:<14} {}", "", "recorded", "replayed");
     let title = terminal.paint(Style::Bold, &title);
@@ -179,7 +184,7 @@ fn table(scene: &Scene<'_>, trial: &Trial, terminal: &mut Terminal) -> anyhow::R
         terminal.out(),
         " {:<20} {:<14} {}",
         "settings",
-        short(named(scene.recorded_conf()), 13),
+        short(named(simulation.recorded_conf()), 13),
         named(&trial.conf)
     )?;
     for (name, recorded, replayed) in rows {
@@ -221,19 +226,23 @@ fn notes(caveats: &[Caveat], terminal: &mut Terminal) -> anyhow::Result<()> {
 }
 
 /// The settings that were tried, the best first, and the line to copy.
-pub(super) fn search(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Terminal) -> anyhow::Result<()> {
-    header(scene.name, scene.device.snapshot, &scene.device.history, terminal)?;
-    followed(scene, terminal)?;
-    advice(scene, trials, terminal)?;
-    let recorded = scene.device.history.reserved_peak.bytes;
-    let card = if scene.args.smallest_gpu { "smallest card  " } else { "" };
+pub(super) fn search(
+    simulation: &Simulation<'_>,
+    trials: &[Trial],
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
+    header(simulation.name, simulation.device.snapshot, &simulation.device.history, terminal)?;
+    followed(simulation, terminal)?;
+    advice(simulation, trials, terminal)?;
+    let recorded = simulation.device.history.reserved_peak.bytes;
+    let card = if simulation.options.smallest_gpu { "smallest card  " } else { "" };
     let title = format!("   peak reserved  of recorded  cudaMalloc  {card}settings");
     let title = terminal.paint(Style::Bold, &title);
     writeln!(terminal.out(), "\n{title}")?;
     for trial in trials {
         let outcome = &trial.outcome;
         let peak = Bytes(outcome.peak_reserved);
-        let mark = match (trial.fits(), trial.conf == scene.recorded_conf()) {
+        let mark = match (trial.fits(), trial.conf == simulation.recorded_conf()) {
             (false, _) => terminal.paint(Style::Red, "✗"),
             (true, true) => "•".to_owned(),
             (true, false) => " ".to_owned(),
@@ -244,7 +253,7 @@ pub(super) fn search(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Termina
             (true, _) => format!("~{peak}"),
         };
         let relative = if trial.fits() { change(recorded, peak) } else { String::new() };
-        let card = match (scene.args.smallest_gpu, trial.smallest) {
+        let card = match (simulation.options.smallest_gpu, trial.smallest) {
             (false, _) => String::new(),
             (true, None) => format!("{:<15}", "none"),
             (true, Some(size)) => format!("{:<15}", Bytes(size)),
@@ -261,15 +270,15 @@ pub(super) fn search(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Termina
     }
     paragraph("   ", "   ", &legend.join(" · "), Some(Style::Dim), terminal)?;
     // The table marks the settings whose peak depends on addresses.
-    let shared = trials.first().map(|best| Caveat::all(scene, best)).unwrap_or_default();
+    let shared = trials.first().map(|best| Caveat::all(simulation, best)).unwrap_or_default();
     let shared = shared.into_iter().filter(|caveat| !matches!(caveat, Caveat::AddressRange { .. }));
     notes(&shared.collect::<Vec<_>>(), terminal)
 }
 
 /// What to export, or that there is nothing to gain.
-fn advice(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Terminal) -> anyhow::Result<()> {
+fn advice(simulation: &Simulation<'_>, trials: &[Trial], terminal: &mut Terminal) -> anyhow::Result<()> {
     writeln!(terminal.out())?;
-    let (best, recorded, avoid) = match SearchAdvice::new(scene, trials) {
+    let (best, recorded, avoid) = match SearchAdvice::new(simulation, trials) {
         SearchAdvice::NothingFits => {
             let label = terminal.paint(Style::Red, "✗ NOTHING FITS");
             let text = "no settings make this run fit: it needs a larger card or less memory";
@@ -294,7 +303,8 @@ fn advice(scene: &Scene<'_>, trials: &[Trial], terminal: &mut Terminal) -> anyho
     };
     paragraph("   ", "   ", &text, None, terminal)?;
     if let Some(worst) = avoid {
-        let (before, after) = (scene.device.history.reserved_peak.bytes, Bytes(worst.outcome.peak_reserved));
+        let (before, after) =
+            (simulation.device.history.reserved_peak.bytes, Bytes(worst.outcome.peak_reserved));
         let text = format!("avoid {}: {after}, {}", named(&worst.conf), change(before, after));
         paragraph("   ", "   ", &text, Some(Style::Yellow), terminal)?;
     }

@@ -11,14 +11,14 @@ use anyhow::Context;
 use inputs::Input;
 use serde_json::json;
 use serve::Token;
-use source::linted::Linted;
+use source::linted::LintCache;
 use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use viewer::documents::{Document, FindingReport, HolderTree};
 use viewer::{Commands, Problem, Relation, Replayed, Server, Viewer, WhatIf};
-use whatif::Question;
+use whatif::WhatIfOptions;
 
 pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     // A taken port is reported before minutes of reading.
@@ -137,7 +137,7 @@ struct PageCommands;
 
 impl Commands for PageCommands {
     fn findings(&self, model: &RunModel<'_>, findings: &[Finding]) -> (Vec<Document<FindingReport>>, String) {
-        let mut linted = Linted::default();
+        let mut linted = LintCache::default();
         let reports = findings
             .iter()
             .map(|finding| Document::new(json!(finding_report(model.device, finding, &mut linted))));
@@ -146,7 +146,8 @@ impl Commands for PageCommands {
 
     fn what_if(&self, device: &Device<'_>, question: &WhatIf) -> Result<Replayed, Problem> {
         let WhatIf { conf, gpu, fraction } = question.clone();
-        let question = Question { conf, gpu, fraction, outside: DEFAULT_NON_PYTORCH, ..Question::default() };
+        let question =
+            WhatIfOptions { conf, gpu, fraction, outside: DEFAULT_NON_PYTORCH, ..WhatIfOptions::default() };
         let notes = RefCell::new(Vec::new());
         let say = |line: &str| notes.borrow_mut().push(printable(line).into_owned());
         let replayed = simulate::replayed("this run", device, &question, &say);

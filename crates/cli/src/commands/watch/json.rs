@@ -7,7 +7,7 @@ use recording::Exit;
 use serde::Serialize;
 use snapshot::Bytes;
 use std::io::Write;
-use watch::look::{Look, Row};
+use watch::state::{WatchRow, WatchState};
 
 #[derive(Serialize)]
 struct WatchDocument<'a> {
@@ -62,7 +62,7 @@ struct SiteJson {
     bytes_per_step: Option<u64>,
 }
 
-pub(super) fn print(look: &Look, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(look: &WatchState, terminal: &mut Terminal) -> anyhow::Result<()> {
     let mut document = WatchDocument {
         version: 1,
         devices: Vec::new(),
@@ -72,10 +72,10 @@ pub(super) fn print(look: &Look, terminal: &mut Terminal) -> anyhow::Result<()> 
     };
     for row in &look.rows {
         match row {
-            Row::Recorded { followed, device, split, .. } => {
-                document.devices.push(device_json(followed, device, split))
+            WatchRow::Recorded { recorder, device, split, .. } => {
+                document.devices.push(device_json(recorder, device, split))
             }
-            Row::Bare(gpu) => document.gpus.push(gpu),
+            WatchRow::DriverOnly(gpu) => document.gpus.push(gpu),
         }
     }
     serde_json::to_writer(terminal.out(), &document)?;
@@ -83,13 +83,13 @@ pub(super) fn print(look: &Look, terminal: &mut Terminal) -> anyhow::Result<()> 
 }
 
 fn device_json<'a>(
-    followed: &'a WatchedRecorder,
+    recorder: &'a WatchedRecorder,
     device: &'a live::DeviceCounters,
     split: &MemorySplit,
 ) -> DeviceJson<'a> {
-    let state = &followed.state;
-    let pace = followed.pace(device.device);
-    let sites = followed.sites(device.device).into_iter().map(|site| {
+    let state = &recorder.state;
+    let pace = recorder.pace(device.device);
+    let sites = recorder.sites(device.device).into_iter().map(|site| {
         let (file, line, function) = site
             .line
             .map_or((None, None, None), |(file, line, function)| (Some(file), Some(line), Some(function)));
@@ -105,7 +105,7 @@ fn device_json<'a>(
         folder: &state.folder,
         time_us: state.time_us,
         step: state.count,
-        ended: followed.exit.map(|exit| match exit {
+        ended: recorder.exit.map(|exit| match exit {
             Exit::Finished | Exit::Stopped(_) => "finished",
             Exit::Failed | Exit::OutOfMemory => "failed",
             Exit::Killed => "gone",
@@ -122,9 +122,9 @@ fn device_json<'a>(
         },
         pace: name(pace),
         bytes_per_step: known(pace.bytes_per_step()),
-        steps_until_full: followed.steps_left(device.device),
+        steps_until_full: recorder.steps_left(device.device),
         sites: sites.collect(),
-        sites_step: followed.sites_step(),
+        sites_step: recorder.sites_step(),
     }
 }
 

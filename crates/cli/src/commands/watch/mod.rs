@@ -9,8 +9,8 @@ use crate::terminal::{Failure, Terminal};
 use live::Watcher;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
-use watch::look::Look;
 use watch::screen;
+use watch::state::WatchState;
 
 /// Time limit of the first answer from a named program.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<E
         stream(&watcher, args, terminal)?;
     } else {
         settle(&watcher, args.interval);
-        let look = Look::new(&watcher);
+        let look = WatchState::new(&watcher);
         if args.json { json::print(&look, terminal)? } else { text::print(&look, terminal)? }
     }
     Ok(0)
@@ -41,7 +41,9 @@ pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<E
 fn wait_for_first(watcher: &Watcher, is_named: bool) {
     let begun = Instant::now();
     let is_there = || {
-        watcher.has_looked() && watcher.has_asked_driver() && !(is_named && watcher.recorders().is_empty())
+        watcher.has_polled_recorders()
+            && watcher.has_polled_driver()
+            && !(is_named && watcher.recorders().is_empty())
     };
     while !is_there() && begun.elapsed() < FIRST_ANSWER_TIMEOUT {
         std::thread::sleep(Duration::from_millis(10));
@@ -51,7 +53,7 @@ fn wait_for_first(watcher: &Watcher, is_named: bool) {
 /// Waits for the largest lines, which may come with a later answer than the first.
 fn settle(watcher: &Watcher, interval: Duration) {
     let begun = Instant::now();
-    let lacks_sites = || watcher.recorders().iter().any(|(_, followed)| followed.sites_step().is_none());
+    let lacks_sites = || watcher.recorders().iter().any(|(_, recorder)| recorder.sites_step().is_none());
     while lacks_sites() && begun.elapsed() < 3 * interval {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -60,10 +62,10 @@ fn settle(watcher: &Watcher, interval: Duration) {
 /// One line of JSON per update, until all watched programs have exited.
 fn stream(watcher: &Watcher, args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
     loop {
-        let look = Look::new(watcher);
+        let look = WatchState::new(watcher);
         json::print(&look, terminal)?;
         terminal.out().flush()?;
-        if args.target.is_some() && look.all_have_ended() {
+        if args.target.is_some() && look.all_have_exited() {
             return Ok(());
         }
         std::thread::sleep(args.interval);

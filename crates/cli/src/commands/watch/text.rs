@@ -5,27 +5,27 @@ use analysis::words::{grouped, printable};
 use live::{DeviceCounters, Gpu, WatchedRecorder};
 use snapshot::Bytes;
 use std::io::Write;
-use watch::bar::{bare_parts, parts};
-use watch::details::{UNKNOWN, place};
-use watch::look::{Look, Row};
+use watch::bar::{driver_parts, parts};
+use watch::details::{NO_RECORDER_NOTE, site_text};
 use watch::palette::Part;
-use watch::verdict::{Tone, Verdict, silence};
+use watch::state::{WatchRow, WatchState};
+use watch::verdict::{GrowthVerdict, Tone, process_status};
 
 /// Lines of code to show.
 const SITES: usize = 5;
 
-pub(super) fn print(look: &Look, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(super) fn print(look: &WatchState, terminal: &mut Terminal) -> anyhow::Result<()> {
     for row in &look.rows {
         match row {
-            Row::Recorded { followed, device, split, .. } => {
-                let step = grouped(followed.state.count);
-                let title = format!("{}, process {}, step {step}", row.title(), followed.state.pid);
+            WatchRow::Recorded { recorder, device, split, .. } => {
+                let step = grouped(recorder.state.count);
+                let title = format!("{}, process {}, step {step}", row.title(), recorder.state.pid);
                 let title = terminal.paint(Style::Bold, &title);
                 writeln!(terminal.out(), "{title}")?;
                 print_parts(&parts(split), split.total, terminal)?;
-                print_verdict(followed, device, terminal)?;
+                print_verdict(recorder, device, terminal)?;
             }
-            Row::Bare(gpu) => print_bare(gpu, terminal)?,
+            WatchRow::DriverOnly(gpu) => print_bare(gpu, terminal)?,
         }
     }
     look.notes.iter().for_each(|note| terminal.say(&format!("note: {note}")));
@@ -45,11 +45,11 @@ fn print_parts(parts: &[(Part, Bytes)], total: Option<Bytes>, terminal: &mut Ter
 }
 
 fn print_verdict(
-    followed: &WatchedRecorder,
+    recorder: &WatchedRecorder,
     device: &DeviceCounters,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
-    let verdict = Verdict::new(followed, device.device);
+    let verdict = GrowthVerdict::new(recorder, device.device);
     let style = match verdict.tone {
         Tone::Bad => Style::Red,
         Tone::Unsure => Style::Yellow,
@@ -58,12 +58,12 @@ fn print_verdict(
     };
     let sentence = terminal.paint(style, &verdict.sentence);
     writeln!(terminal.out(), "  {sentence}")?;
-    if let Some((_, words)) = silence(followed) {
+    if let Some((_, words)) = process_status(recorder) {
         writeln!(terminal.out(), "  {}", printable(&words))?;
     }
-    for site in followed.sites(device.device).iter().take(SITES) {
+    for site in recorder.sites(device.device).iter().take(SITES) {
         let grows = site.bytes_per_step.map(|bytes| format!(", +{bytes} per step")).unwrap_or_default();
-        writeln!(terminal.out(), "  {:>9}  {}{grows}", site.bytes.to_string(), place(site))?;
+        writeln!(terminal.out(), "  {:>9}  {}{grows}", site.bytes.to_string(), site_text(site))?;
     }
     Ok(())
 }
@@ -71,10 +71,10 @@ fn print_verdict(
 fn print_bare(gpu: &Gpu, terminal: &mut Terminal) -> anyhow::Result<()> {
     let title = terminal.paint(Style::Bold, &format!("GPU {}, {}", gpu.index, printable(&gpu.name)));
     writeln!(terminal.out(), "{title}")?;
-    print_parts(&bare_parts(gpu), Some(Bytes(gpu.total)), terminal)?;
+    print_parts(&driver_parts(gpu), Some(Bytes(gpu.total)), terminal)?;
     for process in &gpu.processes {
         let bytes = Bytes(process.bytes).to_string();
         writeln!(terminal.out(), "  {bytes:>9}  process {} {}", process.pid, printable(&process.name))?;
     }
-    UNKNOWN.iter().try_for_each(|line| Ok(writeln!(terminal.out(), "  {line}")?))
+    NO_RECORDER_NOTE.iter().try_for_each(|line| Ok(writeln!(terminal.out(), "  {line}")?))
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// State of a rank's recording.
-pub(super) struct Written {
+pub(super) struct LastRecording {
     /// Identifies this version of the file.
     pub(super) stamp: Stamp,
     /// Process that records.
@@ -22,10 +22,10 @@ pub(super) struct Stamp {
 }
 
 /// Returns the last recording of a rank, if it has written one.
-pub(super) fn written(folder: &Path, rank: u32) -> Option<Written> {
+pub(super) fn last_recording(folder: &Path, rank: u32) -> Option<LastRecording> {
     let path = folder.join(format!("rank{rank}.json"));
     let metadata = std::fs::metadata(&path).ok()?;
     let stamp = Stamp { inode: metadata.ino(), modified: (metadata.mtime(), metadata.mtime_nsec()) };
     let run = RunInfo::parse(&std::fs::read(&path).ok()?).ok()?;
-    Some(Written { stamp, pid: run.pid, is_last: run.state.exit().is_some() })
+    Some(LastRecording { stamp, pid: run.pid, is_last: run.state.exit().is_some() })
 }

@@ -1,39 +1,46 @@
-//! Cards that a run can be emulated on.
+//! GPU models that a run can be emulated on.
 //!
-//! Compute capability and limits are NVIDIA's published figures. Memory is what `torch.cuda.mem_get_info()` calls total: the
-//! H200's was measured, the others are near what such cards report and were not; it differs by a few tenths of a GiB
-//! between drivers and with error correction. `--gpu-memory` says it exactly.
+//! Compute capability and limits are NVIDIA's published figures. Memory is the total of
+//! `torch.cuda.mem_get_info()`: measured for the H200, typical for the others. It differs by a few tenths
+//! of a GiB between drivers and with error correction; `--gpu-memory` sets it exactly.
 
 use std::fmt::Write;
 
-/// What PyTorch's memory depends on.
+/// A GPU model: the properties on which PyTorch's memory depends.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Card {
-    /// What the user types.
+pub struct GpuModel {
+    /// Name for `--emulate`.
     pub key: &'static str,
-    /// What the driver calls it.
+    /// Product name, as the driver reports it.
     pub name: &'static str,
+    /// Usual memory, in bytes.
     pub memory: u64,
     capability: (u32, u32),
     multiprocessors: u32,
     l2_mib: u32,
 }
 
-/// What the context takes on an H200 (torch 2.11), and what cuBLAS and cuDNN add to it with their first call.
-const CONTEXT: u64 = 527 << 20;
-const CUBLAS: u64 = 68 << 20;
-const CUDNN: u64 = 98 << 20;
-/// The context grows with the multiprocessors: kernels' local memory is set aside for each.
+/// Bytes of the CUDA context on an H200 (torch 2.11).
+const CONTEXT_BYTES: u64 = 527 << 20;
+/// Bytes that the first call of cuBLAS adds to it.
+const CUBLAS_BYTES: u64 = 68 << 20;
+/// Bytes that the first call of cuDNN adds to it.
+const CUDNN_BYTES: u64 = 98 << 20;
+/// Multiprocessors of the H200, on which the context was measured.
 const MEASURED_MULTIPROCESSORS: u32 = 132;
-const CONTEXT_PER_MULTIPROCESSOR: u64 = 2 << 20;
+/// Bytes by which the context grows per multiprocessor: local memory of kernels is reserved for each.
+const CONTEXT_BYTES_PER_MULTIPROCESSOR: u64 = 2 << 20;
 
 const fn mib(mib: u64) -> u64 {
     mib << 20
 }
 
-macro_rules! cards {
-    ($($key:literal $name:literal $memory:expr, $major:literal.$minor:literal, $sms:literal, $l2:literal;)*) => {
-        pub const CARDS: &[Card] = &[$(Card {
+macro_rules! gpu_models {
+    ($(
+        $key:literal $name:literal $memory:expr, $major:literal.$minor:literal, $sms:literal, $l2:literal;
+    )*) => {
+        /// GPU models that a run can be emulated on, newest first.
+        pub const GPU_MODELS: &[GpuModel] = &[$(GpuModel {
             key: $key,
             name: $name,
             memory: $memory,
@@ -44,7 +51,7 @@ macro_rules! cards {
     };
 }
 
-cards! {
+gpu_models! {
     "b200"        "NVIDIA B200"                     mib(182_642), 10 . 0, 148, 126;
     "h200"        "NVIDIA H200"                     150_109_880_320, 9 . 0, 132, 60;
     "gh200"       "NVIDIA GH200 480GB"              mib(97_280), 9 . 0, 132, 60;
@@ -76,11 +83,12 @@ cards! {
     "t4"          "Tesla T4"                        mib(15_095), 7 . 5, 40, 4;
 }
 
-impl Card {
-    /// Finds a card by what the user typed: `h100`, `H100-80GB`, `RTX 4090`, `NVIDIA L4`.
-    pub fn find(text: &str) -> Option<&'static Card> {
+impl GpuModel {
+    /// Finds a GPU model by any common spelling: `h100`, `H100-80GB`, `RTX 4090`, `NVIDIA L4`.
+    pub fn find(text: &str) -> Option<&'static GpuModel> {
         let wanted = plain(text);
-        CARDS.iter().find(|card| plain(card.key) == wanted || plain(card.name) == wanted).or_else(|| {
+        let is_wanted = |model: &&GpuModel| plain(model.key) == wanted || plain(model.name) == wanted;
+        GPU_MODELS.iter().find(is_wanted).or_else(|| {
             let alias = match wanted.as_str() {
                 "h10080" | "h10080gb" | "h100sxm" => "h100",
                 "h200sxm" | "h200141gb" => "h200",
@@ -91,29 +99,30 @@ impl Card {
                 "a6000" => "rtxa6000",
                 "a5000" => "rtxa5000",
                 "4090" | "3090" | "4080" | "3080" | "5090" | "5080" | "3060" => {
-                    return Card::find(&format!("rtx{wanted}"));
+                    return GpuModel::find(&format!("rtx{wanted}"));
                 }
                 _ => return None,
             };
-            CARDS.iter().find(|card| card.key == alias)
+            GPU_MODELS.iter().find(|model| model.key == alias)
         })
     }
 
-    /// Whether everything about it was measured, not taken from tables.
+    /// Returns whether all figures were measured on a real GPU.
     pub fn is_measured(&self) -> bool {
         self.key == "h200"
     }
 
-    /// Bytes of the context before any library.
+    /// Returns the bytes of the CUDA context before any library is loaded.
     fn context(&self) -> u64 {
         let missing = u64::from(MEASURED_MULTIPROCESSORS).abs_diff(u64::from(self.multiprocessors));
         match self.multiprocessors >= MEASURED_MULTIPROCESSORS {
-            true => CONTEXT + missing * CONTEXT_PER_MULTIPROCESSOR,
-            false => CONTEXT - missing * CONTEXT_PER_MULTIPROCESSOR,
+            true => CONTEXT_BYTES + missing * CONTEXT_BYTES_PER_MULTIPROCESSOR,
+            false => CONTEXT_BYTES - missing * CONTEXT_BYTES_PER_MULTIPROCESSOR,
         }
     }
 
-    /// The description that the emulator reads.
+    /// Returns the description that the emulator reads from its environment, for `devices` GPUs of `memory`
+    /// bytes.
     pub fn describe(&self, memory: u64, devices: u32) -> String {
         let (major, minor) = self.capability;
         let (threads, blocks, shared_kib) = match (major, minor) {
@@ -125,13 +134,13 @@ impl Card {
             (12, _) => (1536, 24, 100),
             _ => (2048, 32, 228),
         };
-        // From Ampere on the driver keeps 1 KiB of each block's share for itself.
+        // From Ampere on, the driver reserves 1 KiB of each block's shared memory.
         let optin_kib = if major >= 8 { shared_kib - 1 } else { shared_kib };
         let mut text = format!("name={};devices={devices};memory={memory};others=0", self.name);
         let fields: [(&str, u64); 14] = [
             ("context", self.context()),
-            ("cublas", CUBLAS),
-            ("cudnn", CUDNN),
+            ("cublas", CUBLAS_BYTES),
+            ("cudnn", CUDNN_BYTES),
             ("major", major.into()),
             ("minor", minor.into()),
             ("multiprocessors", self.multiprocessors.into()),
@@ -140,7 +149,7 @@ impl Card {
             ("shared_per_multiprocessor", shared_kib << 10),
             ("shared_per_block_optin", optin_kib << 10),
             ("l2", u64::from(self.l2_mib) << 20),
-            // Clocks and bus decide nothing about memory; cuDNN's planner wants to know them.
+            // Clocks and bus do not affect memory, but cuDNN's planner reads them.
             ("clock_khz", 1_980_000),
             ("memory_clock_khz", 3_201_000),
             ("bus_bits", 6144),
@@ -152,7 +161,7 @@ impl Card {
     }
 }
 
-/// A name without what people spell in different ways.
+/// Returns a name without case, punctuation and brand, which people spell in different ways.
 fn plain(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let words = lower.split(|c: char| !c.is_ascii_alphanumeric());
@@ -162,9 +171,10 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use analysis::CARD_SIZES_GIB;
 
     #[test]
-    fn cards_are_found_by_what_people_write() {
+    fn models_are_found_by_common_spellings() {
         for (text, key) in [
             ("h100", "h100"),
             ("H100-80GB", "h100"),
@@ -178,17 +188,27 @@ mod tests {
             ("Tesla T4", "t4"),
             ("v100_32", "v100-32"),
         ] {
-            assert_eq!(Card::find(text).map(|card| card.key), Some(key), "{text}");
+            assert_eq!(GpuModel::find(text).map(|model| model.key), Some(key), "{text}");
         }
-        assert_eq!(Card::find("h300"), None);
-        assert_eq!(Card::find(""), None);
+        assert_eq!(GpuModel::find("h300"), None);
+        assert_eq!(GpuModel::find(""), None);
+    }
+
+    #[test]
+    fn every_model_is_sold_in_a_listed_size() {
+        for model in GPU_MODELS {
+            let size = CARD_SIZES_GIB.iter().map(|gib| gib << 30).find(|&size| size >= model.memory);
+            // Drivers and error correction take a part; the next larger size is farther away than that.
+            let share = model.memory as f64 / size.expect("a size") as f64;
+            assert!(share > 0.75, "{}: {share}", model.key);
+        }
     }
 
     #[test]
     fn keys_are_distinct() {
-        let mut keys: Vec<String> = CARDS.iter().map(|card| plain(card.key)).collect();
+        let mut keys: Vec<String> = GPU_MODELS.iter().map(|model| plain(model.key)).collect();
         keys.sort();
         keys.dedup();
-        assert_eq!(keys.len(), CARDS.len());
+        assert_eq!(keys.len(), GPU_MODELS.len());
     }
 }
