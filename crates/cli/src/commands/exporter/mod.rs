@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ExporterArgs, terminal: &mut Terminal) -> anyhow::Resul
 fn begin() -> Watcher {
     let followers = Watcher::start(WatchSource::All, PACE, false);
     let begun = Instant::now();
-    while !(followers.has_looked() && followers.has_asked_driver()) && begun.elapsed() < FIRST {
+    while !(followers.has_polled_recorders() && followers.has_polled_driver()) && begun.elapsed() < FIRST {
         thread::sleep(Duration::from_millis(5));
     }
     followers

@@ -41,8 +41,8 @@ pub(crate) fn run(args: &WatchArgs, terminal: &mut Terminal) -> anyhow::Result<S
 fn wait_for_first(followers: &Watcher, is_named: bool) {
     let begun = Instant::now();
     let is_there = || {
-        followers.has_looked()
-            && followers.has_asked_driver()
+        followers.has_polled_recorders()
+            && followers.has_polled_driver()
             && !(is_named && followers.recorders().is_empty())
     };
     while !is_there() && begun.elapsed() < FIRST {
