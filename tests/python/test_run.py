@@ -265,7 +265,7 @@ def test_a_cache_that_others_can_write_is_refused(predict: Predict) -> None:
     shared.mkdir()
     shared.chmod(0o1777)
     done = predict.run("run", *PYTHON, "train.py", env={"OOMPH_CACHE_DIR": str(shared / "cache")})
-    assert done.returncode == 2 and "everybody can write to" in done.stderr and "OOMPH_CACHE_DIR" in done.stderr, done.stderr
+    assert done.returncode == 2 and "is world-writable" in done.stderr and "OOMPH_CACHE_DIR" in done.stderr, done.stderr
     done = predict.run(
         "run", *PYTHON, "train.py", env={"HOME": "", "XDG_CACHE_HOME": "", "XDG_RUNTIME_DIR": "", "OOMPH_CACHE_DIR": ""}
     )

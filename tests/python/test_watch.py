@@ -174,7 +174,7 @@ def test_another_machine_is_watched_through_its_exporter(tmp_path):
         program.wait_for("READY")
         address = f"127.0.0.1:{exporting.port}"
         refused = program.watch("--once", address)
-        assert refused.returncode == 2 and "wants a token" in refused.stderr
+        assert refused.returncode == 2 and "requires a token" in refused.stderr
         target = (address, "--token-file", str(secret))
         until(lambda: [each["step"] for each in _devices(program, *target)] == [10], "the exporter hears of step 10")
         here, there = program.look(), program.look(*target)

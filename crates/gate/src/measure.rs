@@ -145,7 +145,7 @@ fn peak_doubt(diagnosis: &Diagnosis<'_>) -> Option<MeasurementGap> {
 fn growth(steps: usize, leaks: &[LimitFinding]) -> Result<Bytes, MeasurementGap> {
     if steps < FEWEST_STEPS {
         let what = match steps {
-            0 => "no steps were found, so growth cannot be told from warm-up".to_owned(),
+            0 => "no steps were found, so growth cannot be distinguished from warm-up".to_owned(),
             steps => format!("{steps} steps are too few to tell growth from warm-up"),
         };
         let hint = format!(

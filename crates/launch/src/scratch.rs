@@ -131,7 +131,7 @@ fn private_runs_folder(cache: &Path) -> Result<PathBuf, String> {
     for folder in cache.ancestors() {
         let metadata = folder.metadata().map_err(why)?;
         if metadata.mode() & 0o002 != 0 {
-            return Err(format!("everybody can write to `{}`", shown_path(folder)));
+            return Err(format!("`{}` is world-writable", shown_path(folder)));
         }
         // Its owner could replace our folder: `sudo` may keep the HOME of the calling user.
         if !trusted.contains(&Some(metadata.uid())) {
@@ -214,11 +214,11 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_below_a_folder_for_everybody_is_refused() {
+    fn a_cache_below_a_world_writable_folder_is_refused() {
         let shared = home();
         std::fs::set_permissions(shared.path(), Permissions::from_mode(0o1777)).expect("permissions");
         let why = private_runs_folder(&shared.path().join("cache")).expect_err("refused");
-        assert!(why.contains("everybody can write to"), "{why}");
+        assert!(why.contains("is world-writable"), "{why}");
         let link = home();
         let link = link.path().join("cache");
         std::os::unix::fs::symlink(shared.path(), &link).expect("a link");
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_cache_in_the_home_of_another_user_or_of_a_group_is_refused() {
-        // Only root can give a folder away; for anybody else there is no such home to try.
+        // Only root can change the owner of a folder; other users cannot test this.
         for (user, group, mode, expected) in [
             (Some(12345), None, 0o755, "belongs to another user"),
             (None, Some(12345), 0o770, "the group can write"),

@@ -36,7 +36,7 @@ impl Shared {
     pub(crate) fn discover(self: &Arc<Shared>) {
         let mut finder = Finder::default();
         let mut watched: BTreeSet<Socket> = BTreeSet::new();
-        while !self.is_over() {
+        while !self.is_stopped() {
             // Root watches all users, including those whose first program starts later.
             let found = finder.find();
             watched.retain(|socket| found.contains(socket));
@@ -53,12 +53,12 @@ impl Shared {
             }
             *lock(&self.left_out) = left_out;
             // The first screen is to show everyone who answers.
-            if !self.has_looked.load(Ordering::SeqCst) {
+            if !self.has_polled_recorders.load(Ordering::SeqCst) {
                 let started = Instant::now();
                 for answer in first_answers {
                     let _ = answer.recv_timeout(FIRST_ANSWER_TIMEOUT.saturating_sub(started.elapsed()));
                 }
-                self.has_looked.store(true, Ordering::SeqCst);
+                self.has_polled_recorders.store(true, Ordering::SeqCst);
             }
             thread::sleep(DISCOVERY_INTERVAL);
         }

@@ -9,14 +9,14 @@
 //! use live::{MemorySplit, WatchSource, Watcher};
 //! use std::time::Duration;
 //!
-//! let watcher = Watcher::begin(WatchSource::Process(std::process::id()), Duration::from_millis(200), false);
-//! for (_, recorder) in watcher.now() {
+//! let watcher = Watcher::start(WatchSource::Process(std::process::id()), Duration::from_millis(200), false);
+//! for (_, recorder) in watcher.recorders() {
 //!     for device in &recorder.state.devices {
 //!         let split = MemorySplit::new(&recorder.state, device);
 //!         println!("{}: {} of tensors, {} cached", recorder.state.job(), split.tensors, split.cached);
 //!     }
 //! }
-//! assert!(watcher.now().is_empty(), "nothing records this process");
+//! assert!(watcher.recorders().is_empty(), "nothing records this process");
 //! ```
 
 #![forbid(unsafe_code)]

@@ -8,17 +8,17 @@ use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Most devices of a process; also one more than the highest device ordinal.
+/// Maximum number of devices of a process; also one more than the highest device ordinal.
 pub(crate) const MAX_DEVICES: usize = 64;
-/// Most steps of an answer; a recorder keeps 512.
+/// Maximum number of steps of an answer; a recorder keeps 512.
 pub(crate) const MAX_STEPS: usize = 1024;
-/// Most stacks of an answer; a recorder sends 64.
+/// Maximum number of stacks of an answer; a recorder sends 64.
 pub(crate) const MAX_STACKS: usize = 256;
-/// Most frames of a stack.
+/// Maximum number of frames of a stack.
 pub(crate) const MAX_FRAMES: usize = 1024;
-/// Most processes of a device.
+/// Maximum number of processes of a device.
 pub(crate) const MAX_PROCESSES: usize = 1024;
-/// Most words of a command line.
+/// Maximum number of words of a command line.
 pub(crate) const MAX_WORDS: usize = 1024;
 /// Longest text, in bytes: that of the longest path.
 const MAX_TEXT_BYTES: usize = 4096;

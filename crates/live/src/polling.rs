@@ -1,10 +1,10 @@
-//! Polls what a watcher shows: one recorder until it ends, the exporter of another machine, the driver.
+//! Polls the sources of a watcher: one recorder until it exits, the exporter of another machine, the driver.
 
 use crate::connection::{ReceivedState, RecorderConnection};
 use crate::driver::Driver;
 use crate::remote::{ExporterAddress, ExporterAnswer};
 use crate::sockets::Socket;
-use crate::watched::{WatchedRecorder, how_it_ended};
+use crate::watched::{WatchedRecorder, exit_of};
 use crate::watcher::{Shared, WatchSource, lock};
 use recording::Exit;
 use std::cell::Cell;
@@ -28,11 +28,11 @@ const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(3);
 const MAX_CONNECT_ATTEMPTS: u32 = 5;
 /// How long a read waits before checking whether the answer is still wanted.
 const READ_TIMEOUT: Duration = Duration::from_millis(500);
-/// Most bytes per second read from one recorder. One with long answers is asked less often; a recorder's
-/// answers are short after the first, and all recorders of one user together take a small part of a core at
-/// this rate.
+/// Maximum number of bytes per second read from one recorder. One with long answers is asked less often; a
+/// recorder's answers are short after the first, and all recorders of one user together take a small part
+/// of a core at this rate.
 const MAX_BYTES_PER_SECOND: f64 = 256.0 * 1024.0;
-/// Most recorders that are still shown after their process has ended.
+/// Maximum number of recorders that are still shown after their process has ended.
 const MAX_EXITED: usize = 64;
 
 impl Shared {
@@ -41,10 +41,10 @@ impl Shared {
         let name = socket.path().to_string_lossy().into_owned();
         let (mut delay, mut attempts) = (RECONNECT_DELAY, 0);
         let has_answered = Cell::new(false);
-        while !self.is_over() {
+        while !self.is_stopped() {
             has_answered.set(false);
             let result = RecorderConnection::connect(socket, READ_TIMEOUT).and_then(|mut connection| {
-                self.converse(&mut connection, &name, || {
+                self.poll_connection(&mut connection, &name, || {
                     has_answered.set(true);
                     on_answer();
                 })
@@ -53,12 +53,12 @@ impl Shared {
             match result {
                 Ok(()) => return,
                 Err(error) => match error.kind() {
-                    // Not a recorder, or nobody listens: another attempt would end the same way.
+                    // Not a recorder, or no process listens: another attempt would end the same way.
                     io::ErrorKind::InvalidData
                     | io::ErrorKind::PermissionDenied
                     | io::ErrorKind::ConnectionRefused => break,
                     io::ErrorKind::NotFound if attempts >= MAX_CONNECT_ATTEMPTS || self.knows(&name) => break,
-                    // It ended, or turned us away because too many ask: the next attempt will show.
+                    // It exited, or refused because too many watchers ask: the next attempt will show.
                     _ => {}
                 },
             }
@@ -79,7 +79,7 @@ impl Shared {
     fn end(&self, name: &str, owner: u32) {
         let state = lock(&self.recorders).get(name).map(|recorder| recorder.state.clone());
         let Some(state) = state else { return };
-        let (exit, exception) = how_it_ended(&state, owner);
+        let (exit, exception) = exit_of(&state, owner);
         let mut recorders = lock(&self.recorders);
         if let Some(recorder) = recorders.get_mut(name) {
             recorder.exit = Some(exit);
@@ -94,7 +94,7 @@ impl Shared {
     }
 
     /// Asks until the connection breaks, which is the error, or the answers are no longer wanted.
-    fn converse(
+    fn poll_connection(
         &self,
         connection: &mut RecorderConnection,
         name: &str,
@@ -122,7 +122,7 @@ impl Shared {
         request.stacks = self.wants_stacks.load(Ordering::SeqCst);
         request.dump = lock(&self.dump_requests).remove(name);
         connection.send(&request)?;
-        while !self.is_over() {
+        while !self.is_stopped() {
             if let Some(received) = connection.receive()? {
                 return Ok(Some(received));
             }
@@ -143,11 +143,11 @@ impl Shared {
     /// Polls the driver until the watcher is dropped.
     pub(crate) fn poll_driver(&self) {
         let mut driver = Driver::new();
-        while !self.is_over() {
+        while !self.is_stopped() {
             let gpus = driver.as_ref().map_err(String::clone).and_then(Driver::gpus);
             let is_there = gpus.is_ok();
             *lock(&self.gpus) = gpus;
-            self.has_asked_driver.store(true, Ordering::SeqCst);
+            self.has_polled_driver.store(true, Ordering::SeqCst);
             if is_there {
                 thread::sleep(SLOW_POLL_INTERVAL);
             } else {
@@ -159,13 +159,13 @@ impl Shared {
 
     /// Polls the exporter of another machine until the watcher is dropped.
     pub(crate) fn poll_remote(&self, address: &ExporterAddress) {
-        while !self.is_over() {
+        while !self.is_stopped() {
             match address.fetch() {
                 Ok(answer) => self.take_remote(answer),
                 Err(why) => *lock(&self.gpus) = Err(why),
             }
-            self.has_looked.store(true, Ordering::SeqCst);
-            self.has_asked_driver.store(true, Ordering::SeqCst);
+            self.has_polled_recorders.store(true, Ordering::SeqCst);
+            self.has_polled_driver.store(true, Ordering::SeqCst);
             thread::sleep(SLOW_POLL_INTERVAL);
         }
     }

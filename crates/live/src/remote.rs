@@ -19,7 +19,7 @@ const MAX_ANSWER_BYTES: u64 = 64 << 20;
 pub struct ExporterAddress {
     /// Host and port: `gpu7:9400`.
     pub host: String,
-    /// Token that the exporter asks for, if it does.
+    /// Token to send, if the exporter requires one.
     pub token: Option<String>,
 }
 
@@ -36,7 +36,7 @@ pub struct ExporterAnswer {
 }
 
 impl ExporterAddress {
-    /// Sends one request. The error is a message for people.
+    /// Sends one request. The error is a message for the user.
     pub(crate) fn fetch(&self) -> Result<ExporterAnswer, String> {
         let body = self.get("/live").map_err(|error| format!("{}: {error}", self.host))?;
         let answer: ExporterAnswer =
@@ -77,7 +77,7 @@ fn body(reply: &[u8]) -> io::Result<Vec<u8>> {
         httparse::Status::Partial => Err(io::ErrorKind::UnexpectedEof.into()),
         httparse::Status::Complete(length) => match parsed.code {
             Some(200) => Ok(reply[length..].to_vec()),
-            Some(401) => Err(io::Error::other("the exporter wants a token")),
+            Some(401) => Err(io::Error::other("the exporter requires a token")),
             code => Err(io::Error::other(reason(&reply[length..], code.unwrap_or(0)))),
         },
     }
@@ -100,8 +100,8 @@ mod tests {
             body(b"HTTP/1.1 401 Unauthorized\r\n\r\n")
                 .is_err_and(|error| error.to_string().contains("token"))
         );
-        let refused = b"HTTP/1.1 403 Forbidden\r\n\r\n{\"error\": \"not told to whoever asks\"}";
-        assert!(body(refused).is_err_and(|error| error.to_string() == "not told to whoever asks"));
+        let refused = b"HTTP/1.1 403 Forbidden\r\n\r\n{\"error\": \"command lines are not public\"}";
+        assert!(body(refused).is_err_and(|error| error.to_string() == "command lines are not public"));
         assert!(body(b"HTTP/1.1 500 \r\n\r\n<p>").is_err_and(|error| error.to_string() == "HTTP status 500"));
         assert!(body(b"HTTP/1.1 200 OK\r\nX: ").is_err());
         assert!(body(b"SSH-2.0-OpenSSH\r\n").is_err());

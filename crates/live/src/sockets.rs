@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 /// well.
 pub(crate) const FOLDER_VARIABLE: &str = "OOMPH_RUNTIME_DIR";
 
-/// Most bytes read of the kernel's list of sockets: some hundred thousand sockets.
+/// Maximum number of bytes read of the kernel's list of sockets: some hundred thousand sockets.
 const MAX_LIST_BYTES: u64 = 32 << 20;
-/// Most descriptors of a process that are searched for its socket.
+/// Maximum number of descriptors of a process that are searched for its socket.
 const MAX_DESCRIPTORS: usize = 16_384;
 /// Flag of a socket that accepts connections, in the kernel's list.
 const ACCEPTS_FLAG: u32 = 1 << 16;

@@ -2,7 +2,7 @@
 
 use crate::wire::{DeviceCounters, LiveStep};
 
-/// Most spans that are kept: enough for the widest terminal.
+/// Maximum number of spans: enough for the widest terminal.
 const MAX_SPANS: usize = 2048;
 
 /// Memory of a process over time, from its start until now.
@@ -11,7 +11,7 @@ pub struct MemoryTimeline {
     spans: Vec<TimelineSpan>,
 }
 
-/// What was seen in one span of time.
+/// Memory of all devices in one span of time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TimelineSpan {
     /// End of the span, in microseconds since the Unix epoch.
@@ -27,9 +27,9 @@ pub struct DeviceLevel {
     device: u32,
     /// Allocated at the end of the last step of the span.
     pub floor: Option<u64>,
-    /// Most allocated, of the moments that were sampled.
+    /// Highest allocated memory of all samples in the span.
     pub top: u64,
-    /// Most reserved.
+    /// Highest reserved memory of all samples in the span.
     pub reserved: u64,
 }
 

@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Component, Path};
 
-/// Most names that are read of a folder, so that a flood of files cannot keep us busy.
+/// Maximum number of names read from a folder, so that a flood of files cannot keep the watcher busy.
 const MAX_ENTRIES: usize = 4096;
 
 /// A folder that only its owner can use.

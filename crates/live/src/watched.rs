@@ -1,4 +1,4 @@
-//! What is known of one recorder: its last answer, its memory timeline, and what its steps say about growth.
+//! State of one watched recorder: its last answer, its memory timeline, and the growth of its steps.
 
 use crate::limits::shorten;
 use crate::split::MemorySplit;
@@ -23,7 +23,7 @@ const MAX_RUN_FILE_BYTES: u64 = 1 << 20;
 /// Longest first line of an exception, in bytes.
 const MAX_EXCEPTION_BYTES: usize = 1024;
 
-/// A recorder, and what its answers have shown so far.
+/// A recorder with everything learned from its answers so far.
 #[derive(Clone, Debug)]
 pub struct WatchedRecorder {
     /// Its last answer. Its steps have moved into the other fields.
@@ -197,7 +197,7 @@ impl WatchedRecorder {
 
 /// Returns how a process of this user ended, with the first line of its exception, by the `rankN.json` that
 /// it wrote. A process that wrote none was killed, or crashed.
-pub(crate) fn how_it_ended(state: &RecorderState, owner: u32) -> (Exit, Option<String>) {
+pub(crate) fn exit_of(state: &RecorderState, owner: u32) -> (Exit, Option<String>) {
     let own = |run: &RunInfo| run.pid == Some(state.pid) && run.host.as_ref() == Some(&state.host);
     let Some(run) = run_info(state, owner).filter(own) else { return (Exit::Killed, None) };
     let exception = run.exception_line().map(|line| {

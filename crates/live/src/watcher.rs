@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Most recorders of one user that are watched at once, each by a thread of its own.
+/// Maximum number of recorders of one user that are watched at once, each by a thread of its own.
 pub const MAX_RECORDERS_PER_USER: usize = 64;
-/// Most recorders of all users together that are watched at once.
+/// Maximum number of recorders of all users together that are watched at once.
 pub const MAX_RECORDERS: usize = 512;
 
 /// Which recorders to watch.
@@ -35,7 +35,7 @@ pub struct Watcher {
     shared: Arc<Shared>,
 }
 
-/// What the threads of a watcher share.
+/// State shared by the threads of a watcher.
 pub(crate) struct Shared {
     pub(crate) source: WatchSource,
     /// Time between two requests to a recorder.
@@ -49,10 +49,10 @@ pub(crate) struct Shared {
     /// Number of recorders beyond the limits, by user.
     pub(crate) left_out: Mutex<BTreeMap<u32, usize>>,
     pub(crate) wants_stacks: AtomicBool,
-    pub(crate) is_over: AtomicBool,
-    /// Whether every recorder that was there at the start has been asked once.
-    pub(crate) has_looked: AtomicBool,
-    pub(crate) has_asked_driver: AtomicBool,
+    pub(crate) is_stopped: AtomicBool,
+    /// Whether every recorder that existed at the start has been queried once.
+    pub(crate) has_polled_recorders: AtomicBool,
+    pub(crate) has_polled_driver: AtomicBool,
 }
 
 impl Watcher {
@@ -83,14 +83,15 @@ impl Watcher {
         lock(&self.shared.gpus).clone()
     }
 
-    /// Whether every recorder that was there at the start has been asked.
-    pub fn has_looked(&self) -> bool {
-        self.shared.has_looked.load(Ordering::SeqCst)
+    /// Returns whether every recorder that existed at the start has been queried.
+    pub fn has_polled_recorders(&self) -> bool {
+        self.shared.has_polled_recorders.load(Ordering::SeqCst)
     }
 
-    /// Whether [`Watcher::gpus`] is the driver's answer, which may take seconds while devices wake up.
-    pub fn has_asked_driver(&self) -> bool {
-        self.shared.has_asked_driver.load(Ordering::SeqCst)
+    /// Returns whether [`Watcher::gpus`] is the driver's answer, which may take seconds while devices wake
+    /// up.
+    pub fn has_polled_driver(&self) -> bool {
+        self.shared.has_polled_driver.load(Ordering::SeqCst)
     }
 
     /// Sets whether recorders are asked for the stacks of live blocks.
@@ -132,7 +133,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.shared.is_over.store(true, Ordering::SeqCst);
+        self.shared.is_stopped.store(true, Ordering::SeqCst);
     }
 }
 
@@ -147,14 +148,14 @@ impl Shared {
             slots: Mutex::default(),
             left_out: Mutex::default(),
             wants_stacks: AtomicBool::new(wants_stacks),
-            is_over: AtomicBool::new(false),
-            has_looked: AtomicBool::new(false),
-            has_asked_driver: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
+            has_polled_recorders: AtomicBool::new(false),
+            has_polled_driver: AtomicBool::new(false),
         }
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::SeqCst)
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::SeqCst)
     }
 }
 
@@ -163,8 +164,8 @@ fn spawn(shared: &Arc<Shared>, work: impl FnOnce(&Arc<Shared>) + Send + 'static)
     let own = shared.clone();
     if let Err(error) = thread::Builder::new().spawn(move || work(&own)) {
         *lock(&shared.gpus) = Err(format!("no thread could be started: {error}"));
-        shared.has_looked.store(true, Ordering::SeqCst);
-        shared.has_asked_driver.store(true, Ordering::SeqCst);
+        shared.has_polled_recorders.store(true, Ordering::SeqCst);
+        shared.has_polled_driver.store(true, Ordering::SeqCst);
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// The path names a folder, a pipe or the like.
+    /// The path names a folder, a pipe or another special file.
     #[error("not a regular file")]
     NotRegular,
     /// The file is larger than any recorder writes.
@@ -21,7 +21,7 @@ pub enum FileError {
     #[error("version {0} is unknown")]
     UnknownVersion(u64),
     /// A line of the step marks cannot be parsed.
-    #[error("expected step marks, one object a line")]
+    #[error("expected step marks, one object per line")]
     BadStepMarks,
     /// A JSON file that has one of our names but was written by another tool.
     #[error("not written by oomph's recorder")]

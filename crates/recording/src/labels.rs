@@ -1,10 +1,10 @@
-//! `rankN.labels`: which tensor was where, and the paths of modules.
+//! `rankN.labels`: names and addresses of tensors over time, and the paths of modules.
 
 use crate::{AllocationCounts, FileError};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What a tensor is. Where one block is several of these, the first counts.
+/// What a tensor is used for. If a block has several labels, the first counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Label {
     /// A parameter of a module.
@@ -36,10 +36,10 @@ impl Label {
     }
 }
 
-/// A tensor by name.
+/// A tensor with its label and name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LabeledTensor {
-    /// What it is.
+    /// What it is used for.
     pub label: Label,
     /// Dotted name in the root module: `h.0.attn.weight`.
     pub name: String,
@@ -69,7 +69,7 @@ pub struct LabelMark {
     pub set: usize,
 }
 
-/// Which tensor was where, and when. Indices may be out of range.
+/// Names and addresses of tensors over time. Indices may be out of range.
 #[derive(Clone, Default, Debug)]
 pub struct Labels {
     /// All tensors ever listed.

@@ -40,8 +40,8 @@ pub use steps::{NonPytorchMemory, StepCounters, StepLine, StepMark};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the recorder of one rank wrote next to its snapshot. Every part may be missing, and nothing has been
-/// checked against the snapshot yet.
+/// Contents of the sidecar files of one snapshot. Every part may be missing, and nothing has been checked
+/// against the snapshot yet.
 #[derive(Clone, Debug)]
 pub struct Recording {
     /// Ends of steps, in order of time.
@@ -50,7 +50,7 @@ pub struct Recording {
     pub ends_with_stacks: bool,
     /// Allocations that each device had made when the snapshot was written.
     pub allocations: AllocationCounts,
-    /// Which tensor was where, and when.
+    /// Names and addresses of tensors over time.
     pub labels: Labels,
     /// Paths of modules, which the metadata of events refers to by number.
     pub modules: Vec<String>,
@@ -58,7 +58,7 @@ pub struct Recording {
     pub shortage: Option<Shortage>,
     /// The devices, as the driver describes them.
     pub gpus: Vec<GpuInfo>,
-    /// Memory of each device that PyTorch's allocator did not hand out.
+    /// Non-PyTorch memory of each device.
     pub non_pytorch: Vec<NonPytorchMemory>,
     /// References that kept tensors alive. The dump at the end comes first, then the one written while memory
     /// grew.
@@ -84,7 +84,7 @@ impl Recording {
         self.gpus.iter().find(|gpu| gpu.device == device)
     }
 
-    /// Returns the memory of a device that PyTorch's allocator did not hand out.
+    /// Returns the non-PyTorch memory of a device.
     pub fn non_pytorch(&self, device: u32) -> Option<&NonPytorchMemory> {
         self.non_pytorch.iter().find(|memory| memory.device == device)
     }

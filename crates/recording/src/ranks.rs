@@ -5,12 +5,13 @@ use snapshot::Bytes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Larger files are not read: a year of steps takes less.
+/// Largest file that is read, in bytes: a year of steps takes less.
 const MAX_FILE_BYTES: u64 = 1 << 30;
-/// What the names of a rank's files end with.
-const ENDINGS: [&str; 7] = ["json", "pickle", "steps.jsonl", "labels", "heap", "growing.heap", "ask"];
-/// Endings of compressed snapshots.
-const COMPRESSED: [&str; 3] = ["gz", "xz", "zst"];
+/// Suffixes of the files of a rank.
+const RANK_FILE_SUFFIXES: [&str; 7] =
+    ["json", "pickle", "steps.jsonl", "labels", "heap", "growing.heap", "ask"];
+/// Suffixes of compressed snapshots.
+const COMPRESSED_SUFFIXES: [&str; 3] = ["gz", "xz", "zst"];
 
 /// Name of the file that all ranks of a recording share.
 pub const META_FILE: &str = "meta.json";
@@ -18,11 +19,11 @@ pub const META_FILE: &str = "meta.json";
 /// Returns the rank of a file of a recording, by its exact name: `rank3.labels`, or `rank3.labels.77.part`
 /// while it is written.
 pub fn rank_of_file(name: &str) -> Option<u32> {
-    let (number, ending) = name.strip_prefix("rank")?.split_once('.')?;
-    let ending = unfinished_name(ending).unwrap_or(ending);
+    let (number, suffix) = name.strip_prefix("rank")?.split_once('.')?;
+    let suffix = unfinished_name(suffix).unwrap_or(suffix);
     let rank: u32 = number.parse().ok()?;
     // The recorder never writes `rank+1` or `rank01`.
-    (rank.to_string() == number && ENDINGS.contains(&ending)).then_some(rank)
+    (rank.to_string() == number && RANK_FILE_SUFFIXES.contains(&suffix)).then_some(rank)
 }
 
 /// Returns the final name of a file that is being written under `NAME.PID.part` or `NAME.part`.
@@ -39,7 +40,7 @@ pub fn unfinished_name(name: &str) -> Option<&str> {
 pub struct Sidecars {
     /// What the files say about the history.
     pub recording: Recording,
-    /// How the run went, if the recorder wrote that down.
+    /// How the run went, if `rankN.json` exists.
     pub run: Option<RunInfo>,
     /// Files that exist and cannot be used.
     pub unreadable: Vec<UnreadableFile>,
@@ -72,12 +73,12 @@ pub enum SidecarPart {
 }
 
 impl SidecarPart {
-    /// Returns what is lost without the file, as half a sentence.
+    /// Returns what is lost without the file, as a clause.
     pub fn consequence(self) -> Option<&'static str> {
         match self {
             SidecarPart::Steps => Some("steps are inferred"),
             SidecarPart::Labels => Some("what each block is for is inferred"),
-            SidecarPart::Heap => Some("who holds memory is not known"),
+            SidecarPart::Heap => Some("the holders of memory are unknown"),
             SidecarPart::Run | SidecarPart::Meta => None,
         }
     }
@@ -98,7 +99,7 @@ impl Sidecars {
     }
 
     fn read_steps(&mut self, stem: &Stem) {
-        let path = stem.with_ending("steps.jsonl");
+        let path = stem.with_suffix("steps.jsonl");
         if let Some(lines) = self.parse(path, SidecarPart::Steps, StepLine::parse_all) {
             self.recording.non_pytorch = NonPytorchMemory::highest(&lines);
             self.recording.marks = lines.into_iter().map(StepMark::from).collect();
@@ -106,7 +107,7 @@ impl Sidecars {
     }
 
     fn read_labels(&mut self, stem: &Stem) {
-        let parsed = self.parse(stem.with_ending("labels"), SidecarPart::Labels, labels::parse);
+        let parsed = self.parse(stem.with_suffix("labels"), SidecarPart::Labels, labels::parse);
         if let Some((labels, modules)) = parsed {
             self.recording.labels = labels;
             self.recording.modules = modules;
@@ -114,7 +115,7 @@ impl Sidecars {
     }
 
     fn read_run(&mut self, stem: &Stem) {
-        if let Some((run, end)) = self.parse(stem.with_ending("json"), SidecarPart::Run, run::parse_rank) {
+        if let Some((run, end)) = self.parse(stem.with_suffix("json"), SidecarPart::Run, run::parse_rank) {
             self.recording.allocations = end.allocations;
             self.recording.ends_with_stacks = end.has_stacks;
             self.recording.shortage = end.shortage;
@@ -135,8 +136,8 @@ impl Sidecars {
     /// At the end of a program the variables of its functions are gone: the dump written while memory grew
     /// may say more.
     fn read_heaps(&mut self, stem: &Stem) {
-        for ending in ["heap", "growing.heap"] {
-            let dump = self.parse(stem.with_ending(ending), SidecarPart::Heap, HeapDump::parse);
+        for suffix in ["heap", "growing.heap"] {
+            let dump = self.parse(stem.with_suffix(suffix), SidecarPart::Heap, HeapDump::parse);
             self.recording.heaps.extend(dump.map(Arc::new));
         }
     }
@@ -176,17 +177,20 @@ fn read_file(path: &Path) -> Option<Result<Vec<u8>, FileError>> {
 struct Stem(PathBuf);
 
 impl Stem {
-    /// Cuts `.pickle`, and the ending of a compressed file, off the path of a snapshot.
+    /// Removes `.pickle`, and the suffix of a compressed file, from the path of a snapshot.
     fn of(snapshot: &Path) -> Option<Stem> {
         let name = snapshot.file_name()?.to_str()?;
-        let plain = COMPRESSED.iter().find_map(|ending| strip_ending(name, ending)).unwrap_or(name);
-        Some(Stem(snapshot.with_file_name(strip_ending(plain, "pickle")?)))
+        let plain = COMPRESSED_SUFFIXES
+            .iter()
+            .find_map(|suffix| strip_suffix_ignoring_case(name, suffix))
+            .unwrap_or(name);
+        Some(Stem(snapshot.with_file_name(strip_suffix_ignoring_case(plain, "pickle")?)))
     }
 
-    fn with_ending(&self, ending: &str) -> PathBuf {
+    fn with_suffix(&self, suffix: &str) -> PathBuf {
         let mut path = self.0.clone().into_os_string();
         path.push(".");
-        path.push(ending);
+        path.push(suffix);
         path.into()
     }
 
@@ -195,10 +199,10 @@ impl Stem {
     }
 }
 
-/// Returns a name without its ending, in upper or lower case.
-fn strip_ending<'a>(name: &'a str, ending: &str) -> Option<&'a str> {
+/// Returns a name without its suffix, in upper or lower case.
+fn strip_suffix_ignoring_case<'a>(name: &'a str, suffix: &str) -> Option<&'a str> {
     let (stem, found) = name.rsplit_once('.')?;
-    found.eq_ignore_ascii_case(ending).then_some(stem)
+    found.eq_ignore_ascii_case(suffix).then_some(stem)
 }
 
 #[cfg(test)]
@@ -214,7 +218,7 @@ mod tests {
             ("a.pkl", None),
             ("pickle", None),
         ] {
-            let labels = Stem::of(Path::new(snapshot)).map(|stem| stem.with_ending("labels"));
+            let labels = Stem::of(Path::new(snapshot)).map(|stem| stem.with_suffix("labels"));
             assert_eq!(labels.as_deref(), expected.map(Path::new), "{snapshot}");
         }
     }

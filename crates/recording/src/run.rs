@@ -18,25 +18,25 @@ pub enum Exit {
     Failed,
     /// A signal or a crash ended it.
     Killed,
-    /// The recorder ended it, having seen enough.
+    /// The recorder stopped it after enough steps.
     Stopped(StopReason),
 }
 
 /// Why the recorder ended a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StopReason {
-    /// The number of steps that was asked for is reached.
+    /// The requested number of steps is reached.
     Steps,
-    /// Memory per step repeats itself.
+    /// The memory of steps repeats.
     Periodic,
-    /// After many steps, none was like the one before.
+    /// Many steps ran, and none repeated the one before.
     Long,
 }
 
 /// What is known about the end of a program.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum RunState {
-    /// Nothing: the file is missing, or says something that this version does not know.
+    /// Unknown: the file is missing, or has a value that this version does not know.
     #[default]
     Unknown,
     /// The program was running when the file was written, and has not written another.
@@ -83,7 +83,7 @@ impl RunState {
     }
 }
 
-/// Whether an exception, as `Type: message`, says that a GPU ran out of memory.
+/// Returns whether an exception, as `Type: message`, says that a GPU ran out of memory.
 ///
 /// PyTorch raises `OutOfMemoryError` where its allocator fails. Other allocations of CUDA raise general
 /// types: they count only if the message says so. `CUBLAS_STATUS_ALLOC_FAILED` alone does not: cuBLAS says it
@@ -184,7 +184,7 @@ impl RunInfo {
 /// What the recorder notes of a run on an emulated GPU.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct EmulationInfo {
-    /// What was done for each technique that was asked for, or why it was not.
+    /// For each requested technique, what was changed, or why nothing was.
     pub techniques: BTreeMap<String, String>,
     /// Lines that read values which only a real GPU computes.
     pub reads: Vec<ValueRead>,
@@ -196,7 +196,7 @@ pub struct EmulationInfo {
     pub non_pytorch: Vec<Option<Bytes>>,
 }
 
-/// A line that read a value which no kernel has computed.
+/// A line that read a value which only a real GPU computes.
 #[derive(Deserialize, Serialize, Clone, PartialEq, Eq, Debug)]
 pub struct ValueRead {
     /// File of the line.
@@ -230,19 +230,20 @@ pub struct Shortage {
     pub total: Option<Bytes>,
     /// Free memory of the device.
     pub free: Option<Bytes>,
-    /// The most that the process may use, if it is limited.
+    /// Memory limit of the process, if it has one.
     pub limit: Option<Bytes>,
     /// Other processes on the device.
     pub others: Vec<Process>,
 }
 
 impl Shortage {
-    /// Under a limit PyTorch reports the limit in place of the total.
+    /// Corrects a total below that of the device: PyTorch reports the limit of the process in place of the
+    /// total.
     pub(crate) fn settle_limit(&mut self, device_total: Option<Bytes>) {
-        if let (Some(said), Some(total)) = (self.total, device_total)
-            && said < total
+        if let (Some(reported), Some(total)) = (self.total, device_total)
+            && reported < total
         {
-            self.limit = Some(said);
+            self.limit = Some(reported);
             self.total = Some(total);
         }
     }
@@ -277,7 +278,7 @@ pub struct GpuInfo {
     pub name: String,
     /// All its memory.
     pub total: Option<Bytes>,
-    /// The most that the process may use, if it is limited.
+    /// Memory limit of the process, if it has one.
     pub limit: Option<Bytes>,
 }
 
@@ -362,7 +363,7 @@ pub(crate) struct Meta {
     pub(crate) gpus: Vec<GpuInfo>,
 }
 
-/// Parses a JSON file whose name other tools use as well: ours has this key.
+/// Parses a JSON file. Other tools use the same name; a file of the recorder has this key.
 fn parse_own<T: DeserializeOwned>(bytes: &[u8], key: &str) -> Result<T, FileError> {
     let value: Value = serde_json::from_slice(bytes)?;
     if value.get(key).is_none() {
@@ -524,11 +525,11 @@ mod tests {
 
     #[test]
     fn a_total_below_the_devices_is_the_limit() {
-        for (said, limit, expected) in
+        for (reported, limit, expected) in
             [(40, None, (Some(80), Some(40))), (80, Some(60), (Some(80), Some(60)))]
         {
             let mut shortage =
-                Shortage { total: Some(Bytes(said)), limit: limit.map(Bytes), ..Shortage::default() };
+                Shortage { total: Some(Bytes(reported)), limit: limit.map(Bytes), ..Shortage::default() };
             shortage.settle_limit(Some(Bytes(80)));
             assert_eq!((shortage.total, shortage.limit), (expected.0.map(Bytes), expected.1.map(Bytes)));
         }

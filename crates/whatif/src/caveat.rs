@@ -89,8 +89,8 @@ impl fmt::Display for Caveat {
             }
             Caveat::AssumedPrivate(segments) => write!(
                 f,
-                "{segments} segments are assumed to have belonged to private pools that no longer exist at the \
-                 end: this explains the recording, which does not name them"
+                "{segments} segments are assumed to have belonged to private pools that no longer exist at \
+                 the end: this explains the recording, which does not name them"
             ),
             Caveat::Truncated => f.write_str(
                 "the history starts late: earlier allocations stay where they were recorded, under any \

@@ -213,7 +213,7 @@ fn what_is_no_baseline_is_refused_and_left_alone() {
     let file = folder.path().join("memory.json");
     let name = file.to_str().expect("text");
     refused(&[CLEAN, "--baseline", name], &["there is no baseline", "--update"]);
-    refused(&[CLEAN, "--baseline", folder.path().to_str().expect("text")], &["cannot be read", "no file"]);
+    refused(&[CLEAN, "--baseline", folder.path().to_str().expect("text")], &["cannot be read", "not a regular file"]);
     for (text, words) in [
         ("", "EOF"),
         ("\u{feff}{}", "expected value"),
@@ -227,7 +227,7 @@ fn what_is_no_baseline_is_refused_and_left_alone() {
         assert_eq!(std::fs::read_to_string(&file).expect("a file"), text, "somebody else's file stays");
     }
     std::fs::write(&file, [0xff, 0xfe, 0x00]).expect("written");
-    refused(&[CLEAN, "--baseline", name], &["not text"]);
+    refused(&[CLEAN, "--baseline", name], &["not a text file"]);
     // Its own, damaged: `--update` repairs it.
     for text in [r#"{"oomph_baseline": 1, "devices": [{}]}"#, "<<<<<<< HEAD\n{\n=======\n"] {
         std::fs::write(&file, text).expect("written");

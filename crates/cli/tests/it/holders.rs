@@ -145,7 +145,7 @@ fn a_broken_file_of_references_is_named_and_the_report_goes_on() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(
-        said.contains("rank0.heap` cannot be read") && said.contains("who holds memory is not known"),
+        said.contains("rank0.heap` cannot be read") && said.contains("the holders of memory are unknown"),
         "{said}"
     );
 }
