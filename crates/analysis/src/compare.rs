@@ -390,7 +390,7 @@ impl Skew {
         let (extra, part) = self.extra(ranks);
         if part >= EVEN {
             let (rank, part) = (self.highest, percent(part));
-            return format!("rank {rank} peaks at {highest}, of which {extra} ({part}) above the middle one");
+            return format!("rank {rank} peaks at {highest}, {extra} ({part}) above the median rank");
         }
         let peaks = ranks.iter().map(|rank| rank.allocated.0).enumerate();
         let (rank, lowest) = peaks.min_by_key(|&(_, peak)| peak).unwrap_or((0, middle));
@@ -405,7 +405,7 @@ impl Skew {
         let (highest, middle) = (&ranks[self.highest].sites, &ranks[self.middle].sites);
         let is_shared =
             |line: &SiteUsage| line.place.is_some() && middle.iter().any(|other| other.place == line.place);
-        let doubt = "the highest and the middle one share no line of code: are these the ranks of one job?";
+        let doubt = "the highest and the median rank share no line of code: are these the ranks of one job?";
         (!highest.iter().any(is_shared)).then_some(doubt)
     }
 }

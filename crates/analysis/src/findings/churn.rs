@@ -202,15 +202,15 @@ pub(super) fn describe(facts: &Facts) -> Finding {
 fn why(facts: &Facts) -> String {
     let line = facts.line.or("a line that was not recorded");
     match facts.reason {
-        Reason::EmptyCache => format!("`empty_cache()` at {line} gives the cache away"),
+        Reason::EmptyCache => format!("`empty_cache()` at {line} returns the cache to the device"),
         Reason::Trial => {
-            "cuDNN tries its algorithms on each new shape and empties the cache after it".to_owned()
+            "cuDNN tries its algorithms on each new shape and empties the cache afterwards".to_owned()
         }
         Reason::Collection => {
             "the allocator's garbage collection returns segments that are needed again".to_owned()
         }
         Reason::Retry => "the device or the limit is full, so the cache is flushed to make room".to_owned(),
-        Reason::Unknown => "the stacks that would say why were not recorded".to_owned(),
+        Reason::Unknown => "the reason is unknown, since no stacks were recorded".to_owned(),
     }
 }
 
@@ -234,7 +234,7 @@ fn fix(facts: &Facts) -> String {
             "drop `max_split_size_mb`: blocks above it are never split, so a cached one rarely fits"
         }
         Reason::Retry | Reason::Unknown if facts.calls.streams.len() > 1 => {
-            "run the work on one stream: what one stream has cached no other can use, so each flushes the \
+            "run the work on one stream: streams cannot use each other's cached memory, so each flushes the \
              other's"
         }
         Reason::Retry | Reason::Unknown => {

@@ -195,7 +195,7 @@ pub(super) fn describe(facts: &Facts) -> Finding {
     let share = percent(facts.share);
     let reason = format!("{share} of the reserved memory was never needed at one time");
     let summary = format!(
-        "{reserved} were reserved, but at most {used} were ever in use at one time: {lost} ({share}) is \
+        "{reserved} was reserved, but at most {used} was ever in use at one time: {lost} ({share}) is \
          fragmentation"
     );
     let caveats = match facts.is_complete {
@@ -219,7 +219,7 @@ fn details(facts: &Facts) -> Vec<String> {
     let mut details = Vec::new();
     details.extend(facts.request.as_ref().map(|(requested, line)| {
         format!(
-            "the last large `cudaMalloc` served a request of {requested}{} while {} lay free in {}, the \
+            "the last large `cudaMalloc` served a request of {requested}{} while {} was free in {}, the \
              largest {}",
             line.at(),
             free.pinned + free.returnable,
@@ -238,7 +238,7 @@ fn details(facts: &Facts) -> Vec<String> {
                 format!("{line} ({}, {})", counted(pin.count, "block"), pin.live)
             })
             .collect();
-        details.push(format!("segments are kept in part by blocks of {}", listed(&lines)));
+        details.push(format!("segments cannot be returned because of blocks of {}", listed(&lines)));
     }
     details.extend(reservations.last.map(|last| {
         let Reservations { steps, of_steps, .. } = reservations;
@@ -259,7 +259,7 @@ fn parts(free: &Free) -> Option<String> {
     .map(|(bytes, what)| format!("{bytes} {what}"))
     .collect();
     let text =
-        || format!("what lay free: {}; rounding inside blocks takes {} more", listed(&parts), free.rounding);
+        || format!("free memory: {}; rounding inside blocks takes {} more", listed(&parts), free.rounding);
     (!parts.is_empty()).then(text)
 }
 

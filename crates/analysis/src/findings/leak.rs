@@ -332,7 +332,7 @@ fn summary(facts: &Facts) -> String {
     let Facts { bytes, rises, since, steps, .. } = facts;
     let since_words = if *since > 1 { format!(" since step {}", since + 1) } else { String::new() };
     if facts.trend == Trend::Stopped {
-        return format!("{bytes} piled up in {rises} steps{since_words} and stayed; it no longer grows");
+        return format!("retained growth: {bytes} in {rises} steps{since_words}; it no longer grows");
     }
     let rhythm = if *rises == steps - since {
         "every step".to_owned()
@@ -344,8 +344,9 @@ fn summary(facts: &Facts) -> String {
 
 fn details(facts: &Facts, reason: &str) -> Vec<String> {
     let each = (facts.blocks as f64 / facts.rises.max(1) as f64).round().max(1.0) as u64;
-    let stay = if each == 1 { "stays" } else { "stay" };
-    let mut details = vec![format!("{} each time {stay}: {}", counted(each, "block"), facts.kind.sentence())];
+    let are = if each == 1 { "is" } else { "are" };
+    let (blocks, what) = (counted(each, "block"), facts.kind.sentence());
+    let mut details = vec![format!("{blocks} {are} retained each time: {what}")];
     if facts.lines.len() > 1 {
         let named: Vec<String> = facts
             .lines
@@ -353,8 +354,8 @@ fn details(facts: &Facts, reason: &str) -> Vec<String> {
             .take(MAX_LINES)
             .map(|line| {
                 let name = line.line.or("lines that were not recorded");
-                let inside = if line.in_backward { ", inside backward()" } else { "" };
-                format!("{name} ({}{inside})", percent(line.bytes as f64 / facts.bytes.0.max(1) as f64))
+                let backward = if line.in_backward { "backward of " } else { "" };
+                format!("{backward}{name} ({})", percent(line.bytes as f64 / facts.bytes.0.max(1) as f64))
             })
             .collect();
         let more = match facts.lines.len().saturating_sub(MAX_LINES) {
@@ -372,7 +373,7 @@ fn details(facts: &Facts, reason: &str) -> Vec<String> {
 
 fn caveats(facts: &Facts, site: Option<FrameId>) -> Vec<String> {
     let mut caveats = Vec::new();
-    caveats.extend(facts.doubt.map(|doubt| format!("{doubt}; blocks are told apart by size")));
+    caveats.extend(facts.doubt.map(|doubt| format!("{doubt}; blocks are distinguished by size")));
     if site.is_none() {
         caveats.push("these blocks were recorded without a stack, so the line is not known".to_owned());
     }

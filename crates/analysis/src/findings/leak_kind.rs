@@ -99,10 +99,10 @@ impl LeakKind {
                 "made inside `backward()`: gradients that are kept, or the gradient of an input"
             }
             LeakKind::Models => {
-                "parameters, or whole models, that are made again and again while the old ones stay"
+                "parameters, or whole models, that are created repeatedly while the old ones stay"
             }
             LeakKind::Parameters => "new parameters, and the optimizer's state for them",
-            LeakKind::States => "optimizer state for parameters that it had none for",
+            LeakKind::States => "optimizer state for parameters that had none before",
             LeakKind::Grows => "one tensor that becomes larger, for example by `torch.cat`",
         }
     }

@@ -126,7 +126,7 @@ pub(super) fn describe(facts: &Facts) -> Finding {
     let (least, most) = (failure.usable(), failure.usable_at_most());
     let mut caveats = Vec::new();
     if failure.is_limited() && least.to_string() != most.to_string() {
-        caveats.push(format!("the limit itself is not in the file: it lies between {least} and {most}"));
+        caveats.push(format!("the limit itself is not in the file: it is between {least} and {most}"));
     }
     let reason = format!("{} failed", counted(failure.count, "allocation"));
     Finding {
@@ -158,13 +158,13 @@ fn summary(facts: &Facts) -> String {
             format!("{asked} did not fit{at}: nothing was allocated, {room} is too small")
         }
         Cause::Capacity => format!(
-            "{asked} did not fit{at}: {} of {room} were in use, {} of it {}",
+            "{asked} did not fit{at}: {} of {room} was in use, {} of it {}",
             failure.active,
             percent(share(held.main_bytes(), failure.allocated)),
             if held.is_model { "parameters, gradients and optimizer state" } else { plural(held.main) }
         ),
         Cause::Fragmentation => format!(
-            "{asked} did not fit{at} although {} were free: no piece was larger than {}",
+            "{asked} did not fit{at} although {} was free: no piece was larger than {}",
             failure.free.total() + failure.room_for_segments(),
             failure.largest_that_fits()
         ),
@@ -181,7 +181,7 @@ fn plural(category: Category) -> &'static str {
         Category::Input => "inputs",
         Category::Temporary => "temporaries",
         Category::Workspace => "library workspaces",
-        Category::Unknown => "blocks of unknown use",
+        Category::Unknown => "blocks of unknown category",
     }
 }
 
@@ -206,7 +206,7 @@ fn details(facts: &Facts) -> Vec<String> {
         details.push(projected(projection, failure));
     }
     if leaked.0 > failure.active.0 / 10 {
-        details.push(format!("{leaked} of it had piled up step by step: see the leak"));
+        details.push(format!("{leaked} of it had accumulated step by step: see the leak"));
     }
     if facts.cause == Cause::Capacity && failure.is_limited() {
         details.push(format!(
@@ -216,12 +216,12 @@ fn details(facts: &Facts) -> Vec<String> {
         ));
     }
     details.extend(other_processes(failure));
-    let lay_free = failure.free.total();
+    let free = failure.free.total();
     details.push(match failure.largest_that_fits() {
-        Bytes::ZERO if lay_free == Bytes::ZERO => "nothing that was reserved lay free".to_owned(),
-        Bytes::ZERO => format!("the {lay_free} that lay free are kept for other streams or block sizes"),
+        Bytes::ZERO if free == Bytes::ZERO => "none of the reserved memory was free".to_owned(),
+        Bytes::ZERO => format!("the {free} of free memory is kept for other streams or block sizes"),
         largest => format!(
-            "the largest request that would have passed is {largest}; {lay_free} of the reserved memory lay \
+            "the largest request that would have passed is {largest}; {free} of the reserved memory was \
              free"
         ),
     });
@@ -231,12 +231,12 @@ fn details(facts: &Facts) -> Vec<String> {
 fn projected(projection: &Projection, failure: &Failure) -> String {
     let pace = match projection.times {
         times if times > 1.1 => {
-            format!("it holds {times:.1} times as much as the step before at the same place")
+            format!("it holds {times:.1} times as much as the previous step at the same point")
         }
         times if times < 0.9 => {
-            format!("it holds {} of what the step before held at the same place", percent(times))
+            format!("it holds {} of what the previous step held at the same point", percent(times))
         }
-        _ => "it goes like the step before".to_owned(),
+        _ => "it is like the previous step".to_owned(),
     };
     format!(
         "{pace}, which peaked at {}: to finish it would have needed about {}, {} more than it could have",
@@ -258,7 +258,7 @@ fn fix(facts: &Facts) -> String {
     }
     if facts.cause == Cause::Fragmentation {
         return "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: the free pieces then join and this \
-             request fits; what the rest of the step needs the file does not tell"
+             request fits; the file does not show what the rest of the step needs"
             .to_owned();
     }
     if failure.asked > failure.active {

@@ -82,7 +82,7 @@ pub(super) fn describe(facts: &Facts) -> Finding {
     let reason =
         format!("up to {} of the reserved memory was freed and not yet usable", percent(facts.share));
     let summary =
-        format!("up to {most} were freed but could not be reused until another stream was done with them");
+        format!("up to {most} was freed but could not be reused until another stream was done with it");
     Finding {
         count: facts.count,
         site: facts.line.frame,
@@ -95,7 +95,7 @@ pub(super) fn describe(facts: &Facts) -> Finding {
         )],
         fix: format!(
             "make the stream that allocates wait instead (`stream.wait_event(…)` before the tensor of \
-             {line} goes out of scope) and drop `record_stream()`, or synchronise more often: the \
+             {line} goes out of scope) and drop `record_stream()`, or synchronize more often: the \
              CPU runs far ahead of the GPU"
         ),
         evidence: vec![

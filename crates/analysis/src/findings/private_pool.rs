@@ -70,8 +70,8 @@ pub(super) fn describe(facts: &Facts) -> Finding {
     };
     let reason = format!("{} of the reserved memory is in private pools at the end", percent(facts.share));
     let summary = format!(
-        "{reserved} belong to {} of CUDA graphs or `MemPool`s; {idle} of it look unallocated but nothing \
-         else may use them",
+        "{reserved} belongs to {} of CUDA graphs or `MemPool`s; {idle} of it looks unallocated but nothing \
+         else may use it",
         counted(pools.len() as u64, "private pool")
     );
     Finding {

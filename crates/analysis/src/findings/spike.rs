@@ -272,7 +272,7 @@ pub(super) fn describe(facts: &Facts) -> Finding {
         some => format!("in {} of {of_steps} steps", some.len()),
     };
     let named: Vec<String> = facts.lines.iter().take(MAX_LINES).map(LineBytes::words).collect();
-    let mut details = vec![format!("what a usual step does not have comes from {}", listed(&named))];
+    let mut details = vec![format!("memory beyond a usual step comes from {}", listed(&named))];
     details.extend(facts.called_from.as_ref().map(|line| format!("it is called from {}", line.or(""))));
     details.push(format!(
         "it lasts {} ({:.1} ms); without it the run would need {usual}, {} less",
@@ -330,7 +330,7 @@ fn fix(facts: &Facts) -> String {
              length or size, or split it into micro-batches"
         ),
         MadeOf::OwnLine => format!(
-            "{line} runs in these steps alone: do it in smaller pieces, reduce results (argmax, sum{}) \
+            "{line} runs only in these steps: do it in smaller pieces, reduce results (argmax, sum{}) \
              before the next piece, and use `torch.inference_mode()` there if grad mode is on",
             if facts.is_cpu { "" } else { ", `.cpu()`" }
         ),

@@ -102,7 +102,7 @@ pub(super) fn describe(facts: &Facts) -> Finding {
     let is_passing = held.passing > held.lasting;
     let reason = format!("library workspaces are {} of the peak", percent(facts.share));
     let summary =
-        format!("{} of the {} peak are workspaces of cuBLAS and cuDNN, not tensors", held.bytes, peak.bytes);
+        format!("{} of the {} peak is workspaces of cuBLAS and cuDNN, not tensors", held.bytes, peak.bytes);
     let (details, fix) = if is_passing { passing(facts, largest) } else { lasting(held.lasting_count) };
     Finding {
         count: held.count,
@@ -127,9 +127,9 @@ pub(super) fn describe(facts: &Facts) -> Finding {
 /// Details and fix where most of it is given back at once.
 fn passing(facts: &Facts, largest: Bytes) -> (Vec<String>, String) {
     let line = facts.line.or("a line that was not recorded");
-    let where_in = if facts.doubt.is_some() { "in the backward pass of" } else { "at" };
+    let where_in = if facts.doubt.is_some() { "in backward of" } else { "at" };
     let mut details = vec![format!(
-        "the largest, {largest}, is taken {where_in} {line} and given back at once, so only the peak shows it"
+        "the largest, {largest}, is allocated {where_in} {line} and freed immediately, so only the peak shows it"
     )];
     if facts.trials == 0 {
         let fix = format!(
@@ -151,7 +151,7 @@ fn passing(facts: &Facts, largest: Bytes) -> (Vec<String>, String) {
 /// Details and fix where most of it stays.
 fn lasting(count: u64) -> (Vec<String>, String) {
     let details = vec![format!(
-        "{} stay for good: cuBLAS keeps one for every thread and stream that multiplies matrices",
+        "{} are never freed: cuBLAS keeps one for every thread and stream that multiplies matrices",
         counted(count, "workspace")
     )];
     let fix = "multiply on fewer streams, or set `CUBLAS_WORKSPACE_CONFIG=:16:8`: 128 KiB each, at some \

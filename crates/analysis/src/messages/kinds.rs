@@ -308,7 +308,7 @@ pub(super) static KINDS: [Kind; 45] = [
         words: &["Metal gives no single buffer[ for {requested}]: the tensor is larger than it allows"],
         advice: Some(
             "split the tensor, or compute it in parts; attention over a long sequence is the usual \
-             one",
+             cause",
         ),
         unknowns: Some(&[]),
         next: Some(&[Next::Record]),
@@ -344,7 +344,7 @@ pub(super) static KINDS: [Kind; 45] = [
         ],
         words: &["the driver had no memory left; the message has no numbers"],
         advice: Some(
-            "look who has the card; if nobody has, the error may belong to an earlier kernel \
+            "check which process uses the card; if none does, the error may belong to an earlier kernel \
              (CUDA_LAUNCH_BLOCKING=1 shows which) or to pinned host memory",
         ),
         unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
@@ -368,7 +368,7 @@ pub(super) static KINDS: [Kind; 45] = [
         bare: Bare::AsRuntimeError,
         words: &["the driver had no memory left; the message has no numbers"],
         advice: Some(
-            "look who has the card; if nobody has, the error may belong to an earlier kernel \
+            "check which process uses the card; if none does, the error may belong to an earlier kernel \
              (CUDA_LAUNCH_BLOCKING=1 shows which) or to pinned host memory",
         ),
         unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
@@ -386,7 +386,7 @@ pub(super) static KINDS: [Kind; 45] = [
              that of a part of a GPU (MIG)"],
         advice: Some(
             "treat it as any message that the GPU is out of memory: make it need less, or take a \
-             larger slice; torch 2.2 and later say the numbers",
+             larger slice; torch 2.2 and later print the numbers",
         ),
         unknowns: Some(&["how full the slice was, and with what"]),
         next: Some(&[Next::ListProcesses, Next::Record]),
@@ -402,7 +402,7 @@ pub(super) static KINDS: [Kind; 45] = [
         words: &["cuBLAS could not start: usually the card is full and it finds no room for its workspace"],
         advice: Some(
             "leave room for it: a smaller batch, or torch.cuda.empty_cache() once before the first \
-             use. If the card is not full, the versions of CUDA and torch do not fit, or an index is \
+             use. If the card is not full, the versions of CUDA and torch do not match, or an index is \
              out of range",
         ),
         unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
@@ -416,7 +416,7 @@ pub(super) static KINDS: [Kind; 45] = [
         words: &["cuDNN could not start: usually the card is full and it finds no room for its handle"],
         advice: Some(
             "leave room for it: a smaller batch, or torch.cuda.empty_cache() once before the first \
-             use. If the card is not full, the versions of CUDA and torch do not fit, or an index is \
+             use. If the card is not full, the versions of CUDA and torch do not match, or an index is \
              out of range",
         ),
         unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
@@ -432,7 +432,7 @@ pub(super) static KINDS: [Kind; 45] = [
             (Backend::Hip, r"HIPfailure(?:\d+)?'outofmemory'"),
         ],
         bare: Bare::Always,
-        words: &["NCCL found no room[ for {requested}] for its buffers: it takes memory beside PyTorch's"],
+        words: &["NCCL found no room[ for {requested}] for its buffers: it allocates outside PyTorch"],
         advice: Some(
             "leave room for it: a smaller batch, or set_per_process_memory_fraction so that \
              PyTorch does not cache everything",
@@ -616,7 +616,7 @@ pub(super) static KINDS: [Kind; 45] = [
              memory"],
         advice: Some("load less at once, fewer DataLoader workers, or more memory"),
         unknowns: Some(&["who killed it: a time limit, a preemption or a person sends the same signal; \
-             dmesg tells"]),
+             dmesg shows it"]),
         next: Some(&[
             Next::Run("dmesg -T | grep -i -A2 oom-kill", "whether it was the kernel, and what it killed"),
             Next::Run("oomph explain dmesg.log", "the kernel's record in words"),
@@ -685,7 +685,7 @@ pub(super) static KINDS: [Kind; 45] = [
         words: &["Windows ran out of memory that it may promise, not the GPU: the page file is too small"],
         advice: Some(
             "enlarge the page file (System > Advanced > Performance > Virtual memory), or fewer \
-             num_workers: each worker loads torch's libraries anew",
+             num_workers: each worker loads its own copy of torch's libraries",
         ),
         unknowns: Some(&["how large the page file is, and who else has it"]),
         next: Some(&[Next::Run(
@@ -758,7 +758,7 @@ pub(super) static KINDS: [Kind; 45] = [
                 r"(?:\([\d.]+,(?<requested>SIZE)\))?"
             ),
         )],
-        words: &["vLLM found {free|too little} free of {total|too little} before it began and wanted \
+        words: &["vLLM found {free|too little} free of {total|too little} at startup and wanted \
              {requested|more}"],
         advice: Some("end the other processes, or lower gpu_memory_utilization"),
         unknowns: Some(&["which processes have the rest"]),
@@ -933,8 +933,8 @@ pub(super) static KINDS: [Kind; 45] = [
         cause: MessageCause::Limit,
         patterns: &[(Backend::Cuda, r"Notenoughmemorytohandle(?<prefill_tokens>\d+)prefilltokens")],
         words: &[
-            "TGI's own limit: there is no room for {prefill_tokens} tokens of prefill beside the model",
-            "TGI's own limit: there is no room for the prefill beside the model",
+            "TGI's own limit: there is no room for {prefill_tokens} tokens of prefill next to the model",
+            "TGI's own limit: there is no room for the prefill next to the model",
         ],
         advice: Some("lower --max-batch-prefill-tokens, or spread the model over more GPUs"),
         unknowns: Some(&["how much the model itself takes"]),
@@ -1036,7 +1036,7 @@ pub(super) static KINDS: [Kind; 45] = [
         name: "bitsandbytes",
         cause: MessageCause::NotPytorch,
         patterns: &[(Backend::Other, r"Erroroutofmemoryatline\d+infile")],
-        words: &["bitsandbytes found no room: it takes memory beside PyTorch's allocator"],
+        words: &["bitsandbytes found no room: it allocates outside PyTorch"],
         advice: Some("record a run: the recording has what the message lacks"),
         unknowns: Some(&["how full the card was, and who else had it"]),
         next: Some(&[Next::ListProcesses]),

@@ -12,7 +12,7 @@ pub(crate) fn sentence(held: &Held, keeps_history: bool) -> String {
     if held.together.len() > 1 {
         let names: Vec<String> = held.together.iter().map(|name| format!("`{name}`")).collect();
         return format!(
-            "{} keep it together: it is free when all of them are gone or detached",
+            "{} keep it together: it is freed when all of them are gone or detached",
             listed(&names)
         );
     }
@@ -38,8 +38,8 @@ fn who(held: &Held, keeps_history: bool) -> String {
             if *alike > 1 { format!("{} objects of class {class}", alike) } else { format!("`{holder}`") }
         ),
         HolderKind::Chain => format!(
-            "`{holder}` keeps it: its history reaches back through the steps; {retained} would be free \
-             without it"
+            "`{holder}` keeps it: its graph reaches back through the previous steps; {retained} would be \
+             free without it"
         ),
         _ if *entries > 1 => format!(
             "`{holder}` keeps it: a {class} with {} to tensors{what}; {retained} would be free without it",
@@ -74,21 +74,21 @@ pub(crate) fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
         ),
         HolderKind::Chain if held.together.len() > 1 => {
             "`.detach()` the one of them that is carried from step to step (a hidden state, a running \
-             total) before the next step: with its graph it keeps what every step before has saved; \
+             total) before the next step: with its graph it keeps what every previous step has saved; \
              `retain_graph=True` is then not needed"
                 .to_owned()
         }
         HolderKind::Chain => format!(
             "`.detach()` what goes into `{name}`, or keep `.item()`: with its graph it keeps what every \
-             step before it has saved; `retain_graph=True` is then not needed"
+             previous step has saved; `retain_graph=True` is then not needed"
         ),
         HolderKind::Cycle => format!(
-            "break the cycle: make one of its links a `weakref.ref`, or set it to `None` when it is done \
-             with (`{holder}`); until then `gc.collect()` frees it"
+            "break the cycle: make one of its links a `weakref.ref`, or set it to `None` when it is no \
+             longer needed (`{holder}`); until then `gc.collect()` frees it"
         ),
         HolderKind::Exception => format!(
-            "store `str(e)`, or `e.with_traceback(None)`: an exception keeps its traceback, that the \
-             frames, and those their variables (`{by}`)"
+            "store `str(e)`, or `e.with_traceback(None)`: an exception keeps its traceback, the \
+             traceback its frames, and frames their variables (`{by}`)"
         ),
         HolderKind::LastError => format!(
             "`{holder}` keeps the frames of the last error at the prompt, with their variables: `del \
@@ -108,7 +108,7 @@ pub(crate) fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
              or `remove()` the handle"
         ),
         HolderKind::Closure => format!(
-            "a function keeps it as a variable from around it (`{by}`): drop the function, or give it what \
+            "a function keeps it as a captured variable (`{by}`): drop the function, or give it what \
              it needs as an argument"
         ),
         HolderKind::Context => format!(
@@ -123,7 +123,7 @@ pub(crate) fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
             "run it to its end, `close()` the generator or cancel the task: it keeps the variables that it \
              stopped with (`{by}`)"
         ),
-        HolderKind::Variable => format!("set `{holder}` to `None`, or `del` it, once it is done with"),
+        HolderKind::Variable => format!("set `{holder}` to `None`, or `del` it, once it is no longer needed"),
         HolderKind::Outside => {
             "look for what hands tensors to C++ code: a hook of a graph node, a communication buffer, an \
              extension"

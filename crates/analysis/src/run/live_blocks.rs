@@ -209,8 +209,8 @@ impl Device<'_> {
         match origin {
             Origin::Site(Site::User(frame)) => named(frame, ""),
             Origin::Site(Site::Library(frame)) => named(frame, " (library)"),
-            Origin::Site(Site::Backward(frame)) => named(frame, ", inside backward()"),
-            Origin::Site(Site::BackwardOf(frame)) => named(frame, ", its backward pass"),
+            Origin::Site(Site::Backward(frame)) => named(frame, ", backward"),
+            Origin::Site(Site::BackwardOf(frame)) => named(frame, ", backward"),
             Origin::Site(Site::Native) => alone("(C++ only)"),
             Origin::Site(Site::Before) => alone("(from before the history begins)"),
             Origin::Site(Site::Unknown) => alone("(no stack: backward() or C++)"),

@@ -92,10 +92,9 @@ impl<'a> RunModel<'a> {
     pub(crate) fn doubt_in_backward(&self, life: usize) -> Option<&'static str> {
         match self.device.site_of_event(self.device.history.allocations[life].alloc_event()?) {
             Site::Backward(_) => Some("inside `backward()` there is no stack: the line is that of the call"),
-            Site::BackwardOf(_) => Some(
-                "what runs inside `backward()` has no line of its own: this is the one whose backward pass \
-                 it is, by its module",
-            ),
+            Site::BackwardOf(_) => {
+                Some("inside `backward()` there is no stack: this is the backward of the line, by its module")
+            }
             _ => None,
         }
     }

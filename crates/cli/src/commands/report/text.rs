@@ -175,7 +175,7 @@ pub(crate) fn bar(part: Bytes, whole: Bytes, width: usize) -> String {
 pub(crate) fn change_line(change: &Change, terminal: &mut Terminal) -> anyhow::Result<()> {
     let place = match &change.place {
         Some(place) => {
-            let inside = if change.in_backward { ", inside backward()" } else { "" };
+            let inside = if change.in_backward { ", backward" } else { "" };
             let moved = change.moved_from.map(|line| format!(" (was line {line})")).unwrap_or_default();
             format!("{}  {}{inside}{moved}", place.short(), shortened(&printable(&place.function), 40))
         }
