@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 const WARM_UP: u64 = 2;
 /// Steps in a row that have to add to what is held.
 const RISES: usize = 6;
-/// GrowthAlert over the steps that were looked at; less fills no device.
+/// Growth over the steps that were looked at; less fills no device.
 const LEAST: i64 = 1 << 20;
 /// Older steps say nothing about whether memory grows now.
 const WINDOW: usize = 64;
@@ -160,7 +160,7 @@ fn goes_on(held: &[(usize, i64)]) -> bool {
     held.len() >= LONG && rises >= RISES && returned as f64 <= MOST_RETURNED * added as f64
 }
 
-/// Growth that an [`Alarm`] has found.
+/// Growth that a [`GrowthAlarm`] has found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GrowthAlert {
     /// The step in which it was found, from 1.
@@ -181,12 +181,12 @@ impl GrowthAlert {
 
 /// Calls a leak once, from what is allocated at the end of each step.
 #[derive(Default, Debug)]
-pub struct Alarm {
+pub struct GrowthAlarm {
     trail: Trail,
     has_spoken: bool,
 }
 
-impl Alarm {
+impl GrowthAlarm {
     /// Adds the end of a step; returns the growth when it is found.
     pub fn step(&mut self, allocated: Bytes) -> Option<GrowthAlert> {
         if self.has_spoken {
@@ -208,7 +208,7 @@ mod tests {
 
     /// The step at which the alarm speaks of a series in MiB.
     fn spoken(series: impl IntoIterator<Item = u64>) -> Option<usize> {
-        let mut alarm = Alarm::default();
+        let mut alarm = GrowthAlarm::default();
         series.into_iter().find_map(|mib| alarm.step(Bytes(mib * MIB))).map(|growth| growth.step)
     }
 
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(spoken([100, 300, 300].into_iter().chain([301; 40])), None, "state after the first step");
         assert_eq!(spoken((0..60).map(|step| 500 + (step * 7919) % 31)), None, "batches of all sizes");
         assert_eq!(spoken((0..60).map(|step| 500 + step.min(5))), None, "a cache of five");
-        let mut alarm = Alarm::default();
+        let mut alarm = GrowthAlarm::default();
         assert!(
             (0..200).all(|step| alarm.step(Bytes(500 * MIB + 512 * step)).is_none()),
             "scalars in a list"
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn it_speaks_once_and_says_how_much() {
-        let mut alarm = Alarm::default();
+        let mut alarm = GrowthAlarm::default();
         let said: Vec<GrowthAlert> =
             (0..50).filter_map(|step| alarm.step(Bytes((500 + 8 * step) * MIB))).collect();
         assert_eq!(said.len(), 1);

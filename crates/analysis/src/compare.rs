@@ -1,8 +1,8 @@
 //! Compares two runs, or the ranks of a job, by summaries that outlive their snapshots.
 
-use crate::findings::finding::{Finding, Kind, Severity};
+use crate::findings::finding::{Finding, FindingKind, Severity};
 use crate::run::categories::{ByCategory, Category};
-use crate::run::live_blocks::{Group, Key, Origin};
+use crate::run::live_blocks::{Key, LiveGroup, Origin};
 use crate::run::model::RunModel;
 use crate::trace::site::Site;
 use crate::words::{percent, printable, share};
@@ -63,7 +63,7 @@ pub struct SiteUsage {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FindingSummary {
     /// What was found.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// How much it matters.
     pub severity: Severity,
     /// One sentence.
@@ -157,7 +157,7 @@ impl DeviceSummary {
 /// What each line holds once `position` events have happened, largest first.
 pub fn site_usage(model: &RunModel<'_>, position: usize) -> Vec<SiteUsage> {
     let groups = model.live_at(position, Key::Site).groups;
-    let holding = |group: &Group| {
+    let holding = |group: &LiveGroup| {
         let (frame, in_backward) = match group.origin {
             Origin::Site(Site::User(frame) | Site::Library(frame)) => (Some(frame), false),
             Origin::Site(Site::Backward(frame) | Site::BackwardOf(frame)) => (Some(frame), true),
@@ -176,7 +176,7 @@ pub fn site_usage(model: &RunModel<'_>, position: usize) -> Vec<SiteUsage> {
 
 /// What a site holds in one summary and in another.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Change {
+pub struct SiteChange {
     /// The line, as the second names it, or the first where the second has none.
     pub place: Option<SiteName>,
     /// Line number in the first, where it has moved.
@@ -189,7 +189,7 @@ pub struct Change {
     pub after: Bytes,
 }
 
-impl Change {
+impl SiteChange {
     /// Returns how much more the second holds, in bytes.
     pub fn by(&self) -> i64 {
         difference(self.before, self.after)
@@ -199,7 +199,7 @@ impl Change {
 /// Pairs the lines of two summaries, largest change first. Lines are the same if file and function are and
 /// the number is, once that code above has moved all of them by as many lines as make most of them the same;
 /// what is left over is paired in its order.
-pub fn changes(before: &[SiteUsage], after: &[SiteUsage]) -> Vec<Change> {
+pub fn changes(before: &[SiteUsage], after: &[SiteUsage]) -> Vec<SiteChange> {
     let mut functions: FxHashMap<_, (Vec<&SiteUsage>, Vec<&SiteUsage>)> = FxHashMap::default();
     for holding in before {
         functions.entry(holding.function()).or_default().0.push(holding);
@@ -224,7 +224,7 @@ pub fn changes(before: &[SiteUsage], after: &[SiteUsage]) -> Vec<Change> {
 const MOST_PAIRS: usize = 4096;
 
 /// The lines of one function on two sides, each sorted.
-fn paired(left: &[&SiteUsage], right: &[&SiteUsage]) -> Vec<Change> {
+fn paired(left: &[&SiteUsage], right: &[&SiteUsage]) -> Vec<SiteChange> {
     let mut shifts = vec![0];
     if left.len() * right.len() <= MOST_PAIRS {
         let lines = left.iter().flat_map(|a| right.iter().map(|b| b.line() - a.line()));
@@ -240,14 +240,14 @@ fn paired(left: &[&SiteUsage], right: &[&SiteUsage]) -> Vec<Change> {
 }
 
 /// The pairs if everything has moved by so many lines, and how many of them are at the same line then.
-fn shifted(left: &[&SiteUsage], right: &[&SiteUsage], shift: i64) -> (usize, Vec<Change>) {
+fn shifted(left: &[&SiteUsage], right: &[&SiteUsage], shift: i64) -> (usize, Vec<SiteChange>) {
     let (mut old, mut new) = (left.iter().copied().peekable(), right.iter().copied().peekable());
     let (mut changes, mut gone, mut come) = (Vec::new(), Vec::new(), Vec::new());
     while let (Some(a), Some(b)) = (old.peek(), new.peek()) {
         match (a.line() + shift).cmp(&b.line()) {
             Ordering::Less => gone.extend(old.next()),
             Ordering::Greater => come.extend(new.next()),
-            Ordering::Equal => changes.extend(Change::of(old.next(), new.next())),
+            Ordering::Equal => changes.extend(SiteChange::of(old.next(), new.next())),
         }
     }
     let same = changes.len();
@@ -255,7 +255,7 @@ fn shifted(left: &[&SiteUsage], right: &[&SiteUsage], shift: i64) -> (usize, Vec
     come.extend(new);
     let pairs = gone.len().max(come.len());
     changes.extend(
-        (0..pairs).filter_map(|place| Change::of(gone.get(place).copied(), come.get(place).copied())),
+        (0..pairs).filter_map(|place| SiteChange::of(gone.get(place).copied(), come.get(place).copied())),
     );
     (same, changes)
 }
@@ -272,12 +272,12 @@ impl SiteUsage {
     }
 }
 
-impl Change {
-    fn of(before: Option<&SiteUsage>, after: Option<&SiteUsage>) -> Option<Change> {
+impl SiteChange {
+    fn of(before: Option<&SiteUsage>, after: Option<&SiteUsage>) -> Option<SiteChange> {
         let named = after.or(before)?;
         let line = |holding: &SiteUsage| Some(holding.place.as_ref()?.line);
         let old = before.and_then(line);
-        Some(Change {
+        Some(SiteChange {
             place: named.place.clone(),
             moved_from: old.filter(|_| after.is_some_and(|after| line(after) != old)),
             in_backward: named.in_backward,
@@ -320,20 +320,21 @@ pub fn finding_changes<'a>(
 ) -> Vec<(FindingChange, &'a FindingSummary, Option<&'a FindingSummary>)> {
     let mut left: Vec<&FindingSummary> = before.iter().collect();
     let mut finding_changes: Vec<(FindingChange, &FindingSummary, Option<&FindingSummary>)> = Vec::new();
-    for remark in after {
+    for finding in after {
         let same = |other: &&FindingSummary| {
             // There is one finding of most kinds; leaks are told apart by where they come from.
-            other.kind == remark.kind
-                && (remark.kind != Kind::Leak || same_function(other.place.as_ref(), remark.place.as_ref()))
+            other.kind == finding.kind
+                && (finding.kind != FindingKind::Leak
+                    || same_function(other.place.as_ref(), finding.place.as_ref()))
         };
         match left.iter().position(same) {
-            Some(found) => finding_changes.push((FindingChange::Stayed, remark, Some(left.remove(found)))),
-            None => finding_changes.push((FindingChange::Appeared, remark, None)),
+            Some(found) => finding_changes.push((FindingChange::Stayed, finding, Some(left.remove(found)))),
+            None => finding_changes.push((FindingChange::Appeared, finding, None)),
         }
     }
-    finding_changes.extend(left.into_iter().map(|remark| (FindingChange::Gone, remark, None)));
-    finding_changes.sort_by_key(|&(fate, remark, _)| {
-        (fate, std::cmp::Reverse(remark.severity), std::cmp::Reverse(remark.bytes))
+    finding_changes.extend(left.into_iter().map(|finding| (FindingChange::Gone, finding, None)));
+    finding_changes.sort_by_key(|&(change, finding, _)| {
+        (change, std::cmp::Reverse(finding.severity), std::cmp::Reverse(finding.bytes))
     });
     finding_changes
 }
@@ -346,7 +347,7 @@ pub struct Skew {
     /// A rank in the middle, to hold it against.
     pub middle: usize,
     /// What the highest has beyond that, line by line.
-    pub changes: Vec<Change>,
+    pub changes: Vec<SiteChange>,
     /// The same difference by category, in bytes.
     pub categories: Vec<(Category, i64)>,
 }

@@ -45,7 +45,7 @@ pub struct Answer {
 
 /// Whether memory grows, for a recorder that has no `oomph run` beside it.
 #[derive(Default)]
-pub struct Alarm(analysis::Alarm);
+pub struct Alarm(analysis::GrowthAlarm);
 
 /// Memory that grows step after step.
 pub struct Growth {

@@ -5,7 +5,7 @@ use crate::ending::Ending;
 use crate::replay::{Replayed, replay};
 use analysis::words::printable;
 use analysis::{
-    ByCategory, Diagnosis, FEWEST_STEPS, Finding, Key, Kind, Origin, SiteName, SiteUsage, site_usage,
+    ByCategory, Diagnosis, FEWEST_STEPS, Finding, FindingKind, Key, Origin, SiteName, SiteUsage, site_usage,
 };
 use inputs::Input;
 use snapshot::{Bytes, Metric, PoolClass};
@@ -86,8 +86,8 @@ impl Measured {
             per_step: finding.bytes_per_step.filter(|_| finding.is_growing()).unwrap_or_default(),
         };
         let leaks: Vec<Found> =
-            answer.findings.iter().filter(|finding| finding.kind == Kind::Leak).map(found).collect();
-        let shortage = answer.findings.iter().find(|finding| finding.kind == Kind::Oom).map(found);
+            answer.findings.iter().filter(|finding| finding.kind == FindingKind::Leak).map(found).collect();
+        let shortage = answer.findings.iter().find(|finding| finding.kind == FindingKind::Oom).map(found);
         let requested = history.stats.get(Metric::RequestedBytes, PoolClass::All).peak;
         let steps = device.steps.count();
         let name = Path::new(&input.name)

@@ -1,6 +1,6 @@
 //! What the linter says of the lines that a recording names, where the program's files are at hand.
 
-use analysis::{Finding, Kind, SiteName};
+use analysis::{Finding, FindingKind, SiteName};
 use lint::{Diagnostic, PythonSource, RULES};
 use snapshot::Snapshot;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ impl Linted {
     /// What is said of the line of a leak: the line itself, or another that keeps what this one computes.
     pub fn of(&mut self, finding: &Finding, snapshot: &Snapshot) -> Vec<Remark> {
         match finding.site {
-            Some(frame) if finding.kind == Kind::Leak => self.at(&SiteName::of(snapshot, frame)),
+            Some(frame) if finding.kind == FindingKind::Leak => self.at(&SiteName::of(snapshot, frame)),
             _ => Vec::new(),
         }
     }

@@ -1,6 +1,6 @@
 //! The last allocation that failed: the state that it met, and what its step would have needed.
 
-use crate::findings::finding::Cause;
+use crate::findings::finding::OomCause;
 use crate::findings::layout::{Free, free_for, layout};
 use crate::run::model::RunModel;
 use crate::words::share;
@@ -12,7 +12,7 @@ pub(crate) const MIB: u64 = 1 << 20;
 const NEARLY_FULL: f64 = 0.1;
 
 /// A failed allocation.
-pub(crate) struct Failure {
+pub(crate) struct FailedAllocation {
     pub(crate) event: usize,
     /// Failed allocations in all.
     pub(crate) count: u64,
@@ -35,20 +35,20 @@ pub(crate) struct Failure {
     reserved_before: Bytes,
 }
 
-impl Failure {
-    pub(crate) fn new(model: &RunModel<'_>) -> Option<Failure> {
+impl FailedAllocation {
+    pub(crate) fn new(model: &RunModel<'_>) -> Option<FailedAllocation> {
         let (snapshot, history) = (model.device.snapshot, &model.device.history);
         let event = *model.step_peaks.ooms.last()?;
         let record = snapshot.events.get(history.rows.start + event);
         let regions = layout(history, &model.step_peaks, event);
-        let allocated = history.allocated_at(event).map(|life| life.size).sum();
+        let allocated = history.allocated_at(event).map(|allocation| allocation.size).sum();
         let line = model.device.site_of_event(event).frame().or_else(|| {
             // Inside `backward()` there is no stack; the block just before it knows the call.
             let row = history.first_allocated_from(event).checked_sub(1)?;
             let is_engine = model.device.roles.of(history.allocations[row].stack).without_python;
-            if is_engine { model.frame_of_life(row) } else { None }
+            if is_engine { model.frame_of_allocation(row) } else { None }
         });
-        let mut failure = Failure {
+        let mut failure = FailedAllocation {
             event,
             count: history.stats.ooms,
             asked: record.size,
@@ -90,7 +90,7 @@ impl Failure {
     /// Whether the request would have passed without them.
     pub(crate) fn is_crowded_out(&self) -> bool {
         !self.is_limited()
-            && self.cause() == Cause::Capacity
+            && self.cause() == OomCause::Capacity
             && self.non_pytorch() > Bytes::ZERO
             && self.device_free + self.non_pytorch() >= self.segment
     }
@@ -123,12 +123,12 @@ impl Failure {
     /// Fragmentation where the request would have fitted in one piece, with room for the rest of the step. A
     /// memory that is nearly full fails sooner or later however it is arranged, and what private pools hold
     /// is not to be had.
-    pub(crate) fn cause(&self) -> Cause {
+    pub(crate) fn cause(&self) -> OomCause {
         let room = self.usable().saturating_sub(self.active).saturating_sub(self.free.private);
         let fits = room >= self.asked
             && share(room, self.usable()) >= NEARLY_FULL
             && self.largest_that_fits() < self.asked;
-        if fits && self.projection.is_none() { Cause::Fragmentation } else { Cause::Capacity }
+        if fits && self.projection.is_none() { OomCause::Fragmentation } else { OomCause::Capacity }
     }
 
     /// The largest request that would have passed. It is less than the one that did not, whatever an upper
@@ -186,7 +186,7 @@ pub(crate) struct Projection {
 }
 
 /// Compares the step that failed with the one before it, after the same number of allocations.
-fn project(model: &RunModel<'_>, failure: &Failure) -> Option<Projection> {
+fn project(model: &RunModel<'_>, failure: &FailedAllocation) -> Option<Projection> {
     let (history, steps) = (&model.device.history, &model.device.steps);
     let begun = steps.bounds.partition_point(|&bound| bound <= failure.event);
     let (now, before) = (begun.checked_sub(1)?, begun.checked_sub(2)?);
@@ -197,7 +197,7 @@ fn project(model: &RunModel<'_>, failure: &Failure) -> Option<Projection> {
     let same_place = history.allocations.get(same_place).filter(|_| same_place < begin_row)?.alloc_event()?;
     let base = model.step_peaks.at_bounds.get(now).copied()?;
     let base_before = model.step_peaks.at_bounds.get(before).copied()?;
-    let held: Bytes = history.allocated_at(same_place).map(|life| life.size).sum();
+    let held: Bytes = history.allocated_at(same_place).map(|allocation| allocation.size).sum();
     let (grown, grown_before) = (failure.allocated.saturating_sub(base), held.saturating_sub(base_before));
     if grown_before.0 < MIB {
         return None;

@@ -1,7 +1,7 @@
 //! Scratch memory of cuBLAS and cuDNN, where it decides the peak or is held for good.
 
-use super::finding::{Finding, Kind, Severity, Value};
-use super::line::Line;
+use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
+use super::line::NamedSite;
 use crate::run::categories::Category;
 use crate::run::model::RunModel;
 use crate::trace::modules::ModuleId;
@@ -19,14 +19,14 @@ const USUAL_WORKSPACES: u64 = 4;
 const MIN_BYTES: Bytes = Bytes(48 << 20);
 
 /// The workspaces at the peak, in numbers.
-pub(super) struct Facts {
+pub(super) struct WorkspaceFacts {
     severity: Severity,
     peak: Peak,
-    held: Held,
+    held: HeldWorkspaces,
     /// Share of the peak.
     share: f64,
     /// The line that takes the largest one.
-    line: Line,
+    line: NamedSite,
     module: Option<ModuleId>,
     /// What to know about that line, if it is in `backward()`.
     doubt: Option<&'static str>,
@@ -36,7 +36,7 @@ pub(super) struct Facts {
 
 /// Workspaces that are held at the peak.
 #[derive(Default)]
-struct Held {
+struct HeldWorkspaces {
     bytes: Bytes,
     count: u64,
     /// Bytes and number of those that are never freed.
@@ -44,12 +44,12 @@ struct Held {
     lasting_count: u64,
     /// Bytes of the others.
     passing: Bytes,
-    /// Size of the largest one, and its row of `lives`.
+    /// Size of the largest one, and its row of `allocations`.
     largest: Option<(Bytes, usize)>,
 }
 
 /// The facts, if libraries hold a good part of the peak.
-pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
+pub(super) fn measure(model: &RunModel<'_>) -> Option<WorkspaceFacts> {
     let history = &model.device.history;
     let peak = history.allocated_peak;
     let held = held_at(model, peak.position);
@@ -61,43 +61,44 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
     let (_, row) = held.largest?;
     let trials = model.cudnn_trials().len() as u64;
     let is_unusual = trials > 0 || held.lasting_count > USUAL_WORKSPACES;
-    Some(Facts {
+    Some(WorkspaceFacts {
         severity: if is_unusual && ratio >= MEDIUM_SHARE { Severity::Medium } else { Severity::Low },
         peak,
         held,
         share: ratio,
-        line: Line::new(model, model.frame_of_life(row)),
+        line: NamedSite::new(model, model.frame_of_allocation(row)),
         module: model.common_module(std::iter::once(row)),
         doubt: model.doubt_in_backward(row),
         trials,
     })
 }
 
-fn held_at(model: &RunModel<'_>, position: usize) -> Held {
+fn held_at(model: &RunModel<'_>, position: usize) -> HeldWorkspaces {
     let history = &model.device.history;
-    let mut held = Held::default();
-    for (row, life) in history.allocations[..history.first_allocated_from(position)].iter().enumerate() {
-        if model.categories.of(row) != Category::Workspace || !life.is_allocated_at(position) {
+    let mut held = HeldWorkspaces::default();
+    for (row, allocation) in history.allocations[..history.first_allocated_from(position)].iter().enumerate()
+    {
+        if model.categories.of(row) != Category::Workspace || !allocation.is_allocated_at(position) {
             continue;
         }
-        held.bytes += life.size;
+        held.bytes += allocation.size;
         held.count += 1;
-        if life.free_event().is_none() {
-            held.lasting += life.size;
+        if allocation.free_event().is_none() {
+            held.lasting += allocation.size;
             held.lasting_count += 1;
         } else {
-            held.passing += life.size;
+            held.passing += allocation.size;
         }
-        if held.largest.is_none_or(|(size, _)| life.size > size) {
-            held.largest = Some((life.size, row));
+        if held.largest.is_none_or(|(size, _)| allocation.size > size) {
+            held.largest = Some((allocation.size, row));
         }
     }
     held
 }
 
 /// The finding in words.
-pub(super) fn describe(facts: &Facts) -> Finding {
-    let Facts { held, peak, trials, .. } = facts;
+pub(super) fn describe(facts: &WorkspaceFacts) -> Finding {
+    let WorkspaceFacts { held, peak, trials, .. } = facts;
     let largest = held.largest.map_or(Bytes::ZERO, |(size, _)| size);
     let is_passing = held.passing > held.lasting;
     let reason = format!("library workspaces are {} of the peak", percent(facts.share));
@@ -112,20 +113,20 @@ pub(super) fn describe(facts: &Facts) -> Finding {
         fix,
         caveats: facts.doubt.map(str::to_owned).into_iter().collect(),
         evidence: vec![
-            ("event", Value::Count(peak.event() as u64)),
-            ("at_peak", Value::Bytes(held.bytes)),
-            ("lasting", Value::Bytes(held.lasting)),
-            ("passing", Value::Bytes(held.passing)),
-            ("largest", Value::Bytes(largest)),
-            ("trials_returned_to_device", Value::Count(*trials)),
-            ("threshold", Value::Ratio(MIN_SHARE)),
+            ("event", EvidenceValue::Count(peak.event() as u64)),
+            ("at_peak", EvidenceValue::Bytes(held.bytes)),
+            ("lasting", EvidenceValue::Bytes(held.lasting)),
+            ("passing", EvidenceValue::Bytes(held.passing)),
+            ("largest", EvidenceValue::Bytes(largest)),
+            ("trials_returned_to_device", EvidenceValue::Count(*trials)),
+            ("threshold", EvidenceValue::Ratio(MIN_SHARE)),
         ],
-        ..Finding::new(Kind::Workspace, facts.severity, reason, summary, held.bytes)
+        ..Finding::new(FindingKind::Workspace, facts.severity, reason, summary, held.bytes)
     }
 }
 
 /// Details and fix where most of it is given back at once.
-fn passing(facts: &Facts, largest: Bytes) -> (Vec<String>, String) {
+fn passing(facts: &WorkspaceFacts, largest: Bytes) -> (Vec<String>, String) {
     let line = facts.line.or("a line that was not recorded");
     let where_in = if facts.doubt.is_some() { "in backward of" } else { "at" };
     let mut details = vec![format!(

@@ -7,7 +7,7 @@ use regex::Regex;
 use std::sync::LazyLock;
 
 /// A place in a text without white space.
-pub(super) struct Context<'a> {
+pub(super) struct MessageContext<'a> {
     /// The text in front, also of the lines above.
     pub(super) before: &'a str,
     /// How much of it is of the same line.
@@ -17,7 +17,7 @@ pub(super) struct Context<'a> {
     pub(super) ends_line: bool,
 }
 
-impl Context<'_> {
+impl MessageContext<'_> {
     /// Whether words without numbers are printed here as an error, and not talked about.
     pub(super) fn is_of_an_error(&self, bare: Bare) -> bool {
         if self.before.ends_with(UNREADABLE) || self.after.starts_with(UNREADABLE) {
@@ -51,12 +51,12 @@ const NEAR: usize = 256;
 /// Where a line begins to look like source code or like a sentence about errors, found by one pass over the
 /// line.
 #[derive(Default)]
-pub(super) struct Talk {
+pub(super) struct ErrorTalk {
     /// The line that was looked at last: where it begins, and from which position on it is talk.
     last: Option<(usize, Option<usize>)>,
 }
 
-impl Talk {
+impl ErrorTalk {
     /// Whether the line that begins at `begins` is talk in front of `at`.
     pub(super) fn is_before(&mut self, at: usize, begins: usize, line: &str) -> bool {
         let from = match self.last {

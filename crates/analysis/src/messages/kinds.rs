@@ -105,7 +105,7 @@ impl MessageKind {
     }
 
     /// Its row in [`KINDS`].
-    pub(super) fn row(self) -> &'static Kind {
+    pub(super) fn row(self) -> &'static KindRow {
         &KINDS[self as usize]
     }
 
@@ -189,7 +189,7 @@ impl MessageCause {
 }
 
 /// All that is specific to one kind of message.
-pub(super) struct Kind {
+pub(super) struct KindRow {
     /// The kind; its position in the enum is that of the row.
     pub(super) kind: MessageKind,
     /// Name in JSON.
@@ -248,7 +248,7 @@ pub(super) enum Next {
 }
 
 /// A row without what is specific.
-const DEFAULT: Kind = Kind {
+const DEFAULT: KindRow = KindRow {
     kind: MessageKind::TorchShort,
     name: "",
     is_allocators: false,
@@ -263,22 +263,22 @@ const DEFAULT: Kind = Kind {
 };
 
 /// A row of PyTorch's caching allocator, whose messages `allocator_message.rs` reads.
-const ALLOCATOR: Kind = Kind { is_allocators: true, ..DEFAULT };
+const ALLOCATOR: KindRow = KindRow { is_allocators: true, ..DEFAULT };
 
 /// Every kind of message, in the order of [`MessageKind`].
-pub(super) static KINDS: [Kind; 45] = [
-    Kind { kind: MessageKind::Torch10, name: "torch-1.0", ..ALLOCATOR },
-    Kind { kind: MessageKind::Torch14, name: "torch-1.4", ..ALLOCATOR },
-    Kind { kind: MessageKind::Torch110, name: "torch-1.10", ..ALLOCATOR },
-    Kind { kind: MessageKind::Torch21, name: "torch-2.1", ..ALLOCATOR },
-    Kind {
+pub(super) static KINDS: [KindRow; 45] = [
+    KindRow { kind: MessageKind::Torch10, name: "torch-1.0", ..ALLOCATOR },
+    KindRow { kind: MessageKind::Torch14, name: "torch-1.4", ..ALLOCATOR },
+    KindRow { kind: MessageKind::Torch110, name: "torch-1.10", ..ALLOCATOR },
+    KindRow { kind: MessageKind::Torch21, name: "torch-2.1", ..ALLOCATOR },
+    KindRow {
         kind: MessageKind::TorchOverflow,
         name: "torch-overflow",
         advice: Some("print the shapes on the line that failed"),
         unknowns: Some(&[]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Mps,
         name: "torch-mps",
         patterns: &[(
@@ -297,7 +297,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::MpsBuffer,
         name: "torch-mps-buffer",
         cause: MessageCause::Limit,
@@ -314,7 +314,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::TorchAsync,
         name: "torch-async",
         patterns: &[(
@@ -328,14 +328,14 @@ pub(super) static KINDS: [Kind; 45] = [
         )],
         ..ALLOCATOR
     },
-    Kind {
+    KindRow {
         kind: MessageKind::TorchShort,
         name: "torch-short",
         patterns: &[(Backend::Cuda, r"Allocationondevice\d*")],
         bare: Bare::AsSentence,
         ..ALLOCATOR
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Torch0,
         name: "torch-0",
         patterns: &[
@@ -351,7 +351,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::CudaError,
         name: "cuda-error",
         patterns: &[
@@ -375,7 +375,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::MigAssert,
         name: "torch-mig",
         patterns: &[(
@@ -392,7 +392,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Cublas,
         name: "cublas",
         patterns: &[
@@ -409,7 +409,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Cudnn,
         name: "cudnn",
         patterns: &[(Backend::Cuda, r"CUDNN_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)")],
@@ -423,7 +423,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Nccl,
         name: "nccl",
         patterns: &[
@@ -441,7 +441,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Cgroup,
         name: "linux-cgroup-oom",
         cause: MessageCause::HostMemory,
@@ -473,7 +473,7 @@ pub(super) static KINDS: [Kind; 45] = [
         ]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::OomKiller,
         name: "linux-oom-killer",
         cause: MessageCause::HostMemory,
@@ -504,7 +504,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Slurm,
         name: "slurm-oom",
         cause: MessageCause::HostMemory,
@@ -524,7 +524,7 @@ pub(super) static KINDS: [Kind; 45] = [
         )]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Container,
         name: "container-oom",
         cause: MessageCause::HostMemory,
@@ -543,7 +543,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("docker stats --no-stream", "what the container has and what it is allowed")]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Evicted,
         name: "kubernetes-evicted",
         cause: MessageCause::HostMemory,
@@ -562,7 +562,7 @@ pub(super) static KINDS: [Kind; 45] = [
         )]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Colab,
         name: "colab-ram",
         cause: MessageCause::HostMemory,
@@ -573,7 +573,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Ray,
         name: "ray-oom",
         cause: MessageCause::HostMemory,
@@ -602,7 +602,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Killed,
         name: "killed",
         cause: MessageCause::HostMemory,
@@ -623,7 +623,7 @@ pub(super) static KINDS: [Kind; 45] = [
         ]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::TorchCpu,
         name: "torch-cpu",
         cause: MessageCause::HostMemory,
@@ -646,7 +646,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Numpy,
         name: "numpy",
         cause: MessageCause::HostMemory,
@@ -663,7 +663,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Python,
         name: "python",
         cause: MessageCause::HostMemory,
@@ -674,7 +674,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::PageFile,
         name: "windows-page-file",
         cause: MessageCause::HostMemory,
@@ -695,7 +695,7 @@ pub(super) static KINDS: [Kind; 45] = [
         )]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Rmm,
         name: "rmm",
         cause: MessageCause::NotPytorch,
@@ -712,7 +712,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::BadAlloc,
         name: "bad-alloc",
         cause: MessageCause::HostMemory,
@@ -724,7 +724,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::SharedMemory,
         name: "shared-memory",
         cause: MessageCause::HostMemory,
@@ -747,7 +747,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("df -h /dev/shm", "how large it is, and how full")]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::VllmStartup,
         name: "vllm-startup",
         patterns: &[(
@@ -765,7 +765,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::VllmCache,
         name: "vllm-kv-cache",
         cause: MessageCause::Limit,
@@ -782,7 +782,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::VllmLength,
         name: "vllm-max-model-len",
         cause: MessageCause::Limit,
@@ -816,7 +816,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Sglang,
         name: "sglang",
         cause: MessageCause::Limit,
@@ -828,7 +828,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Jax,
         name: "jax",
         cause: MessageCause::NotPytorch,
@@ -852,7 +852,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::TensorFlow,
         name: "tensorflow",
         cause: MessageCause::NotPytorch,
@@ -895,7 +895,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Pinned,
         name: "pinned-memory",
         cause: MessageCause::HostMemory,
@@ -912,7 +912,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::TensorRt,
         name: "tensorrt",
         cause: MessageCause::NotPytorch,
@@ -927,7 +927,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Tgi,
         name: "tgi",
         cause: MessageCause::Limit,
@@ -941,7 +941,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Triton,
         name: "triton-shared-memory",
         cause: MessageCause::NotPytorch,
@@ -965,7 +965,7 @@ pub(super) static KINDS: [Kind; 45] = [
         )]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Ggml,
         name: "ggml",
         cause: MessageCause::NotPytorch,
@@ -983,7 +983,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Cupy,
         name: "cupy",
         cause: MessageCause::NotPytorch,
@@ -997,7 +997,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::OnnxRuntime,
         name: "onnxruntime",
         cause: MessageCause::NotPytorch,
@@ -1012,7 +1012,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Paddle,
         name: "paddle",
         cause: MessageCause::NotPytorch,
@@ -1031,7 +1031,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Bitsandbytes,
         name: "bitsandbytes",
         cause: MessageCause::NotPytorch,

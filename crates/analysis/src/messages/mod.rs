@@ -25,7 +25,7 @@ pub use numbers::{Numbers, OtherProcess};
 pub use parts::{MemoryPart, MemoryShare};
 pub use render::{Explanation, written};
 pub use scan::MessageReader;
-pub use traceback::CodeLine;
+pub use traceback::TracebackSite;
 
 /// One message, as often as it was printed.
 #[derive(Clone, PartialEq, Debug)]
@@ -45,7 +45,7 @@ pub struct Message {
     /// How often it was printed.
     pub count: u64,
     /// The innermost line of the user's own code in the traceback above it.
-    pub site: Option<CodeLine>,
+    pub site: Option<TracebackSite>,
 }
 
 impl Message {

@@ -1,6 +1,6 @@
 //! Reads a log piece by piece, whatever its length, in one pass and with little memory.
 
-use super::context::{Context, Talk};
+use super::context::{ErrorTalk, MessageContext};
 use super::log::{clean, narrow, pattern, squeeze};
 use super::traceback::Frames;
 use super::{Backend, Message, MessageKind, Numbers, allocator_message, matching};
@@ -115,7 +115,7 @@ impl MessageReader {
             end += 1;
         }
         let mut at = 0;
-        let mut talk = Talk::default();
+        let mut talk = ErrorTalk::default();
         while let Some(found) = BEGINNING.find_at(&text, at).filter(|found| found.start() < end) {
             at = found.start() + self.message_at(&text, found.start(), &mut talk);
             while !text.is_char_boundary(at) {
@@ -130,7 +130,7 @@ impl MessageReader {
     }
 
     /// Reads the message at this place; returns how many bytes it has.
-    fn message_at(&mut self, whole: &str, at: usize, talk: &mut Talk) -> usize {
+    fn message_at(&mut self, whole: &str, at: usize, talk: &mut ErrorTalk) -> usize {
         let text = &whole[..whole.ceil_char_boundary(at + LONGEST)];
         let start = self.starts.partition_point(|start| start.at <= at).saturating_sub(1);
         let (line, rank, is_code, begins) = self
@@ -144,10 +144,10 @@ impl MessageReader {
         let end = at + form.end;
         let ends_line = self.starts.binary_search_by_key(&end, |start| start.at).is_ok() || end >= text.len();
         let begins = begins.min(at);
-        let is_error = |talk: &mut Talk| {
+        let is_error = |talk: &mut ErrorTalk| {
             let line_end = self.starts.get(start + 1).map_or(whole.len(), |next| next.at);
             let talks = talk.is_before(at, begins, &whole[begins..line_end.max(at)]);
-            let context = Context { before, of_line: at - begins, after: &text[end..], ends_line };
+            let context = MessageContext { before, of_line: at - begins, after: &text[end..], ends_line };
             !talks && context.is_of_an_error(form.kind.row().bare)
         };
         let is_bare = form.numbers.is_empty() && form.device.is_none();

@@ -108,8 +108,10 @@ impl Device<'_> {
     }
 
     /// Where the program was when it allocated a block.
-    pub fn scope_of(&self, life: &Allocation) -> ExecutionScope {
-        life.alloc_event().map_or_else(ExecutionScope::default, |born| self.scope_at(born))
+    pub fn scope_of(&self, allocation: &Allocation) -> ExecutionScope {
+        allocation
+            .alloc_event()
+            .map_or_else(ExecutionScope::default, |alloc_event| self.scope_at(alloc_event))
     }
 
     /// The module that a row of [`History::allocations`] belongs to: the owner of the tensor, or the one that ran.
@@ -170,7 +172,7 @@ impl Device<'_> {
 
 /// One kind of memory of a device: a pool on a stream, small or large, expandable or not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Pool {
+pub struct PoolCategory {
     /// The pool.
     pub pool: PoolId,
     /// The stream that it serves.
@@ -183,10 +185,10 @@ pub struct Pool {
 
 impl Device<'_> {
     /// The counters of every pool and stream at the end; pools that hold nothing any more are left out.
-    pub fn pools_at_end(&self) -> Vec<(Pool, Counters)> {
-        let mut pools: BTreeMap<Pool, Counters> = BTreeMap::new();
+    pub fn pools_at_end(&self) -> Vec<(PoolCategory, Counters)> {
+        let mut pools: BTreeMap<PoolCategory, Counters> = BTreeMap::new();
         for (region, counters) in self.history.regions.iter().zip(&self.history.region_ends) {
-            let pool = Pool {
+            let pool = PoolCategory {
                 pool: region.pool,
                 stream: region.stream,
                 small: region.small,

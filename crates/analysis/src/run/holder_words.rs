@@ -1,4 +1,4 @@
-//! What is said about who keeps memory, and what to change, by the habit that it comes from.
+//! What is said about who keeps memory, and what to change, by the kind of holder.
 
 use crate::run::holders::Held;
 use crate::words::{counted, listed};
@@ -23,7 +23,7 @@ fn who(held: &Held, keeps_history: bool) -> String {
     let Held { holder, class, retained, alike, entries, .. } = held;
     let class = class.rsplit('.').next().unwrap_or(class);
     let what = if keeps_history { " with the graphs that made them" } else { "" };
-    match held.habit {
+    match held.kind {
         HolderKind::Cycle if *alike > 1 => format!(
             "{} keep {retained} that nothing else refers to: `{holder}`; only the garbage collector frees \
              them",
@@ -59,7 +59,7 @@ pub(crate) fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
     };
     let (copies, or_copies) =
         if is_cpu { ("", "") } else { (", `.cpu()` for large ones", ", or store `.cpu()` copies") };
-    match held.habit {
+    match held.kind {
         HolderKind::Container if keeps_history => format!(
             "store numbers or tensors without their graphs in `{holder}`: `.item()`, or \
              `.detach()`{copies}; and {bound} when it has been used"

@@ -44,7 +44,7 @@ pub struct Held {
     /// Whether what it keeps is a small part of a tensor, whose memory is all kept.
     pub is_small_view: bool,
     /// How it came to keep them.
-    pub habit: HolderKind,
+    pub kind: HolderKind,
     /// Number of its references that lead to such blocks.
     pub entries: u64,
     /// Number of objects of this class that do the same.
@@ -59,7 +59,7 @@ pub struct Held {
     /// What it does not hold, and who does.
     pub rest: Vec<(Bytes, String)>,
     /// Where its code may be found.
-    pub store: Store,
+    pub store: StoreHint,
     /// Who keeps it, as a sentence without a full stop.
     pub sentence: String,
     /// What to change.
@@ -68,7 +68,7 @@ pub struct Held {
 
 /// What to look for in the source to find the line that stores the reference.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Store {
+pub struct StoreHint {
     /// Names of the variable or attribute.
     pub names: Vec<String>,
     /// Files, the likeliest first.
@@ -113,8 +113,10 @@ impl<'a> Holders<'a> {
                 |storage: &&Storage| storage.device.kind == name && storage.device.index == order.device;
             let here = dump.heap.storages.iter().filter(is_here);
             let nodes: FxHashMap<u64, u32> = here.map(|storage| (storage.address, storage.node)).collect();
-            let alive = history.allocations.iter().filter(|life| life.is_allocated_at(position));
-            let sizes = alive.filter_map(|life| Some((*nodes.get(&life.addr)?, life.size))).collect();
+            let alive = history.allocations.iter().filter(|allocation| allocation.is_allocated_at(position));
+            let sizes = alive
+                .filter_map(|allocation| Some((*nodes.get(&allocation.addr)?, allocation.size)))
+                .collect();
             Some(Joined { dump, position, before_next, nodes, sizes, holdings: OnceLock::new() })
         };
         Holders { dumps: recording.heaps.iter().filter_map(joined).collect() }
@@ -148,10 +150,10 @@ impl Device<'_> {
     pub fn held(&self, rows: impl Iterator<Item = usize> + Clone) -> Option<Held> {
         let total: Bytes = rows.clone().map(|row| self.history.allocations[row].size).sum();
         let seen = |joined: &Joined<'_>| -> Vec<(u32, u64)> {
-            let lives = rows.clone().map(|row| &self.history.allocations[row]);
-            lives
-                .filter(|life| life.is_allocated_at(joined.position))
-                .filter_map(|life| Some((*joined.nodes.get(&life.addr)?, life.size.0)))
+            let allocations = rows.clone().map(|row| &self.history.allocations[row]);
+            allocations
+                .filter(|allocation| allocation.is_allocated_at(joined.position))
+                .filter_map(|allocation| Some((*joined.nodes.get(&allocation.addr)?, allocation.size.0)))
                 .collect()
         };
         let bytes = |wanted: &[(u32, u64)]| wanted.iter().map(|(_, bytes)| bytes).sum::<u64>();
@@ -221,7 +223,7 @@ fn in_words(holdings: &AnalyzedHeap, holder: &Holder, called: HolderDescription,
         class: printable(heap.class(holder.node)).into_owned(),
         text: if holdings.is_tensor(holder.node) { heap.text(holder.node).to_owned() } else { String::new() },
         is_small_view: is_small_view(holdings, holder),
-        habit: called.kind,
+        kind: called.kind,
         together: together(holdings, holder),
         entries: holder.entries as u64,
         alike: holder.similar as u64,
@@ -232,7 +234,7 @@ fn in_words(holdings: &AnalyzedHeap, holder: &Holder, called: HolderDescription,
         sentence: String::new(),
         advice: String::new(),
     };
-    if held.habit == HolderKind::Cycle {
+    if held.kind == HolderKind::Cycle {
         name_cycle(holdings, holder, &mut held);
     }
     held.sentence = sentence(&held, holder.keeps_history);
@@ -305,7 +307,7 @@ fn name_cycle(holdings: &AnalyzedHeap, holder: &Holder, held: &mut Held) {
     held.retained = bytes.sum();
 }
 
-fn store(holdings: &AnalyzedHeap, holder: &Holder) -> Store {
+fn store(holdings: &AnalyzedHeap, holder: &Holder) -> StoreHint {
     let heap = &holdings.heap;
     let edges = &holder.path.edges;
     let named = |link: ReferenceKind| {
@@ -319,7 +321,7 @@ fn store(holdings: &AnalyzedHeap, holder: &Holder) -> Store {
     let nodes = holder.example.nodes(heap, &holdings.roots);
     let files = of_root.into_iter().chain(nodes.iter().filter_map(|&node| file_of(heap, node)));
     let files = distinct(files.filter(|file| is_user_file(file)));
-    Store { names: last.map(|name| name.text.clone()).into_iter().collect(), files }
+    StoreHint { names: last.map(|name| name.text.clone()).into_iter().collect(), files }
 }
 
 /// The source of an object's class, or of a function.

@@ -15,7 +15,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 /// One step of a device: its allocations, as places among all of them.
-struct Step {
+struct RecordedStep {
     allocations: Range<usize>,
     has_stacks: bool,
 }
@@ -94,14 +94,14 @@ fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
     // How many events lie between an allocation and the one before: frees come in the same places of equal
     // steps.
     let gap = |place: usize| place.checked_sub(1).map(|before| events[place] - events[before]);
-    let requests = |step: &Step| {
+    let requests = |step: &RecordedStep| {
         let mut hasher = FxHasher::default();
         step.allocations.clone().for_each(|place| size(place).0.hash(&mut hasher));
         hasher.finish()
     };
     let steps = steps(&counted, order.device, recording);
-    let mut latest: Option<&Step> = None;
-    let mut by_requests: FxHashMap<u64, &Step> = FxHashMap::default();
+    let mut latest: Option<&RecordedStep> = None;
+    let mut by_requests: FxHashMap<u64, &RecordedStep> = FxHashMap::default();
     let mut repeats = Repeats::default();
     for step in steps.iter().filter(|step| !step.allocations.is_empty()) {
         if step.has_stacks {
@@ -125,7 +125,7 @@ fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
 }
 
 /// The steps that the marks tell apart by their counts, with what comes after the last.
-fn steps(counted: &Counted, device: u32, recording: &Recording) -> Vec<Step> {
+fn steps(counted: &Counted, device: u32, recording: &Recording) -> Vec<RecordedStep> {
     let counts: Vec<u64> =
         recording.marks.iter().map(|mark| mark.allocations.of(device).unwrap_or(0)).collect();
     let reliable = counted.reliable(counts.iter().copied());
@@ -135,9 +135,12 @@ fn steps(counted: &Counted, device: u32, recording: &Recording) -> Vec<Step> {
     for (&count, mark) in marks {
         // What happened before the history begins is not there.
         let Some(end) = counted.place(count) else { continue };
-        steps.push(Step { allocations: begin..end, has_stacks: mark.has_stacks });
+        steps.push(RecordedStep { allocations: begin..end, has_stacks: mark.has_stacks });
         begin = end;
     }
-    steps.push(Step { allocations: begin..counted.births().len(), has_stacks: recording.ends_with_stacks });
+    steps.push(RecordedStep {
+        allocations: begin..counted.births().len(),
+        has_stacks: recording.ends_with_stacks,
+    });
     steps
 }

@@ -21,7 +21,7 @@ const LONG_TIMES: usize = 6;
 
 /// How the steps of a run were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
+pub enum StepSource {
     /// Marks of a recorder.
     Recorded,
     /// Annotations of the profiler or the optimizer in the snapshot.
@@ -32,14 +32,14 @@ pub enum Source {
     None,
 }
 
-impl Source {
+impl StepSource {
     /// Name in JSON.
     pub fn name(self) -> &'static str {
         match self {
-            Source::Recorded => "recorded",
-            Source::Annotated => "annotated",
-            Source::Inferred => "inferred",
-            Source::None => "none",
+            StepSource::Recorded => "recorded",
+            StepSource::Annotated => "annotated",
+            StepSource::Inferred => "inferred",
+            StepSource::None => "none",
         }
     }
 }
@@ -73,7 +73,7 @@ pub struct Steps {
     /// Where steps begin and end, ascending; empty if there are none.
     pub bounds: Vec<usize>,
     /// How they were found.
-    pub source: Source,
+    pub source: StepSource,
     /// How sure that is.
     pub confidence: Confidence,
 }
@@ -96,11 +96,11 @@ impl Steps {
     }
 
     fn none() -> Steps {
-        Steps { bounds: Vec::new(), source: Source::None, confidence: Confidence::High }
+        Steps { bounds: Vec::new(), source: StepSource::None, confidence: Confidence::High }
     }
 
     /// From the positions at which steps begin.
-    fn beginning_at(mut starts: Vec<usize>, end: usize, source: Source, confidence: Confidence) -> Steps {
+    fn beginning_at(mut starts: Vec<usize>, end: usize, source: StepSource, confidence: Confidence) -> Steps {
         starts.push(end);
         starts.dedup();
         if starts.len() <= FEWEST {
@@ -117,7 +117,7 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, recording: 
     let is_recorded = !marks.is_empty();
     if !is_recorded {
         let profiler = annotated(order, "ProfilerStep#", true);
-        let by_profiler = Steps::beginning_at(profiler, end, Source::Annotated, Confidence::High);
+        let by_profiler = Steps::beginning_at(profiler, end, StepSource::Annotated, Confidence::High);
         if by_profiler.count() > 0 {
             return by_profiler;
         }
@@ -125,25 +125,25 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, recording: 
     let loops = Loops::new(order, sites);
     let found = loops.find(0..end);
     if is_recorded {
-        return ended_at(order, roles, &loops, &found, marks, Source::Recorded);
+        return ended_at(order, roles, &loops, &found, marks, StepSource::Recorded);
     }
     let annotated = annotated(order, "Optimizer.step#", false);
     let (optimizer, source) = if annotated.len() >= FEWEST {
-        (annotated, Source::Annotated)
+        (annotated, StepSource::Annotated)
     } else {
-        (optimizer_runs(order, roles), Source::Inferred)
+        (optimizer_runs(order, roles), StepSource::Inferred)
     };
     let by_loop = |starts: Vec<usize>, source, confidence| {
         Steps::beginning_at(loops.split_long(starts), end, source, confidence)
     };
     if optimizer.len() < FEWEST {
-        return by_loop(found, Source::Inferred, Confidence::Medium);
+        return by_loop(found, StepSource::Inferred, Confidence::Medium);
     }
     match compare(&loops, &found, &optimizer) {
         Better::Loop => {
             // Where every iteration has its mark, the marks have told the steps and the loop only says where
             // they begin.
-            let source = if found.len() == optimizer.len() { source } else { Source::Inferred };
+            let source = if found.len() == optimizer.len() { source } else { StepSource::Inferred };
             by_loop(found, source, Confidence::High)
         }
         Better::Optimizer => ended_at(order, roles, &loops, &found, optimizer, source),
@@ -157,7 +157,7 @@ fn ended_at(
     loops: &Loops<'_>,
     found: &[usize],
     ends: Vec<usize>,
-    source: Source,
+    source: StepSource,
 ) -> Steps {
     let first = ends[0];
     let begin = found.first().copied().filter(|&start| start < first);
@@ -358,9 +358,9 @@ impl<'a> Loops<'a> {
     /// Whether what happens between neighbouring bounds differs: other lines run.
     fn differ(&self, bounds: &[usize]) -> bool {
         let mut lines: Vec<Vec<u32>> = vec![Vec::new(); bounds.len() + 1];
-        for (born, stack) in self.order.allocations(0..self.order.len()) {
+        for (alloc_event, stack) in self.order.allocations(0..self.order.len()) {
             let node = self.user.of(stack);
-            let seen = &mut lines[bounds.partition_point(|&bound| bound <= born)];
+            let seen = &mut lines[bounds.partition_point(|&bound| bound <= alloc_event)];
             if seen.last() != Some(&node) {
                 seen.push(node);
             }

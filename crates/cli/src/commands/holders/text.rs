@@ -142,13 +142,13 @@ fn shared(held: &Held, bytes: Bytes) -> Option<String> {
 fn is_worth_a_word(held: &Held, args: &HoldersArgs) -> bool {
     args.of.is_some()
         || !matches!(
-            held.habit,
+            held.kind,
             HolderKind::Variable | HolderKind::Chain | HolderKind::Container | HolderKind::Outside
         )
 }
 
 fn is_worth_a_line(held: &Held, args: &HoldersArgs) -> bool {
-    is_worth_a_word(held, args) || held.habit == HolderKind::Container
+    is_worth_a_word(held, args) || held.kind == HolderKind::Container
 }
 
 fn what(held: &Held) -> String {

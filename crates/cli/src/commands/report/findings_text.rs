@@ -3,7 +3,7 @@
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, sentence, wrap};
 use analysis::words::{grouped, percent, printable, share};
-use analysis::{Cause, FEWEST_STEPS, Finding, Kind, RunModel, Severity, SiteName, never_needed};
+use analysis::{FEWEST_STEPS, Finding, FindingKind, OomCause, RunModel, Severity, SiteName, never_needed};
 use source::linted::{Linted, Remark};
 use source::stores;
 use std::io::Write;
@@ -53,7 +53,7 @@ fn in_full(
         let code = source::line(&line.file, line.line).unwrap_or_default();
         let code = if code.is_empty() { code } else { terminal.paint(Style::Cyan, &format!("   {code}")) };
         // The summary names the line that asked; this is the one that holds the memory.
-        let role = if finding.kind == Kind::Oom { "most is held by " } else { "" };
+        let role = if finding.kind == FindingKind::Oom { "most is held by " } else { "" };
         let module = module.map(|path| format!(" · in {}", printable(path))).unwrap_or_default();
         writeln!(terminal.out(), "   {role}{place}  {}{module}{code}", printable(&line.function))?;
     }
@@ -83,7 +83,7 @@ fn remark_line(remark: &Remark, line: Option<&SiteName>, terminal: &mut Terminal
 
 /// ` ✗ LEAK  171 MiB every step, …`
 pub(crate) fn headline(
-    kind: Kind,
+    kind: FindingKind,
     severity: Severity,
     text: &str,
     terminal: &mut Terminal,
@@ -104,9 +104,9 @@ pub(crate) fn headline(
     Ok(())
 }
 
-fn name(kind: Kind) -> String {
+fn name(kind: FindingKind) -> String {
     match kind {
-        Kind::Oom => "OUT OF MEMORY".to_owned(),
+        FindingKind::Oom => "OUT OF MEMORY".to_owned(),
         kind => kind.name().replace('_', " ").to_uppercase(),
     }
 }
@@ -125,17 +125,17 @@ pub(crate) fn nothing_else(
 
 /// The same in words; `None` where all of it was found.
 pub(crate) fn not_found(outline: &RunModel<'_>, findings: &[Finding]) -> Option<String> {
-    let missing = |kind: Kind| !findings.iter().any(|finding| finding.kind == kind);
+    let missing = |kind: FindingKind| !findings.iter().any(|finding| finding.kind == kind);
     let mut parts = Vec::new();
-    if missing(Kind::Leak) {
+    if missing(FindingKind::Leak) {
         parts.push(match outline.device.steps.count() {
             0 => "no loop was found, so leaks cannot be told".to_owned(),
             steps if steps < FEWEST_STEPS => format!("{steps} steps are too few to tell a leak"),
             steps => format!("no leak in {} steps", grouped(steps as u64)),
         });
     }
-    let is_fragmented = findings.iter().any(|finding| finding.cause == Some(Cause::Fragmentation));
-    if missing(Kind::Fragmentation) && !is_fragmented && !outline.device.is_cpu() {
+    let is_fragmented = findings.iter().any(|finding| finding.cause == Some(OomCause::Fragmentation));
+    if missing(FindingKind::Fragmentation) && !is_fragmented && !outline.device.is_cpu() {
         let reserved = outline.device.history.reserved_peak.bytes;
         parts.push(format!(
             "fragmentation {}",
@@ -143,15 +143,15 @@ pub(crate) fn not_found(outline: &RunModel<'_>, findings: &[Finding]) -> Option<
         ));
     }
     for (kind, text) in [
-        (Kind::Spike, "no spike"),
-        (Kind::Churn, "no churn"),
-        (Kind::Pending, "no pending frees"),
-        (Kind::Oom, "no failed allocation"),
+        (FindingKind::Spike, "no spike"),
+        (FindingKind::Churn, "no churn"),
+        (FindingKind::Pending, "no pending frees"),
+        (FindingKind::Oom, "no failed allocation"),
     ] {
         // Without steps there is nothing that a step could stand out from.
-        let needs_steps = matches!(kind, Kind::Spike | Kind::Churn);
+        let needs_steps = matches!(kind, FindingKind::Spike | FindingKind::Churn);
         // The CPU's memory has no cache and no streams.
-        let is_of_cuda = matches!(kind, Kind::Churn | Kind::Pending);
+        let is_of_cuda = matches!(kind, FindingKind::Churn | FindingKind::Pending);
         if outline.device.is_cpu() && is_of_cuda {
             continue;
         }

@@ -5,7 +5,7 @@ use super::text::{bar, change_line};
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
 use analysis::words::{counted, printable};
-use analysis::{DeviceSummary, FindingSummary, Kind, Skew};
+use analysis::{DeviceSummary, FindingKind, FindingSummary, Skew};
 use std::io::Write;
 
 /// Lines that are named as the reason for the skew.
@@ -109,7 +109,7 @@ fn findings(ranks: &[DeviceSummary], terminal: &mut Terminal) -> anyhow::Result<
         }
     }
     merged.sort_by_key(|(remark, _)| {
-        let first = remark.kind == Kind::Oom;
+        let first = remark.kind == FindingKind::Oom;
         (std::cmp::Reverse((first, remark.severity, remark.bytes)), remark.kind)
     });
     if merged.is_empty() {
