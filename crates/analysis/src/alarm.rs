@@ -1,27 +1,26 @@
-//! Says while a program still runs whether its memory grows, from the counters that its recorder keeps.
+//! Detects growing memory while a program still runs, from the counters that its recorder keeps.
 //!
-//! The judgement is that of the report, [`trend`], on one series instead of one for each line of code: bytes
-//! allocated at the end of each step. It asks for more before it speaks: nobody should be called for a cache
-//! that fills.
+//! It uses the rule of the report, [`trend`], on one series instead of one per line of code: bytes allocated
+//! at the end of each step. Its thresholds are higher than the report's, so that a cache that fills raises no
+//! alarm.
 
 use crate::run::growth::{Trend, trend};
 use snapshot::Bytes;
 use std::collections::VecDeque;
 
-/// Steps that are not looked at: the first ones make gradients, optimizer state and workspaces.
+/// Steps that are ignored: the first ones make gradients, optimizer state and workspaces.
 const WARM_UP: u64 = 2;
-/// Steps in a row that have to add to what is held.
+/// Consecutive steps that have to add memory.
 const RISES: usize = 6;
-/// Growth over the steps that were looked at; less fills no device.
+/// Least growth in bytes over the observed steps; less fills no device.
 const LEAST: i64 = 1 << 20;
-/// Older steps say nothing about whether memory grows now.
+/// Most recent steps that are observed.
 const WINDOW: usize = 64;
-/// Rises, all alike and equally far apart, that are no accident.
+/// Equal rises at equal distances that make growth regular.
 const REGULAR_RISES: usize = 4;
-/// Steps after which growth also shows that does not come with every step.
+/// Steps after which growth that does not come with every step is detected too.
 const LONG: usize = 32;
-/// Share of what was added that may be taken away again meanwhile: a leak beside a loop that is steady gives
-/// nothing back.
+/// Share of what was added that may be freed again meanwhile: a leak in a steady loop frees nothing.
 const MOST_RETURNED: f64 = 0.05;
 
 /// How the memory at the end of each step develops.
@@ -142,7 +141,7 @@ fn is_regular(held: &[(usize, i64)]) -> bool {
     let gap = second - first;
     let is_steady = changes.iter().all(|&(_, change)| change == amount)
         && changes.windows(2).all(|pair| pair[1].0 - pair[0].0 == gap);
-    // What comes with every step is asked for more: it may be a cache of a few entries.
+    // Growth with every step needs more evidence: it may be a cache of a few entries.
     amount > 0 && gap > 1 && changes.len() >= REGULAR_RISES && is_steady
 }
 
@@ -179,7 +178,7 @@ impl GrowthAlert {
     }
 }
 
-/// Calls a leak once, from what is allocated at the end of each step.
+/// Reports a leak once, from what is allocated at the end of each step.
 #[derive(Default, Debug)]
 pub struct GrowthAlarm {
     trail: Trail,

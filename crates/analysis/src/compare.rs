@@ -46,7 +46,7 @@ impl SiteName {
 /// What the blocks of one site hold at the peak.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SiteUsage {
-    /// The line; `None` where no stack tells.
+    /// The line; `None` without a stack.
     pub place: Option<SiteName>,
     /// Whether the memory was allocated inside `backward()`: the line is its call, or the one whose backward
     /// pass it is.
@@ -220,7 +220,7 @@ pub fn changes(before: &[SiteUsage], after: &[SiteUsage]) -> Vec<SiteChange> {
     changes
 }
 
-/// Pairs of lines beyond which a function's lines are not tried at other places.
+/// Pairs of lines beyond which no shifts of a function's lines are tried.
 const MOST_PAIRS: usize = 4096;
 
 /// The lines of one function on two sides, each sorted.
@@ -261,7 +261,7 @@ fn shifted(left: &[&SiteUsage], right: &[&SiteUsage], shift: i64) -> (usize, Vec
 }
 
 impl SiteUsage {
-    /// Line number; 0 where no stack tells.
+    /// Line number; 0 without a stack.
     fn line(&self) -> i64 {
         self.place.as_ref().map_or(0, |place| i64::from(place.line))
     }
@@ -302,7 +302,7 @@ fn same_function(a: Option<&SiteName>, b: Option<&SiteName>) -> bool {
     }
 }
 
-/// What became of a finding between two runs.
+/// Change of a finding between two runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FindingChange {
     /// Only the second has it.
@@ -322,7 +322,7 @@ pub fn finding_changes<'a>(
     let mut finding_changes: Vec<(FindingChange, &FindingSummary, Option<&FindingSummary>)> = Vec::new();
     for finding in after {
         let same = |other: &&FindingSummary| {
-            // There is one finding of most kinds; leaks are told apart by where they come from.
+            // There is one finding of most kinds; leaks are distinguished by their site.
             other.kind == finding.kind
                 && (finding.kind != FindingKind::Leak
                     || same_function(other.place.as_ref(), finding.place.as_ref()))
@@ -339,12 +339,12 @@ pub fn finding_changes<'a>(
     finding_changes
 }
 
-/// How far the ranks of a job lie apart.
+/// How much the peaks of the ranks of a job differ.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Skew {
     /// The rank with the highest peak.
     pub highest: usize,
-    /// A rank in the middle, to hold it against.
+    /// The median rank, to compare it with.
     pub middle: usize,
     /// What the highest has beyond that, line by line.
     pub changes: Vec<SiteChange>,
@@ -352,7 +352,7 @@ pub struct Skew {
     pub categories: Vec<(Category, i64)>,
 }
 
-/// Compares the highest rank with the one in the middle; `None` for fewer than two.
+/// Compares the highest rank with the median one; `None` for fewer than two.
 pub fn skew(ranks: &[DeviceSummary]) -> Option<Skew> {
     if ranks.len() < 2 {
         return None;
@@ -369,11 +369,11 @@ pub fn skew(ranks: &[DeviceSummary]) -> Option<Skew> {
     Some(Skew { highest, middle, changes: changes(&ranks[middle].sites, &ranks[highest].sites), categories })
 }
 
-/// Below this share the ranks are as good as equal.
+/// Share below which the ranks count as equal.
 const EVEN: f64 = 0.02;
 
 impl Skew {
-    /// What the highest has beyond the middle one, and its share in the highest.
+    /// What the highest rank has beyond the median one, and its share in the highest.
     fn extra(&self, ranks: &[DeviceSummary]) -> (Bytes, f64) {
         let (highest, middle) = (ranks[self.highest].allocated.0, ranks[self.middle].allocated.0);
         let extra = highest.saturating_sub(middle);

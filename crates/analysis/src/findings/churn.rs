@@ -14,7 +14,7 @@ use snapshot::{Bytes, FrameId, StackId};
 const MIN_SHARE_OF_STEPS: f64 = 0.15;
 /// Steps that have to do so.
 const MIN_STEPS: usize = 3;
-/// Share of the time between events from which on it matters most.
+/// Share of the time between events from which the severity is high.
 const HIGH_SHARE_OF_TIME: f64 = 0.2;
 
 /// Why the allocator returned segments.
@@ -46,7 +46,7 @@ pub(super) struct ChurnFacts {
     bytes_per_step: Bytes,
     /// Whether `max_split_size_mb` is set.
     has_max_split: bool,
-    /// Retried calls of `cudaMalloc`, where the trace tells.
+    /// Retried calls of `cudaMalloc`, where the trace shows them.
     retries: Option<u64>,
 }
 

@@ -9,14 +9,14 @@ use crate::words::{counted, listed, percent, share};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, Counters, FrameId, History, PoolId};
 
-/// Bytes and share of the reserved memory below which nobody would change anything for it.
+/// Bytes and share of the reserved memory from which fragmentation is reported.
 const MIN_BYTES: Bytes = Bytes(128 << 20);
 const MIN_SHARE: f64 = 0.15;
 const MEDIUM: (Bytes, f64) = (Bytes(256 << 20), 0.25);
 const HIGH: (Bytes, f64) = (Bytes(1 << 30), 0.4);
 /// Lines that are named as holding segments.
 const MAX_LINES: usize = 3;
-/// Smaller free pieces are not worth a word.
+/// Smaller free pieces are not listed.
 const MIN_PIECE: Bytes = Bytes(1 << 20);
 
 /// Reserved memory that was never needed, in numbers.
@@ -73,7 +73,7 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<FragmentationFacts> {
     if history.is_empty() {
         return None;
     }
-    // Just before the last large segment: what had been reserved so far was not good enough.
+    // Just before the last large segment, when the memory reserved so far was not enough.
     let event = last_large_segment(model);
     if event.is_none() && !history.complete {
         // What was reserved before the history begins may well have been in use then.

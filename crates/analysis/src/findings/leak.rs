@@ -13,7 +13,7 @@ use snapshot::{Bytes, FrameId, StackId};
 
 /// Share of rises that two growing sites have in common if the same thing keeps both.
 const MIN_COMMON_RISES: f64 = 0.6;
-/// Bytes, and share of the peak, from which on growth that has stopped is worth a word.
+/// Bytes, and share of the peak, from which retained growth is reported.
 const MIN_STOPPED: Bytes = Bytes(1 << 20);
 const MIN_STOPPED_SHARE: f64 = 0.01;
 /// Bytes per step. Slower leaks never fill a card in practice.
@@ -27,7 +27,7 @@ const CARDS: [u64; 12] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
 const MIN_GROWTH_OF_ALL: f64 = 0.4;
 /// Lines that are named.
 const MAX_LINES: usize = 4;
-/// Rhythms that are told apart.
+/// Most clusters of growing sites.
 const MAX_CLUSTERS: usize = 32;
 
 /// Every leak of a run.
@@ -226,7 +226,7 @@ struct LeakLine {
     /// It follows from another line: the gradient or the optimizer state of a parameter made there.
     follows: bool,
     in_backward: bool,
-    /// Rows of `allocations`.
+    /// Rows of [`snapshot::History::allocations`].
     allocations: Vec<u32>,
 }
 

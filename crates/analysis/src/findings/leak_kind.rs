@@ -1,4 +1,4 @@
-//! What a leak keeps, as far as its blocks tell, and what to do about it.
+//! Leak kinds: what a leak keeps, judged by its blocks, and what to do about it.
 
 use super::leak::SiteCluster;
 use crate::run::growth::GrowingSite;
@@ -29,7 +29,7 @@ pub(crate) enum LeakKind {
     Grows,
 }
 
-/// Blocks per step from which on a whole forward pass must be kept.
+/// Blocks per step from which a whole forward pass must be kept.
 const GRAPH_BLOCKS: f64 = 6.0;
 /// A number takes one block of the smallest size.
 const SCALAR: u64 = 512;

@@ -31,11 +31,11 @@ pub struct Diagnosis<'a> {
 }
 
 impl<'a> Diagnosis<'a> {
-    /// Builds the run model of a device and finds what is to be said about it.
+    /// Builds the run model of a device and derives its findings.
     pub fn new(device: &'a Device<'a>) -> Diagnosis<'a> {
         let model = RunModel::new(device);
         let findings = findings(&model);
-        Diagnosis { model: model, findings }
+        Diagnosis { model, findings }
     }
 }
 

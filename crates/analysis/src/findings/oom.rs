@@ -15,7 +15,7 @@ use snapshot::{Bytes, FrameId};
 const MAX_LINES: usize = 3;
 /// What the model itself takes, whatever the batch.
 const MODEL: [Category; 4] = [Category::Parameter, Category::Buffer, Category::Gradient, Category::Optimizer];
-/// Share of the allocated memory from which on the model is what fills it.
+/// Share of the allocated memory from which the model fills it.
 const MOSTLY_MODEL: f64 = 0.6;
 
 /// The last failed allocation, in numbers.

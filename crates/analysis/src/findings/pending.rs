@@ -13,7 +13,7 @@ use snapshot::{Allocation, Bytes, FrameId};
 const MIN_PENDING: Bytes = Bytes(1 << 20);
 /// Share of the reserved memory that has to wait at one time to be worth a finding.
 const MIN_SHARE: f64 = 0.02;
-/// Share from which on it is worth changing.
+/// Share from which the severity is medium.
 const MEDIUM_SHARE: f64 = 0.3;
 
 /// Blocks that waited for other streams, in numbers.

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use snapshot::{Bytes, Counters, FrameId, PoolId};
 use std::collections::BTreeMap;
 
-/// Share of the reserved memory from which on it is worth changing.
+/// Share of the reserved memory from which the severity is medium.
 const MEDIUM_SHARE: f64 = 0.25;
 
 /// Private pools at the end, in numbers.

@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Action, Bytes, FrameId};
 use std::ops::Range;
 
-/// Steps below which none is usual.
+/// Fewest steps from which a usual one can be derived.
 const MIN_STEPS: usize = 4;
 /// A peak has to be this many times what a step usually needs.
 const MIN_TIMES: f64 = 1.2;
@@ -19,9 +19,9 @@ const MEDIUM_TIMES: f64 = 1.5;
 const HIGH_TIMES: f64 = 3.0;
 /// Bytes by which it has to be higher.
 const MIN_EXTRA: Bytes = Bytes(32 << 20);
-/// Steps that need next to nothing would make any number of it.
+/// Upper bound, for runs whose usual step needs next to nothing.
 const MAX_TIMES: f64 = 1000.0;
-/// At most this share of the steps may come near it: more is how the program is.
+/// At most this share of the steps may come near the peak; otherwise it is usual.
 const MAX_SHARE_OF_STEPS: f64 = 0.34;
 /// Share of the difference that decides what the spike is made of.
 const MOSTLY: f64 = 0.6;

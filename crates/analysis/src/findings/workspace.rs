@@ -1,4 +1,4 @@
-//! Scratch memory of cuBLAS and cuDNN, where it decides the peak or is held for good.
+//! Workspaces of cuBLAS and cuDNN, where they decide the peak or are never freed.
 
 use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
 use super::line::NamedSite;
@@ -8,14 +8,14 @@ use crate::trace::modules::ModuleId;
 use crate::words::{counted, percent, share};
 use snapshot::{Bytes, Peak};
 
-/// Share of the peak from which on it is worth a word.
+/// Share of the peak from which it is reported.
 const MIN_SHARE: f64 = 0.2;
-/// Share from which on it is worth changing.
+/// Share from which the severity is medium.
 const MEDIUM_SHARE: f64 = 0.4;
 /// Workspaces of an ordinary run: one for the thread that calls and one for that of `backward()`, each for
 /// cuBLAS and its newer interface.
 const USUAL_WORKSPACES: u64 = 4;
-/// Bytes from which on it is worth a word.
+/// Bytes from which it is reported.
 const MIN_BYTES: Bytes = Bytes(48 << 20);
 
 /// The workspaces at the peak, in numbers.
@@ -125,12 +125,13 @@ pub(super) fn describe(facts: &WorkspaceFacts) -> Finding {
     }
 }
 
-/// Details and fix where most of it is given back at once.
+/// Details and fix where most of it is freed immediately.
 fn passing(facts: &WorkspaceFacts, largest: Bytes) -> (Vec<String>, String) {
     let line = facts.line.or("a line that was not recorded");
     let where_in = if facts.doubt.is_some() { "in backward of" } else { "at" };
     let mut details = vec![format!(
-        "the largest, {largest}, is allocated {where_in} {line} and freed immediately, so only the peak shows it"
+        "the largest, {largest}, is allocated {where_in} {line} and freed immediately, so only the peak \
+         shows it"
     )];
     if facts.trials == 0 {
         let fix = format!(
@@ -149,7 +150,7 @@ fn passing(facts: &WorkspaceFacts, largest: Bytes) -> (Vec<String>, String) {
     (details, fix.to_owned())
 }
 
-/// Details and fix where most of it stays.
+/// Details and fix where most of it is never freed.
 fn lasting(count: u64) -> (Vec<String>, String) {
     let details = vec![format!(
         "{} are never freed: cuBLAS keeps one for every thread and stream that multiplies matrices",

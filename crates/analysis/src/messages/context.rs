@@ -28,17 +28,17 @@ impl MessageContext<'_> {
         let near = &self.before[self.before.floor_char_boundary(self.before.len().saturating_sub(NEAR))..];
         let line = &near[near.len().saturating_sub(self.of_line)..];
         let is_first = self.of_line == 0 || self.of_line <= NEAR && BULLET.is_match(line);
-        let is_told = is_first || ERROR.is_match(near);
+        let is_reported = is_first || ERROR.is_match(near);
         let goes_on = !self.ends_line && self.after.starts_with(|letter: char| letter.is_ascii_lowercase());
         match bare {
             Bare::Always => true,
             Bare::Unquoted => !is_quoted(line),
             Bare::AsSentence => {
                 let is_word = |letter: char| letter.is_alphanumeric() || letter == ',';
-                is_told && (self.ends_line || !self.after.starts_with(is_word))
+                is_reported && (self.ends_line || !self.after.starts_with(is_word))
             }
-            Bare::AsErrorLine => is_told && (self.ends_line || !goes_on),
-            Bare::AsCppException => (is_told || self.before.ends_with("instanceof'")) && !goes_on,
+            Bare::AsErrorLine => is_reported && (self.ends_line || !goes_on),
+            Bare::AsCppException => (is_reported || self.before.ends_with("instanceof'")) && !goes_on,
             Bare::AsRuntimeError => !is_quoted(line) && (!goes_on || self.after.starts_with("at")),
         }
     }

@@ -1,4 +1,4 @@
-//! Out-of-memory messages in a log: what they say, what their numbers show, and what they cannot tell.
+//! Out-of-memory messages in a log: their text, what their numbers show, and what they cannot show.
 //!
 //! Logs are torn in every way that terminals, chats and loggers know: lines are wrapped inside of words,
 //! prefixed, coloured, escaped and cut off. So a log is read without its white space ([`log`]): `Gi⏎B` and

@@ -203,11 +203,11 @@ impl MessageReader {
 
     /// The kernel writes the limit of a container above the process that it kills there.
     fn tell_limits(&mut self) {
-        let mut told = None;
+        let mut usage = None;
         for message in self.found.iter_mut().filter(|message| message.kind == MessageKind::Cgroup) {
             if message.numbers.limit.is_some() {
-                told = Some((message.numbers.used, message.numbers.limit));
-            } else if let (Some((used, limit)), Some(_)) = (told, message.numbers.resident) {
+                usage = Some((message.numbers.used, message.numbers.limit));
+            } else if let (Some((used, limit)), Some(_)) = (usage, message.numbers.resident) {
                 (message.numbers.used, message.numbers.limit) = (used, limit);
             }
         }

@@ -18,7 +18,7 @@ use snapshot::{Allocation, Bytes, History};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Category {
-    /// Weights; also buffers, where no recorder told them apart.
+    /// Weights; also buffers, where no recorder distinguished them.
     Parameter,
     /// Buffers of modules.
     Buffer,
@@ -34,7 +34,7 @@ pub enum Category {
     Temporary,
     /// Scratch memory of cuBLAS and cuDNN.
     Workspace,
-    /// The trace does not tell.
+    /// Not known from the trace.
     Unknown,
 }
 
@@ -81,7 +81,7 @@ impl ByCategory {
 
 /// The category of every block of a history.
 pub struct Categories {
-    of_life: Vec<Category>,
+    of_allocation: Vec<Category>,
     /// How far to trust the split into parameters, gradients and optimizer state.
     pub confidence: Confidence,
     /// Reason for that confidence.
@@ -92,14 +92,14 @@ impl Categories {
     /// The category of a row of [`History::allocations`].
     #[inline]
     pub fn of(&self, allocation: usize) -> Category {
-        self.of_life[allocation]
+        self.of_allocation[allocation]
     }
 
     /// What the program holds once `position` events have happened.
     pub fn at(&self, history: &History, position: usize) -> ByCategory {
         let mut sums = ByCategory::default();
         for (allocation, category) in
-            history.allocations[..history.first_allocated_from(position)].iter().zip(&self.of_life)
+            history.allocations[..history.first_allocated_from(position)].iter().zip(&self.of_allocation)
         {
             if allocation.is_allocated_at(position) {
                 sums.0[*category as usize] += allocation.size;
@@ -147,7 +147,7 @@ pub(crate) fn categories(device: &Device<'_>, failed_at: Option<usize>) -> Categ
         nameless: FxHashMap::default(),
         workspaces: FxHashSet::default(),
     };
-    let of_life = history
+    let of_allocation = history
         .allocations
         .iter()
         .enumerate()
@@ -157,7 +157,7 @@ pub(crate) fn categories(device: &Device<'_>, failed_at: Option<usize>) -> Categ
         true => (Confidence::High, "a recorder saw which tensor each of these blocks is"),
         false => sizes.confidence(steps),
     };
-    Categories { of_life, confidence, reason }
+    Categories { of_allocation, confidence, reason }
 }
 
 fn first_forward(history: &History, roles: &Roles) -> Option<usize> {

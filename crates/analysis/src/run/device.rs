@@ -34,7 +34,7 @@ pub struct Device<'a> {
     pub holders: Holders<'a>,
 }
 
-/// Events from which on a second thread pays.
+/// Events from which a second thread is worthwhile.
 const LARGE: usize = 20_000;
 
 /// A moment that a user can ask about.
@@ -114,14 +114,14 @@ impl Device<'_> {
             .map_or_else(ExecutionScope::default, |alloc_event| self.scope_at(alloc_event))
     }
 
-    /// The module that a row of [`History::allocations`] belongs to: the owner of the tensor, or the one that ran.
+    /// Module of a row of [`History::allocations`]: the owner of the tensor, or the module that ran.
     pub fn module_of(&self, row: usize) -> Option<ModuleId> {
         let owner = self.labels.tensor(row).and_then(|tensor| self.modules.of_tensor(tensor));
         owner.or_else(|| self.scope_of(&self.history.allocations[row]).module)
     }
 
-    /// The tensor that a row of [`History::allocations`] is, where a recorder saw it. What a module is called with
-    /// from inside another one's forward pass is an activation, not an input.
+    /// Tensor of a row of [`History::allocations`], where a recorder saw it. Arguments of a module that is
+    /// called inside another module's forward pass are activations, not inputs.
     pub fn tensor_of(&self, row: usize) -> Option<&Tensor> {
         let tensor = &self.recording.labels.tensors[self.labels.tensor(row)?];
         let is_activation = tensor.label == Label::Input
@@ -135,7 +135,7 @@ impl Device<'_> {
         role.without_python || role.in_engine && self.scope_at(event).phase == Some(Phase::Backward)
     }
 
-    /// Where the request of an event comes from, as far as its own stack and the calls around it tell.
+    /// Where the request of an event comes from, according to its own stack and the calls around it.
     pub fn site_of_event(&self, event: usize) -> Site {
         let site = self.sites.of(self.snapshot.events.stack(self.history.rows.start + event));
         if !self.is_in_engine(event) {

@@ -61,8 +61,8 @@ impl GrowingSite {
         self.rises.last().map_or(0, |rise| rise.bytes)
     }
 
-    /// Bytes per step over the later half of `bounds` bounds: from the first rise there to the last, so that a
-    /// leak that comes every few steps is not counted too often or too seldom.
+    /// Bytes per step over the later half of `bounds` bounds: from the first rise there to the last, so that
+    /// leaks of every few steps get the right rate.
     pub(crate) fn pace(&self, bounds: usize) -> f64 {
         let late = &self.rises[self.rises.partition_point(|rise| rise.bound < bounds / 2)..];
         match (late, self.rises.as_slice()) {
@@ -83,7 +83,7 @@ pub(crate) struct GrowingSites {
     pub(crate) bounds: usize,
 }
 
-/// Fewest steps over which growth can be told from warm-up.
+/// Fewest steps over which growth can be distinguished from warm-up.
 pub const FEWEST_STEPS: usize = 5;
 /// Growth has to go up this often.
 const FEWEST_RISES: usize = 3;
@@ -93,7 +93,7 @@ const MOST_RETURNED: f64 = 0.3;
 /// A pace in the second half below this share of that in the first is one that dies down: a cache that fills.
 const DYING_DOWN: f64 = 0.25;
 
-/// What allocates the blocks of a growing site. Without a stack of its own, blocks are told apart by size,
+/// What allocates the blocks of a growing site. Without a stack of its own, blocks are distinguished by size,
 /// and by their module.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct GrowthOrigin {
@@ -104,7 +104,7 @@ struct GrowthOrigin {
 /// Finds the growing sites of a device.
 pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> GrowingSites {
     let Device { history, steps, backward, .. } = device;
-    // What a program gives back when its loop is over says nothing about the loop.
+    // What is freed after the loop says nothing about the loop.
     let inner = steps.bounds.partition_point(|&bound| bound < history.len());
     let bounds = &steps.bounds[..inner];
     if steps.count() < FEWEST_STEPS {
@@ -124,7 +124,7 @@ pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> Gro
         if next == 0 || allocation.free_event().is_some_and(|freed| freed < bound) {
             continue;
         }
-        // A library's scratch memory is its own affair.
+        // Library workspaces are not the program's own blocks.
         if categories.of(row) == Category::Workspace {
             continue;
         }

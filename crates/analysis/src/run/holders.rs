@@ -1,7 +1,6 @@
-//! Who keeps blocks alive, where a recorder wrote down the references of the process.
+//! Holders of blocks, where a recorder dumped the references of the process.
 //!
-//! A block and a storage are one where the block was alive at the storage's address when the references were
-//! written down.
+//! A block belongs to a storage if it was live at the storage's address when the references were dumped.
 
 use crate::run::device::Device;
 use crate::run::holder_words::{advice, sentence};
@@ -17,25 +16,25 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, DeviceKind, History};
 use std::sync::{Arc, OnceLock};
 
-/// What the first holder does not hold is told as well, if it is more than this share.
+/// Other holders are reported if they hold more than this share.
 const REST: f64 = 0.1;
-/// What is less than this share of all is told to be a part.
+/// Below this share, the sentence says how much of the memory was seen.
 const ALL: f64 = 0.9;
-/// The share of a finding's bytes that has to be seen in the references before anybody is named.
+/// Share of a finding's bytes that has to be in the references before a holder is named.
 const SEEN: f64 = 0.2;
 
-/// Variables that are told where several keep something together.
+/// Most variables that are named where several hold something together.
 const TOGETHER: usize = 6;
 const CYCLE: &str = "reference cycle ";
 
 /// Holder of the memory of a finding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Held {
-    /// The way to a typical block: `__main__.history[…].grad_fn…_saved_self`.
+    /// Reference path to a typical block: `__main__.history[…].grad_fn…_saved_self`.
     pub by: String,
-    /// The way to the object that keeps them: `__main__.history`.
+    /// Reference path to the object that keeps them: `__main__.history`.
     pub holder: String,
-    /// Other ways to the same object: it is not gone before these are.
+    /// Other reference paths to the same object, which keep it alive too.
     pub also: Vec<String>,
     /// Class of the holder.
     pub class: String,
@@ -43,7 +42,7 @@ pub struct Held {
     pub text: String,
     /// Whether what it keeps is a small part of a tensor, whose memory is all kept.
     pub is_small_view: bool,
-    /// How it came to keep them.
+    /// Kind of holder.
     pub kind: HolderKind,
     /// Number of its references that lead to such blocks.
     pub entries: u64,
@@ -83,7 +82,7 @@ pub struct Holders<'a> {
 /// References, and which of the storages are which blocks.
 struct Joined<'a> {
     dump: &'a HeapDump,
-    /// Just after the last allocation before the dump: a count tells no more.
+    /// Just after the last allocation before the dump, as far as its count determines it.
     position: usize,
     /// Just before the next one.
     before_next: usize,
@@ -166,7 +165,7 @@ impl Device<'_> {
         let holdings = joined.holdings();
         let holders = holdings.holders(&wanted, REST);
         let mut holders = holders.iter().map(|of| {
-            // What a program leaves behind when it fails is not what it did wrong.
+            // The frames of the final error are not the cause of the leak.
             let called = match of.kind {
                 HolderKind::LastError => holdings.describe_before_error(of),
                 _ => holdings.describe(of),
@@ -246,13 +245,13 @@ fn written(holdings: &AnalyzedHeap, path: &Path) -> String {
     printable(&heap::path_text::path(&holdings.heap, &holdings.roots, path, |_| false)).into_owned()
 }
 
-/// In their order, each once.
+/// The texts in their order, without duplicates.
 fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen = FxHashSet::default();
     texts.filter(|text| seen.insert(text.clone())).collect()
 }
 
-/// Whether the tensor at the end of the way is much smaller than its memory.
+/// Whether the tensor at the end of the path is much smaller than its storage.
 fn is_small_view(holdings: &AnalyzedHeap, holder: &Holder) -> bool {
     let nodes = holder.example.nodes(&holdings.heap, &holdings.roots);
     let [.., tensor, storage] = nodes[..] else { return false };
@@ -276,7 +275,7 @@ fn bytes_of(text: &str) -> Option<u64> {
     Some(count.saturating_mul(bits) / 8)
 }
 
-/// The variables that lead to what a holder holds, if it does not hang on it.
+/// The variables that lead to what a holder holds, if it does not retain most of it alone.
 fn together(holdings: &AnalyzedHeap, holder: &Holder) -> Vec<String> {
     let retained: u64 = holder.retained.iter().map(|(_, bytes)| bytes).sum();
     if holder.similar > 1 || 2 * retained >= holder.bytes {
@@ -286,11 +285,11 @@ fn together(holdings: &AnalyzedHeap, holder: &Holder) -> Vec<String> {
         return Vec::new();
     };
     let ways = holdings.reference_paths(storage, TOGETHER);
-    // The variable is what can be let go, not the way from it.
+    // The variable can be deleted, not the path from it.
     distinct(ways.iter().map(|way| written(holdings, &way.until(1))))
 }
 
-/// A cycle has no way to it: it is named by its links.
+/// Names a cycle by its links, since no reference path leads to it.
 fn name_cycle(holdings: &AnalyzedHeap, holder: &Holder, held: &mut Held) {
     let cycles = holdings.cycles();
     let nodes = holder.example.nodes(&holdings.heap, &holdings.roots);

@@ -1,8 +1,7 @@
 //! Which tensor each block is, as far as a recorder saw it.
 //!
-//! A mark says which tensors lay at which addresses after so many allocations. Addresses are used again, so
-//! each mark is looked up among the allocations of its addresses, in order of time; what has been looked at is
-//! never looked at again.
+//! A mark says which tensors were at which addresses after a number of allocations. Addresses are reused, so
+//! each mark is looked up among the allocations at its addresses, in order of time; each is visited once.
 
 use crate::run::model::RunModel;
 use crate::trace::counted::Counted;
@@ -16,13 +15,13 @@ const NONE: u32 = u32::MAX;
 /// The tensor of every block that has a label.
 pub(crate) struct LabelledBlocks<'a> {
     labels: &'a Labels,
-    /// For each row of [`History::allocations`] a place in [`Labels::tensors`]; empty where there are no labels.
-    of_life: Vec<u32>,
+    /// Index in [`Labels::tensors`] of each row of [`History::allocations`]; empty without labels.
+    of_allocation: Vec<u32>,
     /// Where tensors of each kind were looked at, ascending: a block that was there and has no label is none.
     seen: [Vec<usize>; Label::ALL.len()],
 }
 
-/// The allocations of one address, oldest first, and how many of them had begun at the last mark.
+/// The allocations at one address, oldest first, and how many of them had begun at the last mark.
 #[derive(Default)]
 struct AddressSlot {
     allocations: Vec<u32>,
@@ -32,7 +31,7 @@ struct AddressSlot {
 impl<'a> LabelledBlocks<'a> {
     pub(crate) fn new(history: &History, order: &Order<'_>, recording: &'a Recording) -> LabelledBlocks<'a> {
         let labels = &recording.labels;
-        let nothing = LabelledBlocks { labels, of_life: Vec::new(), seen: Default::default() };
+        let nothing = LabelledBlocks { labels, of_allocation: Vec::new(), seen: Default::default() };
         if labels.marks.is_empty() {
             return nothing;
         }
@@ -77,7 +76,7 @@ impl<'a> LabelledBlocks<'a> {
             }
         }
 
-        let mut labelled = LabelledBlocks { of_life: vec![NONE; history.allocations.len()], ..nothing };
+        let mut labelled = LabelledBlocks { of_allocation: vec![NONE; history.allocations.len()], ..nothing };
         for &(count, set) in marks {
             let Some(position) = counted.at(count).map(|range| *range.start()) else { continue };
             for label in &kinds[set] {
@@ -108,15 +107,15 @@ impl<'a> LabelledBlocks<'a> {
 
     fn add(&mut self, row: usize, tensor: u32) {
         let label = |tensor: u32| self.labels.tensors[tensor as usize].label;
-        if self.of_life[row] == NONE || label(tensor) < label(self.of_life[row]) {
-            self.of_life[row] = tensor;
+        if self.of_allocation[row] == NONE || label(tensor) < label(self.of_allocation[row]) {
+            self.of_allocation[row] = tensor;
         }
     }
 
     /// The place in [`Labels::tensors`] of a row of [`History::allocations`].
     #[inline]
     pub(crate) fn tensor(&self, row: usize) -> Option<usize> {
-        self.of_life.get(row).copied().filter(|&tensor| tensor != NONE).map(|tensor| tensor as usize)
+        self.of_allocation.get(row).copied().filter(|&tensor| tensor != NONE).map(|tensor| tensor as usize)
     }
 
     /// Whether tensors of this kind were looked at while a block was there: then it would have the label if
@@ -136,7 +135,8 @@ impl<'a> LabelledBlocks<'a> {
 
     /// Every labelled block: its row and what it is.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, Label)> + '_ {
-        (0..self.of_life.len()).filter_map(|row| Some((row, self.labels.tensors[self.tensor(row)?].label)))
+        (0..self.of_allocation.len())
+            .filter_map(|row| Some((row, self.labels.tensors[self.tensor(row)?].label)))
     }
 }
 

@@ -158,8 +158,8 @@ impl RunModel<'_> {
         }
     }
 
-    /// What a row of `allocations` has in common with others; with `by_layer`, modules count with the numbered
-    /// layer that they lie in.
+    /// Group of a row of `allocations`; with `by_layer`, modules count with the numbered layer that they are
+    /// in.
     pub fn origin_of(&self, row: usize, by: Key, by_layer: bool) -> Origin {
         let (device, allocation) = (self.device, &self.device.history.allocations[row]);
         match by {
@@ -189,7 +189,7 @@ impl RunModel<'_> {
         live.map(|(row, _)| self.module_of(row)).collect::<FxHashSet<_>>().len()
     }
 
-    /// Where a block comes from, as far as its own stack and the calls around it tell.
+    /// Where a block comes from, according to its own stack and the calls around it.
     fn site_of(&self, allocation: &Allocation) -> Site {
         match (self.device.sites.of(allocation.stack), allocation.alloc_event()) {
             (Site::Unknown, None) => Site::Before,

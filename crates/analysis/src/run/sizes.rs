@@ -1,4 +1,4 @@
-//! The sizes of blocks by which a plain snapshot tells parameters, gradients and optimizer state.
+//! Block sizes, by which parameters, gradients and optimizer state are recognized in a plain snapshot.
 
 use crate::run::device::Device;
 use crate::trace::backward::BackwardEnd;

@@ -13,7 +13,7 @@ pub struct MemoryPeak {
     pub position: usize,
 }
 
-/// Peak memory of each step, and what else one walk over a history tells.
+/// Peak memory of each step, and other results of one pass over a history.
 pub struct StepPeaks {
     /// The highest point of each step.
     pub steps: Vec<MemoryPeak>,

@@ -1,5 +1,5 @@
 //! What runs inside `backward()` has no Python stack: the autograd engine works in threads of its own. The
-//! calls on either side of it tell which `backward()` it was.
+//! calls before and after it show which `backward()` it was.
 
 use crate::trace::modules::{Modules, Phase};
 use crate::trace::order::Order;

@@ -35,7 +35,7 @@ struct LoopNode {
 
 /// The path without frames.
 const NOWHERE: u32 = 0;
-/// What a line does itself, beside what it calls: coming back to it from a call is entering it again.
+/// What a line does itself, not in calls: returning to it from a call enters it again.
 const ITSELF: FrameId = FrameId(u32::MAX);
 
 impl Paths {
@@ -44,7 +44,7 @@ impl Paths {
         let mut nodes =
             vec![LoopNode { parent: NOWHERE, level: 0, depth: 0, root: NOWHERE, in_script: false }];
         let mut children: FxHashMap<(u32, FrameId), u32> = FxHashMap::default();
-        // Threads are told apart by the function that they begin in, whatever line of it they are on.
+        // Threads are distinguished by their outermost function, whatever its line.
         let mut roots: FxHashMap<(u32, u32), u32> = FxHashMap::default();
         let of_stack = (0..snapshot.stacks.len() as u32)
             .map(|stack| {

@@ -221,7 +221,7 @@ impl Modules {
         place
     }
 
-    /// Where the program was, as far as the context of an event tells.
+    /// Where the program was, according to the context of an event.
     #[inline]
     pub(crate) fn of_context(&self, context: u32) -> ExecutionScope {
         self.of_context[context as usize]

@@ -89,7 +89,7 @@ struct Repeats {
 
 fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
     let Some(counted) = Counted::new(order, recording) else { return Repeats::default() };
-    let events = counted.births();
+    let events = counted.alloc_events();
     let size = |place: usize| order.size(events[place]);
     // How many events lie between an allocation and the one before: frees come in the same places of equal
     // steps.
@@ -139,7 +139,7 @@ fn steps(counted: &Counted, device: u32, recording: &Recording) -> Vec<RecordedS
         begin = end;
     }
     steps.push(RecordedStep {
-        allocations: begin..counted.births().len(),
+        allocations: begin..counted.alloc_events().len(),
         has_stacks: recording.ends_with_stacks,
     });
     steps

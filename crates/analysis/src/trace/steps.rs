@@ -267,7 +267,7 @@ fn first_forward(order: &Order<'_>, roles: &Roles, position: usize) -> usize {
     before.find(|&(_, stack)| roles.of(stack).is_forward()).map_or(0, |(event, _)| event)
 }
 
-/// Which of the two tells the steps.
+/// Which of the two determines the steps.
 enum Better {
     Loop,
     Optimizer,
