@@ -1,12 +1,12 @@
-//! Whether words without a number stand where an error is printed. Source code, issue templates, guides and
-//! changelogs name errors too; a wrong answer is worse than none.
+//! Whether words without a number are a printed error. Source code, issue templates, guides and changelogs
+//! name errors too; a wrong answer is worse than none.
 
 use super::kinds::Bare;
 use super::log::{UNREADABLE, pattern};
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// A place in a text without white space.
+/// A position in a text without white space.
 pub(super) struct MessageContext<'a> {
     /// The text in front, also of the lines above.
     pub(super) before: &'a str,
@@ -18,7 +18,7 @@ pub(super) struct MessageContext<'a> {
 }
 
 impl MessageContext<'_> {
-    /// Whether words without numbers are printed here as an error, and not talked about.
+    /// Whether words without numbers are printed here as an error, not in a text about errors.
     pub(super) fn is_of_an_error(&self, bare: Bare) -> bool {
         if self.before.ends_with(UNREADABLE) || self.after.starts_with(UNREADABLE) {
             return false;

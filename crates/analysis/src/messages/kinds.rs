@@ -22,7 +22,7 @@ pub enum MessageKind {
     MpsBuffer,
     /// The backend `cudaMallocAsync`: `Allocation on device 0 would exceed allowed memory`.
     TorchAsync,
-    /// `CUDA out of memory` without numbers, or with too few to tell the release.
+    /// `CUDA out of memory` without numbers, or with too few to determine the release.
     TorchShort,
     /// PyTorch before 1.0: `cuda runtime error (2) : out of memory`.
     Torch0,
@@ -211,7 +211,7 @@ pub(super) struct KindRow {
     pub(super) words: &'static [&'static str],
     /// What to change; `None` where that depends on the cause.
     pub(super) advice: Option<&'static str>,
-    /// What such a message cannot tell; `None` where that depends on the cause.
+    /// What such a message does not show; `None` where that depends on the cause.
     pub(super) unknowns: Option<&'static [&'static str]>,
     /// What to run next; `None` where that depends on the cause.
     pub(super) next: Option<&'static [Next]>,
@@ -682,7 +682,7 @@ pub(super) static KINDS: [KindRow; 45] = [
             (Backend::Host, r"\[WinError1455\](?:Thepagingfileistoosmallforthisoperationtocomplete)?"),
             (Backend::Host, r"The?pagingfileistoosmallforthisoperationtocomplete\.?(?:\(oserror1455\))?"),
         ],
-        words: &["Windows ran out of memory that it may promise, not the GPU: the page file is too small"],
+        words: &["Windows reached its commit limit, not the GPU's memory: the page file is too small"],
         advice: Some(
             "enlarge the page file (System > Advanced > Performance > Virtual memory), or fewer \
              num_workers: each worker loads its own copy of torch's libraries",
@@ -690,7 +690,7 @@ pub(super) static KINDS: [KindRow; 45] = [
         unknowns: Some(&["how large the page file is, and who else has it"]),
         next: Some(&[Next::Run(
             "systeminfo | findstr Virtual",
-            "how much memory Windows may promise, and \
+            "how much memory Windows may commit, and \
              how much it has",
         )]),
         ..DEFAULT
@@ -1044,7 +1044,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     },
 ];
 
-/// Each row stands where its kind looks for it.
+/// Checks that each row is at the index of its kind.
 const _: () = {
     let mut row = 0;
     while row < KINDS.len() {

@@ -1,9 +1,9 @@
 //! Out-of-memory messages in a log: their text, what their numbers show, and what they cannot show.
 //!
-//! Logs are torn in every way that terminals, chats and loggers know: lines are wrapped inside of words,
-//! prefixed, coloured, escaped and cut off. So a log is read without its white space ([`log`]): `Gi⏎B` and
-//! `GiB` are then the same, and every number of a message stands between words that name it. A number that is
-//! not there in full is not in the answer.
+//! Terminals, chats and loggers damage logs in every possible way: lines are wrapped inside words, prefixed,
+//! colored, escaped and cut off. So a log is read without its white space ([`log`]): `Gi⏎B` and
+//! `GiB` are then the same, and every number of a message is between words that name it. Incomplete numbers
+//! are left out of the answer.
 
 mod advice;
 mod allocator_message;

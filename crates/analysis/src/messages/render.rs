@@ -20,7 +20,7 @@ pub struct Explanation {
     pub summary: String,
     /// What else the numbers say.
     pub details: Vec<String>,
-    /// What no message of this kind can tell.
+    /// What no message of this kind shows.
     pub unknowns: Vec<String>,
     /// What to change.
     pub fix: String,

@@ -11,10 +11,10 @@ use std::sync::LazyLock;
 /// Finds messages in a log that is handed over in pieces.
 #[derive(Default)]
 pub struct MessageReader {
-    /// The beginning of a line whose end has not come yet.
+    /// Beginning of a line whose end has not been read yet.
     begun: Vec<u8>,
     line: u64,
-    /// Clean text without white space that is not looked through yet.
+    /// Clean text without white space that has not been searched yet.
     text: String,
     /// Where lines begin in it.
     starts: Vec<Start>,
@@ -34,9 +34,9 @@ struct Start {
     is_code: bool,
 }
 
-/// Text that is looked through at once.
+/// Bytes of text that are searched at once.
 const CHUNK: usize = 1 << 20;
-/// No message is longer, without its white space.
+/// Maximum length of a message without its white space.
 const LONGEST: usize = 8 << 10;
 /// Messages between one and its repetition in part: those of the other ranks.
 const NEARBY: usize = 64;
@@ -82,7 +82,7 @@ impl MessageReader {
         }
         let text = String::from_utf8_lossy(bytes);
         let text = narrow(&text);
-        // A progress bar draws itself anew behind each carriage return.
+        // A progress bar redraws itself after each carriage return.
         text.trim_end_matches(['\n', '\r']).split('\r').for_each(|part| self.take_part(part, line));
         if self.text.len() > CHUNK {
             self.look_through(self.text.len() - LONGEST);
@@ -188,7 +188,7 @@ impl MessageReader {
         }
     }
 
-    /// Whether an allocator's message stands nearby in full. What repeats it is printed soon after or before.
+    /// Whether an allocator's complete message is nearby: repetitions are printed soon before or after it.
     fn is_cut_off(&self, place: usize) -> bool {
         let message = &self.found[place];
         let nearby = place.saturating_sub(NEARBY)..(place + NEARBY).min(self.found.len());

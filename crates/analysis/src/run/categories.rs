@@ -1,4 +1,4 @@
-//! What each block is for: parameter, gradient, optimizer state, activation, …
+//! Category of each block: parameter, gradient, optimizer state, activation, …
 //!
 //! A plain snapshot does not say. But a parameter is there before the first step and stays, its gradient has
 //! its size and appears inside `backward()`, its optimizer state has its size and appears inside the
@@ -30,7 +30,7 @@ pub enum Category {
     Activation,
     /// Data made before the forward pass.
     Input,
-    /// Gone again before it could matter to anything but the peak.
+    /// Freed so soon that it matters only to the peak.
     Temporary,
     /// Scratch memory of cuBLAS and cuDNN.
     Workspace,
@@ -82,7 +82,7 @@ impl ByCategory {
 /// The category of every block of a history.
 pub struct Categories {
     of_allocation: Vec<Category>,
-    /// How far to trust the split into parameters, gradients and optimizer state.
+    /// Confidence in the split into parameters, gradients and optimizer state.
     pub confidence: Confidence,
     /// Reason for that confidence.
     pub reason: &'static str,
@@ -183,7 +183,7 @@ struct Sorter<'a> {
     workspaces: FxHashSet<(u64, u64, bool)>,
 }
 
-/// Inputs are few and come first; a program that makes more before its model runs is no training loop.
+/// Most inputs per step: inputs are few and come first.
 const MOST_INPUTS: usize = 64;
 
 impl Sorter<'_> {
@@ -317,8 +317,8 @@ fn is_refuted(device: &Device<'_>, guess: Category, allocation: &Allocation) -> 
     device.labels.would_know(label, allocation)
 }
 
-/// What a block is that a recorder has looked at and that is no tensor of a module, where the signs of a
-/// plain snapshot would make it one.
+/// Category of a block that a recorder examined and that is not a tensor of a module, although it looks like
+/// one in a plain snapshot.
 fn unlabelled(guess: Category, allocation: &Allocation, role: Role, step_ends: usize) -> Category {
     let outlives_step = allocation.free_event().is_none_or(|freed| freed >= step_ends);
     match guess {

@@ -1,4 +1,4 @@
-//! One device of a snapshot, with what every question about it needs.
+//! One device of a snapshot: its history, steps, sites and sidecar files.
 
 use crate::run::holders::Holders;
 use crate::run::labels::LabelledBlocks;
@@ -30,7 +30,7 @@ pub struct Device<'a> {
     pub(crate) roles: Roles,
     pub(crate) backward: Backward,
     pub(crate) labels: LabelledBlocks<'a>,
-    /// Who holds what, where a recorder noted it.
+    /// Holders of its tensors, where a recorder dumped references.
     pub holders: Holders<'a>,
 }
 
@@ -184,7 +184,7 @@ pub struct PoolCategory {
 }
 
 impl Device<'_> {
-    /// The counters of every pool and stream at the end; pools that hold nothing any more are left out.
+    /// The counters of every pool and stream at the end; empty pools are left out.
     pub fn pools_at_end(&self) -> Vec<(PoolCategory, Counters)> {
         let mut pools: BTreeMap<PoolCategory, Counters> = BTreeMap::new();
         for (region, counters) in self.history.regions.iter().zip(&self.history.region_ends) {

@@ -29,12 +29,12 @@ impl Trend {
     }
 }
 
-/// A rise that was never taken back.
+/// A rise that was never reversed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rise {
     /// The bound at which it shows.
     pub(crate) bound: usize,
-    /// What is held for good from there on.
+    /// Bytes that are retained from there on.
     pub(crate) bytes: u64,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct GrowingSite {
     pub(crate) module: Option<ModuleId>,
     /// Whether it still grows at the end.
     pub(crate) trend: Trend,
-    /// When it has become larger for good, ascending; at least [`FEWEST_RISES`].
+    /// Permanent rises, ascending; at least [`FEWEST_RISES`].
     pub(crate) rises: Vec<Rise>,
     /// Rows of [`History::allocations`]: the blocks that are left.
     pub(crate) allocations: Vec<u32>,
@@ -79,18 +79,18 @@ impl GrowingSite {
 pub(crate) struct GrowingSites {
     /// Largest first.
     pub(crate) sites: Vec<GrowingSite>,
-    /// Bounds that were looked at.
+    /// Number of bounds that were examined.
     pub(crate) bounds: usize,
 }
 
 /// Fewest steps over which growth can be distinguished from warm-up.
 pub const FEWEST_STEPS: usize = 5;
-/// Growth has to go up this often.
+/// Fewest rises that make growth.
 const FEWEST_RISES: usize = 3;
 /// Share of what was ever added that may be taken away again; more is a buffer, a cache or the garbage
 /// collector.
 const MOST_RETURNED: f64 = 0.3;
-/// A pace in the second half below this share of that in the first is one that dies down: a cache that fills.
+/// Below this share of the first half's pace, growth in the second half dies down: a cache that fills.
 const DYING_DOWN: f64 = 0.25;
 
 /// What allocates the blocks of a growing site. Without a stack of its own, blocks are distinguished by size,
@@ -210,8 +210,7 @@ impl OriginGrowth {
     }
 }
 
-/// The rises that were never taken back: what is held at each bound is at least what it ever falls to from
-/// there on.
+/// The rises that were never reversed: the level at each bound is the lowest value from there on.
 fn kept(held: &[(usize, i64)]) -> Vec<Rise> {
     let mut rises: Vec<Rise> = Vec::new();
     let mut lowest = i64::MAX;

@@ -1,4 +1,4 @@
-//! What is live at one moment, grouped so that a person understands it.
+//! Live blocks at one moment, in groups.
 
 use crate::run::categories::{ByCategory, Category};
 use crate::run::device::Device;
@@ -174,8 +174,7 @@ impl RunModel<'_> {
         }
     }
 
-    /// The module that a block belongs to. The scratch memory of a library is its own, whoever happened to
-    /// need it first.
+    /// The module that a block belongs to. Library workspaces belong to no module.
     fn module_of(&self, row: usize) -> Option<ModuleId> {
         let is_scratch = self.categories.of(row) == Category::Workspace;
         self.device.module_of(row).filter(|_| !is_scratch)
@@ -200,7 +199,7 @@ impl RunModel<'_> {
 }
 
 impl Device<'_> {
-    /// What to call an origin: a place, and what else there is to say of it.
+    /// Name of an origin, and a detail such as the function.
     pub fn words_for(&self, origin: Origin) -> (String, String) {
         let snapshot = self.snapshot;
         let named = |frame, what: &str| {

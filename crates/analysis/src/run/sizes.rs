@@ -7,10 +7,10 @@ use recording::Label;
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Allocation, History};
 
-/// The sizes by which parameters, gradients and optimizer state are known.
+/// Sizes of parameters, gradients and optimizer state.
 #[derive(Default)]
 pub(crate) struct BlockSizes {
-    /// What is made before the first step and stays.
+    /// Blocks that are allocated before the first step and kept.
     lasting: FxHashSet<u64>,
     /// Blocks that outlive the `backward()` they were made in and have a lasting block's size, and how many
     /// of them one step makes.
@@ -19,8 +19,8 @@ pub(crate) struct BlockSizes {
     pub(crate) states: FxHashSet<u64>,
 }
 
-/// Steps at the beginning and at the end that show every size: all steps make the same gradients, but for
-/// those of parameters that are trained later or no longer.
+/// Steps at the beginning and at the end that are examined: all steps make the same gradients, except for
+/// parameters that are trained later or no longer.
 const FIRST_STEPS: usize = 16;
 const LAST_STEPS: usize = 4;
 
@@ -105,9 +105,9 @@ impl BlockSizes {
             }
             (true, _) if steps.count() > 0 => (
                 Confidence::Medium,
-                "no gradients were seen: parameters are what was placed before the first step and stayed",
+                "no gradients were seen: parameters are what was allocated before the first step and kept",
             ),
-            (true, _) => (Confidence::Low, "no steps were found to tell lasting from passing memory"),
+            (true, _) => (Confidence::Low, "no steps were found, so lasting and temporary memory look alike"),
         }
     }
 }

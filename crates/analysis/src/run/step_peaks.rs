@@ -1,4 +1,4 @@
-//! One walk over all events: what each step needed, and what each category held at most.
+//! One pass over all events: the peak of each step, and of each category.
 
 use crate::run::categories::{ByCategory, Categories, Category};
 use crate::trace::steps::Steps;
@@ -163,7 +163,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The program has given a block back, or its memory can be used again, or both.
+    /// The program has freed a block, or its memory can be reused, or both.
     fn end(&mut self, row: usize, event: usize) {
         let allocation = &self.history.allocations[row];
         let is_freed = allocation.free_event() == Some(event);

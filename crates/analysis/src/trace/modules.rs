@@ -5,7 +5,7 @@
 //! that stands for the module. There are few such texts, however many events.
 //!
 //! In a steady loop the recorder follows `backward()` in a few steps only. The others make the same requests,
-//! and so have the same places.
+//! so they are in the same modules.
 
 use crate::trace::order::Order;
 use crate::trace::site::{Site, Sites};
@@ -68,8 +68,8 @@ pub struct Modules {
     by_path: FxHashMap<String, ModuleId>,
     of_context: Vec<ExecutionScope>,
     of_tensor: Vec<Option<ModuleId>>,
-    /// For each event of a `backward()` that nobody followed the module that it was in another step; empty if
-    /// all were.
+    /// For each event of a `backward()` that was not followed, its module in another step; empty if all were
+    /// followed.
     filled_in: Vec<u32>,
     any_phase: bool,
 }
@@ -153,7 +153,7 @@ impl Modules {
         }
     }
 
-    /// Gives steps in which nobody followed `backward()` the places of one that made the same requests.
+    /// Gives steps in which `backward()` was not followed the modules of one that made the same requests.
     pub(crate) fn fill_in(&mut self, order: &Order<'_>, steps: &Steps) {
         if self.modules.is_empty() || steps.count() == 0 {
             return;
@@ -163,7 +163,7 @@ impl Modules {
             |events: Range<usize>| order.allocations(events).map(|(event, _)| (event, order.size(event)));
         let is_backward = |event: usize| place(event).phase == Some(Phase::Backward);
         // The step that was followed best for each sequence of requests, and the best of all. What
-        // checkpointing runs again is known in every step, so some places are known even where nobody
+        // checkpointing runs again is known in every step, so some modules are known even where it was not
         // followed.
         let mut best: FxHashMap<u64, (usize, Range<usize>)> = FxHashMap::default();
         let mut best_of_all: (usize, Range<usize>) = (0, 0..0);
@@ -205,7 +205,7 @@ impl Modules {
         self.filled_in = filled_in;
     }
 
-    /// Whether anybody noted where the program was.
+    /// Whether a recorder noted where the program was.
     pub fn any_phase(&self) -> bool {
         self.any_phase
     }

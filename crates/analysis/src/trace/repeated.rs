@@ -1,6 +1,6 @@
 //! Steps recorded without stacks and modules, because they repeat an earlier step.
 //!
-//! To record a stack for every allocation takes a tenth of a CPU-bound step. So once a loop is steady, with
+//! Recording a stack for every allocation takes a tenth of a CPU-bound step. So once a loop is steady, with
 //! the same requests in every step and the same memory at its end, the recorder keeps the events and leaves
 //! out where they came from (`pace.py`). Here they get the stacks and modules of the step that they repeat.
 
@@ -124,7 +124,7 @@ fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
     repeats
 }
 
-/// The steps that the marks tell apart by their counts, with what comes after the last.
+/// The steps between marks, by their counts, with what comes after the last.
 fn steps(counted: &Counted, device: u32, recording: &Recording) -> Vec<RecordedStep> {
     let counts: Vec<u64> =
         recording.marks.iter().map(|mark| mark.allocations.of(device).unwrap_or(0)).collect();

@@ -12,7 +12,7 @@ use recording::Recording;
 use std::cell::OnceCell;
 use std::ops::Range;
 
-/// Fewest steps that are worth the name.
+/// Fewest steps that count as steps.
 const FEWEST: usize = 3;
 /// A piece of the run without step marks is searched for a loop of its own if it has this share of all events
 /// and is this many times as long as an ordinary step.
@@ -47,11 +47,11 @@ impl StepSource {
 /// How far an inference can be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Confidence {
-    /// A guess that little supports.
+    /// Little evidence.
     Low,
-    /// Several signs agree.
+    /// Several indications agree.
     Medium,
-    /// The file says so, or everything fits.
+    /// The file states it, or all indications agree.
     High,
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, recording: 
     }
     match compare(&loops, &found, &optimizer) {
         Better::Loop => {
-            // Where every iteration has its mark, the marks have told the steps and the loop only says where
+            // Where every iteration has its mark, the marks are the steps and the loop only shows where
             // they begin.
             let source = if found.len() == optimizer.len() { source } else { StepSource::Inferred };
             by_loop(found, source, Confidence::High)
@@ -181,8 +181,8 @@ fn ended_at(
     Steps { bounds, source, confidence: Confidence::High }
 }
 
-/// Where a recorder saw steps end. Counts of allocations say it to the event; where there are none that can
-/// be believed, the clock says it nearly as well.
+/// Where a recorder saw steps end. Counts of allocations give the exact event; without reliable counts, the
+/// clock is nearly as good.
 fn marked(order: &Order<'_>, recording: &Recording) -> Vec<usize> {
     if recording.marks.is_empty() {
         return Vec::new();
@@ -200,7 +200,7 @@ fn marked(order: &Order<'_>, recording: &Recording) -> Vec<usize> {
         let at = position_at(order, mark.time_us);
         let count = counts[place].filter(|_| place >= by_clock);
         match (count, &counted) {
-            // Between two allocations there may be frees: the clock tells which of them belong to the step.
+            // Between two allocations there may be frees: the clock shows which of them belong to the step.
             (Some(count), Some(counted)) => {
                 marks.extend(counted.at(count).map(|range| at.clamp(*range.start(), *range.end())));
             }
@@ -273,7 +273,7 @@ enum Better {
     Optimizer,
 }
 
-/// Holds the loop against the optimizer's steps. Mostly one optimizer step in each iteration: the loop, which
+/// Compares the loop with the optimizer's steps. Mostly one optimizer step in each iteration: the loop, which
 /// also counts the steps that a loss scaler skipped. Several iterations for each: gradient accumulation.
 /// Several in each iteration: epochs, unless they do different things in turn, as the two optimizers of a GAN
 /// do.
