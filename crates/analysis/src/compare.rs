@@ -53,7 +53,7 @@ pub struct SiteUsage {
     pub in_backward: bool,
     /// Bytes that its blocks hold.
     pub bytes: Bytes,
-    /// Bytes of it that the program asked for.
+    /// Bytes of it that the program requested.
     pub requested: Bytes,
     /// Number of its blocks.
     pub count: u64,

@@ -16,7 +16,7 @@ pub(crate) struct FailedAllocation {
     pub(crate) event: usize,
     /// Failed allocations in all.
     pub(crate) count: u64,
-    pub(crate) asked: Bytes,
+    pub(crate) requested: Bytes,
     /// What CUDA reported as free.
     pub(crate) device_free: Bytes,
     pub(crate) reserved: Bytes,
@@ -24,10 +24,10 @@ pub(crate) struct FailedAllocation {
     pub(crate) allocated: Bytes,
     /// Free memory as this request could see it.
     pub(crate) free: Free,
-    /// The line that asked.
+    /// The line that made the request.
     pub(crate) line: Option<FrameId>,
     pub(crate) projection: Option<Projection>,
-    /// What the driver said, if a recorder asked it.
+    /// What the driver said, if a recorder queried it.
     pub(crate) shortage: Option<Shortage>,
     /// What would have been reserved for the request.
     segment: Bytes,
@@ -51,7 +51,7 @@ impl FailedAllocation {
         let mut failure = FailedAllocation {
             event,
             count: history.stats.ooms,
-            asked: record.size,
+            requested: record.size,
             device_free: Bytes(record.addr),
             reserved: regions.iter().map(|now| now.reserved).sum(),
             // Blocks whose segment was not recorded are in use all the same.
@@ -76,7 +76,7 @@ impl FailedAllocation {
         }
     }
 
-    /// The most that the process may have, where a recorder asked for it. What is below the memory in use is
+    /// The most that the process may have, where a recorder knew it. What is below the memory in use is
     /// not the limit.
     fn limit(&self) -> Option<Bytes> {
         self.shortage.as_ref().and_then(|said| said.limit).filter(|&limit| limit >= self.reserved)
@@ -125,9 +125,9 @@ impl FailedAllocation {
     /// is not to be had.
     pub(crate) fn cause(&self) -> OomCause {
         let room = self.usable().saturating_sub(self.active).saturating_sub(self.free.private);
-        let fits = room >= self.asked
+        let fits = room >= self.requested
             && share(room, self.usable()) >= NEARLY_FULL
-            && self.largest_that_fits() < self.asked;
+            && self.largest_that_fits() < self.requested;
         if fits && self.projection.is_none() { OomCause::Fragmentation } else { OomCause::Capacity }
     }
 
@@ -135,7 +135,7 @@ impl FailedAllocation {
     /// bound says: free pages of expandable memory may be in use in part.
     pub(crate) fn largest_that_fits(&self) -> Bytes {
         let new_segment = Bytes(self.room_for_segments().0 / (2 * MIB) * (2 * MIB));
-        let below = Bytes(self.asked.0.saturating_sub(1));
+        let below = Bytes(self.requested.0.saturating_sub(1));
         if self.free.is_exact {
             self.free.largest.max(new_segment)
         } else {
@@ -145,11 +145,11 @@ impl FailedAllocation {
 
     /// What was missing for this request alone.
     pub(crate) fn short(&self) -> Bytes {
-        (self.active + self.asked).saturating_sub(self.usable())
+        (self.active + self.requested).saturating_sub(self.usable())
     }
 }
 
-/// What PyTorch asks the device for, to serve a request.
+/// Size of the segment that PyTorch reserves to serve a request.
 fn segment_size(size: Bytes) -> Bytes {
     match size.0 {
         size if size <= MIB => Bytes(2 * MIB),
@@ -205,5 +205,5 @@ fn project(model: &RunModel<'_>, failure: &FailedAllocation) -> Option<Projectio
     let times = grown.0 as f64 / grown_before.0 as f64;
     let peak = model.step_peaks.steps.get(before)?.bytes;
     let needed = base + Bytes((peak.saturating_sub(base_before).0 as f64 * times) as u64);
-    Some(Projection { times, before: peak, needed: needed.max(failure.active + failure.asked), base })
+    Some(Projection { times, before: peak, needed: needed.max(failure.active + failure.requested), base })
 }

@@ -132,7 +132,7 @@ pub struct Finding {
     pub count: u64,
     /// The line to look at.
     pub site: Option<FrameId>,
-    /// The module that the blocks of that line lie in, where a recorder noted it.
+    /// The module that the blocks of that line are in, where a recorder noted it.
     pub module: Option<ModuleId>,
     /// Holder of the memory, where a recorder noted the references.
     pub held: Option<Held>,

@@ -1,4 +1,4 @@
-//! Where the free memory lies at one moment, and what keeps it from being used or returned.
+//! Free memory at one moment, and what keeps it from being used or returned.
 
 use crate::run::step_peaks::StepPeaks;
 use rustc_hash::FxHashMap;
@@ -92,7 +92,7 @@ fn region_now(history: &History, region: usize, reserved: Bytes, mut allocations
     now
 }
 
-/// Free memory of a moment, by what stands in the way of using it. The parts add up to what is reserved and
+/// Free memory of a moment, by what prevents its use. The parts add up to what is reserved and
 /// not in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Free {
@@ -104,7 +104,7 @@ pub(crate) struct Free {
     pub(crate) elsewhere: Bytes,
     /// In private pools of CUDA graphs and `MemPool`s.
     pub(crate) private: Bytes,
-    /// Lost inside blocks: what was taken beyond what was asked for. Not part of the sum.
+    /// Lost inside blocks: allocated minus requested bytes. Not part of the sum.
     pub(crate) rounding: Bytes,
     /// The largest block that could be had without `cudaMalloc`.
     pub(crate) largest: Bytes,
@@ -130,7 +130,7 @@ pub(crate) fn free(history: &History, regions: &[RegionNow]) -> Free {
 const SMALL: Bytes = Bytes(1 << 20);
 
 /// Sorts the free memory as a request of this size on this stream sees it.
-pub(crate) fn free_for(history: &History, regions: &[RegionNow], asked: Bytes, stream: u64) -> Free {
+pub(crate) fn free_for(history: &History, regions: &[RegionNow], requested: Bytes, stream: u64) -> Free {
     let mut free = Free { is_exact: true, ..Free::default() };
     for now in regions {
         let region = &history.regions[now.region];
@@ -138,7 +138,7 @@ pub(crate) fn free_for(history: &History, regions: &[RegionNow], asked: Bytes, s
         free.rounding += now.rounding;
         if region.pool != PoolId::DEFAULT {
             free.private += now.free();
-        } else if region.stream != stream || region.small != (asked <= SMALL) {
+        } else if region.stream != stream || region.small != (requested <= SMALL) {
             free.elsewhere += now.free();
         } else {
             if now.active == Bytes::ZERO {

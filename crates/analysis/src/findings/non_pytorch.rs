@@ -26,11 +26,11 @@ pub(super) fn describe(NonPytorchFacts { failure }: &NonPytorchFacts) -> Finding
     let who = if count == 1 { "another process".to_owned() } else { format!("{count} other processes") };
     let summary = format!(
         "{who} held {held} of this device: without that the request of {} would have passed",
-        failure.asked
+        failure.requested
     );
     let mut evidence = vec![
         ("event", EvidenceValue::Count(failure.event as u64)),
-        ("requested", EvidenceValue::Bytes(failure.asked)),
+        ("requested", EvidenceValue::Bytes(failure.requested)),
         ("device_free", EvidenceValue::Bytes(failure.device_free)),
     ];
     evidence.extend(driver_evidence(failure));

@@ -25,7 +25,7 @@ pub(super) struct OomFacts {
     held: HeldMemory,
     /// What leaks had retained by then.
     leaked: Bytes,
-    /// The line that asked.
+    /// The line that made the request.
     failed_at: NamedSite,
     /// The line to look at.
     site: Option<FrameId>,
@@ -53,7 +53,7 @@ pub(super) fn measure(model: &RunModel<'_>, leaked: Bytes) -> Option<OomFacts> {
     let failure = FailedAllocation::new(model)?;
     let held = HeldMemory::new(model, &failure);
     let held_at = held.main_line().and_then(|line| line.line.frame);
-    let site = if held.is_model || failure.asked > failure.active {
+    let site = if held.is_model || failure.requested > failure.active {
         failure.line.or(held_at)
     } else {
         held_at.or(failure.line)
@@ -138,7 +138,7 @@ pub(super) fn describe(facts: &OomFacts) -> Finding {
         fix: fix(facts),
         evidence: evidence(facts),
         caveats,
-        ..Finding::new(FindingKind::Oom, Severity::High, reason, summary(facts), failure.asked)
+        ..Finding::new(FindingKind::Oom, Severity::High, reason, summary(facts), failure.requested)
     }
 }
 
@@ -152,19 +152,19 @@ fn summary(facts: &OomFacts) -> String {
         (true, true) => format!("a limit of about {}", failure.usable()),
         (true, false) => format!("a limit between {} and {}", failure.usable(), failure.usable_at_most()),
     };
-    let asked = failure.asked;
+    let requested = failure.requested;
     match facts.cause {
         OomCause::Capacity if failure.allocated == Bytes::ZERO => {
-            format!("{asked} did not fit{at}: nothing was allocated, {room} is too small")
+            format!("{requested} did not fit{at}: nothing was allocated, {room} is too small")
         }
         OomCause::Capacity => format!(
-            "{asked} did not fit{at}: {} of {room} was in use, {} of it {}",
+            "{requested} did not fit{at}: {} of {room} was in use, {} of it {}",
             failure.active,
             percent(share(held.main_bytes(), failure.allocated)),
             if held.is_model { "parameters, gradients and optimizer state" } else { plural(held.main) }
         ),
         OomCause::Fragmentation => format!(
-            "{asked} did not fit{at} although {} was free: no piece was larger than {}",
+            "{requested} did not fit{at} although {} was free: no piece was larger than {}",
             failure.free.total() + failure.room_for_segments(),
             failure.largest_that_fits()
         ),
@@ -248,7 +248,7 @@ fn projected(projection: &Projection, failure: &FailedAllocation) -> String {
 
 fn fix(facts: &OomFacts) -> String {
     let OomFacts { failure, held, leaked, .. } = facts;
-    let without_leak = failure.active.saturating_sub(*leaked) + failure.asked;
+    let without_leak = failure.active.saturating_sub(*leaked) + failure.requested;
     if leaked.0 > failure.active.0 / 3 && without_leak <= failure.usable() {
         return "stop the leak: without it this request would have passed".to_owned();
     }
@@ -261,16 +261,16 @@ fn fix(facts: &OomFacts) -> String {
              request fits; the file does not show what the rest of the step needs"
             .to_owned();
     }
-    if failure.asked > failure.active {
+    if failure.requested > failure.active {
         return format!(
             "one request of {} at {} is larger than everything else together: make that tensor smaller (in \
              chunks, a shorter sequence; for attention scores `scaled_dot_product_attention`, which \
              never makes them)",
-            failure.asked,
+            failure.requested,
             facts.failed_at.or("the lines above")
         );
     }
-    if held.is_model && held.model() + failure.asked > failure.usable() {
+    if held.is_model && held.model() + failure.requested > failure.usable() {
         return format!(
             "the model itself is too large here: parameters, gradients and optimizer state take {} so far. \
              Use bf16 parameters, an optimizer with less state, or shard them (FSDP); a smaller \
@@ -302,7 +302,7 @@ fn fix_for_main(facts: &OomFacts) -> String {
             "set `torch.backends.cudnn.benchmark = False`: the workspaces are its trials".to_owned()
         }
         Category::Unknown if failure.allocated == Bytes::ZERO => {
-            format!("ask for less: {} is more than there is, with nothing else allocated", failure.asked)
+            format!("request less: {} is more than there is, with nothing else allocated", failure.requested)
         }
         Category::Unknown => format!("{line} holds the most: keep less of it, or for a shorter time"),
         _ if facts.has_backward => {
@@ -324,7 +324,7 @@ fn evidence(facts: &OomFacts) -> Vec<(&'static str, EvidenceValue)> {
     let limited_by = if failure.is_limited() { "memory limit" } else { "device" };
     let mut evidence = vec![
         ("event", EvidenceValue::Count(failure.event as u64)),
-        ("requested", EvidenceValue::Bytes(failure.asked)),
+        ("requested", EvidenceValue::Bytes(failure.requested)),
         ("device_free", EvidenceValue::Bytes(failure.device_free)),
         ("allocated", EvidenceValue::Bytes(failure.allocated)),
         ("active", EvidenceValue::Bytes(failure.active)),

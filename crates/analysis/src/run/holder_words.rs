@@ -6,7 +6,7 @@ use heap::HolderKind;
 
 /// Who keeps it, without a full stop.
 pub(crate) fn sentence(held: &Held, keeps_history: bool) -> String {
-    let also: Vec<String> = held.also.iter().map(|way| format!("`{way}`")).collect();
+    let also: Vec<String> = held.also.iter().map(|path| format!("`{path}`")).collect();
     let also =
         if also.is_empty() { String::new() } else { format!("; the same object is also {}", listed(&also)) };
     if held.together.len() > 1 {
@@ -49,14 +49,19 @@ fn who(held: &Held, keeps_history: bool) -> String {
     }
 }
 
-/// What to change, by what keeps it.
+/// How to limit what a container of this class keeps.
+fn bound(class: &str) -> &'static str {
+    match class {
+        "list" | "collections.deque" => "bound it (`deque(maxlen=…)`) or empty it",
+        _ => "remove old entries, or empty it",
+    }
+}
+
+/// What to change, by the kind of holder.
 pub(crate) fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
     let Held { holder, by, .. } = held;
     let name = held.store.names.first().map_or(holder.as_str(), String::as_str);
-    let bound = match held.class.as_str() {
-        "list" | "collections.deque" => "bound it (`deque(maxlen=…)`) or empty it",
-        _ => "let old entries go, or empty it",
-    };
+    let bound = bound(&held.class);
     let (copies, or_copies) =
         if is_cpu { ("", "") } else { (", `.cpu()` for large ones", ", or store `.cpu()` copies") };
     match held.kind {

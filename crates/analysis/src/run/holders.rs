@@ -218,7 +218,7 @@ fn in_words(holdings: &AnalyzedHeap, holder: &Holder, called: HolderDescription,
     let mut held = Held {
         by: printable(&called.held_by).into_owned(),
         holder: printable(&called.path).into_owned(),
-        also: holder.also.iter().map(|way| written(holdings, way)).collect(),
+        also: holder.also.iter().map(|path| written(holdings, path)).collect(),
         class: printable(heap.class(holder.node)).into_owned(),
         text: if holdings.is_tensor(holder.node) { heap.text(holder.node).to_owned() } else { String::new() },
         is_small_view: is_small_view(holdings, holder),
@@ -284,9 +284,9 @@ fn together(holdings: &AnalyzedHeap, holder: &Holder) -> Vec<String> {
     let Some(&storage) = holder.example.nodes(&holdings.heap, &holdings.roots).last() else {
         return Vec::new();
     };
-    let ways = holdings.reference_paths(storage, TOGETHER);
+    let paths = holdings.reference_paths(storage, TOGETHER);
     // The variable can be deleted, not the path from it.
-    distinct(ways.iter().map(|way| written(holdings, &way.until(1))))
+    distinct(paths.iter().map(|path| written(holdings, &path.until(1))))
 }
 
 /// Names a cycle by its links, since no reference path leads to it.

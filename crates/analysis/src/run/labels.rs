@@ -145,9 +145,9 @@ impl<'a> LabelledBlocks<'a> {
 pub struct LabelledTensors {
     /// The most that there were at one time.
     pub tensors: u64,
-    /// The most that they held at one time, in bytes asked for.
+    /// The most that they held at one time, in requested bytes.
     pub most: Bytes,
-    /// What they held at the peak, in bytes asked for.
+    /// What they held at the peak, in requested bytes.
     pub at_peak: Bytes,
 }
 

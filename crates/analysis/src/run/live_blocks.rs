@@ -22,7 +22,7 @@ pub enum Key {
     Size,
     /// The module that it belongs to: what its forward and backward pass allocate, its parameters, their
     /// gradients and optimizer state. If there are more than so many, modules count with the numbered layer
-    /// that they lie in.
+    /// that they are in.
     Module {
         /// Most groups.
         most: usize,
@@ -51,13 +51,13 @@ pub struct LiveGroup {
     pub origin: Origin,
     /// Bytes of the blocks, rounding included.
     pub bytes: Bytes,
-    /// Bytes that the program asked for.
+    /// Bytes that the program requested.
     pub requested: Bytes,
     /// Number of blocks.
     pub count: u64,
     /// Number of blocks from before the history begins.
     pub from_before: u64,
-    /// The module that nearly all of them lie in, where a recorder noted it.
+    /// The module that nearly all of them are in, where a recorder noted it.
     pub module: Option<ModuleId>,
     /// What they are for, in their bytes.
     pub categories: ByCategory,
@@ -74,7 +74,7 @@ pub struct Live {
     pub bytes: Bytes,
     /// Blocks of all groups.
     pub count: u64,
-    /// Whether modules were counted with the numbered layer that they lie in.
+    /// Whether modules were counted with the numbered layer that they are in.
     pub by_layer: bool,
 }
 

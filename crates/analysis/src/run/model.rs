@@ -99,7 +99,7 @@ impl<'a> RunModel<'a> {
         }
     }
 
-    /// The module that most of these rows of `allocations` lie in.
+    /// The module that most of these rows of `allocations` are in.
     pub(crate) fn common_module(&self, rows: impl Iterator<Item = usize>) -> Option<ModuleId> {
         let device = self.device;
         if device.modules.is_empty() {
@@ -112,7 +112,7 @@ impl<'a> RunModel<'a> {
         common.module()
     }
 
-    /// The module that most blocks of one line lie in, once `position` events have happened.
+    /// The module that most blocks of one line are in, once `position` events have happened.
     pub(crate) fn module_at(&self, position: usize, line: Option<FrameId>) -> Option<ModuleId> {
         let history = &self.device.history;
         let begun = 0..history.first_allocated_from(position);

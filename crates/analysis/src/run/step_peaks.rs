@@ -21,7 +21,7 @@ pub struct StepPeaks {
     pub setup: MemoryPeak,
     /// Allocated bytes at each bound of the steps.
     pub at_bounds: Vec<Bytes>,
-    /// The most that each category held at one time, in bytes asked for; they need not have been together.
+    /// The most that each category held at one time, in requested bytes; they need not have been together.
     pub most: ByCategory,
     /// The most that was freed and waited for other streams, and when.
     pub pending: MemoryPeak,

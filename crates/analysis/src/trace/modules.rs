@@ -62,7 +62,7 @@ struct Module {
     line: Option<FrameId>,
 }
 
-/// Every module that is named, with all that it lies in.
+/// Every module that is named, with all that it is in.
 pub struct Modules {
     modules: Vec<Module>,
     by_path: FxHashMap<String, ModuleId>,
@@ -252,12 +252,12 @@ impl Modules {
         self.modules.is_empty()
     }
 
-    /// The line that runs a module's forward pass; failing that, the one of what it lies in.
+    /// The line that runs a module's forward pass; failing that, the one of what it is in.
     pub(crate) fn line(&self, module: ModuleId) -> Option<FrameId> {
         self.upwards(module).find_map(|module| self.modules[module.0 as usize].line)
     }
 
-    /// The innermost module that both lie in.
+    /// The innermost module that both are in.
     pub(crate) fn common(&self, a: ModuleId, b: ModuleId) -> Option<ModuleId> {
         let (mut a, mut b) = (a, b);
         while a != b {
@@ -268,7 +268,7 @@ impl Modules {
         Some(a)
     }
 
-    /// The outermost numbered layer that a module lies in (`GPT.h.3` of `GPT.h.3.mlp.c_fc`), or the module
+    /// The outermost numbered layer that a module is in (`GPT.h.3` of `GPT.h.3.mlp.c_fc`), or the module
     /// itself.
     pub(crate) fn layer(&self, module: ModuleId) -> ModuleId {
         let is_numbered = |module: &ModuleId| {
@@ -278,7 +278,7 @@ impl Modules {
         self.upwards(module).filter(is_numbered).last().unwrap_or(module)
     }
 
-    /// A module and all that it lies in, from the inside.
+    /// A module and all that it is in, from the inside.
     fn upwards(&self, module: ModuleId) -> impl Iterator<Item = ModuleId> + '_ {
         std::iter::successors(Some(module), |module| self.modules[module.0 as usize].parent)
     }
@@ -317,7 +317,7 @@ fn owner(tensor: &Tensor, parameters: &FxHashSet<(&str, &str)>) -> Option<String
     }
 }
 
-/// Share of some blocks that has to lie in modules for one of these to be named.
+/// Share of some blocks that has to be in modules for one of these to be named.
 const MOSTLY: f64 = 0.9;
 
 /// The innermost module that some blocks have in common.
@@ -340,7 +340,7 @@ impl Common {
         });
     }
 
-    /// The module, if nearly all of the blocks lie in it.
+    /// The module, if nearly all of the blocks are in it.
     pub(crate) fn module(&self) -> Option<ModuleId> {
         self.module.flatten().filter(|_| self.inside.0 as f64 >= MOSTLY * self.all.0 as f64)
     }
