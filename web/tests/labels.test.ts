@@ -27,9 +27,9 @@ test("files that differ are kept", () => {
 });
 
 test("groups of one line are told apart by what differs in their details", () => {
-  assert.deepEqual(shown(["train.py:9", "step"], ["train.py:9", "step, inside backward()"]).rows, [
+  assert.deepEqual(shown(["train.py:9", "step"], ["train.py:9", "step, backward"]).rows, [
     ":9 step",
-    ":9 inside backward()",
+    ":9 backward",
   ]);
 });
 

@@ -1,27 +1,26 @@
-//! Says while a program still runs whether its memory grows, from the counters that its recorder keeps.
+//! Detects growing memory while a program still runs, from the counters that its recorder keeps.
 //!
-//! The judgement is that of the report, [`trend`], on one series instead of one for each line of code: bytes
-//! allocated at the end of each step. It asks for more before it speaks: nobody should be called for a cache
-//! that fills.
+//! It uses the rule of the report, [`trend`], on one series instead of one per line of code: bytes allocated
+//! at the end of each step. Its thresholds are higher than the report's, so that a cache that fills raises no
+//! alarm.
 
 use crate::run::growth::{Trend, trend};
 use snapshot::Bytes;
 use std::collections::VecDeque;
 
-/// Steps that are not looked at: the first ones make gradients, optimizer state and workspaces.
+/// Steps that are ignored: the first ones make gradients, optimizer state and workspaces.
 const WARM_UP: u64 = 2;
-/// Steps in a row that have to add to what is held.
+/// Consecutive steps that have to add memory.
 const RISES: usize = 6;
-/// GrowthAlert over the steps that were looked at; less fills no device.
+/// Least growth in bytes over the observed steps; less fills no device.
 const LEAST: i64 = 1 << 20;
-/// Older steps say nothing about whether memory grows now.
+/// Most recent steps that are observed.
 const WINDOW: usize = 64;
-/// Rises, all alike and equally far apart, that are no accident.
+/// Equal rises at equal distances that make growth regular.
 const REGULAR_RISES: usize = 4;
-/// Steps after which growth also shows that does not come with every step.
+/// Steps after which growth that does not come with every step is detected too.
 const LONG: usize = 32;
-/// Share of what was added that may be taken away again meanwhile: a leak beside a loop that is steady gives
-/// nothing back.
+/// Share of what was added that may be freed again meanwhile: a leak in a steady loop frees nothing.
 const MOST_RETURNED: f64 = 0.05;
 
 /// How the memory at the end of each step develops.
@@ -142,7 +141,7 @@ fn is_regular(held: &[(usize, i64)]) -> bool {
     let gap = second - first;
     let is_steady = changes.iter().all(|&(_, change)| change == amount)
         && changes.windows(2).all(|pair| pair[1].0 - pair[0].0 == gap);
-    // What comes with every step is asked for more: it may be a cache of a few entries.
+    // Growth with every step needs more evidence: it may be a cache of a few entries.
     amount > 0 && gap > 1 && changes.len() >= REGULAR_RISES && is_steady
 }
 
@@ -160,7 +159,7 @@ fn goes_on(held: &[(usize, i64)]) -> bool {
     held.len() >= LONG && rises >= RISES && returned as f64 <= MOST_RETURNED * added as f64
 }
 
-/// Growth that an [`Alarm`] has found.
+/// Growth that a [`GrowthAlarm`] has found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GrowthAlert {
     /// The step in which it was found, from 1.
@@ -179,14 +178,14 @@ impl GrowthAlert {
     }
 }
 
-/// Calls a leak once, from what is allocated at the end of each step.
+/// Reports a leak once, from what is allocated at the end of each step.
 #[derive(Default, Debug)]
-pub struct Alarm {
+pub struct GrowthAlarm {
     trail: Trail,
     has_spoken: bool,
 }
 
-impl Alarm {
+impl GrowthAlarm {
     /// Adds the end of a step; returns the growth when it is found.
     pub fn step(&mut self, allocated: Bytes) -> Option<GrowthAlert> {
         if self.has_spoken {
@@ -208,7 +207,7 @@ mod tests {
 
     /// The step at which the alarm speaks of a series in MiB.
     fn spoken(series: impl IntoIterator<Item = u64>) -> Option<usize> {
-        let mut alarm = Alarm::default();
+        let mut alarm = GrowthAlarm::default();
         series.into_iter().find_map(|mib| alarm.step(Bytes(mib * MIB))).map(|growth| growth.step)
     }
 
@@ -223,7 +222,7 @@ mod tests {
         assert_eq!(spoken([100, 300, 300].into_iter().chain([301; 40])), None, "state after the first step");
         assert_eq!(spoken((0..60).map(|step| 500 + (step * 7919) % 31)), None, "batches of all sizes");
         assert_eq!(spoken((0..60).map(|step| 500 + step.min(5))), None, "a cache of five");
-        let mut alarm = Alarm::default();
+        let mut alarm = GrowthAlarm::default();
         assert!(
             (0..200).all(|step| alarm.step(Bytes(500 * MIB + 512 * step)).is_none()),
             "scalars in a list"
@@ -232,7 +231,7 @@ mod tests {
 
     #[test]
     fn it_speaks_once_and_says_how_much() {
-        let mut alarm = Alarm::default();
+        let mut alarm = GrowthAlarm::default();
         let said: Vec<GrowthAlert> =
             (0..50).filter_map(|step| alarm.step(Bytes((500 + 8 * step) * MIB))).collect();
         assert_eq!(said.len(), 1);

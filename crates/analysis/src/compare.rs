@@ -1,8 +1,8 @@
 //! Compares two runs, or the ranks of a job, by summaries that outlive their snapshots.
 
-use crate::findings::finding::{Finding, Kind, Severity};
+use crate::findings::finding::{Finding, FindingKind, Severity};
 use crate::run::categories::{ByCategory, Category};
-use crate::run::live_blocks::{Group, Key, Origin};
+use crate::run::live_blocks::{Key, LiveGroup, Origin};
 use crate::run::model::RunModel;
 use crate::trace::site::Site;
 use crate::words::{percent, printable, share};
@@ -46,14 +46,14 @@ impl SiteName {
 /// What the blocks of one site hold at the peak.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SiteUsage {
-    /// The line; `None` where no stack tells.
+    /// The line; `None` without a stack.
     pub place: Option<SiteName>,
     /// Whether the memory was allocated inside `backward()`: the line is its call, or the one whose backward
     /// pass it is.
     pub in_backward: bool,
     /// Bytes that its blocks hold.
     pub bytes: Bytes,
-    /// Bytes of it that the program asked for.
+    /// Bytes of it that the program requested.
     pub requested: Bytes,
     /// Number of its blocks.
     pub count: u64,
@@ -63,7 +63,7 @@ pub struct SiteUsage {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FindingSummary {
     /// What was found.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// How much it matters.
     pub severity: Severity,
     /// One sentence.
@@ -157,7 +157,7 @@ impl DeviceSummary {
 /// What each line holds once `position` events have happened, largest first.
 pub fn site_usage(model: &RunModel<'_>, position: usize) -> Vec<SiteUsage> {
     let groups = model.live_at(position, Key::Site).groups;
-    let holding = |group: &Group| {
+    let holding = |group: &LiveGroup| {
         let (frame, in_backward) = match group.origin {
             Origin::Site(Site::User(frame) | Site::Library(frame)) => (Some(frame), false),
             Origin::Site(Site::Backward(frame) | Site::BackwardOf(frame)) => (Some(frame), true),
@@ -176,7 +176,7 @@ pub fn site_usage(model: &RunModel<'_>, position: usize) -> Vec<SiteUsage> {
 
 /// What a site holds in one summary and in another.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Change {
+pub struct SiteChange {
     /// The line, as the second names it, or the first where the second has none.
     pub place: Option<SiteName>,
     /// Line number in the first, where it has moved.
@@ -189,7 +189,7 @@ pub struct Change {
     pub after: Bytes,
 }
 
-impl Change {
+impl SiteChange {
     /// Returns how much more the second holds, in bytes.
     pub fn by(&self) -> i64 {
         difference(self.before, self.after)
@@ -199,7 +199,7 @@ impl Change {
 /// Pairs the lines of two summaries, largest change first. Lines are the same if file and function are and
 /// the number is, once that code above has moved all of them by as many lines as make most of them the same;
 /// what is left over is paired in its order.
-pub fn changes(before: &[SiteUsage], after: &[SiteUsage]) -> Vec<Change> {
+pub fn changes(before: &[SiteUsage], after: &[SiteUsage]) -> Vec<SiteChange> {
     let mut functions: FxHashMap<_, (Vec<&SiteUsage>, Vec<&SiteUsage>)> = FxHashMap::default();
     for holding in before {
         functions.entry(holding.function()).or_default().0.push(holding);
@@ -220,11 +220,11 @@ pub fn changes(before: &[SiteUsage], after: &[SiteUsage]) -> Vec<Change> {
     changes
 }
 
-/// Pairs of lines beyond which a function's lines are not tried at other places.
+/// Pairs of lines beyond which no shifts of a function's lines are tried.
 const MOST_PAIRS: usize = 4096;
 
 /// The lines of one function on two sides, each sorted.
-fn paired(left: &[&SiteUsage], right: &[&SiteUsage]) -> Vec<Change> {
+fn paired(left: &[&SiteUsage], right: &[&SiteUsage]) -> Vec<SiteChange> {
     let mut shifts = vec![0];
     if left.len() * right.len() <= MOST_PAIRS {
         let lines = left.iter().flat_map(|a| right.iter().map(|b| b.line() - a.line()));
@@ -240,14 +240,14 @@ fn paired(left: &[&SiteUsage], right: &[&SiteUsage]) -> Vec<Change> {
 }
 
 /// The pairs if everything has moved by so many lines, and how many of them are at the same line then.
-fn shifted(left: &[&SiteUsage], right: &[&SiteUsage], shift: i64) -> (usize, Vec<Change>) {
+fn shifted(left: &[&SiteUsage], right: &[&SiteUsage], shift: i64) -> (usize, Vec<SiteChange>) {
     let (mut old, mut new) = (left.iter().copied().peekable(), right.iter().copied().peekable());
     let (mut changes, mut gone, mut come) = (Vec::new(), Vec::new(), Vec::new());
     while let (Some(a), Some(b)) = (old.peek(), new.peek()) {
         match (a.line() + shift).cmp(&b.line()) {
             Ordering::Less => gone.extend(old.next()),
             Ordering::Greater => come.extend(new.next()),
-            Ordering::Equal => changes.extend(Change::of(old.next(), new.next())),
+            Ordering::Equal => changes.extend(SiteChange::of(old.next(), new.next())),
         }
     }
     let same = changes.len();
@@ -255,13 +255,13 @@ fn shifted(left: &[&SiteUsage], right: &[&SiteUsage], shift: i64) -> (usize, Vec
     come.extend(new);
     let pairs = gone.len().max(come.len());
     changes.extend(
-        (0..pairs).filter_map(|place| Change::of(gone.get(place).copied(), come.get(place).copied())),
+        (0..pairs).filter_map(|place| SiteChange::of(gone.get(place).copied(), come.get(place).copied())),
     );
     (same, changes)
 }
 
 impl SiteUsage {
-    /// Line number; 0 where no stack tells.
+    /// Line number; 0 without a stack.
     fn line(&self) -> i64 {
         self.place.as_ref().map_or(0, |place| i64::from(place.line))
     }
@@ -272,12 +272,12 @@ impl SiteUsage {
     }
 }
 
-impl Change {
-    fn of(before: Option<&SiteUsage>, after: Option<&SiteUsage>) -> Option<Change> {
+impl SiteChange {
+    fn of(before: Option<&SiteUsage>, after: Option<&SiteUsage>) -> Option<SiteChange> {
         let named = after.or(before)?;
         let line = |holding: &SiteUsage| Some(holding.place.as_ref()?.line);
         let old = before.and_then(line);
-        Some(Change {
+        Some(SiteChange {
             place: named.place.clone(),
             moved_from: old.filter(|_| after.is_some_and(|after| line(after) != old)),
             in_backward: named.in_backward,
@@ -302,7 +302,7 @@ fn same_function(a: Option<&SiteName>, b: Option<&SiteName>) -> bool {
     }
 }
 
-/// What became of a finding between two runs.
+/// Change of a finding between two runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FindingChange {
     /// Only the second has it.
@@ -320,38 +320,39 @@ pub fn finding_changes<'a>(
 ) -> Vec<(FindingChange, &'a FindingSummary, Option<&'a FindingSummary>)> {
     let mut left: Vec<&FindingSummary> = before.iter().collect();
     let mut finding_changes: Vec<(FindingChange, &FindingSummary, Option<&FindingSummary>)> = Vec::new();
-    for remark in after {
+    for finding in after {
         let same = |other: &&FindingSummary| {
-            // There is one finding of most kinds; leaks are told apart by where they come from.
-            other.kind == remark.kind
-                && (remark.kind != Kind::Leak || same_function(other.place.as_ref(), remark.place.as_ref()))
+            // There is one finding of most kinds; leaks are distinguished by their site.
+            other.kind == finding.kind
+                && (finding.kind != FindingKind::Leak
+                    || same_function(other.place.as_ref(), finding.place.as_ref()))
         };
         match left.iter().position(same) {
-            Some(found) => finding_changes.push((FindingChange::Stayed, remark, Some(left.remove(found)))),
-            None => finding_changes.push((FindingChange::Appeared, remark, None)),
+            Some(found) => finding_changes.push((FindingChange::Stayed, finding, Some(left.remove(found)))),
+            None => finding_changes.push((FindingChange::Appeared, finding, None)),
         }
     }
-    finding_changes.extend(left.into_iter().map(|remark| (FindingChange::Gone, remark, None)));
-    finding_changes.sort_by_key(|&(fate, remark, _)| {
-        (fate, std::cmp::Reverse(remark.severity), std::cmp::Reverse(remark.bytes))
+    finding_changes.extend(left.into_iter().map(|finding| (FindingChange::Gone, finding, None)));
+    finding_changes.sort_by_key(|&(change, finding, _)| {
+        (change, std::cmp::Reverse(finding.severity), std::cmp::Reverse(finding.bytes))
     });
     finding_changes
 }
 
-/// How far the ranks of a job lie apart.
+/// How much the peaks of the ranks of a job differ.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Skew {
     /// The rank with the highest peak.
     pub highest: usize,
-    /// A rank in the middle, to hold it against.
+    /// The median rank, to compare it with.
     pub middle: usize,
     /// What the highest has beyond that, line by line.
-    pub changes: Vec<Change>,
+    pub changes: Vec<SiteChange>,
     /// The same difference by category, in bytes.
     pub categories: Vec<(Category, i64)>,
 }
 
-/// Compares the highest rank with the one in the middle; `None` for fewer than two.
+/// Compares the highest rank with the median one; `None` for fewer than two.
 pub fn skew(ranks: &[DeviceSummary]) -> Option<Skew> {
     if ranks.len() < 2 {
         return None;
@@ -368,11 +369,11 @@ pub fn skew(ranks: &[DeviceSummary]) -> Option<Skew> {
     Some(Skew { highest, middle, changes: changes(&ranks[middle].sites, &ranks[highest].sites), categories })
 }
 
-/// Below this share the ranks are as good as equal.
+/// Share below which the ranks count as equal.
 const EVEN: f64 = 0.02;
 
 impl Skew {
-    /// What the highest has beyond the middle one, and its share in the highest.
+    /// What the highest rank has beyond the median one, and its share in the highest.
     fn extra(&self, ranks: &[DeviceSummary]) -> (Bytes, f64) {
         let (highest, middle) = (ranks[self.highest].allocated.0, ranks[self.middle].allocated.0);
         let extra = highest.saturating_sub(middle);
@@ -390,7 +391,7 @@ impl Skew {
         let (extra, part) = self.extra(ranks);
         if part >= EVEN {
             let (rank, part) = (self.highest, percent(part));
-            return format!("rank {rank} peaks at {highest}, of which {extra} ({part}) above the middle one");
+            return format!("rank {rank} peaks at {highest}, {extra} ({part}) above the median rank");
         }
         let peaks = ranks.iter().map(|rank| rank.allocated.0).enumerate();
         let (rank, lowest) = peaks.min_by_key(|&(_, peak)| peak).unwrap_or((0, middle));
@@ -405,7 +406,7 @@ impl Skew {
         let (highest, middle) = (&ranks[self.highest].sites, &ranks[self.middle].sites);
         let is_shared =
             |line: &SiteUsage| line.place.is_some() && middle.iter().any(|other| other.place == line.place);
-        let doubt = "the highest and the middle one share no line of code: are these the ranks of one job?";
+        let doubt = "the highest and the median rank share no line of code: are these the ranks of one job?";
         (!highest.iter().any(is_shared)).then_some(doubt)
     }
 }

@@ -20,7 +20,7 @@
 //! A program that keeps a tensor of 8 MiB from every step:
 //!
 //! ```
-//! use analysis::{Diagnosis, Kind};
+//! use analysis::{Diagnosis, FindingKind};
 //!
 //! let event = |action: &str, address: u64, mib: u64, frames: &str| {
 //!     let size = mib << 20;
@@ -42,7 +42,7 @@
 //! let snapshot = snapshot::read(json.as_bytes())?;
 //! let devices = analysis::devices(&snapshot);
 //! let diagnosis = Diagnosis::new(&devices[0]);
-//! let leak = diagnosis.findings.iter().find(|finding| finding.kind == Kind::Leak).expect("a leak");
+//! let leak = diagnosis.findings.iter().find(|finding| finding.kind == FindingKind::Leak).expect("a leak");
 //! assert_eq!(leak.summary, "8.00 MiB every step, still growing");
 //! assert_eq!(leak.site.map(|site| analysis::words::place(&snapshot, site)).as_deref(), Some("train.py:7"));
 //! # Ok::<(), snapshot::Error>(())
@@ -60,12 +60,12 @@ mod run;
 mod trace;
 pub mod words;
 
-pub use alarm::{Alarm, GrowthAlert, Pace, Trail};
+pub use alarm::{GrowthAlarm, GrowthAlert, Pace, Trail};
 pub use compare::{
-    Change, DeviceSummary, FindingChange, FindingSummary, SiteName, SiteUsage, Skew, changes, difference,
+    DeviceSummary, FindingChange, FindingSummary, SiteChange, SiteName, SiteUsage, Skew, changes, difference,
     finding_changes, site_usage, skew,
 };
-pub use findings::finding::{Cause, Finding, Kind, Severity, Value};
+pub use findings::finding::{EvidenceValue, Finding, FindingKind, OomCause, Severity};
 pub use findings::fragmentation::never_needed;
 pub use findings::leak::CARD_SIZES_GIB;
 pub use findings::not_found::not_found;
@@ -73,14 +73,14 @@ pub use findings::retries::retries;
 pub use findings::{Diagnosis, findings};
 pub use rank_findings::{RankFinding, rank_findings};
 pub use run::categories::{ByCategory, Categories, Category};
-pub use run::device::{Device, Moment, Pool, devices, recorded_devices};
+pub use run::device::{Device, Moment, PoolCategory, devices, recorded_devices};
 pub use run::growth::{FEWEST_STEPS, Trend};
-pub use run::holders::{Held, Holders, Store, held, is_own};
+pub use run::holders::{Held, Holders, StoreHint, held, is_own};
 pub use run::labels::LabelledTensors;
-pub use run::live_blocks::{Group, Key, Live, Origin, Rest};
+pub use run::live_blocks::{Key, Live, LiveGroup, Origin, Rest};
 pub use run::model::RunModel;
 pub use run::step_peaks::{MemoryPeak, SegmentEvent, StepPeaks};
 pub use trace::modules::{ExecutionScope, ModuleId, Modules, Phase};
 pub use trace::repeated::fill_in_repeated_steps;
 pub use trace::site::{Site, Sites, in_package, is_user_file};
-pub use trace::steps::{Confidence, Source, Steps};
+pub use trace::steps::{Confidence, StepSource, Steps};

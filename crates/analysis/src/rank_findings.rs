@@ -1,7 +1,7 @@
 //! Findings of all ranks of a job, each once.
 
 use crate::compare::{DeviceSummary, FindingSummary};
-use crate::findings::finding::Kind;
+use crate::findings::finding::FindingKind;
 
 /// A finding, and the ranks that have it.
 pub struct RankFinding<'a> {
@@ -35,7 +35,7 @@ pub fn rank_findings(ranks: &[DeviceSummary]) -> Vec<RankFinding<'_>> {
         }
     }
     merged.sort_by_key(|RankFinding { finding, .. }| {
-        let is_first = finding.kind == Kind::Oom;
+        let is_first = finding.kind == FindingKind::Oom;
         (std::cmp::Reverse((is_first, finding.severity, finding.bytes)), finding.kind)
     });
     merged

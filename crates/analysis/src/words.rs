@@ -1,4 +1,4 @@
-//! Numbers and places as people read them.
+//! Numbers, sites and names as text for people.
 
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::borrow::Cow;
@@ -80,7 +80,7 @@ pub fn shortened(text: &str, most: usize) -> String {
     text.chars().take(most - 1).chain(['…']).collect()
 }
 
-/// The share of `part` in `whole`, between 0 and 1 where they are what they say.
+/// The share of `part` in `whole`, between 0 and 1.
 pub fn share(part: Bytes, whole: Bytes) -> f64 {
     part.0 as f64 / whole.0.max(1) as f64
 }

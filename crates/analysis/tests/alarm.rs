@@ -1,6 +1,6 @@
 //! The alarm on the steps of real programs: what `memory_allocated()` said on a GPU after each of them.
 
-use analysis::Alarm;
+use analysis::GrowthAlarm;
 use serde_json::Value;
 use snapshot::Bytes;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn spoken(name: &str) -> Option<usize> {
     let text = std::fs::read_to_string(path).expect("the program's steps");
     let truth: Value = serde_json::from_str(&text).expect("JSON");
     let rows = truth["rows"].as_array().expect("rows");
-    let mut alarm = Alarm::default();
+    let mut alarm = GrowthAlarm::default();
     rows.iter().find_map(|row| alarm.step(Bytes(row["allocated"].as_u64()?))).map(|growth| growth.step)
 }
 

@@ -3,8 +3,8 @@
 mod common;
 
 use analysis::{
-    Category, DeviceSummary, Finding, FindingChange, Kind, RunModel, changes, devices, finding_changes,
-    findings, skew, words,
+    Category, DeviceSummary, Finding, FindingChange, FindingKind, RunModel, changes, devices,
+    finding_changes, findings, skew, words,
 };
 use common::trace;
 use snapshot::Bytes;
@@ -17,7 +17,7 @@ fn summary(text: &str) -> DeviceSummary {
 }
 
 /// The finding of a kind, with the place it names.
-fn finding(text: &str, kind: Kind) -> Option<(Finding, String)> {
+fn finding(text: &str, kind: FindingKind) -> Option<(Finding, String)> {
     let snapshot = trace(text);
     let devices = devices(&snapshot);
     let model = RunModel::new(&devices[0]);
@@ -41,7 +41,7 @@ fn an_evaluation_that_only_some_steps_run_is_a_spike_at_its_line() {
        -logits
        -probs
      end";
-    let (spike, place) = finding(text, Kind::Spike).expect("a spike");
+    let (spike, place) = finding(text, FindingKind::Spike).expect("a spike");
     assert_eq!(place, "train.py:4");
     assert_eq!(spike.bytes, Bytes(436 * MIB), "{}", spike.summary);
     assert!(spike.summary.contains("in 4 of 16 steps"), "{}", spike.summary);
@@ -59,7 +59,7 @@ fn a_level_that_rises_once_and_stays_is_no_spike() {
          +h 256MiB train.py:10 <module>
          -h
        end";
-    assert_eq!(finding(text, Kind::Spike), None);
+    assert_eq!(finding(text, FindingKind::Spike), None);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_leak_is_not_a_spike_as_well() {
          +x 4MiB train.py:9 <module>
          +kept* 64MiB train.py:10 <module>
        end";
-    assert_eq!(finding(text, Kind::Spike), None);
+    assert_eq!(finding(text, FindingKind::Spike), None);
 }
 
 /// A training loop with two parameters, their gradients, Adam's state and activations.
@@ -162,7 +162,7 @@ fn a_leak_that_is_fixed_has_gone_away_and_one_that_moved_has_stayed() {
     let of_leaks = |a: &DeviceSummary, b: &DeviceSummary| -> Vec<FindingChange> {
         finding_changes(&a.findings, &b.findings)
             .iter()
-            .filter(|found| found.1.kind == Kind::Leak)
+            .filter(|found| found.1.kind == FindingKind::Leak)
             .map(|found| found.0)
             .collect()
     };

@@ -2,7 +2,7 @@
 
 mod common;
 
-use analysis::{Kind, RunModel, devices, findings, words};
+use analysis::{FindingKind, RunModel, devices, findings, words};
 use common::trace;
 
 /// Every leak as `severity line: bytes per step`.
@@ -12,7 +12,7 @@ fn leaks(text: &str) -> Vec<String> {
     let model = RunModel::new(&devices[0]);
     findings(&model)
         .iter()
-        .filter(|finding| finding.kind == Kind::Leak)
+        .filter(|finding| finding.kind == FindingKind::Leak)
         .map(|finding| {
             let line = finding.site.map_or("-".to_owned(), |frame| words::place(&snapshot, frame));
             let pace = finding.bytes_per_step.map_or(0, |bytes| bytes.0);
@@ -245,7 +245,7 @@ fn the_fix_fits_what_is_kept() {
         let snapshot = trace(text);
         let devices = devices(&snapshot);
         let model = RunModel::new(&devices[0]);
-        let leak = findings(&model).into_iter().find(|finding| finding.kind == Kind::Leak);
+        let leak = findings(&model).into_iter().find(|finding| finding.kind == FindingKind::Leak);
         leak.expect("a leak").fix
     };
     let scalar = fix("repeat 12

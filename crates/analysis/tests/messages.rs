@@ -458,7 +458,7 @@ fn a_card_with_memory_left_is_not_called_full() {
         ),
         (
             "CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 0 has a total capacity of 95.07 GiB of which 298.69 MiB is free. Including non-PyTorch memory, this process has 94.77 GiB memory in use. Of the allocated memory 79.00 GiB is allocated by PyTorch, and 206.06 MiB is reserved by PyTorch but unallocated.",
-            "not PyTorch's, more than a context takes",
+            "outside PyTorch, more than a context takes",
         ),
     ] {
         let summary = messages(text.as_bytes())[0].explain().summary;

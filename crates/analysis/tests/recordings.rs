@@ -2,7 +2,9 @@
 
 mod common;
 
-use analysis::{Category, Key, Kind, Origin, RunModel, Site, Source, findings, recorded_devices, words};
+use analysis::{
+    Category, FindingKind, Key, Origin, RunModel, Site, StepSource, findings, recorded_devices, words,
+};
 use common::recorded;
 use recording::{Counts, Label, LabelMark, Placed, Process, Recording, Shortage, Tensor};
 use snapshot::{Bytes, Snapshot};
@@ -100,7 +102,7 @@ fn groups(text: &str, by: Key) -> Vec<String> {
     live.groups.iter().map(|group| described(&snapshot, &model, group)).collect()
 }
 
-fn described(snapshot: &Snapshot, model: &RunModel<'_>, group: &analysis::Group) -> String {
+fn described(snapshot: &Snapshot, model: &RunModel<'_>, group: &analysis::LiveGroup) -> String {
     let name = match group.origin {
         Origin::Site(Site::BackwardOf(frame)) => format!("{} its backward", words::place(snapshot, frame)),
         Origin::Site(Site::Backward(frame)) => format!("{} backward()", words::place(snapshot, frame)),
@@ -174,7 +176,7 @@ fn too_many_modules_are_counted_by_numbered_layer() {
 }
 
 #[track_caller]
-fn check_steps(text: &str, change: impl Fn(&mut Recording), expected: &[usize], source: Source) {
+fn check_steps(text: &str, change: impl Fn(&mut Recording), expected: &[usize], source: StepSource) {
     let (snapshot, mut recording) = recorded(text);
     change(&mut recording);
     let devices = recorded_devices(&snapshot, &recording);
@@ -190,13 +192,13 @@ const ONE_STEP: &str = "+w 4MiB train.py:2 <module>
 
 #[test]
 fn a_recording_with_one_step_has_one_step() {
-    check_steps(ONE_STEP, |_| {}, &[2, 5], Source::Recorded);
+    check_steps(ONE_STEP, |_| {}, &[2, 5], StepSource::Recorded);
 }
 
 #[test]
 fn steps_are_found_by_count_where_the_clock_is_off() {
-    check_steps(ONE_STEP, |recording| recording.marks[0].time_us = 5_000_000, &[2, 5], Source::Recorded);
-    check_steps(ONE_STEP, |recording| recording.marks[0].time_us = 3, &[2, 3], Source::Recorded);
+    check_steps(ONE_STEP, |recording| recording.marks[0].time_us = 5_000_000, &[2, 5], StepSource::Recorded);
+    check_steps(ONE_STEP, |recording| recording.marks[0].time_us = 3, &[2, 3], StepSource::Recorded);
 }
 
 #[test]
@@ -207,7 +209,7 @@ fn steps_are_found_by_the_clock_where_counts_were_reset() {
             recording.marks[0].allocations = Counts(vec![(0, count)]);
             recording.allocations = if count == 3 { Counts::default() } else { Counts(vec![(0, 3)]) };
         };
-        check_steps(ONE_STEP, change, &[2, 5], Source::Recorded);
+        check_steps(ONE_STEP, change, &[2, 5], StepSource::Recorded);
     }
 }
 
@@ -259,7 +261,8 @@ fn a_leak_in_the_backward_pass_names_its_module_and_line() {
     let (snapshot, recording) = recorded(text);
     let devices = recorded_devices(&snapshot, &recording);
     let model = RunModel::new(&devices[0]);
-    let leak = findings(&model).into_iter().find(|finding| finding.kind == Kind::Leak).expect("a leak");
+    let leak =
+        findings(&model).into_iter().find(|finding| finding.kind == FindingKind::Leak).expect("a leak");
     assert_eq!(leak.site.map(|frame| words::place(&snapshot, frame)).as_deref(), Some("model.py:5"));
     assert_eq!(leak.module.map(|module| devices[0].modules.path(module)), Some("Net.fc"));
     assert!(leak.caveats.iter().any(|caveat| caveat.contains("by its module")), "{:?}", leak.caveats);
@@ -288,7 +291,8 @@ fn gradients_of_a_step_that_was_skipped_are_gradients_all_the_same() {
     let (snapshot, recording) = recorded(text);
     let devices = recorded_devices(&snapshot, &recording);
     let model = RunModel::new(&devices[0]);
-    let second = devices[0].history.allocations.iter().rposition(|life| life.requested == Bytes(3 * MIB));
+    let second =
+        devices[0].history.allocations.iter().rposition(|allocation| allocation.requested == Bytes(3 * MIB));
     assert_eq!(model.categories.of(second.expect("a block")), Category::Gradient);
 }
 
@@ -348,9 +352,12 @@ fn a_backward_that_nobody_followed_is_like_that_of_a_step_with_the_same_requests
     ];
     let (snapshot, recording) = recorded(&text.concat());
     let devices = recorded_devices(&snapshot, &recording);
-    let gradients = devices[0].history.allocations.iter().filter(|life| life.requested == Bytes(3 * MIB));
+    let gradients =
+        devices[0].history.allocations.iter().filter(|allocation| allocation.requested == Bytes(3 * MIB));
     let modules: Vec<Option<&str>> = gradients
-        .map(|life| devices[0].scope_of(life).module.map(|module| devices[0].modules.path(module)))
+        .map(|allocation| {
+            devices[0].scope_of(allocation).module.map(|module| devices[0].modules.path(module))
+        })
         .collect();
     assert_eq!(modules, [Some("Net.fc"), Some("Net.fc"), Some("Net.fc"), None, Some("Net.fc")]);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 #[test]
 fn retries_equal_the_label_wherever_the_trace_tells() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
-    let (mut told, mut not_told, mut sum) = (0, 0, 0);
+    let (mut counted, mut unknown, mut sum) = (0, 0, 0);
     for folder in ["zoo", "field", "oracle", "torch"] {
         for entry in std::fs::read_dir(fixtures.join(folder)).expect("fixtures are there") {
             let path = entry.expect("readable").path();
@@ -26,12 +26,12 @@ fn retries_equal_the_label_wherever_the_trace_tells() {
             match analysis::retries(&analysis::devices(&snapshot)[0]) {
                 Some(retries) => {
                     assert_eq!(retries, expected, "{stem}");
-                    told += 1;
+                    counted += 1;
                     sum += retries;
                 }
-                None => not_told += 1,
+                None => unknown += 1,
             }
         }
     }
-    assert!(told >= 15 && sum > 20, "{told} told, {not_told} not, {sum} retries");
+    assert!(counted >= 15 && sum > 20, "{counted} counted, {unknown} not, {sum} retries");
 }

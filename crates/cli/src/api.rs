@@ -47,7 +47,7 @@ pub struct CommandOutput {
 
 /// Detects growing memory for a recorder without `oomph run`.
 #[derive(Default)]
-pub struct GrowthAlarm(analysis::Alarm);
+pub struct RecorderAlarm(analysis::GrowthAlarm);
 
 /// Memory that grows step after step.
 pub struct Growth {
@@ -61,7 +61,7 @@ pub struct Growth {
     pub allocated: u64,
 }
 
-impl GrowthAlarm {
+impl RecorderAlarm {
     /// Takes the bytes allocated at the end of a step; returns growth once.
     pub fn step(&mut self, allocated: u64) -> Option<Growth> {
         self.0.step(snapshot::Bytes(allocated)).map(|growth| Growth {

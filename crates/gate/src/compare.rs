@@ -5,7 +5,7 @@ use crate::baseline::{Baseline, BaselineSite, Entry};
 use crate::judge::{Breach, LimitResult, exact_percent};
 use crate::measure::{Measured, MeasurementGap};
 use analysis::words::shown_path;
-use analysis::{Category, Change, changes};
+use analysis::{Category, SiteChange, changes};
 use snapshot::Bytes;
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub struct BaselineComparison {
     /// Categories whose bytes at the peak changed, with bytes before and after; the largest change first.
     pub categories: Vec<(Category, Bytes, Bytes)>,
     /// Lines whose bytes at the peak changed, the largest change first.
-    pub lines: Vec<Change>,
+    pub lines: Vec<SiteChange>,
     /// Whether the baseline leaves out small lines, so that a line missing from it need not be new.
     pub is_cut: bool,
 }

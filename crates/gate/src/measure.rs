@@ -5,7 +5,7 @@ use crate::outcome::ProgramOutcome;
 use crate::replay::{Replayed, replay};
 use analysis::words::printable;
 use analysis::{
-    ByCategory, Diagnosis, FEWEST_STEPS, Finding, Key, Kind, Origin, SiteName, SiteUsage, site_usage,
+    ByCategory, Diagnosis, FEWEST_STEPS, Finding, FindingKind, Key, Origin, SiteName, SiteUsage, site_usage,
 };
 use inputs::Input;
 use snapshot::{Bytes, Metric, PoolClass};
@@ -98,9 +98,13 @@ impl Measured {
             fix: finding.fix.clone(),
             per_step: finding.bytes_per_step.filter(|_| finding.is_growing()).unwrap_or_default(),
         };
-        let leaks: Vec<LimitFinding> =
-            diagnosis.findings.iter().filter(|finding| finding.kind == Kind::Leak).map(found).collect();
-        let oom = diagnosis.findings.iter().find(|finding| finding.kind == Kind::Oom).map(found);
+        let leaks: Vec<LimitFinding> = diagnosis
+            .findings
+            .iter()
+            .filter(|finding| finding.kind == FindingKind::Leak)
+            .map(found)
+            .collect();
+        let oom = diagnosis.findings.iter().find(|finding| finding.kind == FindingKind::Oom).map(found);
         let requested = history.stats.get(Metric::RequestedBytes, PoolClass::All).peak;
         let steps = device.steps.count();
         let name = Path::new(&input.name)

@@ -54,7 +54,7 @@ fn run(py: Python<'_>, arguments: Vec<OsString>, python: Option<PathBuf>, librar
 /// Detector of growing memory, for the recorder.
 #[pyclass(name = "Alarm")]
 #[derive(Default)]
-struct PyAlarm(cli::api::GrowthAlarm);
+struct PyAlarm(cli::api::RecorderAlarm);
 
 #[pymethods]
 impl PyAlarm {

@@ -1,6 +1,6 @@
 //! Linter findings on the lines named by a recording, if the source files are there.
 
-use analysis::{Finding, Kind, SiteName};
+use analysis::{Finding, FindingKind, SiteName};
 use lint::{Diagnostic, PythonSource, RULES};
 use snapshot::Snapshot;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ impl LintCache {
     /// Returns the linter findings on the line of a leak, or on another line that keeps its result alive.
     pub fn of(&mut self, finding: &Finding, snapshot: &Snapshot) -> Vec<LintRemark> {
         match finding.site {
-            Some(frame) if finding.kind == Kind::Leak => self.at(&SiteName::of(snapshot, frame)),
+            Some(frame) if finding.kind == FindingKind::Leak => self.at(&SiteName::of(snapshot, frame)),
             _ => Vec::new(),
         }
     }

@@ -4,7 +4,7 @@
 //! (`lint::stores`), the one that adds most is taken: `history.append(loss)` before `total = total + loss`
 //! before `history = []`.
 
-use analysis::{SiteName, Store};
+use analysis::{SiteName, StoreHint};
 use lint::PythonSource;
 
 /// A line that stores a reference.
@@ -17,7 +17,7 @@ pub struct StoreLine {
 
 /// Returns the likeliest line in the files of `store`, earlier files first. `near` is a line known to be
 /// related.
-pub fn find(store: &Store, near: Option<&SiteName>) -> Option<StoreLine> {
+pub fn find(store: &StoreHint, near: Option<&SiteName>) -> Option<StoreLine> {
     let near_file = near.map(|place| place.file.as_str());
     let files = store.files.iter().map(String::as_str);
     let files = files.chain(near_file.filter(|file| !store.files.iter().any(|known| known == file)));
@@ -57,8 +57,8 @@ mod tests {
         std::fs::write(&path, "kept.append(a)\n\n\nx = f()\nkept.append(x)\n").expect("written");
         let file = path.to_str().expect("a path").to_owned();
         let near = SiteName { file: file.clone(), line: 4, function: String::new() };
-        let line =
-            find(&Store { names: vec!["kept".to_owned()], files: vec![file] }, Some(&near)).expect("a line");
+        let line = find(&StoreHint { names: vec!["kept".to_owned()], files: vec![file] }, Some(&near))
+            .expect("a line");
         assert_eq!(line.place.line, 5);
     }
 }

@@ -1,7 +1,7 @@
 //! Memory that goes back to the device and is taken again, step after step.
 
-use super::finding::{Finding, Kind, Severity, Value};
-use super::line::Line;
+use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
+use super::line::NamedSite;
 use super::retries::retries;
 use crate::run::model::RunModel;
 use crate::run::step_peaks::SegmentEvent;
@@ -14,12 +14,12 @@ use snapshot::{Bytes, FrameId, StackId};
 const MIN_SHARE_OF_STEPS: f64 = 0.15;
 /// Steps that have to do so.
 const MIN_STEPS: usize = 3;
-/// Share of the time between events from which on it matters most.
+/// Share of the time between events from which the severity is high.
 const HIGH_SHARE_OF_TIME: f64 = 0.2;
 
 /// Why the allocator returned segments.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Reason {
+enum ReleaseReason {
     EmptyCache,
     Trial,
     Collection,
@@ -28,16 +28,16 @@ enum Reason {
 }
 
 /// Calls of `cudaMalloc` and `cudaFree` in the steady state, in numbers.
-pub(super) struct Facts {
+pub(super) struct ChurnFacts {
     severity: Severity,
     calls: Calls,
     /// Steps after the warm-up, and their share that returned memory.
     later_steps: usize,
     share_of_steps: f64,
     /// The most frequent reason.
-    reason: Reason,
+    reason: ReleaseReason,
     /// The line at which most segments were returned.
-    line: Line,
+    line: NamedSite,
     module: Option<ModuleId>,
     /// Microseconds around these calls, and of all later steps.
     waited_us: u64,
@@ -46,7 +46,7 @@ pub(super) struct Facts {
     bytes_per_step: Bytes,
     /// Whether `max_split_size_mb` is set.
     has_max_split: bool,
-    /// Retried calls of `cudaMalloc`, where the trace tells.
+    /// Retried calls of `cudaMalloc`, where the trace shows them.
     retries: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ struct Calls {
     frees: u64,
     /// Bytes that were reserved.
     bytes: Bytes,
-    reasons: FxHashMap<Reason, u64>,
+    reasons: FxHashMap<ReleaseReason, u64>,
     /// Returned segments by line, and the modules that they were returned in.
     lines: FxHashMap<Option<FrameId>, u64>,
     within: FxHashMap<Option<FrameId>, Common>,
@@ -68,7 +68,7 @@ struct Calls {
 }
 
 /// The facts, if the steady state calls `cudaMalloc` and `cudaFree`.
-pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
+pub(super) fn measure(model: &RunModel<'_>) -> Option<ChurnFacts> {
     let (snapshot, steps) = (model.device.snapshot, &model.device.steps);
     // The first fifth is warm-up.
     let first = steps.bounds.get(steps.count() / 5).copied()?;
@@ -84,12 +84,12 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
     let site = lines.max_by_key(|&(frame, count)| (frame.is_some(), *count, *frame)).and_then(|line| *line.0);
     let (waited_us, whole_us) = time(model, first);
     let share_of_time = waited_us as f64 / whole_us.max(1) as f64;
-    Some(Facts {
+    Some(ChurnFacts {
         severity: if share_of_time >= HIGH_SHARE_OF_TIME { Severity::High } else { Severity::Medium },
         later_steps,
         share_of_steps,
         reason,
-        line: Line::new(model, site),
+        line: NamedSite::new(model, site),
         module: calls.within.get(&site).and_then(Common::module),
         waited_us,
         whole_us,
@@ -105,7 +105,7 @@ fn calls(model: &RunModel<'_>, events: &[SegmentEvent]) -> Calls {
     let (snapshot, history, device) = (model.device.snapshot, &model.device.history, model.device);
     let mut calls = Calls::default();
     // A flush returns many segments at once, for one reason.
-    let mut last: Option<(usize, Reason)> = None;
+    let mut last: Option<(usize, ReleaseReason)> = None;
     let trials = model.cudnn_trials();
     for event in events {
         let Some(step) = device.steps.of_event(event.event) else { continue };
@@ -125,11 +125,11 @@ fn calls(model: &RunModel<'_>, events: &[SegmentEvent]) -> Calls {
         let follows_on = last.is_some_and(|(at, _)| at + 1 == event.event);
         let reason = match last {
             Some((_, reason)) if follows_on => reason,
-            _ if role.empty_cache => Reason::EmptyCache,
-            _ if trials.binary_search(&event.event).is_ok() => Reason::Trial,
-            _ if snapshot.settings.gc_threshold > 0.0 => Reason::Collection,
-            _ if stack == StackId::EMPTY => Reason::Unknown,
-            _ => Reason::Retry,
+            _ if role.empty_cache => ReleaseReason::EmptyCache,
+            _ if trials.binary_search(&event.event).is_ok() => ReleaseReason::Trial,
+            _ if snapshot.settings.gc_threshold > 0.0 => ReleaseReason::Collection,
+            _ if stack == StackId::EMPTY => ReleaseReason::Unknown,
+            _ => ReleaseReason::Retry,
         };
         last = Some((event.event, reason));
         calls.frees += 1;
@@ -154,8 +154,8 @@ fn time(model: &RunModel<'_>, first: usize) -> (u64, u64) {
 }
 
 /// The finding in words.
-pub(super) fn describe(facts: &Facts) -> Finding {
-    let Facts { calls, later_steps, waited_us, whole_us, bytes_per_step, .. } = facts;
+pub(super) fn describe(facts: &ChurnFacts) -> Finding {
+    let ChurnFacts { calls, later_steps, waited_us, whole_us, bytes_per_step, .. } = facts;
     let reason = format!(
         "memory is returned and reserved again in {} of the later steps, and takes {} of their time",
         percent(facts.share_of_steps),
@@ -168,21 +168,22 @@ pub(super) fn describe(facts: &Facts) -> Finding {
         calls.returning.len(),
         why(facts)
     );
-    let counts = |wanted: Reason| Value::Count(calls.reasons.get(&wanted).copied().unwrap_or(0));
+    let counts =
+        |wanted: ReleaseReason| EvidenceValue::Count(calls.reasons.get(&wanted).copied().unwrap_or(0));
     let mut evidence = vec![
-        ("cuda_malloc", Value::Count(calls.mallocs)),
-        ("cuda_free", Value::Count(calls.frees)),
-        ("steps", Value::Count(calls.returning.len() as u64)),
-        ("of_steps", Value::Count(*later_steps as u64)),
-        ("freed_by_empty_cache", counts(Reason::EmptyCache)),
-        ("freed_by_cudnn_trials", counts(Reason::Trial)),
-        ("freed_by_garbage_collection", counts(Reason::Collection)),
-        ("freed_to_retry", counts(Reason::Retry)),
-        ("waited_us", Value::Count(*waited_us)),
-        ("of_us", Value::Count(*whole_us)),
-        ("threshold", Value::Ratio(MIN_SHARE_OF_STEPS)),
+        ("cuda_malloc", EvidenceValue::Count(calls.mallocs)),
+        ("cuda_free", EvidenceValue::Count(calls.frees)),
+        ("steps", EvidenceValue::Count(calls.returning.len() as u64)),
+        ("of_steps", EvidenceValue::Count(*later_steps as u64)),
+        ("freed_by_empty_cache", counts(ReleaseReason::EmptyCache)),
+        ("freed_by_cudnn_trials", counts(ReleaseReason::Trial)),
+        ("freed_by_garbage_collection", counts(ReleaseReason::Collection)),
+        ("freed_to_retry", counts(ReleaseReason::Retry)),
+        ("waited_us", EvidenceValue::Count(*waited_us)),
+        ("of_us", EvidenceValue::Count(*whole_us)),
+        ("threshold", EvidenceValue::Ratio(MIN_SHARE_OF_STEPS)),
     ];
-    evidence.extend(facts.retries.map(|retries| ("retries", Value::Count(retries))));
+    evidence.extend(facts.retries.map(|retries| ("retries", EvidenceValue::Count(retries))));
     Finding {
         count: calls.mallocs + calls.frees,
         site: facts.line.frame,
@@ -195,49 +196,51 @@ pub(super) fn describe(facts: &Facts) -> Finding {
         )],
         fix: fix(facts),
         evidence,
-        ..Finding::new(Kind::Churn, facts.severity, reason, summary, *bytes_per_step)
+        ..Finding::new(FindingKind::Churn, facts.severity, reason, summary, *bytes_per_step)
     }
 }
 
-fn why(facts: &Facts) -> String {
+fn why(facts: &ChurnFacts) -> String {
     let line = facts.line.or("a line that was not recorded");
     match facts.reason {
-        Reason::EmptyCache => format!("`empty_cache()` at {line} gives the cache away"),
-        Reason::Trial => {
-            "cuDNN tries its algorithms on each new shape and empties the cache after it".to_owned()
+        ReleaseReason::EmptyCache => format!("`empty_cache()` at {line} returns the cache to the device"),
+        ReleaseReason::Trial => {
+            "cuDNN tries its algorithms on each new shape and empties the cache afterwards".to_owned()
         }
-        Reason::Collection => {
+        ReleaseReason::Collection => {
             "the allocator's garbage collection returns segments that are needed again".to_owned()
         }
-        Reason::Retry => "the device or the limit is full, so the cache is flushed to make room".to_owned(),
-        Reason::Unknown => "the stacks that would say why were not recorded".to_owned(),
+        ReleaseReason::Retry => {
+            "the device or the limit is full, so the cache is flushed to make room".to_owned()
+        }
+        ReleaseReason::Unknown => "the reason is unknown, since no stacks were recorded".to_owned(),
     }
 }
 
-fn fix(facts: &Facts) -> String {
+fn fix(facts: &ChurnFacts) -> String {
     let line = facts.line.or("a line that was not recorded");
     let fix = match facts.reason {
-        Reason::EmptyCache => {
+        ReleaseReason::EmptyCache => {
             return format!(
                 "remove `empty_cache()` at {line}: PyTorch reuses its cache by itself, and returning it \
                  only helps another process on the same GPU"
             );
         }
-        Reason::Trial => {
+        ReleaseReason::Trial => {
             "set `torch.backends.cudnn.benchmark = False`, or feed few, fixed shapes: pad or bucket the \
              inputs"
         }
-        Reason::Collection => {
+        ReleaseReason::Collection => {
             "raise `garbage_collection_threshold`, or drop it and use `expandable_segments:True`"
         }
-        Reason::Retry | Reason::Unknown if facts.has_max_split => {
+        ReleaseReason::Retry | ReleaseReason::Unknown if facts.has_max_split => {
             "drop `max_split_size_mb`: blocks above it are never split, so a cached one rarely fits"
         }
-        Reason::Retry | Reason::Unknown if facts.calls.streams.len() > 1 => {
-            "run the work on one stream: what one stream has cached no other can use, so each flushes the \
+        ReleaseReason::Retry | ReleaseReason::Unknown if facts.calls.streams.len() > 1 => {
+            "run the work on one stream: streams cannot use each other's cached memory, so each flushes the \
              other's"
         }
-        Reason::Retry | Reason::Unknown => {
+        ReleaseReason::Retry | ReleaseReason::Unknown => {
             "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, keep shapes equal from step to step, or \
              leave more room: a smaller batch, a higher limit"
         }

@@ -1,6 +1,6 @@
 //! The last allocation that failed: the state that it met, and what its step would have needed.
 
-use crate::findings::finding::Cause;
+use crate::findings::finding::OomCause;
 use crate::findings::layout::{Free, free_for, layout};
 use crate::run::model::RunModel;
 use crate::words::share;
@@ -12,11 +12,11 @@ pub(crate) const MIB: u64 = 1 << 20;
 const NEARLY_FULL: f64 = 0.1;
 
 /// A failed allocation.
-pub(crate) struct Failure {
+pub(crate) struct FailedAllocation {
     pub(crate) event: usize,
     /// Failed allocations in all.
     pub(crate) count: u64,
-    pub(crate) asked: Bytes,
+    pub(crate) requested: Bytes,
     /// What CUDA reported as free.
     pub(crate) device_free: Bytes,
     pub(crate) reserved: Bytes,
@@ -24,10 +24,10 @@ pub(crate) struct Failure {
     pub(crate) allocated: Bytes,
     /// Free memory as this request could see it.
     pub(crate) free: Free,
-    /// The line that asked.
+    /// The line that made the request.
     pub(crate) line: Option<FrameId>,
     pub(crate) projection: Option<Projection>,
-    /// What the driver said, if a recorder asked it.
+    /// What the driver said, if a recorder queried it.
     pub(crate) shortage: Option<Shortage>,
     /// What would have been reserved for the request.
     segment: Bytes,
@@ -35,23 +35,23 @@ pub(crate) struct Failure {
     reserved_before: Bytes,
 }
 
-impl Failure {
-    pub(crate) fn new(model: &RunModel<'_>) -> Option<Failure> {
+impl FailedAllocation {
+    pub(crate) fn new(model: &RunModel<'_>) -> Option<FailedAllocation> {
         let (snapshot, history) = (model.device.snapshot, &model.device.history);
         let event = *model.step_peaks.ooms.last()?;
         let record = snapshot.events.get(history.rows.start + event);
         let regions = layout(history, &model.step_peaks, event);
-        let allocated = history.allocated_at(event).map(|life| life.size).sum();
+        let allocated = history.allocated_at(event).map(|allocation| allocation.size).sum();
         let line = model.device.site_of_event(event).frame().or_else(|| {
             // Inside `backward()` there is no stack; the block just before it knows the call.
             let row = history.first_allocated_from(event).checked_sub(1)?;
             let is_engine = model.device.roles.of(history.allocations[row].stack).without_python;
-            if is_engine { model.frame_of_life(row) } else { None }
+            if is_engine { model.frame_of_allocation(row) } else { None }
         });
-        let mut failure = Failure {
+        let mut failure = FailedAllocation {
             event,
             count: history.stats.ooms,
-            asked: record.size,
+            requested: record.size,
             device_free: Bytes(record.addr),
             reserved: regions.iter().map(|now| now.reserved).sum(),
             // Blocks whose segment was not recorded are in use all the same.
@@ -76,7 +76,7 @@ impl Failure {
         }
     }
 
-    /// The most that the process may have, where a recorder asked for it. What is below the memory in use is
+    /// The most that the process may have, where a recorder knew it. What is below the memory in use is
     /// not the limit.
     fn limit(&self) -> Option<Bytes> {
         self.shortage.as_ref().and_then(|said| said.limit).filter(|&limit| limit >= self.reserved)
@@ -90,7 +90,7 @@ impl Failure {
     /// Whether the request would have passed without them.
     pub(crate) fn is_crowded_out(&self) -> bool {
         !self.is_limited()
-            && self.cause() == Cause::Capacity
+            && self.cause() == OomCause::Capacity
             && self.non_pytorch() > Bytes::ZERO
             && self.device_free + self.non_pytorch() >= self.segment
     }
@@ -123,19 +123,19 @@ impl Failure {
     /// Fragmentation where the request would have fitted in one piece, with room for the rest of the step. A
     /// memory that is nearly full fails sooner or later however it is arranged, and what private pools hold
     /// is not to be had.
-    pub(crate) fn cause(&self) -> Cause {
+    pub(crate) fn cause(&self) -> OomCause {
         let room = self.usable().saturating_sub(self.active).saturating_sub(self.free.private);
-        let fits = room >= self.asked
+        let fits = room >= self.requested
             && share(room, self.usable()) >= NEARLY_FULL
-            && self.largest_that_fits() < self.asked;
-        if fits && self.projection.is_none() { Cause::Fragmentation } else { Cause::Capacity }
+            && self.largest_that_fits() < self.requested;
+        if fits && self.projection.is_none() { OomCause::Fragmentation } else { OomCause::Capacity }
     }
 
     /// The largest request that would have passed. It is less than the one that did not, whatever an upper
     /// bound says: free pages of expandable memory may be in use in part.
     pub(crate) fn largest_that_fits(&self) -> Bytes {
         let new_segment = Bytes(self.room_for_segments().0 / (2 * MIB) * (2 * MIB));
-        let below = Bytes(self.asked.0.saturating_sub(1));
+        let below = Bytes(self.requested.0.saturating_sub(1));
         if self.free.is_exact {
             self.free.largest.max(new_segment)
         } else {
@@ -145,11 +145,11 @@ impl Failure {
 
     /// What was missing for this request alone.
     pub(crate) fn short(&self) -> Bytes {
-        (self.active + self.asked).saturating_sub(self.usable())
+        (self.active + self.requested).saturating_sub(self.usable())
     }
 }
 
-/// What PyTorch asks the device for, to serve a request.
+/// Size of the segment that PyTorch reserves to serve a request.
 fn segment_size(size: Bytes) -> Bytes {
     match size.0 {
         size if size <= MIB => Bytes(2 * MIB),
@@ -186,7 +186,7 @@ pub(crate) struct Projection {
 }
 
 /// Compares the step that failed with the one before it, after the same number of allocations.
-fn project(model: &RunModel<'_>, failure: &Failure) -> Option<Projection> {
+fn project(model: &RunModel<'_>, failure: &FailedAllocation) -> Option<Projection> {
     let (history, steps) = (&model.device.history, &model.device.steps);
     let begun = steps.bounds.partition_point(|&bound| bound <= failure.event);
     let (now, before) = (begun.checked_sub(1)?, begun.checked_sub(2)?);
@@ -197,7 +197,7 @@ fn project(model: &RunModel<'_>, failure: &Failure) -> Option<Projection> {
     let same_place = history.allocations.get(same_place).filter(|_| same_place < begin_row)?.alloc_event()?;
     let base = model.step_peaks.at_bounds.get(now).copied()?;
     let base_before = model.step_peaks.at_bounds.get(before).copied()?;
-    let held: Bytes = history.allocated_at(same_place).map(|life| life.size).sum();
+    let held: Bytes = history.allocated_at(same_place).map(|allocation| allocation.size).sum();
     let (grown, grown_before) = (failure.allocated.saturating_sub(base), held.saturating_sub(base_before));
     if grown_before.0 < MIB {
         return None;
@@ -205,5 +205,5 @@ fn project(model: &RunModel<'_>, failure: &Failure) -> Option<Projection> {
     let times = grown.0 as f64 / grown_before.0 as f64;
     let peak = model.step_peaks.steps.get(before)?.bytes;
     let needed = base + Bytes((peak.saturating_sub(base_before).0 as f64 * times) as u64);
-    Some(Projection { times, before: peak, needed: needed.max(failure.active + failure.asked), base })
+    Some(Projection { times, before: peak, needed: needed.max(failure.active + failure.requested), base })
 }

@@ -7,7 +7,7 @@ use snapshot::{Bytes, FrameId, StackId};
 
 /// Kind of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
+pub enum FindingKind {
     /// An allocation failed.
     Oom,
     /// Memory accumulates step after step.
@@ -28,19 +28,19 @@ pub enum Kind {
     NonPytorch,
 }
 
-impl Kind {
+impl FindingKind {
     /// Name in JSON.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Oom => "oom",
-            Kind::Leak => "leak",
-            Kind::Spike => "spike",
-            Kind::Fragmentation => "fragmentation",
-            Kind::Churn => "churn",
-            Kind::Pending => "pending",
-            Kind::PrivatePool => "private_pool",
-            Kind::Workspace => "workspace",
-            Kind::NonPytorch => "outside",
+            FindingKind::Oom => "oom",
+            FindingKind::Leak => "leak",
+            FindingKind::Spike => "spike",
+            FindingKind::Fragmentation => "fragmentation",
+            FindingKind::Churn => "churn",
+            FindingKind::Pending => "pending",
+            FindingKind::PrivatePool => "private_pool",
+            FindingKind::Workspace => "workspace",
+            FindingKind::NonPytorch => "outside",
         }
     }
 }
@@ -69,26 +69,26 @@ impl Severity {
 
 /// Cause of a failed allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cause {
+pub enum OomCause {
     /// What the program holds and asks for does not fit, however it is arranged.
     Capacity,
     /// The request would have fitted if the free memory had been in one piece.
     Fragmentation,
 }
 
-impl Cause {
+impl OomCause {
     /// Name in JSON.
     pub fn name(self) -> &'static str {
         match self {
-            Cause::Capacity => "capacity",
-            Cause::Fragmentation => "fragmentation",
+            OomCause::Capacity => "capacity",
+            OomCause::Fragmentation => "fragmentation",
         }
     }
 }
 
 /// Value of one piece of evidence.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Value {
+pub enum EvidenceValue {
     /// An amount of memory, in bytes.
     Bytes(Bytes),
     /// A number of things, or the index of an event or step.
@@ -104,16 +104,16 @@ pub enum Value {
     /// A whole call stack.
     Stack(StackId),
     /// Several values.
-    List(Vec<Value>),
+    List(Vec<EvidenceValue>),
     /// Named values.
-    Record(Vec<(&'static str, Value)>),
+    Record(Vec<(&'static str, EvidenceValue)>),
 }
 
 /// One finding: a sentence, a line to change, and the evidence for it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Finding {
     /// What was found.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// How much it matters.
     pub severity: Severity,
     /// Reason for the severity: the threshold that was crossed.
@@ -132,14 +132,14 @@ pub struct Finding {
     pub count: u64,
     /// The line to look at.
     pub site: Option<FrameId>,
-    /// The module that the blocks of that line lie in, where a recorder noted it.
+    /// The module that the blocks of that line are in, where a recorder noted it.
     pub module: Option<ModuleId>,
     /// Holder of the memory, where a recorder noted the references.
     pub held: Option<Held>,
     /// Cause, for a failed allocation.
-    pub cause: Option<Cause>,
+    pub cause: Option<OomCause>,
     /// The numbers behind it.
-    pub evidence: Vec<(&'static str, Value)>,
+    pub evidence: Vec<(&'static str, EvidenceValue)>,
     /// What to change.
     pub fix: String,
     /// What is not certain.
@@ -154,7 +154,7 @@ impl Finding {
 
     /// A finding without the parts that not every kind has.
     pub(crate) fn new(
-        kind: Kind,
+        kind: FindingKind,
         severity: Severity,
         reason: String,
         summary: String,

@@ -1,26 +1,26 @@
 //! Memory that is reserved but could not be used when it was needed.
 
-use super::finding::{Finding, Kind, Severity, Value};
+use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
 use super::layout::{Free, RegionNow, free, layout};
-use super::line::Line;
+use super::line::NamedSite;
 use crate::run::model::{RunModel, active_peak};
 use crate::trace::modules::ModuleId;
 use crate::words::{counted, listed, percent, share};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, Counters, FrameId, History, PoolId};
 
-/// Bytes and share of the reserved memory below which nobody would change anything for it.
+/// Bytes and share of the reserved memory from which fragmentation is reported.
 const MIN_BYTES: Bytes = Bytes(128 << 20);
 const MIN_SHARE: f64 = 0.15;
 const MEDIUM: (Bytes, f64) = (Bytes(256 << 20), 0.25);
 const HIGH: (Bytes, f64) = (Bytes(1 << 30), 0.4);
 /// Lines that are named as holding segments.
 const MAX_LINES: usize = 3;
-/// Smaller free pieces are not worth a word.
+/// Smaller free pieces are not listed.
 const MIN_PIECE: Bytes = Bytes(1 << 20);
 
 /// Reserved memory that was never needed, in numbers.
-pub(super) struct Facts {
+pub(super) struct FragmentationFacts {
     severity: Severity,
     /// The event that last reserved a large segment.
     event: usize,
@@ -33,7 +33,7 @@ pub(super) struct Facts {
     /// The free memory just before that event.
     free: Free,
     /// The request that the event served, with the line that made it.
-    request: Option<(Bytes, Line)>,
+    request: Option<(Bytes, NamedSite)>,
     /// The lines whose blocks keep the most free memory from being returned, largest first.
     pins: Vec<Pin>,
     reservations: Reservations,
@@ -49,7 +49,7 @@ pub(super) struct Facts {
 
 /// Blocks of one line that keep segments from being returned.
 struct Pin {
-    line: Line,
+    line: NamedSite,
     /// Free bytes of the segments that its blocks keep, shared among all blocks there.
     free: Bytes,
     live: Bytes,
@@ -68,12 +68,12 @@ struct Reservations {
 }
 
 /// The facts, if the memory that was free when the most was reserved is worth it.
-pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
+pub(super) fn measure(model: &RunModel<'_>) -> Option<FragmentationFacts> {
     let (history, snapshot) = (&model.device.history, model.device.snapshot);
     if history.is_empty() {
         return None;
     }
-    // Just before the last large segment: what had been reserved so far was not good enough.
+    // Just before the last large segment, when the memory reserved so far was not enough.
     let event = last_large_segment(model);
     if event.is_none() && !history.complete {
         // What was reserved before the history begins may well have been in use then.
@@ -91,7 +91,7 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
     let pins = pins(model, &regions);
     let reservations = reservations(model);
     let site = pins.first().and_then(|pin| pin.line.frame).or(reservations.last_line);
-    Some(Facts {
+    Some(FragmentationFacts {
         severity: severity(lost, ratio),
         event,
         reserved,
@@ -139,12 +139,13 @@ fn last_large_segment(model: &RunModel<'_>) -> Option<usize> {
 }
 
 /// What was asked for when a segment had to be reserved.
-fn request(model: &RunModel<'_>, event: usize, free: &Free) -> Option<(Bytes, Line)> {
+fn request(model: &RunModel<'_>, event: usize, free: &Free) -> Option<(Bytes, NamedSite)> {
     let history = &model.device.history;
     let next = history.first_allocated_from(event);
-    let life = history.allocations.get(next).filter(|life| life.alloc_event() == Some(event + 1))?;
+    let allocation =
+        history.allocations.get(next).filter(|allocation| allocation.alloc_event() == Some(event + 1))?;
     let had_free = free.pinned + free.returnable > Bytes::ZERO;
-    had_free.then(|| (life.requested, Line::new(model, model.frame_of_life(next))))
+    had_free.then(|| (allocation.requested, NamedSite::new(model, model.frame_of_allocation(next))))
 }
 
 fn pins(model: &RunModel<'_>, regions: &[RegionNow]) -> Vec<Pin> {
@@ -154,18 +155,18 @@ fn pins(model: &RunModel<'_>, regions: &[RegionNow]) -> Vec<Pin> {
     for now in regions {
         let region = &history.regions[now.region];
         let is_pinned = region.pool == PoolId::DEFAULT && !region.expandable && now.free() >= MIN_PIECE;
-        if !is_pinned || now.lives.is_empty() {
+        if !is_pinned || now.allocations.is_empty() {
             continue;
         }
-        let each = Bytes(now.free().0 / now.lives.len() as u64);
-        for &row in &now.lives {
-            let (free, live, count) = pins.entry(model.frame_of_life(row as usize)).or_default();
+        let each = Bytes(now.free().0 / now.allocations.len() as u64);
+        for &row in &now.allocations {
+            let (free, live, count) = pins.entry(model.frame_of_allocation(row as usize)).or_default();
             *free += each;
             *live += history.allocations[row as usize].size;
             *count += 1;
         }
     }
-    let pin = |(frame, (free, live, count))| Pin { line: Line::new(model, frame), free, live, count };
+    let pin = |(frame, (free, live, count))| Pin { line: NamedSite::new(model, frame), free, live, count };
     let mut pins: Vec<Pin> = pins.into_iter().map(pin).collect();
     pins.sort_by(|a, b| b.free.cmp(&a.free).then(a.line.frame.cmp(&b.line.frame)));
     pins
@@ -190,12 +191,12 @@ fn reservations(model: &RunModel<'_>) -> Reservations {
 }
 
 /// The finding in words.
-pub(super) fn describe(facts: &Facts) -> Finding {
-    let Facts { reserved, used, lost, free, .. } = facts;
+pub(super) fn describe(facts: &FragmentationFacts) -> Finding {
+    let FragmentationFacts { reserved, used, lost, free, .. } = facts;
     let share = percent(facts.share);
     let reason = format!("{share} of the reserved memory was never needed at one time");
     let summary = format!(
-        "{reserved} were reserved, but at most {used} were ever in use at one time: {lost} ({share}) is \
+        "{reserved} was reserved, but at most {used} was ever in use at one time: {lost} ({share}) is \
          fragmentation"
     );
     let caveats = match facts.is_complete {
@@ -210,16 +211,16 @@ pub(super) fn describe(facts: &Facts) -> Finding {
         fix: fix(facts).to_owned(),
         caveats,
         evidence: evidence(facts),
-        ..Finding::new(Kind::Fragmentation, facts.severity, reason, summary, *lost)
+        ..Finding::new(FindingKind::Fragmentation, facts.severity, reason, summary, *lost)
     }
 }
 
-fn details(facts: &Facts) -> Vec<String> {
-    let Facts { free, reservations, .. } = facts;
+fn details(facts: &FragmentationFacts) -> Vec<String> {
+    let FragmentationFacts { free, reservations, .. } = facts;
     let mut details = Vec::new();
     details.extend(facts.request.as_ref().map(|(requested, line)| {
         format!(
-            "the last large `cudaMalloc` served a request of {requested}{} while {} lay free in {}, the \
+            "the last large `cudaMalloc` served a request of {requested}{} while {} was free in {}, the \
              largest {}",
             line.at(),
             free.pinned + free.returnable,
@@ -238,7 +239,7 @@ fn details(facts: &Facts) -> Vec<String> {
                 format!("{line} ({}, {})", counted(pin.count, "block"), pin.live)
             })
             .collect();
-        details.push(format!("segments are kept in part by blocks of {}", listed(&lines)));
+        details.push(format!("segments cannot be returned because of blocks of {}", listed(&lines)));
     }
     details.extend(reservations.last.map(|last| {
         let Reservations { steps, of_steps, .. } = reservations;
@@ -259,11 +260,11 @@ fn parts(free: &Free) -> Option<String> {
     .map(|(bytes, what)| format!("{bytes} {what}"))
     .collect();
     let text =
-        || format!("what lay free: {}; rounding inside blocks takes {} more", listed(&parts), free.rounding);
+        || format!("free memory: {}; rounding inside blocks takes {} more", listed(&parts), free.rounding);
     (!parts.is_empty()).then(text)
 }
 
-fn fix(facts: &Facts) -> &'static str {
+fn fix(facts: &FragmentationFacts) -> &'static str {
     if facts.has_max_split {
         "drop `max_split_size_mb`: blocks above it are never split, so every new \
          size needs a segment of its own; then try `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`"
@@ -278,40 +279,40 @@ fn fix(facts: &Facts) -> &'static str {
     }
 }
 
-fn evidence(facts: &Facts) -> Vec<(&'static str, Value)> {
-    let Facts { free, at_end: (end, free_at_end), .. } = facts;
+fn evidence(facts: &FragmentationFacts) -> Vec<(&'static str, EvidenceValue)> {
+    let FragmentationFacts { free, at_end: (end, free_at_end), .. } = facts;
     let pin = |pin: &Pin| {
         let mut record = vec![
-            ("bytes_held_back", Value::Bytes(pin.free)),
-            ("live_bytes", Value::Bytes(pin.live)),
-            ("count", Value::Count(pin.count)),
+            ("bytes_held_back", EvidenceValue::Bytes(pin.free)),
+            ("live_bytes", EvidenceValue::Bytes(pin.live)),
+            ("count", EvidenceValue::Count(pin.count)),
         ];
         record.extend(pin.line.evidence());
-        Value::Record(record)
+        EvidenceValue::Record(record)
     };
-    let at_end = Value::Record(vec![
-        ("reserved", Value::Bytes(end.reserved)),
-        ("active", Value::Bytes(end.active)),
-        ("returnable_by_empty_cache", Value::Bytes(free_at_end.returnable)),
-        ("pinned_by_live_blocks", Value::Bytes(free_at_end.pinned)),
-        ("wrong_pool_or_stream", Value::Bytes(free_at_end.elsewhere)),
-        ("largest_free", Value::Bytes(free_at_end.largest)),
+    let at_end = EvidenceValue::Record(vec![
+        ("reserved", EvidenceValue::Bytes(end.reserved)),
+        ("active", EvidenceValue::Bytes(end.active)),
+        ("returnable_by_empty_cache", EvidenceValue::Bytes(free_at_end.returnable)),
+        ("pinned_by_live_blocks", EvidenceValue::Bytes(free_at_end.pinned)),
+        ("wrong_pool_or_stream", EvidenceValue::Bytes(free_at_end.elsewhere)),
+        ("largest_free", EvidenceValue::Bytes(free_at_end.largest)),
     ]);
     vec![
-        ("event", Value::Count(facts.event as u64)),
-        ("reserved", Value::Bytes(facts.reserved)),
-        ("active_peak", Value::Bytes(facts.used)),
-        ("free_before_last_growth", Value::Bytes(free.total())),
-        ("returnable_by_empty_cache", Value::Bytes(free.returnable)),
-        ("pinned_by_live_blocks", Value::Bytes(free.pinned)),
-        ("wrong_pool_or_stream", Value::Bytes(free.elsewhere)),
-        ("private_pools", Value::Bytes(free.private)),
-        ("rounding", Value::Bytes(free.rounding)),
-        ("largest_free", Value::Bytes(free.largest)),
-        ("pieces", Value::Count(free.pieces)),
-        ("pinned_by", Value::List(facts.pins.iter().take(MAX_LINES).map(pin).collect())),
+        ("event", EvidenceValue::Count(facts.event as u64)),
+        ("reserved", EvidenceValue::Bytes(facts.reserved)),
+        ("active_peak", EvidenceValue::Bytes(facts.used)),
+        ("free_before_last_growth", EvidenceValue::Bytes(free.total())),
+        ("returnable_by_empty_cache", EvidenceValue::Bytes(free.returnable)),
+        ("pinned_by_live_blocks", EvidenceValue::Bytes(free.pinned)),
+        ("wrong_pool_or_stream", EvidenceValue::Bytes(free.elsewhere)),
+        ("private_pools", EvidenceValue::Bytes(free.private)),
+        ("rounding", EvidenceValue::Bytes(free.rounding)),
+        ("largest_free", EvidenceValue::Bytes(free.largest)),
+        ("pieces", EvidenceValue::Count(free.pieces)),
+        ("pinned_by", EvidenceValue::List(facts.pins.iter().take(MAX_LINES).map(pin).collect())),
         ("at_end", at_end),
-        ("reserved_grew_in_steps", Value::Count(facts.reservations.steps)),
-        ("threshold", Value::Ratio(MIN_SHARE)),
+        ("reserved_grew_in_steps", EvidenceValue::Count(facts.reservations.steps)),
+        ("threshold", EvidenceValue::Ratio(MIN_SHARE)),
     ]
 }

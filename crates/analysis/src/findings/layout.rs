@@ -1,4 +1,4 @@
-//! Where the free memory lies at one moment, and what keeps it from being used or returned.
+//! Free memory at one moment, and what keeps it from being used or returned.
 
 use crate::run::step_peaks::StepPeaks;
 use rustc_hash::FxHashMap;
@@ -18,7 +18,7 @@ pub(crate) struct RegionNow {
     pub(crate) pieces: u64,
     pub(crate) largest: Bytes,
     /// Rows of [`History::allocations`] that are in use in it.
-    pub(crate) lives: Vec<u32>,
+    pub(crate) allocations: Vec<u32>,
 }
 
 impl RegionNow {
@@ -28,10 +28,10 @@ impl RegionNow {
 }
 
 /// All memory that is reserved once `position` events have happened.
-pub(crate) fn layout(history: &History, course: &StepPeaks, position: usize) -> Vec<RegionNow> {
+pub(crate) fn layout(history: &History, step_peaks: &StepPeaks, position: usize) -> Vec<RegionNow> {
     let mut reserved: Vec<u64> =
         history.regions.iter().map(|region| if region.from_start { region.size.0 } else { 0 }).collect();
-    for event in course.segments.iter().take_while(|event| event.event < position) {
+    for event in step_peaks.segments.iter().take_while(|event| event.event < position) {
         let Some(region) = event.region else { continue };
         let bytes = event.bytes.0;
         reserved[region] = if event.reserves {
@@ -40,26 +40,27 @@ pub(crate) fn layout(history: &History, course: &StepPeaks, position: usize) -> 
             reserved[region].saturating_sub(bytes)
         };
     }
-    let mut lives: Vec<Vec<u32>> = vec![Vec::new(); history.regions.len()];
-    for (row, life) in history.allocations[..history.first_allocated_from(position)].iter().enumerate() {
-        if life.is_active_at(position)
-            && let Some(inside) = lives.get_mut(life.region as usize)
+    let mut allocations: Vec<Vec<u32>> = vec![Vec::new(); history.regions.len()];
+    for (row, allocation) in history.allocations[..history.first_allocated_from(position)].iter().enumerate()
+    {
+        if allocation.is_active_at(position)
+            && let Some(inside) = allocations.get_mut(allocation.region as usize)
         {
             inside.push(row as u32);
         }
     }
-    let regions = reserved.into_iter().zip(lives).enumerate();
+    let regions = reserved.into_iter().zip(allocations).enumerate();
     regions
         .filter(|(_, (reserved, _))| *reserved > 0)
-        .map(|(region, (reserved, lives))| region_now(history, region, Bytes(reserved), lives))
+        .map(|(region, (reserved, allocations))| region_now(history, region, Bytes(reserved), allocations))
         .collect()
 }
 
-fn region_now(history: &History, region: usize, reserved: Bytes, mut lives: Vec<u32>) -> RegionNow {
-    let life = |row: &u32| &history.allocations[*row as usize];
-    lives.sort_unstable_by_key(|row| life(row).addr);
-    let active: Bytes = lives.iter().map(|row| life(row).size).sum();
-    let requested: Bytes = lives.iter().map(|row| life(row).requested).sum();
+fn region_now(history: &History, region: usize, reserved: Bytes, mut allocations: Vec<u32>) -> RegionNow {
+    let allocation = |row: &u32| &history.allocations[*row as usize];
+    allocations.sort_unstable_by_key(|row| allocation(row).addr);
+    let active: Bytes = allocations.iter().map(|row| allocation(row).size).sum();
+    let requested: Bytes = allocations.iter().map(|row| allocation(row).requested).sum();
     let mut now = RegionNow {
         region,
         reserved,
@@ -67,7 +68,7 @@ fn region_now(history: &History, region: usize, reserved: Bytes, mut lives: Vec<
         rounding: active.saturating_sub(requested),
         pieces: 0,
         largest: Bytes::ZERO,
-        lives,
+        allocations,
     };
     let here = &history.regions[region];
     if here.expandable {
@@ -76,7 +77,10 @@ fn region_now(history: &History, region: usize, reserved: Bytes, mut lives: Vec<
         return now;
     }
     let mut at = here.addr;
-    let ends = now.lives.iter().map(|row| (life(row).addr, life(row).addr.saturating_add(life(row).size.0)));
+    let ends = now
+        .allocations
+        .iter()
+        .map(|row| (allocation(row).addr, allocation(row).addr.saturating_add(allocation(row).size.0)));
     for (start, end) in ends.chain([(here.addr.saturating_add(reserved.0), u64::MAX)]) {
         let piece = start.saturating_sub(at);
         if piece > 0 {
@@ -88,7 +92,7 @@ fn region_now(history: &History, region: usize, reserved: Bytes, mut lives: Vec<
     now
 }
 
-/// Free memory of a moment, by what stands in the way of using it. The parts add up to what is reserved and
+/// Free memory of a moment, by what prevents its use. The parts add up to what is reserved and
 /// not in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Free {
@@ -100,7 +104,7 @@ pub(crate) struct Free {
     pub(crate) elsewhere: Bytes,
     /// In private pools of CUDA graphs and `MemPool`s.
     pub(crate) private: Bytes,
-    /// Lost inside blocks: what was taken beyond what was asked for. Not part of the sum.
+    /// Lost inside blocks: allocated minus requested bytes. Not part of the sum.
     pub(crate) rounding: Bytes,
     /// The largest block that could be had without `cudaMalloc`.
     pub(crate) largest: Bytes,
@@ -126,7 +130,7 @@ pub(crate) fn free(history: &History, regions: &[RegionNow]) -> Free {
 const SMALL: Bytes = Bytes(1 << 20);
 
 /// Sorts the free memory as a request of this size on this stream sees it.
-pub(crate) fn free_for(history: &History, regions: &[RegionNow], asked: Bytes, stream: u64) -> Free {
+pub(crate) fn free_for(history: &History, regions: &[RegionNow], requested: Bytes, stream: u64) -> Free {
     let mut free = Free { is_exact: true, ..Free::default() };
     for now in regions {
         let region = &history.regions[now.region];
@@ -134,7 +138,7 @@ pub(crate) fn free_for(history: &History, regions: &[RegionNow], asked: Bytes, s
         free.rounding += now.rounding;
         if region.pool != PoolId::DEFAULT {
             free.private += now.free();
-        } else if region.stream != stream || region.small != (asked <= SMALL) {
+        } else if region.stream != stream || region.small != (requested <= SMALL) {
             free.elsewhere += now.free();
         } else {
             if now.active == Bytes::ZERO {

@@ -1,8 +1,8 @@
 //! Memory that accumulates step after step, and the lines that it comes from.
 
-use super::finding::{Finding, Kind, Severity, Value};
+use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
 use super::leak_kind::LeakKind;
-use super::line::Line;
+use super::line::NamedSite;
 use crate::run::growth::{GrowingSite, GrowingSites, Trend};
 use crate::run::holders::Held;
 use crate::run::model::RunModel;
@@ -13,7 +13,7 @@ use snapshot::{Bytes, FrameId, StackId};
 
 /// Share of rises that two growing sites have in common if the same thing keeps both.
 const MIN_COMMON_RISES: f64 = 0.6;
-/// Bytes, and share of the peak, from which on growth that has stopped is worth a word.
+/// Bytes, and share of the peak, from which retained growth is reported.
 const MIN_STOPPED: Bytes = Bytes(1 << 20);
 const MIN_STOPPED_SHARE: f64 = 0.01;
 /// Bytes per step. Slower leaks never fill a card in practice.
@@ -27,18 +27,18 @@ pub const CARD_SIZES_GIB: [u64; 12] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 14
 const MIN_GROWTH_OF_ALL: f64 = 0.4;
 /// Lines that are named.
 const MAX_LINES: usize = 4;
-/// Rhythms that are told apart.
+/// Most clusters of growing sites.
 const MAX_CLUSTERS: usize = 32;
 
 /// Every leak of a run.
 pub(super) struct Leaks {
-    pub(super) leaks: Vec<Facts>,
+    pub(super) leaks: Vec<LeakFacts>,
     /// Bytes that all of them had retained at each bound of the steps.
     pub(super) retained: Vec<u64>,
 }
 
 /// One leak, in numbers.
-pub(super) struct Facts {
+pub(super) struct LeakFacts {
     severity: Severity,
     trend: Trend,
     outlook: Outlook,
@@ -95,7 +95,7 @@ impl Leaks {
     }
 }
 
-fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -> Option<Facts> {
+fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -> Option<LeakFacts> {
     let history = &model.device.history;
     let bytes: Bytes = cluster.sites.iter().map(|site| Bytes(site.bytes())).sum();
     let is_growing = cluster.trend == Trend::Growing;
@@ -116,9 +116,9 @@ fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -
         _ => (Severity::Medium, Outlook::Fills),
     };
     let lines = lines(model, &cluster.sites, bounds);
-    let first = lines.first().map_or(&[][..], |line| &line.lives);
+    let first = lines.first().map_or(&[][..], |line| &line.allocations);
     let in_backward = lines.first().is_some_and(|line| line.in_backward);
-    Some(Facts {
+    Some(LeakFacts {
         severity,
         trend: cluster.trend,
         outlook,
@@ -136,7 +136,7 @@ fn measure_one(model: &RunModel<'_>, cluster: &SiteCluster<'_>, bounds: usize) -
         kind: LeakKind::of(model, cluster, in_backward),
         doubt: first.first().filter(|_| in_backward).and_then(|&row| model.doubt_in_backward(row as usize)),
         is_cpu: model.device.is_cpu(),
-        held: model.device.held(lines.iter().flat_map(|line| &line.lives).map(|&row| row as usize)),
+        held: model.device.held(lines.iter().flat_map(|line| &line.allocations).map(|&row| row as usize)),
         lines,
     })
 }
@@ -217,7 +217,7 @@ fn memory_grows_with(model: &RunModel<'_>, retained: &[u64]) -> bool {
 
 /// One line that adds to a leak.
 struct LeakLine {
-    line: Line,
+    line: NamedSite,
     stack: StackId,
     /// Bytes per step.
     pace: f64,
@@ -226,8 +226,8 @@ struct LeakLine {
     /// It follows from another line: the gradient or the optimizer state of a parameter made there.
     follows: bool,
     in_backward: bool,
-    /// Rows of `lives`.
-    lives: Vec<u32>,
+    /// Rows of [`snapshot::History::allocations`].
+    allocations: Vec<u32>,
 }
 
 /// The lines of a leak, the one to look at first.
@@ -238,19 +238,19 @@ fn lines(model: &RunModel<'_>, sites: &[&GrowingSite], bounds: usize) -> Vec<Lea
         let frame = run.or_else(|| model.frame_of(site.stack));
         let follows = site.in_backward || model.device.roles.of(site.stack).optimizer;
         let line = lines.entry((frame, site.in_backward)).or_insert_with(|| LeakLine {
-            line: Line::new(model, frame),
+            line: NamedSite::new(model, frame),
             stack: site.stack,
             pace: 0.0,
             bytes: 0,
             blocks: 0,
             follows: true,
             in_backward: site.in_backward,
-            lives: Vec::new(),
+            allocations: Vec::new(),
         });
-        line.lives.extend(&site.lives);
+        line.allocations.extend(&site.allocations);
         line.pace += site.pace(bounds);
         line.bytes = line.bytes.saturating_add(site.bytes());
-        line.blocks += site.lives.len() as u64;
+        line.blocks += site.allocations.len() as u64;
         line.follows &= follows;
     }
     let total = lines.values().fold(0u64, |sum, line| sum.saturating_add(line.bytes));
@@ -290,7 +290,7 @@ impl Room {
 }
 
 /// The finding in words.
-pub(super) fn describe(facts: &Facts) -> Finding {
+pub(super) fn describe(facts: &LeakFacts) -> Finding {
     let site = facts.lines.first().and_then(|line| line.line.frame);
     let line = facts.lines.first().map_or("that line", |line| line.line.or("that line"));
     let fix = match &facts.held {
@@ -309,11 +309,11 @@ pub(super) fn describe(facts: &Facts) -> Finding {
         caveats: caveats(facts, site),
         evidence: evidence(facts),
         held: facts.held.clone(),
-        ..Finding::new(Kind::Leak, facts.severity, reason, summary(facts), facts.bytes)
+        ..Finding::new(FindingKind::Leak, facts.severity, reason, summary(facts), facts.bytes)
     }
 }
 
-fn reason(facts: &Facts) -> String {
+fn reason(facts: &LeakFacts) -> String {
     let room = &facts.room.name;
     match (facts.outlook, facts.steps_left) {
         (Outlook::Stopped, _) => "it has stopped growing".to_owned(),
@@ -328,11 +328,11 @@ fn reason(facts: &Facts) -> String {
     }
 }
 
-fn summary(facts: &Facts) -> String {
-    let Facts { bytes, rises, since, steps, .. } = facts;
+fn summary(facts: &LeakFacts) -> String {
+    let LeakFacts { bytes, rises, since, steps, .. } = facts;
     let since_words = if *since > 1 { format!(" since step {}", since + 1) } else { String::new() };
     if facts.trend == Trend::Stopped {
-        return format!("{bytes} piled up in {rises} steps{since_words} and stayed; it no longer grows");
+        return format!("retained growth: {bytes} in {rises} steps{since_words}; it no longer grows");
     }
     let rhythm = if *rises == steps - since {
         "every step".to_owned()
@@ -342,10 +342,11 @@ fn summary(facts: &Facts) -> String {
     format!("{} {rhythm}{since_words}, still growing", Bytes(facts.pace.round() as u64))
 }
 
-fn details(facts: &Facts, reason: &str) -> Vec<String> {
+fn details(facts: &LeakFacts, reason: &str) -> Vec<String> {
     let each = (facts.blocks as f64 / facts.rises.max(1) as f64).round().max(1.0) as u64;
-    let stay = if each == 1 { "stays" } else { "stay" };
-    let mut details = vec![format!("{} each time {stay}: {}", counted(each, "block"), facts.kind.sentence())];
+    let are = if each == 1 { "is" } else { "are" };
+    let (blocks, what) = (counted(each, "block"), facts.kind.sentence());
+    let mut details = vec![format!("{blocks} {are} retained each time: {what}")];
     if facts.lines.len() > 1 {
         let named: Vec<String> = facts
             .lines
@@ -353,8 +354,8 @@ fn details(facts: &Facts, reason: &str) -> Vec<String> {
             .take(MAX_LINES)
             .map(|line| {
                 let name = line.line.or("lines that were not recorded");
-                let inside = if line.in_backward { ", inside backward()" } else { "" };
-                format!("{name} ({}{inside})", percent(line.bytes as f64 / facts.bytes.0.max(1) as f64))
+                let backward = if line.in_backward { "backward of " } else { "" };
+                format!("{backward}{name} ({})", percent(line.bytes as f64 / facts.bytes.0.max(1) as f64))
             })
             .collect();
         let more = match facts.lines.len().saturating_sub(MAX_LINES) {
@@ -370,9 +371,9 @@ fn details(facts: &Facts, reason: &str) -> Vec<String> {
     details
 }
 
-fn caveats(facts: &Facts, site: Option<FrameId>) -> Vec<String> {
+fn caveats(facts: &LeakFacts, site: Option<FrameId>) -> Vec<String> {
     let mut caveats = Vec::new();
-    caveats.extend(facts.doubt.map(|doubt| format!("{doubt}; blocks are told apart by size")));
+    caveats.extend(facts.doubt.map(|doubt| format!("{doubt}; blocks are distinguished by size")));
     if site.is_none() {
         caveats.push("these blocks were recorded without a stack, so the line is not known".to_owned());
     }
@@ -386,34 +387,34 @@ fn caveats(facts: &Facts, site: Option<FrameId>) -> Vec<String> {
     caveats
 }
 
-fn evidence(facts: &Facts) -> Vec<(&'static str, Value)> {
+fn evidence(facts: &LeakFacts) -> Vec<(&'static str, EvidenceValue)> {
     let retained = &facts.retained;
     let every = retained.len().div_ceil(32);
     let line = |line: &LeakLine| {
         let mut record = vec![
-            ("bytes", Value::Bytes(Bytes(line.bytes))),
-            ("bytes_per_step", Value::Bytes(Bytes(line.pace.round() as u64))),
-            ("count", Value::Count(line.blocks)),
-            ("in_backward", Value::Flag(line.in_backward)),
+            ("bytes", EvidenceValue::Bytes(Bytes(line.bytes))),
+            ("bytes_per_step", EvidenceValue::Bytes(Bytes(line.pace.round() as u64))),
+            ("count", EvidenceValue::Count(line.blocks)),
+            ("in_backward", EvidenceValue::Flag(line.in_backward)),
         ];
         record.extend(line.line.evidence());
-        Value::Record(record)
+        EvidenceValue::Record(record)
     };
-    let kept = retained.iter().step_by(every).map(|&bytes| Value::Bytes(Bytes(bytes))).collect();
+    let kept = retained.iter().step_by(every).map(|&bytes| EvidenceValue::Bytes(Bytes(bytes))).collect();
     let stack = facts.lines.first().map_or(StackId::EMPTY, |line| line.stack);
     let mut evidence = vec![
-        ("trend", Value::Text(facts.trend.name().to_owned())),
-        ("since_step", Value::Count(facts.since as u64)),
-        ("steps_with_growth", Value::Count(facts.rises as u64)),
-        ("of_steps", Value::Count(retained.len() as u64 - 1)),
-        ("kept_every_steps", Value::Count(every as u64)),
-        ("kept_bytes", Value::List(kept)),
-        ("lines", Value::List(facts.lines.iter().take(16).map(line).collect())),
-        ("stack", Value::Stack(stack)),
+        ("trend", EvidenceValue::Text(facts.trend.name().to_owned())),
+        ("since_step", EvidenceValue::Count(facts.since as u64)),
+        ("steps_with_growth", EvidenceValue::Count(facts.rises as u64)),
+        ("of_steps", EvidenceValue::Count(retained.len() as u64 - 1)),
+        ("kept_every_steps", EvidenceValue::Count(every as u64)),
+        ("kept_bytes", EvidenceValue::List(kept)),
+        ("lines", EvidenceValue::List(facts.lines.iter().take(16).map(line).collect())),
+        ("stack", EvidenceValue::Stack(stack)),
     ];
     if facts.trend == Trend::Growing {
-        evidence.push(("card_bytes", Value::Bytes(facts.room.size)));
-        evidence.push(("steps_until_full", Value::Count(facts.steps_left as u64)));
+        evidence.push(("card_bytes", EvidenceValue::Bytes(facts.room.size)));
+        evidence.push(("steps_until_full", EvidenceValue::Count(facts.steps_left as u64)));
     }
     evidence
 }

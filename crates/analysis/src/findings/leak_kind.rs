@@ -1,4 +1,4 @@
-//! What a leak keeps, as far as its blocks tell, and what to do about it.
+//! Leak kinds: what a leak keeps, judged by its blocks, and what to do about it.
 
 use super::leak::SiteCluster;
 use crate::run::growth::GrowingSite;
@@ -29,7 +29,7 @@ pub(crate) enum LeakKind {
     Grows,
 }
 
-/// Blocks per step from which on a whole forward pass must be kept.
+/// Blocks per step from which a whole forward pass must be kept.
 const GRAPH_BLOCKS: f64 = 6.0;
 /// A number takes one block of the smallest size.
 const SCALAR: u64 = 512;
@@ -39,15 +39,15 @@ impl LeakKind {
     pub(crate) fn of(model: &RunModel<'_>, cluster: &SiteCluster<'_>, in_backward: bool) -> LeakKind {
         let rises = cluster.rises.len().max(1);
         let role = |site: &GrowingSite| model.device.roles.of(site.stack);
-        let blocks: usize = cluster.sites.iter().map(|site| site.lives.len()).sum();
+        let blocks: usize = cluster.sites.iter().map(|site| site.allocations.len()).sum();
         let from_modules: usize = cluster
             .sites
             .iter()
             .filter(|site| !site.in_backward && role(site).module)
-            .map(|site| site.lives.len())
+            .map(|site| site.allocations.len())
             .sum();
         let is_graph = from_modules as f64 / rises as f64 >= GRAPH_BLOCKS;
-        let is_scalar = |site: &&GrowingSite| site.bytes() <= SCALAR * site.lives.len() as u64;
+        let is_scalar = |site: &&GrowingSite| site.bytes() <= SCALAR * site.allocations.len() as u64;
         let all = |wanted: &dyn Fn(&&GrowingSite) -> bool| cluster.sites.iter().all(wanted);
         let any = |wanted: &dyn Fn(&&GrowingSite) -> bool| cluster.sites.iter().any(wanted);
         if all(&|site| role(site).optimizer) {
@@ -99,10 +99,10 @@ impl LeakKind {
                 "made inside `backward()`: gradients that are kept, or the gradient of an input"
             }
             LeakKind::Models => {
-                "parameters, or whole models, that are made again and again while the old ones stay"
+                "parameters, or whole models, that are created repeatedly while the old ones stay"
             }
             LeakKind::Parameters => "new parameters, and the optimizer's state for them",
-            LeakKind::States => "optimizer state for parameters that it had none for",
+            LeakKind::States => "optimizer state for parameters that had none before",
             LeakKind::Grows => "one tensor that becomes larger, for example by `torch.cat`",
         }
     }
@@ -208,11 +208,11 @@ impl LeakKind {
 fn is_waited_for(model: &RunModel<'_>, cluster: &SiteCluster<'_>) -> bool {
     let device = model.device;
     let (mut waited, mut all) = (0, 0);
-    for &row in cluster.sites.iter().flat_map(|site| &site.lives) {
-        let Some(born) = device.history.allocations[row as usize].alloc_event() else { continue };
-        let Some(step) = device.steps.of_event(born) else { continue };
+    for &row in cluster.sites.iter().flat_map(|site| &site.allocations) {
+        let Some(alloc_event) = device.history.allocations[row as usize].alloc_event() else { continue };
+        let Some(step) = device.steps.of_event(alloc_event) else { continue };
         all += 1;
-        let next = device.backward.next_after(born);
+        let next = device.backward.next_after(alloc_event);
         waited += usize::from(next.is_some_and(|begins| begins < device.steps.events(step).end));
     }
     waited * 2 > all

@@ -1,20 +1,20 @@
 //! Lines of code as findings name them.
 
-use super::finding::Value;
+use super::finding::EvidenceValue;
 use crate::run::model::RunModel;
 use crate::words::{counted, place};
 use snapshot::{Bytes, FrameId};
 
 /// A line of code with its short name; without both where no stack was recorded.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Line {
+pub(super) struct NamedSite {
     pub(super) frame: Option<FrameId>,
     name: Option<String>,
 }
 
-impl Line {
-    pub(super) fn new(model: &RunModel<'_>, frame: Option<FrameId>) -> Line {
-        Line { frame, name: frame.map(|frame| place(model.device.snapshot, frame)) }
+impl NamedSite {
+    pub(super) fn new(model: &RunModel<'_>, frame: Option<FrameId>) -> NamedSite {
+        NamedSite { frame, name: frame.map(|frame| place(model.device.snapshot, frame)) }
     }
 
     /// The name (`train.py:20`), or these words where the line is not known.
@@ -28,20 +28,20 @@ impl Line {
     }
 
     /// The line as the last entry of a record of evidence, where it is known.
-    pub(super) fn evidence(&self) -> Option<(&'static str, Value)> {
-        self.frame.map(|frame| ("site", Value::Site(frame)))
+    pub(super) fn evidence(&self) -> Option<(&'static str, EvidenceValue)> {
+        self.frame.map(|frame| ("site", EvidenceValue::Site(frame)))
     }
 }
 
 /// What the blocks of one line hold.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct LineBytes {
-    pub(super) line: Line,
+pub(super) struct SiteBytes {
+    pub(super) line: NamedSite,
     pub(super) bytes: Bytes,
     pub(super) blocks: u64,
 }
 
-impl LineBytes {
+impl SiteBytes {
     /// The words `train.py:20 (1.5 GiB, 3 blocks)`.
     pub(super) fn words(&self) -> String {
         let line = self.line.or("lines that were not recorded");
@@ -49,8 +49,9 @@ impl LineBytes {
     }
 
     /// The fields of a record of evidence.
-    pub(super) fn evidence(&self) -> Vec<(&'static str, Value)> {
-        let mut record = vec![("bytes", Value::Bytes(self.bytes)), ("count", Value::Count(self.blocks))];
+    pub(super) fn evidence(&self) -> Vec<(&'static str, EvidenceValue)> {
+        let mut record =
+            vec![("bytes", EvidenceValue::Bytes(self.bytes)), ("count", EvidenceValue::Count(self.blocks))];
         record.extend(self.line.evidence());
         record
     }

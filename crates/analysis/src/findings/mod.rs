@@ -20,7 +20,7 @@ mod workspace;
 
 use crate::run::device::Device;
 use crate::run::model::RunModel;
-use finding::{Finding, Kind, Value};
+use finding::{EvidenceValue, Finding, FindingKind};
 use snapshot::Bytes;
 
 /// One device with its run model and its findings.
@@ -32,11 +32,11 @@ pub struct Diagnosis<'a> {
 }
 
 impl<'a> Diagnosis<'a> {
-    /// Builds the run model of a device and finds what is to be said about it.
+    /// Builds the run model of a device and derives its findings.
     pub fn new(device: &'a Device<'a>) -> Diagnosis<'a> {
         let model = RunModel::new(device);
         let findings = findings(&model);
-        Diagnosis { model: model, findings }
+        Diagnosis { model, findings }
     }
 }
 
@@ -59,10 +59,10 @@ pub fn findings(model: &RunModel<'_>) -> Vec<Finding> {
     }
     for finding in &mut findings {
         let module = finding.module.map(|module| model.device.modules.path(module).to_owned());
-        finding.evidence.extend(module.map(|path| ("module", Value::Text(path))));
+        finding.evidence.extend(module.map(|path| ("module", EvidenceValue::Text(path))));
     }
     findings.sort_by_key(|finding| {
-        let first = finding.kind == Kind::Oom;
+        let first = finding.kind == FindingKind::Oom;
         (
             std::cmp::Reverse(first),
             std::cmp::Reverse(finding.severity),

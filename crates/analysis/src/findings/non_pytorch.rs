@@ -1,7 +1,7 @@
 //! Non-PyTorch memory: what other processes hold on the device.
 
-use super::failure::Failure;
-use super::finding::{Finding, Kind, Severity, Value};
+use super::failure::FailedAllocation;
+use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
 use crate::run::model::RunModel;
 use crate::words::printable;
 
@@ -9,29 +9,29 @@ use crate::words::printable;
 const MAX_NAMED: usize = 3;
 
 /// The failed allocation that other processes left too little for.
-pub(super) struct Facts {
-    failure: Failure,
+pub(super) struct NonPytorchFacts {
+    failure: FailedAllocation,
 }
 
 /// The facts, if the last failed allocation would have passed without other processes.
-pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
-    let failure = Failure::new(model).filter(Failure::is_crowded_out)?;
-    Some(Facts { failure })
+pub(super) fn measure(model: &RunModel<'_>) -> Option<NonPytorchFacts> {
+    let failure = FailedAllocation::new(model).filter(FailedAllocation::is_crowded_out)?;
+    Some(NonPytorchFacts { failure })
 }
 
 /// The finding in words.
-pub(super) fn describe(Facts { failure }: &Facts) -> Finding {
+pub(super) fn describe(NonPytorchFacts { failure }: &NonPytorchFacts) -> Finding {
     let held = failure.non_pytorch();
     let count = failure.shortage.as_ref().map_or(0, |said| said.others.len() as u64);
     let who = if count == 1 { "another process".to_owned() } else { format!("{count} other processes") };
     let summary = format!(
         "{who} held {held} of this device: without that the request of {} would have passed",
-        failure.asked
+        failure.requested
     );
     let mut evidence = vec![
-        ("event", Value::Count(failure.event as u64)),
-        ("requested", Value::Bytes(failure.asked)),
-        ("device_free", Value::Bytes(failure.device_free)),
+        ("event", EvidenceValue::Count(failure.event as u64)),
+        ("requested", EvidenceValue::Bytes(failure.requested)),
+        ("device_free", EvidenceValue::Bytes(failure.device_free)),
     ];
     evidence.extend(driver_evidence(failure));
     let reason = "the allocation that failed would have passed without it".to_owned();
@@ -42,12 +42,12 @@ pub(super) fn describe(Facts { failure }: &Facts) -> Finding {
               (`CUDA_VISIBLE_DEVICES`)"
             .to_owned(),
         evidence,
-        ..Finding::new(Kind::NonPytorch, Severity::High, reason, summary, held)
+        ..Finding::new(FindingKind::NonPytorch, Severity::High, reason, summary, held)
     }
 }
 
 /// The other processes on the device in a sentence, largest first.
-pub(super) fn other_processes(failure: &Failure) -> Option<String> {
+pub(super) fn other_processes(failure: &FailedAllocation) -> Option<String> {
     let mut others: Vec<_> = failure.shortage.iter().flat_map(|said| &said.others).collect();
     others.sort_by_key(|process| (std::cmp::Reverse(process.bytes), process.pid));
     let named: Vec<String> = others
@@ -70,18 +70,18 @@ pub(super) fn other_processes(failure: &Failure) -> Option<String> {
 }
 
 /// What the driver said when the allocation failed, as evidence.
-pub(super) fn driver_evidence(failure: &Failure) -> Vec<(&'static str, Value)> {
+pub(super) fn driver_evidence(failure: &FailedAllocation) -> Vec<(&'static str, EvidenceValue)> {
     let Some(said) = &failure.shortage else { return Vec::new() };
     let mut evidence = Vec::new();
-    evidence.extend(said.total.map(|total| ("device_total", Value::Bytes(total))));
-    evidence.extend(said.limit.map(|limit| ("limit", Value::Bytes(limit))));
+    evidence.extend(said.total.map(|total| ("device_total", EvidenceValue::Bytes(total))));
+    evidence.extend(said.limit.map(|limit| ("limit", EvidenceValue::Bytes(limit))));
     let processes = said.others.iter().map(|process| {
-        Value::Record(vec![
-            ("pid", Value::Count(process.pid)),
-            ("bytes", Value::Bytes(process.bytes)),
-            ("name", Value::Text(process.name.clone())),
+        EvidenceValue::Record(vec![
+            ("pid", EvidenceValue::Count(process.pid)),
+            ("bytes", EvidenceValue::Bytes(process.bytes)),
+            ("name", EvidenceValue::Text(process.name.clone())),
         ])
     });
-    evidence.push(("other_processes", Value::List(processes.collect())));
+    evidence.push(("other_processes", EvidenceValue::List(processes.collect())));
     evidence
 }

@@ -1,8 +1,8 @@
 //! Why an allocation failed, and what would have let it pass.
 
-use super::failure::{Failure, Projection};
-use super::finding::{Cause, Finding, Kind, Severity, Value};
-use super::line::{Line, LineBytes};
+use super::failure::{FailedAllocation, Projection};
+use super::finding::{EvidenceValue, Finding, FindingKind, OomCause, Severity};
+use super::line::{NamedSite, SiteBytes};
 use super::non_pytorch::{driver_evidence, other_processes};
 use crate::run::categories::{ByCategory, Category};
 use crate::run::model::RunModel;
@@ -15,18 +15,18 @@ use snapshot::{Bytes, FrameId};
 const MAX_LINES: usize = 3;
 /// What the model itself takes, whatever the batch.
 const MODEL: [Category; 4] = [Category::Parameter, Category::Buffer, Category::Gradient, Category::Optimizer];
-/// Share of the allocated memory from which on the model is what fills it.
+/// Share of the allocated memory from which the model fills it.
 const MOSTLY_MODEL: f64 = 0.6;
 
 /// The last failed allocation, in numbers.
-pub(super) struct Facts {
-    failure: Failure,
-    cause: Cause,
+pub(super) struct OomFacts {
+    failure: FailedAllocation,
+    cause: OomCause,
     held: HeldMemory,
     /// What leaks had retained by then.
     leaked: Bytes,
-    /// The line that asked.
-    failed_at: Line,
+    /// The line that made the request.
+    failed_at: NamedSite,
     /// The line to look at.
     site: Option<FrameId>,
     module: Option<ModuleId>,
@@ -41,7 +41,7 @@ pub(super) struct Facts {
 struct HeldMemory {
     categories: ByCategory,
     /// The lines of each category, largest first.
-    lines: Vec<(Category, LineBytes)>,
+    lines: Vec<(Category, SiteBytes)>,
     /// The category that holds the most.
     main: Category,
     /// Whether parameters, gradients and optimizer state together are what fills the memory.
@@ -49,19 +49,19 @@ struct HeldMemory {
 }
 
 /// The facts of the last failed allocation, if there was one. `leaked` is what leaks had retained by then.
-pub(super) fn measure(model: &RunModel<'_>, leaked: Bytes) -> Option<Facts> {
-    let failure = Failure::new(model)?;
+pub(super) fn measure(model: &RunModel<'_>, leaked: Bytes) -> Option<OomFacts> {
+    let failure = FailedAllocation::new(model)?;
     let held = HeldMemory::new(model, &failure);
     let held_at = held.main_line().and_then(|line| line.line.frame);
-    let site = if held.is_model || failure.asked > failure.active {
+    let site = if held.is_model || failure.requested > failure.active {
         failure.line.or(held_at)
     } else {
         held_at.or(failure.line)
     };
-    Some(Facts {
+    Some(OomFacts {
         cause: failure.cause(),
         leaked,
-        failed_at: Line::new(model, failure.line),
+        failed_at: NamedSite::new(model, failure.line),
         site,
         module: model.module_at(failure.event, site),
         is_expandable: model.device.history.regions.iter().any(|region| region.expandable),
@@ -73,15 +73,15 @@ pub(super) fn measure(model: &RunModel<'_>, leaked: Bytes) -> Option<Facts> {
 }
 
 impl HeldMemory {
-    fn new(model: &RunModel<'_>, failure: &Failure) -> HeldMemory {
+    fn new(model: &RunModel<'_>, failure: &FailedAllocation) -> HeldMemory {
         let mut categories = ByCategory::default();
         let mut lines: FxHashMap<(Category, Option<FrameId>), (Bytes, u64)> = FxHashMap::default();
-        for (row, life) in model.device.history.allocations.iter().enumerate() {
-            if life.is_allocated_at(failure.event) {
+        for (row, allocation) in model.device.history.allocations.iter().enumerate() {
+            if allocation.is_allocated_at(failure.event) {
                 let category = model.categories.of(row);
-                categories.0[category as usize] += life.size;
-                let line = lines.entry((category, model.frame_of_life(row))).or_default();
-                line.0 += life.size;
+                categories.0[category as usize] += allocation.size;
+                let line = lines.entry((category, model.frame_of_allocation(row))).or_default();
+                line.0 += allocation.size;
                 line.1 += 1;
             }
         }
@@ -94,7 +94,7 @@ impl HeldMemory {
         let mut lines: Vec<_> = lines.into_iter().collect();
         lines.sort_by_key(|&((category, frame), (bytes, _))| (std::cmp::Reverse(bytes), category, frame));
         let named = |((category, frame), (bytes, blocks))| {
-            (category, LineBytes { line: Line::new(model, frame), bytes, blocks })
+            (category, SiteBytes { line: NamedSite::new(model, frame), bytes, blocks })
         };
         let lines = lines.into_iter().map(named).collect();
         let mut held = HeldMemory { categories, lines, main, is_model: false };
@@ -111,22 +111,22 @@ impl HeldMemory {
     }
 
     /// The lines of the main category, largest first.
-    fn main_lines(&self) -> impl Iterator<Item = &LineBytes> {
+    fn main_lines(&self) -> impl Iterator<Item = &SiteBytes> {
         self.lines.iter().filter(|(category, _)| *category == self.main).map(|(_, line)| line)
     }
 
-    fn main_line(&self) -> Option<&LineBytes> {
+    fn main_line(&self) -> Option<&SiteBytes> {
         self.main_lines().next()
     }
 }
 
 /// The finding in words.
-pub(super) fn describe(facts: &Facts) -> Finding {
+pub(super) fn describe(facts: &OomFacts) -> Finding {
     let failure = &facts.failure;
     let (least, most) = (failure.usable(), failure.usable_at_most());
     let mut caveats = Vec::new();
     if failure.is_limited() && least.to_string() != most.to_string() {
-        caveats.push(format!("the limit itself is not in the file: it lies between {least} and {most}"));
+        caveats.push(format!("the limit itself is not in the file: it is between {least} and {most}"));
     }
     let reason = format!("{} failed", counted(failure.count, "allocation"));
     Finding {
@@ -138,11 +138,11 @@ pub(super) fn describe(facts: &Facts) -> Finding {
         fix: fix(facts),
         evidence: evidence(facts),
         caveats,
-        ..Finding::new(Kind::Oom, Severity::High, reason, summary(facts), failure.asked)
+        ..Finding::new(FindingKind::Oom, Severity::High, reason, summary(facts), failure.requested)
     }
 }
 
-fn summary(facts: &Facts) -> String {
+fn summary(facts: &OomFacts) -> String {
     let (failure, held, at) = (&facts.failure, &facts.held, facts.failed_at.at());
     let room = match (failure.is_limited(), failure.is_limit_known()) {
         (false, _) => format!("{} that the device had for this process", failure.usable()),
@@ -152,19 +152,19 @@ fn summary(facts: &Facts) -> String {
         (true, true) => format!("a limit of about {}", failure.usable()),
         (true, false) => format!("a limit between {} and {}", failure.usable(), failure.usable_at_most()),
     };
-    let asked = failure.asked;
+    let requested = failure.requested;
     match facts.cause {
-        Cause::Capacity if failure.allocated == Bytes::ZERO => {
-            format!("{asked} did not fit{at}: nothing was allocated, {room} is too small")
+        OomCause::Capacity if failure.allocated == Bytes::ZERO => {
+            format!("{requested} did not fit{at}: nothing was allocated, {room} is too small")
         }
-        Cause::Capacity => format!(
-            "{asked} did not fit{at}: {} of {room} were in use, {} of it {}",
+        OomCause::Capacity => format!(
+            "{requested} did not fit{at}: {} of {room} was in use, {} of it {}",
             failure.active,
             percent(share(held.main_bytes(), failure.allocated)),
             if held.is_model { "parameters, gradients and optimizer state" } else { plural(held.main) }
         ),
-        Cause::Fragmentation => format!(
-            "{asked} did not fit{at} although {} were free: no piece was larger than {}",
+        OomCause::Fragmentation => format!(
+            "{requested} did not fit{at} although {} was free: no piece was larger than {}",
             failure.free.total() + failure.room_for_segments(),
             failure.largest_that_fits()
         ),
@@ -181,12 +181,12 @@ fn plural(category: Category) -> &'static str {
         Category::Input => "inputs",
         Category::Temporary => "temporaries",
         Category::Workspace => "library workspaces",
-        Category::Unknown => "blocks of unknown use",
+        Category::Unknown => "blocks of unknown category",
     }
 }
 
-fn details(facts: &Facts) -> Vec<String> {
-    let Facts { failure, held, leaked, .. } = facts;
+fn details(facts: &OomFacts) -> Vec<String> {
+    let OomFacts { failure, held, leaked, .. } = facts;
     let mut in_use: Vec<Category> = Category::ALL
         .into_iter()
         .filter(|&of| share(held.categories.get(of), failure.allocated) >= 0.01)
@@ -197,7 +197,7 @@ fn details(facts: &Facts) -> Vec<String> {
     if in_use.is_empty() {
         return Vec::new();
     }
-    let lines: Vec<String> = held.main_lines().take(MAX_LINES).map(LineBytes::words).collect();
+    let lines: Vec<String> = held.main_lines().take(MAX_LINES).map(SiteBytes::words).collect();
     let mut details = vec![
         format!("in use at event {}: {}", grouped(failure.event as u64), listed(&in_use)),
         format!("the {} come from {}", plural(held.main), listed(&lines)),
@@ -206,9 +206,9 @@ fn details(facts: &Facts) -> Vec<String> {
         details.push(projected(projection, failure));
     }
     if leaked.0 > failure.active.0 / 10 {
-        details.push(format!("{leaked} of it had piled up step by step: see the leak"));
+        details.push(format!("{leaked} of it had accumulated step by step: see the leak"));
     }
-    if facts.cause == Cause::Capacity && failure.is_limited() {
+    if facts.cause == OomCause::Capacity && failure.is_limited() {
         details.push(format!(
             "the device itself still had {} free: a memory limit (`set_per_process_memory_fraction`) \
              refused it",
@@ -216,27 +216,27 @@ fn details(facts: &Facts) -> Vec<String> {
         ));
     }
     details.extend(other_processes(failure));
-    let lay_free = failure.free.total();
+    let free = failure.free.total();
     details.push(match failure.largest_that_fits() {
-        Bytes::ZERO if lay_free == Bytes::ZERO => "nothing that was reserved lay free".to_owned(),
-        Bytes::ZERO => format!("the {lay_free} that lay free are kept for other streams or block sizes"),
+        Bytes::ZERO if free == Bytes::ZERO => "none of the reserved memory was free".to_owned(),
+        Bytes::ZERO => format!("the {free} of free memory is kept for other streams or block sizes"),
         largest => format!(
-            "the largest request that would have passed is {largest}; {lay_free} of the reserved memory lay \
+            "the largest request that would have passed is {largest}; {free} of the reserved memory was \
              free"
         ),
     });
     details
 }
 
-fn projected(projection: &Projection, failure: &Failure) -> String {
+fn projected(projection: &Projection, failure: &FailedAllocation) -> String {
     let pace = match projection.times {
         times if times > 1.1 => {
-            format!("it holds {times:.1} times as much as the step before at the same place")
+            format!("it holds {times:.1} times as much as the previous step at the same point")
         }
         times if times < 0.9 => {
-            format!("it holds {} of what the step before held at the same place", percent(times))
+            format!("it holds {} of what the previous step held at the same point", percent(times))
         }
-        _ => "it goes like the step before".to_owned(),
+        _ => "it is like the previous step".to_owned(),
     };
     format!(
         "{pace}, which peaked at {}: to finish it would have needed about {}, {} more than it could have",
@@ -246,31 +246,31 @@ fn projected(projection: &Projection, failure: &Failure) -> String {
     )
 }
 
-fn fix(facts: &Facts) -> String {
-    let Facts { failure, held, leaked, .. } = facts;
-    let without_leak = failure.active.saturating_sub(*leaked) + failure.asked;
+fn fix(facts: &OomFacts) -> String {
+    let OomFacts { failure, held, leaked, .. } = facts;
+    let without_leak = failure.active.saturating_sub(*leaked) + failure.requested;
     if leaked.0 > failure.active.0 / 3 && without_leak <= failure.usable() {
         return "stop the leak: without it this request would have passed".to_owned();
     }
-    if facts.cause == Cause::Fragmentation && facts.is_expandable {
+    if facts.cause == OomCause::Fragmentation && facts.is_expandable {
         return "keep sizes equal from step to step (pad or bucket the inputs), so that freed blocks fit again"
             .to_owned();
     }
-    if facts.cause == Cause::Fragmentation {
+    if facts.cause == OomCause::Fragmentation {
         return "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: the free pieces then join and this \
-             request fits; what the rest of the step needs the file does not tell"
+             request fits; the file does not show what the rest of the step needs"
             .to_owned();
     }
-    if failure.asked > failure.active {
+    if failure.requested > failure.active {
         return format!(
             "one request of {} at {} is larger than everything else together: make that tensor smaller (in \
              chunks, a shorter sequence; for attention scores `scaled_dot_product_attention`, which \
              never makes them)",
-            failure.asked,
+            failure.requested,
             facts.failed_at.or("the lines above")
         );
     }
-    if held.is_model && held.model() + failure.asked > failure.usable() {
+    if held.is_model && held.model() + failure.requested > failure.usable() {
         return format!(
             "the model itself is too large here: parameters, gradients and optimizer state take {} so far. \
              Use bf16 parameters, an optimizer with less state, or shard them (FSDP); a smaller \
@@ -282,8 +282,8 @@ fn fix(facts: &Facts) -> String {
 }
 
 /// Advice about the category that holds the most.
-fn fix_for_main(facts: &Facts) -> String {
-    let Facts { failure, held, .. } = facts;
+fn fix_for_main(facts: &OomFacts) -> String {
+    let OomFacts { failure, held, .. } = facts;
     let main_line = held.main_line().map(|line| &line.line).filter(|line| line.frame.is_some());
     let line = main_line.unwrap_or(&facts.failed_at).or("the lines above");
     let smaller = match &failure.projection {
@@ -302,7 +302,7 @@ fn fix_for_main(facts: &Facts) -> String {
             "set `torch.backends.cudnn.benchmark = False`: the workspaces are its trials".to_owned()
         }
         Category::Unknown if failure.allocated == Bytes::ZERO => {
-            format!("ask for less: {} is more than there is, with nothing else allocated", failure.asked)
+            format!("request less: {} is more than there is, with nothing else allocated", failure.requested)
         }
         Category::Unknown => format!("{line} holds the most: keep less of it, or for a shorter time"),
         _ if facts.has_backward => {
@@ -312,38 +312,38 @@ fn fix_for_main(facts: &Facts) -> String {
     }
 }
 
-fn evidence(facts: &Facts) -> Vec<(&'static str, Value)> {
-    let Facts { failure, held, .. } = facts;
+fn evidence(facts: &OomFacts) -> Vec<(&'static str, EvidenceValue)> {
+    let OomFacts { failure, held, .. } = facts;
     let by_category =
-        Category::ALL.iter().map(|&of| (of.name(), Value::Bytes(held.categories.get(of)))).collect();
+        Category::ALL.iter().map(|&of| (of.name(), EvidenceValue::Bytes(held.categories.get(of)))).collect();
     let lines = held.lines.iter().take(8).map(|(category, line)| {
-        let mut record = vec![("category", Value::Text(category.name().to_owned()))];
+        let mut record = vec![("category", EvidenceValue::Text(category.name().to_owned()))];
         record.extend(line.evidence());
-        Value::Record(record)
+        EvidenceValue::Record(record)
     });
     let limited_by = if failure.is_limited() { "memory limit" } else { "device" };
     let mut evidence = vec![
-        ("event", Value::Count(failure.event as u64)),
-        ("requested", Value::Bytes(failure.asked)),
-        ("device_free", Value::Bytes(failure.device_free)),
-        ("allocated", Value::Bytes(failure.allocated)),
-        ("active", Value::Bytes(failure.active)),
-        ("reserved", Value::Bytes(failure.reserved)),
-        ("reserved_but_free", Value::Bytes(failure.free.total())),
-        ("largest_free_piece", Value::Bytes(failure.free.largest)),
-        ("largest_request_that_fits", Value::Bytes(failure.largest_that_fits())),
-        ("short_by_at_least", Value::Bytes(failure.short())),
-        ("limited_by", Value::Text(limited_by.to_owned())),
-        ("usable_at_least", Value::Bytes(failure.usable())),
-        ("usable_at_most", Value::Bytes(failure.usable_at_most())),
-        ("held", Value::Record(by_category)),
-        ("lines", Value::List(lines.collect())),
+        ("event", EvidenceValue::Count(failure.event as u64)),
+        ("requested", EvidenceValue::Bytes(failure.requested)),
+        ("device_free", EvidenceValue::Bytes(failure.device_free)),
+        ("allocated", EvidenceValue::Bytes(failure.allocated)),
+        ("active", EvidenceValue::Bytes(failure.active)),
+        ("reserved", EvidenceValue::Bytes(failure.reserved)),
+        ("reserved_but_free", EvidenceValue::Bytes(failure.free.total())),
+        ("largest_free_piece", EvidenceValue::Bytes(failure.free.largest)),
+        ("largest_request_that_fits", EvidenceValue::Bytes(failure.largest_that_fits())),
+        ("short_by_at_least", EvidenceValue::Bytes(failure.short())),
+        ("limited_by", EvidenceValue::Text(limited_by.to_owned())),
+        ("usable_at_least", EvidenceValue::Bytes(failure.usable())),
+        ("usable_at_most", EvidenceValue::Bytes(failure.usable_at_most())),
+        ("held", EvidenceValue::Record(by_category)),
+        ("lines", EvidenceValue::List(lines.collect())),
     ];
-    evidence.extend(failure.line.map(|frame| ("failed_at", Value::Site(frame))));
+    evidence.extend(failure.line.map(|frame| ("failed_at", EvidenceValue::Site(frame))));
     evidence.extend(driver_evidence(failure));
     if let Some(projection) = &failure.projection {
-        evidence.push(("step_would_need", Value::Bytes(projection.needed)));
-        evidence.push(("times_the_step_before", Value::Ratio(projection.times)));
+        evidence.push(("step_would_need", EvidenceValue::Bytes(projection.needed)));
+        evidence.push(("times_the_step_before", EvidenceValue::Ratio(projection.times)));
     }
     evidence
 }

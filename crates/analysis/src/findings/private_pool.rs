@@ -1,18 +1,18 @@
 //! Memory of CUDA graphs and `MemPool`s: it looks free and is not.
 
-use super::finding::{Finding, Kind, Severity, Value};
-use super::line::Line;
+use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
+use super::line::NamedSite;
 use crate::run::model::RunModel;
 use crate::words::{counted, percent, share};
 use rustc_hash::FxHashMap;
 use snapshot::{Bytes, Counters, FrameId, PoolId};
 use std::collections::BTreeMap;
 
-/// Share of the reserved memory from which on it is worth changing.
+/// Share of the reserved memory from which the severity is medium.
 const MEDIUM_SHARE: f64 = 0.25;
 
 /// Private pools at the end, in numbers.
-pub(super) struct Facts {
+pub(super) struct PrivatePoolFacts {
     severity: Severity,
     pools: BTreeMap<PoolId, Counters>,
     reserved: Bytes,
@@ -21,11 +21,11 @@ pub(super) struct Facts {
     /// Share of the memory that is reserved at the end.
     share: f64,
     /// The line that allocated most of it.
-    line: Line,
+    line: NamedSite,
 }
 
 /// The facts, if there are such pools at the end.
-pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
+pub(super) fn measure(model: &RunModel<'_>) -> Option<PrivatePoolFacts> {
     let history = &model.device.history;
     let mut pools: BTreeMap<PoolId, Counters> = BTreeMap::new();
     for (pool, counters) in model.device.pools_at_end() {
@@ -39,39 +39,40 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
         return None;
     }
     let mut lines: FxHashMap<Option<FrameId>, Bytes> = FxHashMap::default();
-    for (row, life) in history.allocations.iter().enumerate() {
-        let pool = history.regions.get(life.region as usize).map_or(PoolId::DEFAULT, |region| region.pool);
+    for (row, allocation) in history.allocations.iter().enumerate() {
+        let pool =
+            history.regions.get(allocation.region as usize).map_or(PoolId::DEFAULT, |region| region.pool);
         if pool != PoolId::DEFAULT {
-            *lines.entry(model.frame_of_life(row)).or_default() += life.size;
+            *lines.entry(model.frame_of_allocation(row)).or_default() += allocation.size;
         }
     }
     let largest = lines.into_iter().max_by_key(|&(frame, bytes)| (frame.is_some(), bytes, frame));
     let ratio = share(reserved, history.end.reserved);
-    Some(Facts {
+    Some(PrivatePoolFacts {
         severity: if ratio >= MEDIUM_SHARE { Severity::Medium } else { Severity::Low },
         pools,
         reserved,
         idle: reserved.saturating_sub(active),
         share: ratio,
-        line: Line::new(model, largest.and_then(|line| line.0)),
+        line: NamedSite::new(model, largest.and_then(|line| line.0)),
     })
 }
 
 /// The finding in words.
-pub(super) fn describe(facts: &Facts) -> Finding {
-    let Facts { pools, reserved, idle, .. } = facts;
+pub(super) fn describe(facts: &PrivatePoolFacts) -> Finding {
+    let PrivatePoolFacts { pools, reserved, idle, .. } = facts;
     let pool = |(pool, counters): (&PoolId, &Counters)| {
-        Value::Record(vec![
-            ("id", Value::Text(format!("({}, {})", pool.0, pool.1))),
-            ("reserved", Value::Bytes(counters.reserved)),
-            ("active", Value::Bytes(counters.active)),
-            ("allocated", Value::Bytes(counters.allocated)),
+        EvidenceValue::Record(vec![
+            ("id", EvidenceValue::Text(format!("({}, {})", pool.0, pool.1))),
+            ("reserved", EvidenceValue::Bytes(counters.reserved)),
+            ("active", EvidenceValue::Bytes(counters.active)),
+            ("allocated", EvidenceValue::Bytes(counters.allocated)),
         ])
     };
     let reason = format!("{} of the reserved memory is in private pools at the end", percent(facts.share));
     let summary = format!(
-        "{reserved} belong to {} of CUDA graphs or `MemPool`s; {idle} of it look unallocated but nothing \
-         else may use them",
+        "{reserved} belongs to {} of CUDA graphs or `MemPool`s; {idle} of it looks unallocated but nothing \
+         else may use it",
         counted(pools.len() as u64, "private pool")
     );
     Finding {
@@ -79,15 +80,15 @@ pub(super) fn describe(facts: &Facts) -> Finding {
         site: facts.line.frame,
         details: vec![format!(
             "the largest part was allocated at {}; a graph keeps the memory of its capture, and a `MemPool` \
-             its own, for as long as it lives, and `empty_cache()` does not touch it",
+             its own, for as long as it exists, and `empty_cache()` does not touch it",
             facts.line.or("a line that was not recorded")
         )],
         fix: fix(pools).to_owned(),
         evidence: vec![
-            ("pools", Value::List(pools.iter().map(pool).collect())),
-            ("looks_unallocated", Value::Bytes(*idle)),
+            ("pools", EvidenceValue::List(pools.iter().map(pool).collect())),
+            ("looks_unallocated", EvidenceValue::Bytes(*idle)),
         ],
-        ..Finding::new(Kind::PrivatePool, facts.severity, reason, summary, *reserved)
+        ..Finding::new(FindingKind::PrivatePool, facts.severity, reason, summary, *reserved)
     }
 }
 

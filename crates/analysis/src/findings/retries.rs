@@ -1,9 +1,9 @@
-//! How often `cudaMalloc` failed at first and was tried again after the cache had been given back.
+//! How often `cudaMalloc` failed and was retried after the cache had been released.
 
 use crate::run::device::Device;
 use snapshot::{Action, StackId};
 
-/// `num_alloc_retries`, where the trace tells. There is no event for a retry: one that helped leaves the
+/// `num_alloc_retries`, where the trace shows it. There is no event for a retry: one that helped leaves the
 /// segments that it released before the new one, one that did not leaves an `oom`. `None` where releases may
 /// have another reason (garbage collection, `max_split_size_mb`, cuDNN trying its algorithms) or their stacks
 /// are missing.

@@ -1,7 +1,7 @@
 //! A peak that only a few steps reach.
 
-use super::finding::{Finding, Kind, Severity, Value};
-use super::line::{Line, LineBytes};
+use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
+use super::line::{NamedSite, SiteBytes};
 use crate::run::categories::Category;
 use crate::run::model::RunModel;
 use crate::run::step_peaks::MemoryPeak;
@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Action, Bytes, FrameId};
 use std::ops::Range;
 
-/// Steps below which none is usual.
+/// Fewest steps from which a usual one can be derived.
 const MIN_STEPS: usize = 4;
 /// A peak has to be this many times what a step usually needs.
 const MIN_TIMES: f64 = 1.2;
@@ -19,9 +19,9 @@ const MEDIUM_TIMES: f64 = 1.5;
 const HIGH_TIMES: f64 = 3.0;
 /// Bytes by which it has to be higher.
 const MIN_EXTRA: Bytes = Bytes(32 << 20);
-/// Steps that need next to nothing would make any number of it.
+/// Upper bound, for runs whose usual step needs next to nothing.
 const MAX_TIMES: f64 = 1000.0;
-/// At most this share of the steps may come near it: more is how the program is.
+/// At most this share of the steps may come near the peak; otherwise it is usual.
 const MAX_SHARE_OF_STEPS: f64 = 0.34;
 /// Share of the difference that decides what the spike is made of.
 const MOSTLY: f64 = 0.6;
@@ -29,18 +29,18 @@ const MOSTLY: f64 = 0.6;
 const MAX_LINES: usize = 3;
 
 /// A peak that stands out, in numbers.
-pub(super) struct Facts {
+pub(super) struct SpikeFacts {
     severity: Severity,
     spike: Spike,
     /// Steps in all.
     of_steps: usize,
     /// What the peak holds beyond a usual step, largest first; at least one line.
-    lines: Vec<LineBytes>,
+    lines: Vec<SiteBytes>,
     /// The first of these lines that is known.
-    line: Line,
+    line: NamedSite,
     module: Option<ModuleId>,
     /// Where the user's own code enters the calls that lead to it, if that is another line.
-    called_from: Option<Line>,
+    called_from: Option<NamedSite>,
     /// The events during which more than half of the extra memory is held, and their microseconds.
     lasts: Range<usize>,
     lasts_us: u64,
@@ -75,7 +75,7 @@ enum MadeOf {
 }
 
 /// The facts, if the peak stands out. `retained` is what leaks had retained at each bound of the steps.
-pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<Facts> {
+pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<SpikeFacts> {
     let spike = spike(model, retained)?;
     let difference = difference(model, spike.peak.position, model.step_peaks.steps[spike.typical].position);
     let is_trials =
@@ -94,7 +94,7 @@ pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<Facts> {
     } else {
         MadeOf::OwnLine
     };
-    Some(Facts {
+    Some(SpikeFacts {
         severity: match spike.times {
             times if times >= HIGH_TIMES && !spike.steps.is_empty() => Severity::High,
             times if times >= MEDIUM_TIMES => Severity::Medium,
@@ -102,9 +102,9 @@ pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<Facts> {
         },
         of_steps: model.device.steps.count(),
         lines: difference.lines,
-        line: Line::new(model, site),
+        line: NamedSite::new(model, site),
         module: model.module_at(spike.peak.position, site),
-        called_from: caller(model, &spike, site).map(|frame| Line::new(model, Some(frame))),
+        called_from: caller(model, &spike, site).map(|frame| NamedSite::new(model, Some(frame))),
         lasts_us: model.elapsed_us(lasts.start, lasts.end),
         lasts,
         made_of,
@@ -154,53 +154,54 @@ fn spike(model: &RunModel<'_>, retained: &[u64]) -> Option<Spike> {
 }
 
 /// What the peak holds beyond what a usual step holds at its own highest point.
-struct Difference {
-    lines: Vec<LineBytes>,
+struct SpikeDifference {
+    lines: Vec<SiteBytes>,
     workspace: Bytes,
     /// Whether a usual step runs the first of these lines too.
     is_usual_line: bool,
 }
 
-fn difference(model: &RunModel<'_>, peak: usize, usual: usize) -> Difference {
+fn difference(model: &RunModel<'_>, peak: usize, usual: usize) -> SpikeDifference {
     let history = &model.device.history;
     // Bytes at the peak and in the usual step, and blocks at the peak.
     let mut lines: FxHashMap<Option<FrameId>, (Bytes, Bytes, u64)> = FxHashMap::default();
     let mut workspace = (Bytes::ZERO, Bytes::ZERO);
     // What leaks leave behind is not the spike's.
     let leaked: FxHashSet<u32> =
-        model.growing_sites.sites.iter().flat_map(|site| site.lives.iter().copied()).collect();
-    for (row, life) in history.allocations[..history.first_allocated_from(peak.max(usual))].iter().enumerate()
+        model.growing_sites.sites.iter().flat_map(|site| site.allocations.iter().copied()).collect();
+    for (row, allocation) in
+        history.allocations[..history.first_allocated_from(peak.max(usual))].iter().enumerate()
     {
-        let (then, otherwise) = (life.is_allocated_at(peak), life.is_allocated_at(usual));
+        let (then, otherwise) = (allocation.is_allocated_at(peak), allocation.is_allocated_at(usual));
         if then == otherwise || leaked.contains(&(row as u32)) {
             continue;
         }
-        let line = lines.entry(model.frame_of_life(row)).or_default();
+        let line = lines.entry(model.frame_of_allocation(row)).or_default();
         let is_workspace = model.categories.of(row) == Category::Workspace;
-        let scratch = if is_workspace { life.size } else { Bytes::ZERO };
+        let scratch = if is_workspace { allocation.size } else { Bytes::ZERO };
         if then {
-            line.0 += life.size;
+            line.0 += allocation.size;
             line.2 += 1;
             workspace.0 += scratch;
         } else {
-            line.1 += life.size;
+            line.1 += allocation.size;
             workspace.1 += scratch;
         }
     }
     let in_usual_step = |frame: Option<FrameId>| {
         let begin = model.device.steps.bounds.partition_point(|&bound| bound < usual).saturating_sub(1);
         let from = history.first_allocated_from(model.device.steps.bounds.get(begin).copied().unwrap_or(0));
-        (from..history.first_allocated_from(usual)).any(|row| model.frame_of_life(row) == frame)
+        (from..history.first_allocated_from(usual)).any(|row| model.frame_of_allocation(row) == frame)
     };
-    let mut lines: Vec<LineBytes> = lines
+    let mut lines: Vec<SiteBytes> = lines
         .into_iter()
         .map(|(frame, (then, otherwise, blocks))| (frame, then.saturating_sub(otherwise), blocks))
         .filter(|(_, bytes, _)| *bytes > Bytes::ZERO)
-        .map(|(frame, bytes, blocks)| LineBytes { line: Line::new(model, frame), bytes, blocks })
+        .map(|(frame, bytes, blocks)| SiteBytes { line: NamedSite::new(model, frame), bytes, blocks })
         .collect();
     lines.sort_by_key(|line| (std::cmp::Reverse(line.bytes), line.line.frame));
     let is_usual_line = lines.first().is_some_and(|line| in_usual_step(line.line.frame));
-    Difference { lines, workspace: workspace.0.saturating_sub(workspace.1), is_usual_line }
+    SpikeDifference { lines, workspace: workspace.0.saturating_sub(workspace.1), is_usual_line }
 }
 
 /// The events around the peak during which more than half of the extra memory is held.
@@ -210,14 +211,14 @@ fn duration(model: &RunModel<'_>, spike: &Spike) -> Range<usize> {
     // What an event adds to the allocated bytes.
     let change = |event: usize| {
         let action = snapshot.events.get(history.rows.start + event).action;
-        let life = history.allocation_of(event, action).map(|row| &history.allocations[row]);
-        match life {
-            Some(life) if action == Action::Alloc => i128::from(life.size.0),
-            Some(life) if life.free_event() == Some(event) => -i128::from(life.size.0),
+        let allocation = history.allocation_of(event, action).map(|row| &history.allocations[row]);
+        match allocation {
+            Some(allocation) if action == Action::Alloc => i128::from(allocation.size.0),
+            Some(allocation) if allocation.free_event() == Some(event) => -i128::from(allocation.size.0),
             _ => 0,
         }
     };
-    let held: Bytes = history.allocated_at(spike.peak.position).map(|life| life.size).sum();
+    let held: Bytes = history.allocated_at(spike.peak.position).map(|allocation| allocation.size).sum();
     let (mut begin, mut end) = (spike.peak.position, spike.peak.position);
     let mut now = i128::from(held.0);
     while begin > 0 && now > i128::from(near) {
@@ -235,9 +236,11 @@ fn duration(model: &RunModel<'_>, spike: &Spike) -> Range<usize> {
 /// Where the user's own code enters the calls that lead to the spike, if that is another line.
 fn caller(model: &RunModel<'_>, spike: &Spike, site: Option<FrameId>) -> Option<FrameId> {
     let device = model.device;
-    let at_site =
-        device.history.allocated_at(spike.peak.position).filter(|life| model.frame_of(life.stack) == site);
-    let largest = at_site.max_by_key(|life| life.size)?;
+    let at_site = device
+        .history
+        .allocated_at(spike.peak.position)
+        .filter(|allocation| model.frame_of(allocation.stack) == site);
+    let largest = at_site.max_by_key(|allocation| allocation.size)?;
     let frames = device.snapshot.stacks.frames(largest.stack);
     let outermost = frames.iter().rev().copied().find(|&frame| device.sites.is_user(frame))?;
     (Some(outermost) != site).then_some(outermost)
@@ -247,14 +250,15 @@ fn caller(model: &RunModel<'_>, spike: &Spike, site: Option<FrameId>) -> Option<
 fn is_copy(model: &RunModel<'_>, spike: &Spike, site: Option<FrameId>) -> bool {
     let history = &model.device.history;
     let begun = &history.allocations[..history.first_allocated_from(spike.peak.position)];
-    let at_peak = begun.iter().enumerate().filter(|(_, life)| life.is_allocated_at(spike.peak.position));
+    let at_peak =
+        begun.iter().enumerate().filter(|(_, allocation)| allocation.is_allocated_at(spike.peak.position));
     let mut sizes: FxHashSet<Bytes> = FxHashSet::default();
     let mut added: Vec<Bytes> = Vec::new();
-    for (row, life) in at_peak {
+    for (row, allocation) in at_peak {
         if matches!(model.categories.of(row), Category::Parameter | Category::Buffer | Category::Optimizer) {
-            sizes.insert(life.requested);
-        } else if model.frame_of_life(row) == site {
-            added.push(life.requested);
+            sizes.insert(allocation.requested);
+        } else if model.frame_of_allocation(row) == site {
+            added.push(allocation.requested);
         }
     }
     let all: Bytes = added.iter().copied().sum();
@@ -263,16 +267,16 @@ fn is_copy(model: &RunModel<'_>, spike: &Spike, site: Option<FrameId>) -> bool {
 }
 
 /// The finding in words.
-pub(super) fn describe(facts: &Facts) -> Finding {
-    let Facts { spike, of_steps, lasts, lasts_us, .. } = facts;
+pub(super) fn describe(facts: &SpikeFacts) -> Finding {
+    let SpikeFacts { spike, of_steps, lasts, lasts_us, .. } = facts;
     let Spike { peak, usual, extra, times, .. } = spike;
     let when = match spike.steps.as_slice() {
         [] => "before the first step".to_owned(),
         [step] => format!("in 1 of {of_steps} steps, step {}", step + 1),
         some => format!("in {} of {of_steps} steps", some.len()),
     };
-    let named: Vec<String> = facts.lines.iter().take(MAX_LINES).map(LineBytes::words).collect();
-    let mut details = vec![format!("what a usual step does not have comes from {}", listed(&named))];
+    let named: Vec<String> = facts.lines.iter().take(MAX_LINES).map(SiteBytes::words).collect();
+    let mut details = vec![format!("memory beyond a usual step comes from {}", listed(&named))];
     details.extend(facts.called_from.as_ref().map(|line| format!("it is called from {}", line.or(""))));
     details.push(format!(
         "it lasts {} ({:.1} ms); without it the run would need {usual}, {} less",
@@ -280,8 +284,8 @@ pub(super) fn describe(facts: &Facts) -> Finding {
         *lasts_us as f64 / 1e3,
         percent(extra.0 as f64 / peak.bytes.0.max(1) as f64)
     ));
-    let steps = spike.steps.iter().take(32).map(|&step| Value::Count(step as u64)).collect();
-    let lines = facts.lines.iter().take(8).map(|line| Value::Record(line.evidence())).collect();
+    let steps = spike.steps.iter().take(32).map(|&step| EvidenceValue::Count(step as u64)).collect();
+    let lines = facts.lines.iter().take(8).map(|line| EvidenceValue::Record(line.evidence())).collect();
     let reason = format!("the peak is {times:.1} times what a step usually needs");
     let summary =
         format!("the peak of {} is {extra} above a usual step ({usual}), reached {when}", peak.bytes);
@@ -292,24 +296,24 @@ pub(super) fn describe(facts: &Facts) -> Finding {
         details,
         fix: fix(facts),
         evidence: vec![
-            ("event", Value::Count(peak.position.saturating_sub(1) as u64)),
-            ("peak", Value::Bytes(peak.bytes)),
-            ("usual_step", Value::Bytes(*usual)),
-            ("usual_step_example", Value::Count(spike.typical as u64)),
-            ("times", Value::Ratio(*times)),
-            ("steps", Value::List(steps)),
-            ("before_first_step", Value::Flag(spike.in_setup)),
-            ("lasts_events", Value::Count(lasts.len() as u64)),
-            ("lasts_us", Value::Count(*lasts_us)),
-            ("lines", Value::List(lines)),
-            ("threshold", Value::Ratio(MIN_TIMES)),
+            ("event", EvidenceValue::Count(peak.position.saturating_sub(1) as u64)),
+            ("peak", EvidenceValue::Bytes(peak.bytes)),
+            ("usual_step", EvidenceValue::Bytes(*usual)),
+            ("usual_step_example", EvidenceValue::Count(spike.typical as u64)),
+            ("times", EvidenceValue::Ratio(*times)),
+            ("steps", EvidenceValue::List(steps)),
+            ("before_first_step", EvidenceValue::Flag(spike.in_setup)),
+            ("lasts_events", EvidenceValue::Count(lasts.len() as u64)),
+            ("lasts_us", EvidenceValue::Count(*lasts_us)),
+            ("lines", EvidenceValue::List(lines)),
+            ("threshold", EvidenceValue::Ratio(MIN_TIMES)),
         ],
-        ..Finding::new(Kind::Spike, facts.severity, reason, summary, *extra)
+        ..Finding::new(FindingKind::Spike, facts.severity, reason, summary, *extra)
     }
 }
 
 /// Advice that fits what the spike is made of.
-fn fix(facts: &Facts) -> String {
+fn fix(facts: &SpikeFacts) -> String {
     let line = facts.line.or("the lines above");
     match facts.made_of {
         MadeOf::CopyOfModel if facts.is_cpu => format!(
@@ -330,7 +334,7 @@ fn fix(facts: &Facts) -> String {
              length or size, or split it into micro-batches"
         ),
         MadeOf::OwnLine => format!(
-            "{line} runs in these steps alone: do it in smaller pieces, reduce results (argmax, sum{}) \
+            "{line} runs only in these steps: do it in smaller pieces, reduce results (argmax, sum{}) \
              before the next piece, and use `torch.inference_mode()` there if grad mode is on",
             if facts.is_cpu { "" } else { ", `.cpu()`" }
         ),

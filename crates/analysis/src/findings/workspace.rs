@@ -1,32 +1,32 @@
-//! Scratch memory of cuBLAS and cuDNN, where it decides the peak or is held for good.
+//! Workspaces of cuBLAS and cuDNN, where they decide the peak or are never freed.
 
-use super::finding::{Finding, Kind, Severity, Value};
-use super::line::Line;
+use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
+use super::line::NamedSite;
 use crate::run::categories::Category;
 use crate::run::model::RunModel;
 use crate::trace::modules::ModuleId;
 use crate::words::{counted, percent, share};
 use snapshot::{Bytes, Peak};
 
-/// Share of the peak from which on it is worth a word.
+/// Share of the peak from which it is reported.
 const MIN_SHARE: f64 = 0.2;
-/// Share from which on it is worth changing.
+/// Share from which the severity is medium.
 const MEDIUM_SHARE: f64 = 0.4;
 /// Workspaces of an ordinary run: one for the thread that calls and one for that of `backward()`, each for
 /// cuBLAS and its newer interface.
 const USUAL_WORKSPACES: u64 = 4;
-/// Bytes from which on it is worth a word.
+/// Bytes from which it is reported.
 const MIN_BYTES: Bytes = Bytes(48 << 20);
 
 /// The workspaces at the peak, in numbers.
-pub(super) struct Facts {
+pub(super) struct WorkspaceFacts {
     severity: Severity,
     peak: Peak,
-    held: Held,
+    held: HeldWorkspaces,
     /// Share of the peak.
     share: f64,
     /// The line that takes the largest one.
-    line: Line,
+    line: NamedSite,
     module: Option<ModuleId>,
     /// What to know about that line, if it is in `backward()`.
     doubt: Option<&'static str>,
@@ -36,7 +36,7 @@ pub(super) struct Facts {
 
 /// Workspaces that are held at the peak.
 #[derive(Default)]
-struct Held {
+struct HeldWorkspaces {
     bytes: Bytes,
     count: u64,
     /// Bytes and number of those that are never freed.
@@ -44,12 +44,12 @@ struct Held {
     lasting_count: u64,
     /// Bytes of the others.
     passing: Bytes,
-    /// Size of the largest one, and its row of `lives`.
+    /// Size of the largest one, and its row of `allocations`.
     largest: Option<(Bytes, usize)>,
 }
 
 /// The facts, if libraries hold a good part of the peak.
-pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
+pub(super) fn measure(model: &RunModel<'_>) -> Option<WorkspaceFacts> {
     let history = &model.device.history;
     let peak = history.allocated_peak;
     let held = held_at(model, peak.position);
@@ -61,48 +61,49 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<Facts> {
     let (_, row) = held.largest?;
     let trials = model.cudnn_trials().len() as u64;
     let is_unusual = trials > 0 || held.lasting_count > USUAL_WORKSPACES;
-    Some(Facts {
+    Some(WorkspaceFacts {
         severity: if is_unusual && ratio >= MEDIUM_SHARE { Severity::Medium } else { Severity::Low },
         peak,
         held,
         share: ratio,
-        line: Line::new(model, model.frame_of_life(row)),
+        line: NamedSite::new(model, model.frame_of_allocation(row)),
         module: model.common_module(std::iter::once(row)),
         doubt: model.doubt_in_backward(row),
         trials,
     })
 }
 
-fn held_at(model: &RunModel<'_>, position: usize) -> Held {
+fn held_at(model: &RunModel<'_>, position: usize) -> HeldWorkspaces {
     let history = &model.device.history;
-    let mut held = Held::default();
-    for (row, life) in history.allocations[..history.first_allocated_from(position)].iter().enumerate() {
-        if model.categories.of(row) != Category::Workspace || !life.is_allocated_at(position) {
+    let mut held = HeldWorkspaces::default();
+    for (row, allocation) in history.allocations[..history.first_allocated_from(position)].iter().enumerate()
+    {
+        if model.categories.of(row) != Category::Workspace || !allocation.is_allocated_at(position) {
             continue;
         }
-        held.bytes += life.size;
+        held.bytes += allocation.size;
         held.count += 1;
-        if life.free_event().is_none() {
-            held.lasting += life.size;
+        if allocation.free_event().is_none() {
+            held.lasting += allocation.size;
             held.lasting_count += 1;
         } else {
-            held.passing += life.size;
+            held.passing += allocation.size;
         }
-        if held.largest.is_none_or(|(size, _)| life.size > size) {
-            held.largest = Some((life.size, row));
+        if held.largest.is_none_or(|(size, _)| allocation.size > size) {
+            held.largest = Some((allocation.size, row));
         }
     }
     held
 }
 
 /// The finding in words.
-pub(super) fn describe(facts: &Facts) -> Finding {
-    let Facts { held, peak, trials, .. } = facts;
+pub(super) fn describe(facts: &WorkspaceFacts) -> Finding {
+    let WorkspaceFacts { held, peak, trials, .. } = facts;
     let largest = held.largest.map_or(Bytes::ZERO, |(size, _)| size);
     let is_passing = held.passing > held.lasting;
     let reason = format!("library workspaces are {} of the peak", percent(facts.share));
     let summary =
-        format!("{} of the {} peak are workspaces of cuBLAS and cuDNN, not tensors", held.bytes, peak.bytes);
+        format!("{} of the {} peak is workspaces of cuBLAS and cuDNN, not tensors", held.bytes, peak.bytes);
     let (details, fix) = if is_passing { passing(facts, largest) } else { lasting(held.lasting_count) };
     Finding {
         count: held.count,
@@ -112,24 +113,25 @@ pub(super) fn describe(facts: &Facts) -> Finding {
         fix,
         caveats: facts.doubt.map(str::to_owned).into_iter().collect(),
         evidence: vec![
-            ("event", Value::Count(peak.event() as u64)),
-            ("at_peak", Value::Bytes(held.bytes)),
-            ("lasting", Value::Bytes(held.lasting)),
-            ("passing", Value::Bytes(held.passing)),
-            ("largest", Value::Bytes(largest)),
-            ("trials_returned_to_device", Value::Count(*trials)),
-            ("threshold", Value::Ratio(MIN_SHARE)),
+            ("event", EvidenceValue::Count(peak.event() as u64)),
+            ("at_peak", EvidenceValue::Bytes(held.bytes)),
+            ("lasting", EvidenceValue::Bytes(held.lasting)),
+            ("passing", EvidenceValue::Bytes(held.passing)),
+            ("largest", EvidenceValue::Bytes(largest)),
+            ("trials_returned_to_device", EvidenceValue::Count(*trials)),
+            ("threshold", EvidenceValue::Ratio(MIN_SHARE)),
         ],
-        ..Finding::new(Kind::Workspace, facts.severity, reason, summary, held.bytes)
+        ..Finding::new(FindingKind::Workspace, facts.severity, reason, summary, held.bytes)
     }
 }
 
-/// Details and fix where most of it is given back at once.
-fn passing(facts: &Facts, largest: Bytes) -> (Vec<String>, String) {
+/// Details and fix where most of it is freed immediately.
+fn passing(facts: &WorkspaceFacts, largest: Bytes) -> (Vec<String>, String) {
     let line = facts.line.or("a line that was not recorded");
-    let where_in = if facts.doubt.is_some() { "in the backward pass of" } else { "at" };
+    let where_in = if facts.doubt.is_some() { "in backward of" } else { "at" };
     let mut details = vec![format!(
-        "the largest, {largest}, is taken {where_in} {line} and given back at once, so only the peak shows it"
+        "the largest, {largest}, is allocated {where_in} {line} and freed immediately, so only the peak \
+         shows it"
     )];
     if facts.trials == 0 {
         let fix = format!(
@@ -148,10 +150,10 @@ fn passing(facts: &Facts, largest: Bytes) -> (Vec<String>, String) {
     (details, fix.to_owned())
 }
 
-/// Details and fix where most of it stays.
+/// Details and fix where most of it is never freed.
 fn lasting(count: u64) -> (Vec<String>, String) {
     let details = vec![format!(
-        "{} stay for good: cuBLAS keeps one for every thread and stream that multiplies matrices",
+        "{} are never freed: cuBLAS keeps one for every thread and stream that multiplies matrices",
         counted(count, "workspace")
     )];
     let fix = "multiply on fewer streams, or set `CUBLAS_WORKSPACE_CONFIG=:16:8`: 128 KiB each, at some \

@@ -1,5 +1,5 @@
-//! What to do about a message, and what it cannot tell: by its kind, and for PyTorch's allocator by the cause
-//! that its numbers show.
+//! What to do about a message, and what it does not show: by its kind, and for PyTorch's allocator by the
+//! cause that its numbers show.
 
 use super::Message;
 use super::judge::Reason;
@@ -79,7 +79,7 @@ fn fix_for_fragmentation(message: &Message) -> &'static str {
     }
 }
 
-/// What such a message cannot tell.
+/// What such a message does not show.
 pub(super) fn unknowns(message: &Message, reason: Reason) -> Vec<String> {
     let for_reason: &[&str] = match reason {
         Reason::Listed => &["what the other processes are: it has only their numbers"],

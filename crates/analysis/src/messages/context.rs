@@ -1,13 +1,13 @@
-//! Whether words without a number stand where an error is printed. Source code, issue templates, guides and
-//! changelogs name errors too; a wrong answer is worse than none.
+//! Whether words without a number are a printed error. Source code, issue templates, guides and changelogs
+//! name errors too; a wrong answer is worse than none.
 
 use super::kinds::Bare;
 use super::log::{UNREADABLE, pattern};
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// A place in a text without white space.
-pub(super) struct Context<'a> {
+/// A position in a text without white space.
+pub(super) struct MessageContext<'a> {
     /// The text in front, also of the lines above.
     pub(super) before: &'a str,
     /// How much of it is of the same line.
@@ -17,8 +17,8 @@ pub(super) struct Context<'a> {
     pub(super) ends_line: bool,
 }
 
-impl Context<'_> {
-    /// Whether words without numbers are printed here as an error, and not talked about.
+impl MessageContext<'_> {
+    /// Whether words without numbers are printed here as an error, not in a text about errors.
     pub(super) fn is_of_an_error(&self, bare: Bare) -> bool {
         if self.before.ends_with(UNREADABLE) || self.after.starts_with(UNREADABLE) {
             return false;
@@ -28,17 +28,17 @@ impl Context<'_> {
         let near = &self.before[self.before.floor_char_boundary(self.before.len().saturating_sub(NEAR))..];
         let line = &near[near.len().saturating_sub(self.of_line)..];
         let is_first = self.of_line == 0 || self.of_line <= NEAR && BULLET.is_match(line);
-        let is_told = is_first || ERROR.is_match(near);
+        let is_reported = is_first || ERROR.is_match(near);
         let goes_on = !self.ends_line && self.after.starts_with(|letter: char| letter.is_ascii_lowercase());
         match bare {
             Bare::Always => true,
             Bare::Unquoted => !is_quoted(line),
             Bare::AsSentence => {
                 let is_word = |letter: char| letter.is_alphanumeric() || letter == ',';
-                is_told && (self.ends_line || !self.after.starts_with(is_word))
+                is_reported && (self.ends_line || !self.after.starts_with(is_word))
             }
-            Bare::AsErrorLine => is_told && (self.ends_line || !goes_on),
-            Bare::AsCppException => (is_told || self.before.ends_with("instanceof'")) && !goes_on,
+            Bare::AsErrorLine => is_reported && (self.ends_line || !goes_on),
+            Bare::AsCppException => (is_reported || self.before.ends_with("instanceof'")) && !goes_on,
             Bare::AsRuntimeError => !is_quoted(line) && (!goes_on || self.after.starts_with("at")),
         }
     }
@@ -51,12 +51,12 @@ const NEAR: usize = 256;
 /// Where a line begins to look like source code or like a sentence about errors, found by one pass over the
 /// line.
 #[derive(Default)]
-pub(super) struct Talk {
+pub(super) struct ErrorTalk {
     /// The line that was looked at last: where it begins, and from which position on it is talk.
     last: Option<(usize, Option<usize>)>,
 }
 
-impl Talk {
+impl ErrorTalk {
     /// Whether the line that begins at `begins` is talk in front of `at`.
     pub(super) fn is_before(&mut self, at: usize, begins: usize, line: &str) -> bool {
         let from = match self.last {

@@ -1,4 +1,4 @@
-//! The cause that the numbers show: of all that could have avoided the failure, what weighs most.
+//! The cause that the numbers show: of everything that would have avoided the failure, the largest part.
 
 use super::Message;
 use super::kinds::{Backend, MessageCause, MessageKind};
@@ -17,7 +17,7 @@ pub(super) enum Reason {
     NonPytorch,
     /// The request and the tensors are more than the device has.
     TooLarge,
-    /// The request alone is.
+    /// The request alone is more than the device has.
     LargerThanDevice,
     /// What PyTorch held was enough.
     Unallocated,
@@ -31,19 +31,19 @@ pub(super) enum Reason {
     Limit,
     /// More was free than the request needed.
     FreeWasEnough,
-    /// The numbers that would tell are not in the message.
+    /// The numbers that would show it are not in the message.
     TooFewNumbers,
     /// What the kind of message says by itself.
     Kind,
 }
 
-/// Less of what PyTorch holds is the usual rounding and splitting, and winning it back would not carry far.
+/// Share of unused memory below which it is the usual rounding and splitting.
 const FRAGMENTED: f64 = 0.05;
 /// Share of unused memory that counts where only the sum with the free memory would have been enough.
 const FRAGMENTED_WITH_FREE: f64 = 0.10;
 /// Share of unused memory that counts where the request is not known.
 const FRAGMENTED_AT_ALL: f64 = 0.30;
-/// Less than this of a device is what drivers keep back, or find in no one piece.
+/// Share of a device below which free memory is not usable: drivers keep it back, or it is in pieces.
 const LEFT: f64 = 0.02;
 /// What a CUDA context with its libraries may take of one process (measured: 0.3 to 1.5 GiB).
 const CONTEXT: Bytes = Bytes(3 << 29);
@@ -75,7 +75,7 @@ fn judge_numbers(numbers: &Numbers, backend: Backend) -> (MessageCause, Reason, 
     use MessageCause::{Capacity, Fragmentation, Limit, OtherProcess, Unknown};
     let spare = numbers.unallocated().zip(numbers.held()).map(|(spare, held)| (spare, share(spare, held)));
     let Some(requested) = numbers.requested else {
-        // Half of a card is more than any request has to tell.
+        // Without a request, others count only if they have half of the card.
         let half = numbers.total.map_or(GIB, |total| Bytes(total.0 / 2));
         if let Some((reason, _)) = others(numbers, half).filter(|(_, bytes)| *bytes >= half) {
             return (OtherProcess, reason, None);
@@ -112,7 +112,7 @@ fn judge_numbers(numbers: &Numbers, backend: Backend) -> (MessageCause, Reason, 
     }
     let too_large =
         numbers.total.zip(numbers.allocated).is_some_and(|(total, allocated)| allocated + requested > total);
-    // Without the limit nothing would have been won: the device itself had no room.
+    // Without the limit it would have failed too: the device itself had no room.
     let limit = (has_limit
         && numbers.held().zip(numbers.limit).is_some_and(|(held, limit)| held + needed > limit))
     .then_some(Limit);
@@ -141,7 +141,7 @@ fn others(numbers: &Numbers, requested: Bytes) -> Option<(Reason, Bytes)> {
     if decides(listed, worth_naming) {
         return Some((Reason::Listed, listed));
     }
-    // Where the driver does not tell what this process has, its context is in there too.
+    // Where the driver does not report what this process has, its context is included.
     let context = if numbers.own().is_some() { ROUNDING } else { CONTEXT.max(Bytes(total.0 / 10)) };
     let unexplained = numbers.unexplained()? - context;
     decides(unexplained, GIB.max(Bytes(total.0 / 20))).then_some((Reason::Unexplained, unexplained))
@@ -163,7 +163,7 @@ pub(super) fn segment(requested: Bytes, backend: Backend) -> Bytes {
     }
 }
 
-/// How far two numbers may be off by the way they are printed.
+/// Rounding error of two numbers as they are printed.
 fn slack(a: Bytes, b: Bytes) -> Bytes {
     if a.max(b) >= GIB { Bytes(6 * MIB) } else { Bytes::ZERO }
 }

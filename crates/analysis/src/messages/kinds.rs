@@ -22,7 +22,7 @@ pub enum MessageKind {
     MpsBuffer,
     /// The backend `cudaMallocAsync`: `Allocation on device 0 would exceed allowed memory`.
     TorchAsync,
-    /// `CUDA out of memory` without numbers, or with too few to tell the release.
+    /// `CUDA out of memory` without numbers, or with too few to determine the release.
     TorchShort,
     /// PyTorch before 1.0: `cuda runtime error (2) : out of memory`.
     Torch0,
@@ -105,7 +105,7 @@ impl MessageKind {
     }
 
     /// Its row in [`KINDS`].
-    pub(super) fn row(self) -> &'static Kind {
+    pub(super) fn row(self) -> &'static KindRow {
         &KINDS[self as usize]
     }
 
@@ -189,7 +189,7 @@ impl MessageCause {
 }
 
 /// All that is specific to one kind of message.
-pub(super) struct Kind {
+pub(super) struct KindRow {
     /// The kind; its position in the enum is that of the row.
     pub(super) kind: MessageKind,
     /// Name in JSON.
@@ -211,7 +211,7 @@ pub(super) struct Kind {
     pub(super) words: &'static [&'static str],
     /// What to change; `None` where that depends on the cause.
     pub(super) advice: Option<&'static str>,
-    /// What such a message cannot tell; `None` where that depends on the cause.
+    /// What such a message does not show; `None` where that depends on the cause.
     pub(super) unknowns: Option<&'static [&'static str]>,
     /// What to run next; `None` where that depends on the cause.
     pub(super) next: Option<&'static [Next]>,
@@ -248,7 +248,7 @@ pub(super) enum Next {
 }
 
 /// A row without what is specific.
-const DEFAULT: Kind = Kind {
+const DEFAULT: KindRow = KindRow {
     kind: MessageKind::TorchShort,
     name: "",
     is_allocators: false,
@@ -263,22 +263,22 @@ const DEFAULT: Kind = Kind {
 };
 
 /// A row of PyTorch's caching allocator, whose messages `allocator_message.rs` reads.
-const ALLOCATOR: Kind = Kind { is_allocators: true, ..DEFAULT };
+const ALLOCATOR: KindRow = KindRow { is_allocators: true, ..DEFAULT };
 
 /// Every kind of message, in the order of [`MessageKind`].
-pub(super) static KINDS: [Kind; 45] = [
-    Kind { kind: MessageKind::Torch10, name: "torch-1.0", ..ALLOCATOR },
-    Kind { kind: MessageKind::Torch14, name: "torch-1.4", ..ALLOCATOR },
-    Kind { kind: MessageKind::Torch110, name: "torch-1.10", ..ALLOCATOR },
-    Kind { kind: MessageKind::Torch21, name: "torch-2.1", ..ALLOCATOR },
-    Kind {
+pub(super) static KINDS: [KindRow; 45] = [
+    KindRow { kind: MessageKind::Torch10, name: "torch-1.0", ..ALLOCATOR },
+    KindRow { kind: MessageKind::Torch14, name: "torch-1.4", ..ALLOCATOR },
+    KindRow { kind: MessageKind::Torch110, name: "torch-1.10", ..ALLOCATOR },
+    KindRow { kind: MessageKind::Torch21, name: "torch-2.1", ..ALLOCATOR },
+    KindRow {
         kind: MessageKind::TorchOverflow,
         name: "torch-overflow",
         advice: Some("print the shapes on the line that failed"),
         unknowns: Some(&[]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Mps,
         name: "torch-mps",
         patterns: &[(
@@ -297,7 +297,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::MpsBuffer,
         name: "torch-mps-buffer",
         cause: MessageCause::Limit,
@@ -308,13 +308,13 @@ pub(super) static KINDS: [Kind; 45] = [
         words: &["Metal gives no single buffer[ for {requested}]: the tensor is larger than it allows"],
         advice: Some(
             "split the tensor, or compute it in parts; attention over a long sequence is the usual \
-             one",
+             cause",
         ),
         unknowns: Some(&[]),
         next: Some(&[Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::TorchAsync,
         name: "torch-async",
         patterns: &[(
@@ -328,14 +328,14 @@ pub(super) static KINDS: [Kind; 45] = [
         )],
         ..ALLOCATOR
     },
-    Kind {
+    KindRow {
         kind: MessageKind::TorchShort,
         name: "torch-short",
         patterns: &[(Backend::Cuda, r"Allocationondevice\d*")],
         bare: Bare::AsSentence,
         ..ALLOCATOR
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Torch0,
         name: "torch-0",
         patterns: &[
@@ -344,14 +344,14 @@ pub(super) static KINDS: [Kind; 45] = [
         ],
         words: &["the driver had no memory left; the message has no numbers"],
         advice: Some(
-            "look who has the card; if nobody has, the error may belong to an earlier kernel \
+            "check which process uses the card; if none does, the error may belong to an earlier kernel \
              (CUDA_LAUNCH_BLOCKING=1 shows which) or to pinned host memory",
         ),
         unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::CudaError,
         name: "cuda-error",
         patterns: &[
@@ -368,14 +368,14 @@ pub(super) static KINDS: [Kind; 45] = [
         bare: Bare::AsRuntimeError,
         words: &["the driver had no memory left; the message has no numbers"],
         advice: Some(
-            "look who has the card; if nobody has, the error may belong to an earlier kernel \
+            "check which process uses the card; if none does, the error may belong to an earlier kernel \
              (CUDA_LAUNCH_BLOCKING=1 shows which) or to pinned host memory",
         ),
         unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::MigAssert,
         name: "torch-mig",
         patterns: &[(
@@ -386,13 +386,13 @@ pub(super) static KINDS: [Kind; 45] = [
              that of a part of a GPU (MIG)"],
         advice: Some(
             "treat it as any message that the GPU is out of memory: make it need less, or take a \
-             larger slice; torch 2.2 and later say the numbers",
+             larger slice; torch 2.2 and later print the numbers",
         ),
         unknowns: Some(&["how full the slice was, and with what"]),
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Cublas,
         name: "cublas",
         patterns: &[
@@ -402,28 +402,28 @@ pub(super) static KINDS: [Kind; 45] = [
         words: &["cuBLAS could not start: usually the card is full and it finds no room for its workspace"],
         advice: Some(
             "leave room for it: a smaller batch, or torch.cuda.empty_cache() once before the first \
-             use. If the card is not full, the versions of CUDA and torch do not fit, or an index is \
+             use. If the card is not full, the versions of CUDA and torch do not match, or an index is \
              out of range",
         ),
         unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Cudnn,
         name: "cudnn",
         patterns: &[(Backend::Cuda, r"CUDNN_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)")],
         words: &["cuDNN could not start: usually the card is full and it finds no room for its handle"],
         advice: Some(
             "leave room for it: a smaller batch, or torch.cuda.empty_cache() once before the first \
-             use. If the card is not full, the versions of CUDA and torch do not fit, or an index is \
+             use. If the card is not full, the versions of CUDA and torch do not match, or an index is \
              out of range",
         ),
         unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Nccl,
         name: "nccl",
         patterns: &[
@@ -432,7 +432,7 @@ pub(super) static KINDS: [Kind; 45] = [
             (Backend::Hip, r"HIPfailure(?:\d+)?'outofmemory'"),
         ],
         bare: Bare::Always,
-        words: &["NCCL found no room[ for {requested}] for its buffers: it takes memory beside PyTorch's"],
+        words: &["NCCL found no room[ for {requested}] for its buffers: it allocates outside PyTorch"],
         advice: Some(
             "leave room for it: a smaller batch, or set_per_process_memory_fraction so that \
              PyTorch does not cache everything",
@@ -441,7 +441,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Cgroup,
         name: "linux-cgroup-oom",
         cause: MessageCause::HostMemory,
@@ -473,7 +473,7 @@ pub(super) static KINDS: [Kind; 45] = [
         ]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::OomKiller,
         name: "linux-oom-killer",
         cause: MessageCause::HostMemory,
@@ -504,7 +504,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Slurm,
         name: "slurm-oom",
         cause: MessageCause::HostMemory,
@@ -524,7 +524,7 @@ pub(super) static KINDS: [Kind; 45] = [
         )]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Container,
         name: "container-oom",
         cause: MessageCause::HostMemory,
@@ -543,7 +543,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("docker stats --no-stream", "what the container has and what it is allowed")]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Evicted,
         name: "kubernetes-evicted",
         cause: MessageCause::HostMemory,
@@ -562,7 +562,7 @@ pub(super) static KINDS: [Kind; 45] = [
         )]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Colab,
         name: "colab-ram",
         cause: MessageCause::HostMemory,
@@ -573,7 +573,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Ray,
         name: "ray-oom",
         cause: MessageCause::HostMemory,
@@ -602,7 +602,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Killed,
         name: "killed",
         cause: MessageCause::HostMemory,
@@ -616,14 +616,14 @@ pub(super) static KINDS: [Kind; 45] = [
              memory"],
         advice: Some("load less at once, fewer DataLoader workers, or more memory"),
         unknowns: Some(&["who killed it: a time limit, a preemption or a person sends the same signal; \
-             dmesg tells"]),
+             dmesg shows it"]),
         next: Some(&[
             Next::Run("dmesg -T | grep -i -A2 oom-kill", "whether it was the kernel, and what it killed"),
             Next::Run("oomph explain dmesg.log", "the kernel's record in words"),
         ]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::TorchCpu,
         name: "torch-cpu",
         cause: MessageCause::HostMemory,
@@ -646,7 +646,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Numpy,
         name: "numpy",
         cause: MessageCause::HostMemory,
@@ -663,7 +663,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Python,
         name: "python",
         cause: MessageCause::HostMemory,
@@ -674,7 +674,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::PageFile,
         name: "windows-page-file",
         cause: MessageCause::HostMemory,
@@ -682,20 +682,20 @@ pub(super) static KINDS: [Kind; 45] = [
             (Backend::Host, r"\[WinError1455\](?:Thepagingfileistoosmallforthisoperationtocomplete)?"),
             (Backend::Host, r"The?pagingfileistoosmallforthisoperationtocomplete\.?(?:\(oserror1455\))?"),
         ],
-        words: &["Windows ran out of memory that it may promise, not the GPU: the page file is too small"],
+        words: &["Windows reached its commit limit, not the GPU's memory: the page file is too small"],
         advice: Some(
             "enlarge the page file (System > Advanced > Performance > Virtual memory), or fewer \
-             num_workers: each worker loads torch's libraries anew",
+             num_workers: each worker loads its own copy of torch's libraries",
         ),
         unknowns: Some(&["how large the page file is, and who else has it"]),
         next: Some(&[Next::Run(
             "systeminfo | findstr Virtual",
-            "how much memory Windows may promise, and \
+            "how much memory Windows may commit, and \
              how much it has",
         )]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Rmm,
         name: "rmm",
         cause: MessageCause::NotPytorch,
@@ -712,7 +712,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::BadAlloc,
         name: "bad-alloc",
         cause: MessageCause::HostMemory,
@@ -724,7 +724,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::SharedMemory,
         name: "shared-memory",
         cause: MessageCause::HostMemory,
@@ -747,7 +747,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("df -h /dev/shm", "how large it is, and how full")]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::VllmStartup,
         name: "vllm-startup",
         patterns: &[(
@@ -758,14 +758,14 @@ pub(super) static KINDS: [Kind; 45] = [
                 r"(?:\([\d.]+,(?<requested>SIZE)\))?"
             ),
         )],
-        words: &["vLLM found {free|too little} free of {total|too little} before it began and wanted \
+        words: &["vLLM found {free|too little} free of {total|too little} at startup and wanted \
              {requested|more}"],
         advice: Some("end the other processes, or lower gpu_memory_utilization"),
         unknowns: Some(&["which processes have the rest"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::VllmCache,
         name: "vllm-kv-cache",
         cause: MessageCause::Limit,
@@ -782,7 +782,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::VllmLength,
         name: "vllm-max-model-len",
         cause: MessageCause::Limit,
@@ -816,7 +816,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Sglang,
         name: "sglang",
         cause: MessageCause::Limit,
@@ -828,7 +828,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Jax,
         name: "jax",
         cause: MessageCause::NotPytorch,
@@ -852,7 +852,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::TensorFlow,
         name: "tensorflow",
         cause: MessageCause::NotPytorch,
@@ -895,7 +895,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Pinned,
         name: "pinned-memory",
         cause: MessageCause::HostMemory,
@@ -912,7 +912,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::TensorRt,
         name: "tensorrt",
         cause: MessageCause::NotPytorch,
@@ -927,21 +927,21 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Tgi,
         name: "tgi",
         cause: MessageCause::Limit,
         patterns: &[(Backend::Cuda, r"Notenoughmemorytohandle(?<prefill_tokens>\d+)prefilltokens")],
         words: &[
-            "TGI's own limit: there is no room for {prefill_tokens} tokens of prefill beside the model",
-            "TGI's own limit: there is no room for the prefill beside the model",
+            "TGI's own limit: there is no room for {prefill_tokens} tokens of prefill next to the model",
+            "TGI's own limit: there is no room for the prefill next to the model",
         ],
         advice: Some("lower --max-batch-prefill-tokens, or spread the model over more GPUs"),
         unknowns: Some(&["how much the model itself takes"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Triton,
         name: "triton-shared-memory",
         cause: MessageCause::NotPytorch,
@@ -965,7 +965,7 @@ pub(super) static KINDS: [Kind; 45] = [
         )]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Ggml,
         name: "ggml",
         cause: MessageCause::NotPytorch,
@@ -983,7 +983,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Cupy,
         name: "cupy",
         cause: MessageCause::NotPytorch,
@@ -997,7 +997,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::OnnxRuntime,
         name: "onnxruntime",
         cause: MessageCause::NotPytorch,
@@ -1012,7 +1012,7 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Paddle,
         name: "paddle",
         cause: MessageCause::NotPytorch,
@@ -1031,12 +1031,12 @@ pub(super) static KINDS: [Kind; 45] = [
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
-    Kind {
+    KindRow {
         kind: MessageKind::Bitsandbytes,
         name: "bitsandbytes",
         cause: MessageCause::NotPytorch,
         patterns: &[(Backend::Other, r"Erroroutofmemoryatline\d+infile")],
-        words: &["bitsandbytes found no room: it takes memory beside PyTorch's allocator"],
+        words: &["bitsandbytes found no room: it allocates outside PyTorch"],
         advice: Some("record a run: the recording has what the message lacks"),
         unknowns: Some(&["how full the card was, and who else had it"]),
         next: Some(&[Next::ListProcesses]),
@@ -1044,7 +1044,7 @@ pub(super) static KINDS: [Kind; 45] = [
     },
 ];
 
-/// Each row stands where its kind looks for it.
+/// Checks that each row is at the index of its kind.
 const _: () = {
     let mut row = 0;
     while row < KINDS.len() {

@@ -1,17 +1,17 @@
-//! A log without what terminals, loggers and chats have put between the words of a message.
+//! Removes what terminals, loggers and chats put between the words of a message.
 
 use regex::Regex;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-/// A line without colours and prefixes.
+/// A line without colors and prefixes.
 pub(super) struct CleanLine<'a> {
     pub(super) text: Cow<'a, str>,
     /// The rank that its prefix names.
     pub(super) rank: Option<u32>,
 }
 
-/// Takes colours and what stands before the text off a line.
+/// Removes colors and prefixes from a line.
 pub(super) fn clean(line: &str) -> CleanLine<'_> {
     let text = without_escapes(line);
     let task = task(&text);
@@ -28,7 +28,7 @@ pub(super) fn clean(line: &str) -> CleanLine<'_> {
 /// Stands for bytes that no log has between the words of a message.
 pub(super) const UNREADABLE: char = '\u{1}';
 
-/// Without the zeros that UTF-16 has beside each letter, as logs of PowerShell do.
+/// Removes the zeros next to each letter in UTF-16, which PowerShell writes.
 pub(super) fn narrow(line: &str) -> Cow<'_, str> {
     let zeros = line.bytes().filter(|&byte| byte == 0).count();
     if zeros > 0 && zeros * 5 >= line.len() * 2 { line.replace('\0', "").into() } else { line.into() }
@@ -73,7 +73,7 @@ pub(super) fn pattern(text: &str) -> Regex {
     Regex::new(&ascii).expect("the pattern is right")
 }
 
-/// What loggers put in front of a line, as often as they do.
+/// Prefixes that loggers put in front of a line, possibly several.
 static PREFIXES: LazyLock<Regex> = LazyLock::new(|| {
     let parts = [
         r"\s+",
@@ -119,7 +119,7 @@ fn rank(prefix: &str) -> Option<u32> {
     RANK.captures(prefix)?.iter().skip(1).flatten().next()?.as_str().parse().ok()
 }
 
-/// Without the sequences that steer a terminal, also where JSON has escaped them.
+/// Removes terminal control sequences, also where JSON has escaped them.
 fn without_escapes(line: &str) -> Cow<'_, str> {
     static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
         pattern(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033)(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]{0,200}\x07|[@-Z])")

@@ -1,9 +1,9 @@
-//! Out-of-memory messages in a log: what they say, what their numbers show, and what they cannot tell.
+//! Out-of-memory messages in a log: their text, what their numbers show, and what they cannot show.
 //!
-//! Logs are torn in every way that terminals, chats and loggers know: lines are wrapped inside of words,
-//! prefixed, coloured, escaped and cut off. So a log is read without its white space ([`log`]): `Gi⏎B` and
-//! `GiB` are then the same, and every number of a message stands between words that name it. A number that is
-//! not there in full is not in the answer.
+//! Terminals, chats and loggers damage logs in every possible way: lines are wrapped inside words, prefixed,
+//! colored, escaped and cut off. So a log is read without its white space ([`log`]): `Gi⏎B` and
+//! `GiB` are then the same, and every number of a message is between words that name it. Incomplete numbers
+//! are left out of the answer.
 
 mod advice;
 mod allocator_message;
@@ -27,7 +27,7 @@ pub use numbers::{Numbers, OtherProcess};
 pub use parts::{MemoryPart, MemoryShare};
 pub use render::{Explanation, written};
 pub use scan::MessageReader;
-pub use traceback::CodeLine;
+pub use traceback::TracebackSite;
 
 /// One message, as often as it was printed.
 #[derive(Clone, PartialEq, Debug)]
@@ -47,7 +47,7 @@ pub struct Message {
     /// How often it was printed.
     pub count: u64,
     /// The innermost line of the user's own code in the traceback above it.
-    pub site: Option<CodeLine>,
+    pub site: Option<TracebackSite>,
 }
 
 impl Message {

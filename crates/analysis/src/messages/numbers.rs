@@ -1,5 +1,5 @@
-//! What a message says in numbers. What it does not say is not there, and what follows from the numbers is
-//! computed where it is needed, so that nobody takes it for something that was written.
+//! The numbers of a message. Only what the message contains is stored; derived numbers are computed where
+//! they are needed.
 
 use snapshot::Bytes;
 
@@ -57,9 +57,9 @@ impl Numbers {
         self.reserved.or_else(|| Some(self.allocated? + self.reserved_unallocated?))
     }
 
-    /// The process in the list that has to be this one. In a container PyTorch does not know its own number
-    /// as the driver tells it: then no process is called "this process", and what it lists does not fit
-    /// beside what PyTorch holds.
+    /// The process in the list that has to be this one. In a container PyTorch does not know the pid
+    /// that the driver reports: then no process is called "this process", and the listed memory does not fit
+    /// together with what PyTorch holds.
     pub(super) fn itself(&self) -> Option<&OtherProcess> {
         if self.this_process.is_some() {
             return None;
@@ -101,7 +101,7 @@ impl Numbers {
         self.others.iter().filter_map(|other| other.bytes).sum()
     }
 
-    /// What is in use and not PyTorch's in this process, where the message does not tell whose it is.
+    /// Bytes in use outside PyTorch whose owner the message does not name.
     pub(super) fn unexplained(&self) -> Option<Bytes> {
         let known = self.own().or_else(|| self.held())?;
         Some(self.total? - self.free? - known - self.of_others())
@@ -144,8 +144,7 @@ pub(super) const ROUNDING: Bytes = Bytes(32 << 20);
 /// A size as a message writes it, without white space: `20.00MiB`, `512bytes`.
 pub(super) const SIZE: &str = r"\d+(?:\.\d*|,\d\d?)?(?:bytes|[KMGTP]i?B)";
 
-/// Reads what [`SIZE`] has matched. MB are MiB: who writes them in such messages, MPS foremost, divides by
-/// 1024.
+/// Reads what [`SIZE`] has matched. MB means MiB: programs that print MB here, such as MPS, divide by 1024.
 pub(super) fn size(text: &str) -> Option<Bytes> {
     let unit_at = text.find(|letter: char| letter.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(unit_at);

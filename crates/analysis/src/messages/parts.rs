@@ -32,7 +32,7 @@ impl MemoryPart {
             MemoryPart::Cached => "cached by PyTorch",
             MemoryPart::Own => "other use of this process",
             MemoryPart::Others => "other processes",
-            MemoryPart::Unexplained => "not PyTorch's, owner not told",
+            MemoryPart::Unexplained => "outside PyTorch, owner unknown",
             MemoryPart::Free => "free",
         }
     }

@@ -20,7 +20,7 @@ pub struct Explanation {
     pub summary: String,
     /// What else the numbers say.
     pub details: Vec<String>,
-    /// What no message of this kind can tell.
+    /// What no message of this kind shows.
     pub unknowns: Vec<String>,
     /// What to change.
     pub fix: String,
@@ -85,7 +85,7 @@ fn summary(message: &Message, reason: Reason) -> String {
         }
         Reason::TooLarge | Reason::Full | Reason::Short => no_room(message, reason),
         Reason::NonPytorch => format!(
-            "{} of {device} is this process's but not PyTorch's, more than a context takes: without it \
+            "{} of {device} is used by this process outside PyTorch, more than a context takes: without it \
              {requested} more would have fit",
             written_or(numbers.non_pytorch(), "much")
         ),
@@ -100,8 +100,8 @@ fn summary(message: &Message, reason: Reason) -> String {
         }
         Reason::Limit => limit(message),
         Reason::FreeWasEnough => format!(
-            "{} was free on {device} and {requested} was asked for: the message does not show why that \
-             failed",
+            "{} was free on {device} and {requested} was requested: the message does not show why \
+             that failed",
             written_or(numbers.free, "enough")
         ),
         Reason::TooFewNumbers if numbers.is_empty() => {
@@ -140,7 +140,7 @@ fn no_room(message: &Message, reason: Reason) -> String {
             let (free, spare) = (numbers.free.unwrap_or_default(), numbers.unallocated().unwrap_or_default());
             let left = match spare {
                 Bytes::ZERO => format!("{} was free", written(free)),
-                _ => format!("{} was free and {} was PyTorch's without use", written(free), written(spare)),
+                _ => format!("{} was free and PyTorch held {} unused", written(free), written(spare)),
             };
             let is_enough = numbers.requested.is_some_and(|requested| free + spare >= requested);
             let why = match is_enough {
@@ -195,14 +195,14 @@ fn limit(message: &Message) -> String {
     let requested = written_or(numbers.requested, "the request");
     match message.backend {
         Backend::Mps => format!(
-            "the limit for MPS was reached: {} held by PyTorch and {} beside it, of {} allowed; {requested} \
+            "the limit for MPS was reached: {} held by PyTorch and {} by others, of {} allowed; {requested} \
              more did not fit",
             written_or(numbers.allocated, "an unknown amount"),
             written_or(numbers.other_allocations, "an unknown amount"),
             written_or(numbers.limit, "what is")
         ),
         Backend::Xpu => format!(
-            "the driver gives no single block of more than {}; {requested} was asked for",
+            "the driver gives no single block of more than {}; {requested} was requested",
             written_or(numbers.limit, "its limit")
         ),
         _ => {
@@ -241,8 +241,8 @@ fn details(message: &Message, reason: Reason, also: Option<MessageCause>) -> Vec
     }
     if let Some(itself) = numbers.itself() {
         details.push(format!(
-            "process {} is this process as the driver sees it: what is listed does not fit beside what \
-             PyTorch holds. That is usual in a container",
+            "process {} is this process as the driver sees it: what is listed does not fit together with \
+             what PyTorch holds. That is usual in a container",
             itself.pid
         ));
     }
@@ -313,7 +313,7 @@ fn who_has_it(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> 
             );
         } else if share(non_pytorch, own) >= 0.1 && non_pytorch.0 >= 1 << 30 {
             details.push(format!(
-                "{} of this process is not PyTorch's: the context, NCCL, cuBLAS and other libraries",
+                "{} of this process is outside PyTorch: the context, NCCL, cuBLAS and other libraries",
                 written(non_pytorch)
             ));
         }
@@ -337,11 +337,11 @@ fn who_has_it(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> 
     details
 }
 
-/// `1.20 GiB that is not PyTorch's`, where that is more than a word's worth: a twentieth of the card.
+/// `1.20 GiB outside PyTorch`, where that is at least a twentieth of the card.
 fn not_pytorchs(numbers: &Numbers) -> Option<String> {
-    let beside = numbers.total? - numbers.free? - numbers.held()?;
-    let is_worth_it = share(beside, numbers.total?) >= 0.05 && numbers.allocated.is_some();
-    is_worth_it.then(|| format!("{} that is not PyTorch's", written(beside)))
+    let outside = numbers.total? - numbers.free? - numbers.held()?;
+    let is_worth_it = share(outside, numbers.total?) >= 0.05 && numbers.allocated.is_some();
+    is_worth_it.then(|| format!("{} outside PyTorch", written(outside)))
 }
 
 fn free_was_enough(message: &Message) -> String {

@@ -1,6 +1,6 @@
 //! Reads a log piece by piece, whatever its length, in one pass and with little memory.
 
-use super::context::{Context, Talk};
+use super::context::{ErrorTalk, MessageContext};
 use super::log::{clean, narrow, pattern, squeeze};
 use super::traceback::Frames;
 use super::{Backend, Message, MessageKind, Numbers, allocator_message, matching};
@@ -11,10 +11,10 @@ use std::sync::LazyLock;
 /// Finds messages in a log that is handed over in pieces.
 #[derive(Default)]
 pub struct MessageReader {
-    /// The beginning of a line whose end has not come yet.
+    /// Beginning of a line whose end has not been read yet.
     begun: Vec<u8>,
     line: u64,
-    /// Clean text without white space that is not looked through yet.
+    /// Clean text without white space that has not been searched yet.
     text: String,
     /// Where lines begin in it.
     starts: Vec<Start>,
@@ -34,9 +34,9 @@ struct Start {
     is_code: bool,
 }
 
-/// Text that is looked through at once.
+/// Bytes of text that are searched at once.
 const CHUNK: usize = 1 << 20;
-/// No message is longer, without its white space.
+/// Maximum length of a message without its white space.
 const LONGEST: usize = 8 << 10;
 /// Messages between one and its repetition in part: those of the other ranks.
 const NEARBY: usize = 64;
@@ -82,7 +82,7 @@ impl MessageReader {
         }
         let text = String::from_utf8_lossy(bytes);
         let text = narrow(&text);
-        // A progress bar draws itself anew behind each carriage return.
+        // A progress bar redraws itself after each carriage return.
         text.trim_end_matches(['\n', '\r']).split('\r').for_each(|part| self.take_part(part, line));
         if self.text.len() > CHUNK {
             self.look_through(self.text.len() - LONGEST);
@@ -115,7 +115,7 @@ impl MessageReader {
             end += 1;
         }
         let mut at = 0;
-        let mut talk = Talk::default();
+        let mut talk = ErrorTalk::default();
         while let Some(found) = BEGINNING.find_at(&text, at).filter(|found| found.start() < end) {
             at = found.start() + self.message_at(&text, found.start(), &mut talk);
             while !text.is_char_boundary(at) {
@@ -130,7 +130,7 @@ impl MessageReader {
     }
 
     /// Reads the message at this place; returns how many bytes it has.
-    fn message_at(&mut self, whole: &str, at: usize, talk: &mut Talk) -> usize {
+    fn message_at(&mut self, whole: &str, at: usize, talk: &mut ErrorTalk) -> usize {
         let text = &whole[..whole.ceil_char_boundary(at + LONGEST)];
         let start = self.starts.partition_point(|start| start.at <= at).saturating_sub(1);
         let (line, rank, is_code, begins) = self
@@ -144,10 +144,10 @@ impl MessageReader {
         let end = at + form.end;
         let ends_line = self.starts.binary_search_by_key(&end, |start| start.at).is_ok() || end >= text.len();
         let begins = begins.min(at);
-        let is_error = |talk: &mut Talk| {
+        let is_error = |talk: &mut ErrorTalk| {
             let line_end = self.starts.get(start + 1).map_or(whole.len(), |next| next.at);
             let talks = talk.is_before(at, begins, &whole[begins..line_end.max(at)]);
-            let context = Context { before, of_line: at - begins, after: &text[end..], ends_line };
+            let context = MessageContext { before, of_line: at - begins, after: &text[end..], ends_line };
             !talks && context.is_of_an_error(form.kind.row().bare)
         };
         let is_bare = form.numbers.is_empty() && form.device.is_none();
@@ -188,7 +188,7 @@ impl MessageReader {
         }
     }
 
-    /// Whether an allocator's message stands nearby in full. What repeats it is printed soon after or before.
+    /// Whether an allocator's complete message is nearby: repetitions are printed soon before or after it.
     fn is_cut_off(&self, place: usize) -> bool {
         let message = &self.found[place];
         let nearby = place.saturating_sub(NEARBY)..(place + NEARBY).min(self.found.len());
@@ -203,11 +203,11 @@ impl MessageReader {
 
     /// The kernel writes the limit of a container above the process that it kills there.
     fn tell_limits(&mut self) {
-        let mut told = None;
+        let mut usage = None;
         for message in self.found.iter_mut().filter(|message| message.kind == MessageKind::Cgroup) {
             if message.numbers.limit.is_some() {
-                told = Some((message.numbers.used, message.numbers.limit));
-            } else if let (Some((used, limit)), Some(_)) = (told, message.numbers.resident) {
+                usage = Some((message.numbers.used, message.numbers.limit));
+            } else if let (Some((used, limit)), Some(_)) = (usage, message.numbers.resident) {
                 (message.numbers.used, message.numbers.limit) = (used, limit);
             }
         }

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 /// A line of code, as a traceback names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CodeLine {
+pub struct TracebackSite {
     /// Path of the file, or the name of a notebook's cell.
     pub file: String,
     /// Line number, from 1.
@@ -19,7 +19,7 @@ pub struct CodeLine {
     pub code: Option<String>,
 }
 
-impl CodeLine {
+impl TracebackSite {
     /// Returns the short name, `train.py:20`.
     pub fn short(&self) -> String {
         let name = self.file.rsplit(['/', '\\']).next().unwrap_or(&self.file);
@@ -30,14 +30,14 @@ impl CodeLine {
 /// The last frames of the tracebacks in a log, each rank's apart.
 #[derive(Default)]
 pub(super) struct Frames {
-    seen: VecDeque<Frame>,
+    seen: VecDeque<TracebackFrame>,
 }
 
-struct Frame {
+struct TracebackFrame {
     log_line: u64,
     rank: Option<u32>,
     /// `None` for the line that begins a traceback.
-    code: Option<CodeLine>,
+    code: Option<TracebackSite>,
     /// Whether its code is marked by an arrow, not just below.
     is_drawn: bool,
 }
@@ -67,20 +67,21 @@ impl Frames {
         // Rich draws a frame around its tracebacks.
         let text = text.trim_matches(|letter: char| letter.is_whitespace() || "│╭╮╰╯─|".contains(letter));
         if text.contains("Traceback (most recent call last)") {
-            return self.push(Frame { log_line, rank, code: None, is_drawn: false });
+            return self.push(TracebackFrame { log_line, rank, code: None, is_drawn: false });
         }
         if let Some(code) = frame(text) {
-            return self.push(Frame { log_line, rank, code: Some(code), is_drawn: false });
+            return self.push(TracebackFrame { log_line, rank, code: Some(code), is_drawn: false });
         }
         if let Some(code) = drawn(text) {
-            return self.push(Frame { log_line, rank, code: Some(code), is_drawn: true });
+            return self.push(TracebackFrame { log_line, rank, code: Some(code), is_drawn: true });
         }
         if let Some((number, code)) = marked(text) {
             self.mark(rank, number, code);
             return;
         }
         // The line below a frame is its code, unless it is already the message.
-        let Some(Frame { log_line: above, rank: of, code: Some(last), is_drawn }) = self.seen.back_mut()
+        let Some(TracebackFrame { log_line: above, rank: of, code: Some(last), is_drawn }) =
+            self.seen.back_mut()
         else {
             return;
         };
@@ -101,7 +102,7 @@ impl Frames {
         }
     }
 
-    fn push(&mut self, frame: Frame) {
+    fn push(&mut self, frame: TracebackFrame) {
         if self.seen.len() == MOST {
             self.seen.pop_front();
         }
@@ -109,7 +110,7 @@ impl Frames {
     }
 
     /// The innermost frame of the user's own code in the traceback that ends with the message at this line.
-    pub(super) fn above(&self, log_line: u64, rank: Option<u32>) -> Option<CodeLine> {
+    pub(super) fn above(&self, log_line: u64, rank: Option<u32>) -> Option<TracebackSite> {
         let near = if rank.is_some() { NEAR_AMONG_RANKS } else { NEAR };
         let mut below = log_line;
         let mut own = self.seen.iter().rev().filter(|frame| frame.rank == rank && frame.log_line <= log_line);
@@ -146,7 +147,7 @@ fn marked(text: &str) -> Option<(u64, &str)> {
 
 /// `train.py:42 in main` of rich; `train.py in main(x)` and `<ipython-input-5-…> in <cell line: 3>()` of
 /// older IPython, whose line an arrow marks further down.
-fn drawn(text: &str) -> Option<CodeLine> {
+fn drawn(text: &str) -> Option<TracebackSite> {
     static DRAWN: LazyLock<Regex> = LazyLock::new(|| {
         pattern(concat!(
             r"^\[?(?<file><ipython-input-[\w-]+>|[^\s:]*(?::[\\/][^\s:]*)?\.py)(?:\]\([^)\s]*\))?",
@@ -162,11 +163,11 @@ fn drawn(text: &str) -> Option<CodeLine> {
         name if name.starts_with("<cell") => "<module>",
         name => name,
     };
-    Some(CodeLine { file: found["file"].to_owned(), line, function: function.to_owned(), code: None })
+    Some(TracebackSite { file: found["file"].to_owned(), line, function: function.to_owned(), code: None })
 }
 
 /// `File "train.py", line 20, in step`, and what IPython makes of it.
-fn frame(text: &str) -> Option<CodeLine> {
+fn frame(text: &str) -> Option<TracebackSite> {
     static FRAME: LazyLock<Regex> = LazyLock::new(|| {
         pattern(concat!(
             r#"^(?:File "(?<file>[^"]+)", line (?<line>\d+)(?:, in (?<function>.+))?|File "#,
@@ -181,7 +182,7 @@ fn frame(text: &str) -> Option<CodeLine> {
     let any = |names: [&str; 3]| {
         names.iter().find_map(|name| found.name(name)).map(|part| part.as_str().to_owned())
     };
-    Some(CodeLine {
+    Some(TracebackSite {
         file: any(["file", "ifile", "cell"])?,
         line: any(["line", "iline", "cline"])?.parse().ok()?,
         function: any(["function", "ifunction", "cfunction"]).unwrap_or_else(|| "<module>".to_owned()),

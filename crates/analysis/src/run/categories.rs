@@ -1,11 +1,11 @@
-//! What each block is for: parameter, gradient, optimizer state, activation, …
+//! Category of each block: parameter, gradient, optimizer state, activation, …
 //!
 //! A plain snapshot does not say. But a parameter is there before the first step and stays, its gradient has
 //! its size and appears inside `backward()`, its optimizer state has its size and appears inside the
 //! optimizer, an activation waits for `backward()`. Where these agree there is little to guess.
 
 use crate::run::device::Device;
-use crate::run::sizes::{Sizes, outlives_backward, outlives_first_step};
+use crate::run::sizes::{BlockSizes, outlives_backward, outlives_first_step};
 use crate::trace::backward::Follow;
 use crate::trace::modules::Phase;
 use crate::trace::roles::{Role, Roles};
@@ -18,7 +18,7 @@ use snapshot::{Allocation, Bytes, History};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Category {
-    /// Weights; also buffers, where no recorder told them apart.
+    /// Weights; also buffers, where no recorder distinguished them.
     Parameter,
     /// Buffers of modules.
     Buffer,
@@ -30,11 +30,11 @@ pub enum Category {
     Activation,
     /// Data made before the forward pass.
     Input,
-    /// Gone again before it could matter to anything but the peak.
+    /// Freed so soon that it matters only to the peak.
     Temporary,
     /// Scratch memory of cuBLAS and cuDNN.
     Workspace,
-    /// The trace does not tell.
+    /// Not known from the trace.
     Unknown,
 }
 
@@ -81,8 +81,8 @@ impl ByCategory {
 
 /// The category of every block of a history.
 pub struct Categories {
-    of_life: Vec<Category>,
-    /// How far to trust the split into parameters, gradients and optimizer state.
+    of_allocation: Vec<Category>,
+    /// Confidence in the split into parameters, gradients and optimizer state.
     pub confidence: Confidence,
     /// Reason for that confidence.
     pub reason: &'static str,
@@ -91,18 +91,18 @@ pub struct Categories {
 impl Categories {
     /// The category of a row of [`History::allocations`].
     #[inline]
-    pub fn of(&self, life: usize) -> Category {
-        self.of_life[life]
+    pub fn of(&self, allocation: usize) -> Category {
+        self.of_allocation[allocation]
     }
 
     /// What the program holds once `position` events have happened.
     pub fn at(&self, history: &History, position: usize) -> ByCategory {
         let mut sums = ByCategory::default();
-        for (life, category) in
-            history.allocations[..history.first_allocated_from(position)].iter().zip(&self.of_life)
+        for (allocation, category) in
+            history.allocations[..history.first_allocated_from(position)].iter().zip(&self.of_allocation)
         {
-            if life.is_allocated_at(position) {
-                sums.0[*category as usize] += life.size;
+            if allocation.is_allocated_at(position) {
+                sums.0[*category as usize] += allocation.size;
             }
         }
         sums
@@ -134,7 +134,7 @@ pub(crate) fn categories(device: &Device<'_>, failed_at: Option<usize>) -> Categ
         Some(&first) => first,
         None => first_forward(history, roles).unwrap_or(history.len()),
     };
-    let mut sizes = Sizes::new(device, setup_ends);
+    let mut sizes = BlockSizes::new(device, setup_ends);
     let is_labelled = sizes.learn(device);
     let mut sorter = Sorter {
         device,
@@ -147,19 +147,23 @@ pub(crate) fn categories(device: &Device<'_>, failed_at: Option<usize>) -> Categ
         nameless: FxHashMap::default(),
         workspaces: FxHashSet::default(),
     };
-    let of_life = history.allocations.iter().enumerate().map(|(row, life)| sorter.sort(row, life)).collect();
+    let of_allocation = history
+        .allocations
+        .iter()
+        .enumerate()
+        .map(|(row, allocation)| sorter.sort(row, allocation))
+        .collect();
     let (confidence, reason) = match is_labelled {
         true => (Confidence::High, "a recorder saw which tensor each of these blocks is"),
         false => sizes.confidence(steps),
     };
-    Categories { of_life, confidence, reason }
+    Categories { of_allocation, confidence, reason }
 }
 
 fn first_forward(history: &History, roles: &Roles) -> Option<usize> {
-    history
-        .allocations
-        .iter()
-        .find_map(|life| roles.of(life.stack).is_forward().then(|| life.alloc_event()).flatten())
+    history.allocations.iter().find_map(|allocation| {
+        roles.of(allocation.stack).is_forward().then(|| allocation.alloc_event()).flatten()
+    })
 }
 
 /// Sorts one block after the other.
@@ -169,7 +173,7 @@ struct Sorter<'a> {
     failed_at: Option<usize>,
     /// Where the first step begins; without steps, where the first forward pass does.
     setup_ends: usize,
-    sizes: &'a Sizes,
+    sizes: &'a BlockSizes,
     backward: Follow<'a>,
     /// Number of steps that have begun.
     begun: usize,
@@ -179,15 +183,15 @@ struct Sorter<'a> {
     workspaces: FxHashSet<(u64, u64, bool)>,
 }
 
-/// Inputs are few and come first; a program that makes more before its model runs is no training loop.
+/// Most inputs per step: inputs are few and come first.
 const MOST_INPUTS: usize = 64;
 
 impl Sorter<'_> {
-    fn sort(&mut self, row: usize, life: &Allocation) -> Category {
-        let phase = self.device.scope_of(life).phase;
-        let role = self.device.roles.of(life.stack).during(phase);
-        let born = life.alloc_event().unwrap_or(0);
-        while self.device.steps.bounds.get(self.begun).is_some_and(|&bound| bound <= born) {
+    fn sort(&mut self, row: usize, allocation: &Allocation) -> Category {
+        let phase = self.device.scope_of(allocation).phase;
+        let role = self.device.roles.of(allocation.stack).during(phase);
+        let alloc_event = allocation.alloc_event().unwrap_or(0);
+        while self.device.steps.bounds.get(self.begun).is_some_and(|&bound| bound <= alloc_event) {
             self.begun += 1;
             self.inputs = 0;
         }
@@ -195,28 +199,29 @@ impl Sorter<'_> {
         if let Some(tensor) = self.device.tensor_of(row) {
             return tensor.label.into();
         }
-        let mut category = self.by_role(life, role, phase);
-        if is_refuted(self.device, category, life) {
-            category = unlabelled(category, life, role, self.step_ends());
+        let mut category = self.by_role(allocation, role, phase);
+        if is_refuted(self.device, category, allocation) {
+            category = unlabelled(category, allocation, role, self.step_ends());
         }
-        if category == Category::Parameter && life.alloc_event().is_none() && role.without_python {
+        if category == Category::Parameter && allocation.alloc_event().is_none() && role.without_python {
             // From before the history and without a stack, a parameter and its optimizer state look alike.
             // There are as many parameters as gradients; the rest is state.
-            let count = self.nameless.entry(life.requested.0).or_default();
+            let count = self.nameless.entry(allocation.requested.0).or_default();
             *count += 1;
-            if self.sizes.gradients.get(&life.requested.0).is_some_and(|&gradients| *count > gradients) {
+            if self.sizes.gradients.get(&allocation.requested.0).is_some_and(|&gradients| *count > gradients)
+            {
                 return Category::Optimizer;
             }
         }
         let is_library_scratch = !self.device.is_cpu()
-            && life.free_event().is_none()
-            && CUBLAS_WORKSPACES.contains(&life.requested.0)
+            && allocation.free_event().is_none()
+            && CUBLAS_WORKSPACES.contains(&allocation.requested.0)
             && !matches!(category, Category::Parameter | Category::Gradient | Category::Optimizer);
         if is_library_scratch {
             let stream =
-                self.device.history.regions.get(life.region as usize).map_or(0, |region| region.stream);
+                self.device.history.regions.get(allocation.region as usize).map_or(0, |region| region.stream);
             // One for each handle: a second block of this size is the program's own.
-            if self.workspaces.insert((stream, life.requested.0, role.without_python)) {
+            if self.workspaces.insert((stream, allocation.requested.0, role.without_python)) {
                 return Category::Workspace;
             }
         }
@@ -234,11 +239,11 @@ impl Sorter<'_> {
     }
 
     /// The category of a block made before the first step, outside of the optimizer.
-    fn made_in_setup(&self, life: &Allocation, role: Role, phase: Option<Phase>) -> Category {
-        let size = life.requested.0;
+    fn made_in_setup(&self, allocation: &Allocation, role: Role, phase: Option<Phase>) -> Category {
+        let size = allocation.requested.0;
         let has_size_of_parameter =
             self.sizes.gradients.contains_key(&size) || self.sizes.states.contains(&size);
-        if !outlives_first_step(self.device, life) {
+        if !outlives_first_step(self.device, allocation) {
             Category::Temporary
         } else if phase == Some(Phase::Forward) {
             Category::Activation
@@ -251,11 +256,12 @@ impl Sorter<'_> {
         }
     }
 
-    fn by_role(&mut self, life: &Allocation, role: Role, phase: Option<Phase>) -> Category {
-        let (born, freed, size) = (life.alloc_event().unwrap_or(0), life.free_event(), life.requested.0);
-        let is_setup = life.alloc_event().is_none_or(|born| born < self.setup_ends);
+    fn by_role(&mut self, allocation: &Allocation, role: Role, phase: Option<Phase>) -> Category {
+        let (alloc_event, freed, size) =
+            (allocation.alloc_event().unwrap_or(0), allocation.free_event(), allocation.requested.0);
+        let is_setup = allocation.alloc_event().is_none_or(|alloc_event| alloc_event < self.setup_ends);
         if is_setup && !role.optimizer {
-            return self.made_in_setup(life, role, phase);
+            return self.made_in_setup(allocation, role, phase);
         }
         let step_ends = self.step_ends();
         let outlives_step = freed.is_none_or(|freed| freed >= step_ends);
@@ -263,13 +269,13 @@ impl Sorter<'_> {
             return if outlives_step { Category::Optimizer } else { Category::Temporary };
         }
         let may_be_scratch = role.convolution || role.without_python && self.device.roles.any_convolution();
-        if may_be_scratch && !self.device.is_cpu() && freed == Some(born + 1) {
+        if may_be_scratch && !self.device.is_cpu() && freed == Some(alloc_event + 1) {
             return Category::Workspace;
         }
         if role.without_python {
-            let end = self.backward.end_of(born);
+            let end = self.backward.end_of(alloc_event);
             let is_gradient =
-                outlives_backward(self.device, life, end) && self.sizes.gradients.contains_key(&size);
+                outlives_backward(self.device, allocation, end) && self.sizes.gradients.contains_key(&size);
             // The step in which the record ends is not over: its backward pass was still at work.
             let is_unfinished = phase == Some(Phase::Backward) && self.is_in_last_step();
             return if is_gradient {
@@ -281,15 +287,16 @@ impl Sorter<'_> {
             };
         }
         let is_there_at = |event: usize| event < step_ends && freed.is_none_or(|freed| freed >= event);
-        let waits_for_backward = self.backward.next_after(born).is_some_and(is_there_at)
-            || self.failed_at.is_some_and(|failed| born < failed && is_there_at(failed));
+        let waits_for_backward = self.backward.next_after(alloc_event).is_some_and(is_there_at)
+            || self.failed_at.is_some_and(|failed| alloc_event < failed && is_there_at(failed));
         if self.inputs <= MOST_INPUTS && !role.module && !role.backward {
             return if waits_for_backward || outlives_step { Category::Input } else { Category::Temporary };
         }
         let step_begins =
             self.begun.checked_sub(1).map_or(self.setup_ends, |step| self.device.steps.bounds[step]);
-        let is_long =
-            freed.is_none_or(|freed| freed - born > SHORT || (freed - born) * 4 > step_ends - step_begins);
+        let is_long = freed.is_none_or(|freed| {
+            freed - alloc_event > SHORT || (freed - alloc_event) * 4 > step_ends - step_begins
+        });
         if waits_for_backward || outlives_step || is_long {
             Category::Activation
         } else {
@@ -300,20 +307,20 @@ impl Sorter<'_> {
 
 /// Whether a recorder looked at the tensors of the kind that a block seems to be, and this one was not among
 /// them.
-fn is_refuted(device: &Device<'_>, guess: Category, life: &Allocation) -> bool {
+fn is_refuted(device: &Device<'_>, guess: Category, allocation: &Allocation) -> bool {
     let label = match guess {
         Category::Parameter => Label::Parameter,
         Category::Gradient => Label::Gradient,
         Category::Optimizer => Label::Optimizer,
         _ => return false,
     };
-    device.labels.would_know(label, life)
+    device.labels.would_know(label, allocation)
 }
 
-/// What a block is that a recorder has looked at and that is no tensor of a module, where the signs of a
-/// plain snapshot would make it one.
-fn unlabelled(guess: Category, life: &Allocation, role: Role, step_ends: usize) -> Category {
-    let outlives_step = life.free_event().is_none_or(|freed| freed >= step_ends);
+/// Category of a block that a recorder examined and that is not a tensor of a module, although it looks like
+/// one in a plain snapshot.
+fn unlabelled(guess: Category, allocation: &Allocation, role: Role, step_ends: usize) -> Category {
+    let outlives_step = allocation.free_event().is_none_or(|freed| freed >= step_ends);
     match guess {
         Category::Parameter if role.placing || role.module || role.without_python => Category::Unknown,
         Category::Parameter => Category::Input,

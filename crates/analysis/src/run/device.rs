@@ -1,4 +1,4 @@
-//! One device of a snapshot, with what every question about it needs.
+//! One device of a snapshot: its history, steps, sites and sidecar files.
 
 use crate::run::holders::Holders;
 use crate::run::labels::LabelledBlocks;
@@ -30,11 +30,11 @@ pub struct Device<'a> {
     pub(crate) roles: Roles,
     pub(crate) backward: Backward,
     pub(crate) labels: LabelledBlocks<'a>,
-    /// Who holds what, where a recorder noted it.
+    /// Holders of its tensors, where a recorder dumped references.
     pub holders: Holders<'a>,
 }
 
-/// Events from which on a second thread pays.
+/// Events from which a second thread is worthwhile.
 const LARGE: usize = 20_000;
 
 /// A moment that a user can ask about.
@@ -108,18 +108,20 @@ impl Device<'_> {
     }
 
     /// Where the program was when it allocated a block.
-    pub fn scope_of(&self, life: &Allocation) -> ExecutionScope {
-        life.alloc_event().map_or_else(ExecutionScope::default, |born| self.scope_at(born))
+    pub fn scope_of(&self, allocation: &Allocation) -> ExecutionScope {
+        allocation
+            .alloc_event()
+            .map_or_else(ExecutionScope::default, |alloc_event| self.scope_at(alloc_event))
     }
 
-    /// The module that a row of [`History::allocations`] belongs to: the owner of the tensor, or the one that ran.
+    /// Module of a row of [`History::allocations`]: the owner of the tensor, or the module that ran.
     pub fn module_of(&self, row: usize) -> Option<ModuleId> {
         let owner = self.labels.tensor(row).and_then(|tensor| self.modules.of_tensor(tensor));
         owner.or_else(|| self.scope_of(&self.history.allocations[row]).module)
     }
 
-    /// The tensor that a row of [`History::allocations`] is, where a recorder saw it. What a module is called with
-    /// from inside another one's forward pass is an activation, not an input.
+    /// Tensor of a row of [`History::allocations`], where a recorder saw it. Arguments of a module that is
+    /// called inside another module's forward pass are activations, not inputs.
     pub fn tensor_of(&self, row: usize) -> Option<&Tensor> {
         let tensor = &self.recording.labels.tensors[self.labels.tensor(row)?];
         let is_activation = tensor.label == Label::Input
@@ -133,7 +135,7 @@ impl Device<'_> {
         role.without_python || role.in_engine && self.scope_at(event).phase == Some(Phase::Backward)
     }
 
-    /// Where the request of an event comes from, as far as its own stack and the calls around it tell.
+    /// Where the request of an event comes from, according to its own stack and the calls around it.
     pub fn site_of_event(&self, event: usize) -> Site {
         let site = self.sites.of(self.snapshot.events.stack(self.history.rows.start + event));
         if !self.is_in_engine(event) {
@@ -170,7 +172,7 @@ impl Device<'_> {
 
 /// One kind of memory of a device: a pool on a stream, small or large, expandable or not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Pool {
+pub struct PoolCategory {
     /// The pool.
     pub pool: PoolId,
     /// The stream that it serves.
@@ -182,11 +184,11 @@ pub struct Pool {
 }
 
 impl Device<'_> {
-    /// The counters of every pool and stream at the end; pools that hold nothing any more are left out.
-    pub fn pools_at_end(&self) -> Vec<(Pool, Counters)> {
-        let mut pools: BTreeMap<Pool, Counters> = BTreeMap::new();
+    /// The counters of every pool and stream at the end; empty pools are left out.
+    pub fn pools_at_end(&self) -> Vec<(PoolCategory, Counters)> {
+        let mut pools: BTreeMap<PoolCategory, Counters> = BTreeMap::new();
         for (region, counters) in self.history.regions.iter().zip(&self.history.region_ends) {
-            let pool = Pool {
+            let pool = PoolCategory {
                 pool: region.pool,
                 stream: region.stream,
                 small: region.small,

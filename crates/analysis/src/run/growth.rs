@@ -29,12 +29,12 @@ impl Trend {
     }
 }
 
-/// A rise that was never taken back.
+/// A rise that was never reversed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rise {
     /// The bound at which it shows.
     pub(crate) bound: usize,
-    /// What is held for good from there on.
+    /// Bytes that are retained from there on.
     pub(crate) bytes: u64,
 }
 
@@ -49,10 +49,10 @@ pub(crate) struct GrowingSite {
     pub(crate) module: Option<ModuleId>,
     /// Whether it still grows at the end.
     pub(crate) trend: Trend,
-    /// When it has become larger for good, ascending; at least [`FEWEST_RISES`].
+    /// Permanent rises, ascending; at least [`FEWEST_RISES`].
     pub(crate) rises: Vec<Rise>,
     /// Rows of [`History::allocations`]: the blocks that are left.
-    pub(crate) lives: Vec<u32>,
+    pub(crate) allocations: Vec<u32>,
 }
 
 impl GrowingSite {
@@ -61,8 +61,8 @@ impl GrowingSite {
         self.rises.last().map_or(0, |rise| rise.bytes)
     }
 
-    /// Bytes per step over the later half of `bounds` bounds: from the first rise there to the last, so that a
-    /// leak that comes every few steps is not counted too often or too seldom.
+    /// Bytes per step over the later half of `bounds` bounds: from the first rise there to the last, so that
+    /// leaks of every few steps get the right rate.
     pub(crate) fn pace(&self, bounds: usize) -> f64 {
         let late = &self.rises[self.rises.partition_point(|rise| rise.bound < bounds / 2)..];
         match (late, self.rises.as_slice()) {
@@ -79,24 +79,24 @@ impl GrowingSite {
 pub(crate) struct GrowingSites {
     /// Largest first.
     pub(crate) sites: Vec<GrowingSite>,
-    /// Bounds that were looked at.
+    /// Number of bounds that were examined.
     pub(crate) bounds: usize,
 }
 
-/// Fewest steps over which growth can be told from warm-up.
+/// Fewest steps over which growth can be distinguished from warm-up.
 pub const FEWEST_STEPS: usize = 5;
-/// Growth has to go up this often.
+/// Fewest rises that make growth.
 const FEWEST_RISES: usize = 3;
 /// Share of what was ever added that may be taken away again; more is a buffer, a cache or the garbage
 /// collector.
 const MOST_RETURNED: f64 = 0.3;
-/// A pace in the second half below this share of that in the first is one that dies down: a cache that fills.
+/// Below this share of the first half's pace, growth in the second half dies down: a cache that fills.
 const DYING_DOWN: f64 = 0.25;
 
-/// What allocates the blocks of a growing site. Without a stack of its own, blocks are told apart by size,
+/// What allocates the blocks of a growing site. Without a stack of its own, blocks are distinguished by size,
 /// and by their module.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Origin {
+struct GrowthOrigin {
     stack: StackId,
     in_engine: Option<(Bytes, Option<ModuleId>)>,
 }
@@ -104,59 +104,67 @@ struct Origin {
 /// Finds the growing sites of a device.
 pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> GrowingSites {
     let Device { history, steps, backward, .. } = device;
-    // What a program gives back when its loop is over says nothing about the loop.
+    // What is freed after the loop says nothing about the loop.
     let inner = steps.bounds.partition_point(|&bound| bound < history.len());
     let bounds = &steps.bounds[..inner];
     if steps.count() < FEWEST_STEPS {
         return GrowingSites { sites: Vec::new(), bounds: inner };
     }
-    let mut origins: FxHashMap<Origin, Held> = FxHashMap::default();
-    // The first bound that comes after the block's birth.
+    let mut origins: FxHashMap<GrowthOrigin, OriginGrowth> = FxHashMap::default();
+    // The first bound that comes after the block's allocation.
     let mut next = 0;
-    for (row, life) in history.allocations.iter().enumerate() {
-        let Some(born) = life.alloc_event() else { continue };
-        while bounds.get(next).is_some_and(|&bound| bound <= born) {
+    for (row, allocation) in history.allocations.iter().enumerate() {
+        let Some(alloc_event) = allocation.alloc_event() else { continue };
+        while bounds.get(next).is_some_and(|&bound| bound <= alloc_event) {
             next += 1;
         }
         let Some(&bound) = bounds.get(next) else { break };
         // Alive at the bound: it outlives its step. What was there before the first step cannot accumulate in
         // it.
-        if next == 0 || life.free_event().is_some_and(|freed| freed < bound) {
+        if next == 0 || allocation.free_event().is_some_and(|freed| freed < bound) {
             continue;
         }
-        // A library's scratch memory is its own affair.
+        // Library workspaces are not the program's own blocks.
         if categories.of(row) == Category::Workspace {
             continue;
         }
-        let gone = life.free_event().map_or(inner, |freed| bounds.partition_point(|&bound| bound <= freed));
-        let origin = if device.is_in_engine(born) {
-            let call = backward.call(born).unwrap_or(StackId::EMPTY);
-            Origin { stack: call, in_engine: Some((life.requested, device.scope_at(born).module)) }
+        let gone =
+            allocation.free_event().map_or(inner, |freed| bounds.partition_point(|&bound| bound <= freed));
+        let origin = if device.is_in_engine(alloc_event) {
+            let call = backward.call(alloc_event).unwrap_or(StackId::EMPTY);
+            GrowthOrigin {
+                stack: call,
+                in_engine: Some((allocation.requested, device.scope_at(alloc_event).module)),
+            }
         } else {
-            Origin { stack: life.stack, in_engine: None }
+            GrowthOrigin { stack: allocation.stack, in_engine: None }
         };
-        origins.entry(origin).or_default().add(row, life, (next, gone), inner);
+        origins.entry(origin).or_default().add(row, allocation, (next, gone), inner);
     }
     let mut sites: Vec<GrowingSite> =
         origins.into_iter().filter_map(|(origin, held)| held.judge(origin, inner)).collect();
     sites.sort_by(|a, b| {
-        b.bytes().cmp(&a.bytes()).then((a.stack, a.module, &a.lives).cmp(&(b.stack, b.module, &b.lives)))
+        b.bytes().cmp(&a.bytes()).then((a.stack, a.module, &a.allocations).cmp(&(
+            b.stack,
+            b.module,
+            &b.allocations,
+        )))
     });
     GrowingSites { sites, bounds: inner }
 }
 
 /// What one origin holds: changes at the bounds, and the blocks that are left.
 #[derive(Default)]
-struct Held {
+struct OriginGrowth {
     changes: Vec<(u32, i64)>,
     left: Vec<u32>,
     /// Blocks that lived through at least one whole step and have been freed since.
     replaced: usize,
 }
 
-impl Held {
-    fn add(&mut self, row: usize, life: &Allocation, (from, to): (usize, usize), bounds: usize) {
-        let size = i64::try_from(life.size.0).unwrap_or(i64::MAX);
+impl OriginGrowth {
+    fn add(&mut self, row: usize, allocation: &Allocation, (from, to): (usize, usize), bounds: usize) {
+        let size = i64::try_from(allocation.size.0).unwrap_or(i64::MAX);
         self.changes.push((from as u32, size));
         if to < bounds {
             self.changes.push((to as u32, -size));
@@ -166,7 +174,7 @@ impl Held {
         }
     }
 
-    fn judge(mut self, origin: Origin, bounds: usize) -> Option<GrowingSite> {
+    fn judge(mut self, origin: GrowthOrigin, bounds: usize) -> Option<GrowingSite> {
         if self.changes.len() < FEWEST_RISES || self.left.is_empty() {
             return None;
         }
@@ -187,23 +195,22 @@ impl Held {
             return None;
         }
         let rises = kept(&held);
-        let Origin { stack, in_engine } = origin;
+        let GrowthOrigin { stack, in_engine } = origin;
         let module = in_engine.and_then(|(_, module)| module);
         let in_backward = in_engine.is_some() && (stack != StackId::EMPTY || module.is_some());
-        let lives = self.left;
+        let allocations = self.left;
         (rises.len() >= FEWEST_RISES).then_some(GrowingSite {
             stack,
             in_backward,
             module,
             trend,
             rises,
-            lives,
+            allocations,
         })
     }
 }
 
-/// The rises that were never taken back: what is held at each bound is at least what it ever falls to from
-/// there on.
+/// The rises that were never reversed: the level at each bound is the lowest value from there on.
 fn kept(held: &[(usize, i64)]) -> Vec<Rise> {
     let mut rises: Vec<Rise> = Vec::new();
     let mut lowest = i64::MAX;

@@ -1,4 +1,4 @@
-//! What is said about who keeps memory, and what to change, by the habit that it comes from.
+//! What is said about who keeps memory, and what to change, by the kind of holder.
 
 use crate::run::holders::Held;
 use crate::words::{counted, listed};
@@ -6,13 +6,13 @@ use heap::HolderKind;
 
 /// Who keeps it, without a full stop.
 pub(crate) fn sentence(held: &Held, keeps_history: bool) -> String {
-    let also: Vec<String> = held.also.iter().map(|way| format!("`{way}`")).collect();
+    let also: Vec<String> = held.also.iter().map(|path| format!("`{path}`")).collect();
     let also =
         if also.is_empty() { String::new() } else { format!("; the same object is also {}", listed(&also)) };
     if held.together.len() > 1 {
         let names: Vec<String> = held.together.iter().map(|name| format!("`{name}`")).collect();
         return format!(
-            "{} keep it together: it is free when all of them are gone or detached",
+            "{} keep it together: it is freed when all of them are gone or detached",
             listed(&names)
         );
     }
@@ -23,7 +23,7 @@ fn who(held: &Held, keeps_history: bool) -> String {
     let Held { holder, class, retained, alike, entries, .. } = held;
     let class = class.rsplit('.').next().unwrap_or(class);
     let what = if keeps_history { " with the graphs that made them" } else { "" };
-    match held.habit {
+    match held.kind {
         HolderKind::Cycle if *alike > 1 => format!(
             "{} keep {retained} that nothing else refers to: `{holder}`; only the garbage collector frees \
              them",
@@ -38,8 +38,8 @@ fn who(held: &Held, keeps_history: bool) -> String {
             if *alike > 1 { format!("{} objects of class {class}", alike) } else { format!("`{holder}`") }
         ),
         HolderKind::Chain => format!(
-            "`{holder}` keeps it: its history reaches back through the steps; {retained} would be free \
-             without it"
+            "`{holder}` keeps it: its graph reaches back through the previous steps; {retained} would be \
+             free without it"
         ),
         _ if *entries > 1 => format!(
             "`{holder}` keeps it: a {class} with {} to tensors{what}; {retained} would be free without it",
@@ -49,17 +49,22 @@ fn who(held: &Held, keeps_history: bool) -> String {
     }
 }
 
-/// What to change, by what keeps it.
+/// How to limit what a container of this class keeps.
+fn bound(class: &str) -> &'static str {
+    match class {
+        "list" | "collections.deque" => "bound it (`deque(maxlen=…)`) or empty it",
+        _ => "remove old entries, or empty it",
+    }
+}
+
+/// What to change, by the kind of holder.
 pub(crate) fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
     let Held { holder, by, .. } = held;
     let name = held.store.names.first().map_or(holder.as_str(), String::as_str);
-    let bound = match held.class.as_str() {
-        "list" | "collections.deque" => "bound it (`deque(maxlen=…)`) or empty it",
-        _ => "let old entries go, or empty it",
-    };
+    let bound = bound(&held.class);
     let (copies, or_copies) =
         if is_cpu { ("", "") } else { (", `.cpu()` for large ones", ", or store `.cpu()` copies") };
-    match held.habit {
+    match held.kind {
         HolderKind::Container if keeps_history => format!(
             "store numbers or tensors without their graphs in `{holder}`: `.item()`, or \
              `.detach()`{copies}; and {bound} when it has been used"
@@ -74,21 +79,21 @@ pub(crate) fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
         ),
         HolderKind::Chain if held.together.len() > 1 => {
             "`.detach()` the one of them that is carried from step to step (a hidden state, a running \
-             total) before the next step: with its graph it keeps what every step before has saved; \
+             total) before the next step: with its graph it keeps what every previous step has saved; \
              `retain_graph=True` is then not needed"
                 .to_owned()
         }
         HolderKind::Chain => format!(
             "`.detach()` what goes into `{name}`, or keep `.item()`: with its graph it keeps what every \
-             step before it has saved; `retain_graph=True` is then not needed"
+             previous step has saved; `retain_graph=True` is then not needed"
         ),
         HolderKind::Cycle => format!(
-            "break the cycle: make one of its links a `weakref.ref`, or set it to `None` when it is done \
-             with (`{holder}`); until then `gc.collect()` frees it"
+            "break the cycle: make one of its links a `weakref.ref`, or set it to `None` when it is no \
+             longer needed (`{holder}`); until then `gc.collect()` frees it"
         ),
         HolderKind::Exception => format!(
-            "store `str(e)`, or `e.with_traceback(None)`: an exception keeps its traceback, that the \
-             frames, and those their variables (`{by}`)"
+            "store `str(e)`, or `e.with_traceback(None)`: an exception keeps its traceback, the \
+             traceback its frames, and frames their variables (`{by}`)"
         ),
         HolderKind::LastError => format!(
             "`{holder}` keeps the frames of the last error at the prompt, with their variables: `del \
@@ -108,7 +113,7 @@ pub(crate) fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
              or `remove()` the handle"
         ),
         HolderKind::Closure => format!(
-            "a function keeps it as a variable from around it (`{by}`): drop the function, or give it what \
+            "a function keeps it as a captured variable (`{by}`): drop the function, or give it what \
              it needs as an argument"
         ),
         HolderKind::Context => format!(
@@ -123,7 +128,7 @@ pub(crate) fn advice(held: &Held, keeps_history: bool, is_cpu: bool) -> String {
             "run it to its end, `close()` the generator or cancel the task: it keeps the variables that it \
              stopped with (`{by}`)"
         ),
-        HolderKind::Variable => format!("set `{holder}` to `None`, or `del` it, once it is done with"),
+        HolderKind::Variable => format!("set `{holder}` to `None`, or `del` it, once it is no longer needed"),
         HolderKind::Outside => {
             "look for what hands tensors to C++ code: a hook of a graph node, a communication buffer, an \
              extension"

@@ -1,7 +1,6 @@
-//! Who keeps blocks alive, where a recorder wrote down the references of the process.
+//! Holders of blocks, where a recorder dumped the references of the process.
 //!
-//! A block and a storage are one where the block was alive at the storage's address when the references were
-//! written down.
+//! A block belongs to a storage if it was live at the storage's address when the references were dumped.
 
 use crate::run::device::Device;
 use crate::run::holder_words::{advice, sentence};
@@ -17,25 +16,25 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Bytes, DeviceKind, History};
 use std::sync::{Arc, OnceLock};
 
-/// What the first holder does not hold is told as well, if it is more than this share.
+/// Other holders are reported if they hold more than this share.
 const REST: f64 = 0.1;
-/// What is less than this share of all is told to be a part.
+/// Below this share, the sentence says how much of the memory was seen.
 const ALL: f64 = 0.9;
-/// The share of a finding's bytes that has to be seen in the references before anybody is named.
+/// Share of a finding's bytes that has to be in the references before a holder is named.
 const SEEN: f64 = 0.2;
 
-/// Variables that are told where several keep something together.
+/// Most variables that are named where several hold something together.
 const TOGETHER: usize = 6;
 const CYCLE: &str = "reference cycle ";
 
 /// Holder of the memory of a finding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Held {
-    /// The way to a typical block: `__main__.history[…].grad_fn…_saved_self`.
+    /// Reference path to a typical block: `__main__.history[…].grad_fn…_saved_self`.
     pub by: String,
-    /// The way to the object that keeps them: `__main__.history`.
+    /// Reference path to the object that keeps them: `__main__.history`.
     pub holder: String,
-    /// Other ways to the same object: it is not gone before these are.
+    /// Other reference paths to the same object, which keep it alive too.
     pub also: Vec<String>,
     /// Class of the holder.
     pub class: String,
@@ -43,8 +42,8 @@ pub struct Held {
     pub text: String,
     /// Whether what it keeps is a small part of a tensor, whose memory is all kept.
     pub is_small_view: bool,
-    /// How it came to keep them.
-    pub habit: HolderKind,
+    /// Kind of holder.
+    pub kind: HolderKind,
     /// Number of its references that lead to such blocks.
     pub entries: u64,
     /// Number of objects of this class that do the same.
@@ -59,7 +58,7 @@ pub struct Held {
     /// What it does not hold, and who does.
     pub rest: Vec<(Bytes, String)>,
     /// Where its code may be found.
-    pub store: Store,
+    pub store: StoreHint,
     /// Who keeps it, as a sentence without a full stop.
     pub sentence: String,
     /// What to change.
@@ -68,7 +67,7 @@ pub struct Held {
 
 /// What to look for in the source to find the line that stores the reference.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Store {
+pub struct StoreHint {
     /// Names of the variable or attribute.
     pub names: Vec<String>,
     /// Files, the likeliest first.
@@ -83,7 +82,7 @@ pub struct Holders<'a> {
 /// References, and which of the storages are which blocks.
 struct Joined<'a> {
     dump: &'a HeapDump,
-    /// Just after the last allocation before the dump: a count tells no more.
+    /// Just after the last allocation before the dump, as far as its count determines it.
     position: usize,
     /// Just before the next one.
     before_next: usize,
@@ -113,8 +112,10 @@ impl<'a> Holders<'a> {
                 |storage: &&Storage| storage.device.kind == name && storage.device.index == order.device;
             let here = dump.heap.storages.iter().filter(is_here);
             let nodes: FxHashMap<u64, u32> = here.map(|storage| (storage.address, storage.node)).collect();
-            let alive = history.allocations.iter().filter(|life| life.is_allocated_at(position));
-            let sizes = alive.filter_map(|life| Some((*nodes.get(&life.addr)?, life.size))).collect();
+            let alive = history.allocations.iter().filter(|allocation| allocation.is_allocated_at(position));
+            let sizes = alive
+                .filter_map(|allocation| Some((*nodes.get(&allocation.addr)?, allocation.size)))
+                .collect();
             Some(Joined { dump, position, before_next, nodes, sizes, holdings: OnceLock::new() })
         };
         Holders { dumps: recording.heaps.iter().filter_map(joined).collect() }
@@ -148,10 +149,10 @@ impl Device<'_> {
     pub fn held(&self, rows: impl Iterator<Item = usize> + Clone) -> Option<Held> {
         let total: Bytes = rows.clone().map(|row| self.history.allocations[row].size).sum();
         let seen = |joined: &Joined<'_>| -> Vec<(u32, u64)> {
-            let lives = rows.clone().map(|row| &self.history.allocations[row]);
-            lives
-                .filter(|life| life.is_allocated_at(joined.position))
-                .filter_map(|life| Some((*joined.nodes.get(&life.addr)?, life.size.0)))
+            let allocations = rows.clone().map(|row| &self.history.allocations[row]);
+            allocations
+                .filter(|allocation| allocation.is_allocated_at(joined.position))
+                .filter_map(|allocation| Some((*joined.nodes.get(&allocation.addr)?, allocation.size.0)))
                 .collect()
         };
         let bytes = |wanted: &[(u32, u64)]| wanted.iter().map(|(_, bytes)| bytes).sum::<u64>();
@@ -164,7 +165,7 @@ impl Device<'_> {
         let holdings = joined.holdings();
         let holders = holdings.holders(&wanted, REST);
         let mut holders = holders.iter().map(|of| {
-            // What a program leaves behind when it fails is not what it did wrong.
+            // The frames of the final error are not the cause of the leak.
             let called = match of.kind {
                 HolderKind::LastError => holdings.describe_before_error(of),
                 _ => holdings.describe(of),
@@ -217,11 +218,11 @@ fn in_words(holdings: &AnalyzedHeap, holder: &Holder, called: HolderDescription,
     let mut held = Held {
         by: printable(&called.held_by).into_owned(),
         holder: printable(&called.path).into_owned(),
-        also: holder.also.iter().map(|way| written(holdings, way)).collect(),
+        also: holder.also.iter().map(|path| written(holdings, path)).collect(),
         class: printable(heap.class(holder.node)).into_owned(),
         text: if holdings.is_tensor(holder.node) { heap.text(holder.node).to_owned() } else { String::new() },
         is_small_view: is_small_view(holdings, holder),
-        habit: called.kind,
+        kind: called.kind,
         together: together(holdings, holder),
         entries: holder.entries as u64,
         alike: holder.similar as u64,
@@ -232,7 +233,7 @@ fn in_words(holdings: &AnalyzedHeap, holder: &Holder, called: HolderDescription,
         sentence: String::new(),
         advice: String::new(),
     };
-    if held.habit == HolderKind::Cycle {
+    if held.kind == HolderKind::Cycle {
         name_cycle(holdings, holder, &mut held);
     }
     held.sentence = sentence(&held, holder.keeps_history);
@@ -244,13 +245,13 @@ fn written(holdings: &AnalyzedHeap, path: &Path) -> String {
     printable(&heap::path_text::path(&holdings.heap, &holdings.roots, path, |_| false)).into_owned()
 }
 
-/// In their order, each once.
+/// The texts in their order, without duplicates.
 fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen = FxHashSet::default();
     texts.filter(|text| seen.insert(text.clone())).collect()
 }
 
-/// Whether the tensor at the end of the way is much smaller than its memory.
+/// Whether the tensor at the end of the path is much smaller than its storage.
 fn is_small_view(holdings: &AnalyzedHeap, holder: &Holder) -> bool {
     let nodes = holder.example.nodes(&holdings.heap, &holdings.roots);
     let [.., tensor, storage] = nodes[..] else { return false };
@@ -274,7 +275,7 @@ fn bytes_of(text: &str) -> Option<u64> {
     Some(count.saturating_mul(bits) / 8)
 }
 
-/// The variables that lead to what a holder holds, if it does not hang on it.
+/// The variables that lead to what a holder holds, if it does not retain most of it alone.
 fn together(holdings: &AnalyzedHeap, holder: &Holder) -> Vec<String> {
     let retained: u64 = holder.retained.iter().map(|(_, bytes)| bytes).sum();
     if holder.similar > 1 || 2 * retained >= holder.bytes {
@@ -283,12 +284,12 @@ fn together(holdings: &AnalyzedHeap, holder: &Holder) -> Vec<String> {
     let Some(&storage) = holder.example.nodes(&holdings.heap, &holdings.roots).last() else {
         return Vec::new();
     };
-    let ways = holdings.reference_paths(storage, TOGETHER);
-    // The variable is what can be let go, not the way from it.
-    distinct(ways.iter().map(|way| written(holdings, &way.until(1))))
+    let paths = holdings.reference_paths(storage, TOGETHER);
+    // The variable can be deleted, not the path from it.
+    distinct(paths.iter().map(|path| written(holdings, &path.until(1))))
 }
 
-/// A cycle has no way to it: it is named by its links.
+/// Names a cycle by its links, since no reference path leads to it.
 fn name_cycle(holdings: &AnalyzedHeap, holder: &Holder, held: &mut Held) {
     let cycles = holdings.cycles();
     let nodes = holder.example.nodes(&holdings.heap, &holdings.roots);
@@ -305,7 +306,7 @@ fn name_cycle(holdings: &AnalyzedHeap, holder: &Holder, held: &mut Held) {
     held.retained = bytes.sum();
 }
 
-fn store(holdings: &AnalyzedHeap, holder: &Holder) -> Store {
+fn store(holdings: &AnalyzedHeap, holder: &Holder) -> StoreHint {
     let heap = &holdings.heap;
     let edges = &holder.path.edges;
     let named = |link: ReferenceKind| {
@@ -319,7 +320,7 @@ fn store(holdings: &AnalyzedHeap, holder: &Holder) -> Store {
     let nodes = holder.example.nodes(heap, &holdings.roots);
     let files = of_root.into_iter().chain(nodes.iter().filter_map(|&node| file_of(heap, node)));
     let files = distinct(files.filter(|file| is_user_file(file)));
-    Store { names: last.map(|name| name.text.clone()).into_iter().collect(), files }
+    StoreHint { names: last.map(|name| name.text.clone()).into_iter().collect(), files }
 }
 
 /// The source of an object's class, or of a function.

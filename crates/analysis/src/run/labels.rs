@@ -1,8 +1,7 @@
 //! Which tensor each block is, as far as a recorder saw it.
 //!
-//! A mark says which tensors lay at which addresses after so many allocations. Addresses are used again, so
-//! each mark is looked up among the lives of its addresses, in order of time; what has been looked at is
-//! never looked at again.
+//! A mark says which tensors were at which addresses after a number of allocations. Addresses are reused, so
+//! each mark is looked up among the allocations at its addresses, in order of time; each is visited once.
 
 use crate::run::model::RunModel;
 use crate::trace::counted::Counted;
@@ -16,23 +15,23 @@ const NONE: u32 = u32::MAX;
 /// The tensor of every block that has a label.
 pub(crate) struct LabelledBlocks<'a> {
     labels: &'a Labels,
-    /// For each row of [`History::allocations`] a place in [`Labels::tensors`]; empty where there are no labels.
-    of_life: Vec<u32>,
+    /// Index in [`Labels::tensors`] of each row of [`History::allocations`]; empty without labels.
+    of_allocation: Vec<u32>,
     /// Where tensors of each kind were looked at, ascending: a block that was there and has no label is none.
     seen: [Vec<usize>; Label::ALL.len()],
 }
 
-/// The lives of one address, oldest first, and how many of them had begun at the last mark.
+/// The allocations at one address, oldest first, and how many of them had begun at the last mark.
 #[derive(Default)]
-struct Slot {
-    lives: Vec<u32>,
+struct AddressSlot {
+    allocations: Vec<u32>,
     begun: usize,
 }
 
 impl<'a> LabelledBlocks<'a> {
     pub(crate) fn new(history: &History, order: &Order<'_>, recording: &'a Recording) -> LabelledBlocks<'a> {
         let labels = &recording.labels;
-        let nothing = LabelledBlocks { labels, of_life: Vec::new(), seen: Default::default() };
+        let nothing = LabelledBlocks { labels, of_allocation: Vec::new(), seen: Default::default() };
         if labels.marks.is_empty() {
             return nothing;
         }
@@ -47,7 +46,7 @@ impl<'a> LabelledBlocks<'a> {
         let reliable = counted.reliable(marks.iter().map(|(count, _)| *count));
         let marks = &marks[marks.len() - reliable..];
 
-        let mut slots: Vec<Slot> = Vec::new();
+        let mut slots: Vec<AddressSlot> = Vec::new();
         let mut slot_of: FxHashMap<u64, u32> = FxHashMap::default();
         // Each set as tensors, the slots of their addresses, and bytes.
         let sets: Vec<Vec<(u32, u32, u64)>> = labels
@@ -59,7 +58,7 @@ impl<'a> LabelledBlocks<'a> {
                 });
                 here.map(|placed| {
                     let slot = *slot_of.entry(placed.addr).or_insert_with(|| {
-                        slots.push(Slot::default());
+                        slots.push(AddressSlot::default());
                         slots.len() as u32 - 1
                     });
                     (placed.tensor, slot, placed.bytes)
@@ -71,30 +70,34 @@ impl<'a> LabelledBlocks<'a> {
             .iter()
             .map(|set| set.iter().map(|(tensor, ..)| labels.tensors[*tensor as usize].label).collect())
             .collect();
-        for (row, life) in history.allocations.iter().enumerate() {
-            if let Some(&slot) = slot_of.get(&life.addr) {
-                slots[slot as usize].lives.push(row as u32);
+        for (row, allocation) in history.allocations.iter().enumerate() {
+            if let Some(&slot) = slot_of.get(&allocation.addr) {
+                slots[slot as usize].allocations.push(row as u32);
             }
         }
 
-        let mut labelled = LabelledBlocks { of_life: vec![NONE; history.allocations.len()], ..nothing };
+        let mut labelled = LabelledBlocks { of_allocation: vec![NONE; history.allocations.len()], ..nothing };
         for &(count, set) in marks {
             let Some(position) = counted.at(count).map(|range| *range.start()) else { continue };
             for label in &kinds[set] {
                 labelled.seen[*label as usize].push(position);
             }
             for &(tensor, slot, bytes) in &sets[set] {
-                let Slot { lives, begun } = &mut slots[slot as usize];
+                let AddressSlot { allocations, begun } = &mut slots[slot as usize];
                 let has_begun = |&row: &u32| {
-                    history.allocations[row as usize].alloc_event().is_none_or(|born| born < position)
+                    history.allocations[row as usize]
+                        .alloc_event()
+                        .is_none_or(|alloc_event| alloc_event < position)
                 };
-                while lives.get(*begun).is_some_and(has_begun) {
+                while allocations.get(*begun).is_some_and(has_begun) {
                     *begun += 1;
                 }
-                let Some(&row) = begun.checked_sub(1).and_then(|last| lives.get(last)) else { continue };
-                let life = &history.allocations[row as usize];
+                let Some(&row) = begun.checked_sub(1).and_then(|last| allocations.get(last)) else {
+                    continue;
+                };
+                let allocation = &history.allocations[row as usize];
                 // A storage that is larger than the block is not what was allocated there.
-                if life.is_allocated_at(position) && bytes <= life.size.0 {
+                if allocation.is_allocated_at(position) && bytes <= allocation.size.0 {
                     labelled.add(row as usize, tensor);
                 }
             }
@@ -104,33 +107,36 @@ impl<'a> LabelledBlocks<'a> {
 
     fn add(&mut self, row: usize, tensor: u32) {
         let label = |tensor: u32| self.labels.tensors[tensor as usize].label;
-        if self.of_life[row] == NONE || label(tensor) < label(self.of_life[row]) {
-            self.of_life[row] = tensor;
+        if self.of_allocation[row] == NONE || label(tensor) < label(self.of_allocation[row]) {
+            self.of_allocation[row] = tensor;
         }
     }
 
     /// The place in [`Labels::tensors`] of a row of [`History::allocations`].
     #[inline]
     pub(crate) fn tensor(&self, row: usize) -> Option<usize> {
-        self.of_life.get(row).copied().filter(|&tensor| tensor != NONE).map(|tensor| tensor as usize)
+        self.of_allocation.get(row).copied().filter(|&tensor| tensor != NONE).map(|tensor| tensor as usize)
     }
 
     /// Whether tensors of this kind were looked at while a block was there: then it would have the label if
     /// it were one. What a model keeps is looked at when it first runs and at the end; what is gone without
     /// having been seen was no part of it.
-    pub(crate) fn would_know(&self, label: Label, life: &Allocation) -> bool {
+    pub(crate) fn would_know(&self, label: Label, allocation: &Allocation) -> bool {
         let seen = &self.seen[label as usize];
         let lasts = matches!(label, Label::Parameter | Label::Buffer | Label::Optimizer);
-        if lasts && life.free_event().is_some() && !seen.is_empty() {
+        if lasts && allocation.free_event().is_some() && !seen.is_empty() {
             return true;
         }
-        let next = seen.partition_point(|&position| life.alloc_event().is_some_and(|born| position <= born));
-        seen.get(next).is_some_and(|&position| life.is_allocated_at(position))
+        let next = seen.partition_point(|&position| {
+            allocation.alloc_event().is_some_and(|alloc_event| position <= alloc_event)
+        });
+        seen.get(next).is_some_and(|&position| allocation.is_allocated_at(position))
     }
 
     /// Every labelled block: its row and what it is.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, Label)> + '_ {
-        (0..self.of_life.len()).filter_map(|row| Some((row, self.labels.tensors[self.tensor(row)?].label)))
+        (0..self.of_allocation.len())
+            .filter_map(|row| Some((row, self.labels.tensors[self.tensor(row)?].label)))
     }
 }
 
@@ -139,9 +145,9 @@ impl<'a> LabelledBlocks<'a> {
 pub struct LabelledTensors {
     /// The most that there were at one time.
     pub tensors: u64,
-    /// The most that they held at one time, in bytes asked for.
+    /// The most that they held at one time, in requested bytes.
     pub most: Bytes,
-    /// What they held at the peak, in bytes asked for.
+    /// What they held at the peak, in requested bytes.
     pub at_peak: Bytes,
 }
 
@@ -153,13 +159,17 @@ impl RunModel<'_> {
         // Where what each kind holds changes, and by how much.
         let mut changes: [Vec<(usize, i128, i64)>; Label::ALL.len()] = Default::default();
         for (row, label) in device.labels.iter().filter(|&(row, _)| device.tensor_of(row).is_some()) {
-            let life = &device.history.allocations[row];
-            if life.is_allocated_at(peak) {
-                sums[label as usize].at_peak += life.requested;
+            let allocation = &device.history.allocations[row];
+            if allocation.is_allocated_at(peak) {
+                sums[label as usize].at_peak += allocation.requested;
             }
-            let bytes = i128::from(life.requested.0);
-            changes[label as usize].push((life.alloc_event().map_or(0, |born| born + 1), bytes, 1));
-            changes[label as usize].extend(life.free_event().map(|freed| (freed + 1, -bytes, -1)));
+            let bytes = i128::from(allocation.requested.0);
+            changes[label as usize].push((
+                allocation.alloc_event().map_or(0, |alloc_event| alloc_event + 1),
+                bytes,
+                1,
+            ));
+            changes[label as usize].extend(allocation.free_event().map(|freed| (freed + 1, -bytes, -1)));
         }
         for (sum, mut changes) in sums.iter_mut().zip(changes) {
             changes.sort_unstable();

@@ -1,4 +1,4 @@
-//! What is live at one moment, grouped so that a person understands it.
+//! Live blocks at one moment, in groups.
 
 use crate::run::categories::{ByCategory, Category};
 use crate::run::device::Device;
@@ -22,7 +22,7 @@ pub enum Key {
     Size,
     /// The module that it belongs to: what its forward and backward pass allocate, its parameters, their
     /// gradients and optimizer state. If there are more than so many, modules count with the numbered layer
-    /// that they lie in.
+    /// that they are in.
     Module {
         /// Most groups.
         most: usize,
@@ -46,18 +46,18 @@ pub enum Origin {
 
 /// Live blocks of one origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Group {
+pub struct LiveGroup {
     /// What they share.
     pub origin: Origin,
     /// Bytes of the blocks, rounding included.
     pub bytes: Bytes,
-    /// Bytes that the program asked for.
+    /// Bytes that the program requested.
     pub requested: Bytes,
     /// Number of blocks.
     pub count: u64,
     /// Number of blocks from before the history begins.
     pub from_before: u64,
-    /// The module that nearly all of them lie in, where a recorder noted it.
+    /// The module that nearly all of them are in, where a recorder noted it.
     pub module: Option<ModuleId>,
     /// What they are for, in their bytes.
     pub categories: ByCategory,
@@ -69,18 +69,18 @@ pub struct Group {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Live {
     /// The groups.
-    pub groups: Vec<Group>,
+    pub groups: Vec<LiveGroup>,
     /// Bytes of all groups: `allocated` at that moment.
     pub bytes: Bytes,
     /// Blocks of all groups.
     pub count: u64,
-    /// Whether modules were counted with the numbered layer that they lie in.
+    /// Whether modules were counted with the numbered layer that they are in.
     pub by_layer: bool,
 }
 
 impl Live {
     /// The largest `top` groups, and what the others add up to: how many groups, blocks and bytes.
-    pub fn top(&self, top: usize) -> (&[Group], Rest) {
+    pub fn top(&self, top: usize) -> (&[LiveGroup], Rest) {
         let (shown, hidden) = self.groups.split_at(top.min(self.groups.len()));
         let rest = Rest {
             groups: hidden.len() as u64,
@@ -102,9 +102,9 @@ pub struct Rest {
     pub count: u64,
 }
 
-impl Group {
-    fn new(origin: Origin) -> Group {
-        Group {
+impl LiveGroup {
+    fn new(origin: Origin) -> LiveGroup {
+        LiveGroup {
             origin,
             bytes: Bytes::ZERO,
             requested: Bytes::ZERO,
@@ -120,33 +120,35 @@ impl Group {
 impl RunModel<'_> {
     /// Groups the blocks that the program holds once `position` events have happened.
     pub fn live_at(&self, position: usize, by: Key) -> Live {
-        let mut groups: FxHashMap<Origin, (Group, Common)> = FxHashMap::default();
+        let mut groups: FxHashMap<Origin, (LiveGroup, Common)> = FxHashMap::default();
         let (device, history) = (self.device, &self.device.history);
         let by_layer = match by {
             Key::Module { most } => self.modules_at(position) > most,
             _ => false,
         };
-        for (row, life) in history.allocations[..history.first_allocated_from(position)].iter().enumerate() {
-            if !life.is_allocated_at(position) {
+        for (row, allocation) in
+            history.allocations[..history.first_allocated_from(position)].iter().enumerate()
+        {
+            if !allocation.is_allocated_at(position) {
                 continue;
             }
             let origin = self.origin_of(row, by, by_layer);
             let (group, common) =
-                groups.entry(origin).or_insert_with(|| (Group::new(origin), Common::default()));
+                groups.entry(origin).or_insert_with(|| (LiveGroup::new(origin), Common::default()));
             if !device.modules.is_empty() {
-                common.add(&device.modules, self.module_of(row), life.size);
+                common.add(&device.modules, self.module_of(row), allocation.size);
             }
-            let phase = device.scope_of(life).phase.map_or(Phase::ALL.len(), |phase| phase as usize);
-            group.phases[phase] += life.size;
-            group.categories.0[self.categories.of(row) as usize] += life.size;
-            group.bytes += life.size;
-            group.requested += life.requested;
+            let phase = device.scope_of(allocation).phase.map_or(Phase::ALL.len(), |phase| phase as usize);
+            group.phases[phase] += allocation.size;
+            group.categories.0[self.categories.of(row) as usize] += allocation.size;
+            group.bytes += allocation.size;
+            group.requested += allocation.requested;
             group.count += 1;
-            group.from_before += u64::from(life.alloc_event().is_none());
+            group.from_before += u64::from(allocation.alloc_event().is_none());
         }
         let groups = groups.into_values();
-        let mut groups: Vec<Group> =
-            groups.map(|(group, common)| Group { module: common.module(), ..group }).collect();
+        let mut groups: Vec<LiveGroup> =
+            groups.map(|(group, common)| LiveGroup { module: common.module(), ..group }).collect();
         groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.origin.cmp(&b.origin)));
         Live {
             bytes: groups.iter().map(|group| group.bytes).sum(),
@@ -156,15 +158,15 @@ impl RunModel<'_> {
         }
     }
 
-    /// What a row of `lives` has in common with others; with `by_layer`, modules count with the numbered
-    /// layer that they lie in.
+    /// Group of a row of `allocations`; with `by_layer`, modules count with the numbered layer that they are
+    /// in.
     pub fn origin_of(&self, row: usize, by: Key, by_layer: bool) -> Origin {
-        let (device, life) = (self.device, &self.device.history.allocations[row]);
+        let (device, allocation) = (self.device, &self.device.history.allocations[row]);
         match by {
-            Key::Site => Origin::Site(self.site_of(life)),
+            Key::Site => Origin::Site(self.site_of(allocation)),
             Key::Category => Origin::Category(self.categories.of(row)),
-            Key::Stack => Origin::Stack(life.stack),
-            Key::Size => Origin::Size(life.size),
+            Key::Stack => Origin::Stack(allocation.stack),
+            Key::Size => Origin::Size(allocation.size),
             Key::Module { .. } => {
                 let layer = |module| if by_layer { device.modules.layer(module) } else { module };
                 Origin::Module(self.module_of(row).map(layer))
@@ -172,8 +174,7 @@ impl RunModel<'_> {
         }
     }
 
-    /// The module that a block belongs to. The scratch memory of a library is its own, whoever happened to
-    /// need it first.
+    /// The module that a block belongs to. Library workspaces belong to no module.
     fn module_of(&self, row: usize) -> Option<ModuleId> {
         let is_scratch = self.categories.of(row) == Category::Workspace;
         self.device.module_of(row).filter(|_| !is_scratch)
@@ -183,22 +184,22 @@ impl RunModel<'_> {
     fn modules_at(&self, position: usize) -> usize {
         let history = &self.device.history;
         let begun = history.allocations[..history.first_allocated_from(position)].iter().enumerate();
-        let live = begun.filter(|(_, life)| life.is_allocated_at(position));
+        let live = begun.filter(|(_, allocation)| allocation.is_allocated_at(position));
         live.map(|(row, _)| self.module_of(row)).collect::<FxHashSet<_>>().len()
     }
 
-    /// Where a block comes from, as far as its own stack and the calls around it tell.
-    fn site_of(&self, life: &Allocation) -> Site {
-        match (self.device.sites.of(life.stack), life.alloc_event()) {
+    /// Where a block comes from, according to its own stack and the calls around it.
+    fn site_of(&self, allocation: &Allocation) -> Site {
+        match (self.device.sites.of(allocation.stack), allocation.alloc_event()) {
             (Site::Unknown, None) => Site::Before,
-            (_, Some(born)) => self.device.site_of_event(born),
+            (_, Some(alloc_event)) => self.device.site_of_event(alloc_event),
             (site, None) => site,
         }
     }
 }
 
 impl Device<'_> {
-    /// What to call an origin: a place, and what else there is to say of it.
+    /// Name of an origin, and a detail such as the function.
     pub fn words_for(&self, origin: Origin) -> (String, String) {
         let snapshot = self.snapshot;
         let named = |frame, what: &str| {
@@ -209,8 +210,8 @@ impl Device<'_> {
         match origin {
             Origin::Site(Site::User(frame)) => named(frame, ""),
             Origin::Site(Site::Library(frame)) => named(frame, " (library)"),
-            Origin::Site(Site::Backward(frame)) => named(frame, ", inside backward()"),
-            Origin::Site(Site::BackwardOf(frame)) => named(frame, ", its backward pass"),
+            Origin::Site(Site::Backward(frame)) => named(frame, ", backward"),
+            Origin::Site(Site::BackwardOf(frame)) => named(frame, ", backward"),
             Origin::Site(Site::Native) => alone("(C++ only)"),
             Origin::Site(Site::Before) => alone("(from before the history begins)"),
             Origin::Site(Site::Unknown) => alone("(no stack: backward() or C++)"),

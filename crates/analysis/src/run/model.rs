@@ -57,7 +57,7 @@ impl<'a> RunModel<'a> {
             .iter()
             .enumerate()
             .filter(|(row, _)| self.categories.of(*row) == Category::Workspace)
-            .filter_map(|(_, life)| life.completed_event().map(|completed| completed + 1))
+            .filter_map(|(_, allocation)| allocation.completed_event().map(|completed| completed + 1))
             .filter(|next| returned.binary_search(next).is_ok())
             .collect();
         trials.sort_unstable();
@@ -80,27 +80,26 @@ impl<'a> RunModel<'a> {
 
     /// The line of code behind a block: its own, or what is known of the `backward()` in which it was
     /// allocated.
-    pub fn frame_of_life(&self, life: usize) -> Option<FrameId> {
-        let life = &self.device.history.allocations[life];
-        match life.alloc_event() {
-            Some(born) => self.device.site_of_event(born).frame(),
-            None => self.frame_of(life.stack),
+    pub fn frame_of_allocation(&self, allocation: usize) -> Option<FrameId> {
+        let allocation = &self.device.history.allocations[allocation];
+        match allocation.alloc_event() {
+            Some(alloc_event) => self.device.site_of_event(alloc_event).frame(),
+            None => self.frame_of(allocation.stack),
         }
     }
 
     /// What to know about the line of a block that was allocated inside `backward()`.
-    pub(crate) fn doubt_in_backward(&self, life: usize) -> Option<&'static str> {
-        match self.device.site_of_event(self.device.history.allocations[life].alloc_event()?) {
+    pub(crate) fn doubt_in_backward(&self, allocation: usize) -> Option<&'static str> {
+        match self.device.site_of_event(self.device.history.allocations[allocation].alloc_event()?) {
             Site::Backward(_) => Some("inside `backward()` there is no stack: the line is that of the call"),
-            Site::BackwardOf(_) => Some(
-                "what runs inside `backward()` has no line of its own: this is the one whose backward pass \
-                 it is, by its module",
-            ),
+            Site::BackwardOf(_) => {
+                Some("inside `backward()` there is no stack: this is the backward of the line, by its module")
+            }
             _ => None,
         }
     }
 
-    /// The module that most of these rows of `lives` lie in.
+    /// The module that most of these rows of `allocations` are in.
     pub(crate) fn common_module(&self, rows: impl Iterator<Item = usize>) -> Option<ModuleId> {
         let device = self.device;
         if device.modules.is_empty() {
@@ -113,12 +112,12 @@ impl<'a> RunModel<'a> {
         common.module()
     }
 
-    /// The module that most blocks of one line lie in, once `position` events have happened.
+    /// The module that most blocks of one line are in, once `position` events have happened.
     pub(crate) fn module_at(&self, position: usize, line: Option<FrameId>) -> Option<ModuleId> {
         let history = &self.device.history;
         let begun = 0..history.first_allocated_from(position);
         self.common_module(begun.filter(|&row| {
-            history.allocations[row].is_allocated_at(position) && self.frame_of_life(row) == line
+            history.allocations[row].is_allocated_at(position) && self.frame_of_allocation(row) == line
         }))
     }
 }

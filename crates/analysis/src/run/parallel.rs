@@ -1,8 +1,8 @@
-//! Two questions at once.
+//! Two computations at once.
 
 use std::thread::{Builder, scope};
 
-/// Answers both, the second on a thread of its own where one can be had and the work is worth it.
+/// Runs both, the second on its own thread if one is available and the work is large enough.
 pub(crate) fn join<A, B: Send>(is_worth_it: bool, a: impl FnOnce() -> A, b: impl Fn() -> B + Sync) -> (A, B) {
     scope(|scope| {
         let second = is_worth_it.then(|| Builder::new().spawn_scoped(scope, &b).ok()).flatten();

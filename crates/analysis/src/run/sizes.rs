@@ -1,16 +1,16 @@
-//! The sizes of blocks by which a plain snapshot tells parameters, gradients and optimizer state.
+//! Block sizes, by which parameters, gradients and optimizer state are recognized in a plain snapshot.
 
 use crate::run::device::Device;
-use crate::trace::backward::End;
+use crate::trace::backward::BackwardEnd;
 use crate::trace::steps::{Confidence, Steps};
 use recording::Label;
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Allocation, History};
 
-/// The sizes by which parameters, gradients and optimizer state are known.
+/// Sizes of parameters, gradients and optimizer state.
 #[derive(Default)]
-pub(crate) struct Sizes {
-    /// What is made before the first step and stays.
+pub(crate) struct BlockSizes {
+    /// Blocks that are allocated before the first step and kept.
     lasting: FxHashSet<u64>,
     /// Blocks that outlive the `backward()` they were made in and have a lasting block's size, and how many
     /// of them one step makes.
@@ -19,8 +19,8 @@ pub(crate) struct Sizes {
     pub(crate) states: FxHashSet<u64>,
 }
 
-/// Steps at the beginning and at the end that show every size: all steps make the same gradients, but for
-/// those of parameters that are trained later or no longer.
+/// Steps at the beginning and at the end that are examined: all steps make the same gradients, except for
+/// parameters that are trained later or no longer.
 const FIRST_STEPS: usize = 16;
 const LAST_STEPS: usize = 4;
 
@@ -36,36 +36,40 @@ fn telling<'a>(history: &'a History, steps: &Steps) -> impl Iterator<Item = &'a 
     history.allocations[..first].iter().chain(&history.allocations[last..])
 }
 
-impl Sizes {
-    pub(crate) fn new(device: &Device<'_>, setup_ends: usize) -> Sizes {
+impl BlockSizes {
+    pub(crate) fn new(device: &Device<'_>, setup_ends: usize) -> BlockSizes {
         let Device { history, roles, steps, .. } = device;
-        let mut sizes = Sizes::default();
-        let is_setup = |life: &Allocation| life.alloc_event().is_none_or(|born| born < setup_ends);
-        for life in history.allocations.iter().take_while(|life| is_setup(life)) {
-            if outlives_first_step(device, life) {
-                sizes.lasting.insert(life.requested.0);
+        let mut sizes = BlockSizes::default();
+        let is_setup = |allocation: &Allocation| {
+            allocation.alloc_event().is_none_or(|alloc_event| alloc_event < setup_ends)
+        };
+        for allocation in history.allocations.iter().take_while(|allocation| is_setup(allocation)) {
+            if outlives_first_step(device, allocation) {
+                sizes.lasting.insert(allocation.requested.0);
             }
         }
         let mut backward = device.backward.follow();
         let (mut step, mut in_step) = (0, FxHashMap::<u64, u64>::default());
-        for life in telling(history, steps) {
-            let role = roles.of(life.stack);
+        for allocation in telling(history, steps) {
+            let role = roles.of(allocation.stack);
             if role.without_python {
-                let end = life.alloc_event().and_then(|born| backward.end_of(born));
-                if !outlives_backward(device, life, end) || !sizes.lasting.contains(&life.requested.0) {
+                let end = allocation.alloc_event().and_then(|alloc_event| backward.end_of(alloc_event));
+                if !outlives_backward(device, allocation, end)
+                    || !sizes.lasting.contains(&allocation.requested.0)
+                {
                     continue;
                 }
-                let begun = steps.bounds.partition_point(|&bound| Some(bound) <= life.alloc_event());
+                let begun = steps.bounds.partition_point(|&bound| Some(bound) <= allocation.alloc_event());
                 if begun != step {
                     step = begun;
                     in_step.clear();
                 }
-                let count = in_step.entry(life.requested.0).or_default();
+                let count = in_step.entry(allocation.requested.0).or_default();
                 *count += 1;
-                let most = sizes.gradients.entry(life.requested.0).or_default();
+                let most = sizes.gradients.entry(allocation.requested.0).or_default();
                 *most = (*most).max(*count);
-            } else if role.optimizer && life.free_event().is_none() {
-                sizes.states.insert(life.requested.0);
+            } else if role.optimizer && allocation.free_event().is_none() {
+                sizes.states.insert(allocation.requested.0);
             }
         }
         sizes
@@ -76,7 +80,7 @@ impl Sizes {
         let mut is_labelled = false;
         for (row, label) in device.labels.iter() {
             if !is_labelled {
-                *self = Sizes::default();
+                *self = BlockSizes::default();
                 is_labelled = true;
             }
             let size = device.history.allocations[row].requested.0;
@@ -101,23 +105,27 @@ impl Sizes {
             }
             (true, _) if steps.count() > 0 => (
                 Confidence::Medium,
-                "no gradients were seen: parameters are what was placed before the first step and stayed",
+                "no gradients were seen: parameters are what was allocated before the first step and kept",
             ),
-            (true, _) => (Confidence::Low, "no steps were found to tell lasting from passing memory"),
+            (true, _) => (Confidence::Low, "no steps were found, so lasting and temporary memory look alike"),
         }
     }
 }
 
 /// Whether a block made before the first step is still there when it ends.
-pub(crate) fn outlives_first_step(device: &Device<'_>, life: &Allocation) -> bool {
+pub(crate) fn outlives_first_step(device: &Device<'_>, allocation: &Allocation) -> bool {
     let end = device.steps.bounds.get(1).copied().unwrap_or(device.history.len());
-    life.free_event().is_none_or(|freed| freed >= end)
+    allocation.free_event().is_none_or(|freed| freed >= end)
 }
 
 /// Whether a block is still there when the run of `backward()` that made it has ended: the program frees it,
 /// not the engine.
-pub(crate) fn outlives_backward(device: &Device<'_>, life: &Allocation, end: Option<End>) -> bool {
+pub(crate) fn outlives_backward(
+    device: &Device<'_>,
+    allocation: &Allocation,
+    end: Option<BackwardEnd>,
+) -> bool {
     let stack_of = |event: usize| device.snapshot.events.stack(device.history.rows.start + event);
-    let (Some(end), Some(freed)) = (end, life.free_event()) else { return end.is_some() };
+    let (Some(end), Some(freed)) = (end, allocation.free_event()) else { return end.is_some() };
     freed >= end.over || (freed > end.last && !device.roles.of(stack_of(freed)).without_python)
 }

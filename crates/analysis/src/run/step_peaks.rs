@@ -1,4 +1,4 @@
-//! One walk over all events: what each step needed, and what each category held at most.
+//! One pass over all events: the peak of each step, and of each category.
 
 use crate::run::categories::{ByCategory, Categories, Category};
 use crate::trace::steps::Steps;
@@ -13,7 +13,7 @@ pub struct MemoryPeak {
     pub position: usize,
 }
 
-/// Peak memory of each step, and what else one walk over a history tells.
+/// Peak memory of each step, and other results of one pass over a history.
 pub struct StepPeaks {
     /// The highest point of each step.
     pub steps: Vec<MemoryPeak>,
@@ -21,7 +21,7 @@ pub struct StepPeaks {
     pub setup: MemoryPeak,
     /// Allocated bytes at each bound of the steps.
     pub at_bounds: Vec<Bytes>,
-    /// The most that each category held at one time, in bytes asked for; they need not have been together.
+    /// The most that each category held at one time, in requested bytes; they need not have been together.
     pub most: ByCategory,
     /// The most that was freed and waited for other streams, and when.
     pub pending: MemoryPeak,
@@ -128,12 +128,15 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn new(snapshot: &'a Snapshot, history: &'a History, categories: &'a Categories) -> Walk<'a> {
         let mut held = [0u64; Category::ALL.len()];
-        for (row, life) in
-            history.allocations.iter().enumerate().take_while(|(_, life)| life.alloc_event().is_none())
+        for (row, allocation) in history
+            .allocations
+            .iter()
+            .enumerate()
+            .take_while(|(_, allocation)| allocation.alloc_event().is_none())
         {
-            if life.is_allocated_at(0) {
+            if allocation.is_allocated_at(0) {
                 let held = &mut held[categories.of(row) as usize];
-                *held = held.saturating_add(life.requested.0);
+                *held = held.saturating_add(allocation.requested.0);
             }
         }
         Walk {
@@ -151,32 +154,32 @@ impl<'a> Walk<'a> {
 
     fn begin(&mut self, row: Option<usize>, event: usize) {
         let Some(row) = row else { return };
-        let (life, category) = (&self.history.allocations[row], self.categories.of(row) as usize);
-        self.allocated = self.allocated.saturating_add(life.size.0);
-        self.held[category] = self.held[category].saturating_add(life.requested.0);
+        let (allocation, category) = (&self.history.allocations[row], self.categories.of(row) as usize);
+        self.allocated = self.allocated.saturating_add(allocation.size.0);
+        self.held[category] = self.held[category].saturating_add(allocation.requested.0);
         self.most[category] = self.most[category].max(self.held[category]);
         if self.allocated > self.high.bytes.0 {
             self.high = MemoryPeak { bytes: Bytes(self.allocated), position: event + 1 };
         }
     }
 
-    /// The program has given a block back, or its memory can be used again, or both.
+    /// The program has freed a block, or its memory can be reused, or both.
     fn end(&mut self, row: usize, event: usize) {
-        let life = &self.history.allocations[row];
-        let is_freed = life.free_event() == Some(event);
+        let allocation = &self.history.allocations[row];
+        let is_freed = allocation.free_event() == Some(event);
         if is_freed {
             let category = self.categories.of(row) as usize;
-            self.allocated = self.allocated.saturating_sub(life.size.0);
-            self.held[category] = self.held[category].saturating_sub(life.requested.0);
+            self.allocated = self.allocated.saturating_sub(allocation.size.0);
+            self.held[category] = self.held[category].saturating_sub(allocation.requested.0);
         }
-        if !self.history.is_deferred(self.snapshot, life) {
+        if !self.history.is_deferred(self.snapshot, allocation) {
             return;
         }
         if !is_freed {
-            self.pending = self.pending.saturating_sub(life.size.0);
+            self.pending = self.pending.saturating_sub(allocation.size.0);
             return;
         }
-        self.pending = self.pending.saturating_add(life.size.0);
+        self.pending = self.pending.saturating_add(allocation.size.0);
         if self.pending > self.most_pending.bytes.0 {
             self.most_pending = MemoryPeak { bytes: Bytes(self.pending), position: event + 1 };
         }

@@ -1,5 +1,5 @@
 //! What runs inside `backward()` has no Python stack: the autograd engine works in threads of its own. The
-//! calls on either side of it tell which `backward()` it was.
+//! calls before and after it show which `backward()` it was.
 
 use crate::trace::modules::{Modules, Phase};
 use crate::trace::order::Order;
@@ -9,7 +9,7 @@ use snapshot::{Snapshot, StackId};
 
 /// Allocations one after the other without a Python stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Run {
+struct BackwardRun {
     /// The first and the last of them.
     first: usize,
     last: usize,
@@ -21,12 +21,12 @@ struct Run {
 
 /// Every run of a history, in order.
 pub(crate) struct Backward {
-    runs: Vec<Run>,
+    runs: Vec<BackwardRun>,
 }
 
 impl Backward {
     pub(crate) fn new(order: &Order<'_>, roles: &Roles, sites: &Sites, modules: &Modules) -> Backward {
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<BackwardRun> = Vec::new();
         let mut call: Option<StackId> = None;
         let mut is_open = false;
         for (event, stack) in order.allocations(0..order.len()) {
@@ -40,7 +40,7 @@ impl Backward {
             if role.without_python || is_noted {
                 match runs.last_mut() {
                     Some(run) if is_open => run.last = event,
-                    _ => runs.push(Run { first: event, last: event, call, ends_at: order.len() }),
+                    _ => runs.push(BackwardRun { first: event, last: event, call, ends_at: order.len() }),
                 }
                 is_open = true;
                 continue;
@@ -81,7 +81,7 @@ impl Backward {
 
 /// Where a run ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct End {
+pub(crate) struct BackwardEnd {
     /// Its last allocation.
     pub(crate) last: usize,
     /// The first allocation with a Python stack after it: by then it is over for certain.
@@ -90,19 +90,19 @@ pub(crate) struct End {
 
 /// Answers the same questions as [`Backward`] for one allocation after the other, without searching.
 pub(crate) struct Follow<'a> {
-    runs: &'a [Run],
+    runs: &'a [BackwardRun],
     run: usize,
     next: usize,
 }
 
 impl Follow<'_> {
     /// The end of the run that this allocation belongs to.
-    pub(crate) fn end_of(&mut self, event: usize) -> Option<End> {
+    pub(crate) fn end_of(&mut self, event: usize) -> Option<BackwardEnd> {
         while self.runs.get(self.run).is_some_and(|run| run.last < event) {
             self.run += 1;
         }
         let run = self.runs.get(self.run).filter(|run| run.first <= event)?;
-        Some(End { last: run.last, over: run.ends_at })
+        Some(BackwardEnd { last: run.last, over: run.ends_at })
     }
 
     /// The first event of the next run after `event`.

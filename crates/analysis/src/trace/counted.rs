@@ -4,11 +4,11 @@ use crate::trace::order::Order;
 use recording::Recording;
 use std::ops::RangeInclusive;
 
-/// From a recorder's counts to positions in the history. They are counted back from the end, since a history may have
+/// Positions in the history by a recorder's counts. Counting goes back from the end, since a history may have
 /// lost its beginning.
 pub(crate) struct Counted {
     /// The events that allocate.
-    births: Vec<usize>,
+    alloc_events: Vec<usize>,
     /// The count at the end.
     end: u64,
     len: usize,
@@ -18,22 +18,22 @@ impl Counted {
     /// `None` where the recording does not say how many there were in the end.
     pub(crate) fn new(order: &Order<'_>, recording: &Recording) -> Option<Counted> {
         let end = recording.allocations.of(order.device)?;
-        let births = order.allocations(0..order.len()).map(|(event, _)| event).collect();
-        Some(Counted { births, end, len: order.len() })
+        let alloc_events = order.allocations(0..order.len()).map(|(event, _)| event).collect();
+        Some(Counted { alloc_events, end, len: order.len() })
     }
 
     /// The events that allocate, in order.
-    pub(crate) fn births(&self) -> &[usize] {
-        &self.births
+    pub(crate) fn alloc_events(&self) -> &[usize] {
+        &self.alloc_events
     }
 
     /// How many of the allocations that the history has had been made at a count; `None` before the history.
     pub(crate) fn place(&self, count: u64) -> Option<usize> {
         let later = usize::try_from(self.end.checked_sub(count)?).ok()?;
-        self.births.len().checked_sub(later)
+        self.alloc_events.len().checked_sub(later)
     }
 
-    /// How many of `counts` from the last one back can be believed: a count that is higher than a later one was made before
+    /// How many of the last `counts` are reliable: a count that is higher than a later one was made before
     /// the program reset its statistics.
     pub(crate) fn reliable(&self, counts: impl DoubleEndedIterator<Item = u64>) -> usize {
         let mut limit = self.end;
@@ -48,7 +48,7 @@ impl Counted {
     /// The positions at which just so many allocations had been made; `None` before the history.
     pub(crate) fn at(&self, count: u64) -> Option<RangeInclusive<usize>> {
         let made = self.place(count)?;
-        let from = made.checked_sub(1).map_or(0, |last| self.births[last] + 1);
-        Some(from..=self.births.get(made).copied().unwrap_or(self.len))
+        let from = made.checked_sub(1).map_or(0, |last| self.alloc_events[last] + 1);
+        Some(from..=self.alloc_events.get(made).copied().unwrap_or(self.len))
     }
 }

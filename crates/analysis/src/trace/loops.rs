@@ -17,11 +17,11 @@ const ENOUGH: u32 = 6;
 
 /// Every stack as a path of frames from the outermost one; equal beginnings are shared.
 pub(crate) struct Paths {
-    nodes: Vec<Node>,
+    nodes: Vec<LoopNode>,
     of_stack: Vec<u32>,
 }
 
-struct Node {
+struct LoopNode {
     parent: u32,
     /// Nodes from the root.
     level: u32,
@@ -35,15 +35,16 @@ struct Node {
 
 /// The path without frames.
 const NOWHERE: u32 = 0;
-/// What a line does itself, beside what it calls: coming back to it from a call is entering it again.
+/// What a line does itself, not in calls: returning to it from a call enters it again.
 const ITSELF: FrameId = FrameId(u32::MAX);
 
 impl Paths {
     /// The paths through those frames that `keep` wants.
     pub(crate) fn new(snapshot: &Snapshot, keep: impl Fn(FrameId) -> bool) -> Paths {
-        let mut nodes = vec![Node { parent: NOWHERE, level: 0, depth: 0, root: NOWHERE, in_script: false }];
+        let mut nodes =
+            vec![LoopNode { parent: NOWHERE, level: 0, depth: 0, root: NOWHERE, in_script: false }];
         let mut children: FxHashMap<(u32, FrameId), u32> = FxHashMap::default();
-        // Threads are told apart by the function that they begin in, whatever line of it they are on.
+        // Threads are distinguished by their outermost function, whatever its line.
         let mut roots: FxHashMap<(u32, u32), u32> = FxHashMap::default();
         let of_stack = (0..snapshot.stacks.len() as u32)
             .map(|stack| {
@@ -63,7 +64,7 @@ impl Paths {
                             }
                             _ => (above.root, above.in_script),
                         };
-                        nodes.push(Node { parent: at, level, depth, root, in_script });
+                        nodes.push(LoopNode { parent: at, level, depth, root, in_script });
                     }
                     node
                 };
@@ -105,7 +106,7 @@ impl Paths {
         let mut last: FxHashMap<u32, u32> = FxHashMap::default();
         let mut current = (NOWHERE, NOWHERE);
         let mut interrupted = false;
-        for (born, stack) in order.allocations(events) {
+        for (alloc_event, stack) in order.allocations(events) {
             let node = self.of_stack[stack.0 as usize];
             if node == NOWHERE {
                 interrupted = after_backward;
@@ -115,7 +116,7 @@ impl Paths {
                 continue;
             }
             if node == current.1 {
-                enter(node, born);
+                enter(node, alloc_event);
             }
             interrupted = false;
             let root = self.nodes[node as usize].root;
@@ -128,7 +129,7 @@ impl Paths {
             let common = self.common(before, node);
             let mut at = node;
             while at != common {
-                enter(at, born);
+                enter(at, alloc_event);
                 at = self.nodes[at as usize].parent;
             }
             current = (root, node);

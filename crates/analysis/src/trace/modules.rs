@@ -5,7 +5,7 @@
 //! that stands for the module. There are few such texts, however many events.
 //!
 //! In a steady loop the recorder follows `backward()` in a few steps only. The others make the same requests,
-//! and so have the same places.
+//! so they are in the same modules.
 
 use crate::trace::order::Order;
 use crate::trace::site::{Site, Sites};
@@ -62,14 +62,14 @@ struct Module {
     line: Option<FrameId>,
 }
 
-/// Every module that is named, with all that it lies in.
+/// Every module that is named, with all that it is in.
 pub struct Modules {
     modules: Vec<Module>,
     by_path: FxHashMap<String, ModuleId>,
     of_context: Vec<ExecutionScope>,
     of_tensor: Vec<Option<ModuleId>>,
-    /// For each event of a `backward()` that nobody followed the module that it was in another step; empty if
-    /// all were.
+    /// For each event of a `backward()` that was not followed, its module in another step; empty if all were
+    /// followed.
     filled_in: Vec<u32>,
     any_phase: bool,
 }
@@ -153,7 +153,7 @@ impl Modules {
         }
     }
 
-    /// Gives steps in which nobody followed `backward()` the places of one that made the same requests.
+    /// Gives steps in which `backward()` was not followed the modules of one that made the same requests.
     pub(crate) fn fill_in(&mut self, order: &Order<'_>, steps: &Steps) {
         if self.modules.is_empty() || steps.count() == 0 {
             return;
@@ -163,7 +163,7 @@ impl Modules {
             |events: Range<usize>| order.allocations(events).map(|(event, _)| (event, order.size(event)));
         let is_backward = |event: usize| place(event).phase == Some(Phase::Backward);
         // The step that was followed best for each sequence of requests, and the best of all. What
-        // checkpointing runs again is known in every step, so some places are known even where nobody
+        // checkpointing runs again is known in every step, so some modules are known even where it was not
         // followed.
         let mut best: FxHashMap<u64, (usize, Range<usize>)> = FxHashMap::default();
         let mut best_of_all: (usize, Range<usize>) = (0, 0..0);
@@ -205,7 +205,7 @@ impl Modules {
         self.filled_in = filled_in;
     }
 
-    /// Whether anybody noted where the program was.
+    /// Whether a recorder noted where the program was.
     pub fn any_phase(&self) -> bool {
         self.any_phase
     }
@@ -221,7 +221,7 @@ impl Modules {
         place
     }
 
-    /// Where the program was, as far as the context of an event tells.
+    /// Where the program was, according to the context of an event.
     #[inline]
     pub(crate) fn of_context(&self, context: u32) -> ExecutionScope {
         self.of_context[context as usize]
@@ -252,12 +252,12 @@ impl Modules {
         self.modules.is_empty()
     }
 
-    /// The line that runs a module's forward pass; failing that, the one of what it lies in.
+    /// The line that runs a module's forward pass; failing that, the one of what it is in.
     pub(crate) fn line(&self, module: ModuleId) -> Option<FrameId> {
         self.upwards(module).find_map(|module| self.modules[module.0 as usize].line)
     }
 
-    /// The innermost module that both lie in.
+    /// The innermost module that both are in.
     pub(crate) fn common(&self, a: ModuleId, b: ModuleId) -> Option<ModuleId> {
         let (mut a, mut b) = (a, b);
         while a != b {
@@ -268,7 +268,7 @@ impl Modules {
         Some(a)
     }
 
-    /// The outermost numbered layer that a module lies in (`GPT.h.3` of `GPT.h.3.mlp.c_fc`), or the module
+    /// The outermost numbered layer that a module is in (`GPT.h.3` of `GPT.h.3.mlp.c_fc`), or the module
     /// itself.
     pub(crate) fn layer(&self, module: ModuleId) -> ModuleId {
         let is_numbered = |module: &ModuleId| {
@@ -278,7 +278,7 @@ impl Modules {
         self.upwards(module).filter(is_numbered).last().unwrap_or(module)
     }
 
-    /// A module and all that it lies in, from the inside.
+    /// A module and all that it is in, from the inside.
     fn upwards(&self, module: ModuleId) -> impl Iterator<Item = ModuleId> + '_ {
         std::iter::successors(Some(module), |module| self.modules[module.0 as usize].parent)
     }
@@ -317,7 +317,7 @@ fn owner(tensor: &Tensor, parameters: &FxHashSet<(&str, &str)>) -> Option<String
     }
 }
 
-/// Share of some blocks that has to lie in modules for one of these to be named.
+/// Share of some blocks that has to be in modules for one of these to be named.
 const MOSTLY: f64 = 0.9;
 
 /// The innermost module that some blocks have in common.
@@ -340,7 +340,7 @@ impl Common {
         });
     }
 
-    /// The module, if nearly all of the blocks lie in it.
+    /// The module, if nearly all of the blocks are in it.
     pub(crate) fn module(&self) -> Option<ModuleId> {
         self.module.flatten().filter(|_| self.inside.0 as f64 >= MOSTLY * self.all.0 as f64)
     }

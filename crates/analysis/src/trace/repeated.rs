@@ -1,6 +1,6 @@
 //! Steps recorded without stacks and modules, because they repeat an earlier step.
 //!
-//! To record a stack for every allocation takes a tenth of a CPU-bound step. So once a loop is steady, with
+//! Recording a stack for every allocation takes a tenth of a CPU-bound step. So once a loop is steady, with
 //! the same requests in every step and the same memory at its end, the recorder keeps the events and leaves
 //! out where they came from (`pace.py`). Here they get the stacks and modules of the step that they repeat.
 
@@ -15,7 +15,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 /// One step of a device: its allocations, as places among all of them.
-struct Step {
+struct RecordedStep {
     allocations: Range<usize>,
     has_stacks: bool,
 }
@@ -89,19 +89,19 @@ struct Repeats {
 
 fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
     let Some(counted) = Counted::new(order, recording) else { return Repeats::default() };
-    let events = counted.births();
+    let events = counted.alloc_events();
     let size = |place: usize| order.size(events[place]);
     // How many events lie between an allocation and the one before: frees come in the same places of equal
     // steps.
     let gap = |place: usize| place.checked_sub(1).map(|before| events[place] - events[before]);
-    let requests = |step: &Step| {
+    let requests = |step: &RecordedStep| {
         let mut hasher = FxHasher::default();
         step.allocations.clone().for_each(|place| size(place).0.hash(&mut hasher));
         hasher.finish()
     };
     let steps = steps(&counted, order.device, recording);
-    let mut latest: Option<&Step> = None;
-    let mut by_requests: FxHashMap<u64, &Step> = FxHashMap::default();
+    let mut latest: Option<&RecordedStep> = None;
+    let mut by_requests: FxHashMap<u64, &RecordedStep> = FxHashMap::default();
     let mut repeats = Repeats::default();
     for step in steps.iter().filter(|step| !step.allocations.is_empty()) {
         if step.has_stacks {
@@ -124,8 +124,8 @@ fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
     repeats
 }
 
-/// The steps that the marks tell apart by their counts, with what comes after the last.
-fn steps(counted: &Counted, device: u32, recording: &Recording) -> Vec<Step> {
+/// The steps between marks, by their counts, with what comes after the last.
+fn steps(counted: &Counted, device: u32, recording: &Recording) -> Vec<RecordedStep> {
     let counts: Vec<u64> =
         recording.marks.iter().map(|mark| mark.allocations.of(device).unwrap_or(0)).collect();
     let reliable = counted.reliable(counts.iter().copied());
@@ -135,9 +135,12 @@ fn steps(counted: &Counted, device: u32, recording: &Recording) -> Vec<Step> {
     for (&count, mark) in marks {
         // What happened before the history begins is not there.
         let Some(end) = counted.place(count) else { continue };
-        steps.push(Step { allocations: begin..end, has_stacks: mark.has_stacks });
+        steps.push(RecordedStep { allocations: begin..end, has_stacks: mark.has_stacks });
         begin = end;
     }
-    steps.push(Step { allocations: begin..counted.births().len(), has_stacks: recording.ends_with_stacks });
+    steps.push(RecordedStep {
+        allocations: begin..counted.alloc_events().len(),
+        has_stacks: recording.ends_with_stacks,
+    });
     steps
 }

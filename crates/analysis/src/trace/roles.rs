@@ -1,4 +1,4 @@
-//! What the code behind a call stack was doing, as far as the names of its frames tell.
+//! What the code behind a call stack was doing, judged by the names of its frames.
 
 use crate::trace::modules::Phase;
 use crate::trace::site::Sites;

@@ -2,7 +2,7 @@
 
 use snapshot::{FrameId, Snapshot, StackId};
 
-/// Where an allocation came from, as far as its stack tells.
+/// Origin of an allocation, according to its stack.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Site {
     /// The innermost frame of the user's own code.

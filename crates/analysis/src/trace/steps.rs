@@ -12,7 +12,7 @@ use recording::Recording;
 use std::cell::OnceCell;
 use std::ops::Range;
 
-/// Fewest steps that are worth the name.
+/// Fewest steps that count as steps.
 const FEWEST: usize = 3;
 /// A piece of the run without step marks is searched for a loop of its own if it has this share of all events
 /// and is this many times as long as an ordinary step.
@@ -21,7 +21,7 @@ const LONG_TIMES: usize = 6;
 
 /// How the steps of a run were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
+pub enum StepSource {
     /// Marks of a recorder.
     Recorded,
     /// Annotations of the profiler or the optimizer in the snapshot.
@@ -32,14 +32,14 @@ pub enum Source {
     None,
 }
 
-impl Source {
+impl StepSource {
     /// Name in JSON.
     pub fn name(self) -> &'static str {
         match self {
-            Source::Recorded => "recorded",
-            Source::Annotated => "annotated",
-            Source::Inferred => "inferred",
-            Source::None => "none",
+            StepSource::Recorded => "recorded",
+            StepSource::Annotated => "annotated",
+            StepSource::Inferred => "inferred",
+            StepSource::None => "none",
         }
     }
 }
@@ -47,11 +47,11 @@ impl Source {
 /// How far an inference can be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Confidence {
-    /// A guess that little supports.
+    /// Little evidence.
     Low,
-    /// Several signs agree.
+    /// Several indications agree.
     Medium,
-    /// The file says so, or everything fits.
+    /// The file states it, or all indications agree.
     High,
 }
 
@@ -73,7 +73,7 @@ pub struct Steps {
     /// Where steps begin and end, ascending; empty if there are none.
     pub bounds: Vec<usize>,
     /// How they were found.
-    pub source: Source,
+    pub source: StepSource,
     /// How sure that is.
     pub confidence: Confidence,
 }
@@ -96,11 +96,11 @@ impl Steps {
     }
 
     fn none() -> Steps {
-        Steps { bounds: Vec::new(), source: Source::None, confidence: Confidence::High }
+        Steps { bounds: Vec::new(), source: StepSource::None, confidence: Confidence::High }
     }
 
     /// From the positions at which steps begin.
-    fn beginning_at(mut starts: Vec<usize>, end: usize, source: Source, confidence: Confidence) -> Steps {
+    fn beginning_at(mut starts: Vec<usize>, end: usize, source: StepSource, confidence: Confidence) -> Steps {
         starts.push(end);
         starts.dedup();
         if starts.len() <= FEWEST {
@@ -117,7 +117,7 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, recording: 
     let is_recorded = !marks.is_empty();
     if !is_recorded {
         let profiler = annotated(order, "ProfilerStep#", true);
-        let by_profiler = Steps::beginning_at(profiler, end, Source::Annotated, Confidence::High);
+        let by_profiler = Steps::beginning_at(profiler, end, StepSource::Annotated, Confidence::High);
         if by_profiler.count() > 0 {
             return by_profiler;
         }
@@ -125,25 +125,25 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, recording: 
     let loops = Loops::new(order, sites);
     let found = loops.find(0..end);
     if is_recorded {
-        return ended_at(order, roles, &loops, &found, marks, Source::Recorded);
+        return ended_at(order, roles, &loops, &found, marks, StepSource::Recorded);
     }
     let annotated = annotated(order, "Optimizer.step#", false);
     let (optimizer, source) = if annotated.len() >= FEWEST {
-        (annotated, Source::Annotated)
+        (annotated, StepSource::Annotated)
     } else {
-        (optimizer_runs(order, roles), Source::Inferred)
+        (optimizer_runs(order, roles), StepSource::Inferred)
     };
     let by_loop = |starts: Vec<usize>, source, confidence| {
         Steps::beginning_at(loops.split_long(starts), end, source, confidence)
     };
     if optimizer.len() < FEWEST {
-        return by_loop(found, Source::Inferred, Confidence::Medium);
+        return by_loop(found, StepSource::Inferred, Confidence::Medium);
     }
     match compare(&loops, &found, &optimizer) {
         Better::Loop => {
-            // Where every iteration has its mark, the marks have told the steps and the loop only says where
+            // Where every iteration has its mark, the marks are the steps and the loop only shows where
             // they begin.
-            let source = if found.len() == optimizer.len() { source } else { Source::Inferred };
+            let source = if found.len() == optimizer.len() { source } else { StepSource::Inferred };
             by_loop(found, source, Confidence::High)
         }
         Better::Optimizer => ended_at(order, roles, &loops, &found, optimizer, source),
@@ -157,7 +157,7 @@ fn ended_at(
     loops: &Loops<'_>,
     found: &[usize],
     ends: Vec<usize>,
-    source: Source,
+    source: StepSource,
 ) -> Steps {
     let first = ends[0];
     let begin = found.first().copied().filter(|&start| start < first);
@@ -181,8 +181,8 @@ fn ended_at(
     Steps { bounds, source, confidence: Confidence::High }
 }
 
-/// Where a recorder saw steps end. Counts of allocations say it to the event; where there are none that can
-/// be believed, the clock says it nearly as well.
+/// Where a recorder saw steps end. Counts of allocations give the exact event; without reliable counts, the
+/// clock is nearly as good.
 fn marked(order: &Order<'_>, recording: &Recording) -> Vec<usize> {
     if recording.marks.is_empty() {
         return Vec::new();
@@ -200,7 +200,7 @@ fn marked(order: &Order<'_>, recording: &Recording) -> Vec<usize> {
         let at = position_at(order, mark.time_us);
         let count = counts[place].filter(|_| place >= by_clock);
         match (count, &counted) {
-            // Between two allocations there may be frees: the clock tells which of them belong to the step.
+            // Between two allocations there may be frees: the clock shows which of them belong to the step.
             (Some(count), Some(counted)) => {
                 marks.extend(counted.at(count).map(|range| at.clamp(*range.start(), *range.end())));
             }
@@ -267,13 +267,13 @@ fn first_forward(order: &Order<'_>, roles: &Roles, position: usize) -> usize {
     before.find(|&(_, stack)| roles.of(stack).is_forward()).map_or(0, |(event, _)| event)
 }
 
-/// Which of the two tells the steps.
+/// Which of the two determines the steps.
 enum Better {
     Loop,
     Optimizer,
 }
 
-/// Holds the loop against the optimizer's steps. Mostly one optimizer step in each iteration: the loop, which
+/// Compares the loop with the optimizer's steps. Mostly one optimizer step in each iteration: the loop, which
 /// also counts the steps that a loss scaler skipped. Several iterations for each: gradient accumulation.
 /// Several in each iteration: epochs, unless they do different things in turn, as the two optimizers of a GAN
 /// do.
@@ -358,9 +358,9 @@ impl<'a> Loops<'a> {
     /// Whether what happens between neighbouring bounds differs: other lines run.
     fn differ(&self, bounds: &[usize]) -> bool {
         let mut lines: Vec<Vec<u32>> = vec![Vec::new(); bounds.len() + 1];
-        for (born, stack) in self.order.allocations(0..self.order.len()) {
+        for (alloc_event, stack) in self.order.allocations(0..self.order.len()) {
             let node = self.user.of(stack);
-            let seen = &mut lines[bounds.partition_point(|&bound| bound <= born)];
+            let seen = &mut lines[bounds.partition_point(|&bound| bound <= alloc_event)];
             if seen.last() != Some(&node) {
                 seen.push(node);
             }

@@ -48,7 +48,7 @@ fn unused_memory_of_pytorch_may_be_fragmentation() {
 
    ████████████████████████████▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒░░░░░░··
    █ tensors 4.01 GiB   ▒ cached by PyTorch 5.54 GiB
-   ░ not PyTorch's, owner not told 883.04 MiB   · free 356.00 MiB
+   ░ outside PyTorch, owner unknown 883.04 MiB   · free 356.00 MiB
 
    What other streams and private pools keep for themselves counts as unused, too.
    fix: torch 2.1 or later with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which lets
@@ -72,7 +72,7 @@ fn memory_that_nobody_in_the_message_has_is_another_process() {
 
    ███████▒░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░·
    █ tensors 996.23 MiB   ▒ cached by PyTorch 13.77 MiB
-   ░ not PyTorch's, owner not told 9.77 GiB   · free 8.81 MiB
+   ░ outside PyTorch, owner unknown 9.77 GiB   · free 8.81 MiB
 
    The context and libraries of this process are in that number too; they take 0.3 to 1.5 GiB, the
    message does not say how much.
@@ -94,7 +94,7 @@ fn a_limit_is_not_the_end_of_the_card() {
 
    █▒░░░·······································································
    █ tensors 1017.01 MiB   ▒ cached by PyTorch 54.99 MiB
-   ░ not PyTorch's, owner not told 10.28 GiB   · free 244.65 GiB
+   ░ outside PyTorch, owner unknown 10.28 GiB   · free 244.65 GiB
 
    PyTorch held 54.99 MiB that no tensor used (5%), more than the request, but not in a piece that
    it could use (another stream's or pool's, or scattered: the message cannot tell).

@@ -4,7 +4,7 @@
 use super::last_recording::last_recording;
 use super::on_leak::OnLeak;
 use crate::output::{self, own_rank};
-use analysis::{Alarm, GrowthAlert};
+use analysis::{GrowthAlarm, GrowthAlert};
 use recording::StepLine;
 use serde::Serialize;
 use snapshot::Bytes;
@@ -51,7 +51,7 @@ struct RankSteps {
     /// Bytes of the file that have been read.
     read: u64,
     /// Growth detectors, by device.
-    alarms: BTreeMap<u32, Alarm>,
+    alarms: BTreeMap<u32, GrowthAlarm>,
     /// End of the last step, in microseconds since the Unix epoch; 0 before the first.
     ended_us: i64,
     /// Duration of the last step.

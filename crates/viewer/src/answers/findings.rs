@@ -4,7 +4,7 @@ use crate::Viewer;
 use crate::documents::{Document, FindingReport};
 use crate::run::groups::{GroupBy, named_categories};
 use crate::run::view::View;
-use analysis::{Finding, Kind, Origin, Value as Evidence};
+use analysis::{EvidenceValue as Evidence, Finding, FindingKind, Origin};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -99,13 +99,13 @@ pub(crate) fn focus(view: &View<'_>, finding: &Finding) -> (Range<usize>, usize)
     };
     match finding.kind {
         // Growth shows over all steps, and most at the peak.
-        Kind::Leak => {
+        FindingKind::Leak => {
             let first = number("since_step").and_then(|step| steps.bounds.get(step)).copied().unwrap_or(0);
             let margin = (history.len() - first) / 20;
             (first.saturating_sub(margin)..history.len() + 1, history.allocated_peak.position.max(first))
         }
-        Kind::Spike if steps.count() > 0 => (around(3, 3), position),
-        Kind::Oom if steps.count() > 0 => (around(4, 1), position),
+        FindingKind::Spike if steps.count() > 0 => (around(3, 3), position),
+        FindingKind::Oom if steps.count() > 0 => (around(4, 1), position),
         _ => (whole, position),
     }
 }

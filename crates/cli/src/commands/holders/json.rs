@@ -45,7 +45,7 @@ impl HolderReport {
             path: held.holder.clone(),
             also: held.also.clone(),
             class: held.class.clone(),
-            habit: held.habit.name(),
+            habit: held.kind.name(),
             entries: held.entries,
             alike: held.alike,
             bytes: held.bytes.0,

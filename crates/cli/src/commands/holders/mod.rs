@@ -220,7 +220,7 @@ impl<'a> HoldersView<'a> {
             let rows: Vec<usize> = (0..device.history.allocations.len())
                 .filter(|&row| device.history.allocations[row].is_allocated_at(position))
                 .filter(|&row| {
-                    let Some(frame) = model.frame_of_life(row) else { return false };
+                    let Some(frame) = model.frame_of_allocation(row) else { return false };
                     let of = SiteName::of(device.snapshot, frame);
                     let is_there = is_at(&of, site);
                     if is_there {

@@ -144,13 +144,13 @@ fn shared(held: &Held, bytes: Bytes) -> Option<String> {
 fn needs_advice(held: &Held, args: &HoldersArgs) -> bool {
     args.of.is_some()
         || !matches!(
-            held.habit,
+            held.kind,
             HolderKind::Variable | HolderKind::Chain | HolderKind::Container | HolderKind::Outside
         )
 }
 
 fn shows_store(held: &Held, args: &HoldersArgs) -> bool {
-    needs_advice(held, args) || held.habit == HolderKind::Container
+    needs_advice(held, args) || held.kind == HolderKind::Container
 }
 
 fn what(held: &Held) -> String {

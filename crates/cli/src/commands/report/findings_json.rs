@@ -83,20 +83,22 @@ pub(crate) fn finding_report(
     }
 }
 
-fn record(snapshot: &Snapshot, values: &[(&'static str, analysis::Value)]) -> Map<String, Value> {
+fn record(snapshot: &Snapshot, values: &[(&'static str, analysis::EvidenceValue)]) -> Map<String, Value> {
     values.iter().map(|(name, value)| ((*name).to_owned(), evidence(snapshot, value))).collect()
 }
 
-fn evidence(snapshot: &Snapshot, value: &analysis::Value) -> Value {
+fn evidence(snapshot: &Snapshot, value: &analysis::EvidenceValue) -> Value {
     match value {
-        analysis::Value::Bytes(bytes) => bytes.0.into(),
-        analysis::Value::Count(count) => (*count).into(),
-        analysis::Value::Ratio(ratio) => json!((ratio * 1e4).round() / 1e4),
-        analysis::Value::Text(text) => text.clone().into(),
-        analysis::Value::Flag(flag) => (*flag).into(),
-        analysis::Value::Site(frame) => json!(site_report(snapshot, *frame)),
-        analysis::Value::Stack(stack) => json!(stack_report(snapshot, *stack)),
-        analysis::Value::List(values) => values.iter().map(|value| evidence(snapshot, value)).collect(),
-        analysis::Value::Record(values) => record(snapshot, values).into(),
+        analysis::EvidenceValue::Bytes(bytes) => bytes.0.into(),
+        analysis::EvidenceValue::Count(count) => (*count).into(),
+        analysis::EvidenceValue::Ratio(ratio) => json!((ratio * 1e4).round() / 1e4),
+        analysis::EvidenceValue::Text(text) => text.clone().into(),
+        analysis::EvidenceValue::Flag(flag) => (*flag).into(),
+        analysis::EvidenceValue::Site(frame) => json!(site_report(snapshot, *frame)),
+        analysis::EvidenceValue::Stack(stack) => json!(stack_report(snapshot, *stack)),
+        analysis::EvidenceValue::List(values) => {
+            values.iter().map(|value| evidence(snapshot, value)).collect()
+        }
+        analysis::EvidenceValue::Record(values) => record(snapshot, values).into(),
     }
 }

@@ -3,7 +3,7 @@
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, sentence, wrap};
 use analysis::words::printable;
-use analysis::{Finding, Kind, RunModel, Severity, SiteName, not_found};
+use analysis::{Finding, FindingKind, RunModel, Severity, SiteName, not_found};
 use source::linted::{LintCache, LintRemark};
 use source::stores;
 use std::io::Write;
@@ -53,7 +53,7 @@ fn in_full(
         let code = source::line(&line.file, line.line).unwrap_or_default();
         let code = if code.is_empty() { code } else { terminal.paint(Style::Cyan, &format!("   {code}")) };
         // The summary names the line that requested memory; this line holds most of it.
-        let role = if finding.kind == Kind::Oom { "most is held by " } else { "" };
+        let role = if finding.kind == FindingKind::Oom { "most is held by " } else { "" };
         let module = module.map(|path| format!(" · in {}", printable(path))).unwrap_or_default();
         writeln!(terminal.out(), "   {role}{place}  {}{module}{code}", printable(&line.function))?;
     }
@@ -83,7 +83,7 @@ fn remark_line(remark: &LintRemark, line: Option<&SiteName>, terminal: &mut Term
 
 /// ` ✗ LEAK  171 MiB every step, …`
 pub(crate) fn headline(
-    kind: Kind,
+    kind: FindingKind,
     severity: Severity,
     text: &str,
     terminal: &mut Terminal,
@@ -104,9 +104,9 @@ pub(crate) fn headline(
     Ok(())
 }
 
-fn name(kind: Kind) -> String {
+fn name(kind: FindingKind) -> String {
     match kind {
-        Kind::Oom => "OUT OF MEMORY".to_owned(),
+        FindingKind::Oom => "OUT OF MEMORY".to_owned(),
         kind => kind.name().replace('_', " ").to_uppercase(),
     }
 }

@@ -5,7 +5,7 @@ use super::live_json::{LiveReport, live};
 use crate::args::ReportArgs;
 use crate::terminal::Terminal;
 use analysis::{
-    ByCategory, Category, Change, Device, DeviceSummary, Diagnosis, LabelledTensors, RunModel, SiteName,
+    ByCategory, Category, Device, DeviceSummary, Diagnosis, LabelledTensors, RunModel, SiteChange, SiteName,
 };
 use inputs::Input;
 use recording::{DumpReason, Label, RunInfo};
@@ -49,8 +49,8 @@ pub(crate) struct ChangeReport {
     after: u64,
 }
 
-impl From<&Change> for ChangeReport {
-    fn from(change: &Change) -> ChangeReport {
+impl From<&SiteChange> for ChangeReport {
+    fn from(change: &SiteChange) -> ChangeReport {
         ChangeReport {
             site: change.place.as_ref().map(place_report),
             moved_from: change.moved_from,

@@ -2,7 +2,7 @@
 
 use super::json::{ReportedSite, by_category, site_report, stack_report};
 use crate::args::{By, ReportArgs};
-use analysis::{Device, Group, Moment, Origin, Phase, RunModel, Site};
+use analysis::{Device, LiveGroup, Moment, Origin, Phase, RunModel, Site};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -92,7 +92,7 @@ pub(crate) fn live(model: &RunModel<'_>, args: &ReportArgs) -> LiveReport {
     }
 }
 
-fn group_report(device: &Device<'_>, group: &Group) -> GroupReport {
+fn group_report(device: &Device<'_>, group: &LiveGroup) -> GroupReport {
     let snapshot = device.snapshot;
     let path = |module| device.modules.path(module).to_owned();
     let mut report = GroupReport {

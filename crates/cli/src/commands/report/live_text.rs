@@ -4,7 +4,7 @@ use crate::args::{By, ReportArgs};
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use analysis::words::{counted, grouped, percent, printable, share, shortened};
-use analysis::{Category, Device, Group, Live, Moment, Origin, Rest, RunModel, Site, in_package};
+use analysis::{Category, Device, Live, LiveGroup, Moment, Origin, Rest, RunModel, Site, in_package};
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::io::Write;
 
@@ -57,7 +57,12 @@ pub(crate) fn print(model: &RunModel<'_>, args: &ReportArgs, terminal: &mut Term
     paragraph("     ", "     ", note, Some(Style::Dim), terminal)
 }
 
-fn table(device: &Device<'_>, groups: &[Group], live: &Live, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn table(
+    device: &Device<'_>,
+    groups: &[LiveGroup],
+    live: &Live,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     // Columns for everything but the two names.
     const NUMBERS: usize = 40;
     let named = |parts: usize| -> Vec<(String, String)> {
@@ -90,7 +95,12 @@ fn table(device: &Device<'_>, groups: &[Group], live: &Live, terminal: &mut Term
     Ok(())
 }
 
-fn stacks(device: &Device<'_>, groups: &[Group], live: &Live, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn stacks(
+    device: &Device<'_>,
+    groups: &[LiveGroup],
+    live: &Live,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
     for (place, group) in groups.iter().enumerate() {
         let bytes = terminal.paint(Style::Bold, &group.bytes.to_string());
         let share = percent(share(group.bytes, live.bytes));
@@ -120,7 +130,7 @@ fn frame_line(snapshot: &Snapshot, frame: FrameId) -> String {
 }
 
 /// What to call a group: a place and a function.
-fn name(device: &Device<'_>, group: &Group, parts: usize) -> (String, String) {
+fn name(device: &Device<'_>, group: &LiveGroup, parts: usize) -> (String, String) {
     let (line, mut what) = device.words_for(group.origin);
     match group.origin {
         Origin::Site(Site::Unknown | Site::Before) => return (without_stack(group), what),
@@ -141,7 +151,7 @@ fn name(device: &Device<'_>, group: &Group, parts: usize) -> (String, String) {
 const SPLIT: usize = 4;
 
 /// What a group is for, the largest parts.
-fn split(group: &Group, most: usize) -> String {
+fn split(group: &LiveGroup, most: usize) -> String {
     let mut parts: Vec<(Category, Bytes)> = Category::ALL
         .iter()
         .map(|&of| (of, group.categories.get(of)))
@@ -153,7 +163,7 @@ fn split(group: &Group, most: usize) -> String {
     parts.join(", ")
 }
 
-fn without_stack(group: &Group) -> String {
+fn without_stack(group: &LiveGroup) -> String {
     if group.from_before == group.count {
         "(from before the history begins)".to_owned()
     } else {

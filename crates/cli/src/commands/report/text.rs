@@ -5,7 +5,7 @@ use crate::args::{By, ReportArgs};
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
 use analysis::words::{counted, grouped, printable, share, shortened};
-use analysis::{Category, Change, Device, Diagnosis, Kind, RunModel};
+use analysis::{Category, Device, Diagnosis, FindingKind, RunModel, SiteChange};
 use inputs::{Input, run_remark};
 use snapshot::Bytes;
 use std::io::Write;
@@ -172,10 +172,10 @@ pub(crate) fn bar(part: Bytes, whole: Bytes, width: usize) -> String {
 }
 
 /// What one line holds now and held before.
-pub(crate) fn change_line(change: &Change, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(crate) fn change_line(change: &SiteChange, terminal: &mut Terminal) -> anyhow::Result<()> {
     let place = match &change.place {
         Some(place) => {
-            let inside = if change.in_backward { ", inside backward()" } else { "" };
+            let inside = if change.in_backward { ", backward" } else { "" };
             let moved = change.moved_from.map(|line| format!(" (was line {line})")).unwrap_or_default();
             format!("{}  {}{inside}{moved}", place.short(), shortened(&printable(&place.function), 40))
         }
@@ -226,8 +226,9 @@ fn next(
     };
     // Other settings or another card may solve these.
     let mut findings = answers.iter().flat_map(|answer| &answer.findings);
-    let can_be_replayed =
-        findings.any(|finding| matches!(finding.kind, Kind::Fragmentation | Kind::Oom | Kind::Churn));
+    let can_be_replayed = findings.any(|finding| {
+        matches!(finding.kind, FindingKind::Fragmentation | FindingKind::Oom | FindingKind::Churn)
+    });
     let mut commands = String::new();
     if input.is_file {
         commands.push_str(&format!("oomph view {} to see it · ", printable(&input.name)));
