@@ -1,9 +1,9 @@
 //! The findings of a run, each with where to look.
 
 use crate::Viewer;
-use crate::documents::{Document, FindingReport};
+use crate::documents::{FindingDocument, TypedJson};
 use crate::run::groups::{GroupBy, named_categories};
-use crate::run::view::View;
+use crate::run::view::DeviceView;
 use analysis::{Finding, Kind, Origin, Value as Evidence};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -34,7 +34,7 @@ pub(crate) struct Findings {
 #[cfg_attr(test, derive(ts_rs::TS))]
 pub(crate) struct FindingCard {
     #[serde(flatten)]
-    report: Document<FindingReport>,
+    report: TypedJson<FindingDocument>,
     focus: FindingFocus,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct FindingFocus {
 }
 
 impl Viewer<'_> {
-    pub(crate) fn findings(&self, view: &View<'_>) -> Findings {
+    pub(crate) fn findings(&self, view: &DeviceView<'_>) -> Findings {
         let (reports, clear) = self.commands.findings(view.outline, view.findings);
         let cards = view.findings.iter().zip(reports).map(|(finding, report)| {
             let (interval, position) = focus(view, finding);
@@ -74,13 +74,13 @@ impl Viewer<'_> {
 }
 
 /// Returns the group of a finding's line.
-fn group_of_line(view: &View<'_>, frame: snapshot::FrameId) -> Option<u32> {
+fn group_of_line(view: &DeviceView<'_>, frame: snapshot::FrameId) -> Option<u32> {
     view.groups(GroupBy::Site)
         .number_of(|origin| matches!(origin, Origin::Site(site) if site.frame() == Some(frame)))
 }
 
 /// Returns the interval of positions that shows a finding, and the position that shows it best.
-pub(crate) fn focus(view: &View<'_>, finding: &Finding) -> (Range<usize>, usize) {
+pub(crate) fn focus(view: &DeviceView<'_>, finding: &Finding) -> (Range<usize>, usize) {
     let (history, steps) = (view.history(), &view.device().steps);
     let whole = 0..history.len() + 1;
     let number = |wanted: &str| {

@@ -4,7 +4,7 @@ use super::changes::Curve;
 use super::groups::{GroupBy, Groups};
 use super::live::{LiveIndex, allocated};
 use super::space::{AddressSpace, ReservedCurve};
-use crate::answers::{Group, StackFrame};
+use crate::answers::{BlockGroup, StackFrame};
 use analysis::words::printable;
 use analysis::{Device, Finding, Origin, RunModel, SegmentEvent};
 use snapshot::{Frame, FrameId, History, Snapshot, StackId};
@@ -27,7 +27,7 @@ pub(crate) struct Indexes {
 
 /// One device of one input.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct DeviceView<'a> {
     /// Number among the devices of all inputs.
     pub(crate) id: usize,
     /// Number of the input.
@@ -39,7 +39,7 @@ pub(crate) struct View<'a> {
     pub(crate) indexes: &'a Indexes,
 }
 
-impl<'a> View<'a> {
+impl<'a> DeviceView<'a> {
     pub(crate) fn device(&self) -> &'a Device<'a> {
         self.outline.device
     }
@@ -129,13 +129,13 @@ impl<'a> View<'a> {
     }
 
     /// Describes a group for the page.
-    pub(crate) fn group(&self, by: GroupBy, id: u32) -> Option<Group> {
+    pub(crate) fn group(&self, by: GroupBy, id: u32) -> Option<BlockGroup> {
         let group = self.groups(by).all.get(id as usize)?;
         let (label, mut detail) = self.device().words_for(group.origin);
         if let Origin::Stack(stack) = group.origin {
             detail = self.call_path(stack).unwrap_or(detail);
         }
-        Some(Group { id, label, detail, blocks: group.blocks })
+        Some(BlockGroup { id, label, detail, blocks: group.blocks })
     }
 
     /// Writes the innermost functions of a stack: `dropout:1425 ← forward ← _ff_block`. Many stacks share a

@@ -17,7 +17,7 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use viewer::documents::{Document, FindingReport, HolderTree};
+use viewer::documents::{FindingDocument, HolderTree, TypedJson};
 use viewer::{Commands, Problem, Relation, Replayed, Server, Viewer, WhatIf};
 use whatif::Question;
 
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<St
     let mut inputs = Vec::new();
     for file in &files {
         let Input { name, snapshot, recording, .. } = inputs::load(file, &TALK)?;
-        inputs.push(viewer::Input { name, snapshot, recording });
+        inputs.push(viewer::RunInput { name, snapshot, recording });
     }
     let viewer = Viewer::new(inputs, relation(&files), &Answers);
     match (&args.html, server) {
@@ -140,11 +140,11 @@ impl Commands for Answers {
         &self,
         outline: &RunModel<'_>,
         findings: &[Finding],
-    ) -> (Vec<Document<FindingReport>>, String) {
+    ) -> (Vec<TypedJson<FindingDocument>>, String) {
         let mut linted = Linted::default();
         let reports = findings
             .iter()
-            .map(|finding| Document::new(json!(finding_report(outline.device, finding, &mut linted))));
+            .map(|finding| TypedJson::new(json!(finding_report(outline.device, finding, &mut linted))));
         (reports.collect(), not_found(outline, findings).unwrap_or_default())
     }
 
@@ -159,10 +159,10 @@ impl Commands for Answers {
             let cause = failure.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
             Problem { what: format!("{failure}{cause}"), hint: failure.hint().map(str::to_owned) }
         })?;
-        Ok(Replayed { report: Document::new(report), notes: notes.into_inner(), snapshot })
+        Ok(Replayed { report: TypedJson::new(report), notes: notes.into_inner(), snapshot })
     }
 
-    fn holders(&self, input: &viewer::Input, devices: &[Device<'_>]) -> Option<Document<HolderTree>> {
-        holders::for_page(&input.name, &input.recording, devices).map(Document::new)
+    fn holders(&self, input: &viewer::RunInput, devices: &[Device<'_>]) -> Option<TypedJson<HolderTree>> {
+        holders::for_page(&input.name, &input.recording, devices).map(TypedJson::new)
     }
 }
