@@ -109,10 +109,10 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             .collect();
         let meets = |root: NodeId| forwards.iter().any(|forward| facts.comes_from(root, *forward));
         // Another return value of the call that returned the loss is most likely a part of it.
-        let beside = |root: NodeId| {
+        let from_same_call = |root: NodeId| {
             facts.ancestors(node).iter().any(|at| facts.node(*at).range == facts.node(root).range)
         };
-        if roots().any(|(root, _)| beside(root)) {
+        if roots().any(|(root, _)| from_same_call(root)) {
             return GraphOutcome::Freed;
         }
         if roots().any(|(root, _)| meets(root)) {

@@ -173,13 +173,13 @@ fn invisible(bytes: u64) -> u32 {
 
 /// Returns positions that a user is likely to look at: the peak, the end, failures, those of findings, steps.
 fn moments(view: &DeviceView<'_>) -> Vec<usize> {
-    let (history, course) = (view.history(), &view.outline.step_peaks);
+    let (history, step_peaks) = (view.history(), &view.model.step_peaks);
     let mut moments = vec![overview::first_moment(view), history.allocated_peak.position, history.len()];
     moments.extend(view.findings.iter().map(|finding| findings::focus(view, finding).1));
-    moments.extend(course.ooms.iter().rev().map(|&event| event + 1));
+    moments.extend(step_peaks.ooms.iter().rev().map(|&event| event + 1));
     moments.truncate(MAX_MOMENTS / 2);
-    let stride = course.steps.len().div_ceil(MAX_MOMENTS / 4).max(1);
-    moments.extend(course.steps.iter().step_by(stride).map(|step| step.position));
+    let stride = step_peaks.steps.len().div_ceil(MAX_MOMENTS / 4).max(1);
+    moments.extend(step_peaks.steps.iter().step_by(stride).map(|step| step.position));
     let even = MAX_MOMENTS - moments.len();
     moments.extend((0..even).map(|number| number * history.len() / even));
     moments.sort_unstable();

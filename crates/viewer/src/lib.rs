@@ -67,7 +67,7 @@ pub trait Commands: Sync {
     /// find.
     fn findings(
         &self,
-        outline: &RunModel<'_>,
+        model: &RunModel<'_>,
         findings: &[Finding],
     ) -> (Vec<TypedJson<FindingDocument>>, String);
     /// Replays a device with other settings or on another GPU.

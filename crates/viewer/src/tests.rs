@@ -207,8 +207,10 @@ fn what_is_alive_is_what_the_history_says() {
         for position in some(view.history().len(), 40) {
             let rows = allocated(view.history(), view.index(), position);
             let all = view.history().allocations.iter().enumerate();
-            let expected: Vec<u32> =
-                all.filter(|(_, life)| life.is_allocated_at(position)).map(|(row, _)| row as u32).collect();
+            let expected: Vec<u32> = all
+                .filter(|(_, allocation)| allocation.is_allocated_at(position))
+                .map(|(row, _)| row as u32)
+                .collect();
             assert_eq!(rows, expected, "{} at {position}", view.name);
         }
     });
@@ -256,7 +258,7 @@ fn flames_groups_and_tables_agree_with_the_report() {
     for_each_view(&["zoo"], |viewer, view| {
         let run = view.id;
         for at in some(view.history().len(), 4) {
-            let live = view.outline.live_at(at, Key::Site);
+            let live = view.model.live_at(at, Key::Site);
             let flame = ask_json(viewer, &format!("flame?run={run}&at={at}"));
             assert_eq!(flame["root"]["bytes"].as_f64(), Some(live.bytes.0 as f64), "{} at {at}", view.name);
             assert_eq!(flame["root"]["count"], live.count);

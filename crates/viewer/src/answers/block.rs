@@ -96,7 +96,7 @@ pub(crate) fn block(view: &DeviceView<'_>, row: usize) -> Result<BlockDetails, P
         alloc_step: step(alloc),
         free_step: step(free),
         lifetime: lifetime(view, alloc, free),
-        category: view.outline.categories.of(row).name(),
+        category: view.model.categories.of(row).name(),
         module: device.module_of(row).map(|module| device.modules.path(module).to_owned()),
         tensor: device.tensor_of(row).map(|tensor| format!("{} {}", tensor.label.name(), tensor.name)),
         group,

@@ -54,7 +54,7 @@ pub(crate) struct FindingFocus {
 
 impl Viewer<'_> {
     pub(crate) fn findings(&self, view: &DeviceView<'_>) -> Findings {
-        let (reports, clear) = self.commands.findings(view.outline, view.findings);
+        let (reports, clear) = self.commands.findings(view.model, view.findings);
         let cards = view.findings.iter().zip(reports).map(|(finding, report)| {
             let (interval, position) = focus(view, finding);
             let group = finding.site.and_then(|frame| group_of_line(view, frame));
@@ -67,8 +67,8 @@ impl Viewer<'_> {
         Findings {
             findings: cards.collect(),
             clear,
-            categories: named_categories(&view.outline.categories.at(view.history(), peak)),
-            categories_reason: view.outline.categories.reason.to_string(),
+            categories: named_categories(&view.model.categories.at(view.history(), peak)),
+            categories_reason: view.model.categories.reason.to_string(),
         }
     }
 }

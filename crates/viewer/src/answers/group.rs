@@ -79,7 +79,7 @@ pub(crate) fn group(view: &DeviceView<'_>, query: &GroupQuery) -> Result<GroupDe
         let allocation = &history.allocations[row];
         bytes += allocation.size;
         count += 1;
-        categories.0[view.outline.categories.of(row) as usize] += allocation.size;
+        categories.0[view.model.categories.of(row) as usize] += allocation.size;
         let of_stack = stacks.entry(allocation.stack).or_default();
         of_stack.0 += allocation.size;
         of_stack.1 += 1;

@@ -185,7 +185,7 @@ impl RunOverview {
 
 fn failed_allocations(view: &DeviceView<'_>) -> Vec<FailedAllocation> {
     let (history, snapshot) = (view.history(), view.snapshot());
-    let ooms = view.outline.step_peaks.ooms.iter();
+    let ooms = view.model.step_peaks.ooms.iter();
     ooms.map(|&event| FailedAllocation {
         position: event + 1,
         time_us: view.elapsed_us(event + 1),
@@ -202,7 +202,7 @@ pub(crate) fn groupings(view: &DeviceView<'_>) -> Vec<TimelineBy> {
 
 /// The position that people look at first: the last failed allocation, or the peak.
 pub(crate) fn first_moment(view: &DeviceView<'_>) -> usize {
-    view.outline.step_peaks.ooms.last().map_or(view.history().allocated_peak.position, |&event| event + 1)
+    view.model.step_peaks.ooms.last().map_or(view.history().allocated_peak.position, |&event| event + 1)
 }
 
 impl Viewer<'_> {

@@ -75,7 +75,7 @@ impl Viewer<'_> {
         let inputs = self.inputs();
         let views: Vec<DeviceView<'_>> = inputs.iter().flat_map(|loaded| loaded.views()).collect();
         let summaries: Vec<DeviceSummary> =
-            views.iter().map(|view| DeviceSummary::new(view.name, view.outline, view.findings)).collect();
+            views.iter().map(|view| DeviceSummary::new(view.name, view.model, view.findings)).collect();
         let ranks = views.iter().zip(&summaries).map(|(view, summary)| rank(view, summary)).collect();
         let skew = analysis::skew(&summaries).map(|skew| rank_skew(&skew, &summaries));
         Ranks { ranks, skew }
@@ -83,10 +83,10 @@ impl Viewer<'_> {
 }
 
 fn rank(view: &DeviceView<'_>, summary: &DeviceSummary) -> RankSummary {
-    let findings = summary.findings.iter().map(|remark| RankFinding {
-        kind: remark.kind.name(),
-        severity: remark.severity.name(),
-        summary: remark.summary.clone(),
+    let findings = summary.findings.iter().map(|finding| RankFinding {
+        kind: finding.kind.name(),
+        severity: finding.severity.name(),
+        summary: finding.summary.clone(),
     });
     RankSummary {
         run: view.id,

@@ -177,7 +177,7 @@ fn allocations(view: &DeviceView<'_>, query: &TableQuery) -> TablePage {
             "requested" => allocation.requested.0,
             "addr" => allocation.addr,
             "site" => u64::from(sites.of_allocation[row as usize]),
-            "category" => view.outline.categories.of(row as usize) as u64,
+            "category" => view.model.categories.of(row as usize) as u64,
             _ => allocation.size.0,
         }
     };
@@ -191,7 +191,7 @@ fn allocations(view: &DeviceView<'_>, query: &TableQuery) -> TablePage {
             row.into(),
             allocation.size.0.into(),
             label.as_str().into(),
-            view.outline.categories.of(row as usize).name().into(),
+            view.model.categories.of(row as usize).name().into(),
             allocation.alloc_event().into(),
             allocation.free_event().into(),
             lifetime(row).into(),
@@ -224,7 +224,7 @@ fn matching(view: &DeviceView<'_>, rows: Vec<u32>, search: &str) -> Vec<u32> {
         let (row, allocation) = (row as usize, &history.allocations[row as usize]);
         wanted[sites.of_allocation[row] as usize]
             || stacks[allocation.stack.0 as usize]
-            || view.outline.categories.of(row).name().contains(search)
+            || view.model.categories.of(row).name().contains(search)
             || hex(allocation.addr) == search
             || view.device().tensor_of(row).is_some_and(|tensor| tensor.name.to_lowercase().contains(search))
     };

@@ -78,7 +78,7 @@ impl LoadedInput {
             input: self.numbers.input,
             name: &self.input().name,
             is_what_if: self.is_what_if,
-            outline: &answer.model,
+            model: &answer.model,
             findings: &answer.findings,
             indexes,
         })

@@ -34,14 +34,14 @@ pub(crate) struct DeviceView<'a> {
     pub(crate) input: usize,
     pub(crate) name: &'a str,
     pub(crate) is_what_if: bool,
-    pub(crate) outline: &'a RunModel<'a>,
+    pub(crate) model: &'a RunModel<'a>,
     pub(crate) findings: &'a [Finding],
     pub(crate) indexes: &'a Indexes,
 }
 
 impl<'a> DeviceView<'a> {
     pub(crate) fn device(&self) -> &'a Device<'a> {
-        self.outline.device
+        self.model.device
     }
 
     /// Name of the input without folders.
@@ -50,15 +50,15 @@ impl<'a> DeviceView<'a> {
     }
 
     pub(crate) fn history(&self) -> &'a History {
-        &self.outline.device.history
+        &self.model.device.history
     }
 
     pub(crate) fn snapshot(&self) -> &'a Snapshot {
-        self.outline.device.snapshot
+        self.model.device.snapshot
     }
 
     pub(crate) fn segments(&self) -> &'a [SegmentEvent] {
-        &self.outline.step_peaks.segments
+        &self.model.step_peaks.segments
     }
 
     pub(crate) fn curve(&self) -> &'a Curve {
@@ -78,7 +78,7 @@ impl<'a> DeviceView<'a> {
     }
 
     pub(crate) fn groups(&self, by: GroupBy) -> &'a Groups {
-        self.indexes.groups[by as usize].get_or_init(|| Groups::new(self.outline, by))
+        self.indexes.groups[by as usize].get_or_init(|| Groups::new(self.model, by))
     }
 
     /// Returns the rows of blocks allocated at a position, oldest first.
