@@ -37,7 +37,7 @@ const MAX_CAUSES_PER_GROUP: usize = 64;
 type Nearest<'a> = Option<(Model<TraceEnvironment<'a>>, Mismatch)>;
 
 /// Successful attempt: the model after it, and the block that the request got.
-type Explained<'a> = (Model<TraceEnvironment<'a>>, Option<u32>);
+type SuccessfulAttempt<'a> = (Model<TraceEnvironment<'a>>, Option<u32>);
 
 impl<'a> Verifier<'a> {
     /// Finds causes that give exactly the recorded events, and advances the model by them. Without any,
@@ -76,7 +76,7 @@ impl<'a> Verifier<'a> {
         at: usize,
         causes: &mut Vec<ReleaseCause>,
         nearest: &mut Nearest<'a>,
-    ) -> Option<Explained<'a>> {
+    ) -> Option<SuccessfulAttempt<'a>> {
         if at == group.end {
             return Some((model, None));
         }

@@ -8,20 +8,20 @@
 mod lt;
 
 use crate::memory::{self, Library};
-use crate::{SUCCESS, Status, put};
+use crate::{SUCCESS, StatusCode, put};
 
 /// Modes that a caller can read back from a handle.
 #[derive(Default)]
-struct Handle {
+struct BlasHandle {
     math_mode: i32,
     pointer_mode: i32,
 }
 
-const NOT_INITIALIZED: Status = 1;
-const INVALID_VALUE: Status = 7;
+const NOT_INITIALIZED: StatusCode = 1;
+const INVALID_VALUE: StatusCode = 7;
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cublasCreate_v2(to: *mut *mut Handle) -> Status {
+unsafe extern "C" fn cublasCreate_v2(to: *mut *mut BlasHandle) -> StatusCode {
     if !memory::take_library_memory(Library::Cublas) {
         return NOT_INITIALIZED;
     }
@@ -30,7 +30,7 @@ unsafe extern "C" fn cublasCreate_v2(to: *mut *mut Handle) -> Status {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cublasDestroy_v2(handle: *mut Handle) -> Status {
+unsafe extern "C" fn cublasDestroy_v2(handle: *mut BlasHandle) -> StatusCode {
     if handle.is_null() {
         return NOT_INITIALIZED;
     }
@@ -42,7 +42,7 @@ unsafe extern "C" fn cublasDestroy_v2(handle: *mut Handle) -> Status {
 macro_rules! mode {
     ($field:ident: $get:ident $set:ident) => {
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $get(handle: *const Handle, to: *mut i32) -> Status {
+        unsafe extern "C" fn $get(handle: *const BlasHandle, to: *mut i32) -> StatusCode {
             match unsafe { handle.as_ref() } {
                 Some(handle) => {
                     unsafe { put(to, handle.$field) };
@@ -53,7 +53,7 @@ macro_rules! mode {
         }
 
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $set(handle: *mut Handle, mode: i32) -> Status {
+        unsafe extern "C" fn $set(handle: *mut BlasHandle, mode: i32) -> StatusCode {
             match unsafe { handle.as_mut() } {
                 Some(handle) => {
                     handle.$field = mode;
@@ -104,7 +104,7 @@ no_op! {
 }
 
 /// Writes a scalar result to the host; a kernel would write one in device memory.
-unsafe fn put_on_host<T>(to: *mut T, value: T) -> Status {
+unsafe fn put_on_host<T>(to: *mut T, value: T) -> StatusCode {
     if !memory::is_device(to as u64) {
         unsafe { put(to, value) };
     }
@@ -115,7 +115,7 @@ unsafe fn put_on_host<T>(to: *mut T, value: T) -> Status {
 macro_rules! of_one_vector {
     ($($type:ty = $value:expr, $($name:ident)*;)*) => {$($(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(_handle: u64, _n: i32, _x: u64, _step: i32, to: *mut $type) -> Status {
+        unsafe extern "C" fn $name(_handle: u64, _n: i32, _x: u64, _step: i32, to: *mut $type) -> StatusCode {
             unsafe { put_on_host(to, $value) }
         }
     )*)*};
@@ -143,7 +143,7 @@ macro_rules! of_two_vectors {
             _y: u64,
             _y_step: i32,
             to: *mut $type,
-        ) -> Status {
+        ) -> StatusCode {
             unsafe { put_on_host(to, $value) }
         }
     )*)*};
@@ -170,7 +170,7 @@ unsafe extern "C" fn cublasDotEx(
     to: *mut u16,
     _result_type: i32,
     _compute_type: i32,
-) -> Status {
+) -> StatusCode {
     unsafe { put_on_host(to, 0) }
 }
 
@@ -179,7 +179,7 @@ unsafe extern "C" fn cublasDotEx(
 macro_rules! checks_arguments {
     (@one ($($before:ty),*) $name:ident) => {
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($(_: $before,)* info: *mut i32) -> Status {
+        unsafe extern "C" fn $name($(_: $before,)* info: *mut i32) -> StatusCode {
             unsafe { put(info, 0) };
             SUCCESS
         }
@@ -213,7 +213,7 @@ macro_rules! copies {
             to: u64,
             to_rows: i32,
             stream: u64,
-        ) -> Status {
+        ) -> StatusCode {
             if rows < 0 || columns < 0 || element <= 0 || from_rows < rows || to_rows < rows {
                 return INVALID_VALUE;
             }
@@ -241,7 +241,7 @@ macro_rules! copies {
             to: u64,
             to_step: i32,
             stream: u64,
-        ) -> Status {
+        ) -> StatusCode {
             unsafe { $matrix(1, count, element, from, from_step, to, to_step, stream) }
         }
     };

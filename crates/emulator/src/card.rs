@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 /// Properties of the card that affect PyTorch's memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Card {
+pub(crate) struct CardProperties {
     pub(crate) name: String,
     pub(crate) devices: i32,
     /// Total memory of each device in bytes, as in `cudaMemGetInfo`.
@@ -31,11 +31,11 @@ pub(crate) struct Card {
 const CARD_VARIABLE: &str = "OOMPH_EMULATOR";
 
 /// Card of this process.
-pub(crate) fn card() -> &'static Card {
-    static CARD: OnceLock<Card> = OnceLock::new();
+pub(crate) fn card() -> &'static CardProperties {
+    static CARD: OnceLock<CardProperties> = OnceLock::new();
     CARD.get_or_init(|| {
         let text = std::env::var(CARD_VARIABLE).unwrap_or_default();
-        Card::parse(&text).unwrap_or_else(|missing| {
+        CardProperties::parse(&text).unwrap_or_else(|missing| {
             crate::notes::print(&format!(
                 "{CARD_VARIABLE} does not describe a card: {missing}; start the program with `oomph predict`"
             ));
@@ -44,8 +44,8 @@ pub(crate) fn card() -> &'static Card {
     })
 }
 
-impl Card {
-    fn parse(text: &str) -> Result<Card, String> {
+impl CardProperties {
+    fn parse(text: &str) -> Result<CardProperties, String> {
         let field = |key: &str| {
             text.split(';')
                 .find_map(|pair| pair.split_once('=').filter(|(name, _)| *name == key))
@@ -54,7 +54,7 @@ impl Card {
         };
         let bytes = |key: &str| field(key)?.parse::<u64>().map_err(|_| format!("`{key}` is not a number"));
         let int = |key: &str| field(key)?.parse::<i32>().map_err(|_| format!("`{key}` is not a number"));
-        Ok(Card {
+        Ok(CardProperties {
             name: field("name")?.to_string(),
             devices: int("devices")?,
             memory: bytes("memory")?,

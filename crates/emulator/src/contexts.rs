@@ -4,7 +4,7 @@
 //! does not: a thread that only calls the driver has to set a context itself.
 
 use crate::card::card;
-use crate::{INVALID_CONTEXT, INVALID_DEVICE, SUCCESS, Status, device, put};
+use crate::{INVALID_CONTEXT, INVALID_DEVICE, SUCCESS, StatusCode, device, put};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -48,7 +48,7 @@ fn handle(device: Option<i32>) -> u64 {
 }
 
 /// Device of a context; `None` for the null handle.
-fn device_of(handle: u64) -> Result<Option<i32>, Status> {
+fn device_of(handle: u64) -> Result<Option<i32>, StatusCode> {
     match handle.checked_sub(FIRST_HANDLE) {
         Some(device) if device < card().devices as u64 => Ok(Some(device as i32)),
         None if handle == 0 => Ok(None),
@@ -69,12 +69,12 @@ fn is_device(device: i32) -> bool {
 }
 
 driver! {
-    fn cuCtxGetCurrent(to: *mut u64) -> Status {
+    fn cuCtxGetCurrent(to: *mut u64) -> StatusCode {
         unsafe { put(to, handle(current())) };
         SUCCESS
     }
 
-    fn cuCtxSetCurrent(context: u64) -> Status {
+    fn cuCtxSetCurrent(context: u64) -> StatusCode {
         match device_of(context) {
             Ok(context) => {
                 set(context);
@@ -84,7 +84,7 @@ driver! {
         }
     }
 
-    fn cuCtxPushCurrent_v2(context: u64) -> Status {
+    fn cuCtxPushCurrent_v2(context: u64) -> StatusCode {
         match device_of(context) {
             Ok(Some(device)) => {
                 PUSHED_OVER.with_borrow_mut(|below| below.push(current()));
@@ -95,7 +95,7 @@ driver! {
         }
     }
 
-    fn cuDevicePrimaryCtxRetain(to: *mut u64, device: i32) -> Status {
+    fn cuDevicePrimaryCtxRetain(to: *mut u64, device: i32) -> StatusCode {
         if !is_device(device) {
             return INVALID_DEVICE;
         }
@@ -105,7 +105,7 @@ driver! {
     }
 
     /// PyTorch checks whether a context exists before it creates one.
-    fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, active: *mut i32) -> Status {
+    fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, active: *mut i32) -> StatusCode {
         if !is_device(device) {
             return INVALID_DEVICE;
         }
@@ -121,19 +121,19 @@ driver! {
 no_op! { driver: cuDevicePrimaryCtxRelease_v2 }
 
 driver_in_context! {
-    fn cuCtxPopCurrent_v2(to: *mut u64) -> Status {
+    fn cuCtxPopCurrent_v2(to: *mut u64) -> StatusCode {
         unsafe { put(to, handle(current())) };
         set(PUSHED_OVER.with_borrow_mut(Vec::pop).flatten());
         SUCCESS
     }
 
-    fn cuCtxGetDevice(to: *mut i32) -> Status {
+    fn cuCtxGetDevice(to: *mut i32) -> StatusCode {
         unsafe { put(to, device::current()) };
         SUCCESS
     }
 
     /// Limits of a context: stack and heap of kernels.
-    fn cuCtxGetLimit(to: *mut usize, _which: i32) -> Status {
+    fn cuCtxGetLimit(to: *mut usize, _which: i32) -> StatusCode {
         unsafe { put(to, 1024) };
         SUCCESS
     }
@@ -143,17 +143,17 @@ no_op! { driver_in_context: cuCtxSetLimit cuCtxSynchronize }
 
 /// Status of a function that takes a stream. The default stream belongs to the current context; others know
 /// their context, even in a forked process.
-fn stream_refusal(stream: u64) -> Option<Status> {
+fn stream_refusal(stream: u64) -> Option<StatusCode> {
     if stream == 0 { crate::process::driver_refusal_without_context() } else { None }
 }
 
 entry_points! { stream_refusal(stream);
-    fn cuStreamGetCtx(stream: u64, to: *mut u64) -> Status {
+    fn cuStreamGetCtx(stream: u64, to: *mut u64) -> StatusCode {
         unsafe { put(to, handle(Some(device::current()))) };
         SUCCESS
     }
 
-    fn cuStreamSynchronize(stream: u64) -> Status {
+    fn cuStreamSynchronize(stream: u64) -> StatusCode {
         SUCCESS
     }
 }

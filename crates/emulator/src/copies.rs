@@ -2,8 +2,8 @@
 //! values.
 
 use crate::memory::{is_device, memory};
-use crate::values::{self, Value};
-use crate::{OUT_OF_MEMORY, SUCCESS, Status, device, put};
+use crate::values::{self, ByteValue};
+use crate::{OUT_OF_MEMORY, SUCCESS, StatusCode, device, put};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
@@ -40,7 +40,7 @@ unsafe fn copy(to: u64, from: u64, size: u64) {
             (true, _) if size > MAX_KEPT_COPY_BYTES => values::forget(to, size),
             (true, false) => {
                 std::ptr::copy(from as *const u8, to as *mut u8, size as usize);
-                values::keep(to, size, Value::Known);
+                values::keep(to, size, ByteValue::Known);
             }
             (true, true) => {
                 std::ptr::copy(from as *const u8, to as *mut u8, size as usize);
@@ -60,16 +60,16 @@ unsafe fn set(to: u64, byte: i32, size: u64) {
             return values::forget(to, size);
         }
     }
-    values::keep(to, size, Value::Known);
+    values::keep(to, size, ByteValue::Known);
 }
 
 runtime! {
-    fn cudaMemcpy(to: u64, from: u64, size: usize, _kind: i32) -> Status {
+    fn cudaMemcpy(to: u64, from: u64, size: usize, _kind: i32) -> StatusCode {
         unsafe { copy(to, from, size as u64) };
         SUCCESS
     }
 
-    fn cudaMemcpyAsync(to: u64, from: u64, size: usize, _kind: i32, _stream: u64) -> Status {
+    fn cudaMemcpyAsync(to: u64, from: u64, size: usize, _kind: i32, _stream: u64) -> StatusCode {
         unsafe { copy(to, from, size as u64) };
         SUCCESS
     }
@@ -81,7 +81,7 @@ runtime! {
         _from_device: i32,
         size: usize,
         _stream: u64,
-    ) -> Status {
+    ) -> StatusCode {
         unsafe { copy(to, from, size as u64) };
         SUCCESS
     }
@@ -95,19 +95,19 @@ runtime! {
         height: usize,
         _kind: i32,
         _stream: u64,
-    ) -> Status {
+    ) -> StatusCode {
         for row in 0..height as u64 {
             unsafe { copy(to + row * to_pitch as u64, from + row * from_pitch as u64, width as u64) };
         }
         SUCCESS
     }
 
-    fn cudaMemset(to: u64, byte: i32, size: usize) -> Status {
+    fn cudaMemset(to: u64, byte: i32, size: usize) -> StatusCode {
         unsafe { set(to, byte, size as u64) };
         SUCCESS
     }
 
-    fn cudaMemsetAsync(to: u64, byte: i32, size: usize, _stream: u64) -> Status {
+    fn cudaMemsetAsync(to: u64, byte: i32, size: usize, _stream: u64) -> StatusCode {
         unsafe { cudaMemset(to, byte, size) }
     }
 }
@@ -127,7 +127,7 @@ fn symbol_address(symbol: u64) -> Option<u64> {
 }
 
 runtime! {
-    fn cudaGetSymbolAddress(to: *mut u64, name: u64) -> Status {
+    fn cudaGetSymbolAddress(to: *mut u64, name: u64) -> StatusCode {
         match symbol_address(name) {
             Some(at) => {
                 unsafe { put(to, at) };
@@ -143,7 +143,7 @@ runtime! {
         size: usize,
         offset: usize,
         _kind: i32,
-    ) -> Status {
+    ) -> StatusCode {
         match symbol_address(name) {
             Some(at) => {
                 unsafe { copy(at + offset as u64, from, size as u64) };

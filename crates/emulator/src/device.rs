@@ -1,13 +1,13 @@
 //! Devices: the current device, device properties, and the runtime's error state.
 
 use crate::card::card;
-use crate::{INVALID_DEVICE, INVALID_VALUE, SUCCESS, Status, contexts, put};
+use crate::{INVALID_DEVICE, INVALID_VALUE, SUCCESS, StatusCode, contexts, put};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
 
 thread_local! {
     static CURRENT: Cell<i32> = const { Cell::new(0) };
-    static LAST_ERROR: Cell<Status> = const { Cell::new(SUCCESS) };
+    static LAST_ERROR: Cell<StatusCode> = const { Cell::new(SUCCESS) };
 }
 
 /// Current device of this thread.
@@ -20,25 +20,25 @@ pub(crate) fn set_current(device: i32) {
 }
 
 /// Stores an error for `cudaGetLastError` and returns it.
-pub(crate) fn record_error(status: Status) -> Status {
+pub(crate) fn record_error(status: StatusCode) -> StatusCode {
     LAST_ERROR.set(status);
     status
 }
 
 runtime_query! {
-    fn cudaGetDeviceCount(to: *mut i32) -> Status {
+    fn cudaGetDeviceCount(to: *mut i32) -> StatusCode {
         unsafe { put(to, card().devices) };
         SUCCESS
     }
 }
 
 runtime_without_context! {
-    fn cudaGetDevice(to: *mut i32) -> Status {
+    fn cudaGetDevice(to: *mut i32) -> StatusCode {
         unsafe { put(to, current()) };
         SUCCESS
     }
 
-    fn cudaSetDevice(device: i32) -> Status {
+    fn cudaSetDevice(device: i32) -> StatusCode {
         if device < 0 || device >= card().devices {
             return record_error(INVALID_DEVICE);
         }
@@ -47,22 +47,22 @@ runtime_without_context! {
         SUCCESS
     }
 
-    fn cudaDeviceCanAccessPeer(to: *mut i32, _device: i32, _peer: i32) -> Status {
+    fn cudaDeviceCanAccessPeer(to: *mut i32, _device: i32, _peer: i32) -> StatusCode {
         unsafe { put(to, 0) };
         SUCCESS
     }
 }
 
 runtime! {
-    fn cudaDeviceSynchronize() -> Status {
+    fn cudaDeviceSynchronize() -> StatusCode {
         SUCCESS
     }
 
-    fn cudaDeviceEnablePeerAccess(_peer: i32, _flags: u32) -> Status {
+    fn cudaDeviceEnablePeerAccess(_peer: i32, _flags: u32) -> StatusCode {
         SUCCESS
     }
 
-    fn cudaDeviceGetStreamPriorityRange(lowest: *mut i32, highest: *mut i32) -> Status {
+    fn cudaDeviceGetStreamPriorityRange(lowest: *mut i32, highest: *mut i32) -> StatusCode {
         unsafe {
             put(lowest, 0);
             put(highest, -5);
@@ -82,7 +82,7 @@ pub(crate) fn bus_id(device: i32) -> String {
 }
 
 runtime_without_context! {
-    fn cudaDeviceGetPCIBusId(to: *mut c_char, size: i32, device: i32) -> Status {
+    fn cudaDeviceGetPCIBusId(to: *mut c_char, size: i32, device: i32) -> StatusCode {
         let text = bus_id(device);
         if size <= text.len() as i32 {
             return record_error(INVALID_VALUE);
@@ -97,7 +97,7 @@ runtime_without_context! {
 
 runtime_query! {
     /// Reports a driver just new enough for the runtime that this PyTorch was built with.
-    fn cudaDriverGetVersion(to: *mut i32) -> Status {
+    fn cudaDriverGetVersion(to: *mut i32) -> StatusCode {
         unsafe { put(to, runtime_version()) };
         SUCCESS
     }
@@ -106,7 +106,7 @@ runtime_query! {
 /// Version of the real runtime, which it knows without a driver. The function is found in the global scope
 /// because this library does not define it; `RTLD_NEXT` does not find libraries loaded later.
 pub(crate) fn runtime_version() -> i32 {
-    type Ask = unsafe extern "C" fn(*mut i32) -> Status;
+    type Ask = unsafe extern "C" fn(*mut i32) -> StatusCode;
     let mut version = 0;
     let ask = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"cudaRuntimeGetVersion".as_ptr()) };
     if !ask.is_null() {
@@ -116,11 +116,11 @@ pub(crate) fn runtime_version() -> i32 {
 }
 
 runtime_query! {
-    fn cudaGetLastError() -> Status {
+    fn cudaGetLastError() -> StatusCode {
         LAST_ERROR.replace(SUCCESS)
     }
 
-    fn cudaPeekAtLastError() -> Status {
+    fn cudaPeekAtLastError() -> StatusCode {
         LAST_ERROR.get()
     }
 }
@@ -133,7 +133,7 @@ pub(crate) struct ErrorTexts {
 }
 
 /// Names and description of the errors that the emulator returns.
-pub(crate) fn error_texts(status: Status) -> ErrorTexts {
+pub(crate) fn error_texts(status: StatusCode) -> ErrorTexts {
     let (runtime, driver, description) = match status {
         0 => (c"cudaSuccess", c"CUDA_SUCCESS", c"no error"),
         1 => (c"cudaErrorInvalidValue", c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
@@ -166,12 +166,12 @@ pub(crate) fn error_texts(status: Status) -> ErrorTexts {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudaGetErrorName(status: Status) -> *const c_char {
+extern "C" fn cudaGetErrorName(status: StatusCode) -> *const c_char {
     error_texts(status).runtime.as_ptr()
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudaGetErrorString(status: Status) -> *const c_char {
+extern "C" fn cudaGetErrorString(status: StatusCode) -> *const c_char {
     error_texts(status).description.as_ptr()
 }
 
@@ -218,7 +218,7 @@ pub(crate) fn reserved_shared() -> i32 {
 }
 
 runtime_without_context! {
-    fn cudaDeviceGetAttribute(to: *mut i32, which: i32, device: i32) -> Status {
+    fn cudaDeviceGetAttribute(to: *mut i32, which: i32, device: i32) -> StatusCode {
         if device < 0 || device >= card().devices {
             return record_error(INVALID_DEVICE);
         }
@@ -228,9 +228,9 @@ runtime_without_context! {
 }
 
 /// Consecutive fields of a C structure.
-struct Layout(Vec<u8>);
+struct StructBytes(Vec<u8>);
 
-impl Layout {
+impl StructBytes {
     fn ints(&mut self, values: &[i32]) {
         values.iter().for_each(|value| self.0.extend(value.to_le_bytes()));
     }
@@ -248,8 +248,8 @@ impl Layout {
 /// `cudaDeviceProp`, up to the reserved fields at its end. CUDA 13 removed eight fields of CUDA 12.
 fn properties(device: i32, is_cuda12: bool) -> Vec<u8> {
     let card = card();
-    let mut to = Layout(Vec::with_capacity(1024));
-    let old = |to: &mut Layout, value: i32| {
+    let mut to = StructBytes(Vec::with_capacity(1024));
+    let old = |to: &mut StructBytes, value: i32| {
         if is_cuda12 {
             to.ints(&[value]);
         }
@@ -302,7 +302,7 @@ pub(crate) fn uuid(device: i32) -> [u8; 16] {
     uuid
 }
 
-unsafe fn write_properties(to: *mut u8, device: i32, is_cuda12: bool) -> Status {
+unsafe fn write_properties(to: *mut u8, device: i32, is_cuda12: bool) -> StatusCode {
     if device < 0 || device >= card().devices {
         return record_error(INVALID_DEVICE);
     }
@@ -313,22 +313,22 @@ unsafe fn write_properties(to: *mut u8, device: i32, is_cuda12: bool) -> Status 
 
 runtime_query! {
     /// CUDA 13.
-    fn cudaGetDeviceProperties(to: *mut u8, device: i32) -> Status {
+    fn cudaGetDeviceProperties(to: *mut u8, device: i32) -> StatusCode {
         unsafe { write_properties(to, device, false) }
     }
 
     /// CUDA 12.
-    fn cudaGetDeviceProperties_v2(to: *mut u8, device: i32) -> Status {
+    fn cudaGetDeviceProperties_v2(to: *mut u8, device: i32) -> StatusCode {
         unsafe { write_properties(to, device, true) }
     }
 }
 
 runtime_query! {
-    fn cudaProfilerStart() -> Status {
+    fn cudaProfilerStart() -> StatusCode {
         SUCCESS
     }
 
-    fn cudaProfilerStop() -> Status {
+    fn cudaProfilerStop() -> StatusCode {
         SUCCESS
     }
 }

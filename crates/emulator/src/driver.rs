@@ -8,7 +8,7 @@
 use crate::card::card;
 use crate::kernels::{REGISTERS_PER_THREAD, binary_version, occupancy};
 use crate::macros::HANDLE;
-use crate::{INVALID_DEVICE, NOT_FOUND, SUCCESS, Status, device, process, put};
+use crate::{INVALID_DEVICE, NOT_FOUND, SUCCESS, StatusCode, device, process, put};
 use std::ffi::{CStr, c_char, c_void};
 
 no_op! { driver:
@@ -30,24 +30,24 @@ returns_handle! { driver_in_context:
 }
 
 entry_points! { process::initialize_driver();
-    fn cuInit(_flags: u32) -> Status {
+    fn cuInit(_flags: u32) -> StatusCode {
         SUCCESS
     }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuDriverGetVersion(to: *mut i32) -> Status {
+unsafe extern "C" fn cuDriverGetVersion(to: *mut i32) -> StatusCode {
     unsafe { put(to, device::runtime_version()) };
     SUCCESS
 }
 
 driver! {
-    fn cuDeviceGetCount(to: *mut i32) -> Status {
+    fn cuDeviceGetCount(to: *mut i32) -> StatusCode {
         unsafe { put(to, card().devices) };
         SUCCESS
     }
 
-    fn cuDeviceGet(to: *mut i32, index: i32) -> Status {
+    fn cuDeviceGet(to: *mut i32, index: i32) -> StatusCode {
         if index < 0 || index >= card().devices {
             return INVALID_DEVICE;
         }
@@ -55,12 +55,12 @@ driver! {
         SUCCESS
     }
 
-    fn cuDeviceGetAttribute(to: *mut i32, which: i32, _device: i32) -> Status {
+    fn cuDeviceGetAttribute(to: *mut i32, which: i32, _device: i32) -> StatusCode {
         unsafe { put(to, device::attribute(which)) };
         SUCCESS
     }
 
-    fn cuDeviceGetName(to: *mut c_char, size: i32, _device: i32) -> Status {
+    fn cuDeviceGetName(to: *mut c_char, size: i32, _device: i32) -> StatusCode {
         let name = card().name.bytes().take((size - 1).max(0) as usize);
         for (at, byte) in name.chain([0]).enumerate() {
             unsafe { put(to.add(at), byte as c_char) };
@@ -68,26 +68,26 @@ driver! {
         SUCCESS
     }
 
-    fn cuDeviceTotalMem_v2(to: *mut usize, _device: i32) -> Status {
+    fn cuDeviceTotalMem_v2(to: *mut usize, _device: i32) -> StatusCode {
         unsafe { put(to, card().memory as usize) };
         SUCCESS
     }
 }
 
 driver_in_context! {
-    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Status {
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> StatusCode {
         unsafe { crate::memory::cudaMemGetInfo(free, total) }
     }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuGetErrorString(status: Status, to: *mut *const c_char) -> Status {
+unsafe extern "C" fn cuGetErrorString(status: StatusCode, to: *mut *const c_char) -> StatusCode {
     unsafe { put(to, device::error_texts(status).description.as_ptr()) };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuGetErrorName(status: Status, to: *mut *const c_char) -> Status {
+unsafe extern "C" fn cuGetErrorName(status: StatusCode, to: *mut *const c_char) -> StatusCode {
     unsafe { put(to, device::error_texts(status).driver.as_ptr()) };
     SUCCESS
 }
@@ -103,12 +103,12 @@ fn function_attribute(which: i32) -> i32 {
 }
 
 driver! {
-    fn cuFuncGetAttribute(to: *mut i32, which: i32, _function: u64) -> Status {
+    fn cuFuncGetAttribute(to: *mut i32, which: i32, _function: u64) -> StatusCode {
         unsafe { put(to, function_attribute(which)) };
         SUCCESS
     }
 
-    fn cuKernelGetAttribute(to: *mut i32, which: i32, _kernel: u64, _device: i32) -> Status {
+    fn cuKernelGetAttribute(to: *mut i32, which: i32, _kernel: u64, _device: i32) -> StatusCode {
         unsafe { put(to, function_attribute(which)) };
         SUCCESS
     }
@@ -118,7 +118,7 @@ driver! {
         _function: u64,
         threads: i32,
         shared: usize,
-    ) -> Status {
+    ) -> StatusCode {
         unsafe { put(to, occupancy(threads, shared)) };
         SUCCESS
     }
@@ -128,7 +128,7 @@ driver! {
         to: *mut i32,
         _function: u64,
         _configuration: u64,
-    ) -> Status {
+    ) -> StatusCode {
         unsafe { put(to, 8) };
         SUCCESS
     }
@@ -137,14 +137,14 @@ driver! {
         to: *mut i32,
         _function: u64,
         _configuration: u64,
-    ) -> Status {
+    ) -> StatusCode {
         unsafe { put(to, card().multiprocessors / 2) };
         SUCCESS
     }
 }
 
 driver_in_context! {
-    fn cuLinkCreate_v2(_count: u32, _options: u64, _values: u64, to: *mut u64) -> Status {
+    fn cuLinkCreate_v2(_count: u32, _options: u64, _values: u64, to: *mut u64) -> StatusCode {
         unsafe { put(to, HANDLE) };
         SUCCESS
     }
@@ -152,7 +152,7 @@ driver_in_context! {
 
 driver! {
     /// Image that a link would produce.
-    fn cuLinkComplete(_link: u64, image: *mut *const u8, size: *mut usize) -> Status {
+    fn cuLinkComplete(_link: u64, image: *mut *const u8, size: *mut usize) -> StatusCode {
         static IMAGE: [u8; 16] = [0; 16];
         unsafe {
             put(image, IMAGE.as_ptr());
@@ -164,14 +164,14 @@ driver! {
 
 /// The driver's log, which PyTorch reads for the reason of an error; it is always empty.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuLogsRegisterCallback(_call: u64, _data: u64, to: *mut u64) -> Status {
+unsafe extern "C" fn cuLogsRegisterCallback(_call: u64, _data: u64, to: *mut u64) -> StatusCode {
     unsafe { put(to, HANDLE) };
     SUCCESS
 }
 
 driver! {
     /// Callers only ask for the kind of memory.
-    fn cuPointerGetAttribute(to: *mut u64, which: i32, at: u64) -> Status {
+    fn cuPointerGetAttribute(to: *mut u64, which: i32, at: u64) -> StatusCode {
         const MEMORY_TYPE: i32 = 2;
         const DEVICE_ORDINAL: i32 = 9;
         let (kind, device) = crate::memory::kind_of(at);
@@ -187,7 +187,7 @@ driver! {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuGetExportTable(to: *mut u64, _id: u64) -> Status {
+unsafe extern "C" fn cuGetExportTable(to: *mut u64, _id: u64) -> StatusCode {
     unsafe { put(to, 0) };
     NOT_FOUND
 }
@@ -200,7 +200,7 @@ unsafe extern "C" fn cuGetProcAddress_v2(
     _version: i32,
     _flags: u64,
     status: *mut i32,
-) -> Status {
+) -> StatusCode {
     const SYMBOL_NOT_FOUND: i32 = 1;
     unsafe {
         put(to, 0);
@@ -243,7 +243,7 @@ runtime_without_context! {
         _version: u32,
         _flags: u64,
         status: *mut i32,
-    ) -> Status {
+    ) -> StatusCode {
         const FOUND: i32 = 0;
         const SYMBOL_NOT_FOUND: i32 = 1;
         let name = unsafe { CStr::from_ptr(name) };
@@ -261,7 +261,7 @@ runtime_without_context! {
         to: *mut *mut c_void,
         flags: u64,
         status: *mut i32,
-    ) -> Status {
+    ) -> StatusCode {
         unsafe { cudaGetDriverEntryPointByVersion(name, to, 0, flags, status) }
     }
 }

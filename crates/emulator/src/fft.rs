@@ -9,10 +9,10 @@
 //! length with a large prime factor, real lines of odd length above 343 without one, and columns too long for
 //! a convolution in one kernel.
 
-use crate::{SUCCESS, Status, notes, put};
+use crate::{SUCCESS, StatusCode, notes, put};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-const INVALID_VALUE: Status = 4;
+const INVALID_VALUE: StatusCode = 4;
 
 no_op! {
     cufftDestroy cufftSetAutoAllocation cufftSetStream cufftSetWorkArea cufftXtExec
@@ -20,7 +20,7 @@ no_op! {
 
 /// Plans are numbers.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cufftCreate(to: *mut i32) -> Status {
+unsafe extern "C" fn cufftCreate(to: *mut i32) -> StatusCode {
     static LAST: AtomicI32 = AtomicI32::new(0);
     unsafe { put(to, LAST.fetch_add(1, Relaxed) + 1) };
     SUCCESS
@@ -253,7 +253,7 @@ unsafe extern "C" fn cufftXtMakePlanMany(
     batch: i64,
     size: *mut usize,
     execution: i32,
-) -> Status {
+) -> StatusCode {
     const MAX_DIMENSIONS: i32 = 3;
     let Some((bytes, is_real)) = numbers(from, to, execution) else { return INVALID_VALUE };
     if !(1..=MAX_DIMENSIONS).contains(&rank) || lengths.is_null() || batch < 1 {

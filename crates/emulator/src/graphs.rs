@@ -1,7 +1,7 @@
 //! Graph capture: tracks which streams are capturing, because the caching allocator asks. Graphs contain
 //! nothing, and replays do nothing.
 
-use crate::{INVALID_HANDLE, INVALID_VALUE, SUCCESS, Status, device, put};
+use crate::{INVALID_HANDLE, INVALID_VALUE, SUCCESS, StatusCode, device, put};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ fn handle() -> u64 {
 }
 
 runtime! {
-    fn cudaStreamBeginCapture(stream: u64, _mode: i32) -> Status {
+    fn cudaStreamBeginCapture(stream: u64, _mode: i32) -> StatusCode {
         // The default stream cannot be captured.
         if stream == 0 {
             return device::record_error(crate::CAPTURE_UNSUPPORTED);
@@ -59,11 +59,11 @@ runtime! {
         _edges: u64,
         _count: usize,
         mode: i32,
-    ) -> Status {
+    ) -> StatusCode {
         unsafe { cudaStreamBeginCapture(stream, mode) }
     }
 
-    fn cudaStreamEndCapture(stream: u64, to: *mut u64) -> Status {
+    fn cudaStreamEndCapture(stream: u64, to: *mut u64) -> StatusCode {
         let mut capturing = capturing();
         let Some(capture) = capturing.get(&stream).copied() else {
             return device::record_error(INVALID_VALUE);
@@ -73,7 +73,7 @@ runtime! {
         SUCCESS
     }
 
-    fn cudaStreamIsCapturing(stream: u64, to: *mut i32) -> Status {
+    fn cudaStreamIsCapturing(stream: u64, to: *mut i32) -> StatusCode {
         unsafe { put(to, if capture_of(stream).is_some() { ACTIVE } else { NONE }) };
         SUCCESS
     }
@@ -87,7 +87,7 @@ unsafe fn capture_info(
     graph: *mut u64,
     dependencies: *mut u64,
     count: *mut usize,
-) -> Status {
+) -> StatusCode {
     let capture = capture_of(stream);
     unsafe {
         put(status, if capture.is_some() { ACTIVE } else { NONE });
@@ -110,7 +110,7 @@ runtime! {
         graph: *mut u64,
         dependencies: *mut u64,
         count: *mut usize,
-    ) -> Status {
+    ) -> StatusCode {
         unsafe { capture_info(stream, status, id, graph, dependencies, count) }
     }
 }
@@ -127,7 +127,7 @@ macro_rules! captures_with_edges {
                 dependencies: *mut u64,
                 edges: *mut u64,
                 count: *mut usize,
-            ) -> Status {
+            ) -> StatusCode {
                 unsafe {
                     put(edges, 0);
                     capture_info(stream, status, id, graph, dependencies, count)
@@ -150,7 +150,7 @@ no_op! { runtime:
 
 runtime! {
     /// Reports a graph of one node, because PyTorch warns about empty graphs.
-    fn cudaGraphGetNodes(_graph: u64, nodes: *mut u64, count: *mut usize) -> Status {
+    fn cudaGraphGetNodes(_graph: u64, nodes: *mut u64, count: *mut usize) -> StatusCode {
         unsafe {
             if !nodes.is_null() && !count.is_null() && *count > 0 {
                 put(nodes, handle());
@@ -160,7 +160,7 @@ runtime! {
         SUCCESS
     }
 
-    fn cudaGraphInstantiate(to: *mut u64, graph: u64, _flags: u64) -> Status {
+    fn cudaGraphInstantiate(to: *mut u64, graph: u64, _flags: u64) -> StatusCode {
         if graph == 0 {
             return device::record_error(INVALID_HANDLE);
         }
@@ -168,7 +168,7 @@ runtime! {
         SUCCESS
     }
 
-    fn cudaGraphInstantiateWithFlags(to: *mut u64, graph: u64, flags: u64) -> Status {
+    fn cudaGraphInstantiateWithFlags(to: *mut u64, graph: u64, flags: u64) -> StatusCode {
         unsafe { cudaGraphInstantiate(to, graph, flags) }
     }
 
@@ -178,7 +178,7 @@ runtime! {
         _destroy: u64,
         _count: u32,
         _flags: u32,
-    ) -> Status {
+    ) -> StatusCode {
         unsafe { put(to, handle()) };
         SUCCESS
     }

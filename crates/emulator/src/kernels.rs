@@ -2,7 +2,7 @@
 
 use crate::card::card;
 use crate::memory::record_kernel_launch;
-use crate::{SUCCESS, Status, device, put};
+use crate::{SUCCESS, StatusCode, device, put};
 use std::cell::RefCell;
 
 /// `dim3`.
@@ -62,7 +62,7 @@ unsafe extern "C" fn __cudaPopCallConfiguration(
     block: *mut Dim3,
     shared: *mut usize,
     stream: *mut u64,
-) -> Status {
+) -> StatusCode {
     if let Some(last) = CONFIGURATIONS.with_borrow_mut(Vec::pop) {
         unsafe {
             put(grid, last.grid);
@@ -75,7 +75,7 @@ unsafe extern "C" fn __cudaPopCallConfiguration(
 }
 
 runtime! {
-    fn __cudaGetKernel(to: *mut u64, function: u64) -> Status {
+    fn __cudaGetKernel(to: *mut u64, function: u64) -> StatusCode {
         unsafe { put(to, function) };
         SUCCESS
     }
@@ -85,7 +85,7 @@ runtime! {
 macro_rules! launches {
     ($($name:ident)*) => {
         runtime! {
-            $(fn $name() -> Status {
+            $(fn $name() -> StatusCode {
                 record_kernel_launch();
                 SUCCESS
             })*
@@ -122,7 +122,7 @@ pub(crate) fn binary_version() -> i32 {
 }
 
 runtime! {
-    fn cudaFuncGetAttributes(to: *mut FunctionAttributes, _function: u64) -> Status {
+    fn cudaFuncGetAttributes(to: *mut FunctionAttributes, _function: u64) -> StatusCode {
         let attributes = FunctionAttributes {
             shared: 0,
             constant: 0,
@@ -160,7 +160,7 @@ runtime! {
         threads: i32,
         shared: usize,
         _flags: u32,
-    ) -> Status {
+    ) -> StatusCode {
         unsafe { put(to, occupancy(threads, shared)) };
         SUCCESS
     }
@@ -170,7 +170,7 @@ runtime! {
         _function: u64,
         threads: i32,
         shared: usize,
-    ) -> Status {
+    ) -> StatusCode {
         unsafe { put(to, occupancy(threads, shared)) };
         SUCCESS
     }

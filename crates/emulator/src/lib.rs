@@ -43,19 +43,20 @@ mod uncovered;
 mod values;
 mod virtual_memory;
 
-/// Status of the runtime and of the driver; the codes used here are the same in both.
-pub(crate) type Status = i32;
+/// Status code of an emulated function. Each library has its own codes; 0 is success in all of them. The
+/// codes here are those of the runtime and of the driver, which are the same in both.
+pub(crate) type StatusCode = i32;
 
-pub(crate) const SUCCESS: Status = 0;
-pub(crate) const INVALID_VALUE: Status = 1;
-pub(crate) const OUT_OF_MEMORY: Status = 2;
-pub(crate) const NOT_INITIALIZED: Status = 3;
-pub(crate) const INVALID_DEVICE: Status = 101;
-pub(crate) const INVALID_CONTEXT: Status = 201;
-pub(crate) const INVALID_HANDLE: Status = 400;
-pub(crate) const NOT_FOUND: Status = 500;
-pub(crate) const NOT_SUPPORTED: Status = 801;
-pub(crate) const CAPTURE_UNSUPPORTED: Status = 900;
+pub(crate) const SUCCESS: StatusCode = 0;
+pub(crate) const INVALID_VALUE: StatusCode = 1;
+pub(crate) const OUT_OF_MEMORY: StatusCode = 2;
+pub(crate) const NOT_INITIALIZED: StatusCode = 3;
+pub(crate) const INVALID_DEVICE: StatusCode = 101;
+pub(crate) const INVALID_CONTEXT: StatusCode = 201;
+pub(crate) const INVALID_HANDLE: StatusCode = 400;
+pub(crate) const NOT_FOUND: StatusCode = 500;
+pub(crate) const NOT_SUPPORTED: StatusCode = 801;
+pub(crate) const CAPTURE_UNSUPPORTED: StatusCode = 900;
 
 /// Writes an answer through a pointer given by C code; null means that the caller does not want it.
 pub(crate) unsafe fn put<T>(to: *mut T, value: T) {

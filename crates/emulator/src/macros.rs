@@ -62,7 +62,7 @@ macro_rules! library {
 /// Functions that do nothing; library functions unless another kind is given.
 macro_rules! no_op {
     ($kind:ident: $($name:ident)*) => {
-        $kind! { $(fn $name() -> $crate::Status { $crate::SUCCESS })* }
+        $kind! { $(fn $name() -> $crate::StatusCode { $crate::SUCCESS })* }
     };
     ($($name:ident)*) => { no_op! { library: $($name)* } };
 }
@@ -72,7 +72,7 @@ macro_rules! no_op {
 macro_rules! returns_handle {
     ($kind:ident: $($name:ident)*) => {
         $kind! {
-            $(fn $name(to: *mut u64) -> $crate::Status {
+            $(fn $name(to: *mut u64) -> $crate::StatusCode {
                 unsafe { $crate::put(to, $crate::macros::HANDLE) };
                 $crate::SUCCESS
             })*

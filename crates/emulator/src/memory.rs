@@ -7,7 +7,7 @@ use crate::card::card;
 use crate::space::{Mapped, virtual_range};
 use crate::values;
 use crate::{
-    INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, Status, device, process, put,
+    INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, StatusCode, device, process, put,
 };
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -113,8 +113,8 @@ pub(crate) enum Library {
     Cudnn,
 }
 
-/// Takes a library's memory with its first handle on the current device; returns whether the driver allows the
-/// handle.
+/// Takes a library's memory with its first handle on the current device; returns whether the driver allows
+/// the handle.
 pub(crate) fn take_library_memory(library: Library) -> bool {
     if process::runtime_refusal().is_some() {
         return false;
@@ -162,7 +162,7 @@ pub(crate) fn is_device(at: u64) -> bool {
     memory().device_of(at).is_some()
 }
 
-pub(crate) fn allocate(size: u64) -> Result<u64, Status> {
+pub(crate) fn allocate(size: u64) -> Result<u64, StatusCode> {
     let device = device::current();
     let mut memory = memory();
     // The context comes first, because it takes memory as well.
@@ -174,7 +174,7 @@ pub(crate) fn allocate(size: u64) -> Result<u64, Status> {
     place.ok_or_else(|| device::record_error(OUT_OF_MEMORY))
 }
 
-pub(crate) fn release(at: u64) -> Status {
+pub(crate) fn release(at: u64) -> StatusCode {
     if at == 0 {
         return SUCCESS;
     }
@@ -202,7 +202,7 @@ pub(crate) fn discard(at: u64, size: u64) {
 }
 
 runtime! {
-    fn cudaMalloc(to: *mut u64, size: usize) -> Status {
+    fn cudaMalloc(to: *mut u64, size: usize) -> StatusCode {
         match allocate(size as u64) {
             Ok(at) => {
                 unsafe { put(to, at) };
@@ -212,23 +212,23 @@ runtime! {
         }
     }
 
-    fn cudaFree(at: u64) -> Status {
+    fn cudaFree(at: u64) -> StatusCode {
         release(at)
     }
 
-    fn cudaMallocAsync(to: *mut u64, size: usize, _stream: u64) -> Status {
+    fn cudaMallocAsync(to: *mut u64, size: usize, _stream: u64) -> StatusCode {
         unsafe { cudaMalloc(to, size) }
     }
 
-    fn cudaFreeAsync(at: u64, _stream: u64) -> Status {
+    fn cudaFreeAsync(at: u64, _stream: u64) -> StatusCode {
         release(at)
     }
 
-    fn cudaMallocManaged(to: *mut u64, size: usize, _flags: u32) -> Status {
+    fn cudaMallocManaged(to: *mut u64, size: usize, _flags: u32) -> StatusCode {
         unsafe { cudaMalloc(to, size) }
     }
 
-    pub(crate) fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Status {
+    pub(crate) fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> StatusCode {
         let device = device::current();
         let mut memory = memory();
         memory.addresses(device);
@@ -248,7 +248,7 @@ extern "C" fn oomph_emulator_outside(device: i32) -> u64 {
 }
 
 runtime! {
-    fn cudaHostAlloc(to: *mut u64, size: usize, _flags: u32) -> Status {
+    fn cudaHostAlloc(to: *mut u64, size: usize, _flags: u32) -> StatusCode {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let at = unsafe {
             libc::mmap(std::ptr::null_mut(), size.max(1), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
@@ -261,11 +261,11 @@ runtime! {
         SUCCESS
     }
 
-    fn cudaMallocHost(to: *mut u64, size: usize) -> Status {
+    fn cudaMallocHost(to: *mut u64, size: usize) -> StatusCode {
         unsafe { cudaHostAlloc(to, size, 0) }
     }
 
-    fn cudaFreeHost(at: u64) -> Status {
+    fn cudaFreeHost(at: u64) -> StatusCode {
         match memory().pinned.remove(&at) {
             Some((end, true)) => {
                 unsafe { libc::munmap(at as *mut c_void, (end - at) as usize) };
@@ -276,17 +276,17 @@ runtime! {
         }
     }
 
-    fn cudaHostRegister(at: u64, size: usize, _flags: u32) -> Status {
+    fn cudaHostRegister(at: u64, size: usize, _flags: u32) -> StatusCode {
         memory().pinned.insert(at, (at + size as u64, false));
         SUCCESS
     }
 
-    fn cudaHostUnregister(at: u64) -> Status {
+    fn cudaHostUnregister(at: u64) -> StatusCode {
         memory().pinned.remove(&at);
         SUCCESS
     }
 
-    fn cudaHostGetDevicePointer(to: *mut u64, at: u64, _flags: u32) -> Status {
+    fn cudaHostGetDevicePointer(to: *mut u64, at: u64, _flags: u32) -> StatusCode {
         unsafe { put(to, at) };
         SUCCESS
     }
@@ -312,7 +312,7 @@ pub(crate) fn kind_of(at: u64) -> (i32, i32) {
 }
 
 runtime! {
-    fn cudaPointerGetAttributes(to: *mut PointerAttributes, at: u64) -> Status {
+    fn cudaPointerGetAttributes(to: *mut PointerAttributes, at: u64) -> StatusCode {
         let (kind, device) = kind_of(at);
         let device_pointer = if kind == 0 { 0 } else { at };
         let host_pointer = if kind == 2 { 0 } else { at };
@@ -322,7 +322,7 @@ runtime! {
 
     /// Pool of the stream-ordered allocator, which PyTorch requests under `backend:cudaMallocAsync`. The
     /// caching of this allocator is not modeled, so the numbers of such a run would be wrong.
-    fn cudaDeviceGetDefaultMemPool(_pool: *mut u64, device: i32) -> Status {
+    fn cudaDeviceGetDefaultMemPool(_pool: *mut u64, device: i32) -> StatusCode {
         if device < 0 || device >= card().devices {
             return device::record_error(INVALID_DEVICE);
         }

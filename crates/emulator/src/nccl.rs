@@ -16,33 +16,33 @@ mod exchange;
 mod group;
 
 use crate::copies::MAX_KEPT_COPY_BYTES;
-use crate::{Status, graphs, memory, put, values};
-use arithmetic::{Element, Reduction};
-use collective::{Collective, Kind};
+use crate::{StatusCode, graphs, memory, put, values};
+use arithmetic::{NcclElement, Reduction};
+use collective::{Collective, CollectiveKind};
 use communicator::{Communicator, find};
-use contents::Contents;
-use exchange::Failure;
+use contents::BufferContents;
+use exchange::ExchangeFailure;
 use group::Pending;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-const SUCCESS: Status = 0;
-const UNHANDLED_CUDA_ERROR: Status = 1;
-const SYSTEM_ERROR: Status = 2;
-const INVALID_ARGUMENT: Status = 4;
-const REMOTE_ERROR: Status = 6;
+const SUCCESS: StatusCode = 0;
+const UNHANDLED_CUDA_ERROR: StatusCode = 1;
+const SYSTEM_ERROR: StatusCode = 2;
+const INVALID_ARGUMENT: StatusCode = 4;
+const REMOTE_ERROR: StatusCode = 6;
 
 /// Last error message, for `ncclGetLastError`.
 static LAST_ERROR: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Reports a failed call and returns its status.
-fn failed(call: &str, communicator: Option<&Communicator>, failure: &Failure) -> Status {
-    let status = if matches!(failure, Failure::Exited(_)) { REMOTE_ERROR } else { SYSTEM_ERROR };
+fn failed(call: &str, communicator: Option<&Communicator>, failure: &ExchangeFailure) -> StatusCode {
+    let status = if matches!(failure, ExchangeFailure::Exited(_)) { REMOTE_ERROR } else { SYSTEM_ERROR };
     let place = communicator.map_or(String::new(), |own| format!(" on rank {} of {}", own.rank, own.size));
     let text = format!("{call}{place}: {failure}");
-    if !matches!(failure, Failure::Aborted) && crate::notes::note("failed", &text) {
+    if !matches!(failure, ExchangeFailure::Aborted) && crate::notes::note("failed", &text) {
         crate::notes::print(&text);
     }
     if let Some(communicator) = communicator {
@@ -61,18 +61,18 @@ extern "C" fn ncclGetLastError(_handle: u64) -> *const c_char {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ncclGroupStart() -> Status {
+extern "C" fn ncclGroupStart() -> StatusCode {
     group::start();
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ncclGroupEnd() -> Status {
+extern "C" fn ncclGroupEnd() -> StatusCode {
     group::end()
 }
 
 /// Arguments of a call, before any check.
-struct Call {
+struct CollectiveCall {
     name: &'static str,
     send: u64,
     receive: u64,
@@ -82,11 +82,11 @@ struct Call {
     stream: u64,
 }
 
-impl Call {
+impl CollectiveCall {
     /// Takes part in a collective; `kind` is `None` if the root or the reduction is invalid.
-    unsafe fn run(self, kind: Option<Kind>) -> Status {
+    unsafe fn run(self, kind: Option<CollectiveKind>) -> StatusCode {
         let (Some(communicator), Some(element), Some(kind)) =
-            (find(self.communicator), Element::from_number(self.datatype), kind)
+            (find(self.communicator), NcclElement::from_number(self.datatype), kind)
         else {
             return INVALID_ARGUMENT;
         };
@@ -127,22 +127,23 @@ macro_rules! collectives {
             $($more: $type,)*
             communicator: u64,
             stream: u64,
-        ) -> Status {
-            let call = Call { name: stringify!($name), send, receive, count, datatype, communicator, stream };
+        ) -> StatusCode {
+            let name = stringify!($name);
+            let call = CollectiveCall { name, send, receive, count, datatype, communicator, stream };
             unsafe { call.run($kind) }
         }
     )*};
 }
 
 collectives! {
-    ncclAllReduce(how: i32) reduction(how).map(Kind::AllReduce);
-    ncclReduceScatter(how: i32) reduction(how).map(Kind::ReduceScatter);
+    ncclAllReduce(how: i32) reduction(how).map(CollectiveKind::AllReduce);
+    ncclReduceScatter(how: i32) reduction(how).map(CollectiveKind::ReduceScatter);
     ncclReduce(how: i32, to: i32)
-        reduction(how).zip(root(to)).map(|(reduction, root)| Kind::Reduce { reduction, root });
-    ncclBroadcast(from: i32) root(from).map(|root| Kind::Broadcast { root });
-    ncclAllGather() Some(Kind::AllGather);
-    ncclAlltoAll() Some(Kind::AllToAll);
-    ncclGather(to: i32) root(to).map(|root| Kind::Gather { root });
+        reduction(how).zip(root(to)).map(|(reduction, root)| CollectiveKind::Reduce { reduction, root });
+    ncclBroadcast(from: i32) root(from).map(|root| CollectiveKind::Broadcast { root });
+    ncclAllGather() Some(CollectiveKind::AllGather);
+    ncclAlltoAll() Some(CollectiveKind::AllToAll);
+    ncclGather(to: i32) root(to).map(|root| CollectiveKind::Gather { root });
 }
 
 #[unsafe(no_mangle)]
@@ -153,7 +154,7 @@ unsafe extern "C" fn ncclBcast(
     root: i32,
     communicator: u64,
     stream: u64,
-) -> Status {
+) -> StatusCode {
     unsafe { ncclBroadcast(buffer, buffer, count, datatype, root, communicator, stream) }
 }
 
@@ -166,7 +167,7 @@ fn message_arguments(
 ) -> Option<(std::sync::Arc<Communicator>, usize, usize)> {
     let communicator = find(handle)?;
     let peer = usize::try_from(peer).ok().filter(|&peer| peer < communicator.size)?;
-    Some((communicator, peer, count * Element::from_number(datatype)?.bytes()))
+    Some((communicator, peer, count * NcclElement::from_number(datatype)?.bytes()))
 }
 
 #[unsafe(no_mangle)]
@@ -177,14 +178,14 @@ unsafe extern "C" fn ncclSend(
     peer: i32,
     handle: u64,
     stream: u64,
-) -> Status {
+) -> StatusCode {
     let Some((communicator, peer, bytes)) = message_arguments(handle, peer, count, datatype) else {
         return INVALID_ARGUMENT;
     };
     if bytes as u64 > MAX_KEPT_COPY_BYTES || graphs::capture_of(stream).is_some() {
         return SUCCESS;
     }
-    match communicator.exchange.send(peer, &unsafe { Contents::of(from, bytes) }) {
+    match communicator.exchange.send(peer, &unsafe { BufferContents::of(from, bytes) }) {
         Ok(()) => SUCCESS,
         Err(failure) => failed("ncclSend", Some(&communicator), &failure),
     }
@@ -198,7 +199,7 @@ unsafe extern "C" fn ncclRecv(
     peer: i32,
     handle: u64,
     stream: u64,
-) -> Status {
+) -> StatusCode {
     let Some((communicator, from, bytes)) = message_arguments(handle, peer, count, datatype) else {
         return INVALID_ARGUMENT;
     };
@@ -243,9 +244,9 @@ unsafe extern "C" fn ncclRedOpCreatePreMulSum(
     datatype: i32,
     _residence: i32,
     _communicator: u64,
-) -> Status {
-    let Some(element) = Element::from_number(datatype) else { return INVALID_ARGUMENT };
-    let contents = unsafe { Contents::of(factor, element.bytes()) };
+) -> StatusCode {
+    let Some(element) = NcclElement::from_number(datatype) else { return INVALID_ARGUMENT };
+    let contents = unsafe { BufferContents::of(factor, element.bytes()) };
     // An unknown factor in device memory multiplies unknown values, so its value does not matter.
     let factor = contents.whole(element.bytes()).and_then(|(bytes, _)| element.scalar(bytes)).unwrap_or(1.0);
     let mut own = custom_reductions();
@@ -257,13 +258,13 @@ unsafe extern "C" fn ncclRedOpCreatePreMulSum(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ncclRedOpDestroy(number: i32, _communicator: u64) -> Status {
+extern "C" fn ncclRedOpDestroy(number: i32, _communicator: u64) -> StatusCode {
     custom_reductions().open.remove(&number);
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ncclMemAlloc(to: *mut u64, size: usize) -> Status {
+unsafe extern "C" fn ncclMemAlloc(to: *mut u64, size: usize) -> StatusCode {
     match memory::allocate(size as u64) {
         Ok(at) => {
             unsafe { put(to, at) };
@@ -274,7 +275,7 @@ unsafe extern "C" fn ncclMemAlloc(to: *mut u64, size: usize) -> Status {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ncclMemFree(at: u64) -> Status {
+extern "C" fn ncclMemFree(at: u64) -> StatusCode {
     match memory::release(at) {
         crate::SUCCESS => SUCCESS,
         _ => INVALID_ARGUMENT,
@@ -283,7 +284,12 @@ extern "C" fn ncclMemFree(at: u64) -> Status {
 
 /// Registering buffers only improves speed.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ncclCommRegister(_communicator: u64, _at: u64, _size: usize, to: *mut u64) -> Status {
+unsafe extern "C" fn ncclCommRegister(
+    _communicator: u64,
+    _at: u64,
+    _size: usize,
+    to: *mut u64,
+) -> StatusCode {
     unsafe { put(to, crate::macros::HANDLE) };
     SUCCESS
 }

@@ -7,17 +7,15 @@
 mod memory;
 
 use crate::card::card;
-use crate::{device, put};
-use memory::Memory;
+use crate::{StatusCode, device, put};
+use memory::NvmlMemory;
 use std::ffi::{CStr, c_char};
 
-type Status = i32;
-
-const SUCCESS: Status = 0;
-const INVALID_ARGUMENT: Status = 2;
-const NOT_SUPPORTED: Status = 3;
-const NOT_FOUND: Status = 6;
-const INSUFFICIENT_SIZE: Status = 7;
+const SUCCESS: StatusCode = 0;
+const INVALID_ARGUMENT: StatusCode = 2;
+const NOT_SUPPORTED: StatusCode = 3;
+const NOT_FOUND: StatusCode = 6;
+const INSUFFICIENT_SIZE: StatusCode = 7;
 
 /// Handle of device 0; those of other devices follow. None is null.
 const FIRST_HANDLE: u64 = 0x5000_0000;
@@ -28,7 +26,7 @@ no_op! { nvmlInit nvmlInit_v2 nvmlInitWithFlags nvmlShutdown }
 macro_rules! not_supported {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
-        extern "C" fn $name() -> Status {
+        extern "C" fn $name() -> StatusCode {
             NOT_SUPPORTED
         }
     )*};
@@ -45,7 +43,7 @@ fn index(handle: u64) -> Option<i32> {
 }
 
 /// Writes a text and its terminating zero.
-unsafe fn put_text(to: *mut c_char, size: u32, text: &str) -> Status {
+unsafe fn put_text(to: *mut c_char, size: u32, text: &str) -> StatusCode {
     if to.is_null() {
         return INVALID_ARGUMENT;
     }
@@ -60,7 +58,7 @@ unsafe fn put_text(to: *mut c_char, size: u32, text: &str) -> Status {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlErrorString(status: Status) -> *const c_char {
+extern "C" fn nvmlErrorString(status: StatusCode) -> *const c_char {
     let text: &CStr = match status {
         SUCCESS => c"Success",
         INVALID_ARGUMENT => c"Invalid Argument",
@@ -76,7 +74,7 @@ extern "C" fn nvmlErrorString(status: Status) -> *const c_char {
 const DRIVER_VERSION: &str = "580.00.00";
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, size: u32) -> Status {
+unsafe extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, size: u32) -> StatusCode {
     unsafe { put_text(to, size, DRIVER_VERSION) }
 }
 
@@ -84,7 +82,7 @@ unsafe extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, size: u32) -> S
 macro_rules! system_queries {
     ($($name:ident = $answer:expr;)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(to: *mut i32) -> Status {
+        unsafe extern "C" fn $name(to: *mut i32) -> StatusCode {
             unsafe { put(to, $answer) };
             SUCCESS
         }
@@ -95,7 +93,7 @@ macro_rules! system_queries {
 macro_rules! device_queries {
     ($($name:ident($($which:ident)?) -> $type:ty = |$device:pat_param| $answer:expr;)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(handle: u64, $($which: i32,)? to: *mut $type) -> Status {
+        unsafe extern "C" fn $name(handle: u64, $($which: i32,)? to: *mut $type) -> StatusCode {
             let Some($device) = index(handle) else { return INVALID_ARGUMENT };
             unsafe { put(to, $answer) };
             SUCCESS
@@ -129,7 +127,7 @@ device_queries! {
     nvmlDeviceGetClockInfo(which) -> i32 = |_| clock(which);
     nvmlDeviceGetMaxClockInfo(which) -> i32 = |_| clock(which);
     nvmlDeviceGetUtilizationRates() -> Utilization = |_| Utilization { kernels: 0, memory: 0 };
-    nvmlDeviceGetMemoryInfo() -> Memory = |device| Memory::of(device);
+    nvmlDeviceGetMemoryInfo() -> NvmlMemory = |device| NvmlMemory::of(device);
     nvmlDeviceGetPciInfo_v3() -> PciInfo = |device| PciInfo::of(device);
 }
 
@@ -147,7 +145,7 @@ fn clock(which: i32) -> i32 {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: u32, to: *mut u64) -> Status {
+unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: u32, to: *mut u64) -> StatusCode {
     if index >= card().devices as u32 {
         return INVALID_ARGUMENT;
     }
@@ -156,12 +154,12 @@ unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: u32, to: *mut u64) -> 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetHandleByIndex(index: u32, to: *mut u64) -> Status {
+unsafe extern "C" fn nvmlDeviceGetHandleByIndex(index: u32, to: *mut u64) -> StatusCode {
     unsafe { nvmlDeviceGetHandleByIndex_v2(index, to) }
 }
 
 /// Finds the device that a text names, by one of its names.
-unsafe fn by_text(text: *const c_char, to: *mut u64, name: impl Fn(i32) -> String) -> Status {
+unsafe fn by_text(text: *const c_char, to: *mut u64, name: impl Fn(i32) -> String) -> StatusCode {
     if text.is_null() {
         return INVALID_ARGUMENT;
     }
@@ -174,12 +172,12 @@ unsafe fn by_text(text: *const c_char, to: *mut u64, name: impl Fn(i32) -> Strin
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(bus_id: *const c_char, to: *mut u64) -> Status {
+unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(bus_id: *const c_char, to: *mut u64) -> StatusCode {
     unsafe { by_text(bus_id, to, device::bus_id) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, to: *mut u64) -> Status {
+unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, to: *mut u64) -> StatusCode {
     unsafe { by_text(uuid, to, uuid_of) }
 }
 
@@ -190,12 +188,12 @@ fn uuid_of(device: i32) -> String {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetUUID(handle: u64, to: *mut c_char, size: u32) -> Status {
+unsafe extern "C" fn nvmlDeviceGetUUID(handle: u64, to: *mut c_char, size: u32) -> StatusCode {
     index(handle).map_or(INVALID_ARGUMENT, |device| unsafe { put_text(to, size, &uuid_of(device)) })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetName(handle: u64, to: *mut c_char, size: u32) -> Status {
+unsafe extern "C" fn nvmlDeviceGetName(handle: u64, to: *mut c_char, size: u32) -> StatusCode {
     index(handle).map_or(INVALID_ARGUMENT, |_| unsafe { put_text(to, size, &card().name) })
 }
 
@@ -204,7 +202,7 @@ unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
     handle: u64,
     major: *mut i32,
     minor: *mut i32,
-) -> Status {
+) -> StatusCode {
     if index(handle).is_none() {
         return INVALID_ARGUMENT;
     }
@@ -224,7 +222,7 @@ struct Temperature {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetTemperatureV(handle: u64, to: *mut Temperature) -> Status {
+unsafe extern "C" fn nvmlDeviceGetTemperatureV(handle: u64, to: *mut Temperature) -> StatusCode {
     if index(handle).is_none() || to.is_null() {
         return INVALID_ARGUMENT;
     }
@@ -270,14 +268,14 @@ impl PciInfo {
 struct FabricInfo {
     version: u32,
     cluster: [u8; 16],
-    status: Status,
+    status: StatusCode,
     clique: u32,
     state: u8,
 }
 
 /// PyTorch asks whether the card belongs to a fabric of several machines.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetGpuFabricInfoV(handle: u64, to: *mut FabricInfo) -> Status {
+unsafe extern "C" fn nvmlDeviceGetGpuFabricInfoV(handle: u64, to: *mut FabricInfo) -> StatusCode {
     const NO_FABRIC: u8 = 0;
     if index(handle).is_none() || to.is_null() {
         return INVALID_ARGUMENT;

@@ -7,7 +7,7 @@
 //! the driver, and NVML works. None of this can be turned off: a program refused here is also refused by a
 //! real GPU.
 
-use crate::{INVALID_CONTEXT, NOT_INITIALIZED, Status, contexts, device};
+use crate::{INVALID_CONTEXT, NOT_INITIALIZED, StatusCode, contexts, device};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// No CUDA call yet.
@@ -36,13 +36,13 @@ pub(crate) fn is_forked() -> bool {
 }
 
 /// Status returned by `cuInit`.
-pub(crate) fn initialize_driver() -> Option<Status> {
+pub(crate) fn initialize_driver() -> Option<StatusCode> {
     initialize_runtime();
     is_forked().then_some(NOT_INITIALIZED)
 }
 
 /// Initializes the driver for a runtime function that also works in a forked process.
-pub(crate) fn initialize_runtime() -> Option<Status> {
+pub(crate) fn initialize_runtime() -> Option<StatusCode> {
     if STATE.load(Relaxed) == FRESH {
         initialize();
     }
@@ -50,7 +50,7 @@ pub(crate) fn initialize_runtime() -> Option<Status> {
 }
 
 /// Status of a runtime function that needs the driver but no context.
-pub(crate) fn runtime_refusal_if_forked() -> Option<Status> {
+pub(crate) fn runtime_refusal_if_forked() -> Option<StatusCode> {
     match STATE.load(Relaxed) {
         INITIALIZED => None,
         FORKED => Some(device::record_error(NOT_INITIALIZED)),
@@ -59,7 +59,7 @@ pub(crate) fn runtime_refusal_if_forked() -> Option<Status> {
 }
 
 /// Status of a runtime function that uses the device; makes the device's context current.
-pub(crate) fn runtime_refusal() -> Option<Status> {
+pub(crate) fn runtime_refusal() -> Option<StatusCode> {
     let refused = runtime_refusal_if_forked();
     if refused.is_none() {
         contexts::use_device();
@@ -68,12 +68,12 @@ pub(crate) fn runtime_refusal() -> Option<Status> {
 }
 
 /// Status of a driver function.
-pub(crate) fn driver_refusal() -> Option<Status> {
+pub(crate) fn driver_refusal() -> Option<StatusCode> {
     (STATE.load(Relaxed) != INITIALIZED).then_some(NOT_INITIALIZED)
 }
 
 /// Status of a driver function that uses the context of the calling thread.
-pub(crate) fn driver_refusal_without_context() -> Option<Status> {
+pub(crate) fn driver_refusal_without_context() -> Option<StatusCode> {
     driver_refusal().or_else(|| contexts::current().is_none().then_some(INVALID_CONTEXT))
 }
 

@@ -7,14 +7,14 @@ mod workspace;
 
 use crate::macros::HANDLE;
 use crate::memory::{self, Library};
-use crate::{SUCCESS, Status, notes, put};
+use crate::{SUCCESS, StatusCode, notes, put};
 
 returns_handle! { cusolverDnCreateParams cusolverDnCreateGesvdjInfo cusolverDnCreateSyevjInfo }
 
 /// cuSOLVER creates a cuBLAS handle for itself.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cusolverDnCreate(to: *mut u64) -> Status {
-    const NOT_INITIALIZED: Status = 1;
+unsafe extern "C" fn cusolverDnCreate(to: *mut u64) -> StatusCode {
+    const NOT_INITIALIZED: StatusCode = 1;
     if !memory::take_library_memory(Library::Cublas) {
         return NOT_INITIALIZED;
     }
@@ -53,10 +53,10 @@ no_op! {
     cusolverDnXgeev
 }
 
-const INVALID_VALUE: Status = 3;
+const INVALID_VALUE: StatusCode = 3;
 
 /// Writes a number of elements if it fits into the library's 32 bits.
-unsafe fn put_elements(to: *mut i32, elements: u64) -> Status {
+unsafe fn put_elements(to: *mut i32, elements: u64) -> StatusCode {
     notes::modelled("cuSOLVER workspace");
     match i32::try_from(elements) {
         Ok(elements) => {
@@ -68,19 +68,19 @@ unsafe fn put_elements(to: *mut i32, elements: u64) -> Status {
 }
 
 /// Element type.
-struct Element {
+struct MatrixElement {
     bytes: u64,
     double: bool,
 }
 
-impl Element {
+impl MatrixElement {
     /// Element type by the letter after `cusolverDn`.
-    fn of(name: &str) -> Element {
+    fn of(name: &str) -> MatrixElement {
         match name.as_bytes().get("cusolverDn".len()) {
-            Some(b'S') => Element { bytes: 4, double: false },
-            Some(b'C') => Element { bytes: 8, double: false },
-            Some(b'D') => Element { bytes: 8, double: true },
-            _ => Element { bytes: 16, double: true },
+            Some(b'S') => MatrixElement { bytes: 4, double: false },
+            Some(b'C') => MatrixElement { bytes: 8, double: false },
+            Some(b'D') => MatrixElement { bytes: 8, double: true },
+            _ => MatrixElement { bytes: 16, double: true },
         }
     }
 }
@@ -95,11 +95,11 @@ macro_rules! size_queries {
             $($before: $type,)*
             to: *mut i32,
             $($after: $after_type,)*
-        ) -> Status {
+        ) -> StatusCode {
             $(let $before = $before as u64;)*
             $(let $after = $after as u64;)*
-            let answer: &dyn Fn(Element) -> u64 = &$answer;
-            unsafe { put_elements(to, answer(Element::of(stringify!($name)))) }
+            let answer: &dyn Fn(MatrixElement) -> u64 = &$answer;
+            unsafe { put_elements(to, answer(MatrixElement::of(stringify!($name)))) }
         }
     };
     ($($before:tt $after:tt $answer:expr; $($name:ident)*;)*) => {$($(
@@ -196,7 +196,7 @@ macro_rules! byte_size_queries {
             device: *mut u64,
             host: *mut u64,
             $($after: $after_type,)*
-        ) -> Status {
+        ) -> StatusCode {
             notes::modelled("cuSOLVER workspace");
             let (on_device, on_host): (u64, u64) = $answer;
             unsafe {

@@ -8,7 +8,7 @@
 
 mod structured;
 
-use crate::{SUCCESS, Status, notes, put};
+use crate::{SUCCESS, StatusCode, notes, put};
 
 returns_handle! {
     cusparseCreate cusparseCreateMatDescr cusparseSpSV_createDescr cusparseSpSM_createDescr
@@ -63,7 +63,7 @@ fn index_bytes(kind: i32) -> u64 {
     if kind == BITS_64 { 8 } else { 4 }
 }
 
-unsafe fn give(to: *mut *mut Matrix, matrix: Matrix) -> Status {
+unsafe fn give(to: *mut *mut Matrix, matrix: Matrix) -> StatusCode {
     unsafe { put(to, Box::into_raw(Box::new(matrix))) };
     SUCCESS
 }
@@ -81,7 +81,7 @@ unsafe extern "C" fn cusparseCreateCsr(
     column_type: i32,
     _first_index: i32,
     datatype: i32,
-) -> Status {
+) -> StatusCode {
     unsafe { give(to, Matrix { rows, columns, filled, datatype, index: index_bytes(column_type) }) }
 }
 
@@ -97,7 +97,7 @@ unsafe extern "C" fn cusparseCreateCoo(
     index_type: i32,
     _first_index: i32,
     datatype: i32,
-) -> Status {
+) -> StatusCode {
     unsafe { give(to, Matrix { rows, columns, filled, datatype, index: index_bytes(index_type) }) }
 }
 
@@ -110,7 +110,7 @@ unsafe extern "C" fn cusparseCreateDnMat(
     _values: u64,
     datatype: i32,
     _order: i32,
-) -> Status {
+) -> StatusCode {
     unsafe { give(to, Matrix { rows, columns, filled: rows * columns, datatype, index: 0 }) }
 }
 
@@ -120,7 +120,7 @@ unsafe extern "C" fn cusparseCreateDnVec(
     size: u64,
     _values: u64,
     datatype: i32,
-) -> Status {
+) -> StatusCode {
     unsafe { give(to, Matrix { rows: size, columns: 1, filled: size, datatype, index: 0 }) }
 }
 
@@ -128,7 +128,7 @@ unsafe extern "C" fn cusparseCreateDnVec(
 macro_rules! destroys {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(matrix: *mut Matrix) -> Status {
+        unsafe extern "C" fn $name(matrix: *mut Matrix) -> StatusCode {
             if !matrix.is_null() {
                 drop(unsafe { Box::from_raw(matrix) });
             }
@@ -139,7 +139,7 @@ macro_rules! destroys {
 
 destroys! { cusparseDestroySpMat cusparseDestroyDnMat cusparseDestroyDnVec }
 
-const INVALID_VALUE: Status = 3;
+const INVALID_VALUE: StatusCode = 3;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cusparseSpMatGetSize(
@@ -147,7 +147,7 @@ unsafe extern "C" fn cusparseSpMatGetSize(
     rows: *mut u64,
     columns: *mut u64,
     filled: *mut u64,
-) -> Status {
+) -> StatusCode {
     let Some(matrix) = (unsafe { matrix.as_ref() }) else { return INVALID_VALUE };
     unsafe {
         put(rows, matrix.rows);
@@ -157,7 +157,7 @@ unsafe extern "C" fn cusparseSpMatGetSize(
     SUCCESS
 }
 
-unsafe fn put_size(to: *mut u64, size: u64) -> Status {
+unsafe fn put_size(to: *mut u64, size: u64) -> StatusCode {
     notes::modelled("cuSPARSE workspace");
     unsafe { put(to, size) };
     SUCCESS
@@ -176,7 +176,7 @@ unsafe extern "C" fn cusparseSpMV_bufferSize(
     _compute: i32,
     _algorithm: i32,
     to: *mut u64,
-) -> Status {
+) -> StatusCode {
     let (Some(sparse), Some(y)) = (unsafe { (sparse.as_ref(), y.as_ref()) }) else { return INVALID_VALUE };
     const FIXED_BYTES: u64 = 31;
     const FIXED_HALF_BYTES: u64 = 190;
@@ -202,7 +202,7 @@ unsafe extern "C" fn cusparseSpMM_bufferSize(
     _compute: i32,
     algorithm: i32,
     to: *mut u64,
-) -> Status {
+) -> StatusCode {
     let Some(sparse) = (unsafe { sparse.as_ref() }) else { return INVALID_VALUE };
     unsafe { put_size(to, sparse.product(algorithm)) }
 }
@@ -221,7 +221,7 @@ unsafe extern "C" fn cusparseSDDMM_bufferSize(
     _compute: i32,
     _algorithm: i32,
     to: *mut u64,
-) -> Status {
+) -> StatusCode {
     unsafe { put_size(to, 1) }
 }
 
@@ -263,7 +263,7 @@ unsafe extern "C" fn cusparseSpSV_bufferSize(
     _algorithm: i32,
     _description: u64,
     to: *mut u64,
-) -> Status {
+) -> StatusCode {
     let Some(sparse) = (unsafe { sparse.as_ref() }) else { return INVALID_VALUE };
     unsafe { put_size(to, sparse.triangular(1)) }
 }
@@ -281,7 +281,7 @@ unsafe extern "C" fn cusparseSpSM_bufferSize(
     _algorithm: i32,
     _description: u64,
     to: *mut u64,
-) -> Status {
+) -> StatusCode {
     let (Some(sparse), Some(c)) = (unsafe { (sparse.as_ref(), c.as_ref()) }) else { return INVALID_VALUE };
     unsafe { put_size(to, sparse.triangular(c.columns)) }
 }
@@ -299,7 +299,7 @@ macro_rules! sorts {
             _row_indices: u64,
             _column_indices: u64,
             to: *mut u64,
-        ) -> Status {
+        ) -> StatusCode {
             const FIXED_COUNT_BYTES: u64 = 1024;
             const ELEMENTS_PER_COUNT_BYTE: u64 = 128;
             let filled = u64::from(filled.unsigned_abs());

@@ -1,7 +1,7 @@
 //! Streams and events. All work completes immediately, because kernels do nothing.
 
 use crate::graphs;
-use crate::{CAPTURE_UNSUPPORTED, INVALID_HANDLE, SUCCESS, Status, device, put};
+use crate::{CAPTURE_UNSUPPORTED, INVALID_HANDLE, SUCCESS, StatusCode, device, put};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -10,46 +10,46 @@ use std::time::{Duration, Instant};
 static NEXT_STREAM: AtomicU64 = AtomicU64::new(0x1000_0000);
 
 /// Event: when it was recorded, and in which capture.
-pub(crate) struct Event {
+pub(crate) struct CudaEvent {
     at: Option<Instant>,
     capture: Option<u64>,
 }
 
 runtime! {
-    fn cudaStreamCreateWithPriority(to: *mut u64, _flags: u32, _priority: i32) -> Status {
+    fn cudaStreamCreateWithPriority(to: *mut u64, _flags: u32, _priority: i32) -> StatusCode {
         unsafe { put(to, NEXT_STREAM.fetch_add(0x100, Relaxed)) };
         SUCCESS
     }
 
-    fn cudaStreamCreate(to: *mut u64) -> Status {
+    fn cudaStreamCreate(to: *mut u64) -> StatusCode {
         unsafe { cudaStreamCreateWithPriority(to, 0, 0) }
     }
 
-    fn cudaStreamCreateWithFlags(to: *mut u64, flags: u32) -> Status {
+    fn cudaStreamCreateWithFlags(to: *mut u64, flags: u32) -> StatusCode {
         unsafe { cudaStreamCreateWithPriority(to, flags, 0) }
     }
 
-    fn cudaStreamDestroy(_stream: u64) -> Status {
+    fn cudaStreamDestroy(_stream: u64) -> StatusCode {
         SUCCESS
     }
 
-    fn cudaStreamGetPriority(_stream: u64, to: *mut i32) -> Status {
+    fn cudaStreamGetPriority(_stream: u64, to: *mut i32) -> StatusCode {
         unsafe { put(to, 0) };
         SUCCESS
     }
 
-    fn cudaStreamSynchronize(stream: u64) -> Status {
+    fn cudaStreamSynchronize(stream: u64) -> StatusCode {
         unsafe { cudaStreamQuery(stream) }
     }
 
-    fn cudaStreamQuery(stream: u64) -> Status {
+    fn cudaStreamQuery(stream: u64) -> StatusCode {
         if graphs::capture_of(stream).is_some() {
             return device::record_error(CAPTURE_UNSUPPORTED);
         }
         SUCCESS
     }
 
-    fn cudaStreamWaitEvent(stream: u64, event: *const Event, _flags: u32) -> Status {
+    fn cudaStreamWaitEvent(stream: u64, event: *const CudaEvent, _flags: u32) -> StatusCode {
         if event.is_null() {
             return device::record_error(INVALID_HANDLE);
         }
@@ -61,10 +61,10 @@ runtime! {
 
     fn cudaStreamAddCallback(
         stream: u64,
-        call: extern "C" fn(u64, Status, *mut c_void),
+        call: extern "C" fn(u64, StatusCode, *mut c_void),
         data: *mut c_void,
         _flags: u32,
-    ) -> Status {
+    ) -> StatusCode {
         call(stream, SUCCESS, data);
         SUCCESS
     }
@@ -74,44 +74,44 @@ runtime! {
         stream: u64,
         call: extern "C" fn(*mut c_void),
         data: *mut c_void,
-    ) -> Status {
+    ) -> StatusCode {
         if graphs::capture_of(stream).is_none() {
             call(data);
         }
         SUCCESS
     }
 
-    fn cudaEventCreateWithFlags(to: *mut *mut Event, _flags: u32) -> Status {
-        unsafe { put(to, Box::into_raw(Box::new(Event { at: None, capture: None }))) };
+    fn cudaEventCreateWithFlags(to: *mut *mut CudaEvent, _flags: u32) -> StatusCode {
+        unsafe { put(to, Box::into_raw(Box::new(CudaEvent { at: None, capture: None }))) };
         SUCCESS
     }
 
-    fn cudaEventCreate(to: *mut *mut Event) -> Status {
+    fn cudaEventCreate(to: *mut *mut CudaEvent) -> StatusCode {
         unsafe { cudaEventCreateWithFlags(to, 0) }
     }
 
-    fn cudaEventDestroy(event: *mut Event) -> Status {
+    fn cudaEventDestroy(event: *mut CudaEvent) -> StatusCode {
         if !event.is_null() {
             drop(unsafe { Box::from_raw(event) });
         }
         SUCCESS
     }
 
-    fn cudaEventRecord(event: *mut Event, stream: u64) -> Status {
+    fn cudaEventRecord(event: *mut CudaEvent, stream: u64) -> StatusCode {
         if event.is_null() {
             return device::record_error(INVALID_HANDLE);
         }
-        unsafe { event.write(Event { at: Some(Instant::now()), capture: graphs::capture_of(stream) }) };
+        unsafe { event.write(CudaEvent { at: Some(Instant::now()), capture: graphs::capture_of(stream) }) };
         SUCCESS
     }
 
-    fn cudaEventRecordWithFlags(event: *mut Event, stream: u64, _flags: u32) -> Status {
+    fn cudaEventRecordWithFlags(event: *mut CudaEvent, stream: u64, _flags: u32) -> StatusCode {
         unsafe { cudaEventRecord(event, stream) }
     }
 }
 
 runtime_query! {
-    fn cudaEventQuery(event: *const Event) -> Status {
+    fn cudaEventQuery(event: *const CudaEvent) -> StatusCode {
         if event.is_null() {
             return device::record_error(INVALID_HANDLE);
         }
@@ -121,12 +121,12 @@ runtime_query! {
         SUCCESS
     }
 
-    fn cudaEventSynchronize(event: *const Event) -> Status {
+    fn cudaEventSynchronize(event: *const CudaEvent) -> StatusCode {
         unsafe { cudaEventQuery(event) }
     }
 
     /// The time between two events is host time: kernels take none.
-    fn cudaEventElapsedTime(to: *mut f32, start: *const Event, end: *const Event) -> Status {
+    fn cudaEventElapsedTime(to: *mut f32, start: *const CudaEvent, end: *const CudaEvent) -> StatusCode {
         if start.is_null() || end.is_null() {
             return device::record_error(INVALID_HANDLE);
         }

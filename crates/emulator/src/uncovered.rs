@@ -1,7 +1,7 @@
 //! Functions that PyTorch links but the emulator does not cover; each fails with its name.
 
 use crate::notes::uncovered;
-use crate::{NOT_SUPPORTED, Status};
+use crate::{NOT_SUPPORTED, StatusCode};
 use std::ffi::{CStr, c_void};
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 macro_rules! uncovered {
     ($($kind:ident $status:literal: $($name:ident)*;)*) => {$(
         $kind! {
-            $(fn $name() -> Status {
+            $(fn $name() -> StatusCode {
                 uncovered(stringify!($name), $status)
             })*
         }

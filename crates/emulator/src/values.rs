@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What is known about a range of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Value {
+pub(crate) enum ByteValue {
     /// The bytes are those of the real run.
     Known,
     /// The bytes are plausible but not computed.
@@ -21,15 +21,15 @@ pub(crate) enum Value {
 
 /// Ranges that have a value: start → (end, value). They do not overlap.
 #[derive(Default)]
-struct Ranges(BTreeMap<u64, (u64, Value)>);
+struct ValueRanges(BTreeMap<u64, (u64, ByteValue)>);
 
-static RANGES: Mutex<Ranges> = Mutex::new(Ranges(BTreeMap::new()));
+static RANGES: Mutex<ValueRanges> = Mutex::new(ValueRanges(BTreeMap::new()));
 
-fn ranges() -> MutexGuard<'static, Ranges> {
+fn ranges() -> MutexGuard<'static, ValueRanges> {
     RANGES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Ranges {
+impl ValueRanges {
     fn forget(&mut self, low: u64, high: u64) {
         let first = self.0.range(..low).next_back().map_or(low, |(&start, _)| start);
         let hit: Vec<u64> =
@@ -46,7 +46,7 @@ impl Ranges {
         }
     }
 
-    fn keep(&mut self, low: u64, high: u64, value: Value) {
+    fn keep(&mut self, low: u64, high: u64, value: ByteValue) {
         if low < high {
             self.forget(low, high);
             self.0.insert(low, (high, value));
@@ -54,7 +54,7 @@ impl Ranges {
     }
 
     /// Parts of a range that have a value.
-    fn within(&self, low: u64, high: u64) -> Vec<(u64, u64, Value)> {
+    fn within(&self, low: u64, high: u64) -> Vec<(u64, u64, ByteValue)> {
         let first = self.0.range(..low).next_back().map_or(low, |(&start, _)| start);
         self.0
             .range(first..high)
@@ -65,7 +65,7 @@ impl Ranges {
 }
 
 /// Records that these bytes have a value now.
-pub(crate) fn keep(at: u64, size: u64, value: Value) {
+pub(crate) fn keep(at: u64, size: u64, value: ByteValue) {
     ranges().keep(at, at + size, value);
 }
 
@@ -111,7 +111,7 @@ pub(crate) unsafe fn read(to: *mut u8, from: u64, size: u64) {
         false => ranges().within(from, from + size),
     };
     unsafe {
-        if parts.first() != Some(&(from, from + size, Value::Known)) {
+        if parts.first() != Some(&(from, from + size, ByteValue::Known)) {
             crate::copies::clear(to, size);
         }
         for (low, high, _) in parts {
@@ -125,19 +125,19 @@ pub(crate) unsafe fn read(to: *mut u8, from: u64, size: u64) {
 #[unsafe(no_mangle)]
 extern "C" fn oomph_emulator_note(at: u64, size: u64, value: i32) {
     match value {
-        1 => keep(at, size, Value::Known),
-        2 => keep(at, size, Value::MadeUp),
+        1 => keep(at, size, ByteValue::Known),
+        2 => keep(at, size, ByteValue::MadeUp),
         _ => forget(at, size),
     }
 }
 
 /// State of a range: 1 if all bytes are known, 2 if all have a value and some are made up, otherwise 0.
-fn state(ranges: &Ranges, at: u64, size: u64) -> i32 {
+fn state(ranges: &ValueRanges, at: u64, size: u64) -> i32 {
     let parts = ranges.within(at, at + size);
     let covered: u64 = parts.iter().map(|(low, high, _)| high - low).sum();
     match covered == size {
         false => 0,
-        true if parts.iter().all(|(_, _, value)| *value == Value::Known) => 1,
+        true if parts.iter().all(|(_, _, value)| *value == ByteValue::Known) => 1,
         true => 2,
     }
 }
@@ -156,7 +156,7 @@ unsafe fn ranges_from_arrays<'a>(
 }
 
 /// Parts of a range that have a value.
-pub(crate) fn parts(at: u64, size: u64) -> Vec<(u64, u64, Value)> {
+pub(crate) fn parts(at: u64, size: u64) -> Vec<(u64, u64, ByteValue)> {
     ranges().within(at, at + size)
 }
 
@@ -193,7 +193,7 @@ unsafe extern "C" fn oomph_emulator_note_all(at: *const u64, size: *const u64, c
 #[unsafe(no_mangle)]
 unsafe extern "C" fn oomph_emulator_retain(at: *const u64, size: *const u64, count: usize) {
     let mut ranges = ranges();
-    let mut retained = Ranges::default();
+    let mut retained = ValueRanges::default();
     for (at, size) in unsafe { ranges_from_arrays(at, size, count) } {
         for (low, high, value) in ranges.within(at, at + size) {
             retained.keep(low, high, value);
@@ -227,5 +227,5 @@ extern "C" fn oomph_emulator_unanswered() -> u64 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn oomph_emulator_zero(at: u64, size: u64) {
     unsafe { crate::copies::clear(at as *mut u8, size) };
-    keep(at, size, Value::Known);
+    keep(at, size, ByteValue::Known);
 }

@@ -2,7 +2,7 @@
 //! mappings.
 
 use crate::memory::{discard, memory};
-use crate::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, Status, put};
+use crate::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, StatusCode, put};
 
 /// Start of `CUmemAllocationProp`.
 #[repr(C)]
@@ -15,7 +15,7 @@ struct AllocationProp {
 
 /// Handle type for sharing between machines, which needs hardware that a card alone does not have.
 const FABRIC_HANDLE_TYPE: i32 = 8;
-const NOT_PERMITTED: Status = 800;
+const NOT_PERMITTED: StatusCode = 800;
 
 /// Allocation granularity in bytes; PyTorch's segments are multiples of it.
 const GRANULARITY_BYTES: usize = 2 << 20;
@@ -25,7 +25,7 @@ driver! {
         to: *mut usize,
         _prop: *const AllocationProp,
         _kind: i32,
-    ) -> Status {
+    ) -> StatusCode {
         unsafe { put(to, GRANULARITY_BYTES) };
         SUCCESS
     }
@@ -36,7 +36,7 @@ driver! {
         _align: usize,
         _at: u64,
         _flags: u64,
-    ) -> Status {
+    ) -> StatusCode {
         match memory().reserve_virtual(size as u64) {
             Some(at) => {
                 unsafe { put(to, at) };
@@ -46,7 +46,7 @@ driver! {
         }
     }
 
-    fn cuMemAddressFree(at: u64, size: usize) -> Status {
+    fn cuMemAddressFree(at: u64, size: usize) -> StatusCode {
         discard(at, size as u64);
         SUCCESS
     }
@@ -56,7 +56,7 @@ driver! {
         size: usize,
         prop: *const AllocationProp,
         _flags: u64,
-    ) -> Status {
+    ) -> StatusCode {
         if prop.is_null() || !size.is_multiple_of(GRANULARITY_BYTES) {
             return INVALID_VALUE;
         }
@@ -75,7 +75,7 @@ driver! {
         SUCCESS
     }
 
-    fn cuMemRelease(handle: u64) -> Status {
+    fn cuMemRelease(handle: u64) -> StatusCode {
         let mut memory = memory();
         match memory.physical.remove(&handle) {
             Some((device, size)) => {
@@ -86,25 +86,25 @@ driver! {
         }
     }
 
-    fn cuMemMap(_at: u64, _size: usize, _offset: usize, handle: u64, _flags: u64) -> Status {
+    fn cuMemMap(_at: u64, _size: usize, _offset: usize, handle: u64, _flags: u64) -> StatusCode {
         if memory().physical.contains_key(&handle) { SUCCESS } else { INVALID_VALUE }
     }
 
-    fn cuMemUnmap(at: u64, size: usize) -> Status {
+    fn cuMemUnmap(at: u64, size: usize) -> StatusCode {
         discard(at, size as u64);
         SUCCESS
     }
 
-    fn cuMemSetAccess(_at: u64, _size: usize, _access: u64, _count: usize) -> Status {
+    fn cuMemSetAccess(_at: u64, _size: usize, _access: u64, _count: usize) -> StatusCode {
         SUCCESS
     }
 
     /// Sharing memory between processes by handle is not supported.
-    fn cuMemExportToShareableHandle(_to: u64, _handle: u64, _kind: i32, _flags: u64) -> Status {
+    fn cuMemExportToShareableHandle(_to: u64, _handle: u64, _kind: i32, _flags: u64) -> StatusCode {
         crate::notes::uncovered("cuMemExportToShareableHandle", NOT_SUPPORTED)
     }
 
-    fn cuMemImportFromShareableHandle(_to: u64, _handle: u64, _kind: i32) -> Status {
+    fn cuMemImportFromShareableHandle(_to: u64, _handle: u64, _kind: i32) -> StatusCode {
         crate::notes::uncovered("cuMemImportFromShareableHandle", NOT_SUPPORTED)
     }
 }

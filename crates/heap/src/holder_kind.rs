@@ -86,8 +86,8 @@ impl AnalyzedHeap {
     pub fn describe_before_error(&self, holder: &Holder) -> HolderDescription {
         let (path_roots, path) = self.since_innermost_frame(&holder.path);
         let (roots, example) = self.since_innermost_frame(&holder.example);
-        let habit = self.holder_kind(holder.node, &roots, &example);
-        self.called_from((&path_roots, &path), (&roots, &example), holder, habit)
+        let kind = self.holder_kind(holder.node, &roots, &example);
+        self.called_from((&path_roots, &path), (&roots, &example), holder, kind)
     }
 
     fn called_from(
@@ -95,7 +95,7 @@ impl AnalyzedHeap {
         path: (&Roots, &Path),
         example: (&Roots, &Path),
         holder: &Holder,
-        habit: HolderKind,
+        kind: HolderKind,
     ) -> HolderDescription {
         let nodes = holder.example.nodes(&self.heap, &self.roots);
         let at = nodes.iter().position(|&node| node == holder.node);
@@ -103,7 +103,7 @@ impl AnalyzedHeap {
         HolderDescription {
             path: path_text::path(&self.heap, path.0, path.1, |_| false),
             held_by: path_text::path(&self.heap, example.0, example.1, |position| entry == Some(&position)),
-            kind: habit,
+            kind,
         }
     }
 

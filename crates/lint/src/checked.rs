@@ -6,7 +6,7 @@ mod numbers;
 mod purpose;
 
 use crate::facts::{
-    AbstractValue, At, CallFact, Carried, Facts, GradMode, HasGraph, KeptValue, NodeId, TensorOrigin,
+    AbstractValue, At, CallFact, Carried, FunctionFacts, GradMode, HasGraph, KeptValue, NodeId, TensorOrigin,
     TensorStore,
 };
 use crate::file::{ClassKind, FunctionId, PythonFile};
@@ -15,7 +15,7 @@ use crate::tree::SourceRange;
 /// File with the facts about its functions.
 pub(crate) struct Checked<'f, 't, 'a> {
     pub(crate) file: &'f PythonFile<'t, 'a>,
-    pub(crate) facts: Vec<Facts<'t, 'a>>,
+    pub(crate) facts: Vec<FunctionFacts<'t, 'a>>,
     /// Functions that run without gradients, because all their callers in the file do.
     off: Vec<bool>,
 }
@@ -38,30 +38,33 @@ pub(crate) enum GraphOutcome {
 }
 
 impl<'f, 't, 'a> Checked<'f, 't, 'a> {
-    pub(crate) fn new(file: &'f PythonFile<'t, 'a>, facts: Vec<Facts<'t, 'a>>) -> Checked<'f, 't, 'a> {
+    pub(crate) fn new(
+        file: &'f PythonFile<'t, 'a>,
+        facts: Vec<FunctionFacts<'t, 'a>>,
+    ) -> Checked<'f, 't, 'a> {
         let off = without_gradients(&facts, file.functions.len());
         Checked { file, facts, off }
     }
 
     /// Iterates over every call of the file, with its function.
-    pub(crate) fn calls(&self) -> impl Iterator<Item = (&Facts<'t, 'a>, &CallFact<'t, 'a>)> {
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (&FunctionFacts<'t, 'a>, &CallFact<'t, 'a>)> {
         self.facts.iter().flat_map(|facts| facts.calls.iter().map(move |call| (facts, call)))
     }
 
     /// Returns whether gradients are recorded at a position.
-    pub(crate) fn records(&self, facts: &Facts<'t, 'a>, at: At) -> bool {
+    pub(crate) fn records(&self, facts: &FunctionFacts<'t, 'a>, at: At) -> bool {
         at.mode == GradMode::On && !self.is_off(facts)
     }
 
     /// Returns whether all callers of a function turned gradients off.
-    pub(crate) fn is_off(&self, facts: &Facts<'t, 'a>) -> bool {
+    pub(crate) fn is_off(&self, facts: &FunctionFacts<'t, 'a>) -> bool {
         self.off[facts.id.0] || self.file.gradients_are_off()
     }
 
     /// Returns what happens to the graph of a tensor that is kept as a part of `whole` (a list, a sum).
     pub(crate) fn graph_outcome(
         &self,
-        facts: &Facts<'t, 'a>,
+        facts: &FunctionFacts<'t, 'a>,
         node: NodeId,
         whole: Option<NodeId>,
         at: At,
@@ -106,10 +109,10 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
             .collect();
         let meets = |root: NodeId| forwards.iter().any(|forward| facts.comes_from(root, *forward));
         // Another return value of the call that returned the loss is most likely a part of it.
-        let beside = |root: NodeId| {
+        let from_same_call = |root: NodeId| {
             facts.ancestors(node).iter().any(|at| facts.node(*at).range == facts.node(root).range)
         };
-        if roots().any(|(root, _)| beside(root)) {
+        if roots().any(|(root, _)| from_same_call(root)) {
             return GraphOutcome::Freed;
         }
         if roots().any(|(root, _)| meets(root)) {
@@ -121,7 +124,7 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     /// Returns what happens to the graph of a tensor that is put into a store.
     pub(crate) fn graph_outcome_of_kept(
         &self,
-        facts: &Facts<'t, 'a>,
+        facts: &FunctionFacts<'t, 'a>,
         kept: &KeptValue<'t, 'a>,
         node: NodeId,
     ) -> GraphOutcome {
@@ -145,7 +148,7 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
 
     /// Returns whether the forward pass behind a tensor belongs to the current iteration: an older one exists
     /// once, however often it is kept.
-    fn is_new(&self, facts: &Facts<'t, 'a>, kept: &KeptValue<'t, 'a>, node: NodeId) -> bool {
+    fn is_new(&self, facts: &FunctionFacts<'t, 'a>, kept: &KeptValue<'t, 'a>, node: NodeId) -> bool {
         let Some(at) = kept.at.in_loop else { return true };
         let range = facts.loops[at.0].range;
         let in_graph = facts.in_graph(node);
@@ -160,7 +163,7 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     }
 
     /// Returns whether a store outside of the function is used in a file that also calls `backward()`.
-    fn is_read_elsewhere(&self, facts: &Facts<'t, 'a>, kept: &KeptValue<'t, 'a>) -> bool {
+    fn is_read_elsewhere(&self, facts: &FunctionFacts<'t, 'a>, kept: &KeptValue<'t, 'a>) -> bool {
         if !self.file.mentions("backward") {
             return false;
         }
@@ -177,7 +180,7 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     }
 
     /// Returns the tensor of a value, or the tensors in it.
-    pub(crate) fn node_of(&self, facts: &Facts<'t, 'a>, value: &AbstractValue<'a>) -> Option<NodeId> {
+    pub(crate) fn node_of(&self, facts: &FunctionFacts<'t, 'a>, value: &AbstractValue<'a>) -> Option<NodeId> {
         match value {
             AbstractValue::Tensor(node) => Some(*node),
             AbstractValue::Container(id) => Some(facts.containers[id.0].node),
@@ -193,7 +196,7 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     }
 
     /// Returns the lines that computed what is kept.
-    pub(crate) fn computed(&self, facts: &Facts<'t, 'a>, node: NodeId) -> Vec<SourceRange> {
+    pub(crate) fn computed(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId) -> Vec<SourceRange> {
         let mut ranges: Vec<SourceRange> = facts
             .ancestors(node)
             .into_iter()
@@ -209,7 +212,7 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
     /// Returns the lines that computed what is put into a store, with the call that puts it there.
     pub(crate) fn behind(
         &self,
-        facts: &Facts<'t, 'a>,
+        facts: &FunctionFacts<'t, 'a>,
         kept: &KeptValue<'t, 'a>,
         node: NodeId,
     ) -> Vec<SourceRange> {
@@ -225,12 +228,14 @@ impl<'f, 't, 'a> Checked<'f, 't, 'a> {
 }
 
 /// Iterates over sums: `total` of `total += loss`.
-pub(crate) fn sums<'x, 't, 'a>(facts: &'x Facts<'t, 'a>) -> impl Iterator<Item = &'x Carried<'t, 'a>> {
+pub(crate) fn sums<'x, 't, 'a>(
+    facts: &'x FunctionFacts<'t, 'a>,
+) -> impl Iterator<Item = &'x Carried<'t, 'a>> {
     facts.carried.iter().filter(|carried| carried.how == crate::facts::Carry::Sum)
 }
 
 /// Finds the functions of the file that are called only with gradients off.
-fn without_gradients(facts: &[Facts<'_, '_>], functions: usize) -> Vec<bool> {
+fn without_gradients(facts: &[FunctionFacts<'_, '_>], functions: usize) -> Vec<bool> {
     let mut off = vec![false; functions];
     // A function without gradients also covers those that only it calls.
     for _ in 0..4 {

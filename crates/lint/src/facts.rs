@@ -264,7 +264,7 @@ pub(crate) struct LocalCall {
 }
 
 /// Facts about a function.
-pub(crate) struct Facts<'t, 'a> {
+pub(crate) struct FunctionFacts<'t, 'a> {
     pub(crate) id: FunctionId,
     pub(crate) nodes: Vec<TensorNode>,
     pub(crate) loops: Vec<Loop<'t, 'a>>,
@@ -288,7 +288,7 @@ pub(crate) struct Facts<'t, 'a> {
     pub(crate) mode: GradMode,
 }
 
-impl<'t, 'a> Facts<'t, 'a> {
+impl<'t, 'a> FunctionFacts<'t, 'a> {
     /// Drops everything that a rule could report.
     pub(crate) fn forget(&mut self) {
         self.kept.clear();

@@ -39,7 +39,7 @@ pub use rule::{Diagnostic, Rule};
 pub use rules::RULES;
 pub use severity::RuleSeverity;
 pub use source::{PythonSource, SourcePosition};
-pub use stores::{Store, Storing, stores};
+pub use stores::{Storing, StoringLine, stores};
 pub use syntax::SyntaxError;
 pub use tree::SourceRange;
 

@@ -6,7 +6,7 @@ use crate::tree::{self, Expr, ExprKind, Literal, SourceRange, Stmt, StmtKind};
 
 /// A line that stores something under a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Store {
+pub struct StoringLine {
     /// The line, counted from 1.
     pub line: usize,
     /// What it does to the name.
@@ -41,12 +41,13 @@ const ADDING: [&str; 11] = [
     "register_buffer",
 ];
 
-/// Every line of `source` that stores something under `name`, a variable or an attribute, in no particular order.
-pub fn stores(source: &PythonSource, name: &str) -> Result<Vec<Store>, SyntaxError> {
+/// Returns every line of `source` that stores something under `name`, a variable or an attribute, in no
+/// particular order.
+pub fn stores(source: &PythonSource, name: &str) -> Result<Vec<StoringLine>, SyntaxError> {
     let program = syntax::parse(source.text(), source.is_notebook())?;
     let mut found = Vec::new();
     tree::walk(&program.body, &mut |stmt| in_statement(stmt, name, &mut found));
-    let store = |(range, how): (SourceRange, Storing)| Store { line: source.line(range.start), how };
+    let store = |(range, how): (SourceRange, Storing)| StoringLine { line: source.line(range.start), how };
     Ok(found.into_iter().map(store).collect())
 }
 

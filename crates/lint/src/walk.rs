@@ -14,8 +14,8 @@ mod modes;
 mod stmts;
 
 use crate::facts::{
-    AbstractValue, At, Container, ContainerId, Facts, GradMode, HasGraph, Loop, LoopId, NodeId, Returned,
-    TensorNode, TensorOrigin, TensorStore,
+    AbstractValue, At, Container, ContainerId, FunctionFacts, GradMode, HasGraph, Loop, LoopId, NodeId,
+    Returned, TensorNode, TensorOrigin, TensorStore,
 };
 use crate::file::{ClassKind, FunctionId, PythonFile};
 use crate::torch;
@@ -27,21 +27,21 @@ use std::cell::RefCell;
 const MAX_TENSORS: usize = 2_000;
 
 /// Walks through every function of a file.
-pub(crate) fn walk<'t, 'a>(file: &PythonFile<'t, 'a>) -> Vec<Facts<'t, 'a>> {
+pub(crate) fn walk<'t, 'a>(file: &PythonFile<'t, 'a>) -> Vec<FunctionFacts<'t, 'a>> {
     let known = Known { file, facts: RefCell::new(FxHashMap::default()), globals: RefCell::default() };
     for id in 0..file.functions.len() {
         known.ask(FunctionId(id));
     }
-    let mut facts: Vec<Facts<'t, 'a>> = known.facts.into_inner().into_values().flatten().collect();
+    let mut facts: Vec<FunctionFacts<'t, 'a>> = known.facts.into_inner().into_values().flatten().collect();
     facts.sort_by_key(|facts| facts.id);
-    facts.iter_mut().filter(|facts| facts.nodes.len() > MAX_TENSORS).for_each(Facts::forget);
+    facts.iter_mut().filter(|facts| facts.nodes.len() > MAX_TENSORS).for_each(FunctionFacts::forget);
     facts
 }
 
 /// Facts known so far. A function that is being walked through has an entry without facts.
 struct Known<'w, 't, 'a> {
     file: &'w PythonFile<'t, 'a>,
-    facts: RefCell<FxHashMap<FunctionId, Option<Facts<'t, 'a>>>>,
+    facts: RefCell<FxHashMap<FunctionId, Option<FunctionFacts<'t, 'a>>>>,
     /// Names of the module, also while it is being walked through.
     globals: RefCell<FxHashMap<&'a str, AbstractValue<'a>>>,
 }
@@ -114,7 +114,7 @@ impl<'t, 'a> Known<'_, 't, 'a> {
 struct FunctionWalk<'w, 't, 'a> {
     known: &'w Known<'w, 't, 'a>,
     file: &'w PythonFile<'t, 'a>,
-    facts: Facts<'t, 'a>,
+    facts: FunctionFacts<'t, 'a>,
     at: At,
     returns: Vec<Returned>,
     names: FxHashMap<&'a str, AbstractValue<'a>>,
@@ -126,7 +126,7 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
     fn new(known: &'w Known<'w, 't, 'a>, id: FunctionId) -> FunctionWalk<'w, 't, 'a> {
         let file = known.file;
         let mode = mode_of(file, id);
-        let facts = Facts {
+        let facts = FunctionFacts {
             id,
             nodes: Vec::new(),
             loops: Vec::new(),
@@ -156,7 +156,7 @@ impl<'w, 't, 'a> FunctionWalk<'w, 't, 'a> {
         }
     }
 
-    fn run(mut self) -> Facts<'t, 'a> {
+    fn run(mut self) -> FunctionFacts<'t, 'a> {
         if let Some(function) = self.file.functions[self.facts.id.0].function {
             for (place, parameter) in function.parameters.iter().enumerate() {
                 let value = self.parameter(place, parameter.name, parameter.annotation.as_ref());

@@ -214,6 +214,10 @@ for real in loader:
 ",
         NOTHING,
     );
+}
+
+#[test]
+fn values_that_stay_few_or_small_are_not_reported() {
     // Only the last few, and only the best one.
     judge(
         "

@@ -40,7 +40,7 @@ fn answer_all(
         for connection in connections {
             let (open, respond) = (&open, &respond);
             let begun = connection.and_then(|connection| {
-                let Some(slot) = Slot::take(open) else { return Ok(()) };
+                let Some(slot) = ConnectionSlot::take(open) else { return Ok(()) };
                 let answer = move || {
                     let _slot = slot;
                     // A client that has gone away is not an error.
@@ -60,16 +60,16 @@ fn answer_all(
 }
 
 /// One of the [`MAX_CONNECTIONS`]; freed when dropped, however the thread ends.
-struct Slot<'a>(&'a AtomicUsize);
+struct ConnectionSlot<'a>(&'a AtomicUsize);
 
-impl Slot<'_> {
-    fn take(open: &AtomicUsize) -> Option<Slot<'_>> {
-        let slot = Slot(open);
+impl ConnectionSlot<'_> {
+    fn take(open: &AtomicUsize) -> Option<ConnectionSlot<'_>> {
+        let slot = ConnectionSlot(open);
         (open.fetch_add(1, Ordering::SeqCst) < MAX_CONNECTIONS).then_some(slot)
     }
 }
 
-impl Drop for Slot<'_> {
+impl Drop for ConnectionSlot<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }

@@ -412,12 +412,12 @@ impl Events {
     }
 }
 
-/// EventColumns of [`Events`] that one device recorded, oldest first.
+/// Rows of [`Events`] that one device recorded, oldest first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
     /// Device ordinal.
     pub device: u32,
-    /// EventColumns of the device.
+    /// Rows of the device.
     pub rows: Range<usize>,
 }
 
@@ -468,7 +468,7 @@ pub struct Segment {
     pub expandable: bool,
     /// Stack of the `cudaMalloc`, if recorded.
     pub stack: StackId,
-    /// EventColumns of [`Snapshot::blocks`](crate::Snapshot::blocks).
+    /// Rows of [`Snapshot::blocks`](crate::Snapshot::blocks).
     pub blocks: Range<usize>,
     /// Further keys as a JSON object, or empty.
     pub extra: StrId,

@@ -180,7 +180,8 @@ fn unknown_keys_and_actions_are_kept_and_named() {
         one_event(dict(&fields)),
         read(
             "JSON",
-            br#"{"device_traces":[[{"action":"teleport","addr":1,"size":2,"colour":["red"]}]],"segments":[]}"#,
+            br#"{"segments":[],
+                 "device_traces":[[{"action":"teleport","addr":1,"size":2,"colour":["red"]}]]}"#,
         ),
     ] {
         let event = snapshot.events.get(0);

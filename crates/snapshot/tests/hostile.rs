@@ -248,9 +248,60 @@ fn containers_that_contain_themselves_are_read_once() {
     }
 }
 
-#[test]
-fn wrong_types_become_caveats() {
-    let odd: Vec<(&str, Vec<u8>)> = vec![
+const EVENT: [&str; 11] = [
+    "action",
+    "addr",
+    "size",
+    "stream",
+    "time_us",
+    "frames",
+    "compile_context",
+    "user_metadata",
+    "pool_id",
+    "forward_frames",
+    "device_free",
+];
+const SEGMENT: [&str; 9] = [
+    "device",
+    "address",
+    "total_size",
+    "stream",
+    "segment_type",
+    "segment_pool_id",
+    "is_expandable",
+    "frames",
+    "blocks",
+];
+const BLOCK: [&str; 6] = ["address", "size", "requested_size", "state", "frames", "history"];
+const FRAME: [&str; 3] = ["name", "filename", "line"];
+const ANNOTATION: [&str; 4] = ["name", "stage", "device", "time_us"];
+const TOP: [&str; 7] = [
+    "segments",
+    "device_traces",
+    "allocator_settings",
+    "external_annotations",
+    "host_segments",
+    "host_traces",
+    "new",
+];
+
+/// Dictionary with these keys and usual values, except for one key.
+fn row(keys: &[&'static str], key: &str, value: &[u8]) -> Vec<u8> {
+    let usual = |key: &str| match key {
+        "action" => text("alloc"),
+        "state" => text("active_allocated"),
+        "blocks" => list([block(0, 512, "active_allocated")]),
+        "frames" => list([]),
+        "name" | "filename" | "stage" | "segment_type" => text("large"),
+        _ => int(512),
+    };
+    let pairs = keys.iter().map(|&of| (of, if of == key { value.to_vec() } else { usual(of) }));
+    dict(&pairs.collect::<Vec<_>>())
+}
+
+/// Values of every type, with their names.
+fn odd_values() -> Vec<(&'static str, Vec<u8>)> {
+    vec![
         ("a string", text("x")),
         ("a number", int(7)),
         ("a negative number", int(-7)),
@@ -272,60 +323,12 @@ fn wrong_types_become_caveats() {
         ("a frame", dict(&[("filename", text("x"))])),
         ("a list of frames", list([dict(&[("filename", text("x"))])])),
         ("a list of events", list([event("alloc", 1, 1)])),
-    ];
-    let row = |keys: &[&'static str], key: &str, value: &[u8]| {
-        let base = |key: &str| match key {
-            "action" => text("alloc"),
-            "state" => text("active_allocated"),
-            "blocks" => list([block(0, 512, "active_allocated")]),
-            "frames" => list([]),
-            "name" | "filename" | "stage" | "segment_type" => text("large"),
-            _ => int(512),
-        };
-        dict(
-            &keys
-                .iter()
-                .map(|&of| (of, if of == key { value.to_vec() } else { base(of) }))
-                .collect::<Vec<_>>(),
-        )
-    };
-    const EVENT: [&str; 11] = [
-        "action",
-        "addr",
-        "size",
-        "stream",
-        "time_us",
-        "frames",
-        "compile_context",
-        "user_metadata",
-        "pool_id",
-        "forward_frames",
-        "device_free",
-    ];
-    const SEGMENT: [&str; 9] = [
-        "device",
-        "address",
-        "total_size",
-        "stream",
-        "segment_type",
-        "segment_pool_id",
-        "is_expandable",
-        "frames",
-        "blocks",
-    ];
-    const BLOCK: [&str; 6] = ["address", "size", "requested_size", "state", "frames", "history"];
-    const FRAME: [&str; 3] = ["name", "filename", "line"];
-    const ANNOTATION: [&str; 4] = ["name", "stage", "device", "time_us"];
-    const TOP: [&str; 7] = [
-        "segments",
-        "device_traces",
-        "allocator_settings",
-        "external_annotations",
-        "host_segments",
-        "host_traces",
-        "new",
-    ];
-    for (what, value) in &odd {
+    ]
+}
+
+#[test]
+fn values_of_the_wrong_type_are_survived() {
+    for (what, value) in &odd_values() {
         for key in TOP {
             let others = [("segments", list([])), ("device_traces", list([]))];
             let pairs: Vec<_> =
@@ -357,6 +360,10 @@ fn wrong_types_become_caveats() {
         }
         let _ = read(&format!("{what} alone"), &pickle(value)[..]);
     }
+}
+
+#[test]
+fn wrong_types_become_caveats() {
     for (name, bytes, caveat) in [
         ("segments", pickle(dict(&[("segments", text("x"))])), "`segments`"),
         ("frames", snapshot([], [row(&EVENT, "frames", &int(7))]), "`frames` in events"),
@@ -405,7 +412,8 @@ fn json_of_the_wrong_types_is_an_error_or_a_caveat() {
             "{\"segments\":[],\"host_traces\":@}",
             "{\"segments\":[],\"new\":@}",
             "{\"segments\":[{\"blocks\":@,\"total_size\":@}]}",
-            r#"{"segments":[{"blocks":[{"size":@,"address":@,"state":"active_allocated"}],"total_size":512}]}"#,
+            "{\"segments\":[{\"blocks\":[{\"size\":@,\"address\":@,\"state\":\"active_allocated\"}],\
+             \"total_size\":512}]}",
             "{\"segments\":[{\"device\":@,\"address\":@,\"total_size\":512,\"stream\":@}]}",
             "{\"segments\":[{\"total_size\":512,\"segment_pool_id\":@,\"is_expandable\":@,\"frames\":@}]}",
             "{\"device_traces\":[[{\"action\":\"alloc\",\"addr\":@,\"size\":@}]]}",
@@ -420,44 +428,64 @@ fn json_of_the_wrong_types_is_an_error_or_a_caveat() {
     }
 }
 
+const TOP_ADDRESS: i128 = u64::MAX as i128;
+const HALF: i128 = 1 << 63;
+
+fn allocated_block(addr: i128, size: i128) -> Vec<u8> {
+    block(addr, size, "active_allocated")
+}
+
 #[test]
-fn contradictions_become_caveats() {
-    let top = u64::MAX as i128;
-    let half = 1_i128 << 63;
-    let allocated = |addr, size| block(addr, size, "active_allocated");
+fn segments_that_contradict_each_other_are_survived() {
     for (name, bytes) in [
         (
             "two equal segments",
             snapshot(
-                [segment(0, 512, list([allocated(0, 512)])), segment(0, 512, list([allocated(0, 512)]))],
+                [
+                    segment(0, 512, list([allocated_block(0, 512)])),
+                    segment(0, 512, list([allocated_block(0, 512)])),
+                ],
                 [],
             ),
         ),
-        ("two equal blocks", snapshot([segment(0, 4096, list([allocated(0, 512), allocated(0, 512)]))], [])),
+        (
+            "two equal blocks",
+            snapshot([segment(0, 4096, list([allocated_block(0, 512), allocated_block(0, 512)]))], []),
+        ),
         (
             "overlapping blocks",
-            snapshot([segment(0, 4096, list([allocated(0, 1024), allocated(512, 1024)]))], []),
+            snapshot([segment(0, 4096, list([allocated_block(0, 1024), allocated_block(512, 1024)]))], []),
         ),
         (
             "blocks outside their segment",
-            snapshot([segment(4096, 512, list([allocated(0, 1 << 40), allocated(top, 512)]))], []),
+            snapshot(
+                [segment(4096, 512, list([allocated_block(0, 1 << 40), allocated_block(TOP_ADDRESS, 512)]))],
+                [],
+            ),
         ),
         (
             "blocks from high to low",
-            snapshot([segment(0, 4096, list([allocated(1024, 512), allocated(0, 512)]))], []),
+            snapshot([segment(0, 4096, list([allocated_block(1024, 512), allocated_block(0, 512)]))], []),
         ),
-        ("a segment at the top", snapshot([segment(top, half, list([allocated(top, half)]))], [])),
+        (
+            "a segment at the top",
+            snapshot([segment(TOP_ADDRESS, HALF, list([allocated_block(TOP_ADDRESS, HALF)]))], []),
+        ),
         (
             "segments of half of everything",
-            snapshot((0..4).map(|i| segment(i, half, list([allocated(i, half)]))), []),
+            snapshot((0..4).map(|i| segment(i, HALF, list([allocated_block(i, HALF)]))), []),
         ),
         (
             "empty segment and block",
-            snapshot([segment(0, 0, list([allocated(0, 0)]))], [event("free_requested", 0, 0)]),
+            snapshot([segment(0, 0, list([allocated_block(0, 0)]))], [event("free_requested", 0, 0)]),
         ),
     ] {
         read(name, &bytes[..]).map(drop).expect("readable");
     }
+}
+
+#[test]
+fn events_that_contradict_each_other_are_survived() {
     let actions = [
         "alloc",
         "free_requested",
@@ -473,9 +501,15 @@ fn contradictions_become_caveats() {
     // Every pair and some triples of actions, at addresses and sizes where arithmetic could go wrong.
     for first in actions {
         for second in actions {
-            for (addr, size) in
-                [(0, 0), (0, half), (top, 1), (top, top), (512, half - 1), (half, half), (1 << 40, 2 << 20)]
-            {
+            for (addr, size) in [
+                (0, 0),
+                (0, HALF),
+                (TOP_ADDRESS, 1),
+                (TOP_ADDRESS, TOP_ADDRESS),
+                (512, HALF - 1),
+                (HALF, HALF),
+                (1 << 40, 2 << 20),
+            ] {
                 let name = format!("{first}, {second} at {addr:x} of {size:x}");
                 let others = [
                     event(second, addr, size),
@@ -489,12 +523,17 @@ fn contradictions_become_caveats() {
                     others[2].clone(),
                     others[0].clone(),
                 ];
-                let bytes = snapshot([segment(addr, size, list([allocated(addr, size)]))], trace.clone());
+                let bytes =
+                    snapshot([segment(addr, size, list([allocated_block(addr, size)]))], trace.clone());
                 read(&name, &bytes[..]).map(drop).expect("readable");
                 read(&name, &snapshot([], trace)[..]).map(drop).expect("readable");
             }
         }
     }
+}
+
+#[test]
+fn contradictions_become_caveats() {
     for (name, events, caveat) in [
         (
             "a free of nothing",

@@ -27,7 +27,7 @@ pub fn find(store: &StoreHint, near: Option<&SiteName>) -> Option<StoreLine> {
         let source = PythonSource::python(text.as_bytes());
         let found = store.names.iter().flat_map(|name| lint::stores(&source, name).unwrap_or_default());
         let near = near.filter(|place| place.file == file);
-        for lint::Store { line, how } in found {
+        for lint::StoringLine { line, how } in found {
             let distance = near.map_or(0, |near| distance(near.line as usize, line));
             let rank = (std::cmp::Reverse(how), distance, order, line);
             if best.as_ref().is_none_or(|(least, _)| rank < *least) {

@@ -11,37 +11,37 @@ use std::marker::PhantomData;
 /// The JSON of another command, which can be read as a `T`.
 ///
 /// ```
-/// use viewer::documents::{Document, SiteReport};
+/// use viewer::documents::{TypedJson, SiteDocument};
 ///
 /// let site = serde_json::json!({"file": "train.py", "line": 20, "function": "step"});
-/// let document: Document<SiteReport> = Document::new(site);
+/// let document: TypedJson<SiteDocument> = TypedJson::new(site);
 /// let text = serde_json::to_string(&document).unwrap();
 /// assert_eq!(text, r#"{"file":"train.py","function":"step","line":20}"#);
 /// ```
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(transparent)]
-pub struct Document<T> {
+pub struct TypedJson<T> {
     json: Value,
     #[serde(skip)]
     shape: PhantomData<fn() -> T>,
 }
 
-impl<T: DeserializeOwned> Document<T> {
+impl<T: DeserializeOwned> TypedJson<T> {
     /// Wraps a document. Debug builds panic if it cannot be read as a `T`, so that every test of the page
     /// checks the types.
-    pub fn new(json: Value) -> Document<T> {
+    pub fn new(json: Value) -> TypedJson<T> {
         if cfg!(debug_assertions)
             && let Err(error) = T::deserialize(&json)
         {
             panic!("{} does not describe its document: {error}", std::any::type_name::<T>());
         }
-        Document { json, shape: PhantomData }
+        TypedJson { json, shape: PhantomData }
     }
 }
 
 /// A document has the TypeScript type of its shape.
 #[cfg(test)]
-impl<T: ts_rs::TS> ts_rs::TS for Document<T> {
+impl<T: ts_rs::TS> ts_rs::TS for TypedJson<T> {
     type WithoutGenerics = T::WithoutGenerics;
     type OptionInnerType = T::OptionInnerType;
 
@@ -60,8 +60,8 @@ impl<T: ts_rs::TS> ts_rs::TS for Document<T> {
 
 /// A finding in `oomph report --json`.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
-#[cfg_attr(test, derive(ts_rs::TS), ts(optional_fields))]
-pub struct FindingReport {
+#[cfg_attr(test, derive(ts_rs::TS), ts(optional_fields, rename = "FindingReport"))]
+pub struct FindingDocument {
     /// Name of the kind: `leak`, `oom`, ….
     pub kind: String,
     /// How much it matters.
@@ -77,7 +77,7 @@ pub struct FindingReport {
     /// Number of blocks or failures.
     pub count: u64,
     /// The user's line.
-    pub site: Option<SiteReport>,
+    pub site: Option<SiteDocument>,
     /// Path of the module that the blocks of that line belong to.
     pub module: Option<String>,
     /// The reference path to the holder, in words.
@@ -110,8 +110,8 @@ pub enum SeverityName {
 
 /// A line of code.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
-pub struct SiteReport {
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "SiteReport"))]
+pub struct SiteDocument {
     /// Path of the file.
     pub file: String,
     /// Line number, from 1.
@@ -185,7 +185,7 @@ pub struct ReplayedOom {
     /// Number of the step, from 1.
     pub step: Option<u64>,
     /// The user's line.
-    pub site: Option<SiteReport>,
+    pub site: Option<SiteDocument>,
 }
 
 /// The dominator tree of `oomph holders`.

@@ -15,9 +15,9 @@ use crate::answers::table::{TableOf, TableQuery};
 use crate::picture::columns::{BLOCK_COLUMNS, Window, XAxis};
 use crate::picture::map::MapQuery;
 use crate::picture::timeline::TimelineQuery;
-use crate::questions::{Body, NoQuery, Question};
+use crate::questions::{AnswerBody, NoQuery, PageQuestion};
 use crate::run::groups::GroupBy;
-use crate::run::view::View;
+use crate::run::view::DeviceView;
 use crate::server::PAGE;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -57,7 +57,7 @@ struct EmbeddedAnswers<'v, 'c> {
 
 impl EmbeddedAnswers<'_, '_> {
     /// Adds the answer to a question, if there is one and it fits.
-    fn add(&mut self, question: &Question) {
+    fn add(&mut self, question: &PageQuestion) {
         let address = question.address();
         if let Ok(answer) = self.viewer.answer(&address) {
             self.put(&address, answer.bytes());
@@ -85,23 +85,23 @@ impl Viewer<'_> {
     /// overview are always in it.
     pub fn export(&self, max_bytes: u64) -> Exported {
         let inputs = self.inputs();
-        let views: Vec<View<'_>> = inputs.iter().flat_map(|loaded| loaded.views()).collect();
+        let views: Vec<DeviceView<'_>> = inputs.iter().flat_map(|loaded| loaded.views()).collect();
         let moments: Vec<Vec<usize>> = views.iter().map(moments).collect();
         let mut overview = self.overview();
         overview.exported = Some(ExportedMoments { moments: moments.clone() });
 
         let mut answers =
             EmbeddedAnswers { viewer: self, text: String::new(), max_bytes: usize::MAX, is_full: false };
-        answers.put("overview", Body::json(&overview).bytes());
+        answers.put("overview", AnswerBody::json(&overview).bytes());
         answers.max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX).saturating_sub(PAGE.len());
         for view in &views {
-            answers.add(&Question::Findings(FindingsQuery { run: view.id }));
+            answers.add(&PageQuestion::Findings(FindingsQuery { run: view.id }));
         }
         if views.len() > 1 {
-            answers.add(&Question::Ranks(NoQuery {}));
+            answers.add(&PageQuestion::Ranks(NoQuery {}));
         }
         for input in 0..inputs.len() {
-            answers.add(&Question::Holders(HoldersQuery { input }));
+            answers.add(&PageQuestion::Holders(HoldersQuery { input }));
         }
         for (view, moments) in views.iter().zip(&moments) {
             add_pictures(&mut answers, view, 0);
@@ -125,7 +125,7 @@ impl Viewer<'_> {
 
 /// Adds the tiles of a level that is `finer` than that of the whole run in one tile; returns whether there
 /// are any.
-fn add_pictures(answers: &mut EmbeddedAnswers<'_, '_>, view: &View<'_>, finer: u32) -> bool {
+fn add_pictures(answers: &mut EmbeddedAnswers<'_, '_>, view: &DeviceView<'_>, finer: u32) -> bool {
     let (run, space) = (view.id, view.space().length);
     let smallest = invisible(view.history().allocated_peak.bytes.0);
     let mut is_any = false;
@@ -136,13 +136,13 @@ fn add_pictures(answers: &mut EmbeddedAnswers<'_, '_>, view: &View<'_>, finer: u
         for by in overview::groupings(view) {
             for (level, tile) in tiles(view, x, by.columns(), finer) {
                 is_any = true;
-                answers.add(&Question::Timeline(TimelineQuery { run, by, x, level, tile, smallest }));
+                answers.add(&PageQuestion::Timeline(TimelineQuery { run, by, x, level, tile, smallest }));
             }
         }
         for (level, tile) in tiles(view, x, BLOCK_COLUMNS, finer) {
             is_any = true;
             let smallest = invisible(space);
-            answers.add(&Question::Map(MapQuery { run, x, level, tile, low: 0, high: space, smallest }));
+            answers.add(&PageQuestion::Map(MapQuery { run, x, level, tile, low: 0, high: space, smallest }));
         }
         if answers.is_full {
             return true;
@@ -153,7 +153,7 @@ fn add_pictures(answers: &mut EmbeddedAnswers<'_, '_>, view: &View<'_>, finer: u
 
 /// Returns the level that is `finer` than that of the whole run in one tile, and every second of its tiles:
 /// these overlap enough for a screen.
-fn tiles(view: &View<'_>, axis: XAxis, width: usize, finer: u32) -> impl Iterator<Item = (u32, usize)> {
+fn tiles(view: &DeviceView<'_>, axis: XAxis, width: usize, finer: u32) -> impl Iterator<Item = (u32, usize)> {
     let columns = move |level| Window { axis, level, tile: 0, width }.columns_of(view);
     let coarsest = (0..64).find(|&level| columns(level) <= width).unwrap_or(0);
     // The levels of a time axis go down to microseconds, where nothing more can be seen.
@@ -172,14 +172,14 @@ fn invisible(bytes: u64) -> u32 {
 }
 
 /// Returns positions that a user is likely to look at: the peak, the end, failures, those of findings, steps.
-fn moments(view: &View<'_>) -> Vec<usize> {
-    let (history, course) = (view.history(), &view.outline.step_peaks);
+fn moments(view: &DeviceView<'_>) -> Vec<usize> {
+    let (history, step_peaks) = (view.history(), &view.model.step_peaks);
     let mut moments = vec![overview::first_moment(view), history.allocated_peak.position, history.len()];
     moments.extend(view.findings.iter().map(|finding| findings::focus(view, finding).1));
-    moments.extend(course.ooms.iter().rev().map(|&event| event + 1));
+    moments.extend(step_peaks.ooms.iter().rev().map(|&event| event + 1));
     moments.truncate(MAX_MOMENTS / 2);
-    let stride = course.steps.len().div_ceil(MAX_MOMENTS / 4).max(1);
-    moments.extend(course.steps.iter().step_by(stride).map(|step| step.position));
+    let stride = step_peaks.steps.len().div_ceil(MAX_MOMENTS / 4).max(1);
+    moments.extend(step_peaks.steps.iter().step_by(stride).map(|step| step.position));
     let even = MAX_MOMENTS - moments.len();
     moments.extend((0..even).map(|number| number * history.len() / even));
     moments.sort_unstable();
@@ -189,13 +189,13 @@ fn moments(view: &View<'_>) -> Vec<usize> {
 
 /// Adds flame graphs, segments and tables of some positions, and the details of the largest blocks and
 /// groups.
-fn add_details(answers: &mut EmbeddedAnswers<'_, '_>, view: &View<'_>, moments: &[usize]) {
+fn add_details(answers: &mut EmbeddedAnswers<'_, '_>, view: &DeviceView<'_>, moments: &[usize]) {
     let run = view.id;
     let best = overview::first_moment(view);
     let mut order: Vec<usize> = moments.to_vec();
     order.sort_by_key(|&moment| moment != best);
     let table = |of, sort: &str, at: Option<usize>, offset: usize| {
-        Question::Table(TableQuery {
+        PageQuestion::Table(TableQuery {
             run,
             of,
             at,
@@ -207,8 +207,8 @@ fn add_details(answers: &mut EmbeddedAnswers<'_, '_>, view: &View<'_>, moments: 
         })
     };
     for at in order {
-        answers.add(&Question::Flame(FlameQuery { run, at: Some(at), ..FlameQuery::default() }));
-        answers.add(&Question::Layout(LayoutQuery { run, at, smallest: None }));
+        answers.add(&PageQuestion::Flame(FlameQuery { run, at: Some(at), ..FlameQuery::default() }));
+        answers.add(&PageQuestion::Layout(LayoutQuery { run, at, smallest: None }));
         answers.add(&table(TableOf::Sites, "now", Some(at), 0));
         answers.add(&table(TableOf::Segments, "size", Some(at), 0));
         answers.add(&table(TableOf::Allocations, "size", Some(at), 0));
@@ -217,11 +217,11 @@ fn add_details(answers: &mut EmbeddedAnswers<'_, '_>, view: &View<'_>, moments: 
         answers.add(&table(TableOf::Allocations, "size", None, offset));
     }
     for id in 0..MAX_GROUPS {
-        answers.add(&Question::Group(GroupQuery { run, by: GroupBy::Site, id, at: best }));
+        answers.add(&PageQuestion::Group(GroupQuery { run, by: GroupBy::Site, id, at: best }));
     }
     let mut rows: Vec<u32> = view.allocated_at(best);
     rows.sort_by_key(|&row| std::cmp::Reverse(view.history().allocations[row as usize].size));
     for row in rows.into_iter().take(MAX_BLOCKS) {
-        answers.add(&Question::Block(BlockQuery { run, row: row as usize }));
+        answers.add(&PageQuestion::Block(BlockQuery { run, row: row as usize }));
     }
 }

@@ -8,27 +8,27 @@
 //!
 //! ```
 //! use analysis::{Device, Finding, RunModel, Recording};
-//! use viewer::documents::{Document, FindingReport, HolderTree};
-//! use viewer::{Commands, Input, Problem, Relation, Replayed, Viewer, WhatIf};
+//! use viewer::documents::{TypedJson, FindingDocument, HolderTree};
+//! use viewer::{Commands, RunInput, Problem, Relation, Replayed, Viewer, WhatIf};
 //!
 //! /// A page without the documents of other commands.
 //! struct NoCommands;
 //!
 //! impl Commands for NoCommands {
-//!     fn findings(&self, _: &RunModel<'_>, _: &[Finding]) -> (Vec<Document<FindingReport>>, String) {
+//!     fn findings(&self, _: &RunModel<'_>, _: &[Finding]) -> (Vec<TypedJson<FindingDocument>>, String) {
 //!         (Vec::new(), "findings are not computed".to_owned())
 //!     }
 //!     fn what_if(&self, _: &Device<'_>, _: &WhatIf) -> Result<Replayed, Problem> {
 //!         Err(Problem { what: "replays are not computed".to_owned(), hint: None })
 //!     }
-//!     fn holders(&self, _: &Input, _: &[Device<'_>]) -> Option<Document<HolderTree>> {
+//!     fn holders(&self, _: &RunInput, _: &[Device<'_>]) -> Option<TypedJson<HolderTree>> {
 //!         None
 //!     }
 //! }
 //!
 //! let name = "../../fixtures/zoo/leak_infer_outputs.pickle.xz";
 //! let snapshot = snapshot::open(name.as_ref()).unwrap();
-//! let input = Input { name: name.to_owned(), snapshot, recording: Recording::default() };
+//! let input = RunInput { name: name.to_owned(), snapshot, recording: Recording::default() };
 //! let viewer = Viewer::new(vec![input], Relation::Ranks, &NoCommands);
 //! let server = viewer::Server::bind(0, serve::Token::new("secret")).unwrap();
 //! assert!(server.url().ends_with("/secret/"));
@@ -53,11 +53,11 @@ mod tests;
 mod typescript;
 
 pub use export::Exported;
-pub use run::runs::Input;
+pub use run::runs::RunInput;
 pub use server::Server;
 
 use analysis::{Device, Finding, RunModel};
-use documents::{Document, FindingReport, HolderTree, ReplayReport};
+use documents::{FindingDocument, HolderTree, ReplayReport, TypedJson};
 use snapshot::Snapshot;
 use std::sync::RwLock;
 
@@ -67,13 +67,13 @@ pub trait Commands: Sync {
     /// find.
     fn findings(
         &self,
-        outline: &RunModel<'_>,
+        model: &RunModel<'_>,
         findings: &[Finding],
-    ) -> (Vec<Document<FindingReport>>, String);
+    ) -> (Vec<TypedJson<FindingDocument>>, String);
     /// Replays a device with other settings or on another GPU.
     fn what_if(&self, device: &Device<'_>, question: &WhatIf) -> Result<Replayed, Problem>;
     /// Returns the tree of `oomph holders`, if the recording has heap files.
-    fn holders(&self, input: &Input, devices: &[Device<'_>]) -> Option<Document<HolderTree>>;
+    fn holders(&self, input: &RunInput, devices: &[Device<'_>]) -> Option<TypedJson<HolderTree>>;
 }
 
 /// What to change in a replay.
@@ -90,7 +90,7 @@ pub struct WhatIf {
 /// A replayed run.
 pub struct Replayed {
     /// What `oomph simulate --json` prints.
-    pub report: Document<ReplayReport>,
+    pub report: TypedJson<ReplayReport>,
     /// Remarks of the command.
     pub notes: Vec<String>,
     /// The snapshot that the replayed run would have left, with its settings.
@@ -132,7 +132,7 @@ pub struct Viewer<'a> {
 
 impl<'a> Viewer<'a> {
     /// Explains the inputs.
-    pub fn new(inputs: Vec<Input>, relation: Relation, commands: &'a dyn Commands) -> Viewer<'a> {
+    pub fn new(inputs: Vec<RunInput>, relation: Relation, commands: &'a dyn Commands) -> Viewer<'a> {
         let runs = RwLock::new(run::runs::Runs::new(inputs));
         Viewer { commands, relation, runs, tiles: picture::cache::TileCache::default() }
     }

@@ -11,10 +11,10 @@ use std::fmt::{self, Display};
 /// Reads the text after the `?` of an address.
 pub(crate) fn parse<Q: DeserializeOwned>(text: &str) -> Result<Q, Problem> {
     let pairs = text.split('&').filter(|pair| !pair.is_empty());
-    let parameters: BTreeMap<String, Parameter> = pairs
+    let parameters: BTreeMap<String, QueryParameter> = pairs
         .map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decoded(name), Parameter { name: decoded(name), value: decoded(value) })
+            (decoded(name), QueryParameter { name: decoded(name), value: decoded(value) })
         })
         .collect();
     Q::deserialize(MapDeserializer::new(parameters.into_iter()))
@@ -35,26 +35,26 @@ pub(crate) fn format(query: &impl Serialize) -> String {
 }
 
 /// One parameter; its name is needed for error messages.
-struct Parameter {
+struct QueryParameter {
     name: String,
     value: String,
 }
 
-impl Parameter {
+impl QueryParameter {
     fn number<T: std::str::FromStr>(&self) -> Result<T, QueryError> {
         self.value.parse().map_err(|_| QueryError(format!("`{}` cannot be `{}`", self.name, self.value)))
     }
 }
 
-impl IntoDeserializer<'_, QueryError> for Parameter {
-    type Deserializer = Parameter;
+impl IntoDeserializer<'_, QueryError> for QueryParameter {
+    type Deserializer = QueryParameter;
 
-    fn into_deserializer(self) -> Parameter {
+    fn into_deserializer(self) -> QueryParameter {
         self
     }
 }
 
-impl<'de> de::Deserializer<'de> for Parameter {
+impl<'de> de::Deserializer<'de> for QueryParameter {
     type Error = QueryError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, QueryError> {

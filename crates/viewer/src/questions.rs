@@ -12,7 +12,7 @@ use crate::answers::what_if::WhatIfQuery;
 use crate::picture::map::MapQuery;
 use crate::picture::timeline::TimelineQuery;
 use crate::run::runs::LoadedInput;
-use crate::run::view::View;
+use crate::run::view::DeviceView;
 use crate::{Problem, Viewer, answers, query};
 use analysis::words::{is_hidden, printable};
 use serde::{Deserialize, Serialize};
@@ -29,16 +29,16 @@ macro_rules! questions {
     ($($(#[doc = $doc:literal])* $name:literal $variant:ident($query:ty) -> $answer:ty;)*) => {
         /// A question of the page.
         #[derive(Clone, PartialEq, Debug)]
-        pub(crate) enum Question {
+        pub(crate) enum PageQuestion {
             $($(#[doc = $doc])* $variant($query),)*
         }
 
-        impl Question {
+        impl PageQuestion {
             /// Reads `NAME?query`.
-            pub(crate) fn parse(address: &str) -> Result<Question, Problem> {
+            pub(crate) fn parse(address: &str) -> Result<PageQuestion, Problem> {
                 let (name, query) = address.split_once('?').unwrap_or((address, ""));
                 match name {
-                    $($name => query::parse(query).map(Question::$variant),)*
+                    $($name => query::parse(query).map(PageQuestion::$variant),)*
                     _ => Err(Problem::new(format!("there is no question `{name}`"))),
                 }
             }
@@ -46,7 +46,7 @@ macro_rules! questions {
             /// Writes `NAME?query` just as the page does.
             pub(crate) fn address(&self) -> String {
                 let (name, query) = match self {
-                    $(Question::$variant(query) => ($name, query::format(query)),)*
+                    $(PageQuestion::$variant(query) => ($name, query::format(query)),)*
                 };
                 if query.is_empty() { name.to_owned() } else { format!("{name}?{query}") }
             }
@@ -83,7 +83,7 @@ questions! {
     /// Memory by call stack at a position, or its mean over an interval.
     "flame" Flame(FlameQuery) -> answers::flame::FlameAnswer;
     /// A page of a table.
-    "table" Table(TableQuery) -> answers::table::Table;
+    "table" Table(TableQuery) -> answers::table::TablePage;
     /// The findings of `oomph report`.
     "findings" Findings(FindingsQuery) -> answers::findings::Findings;
     /// A replay with other settings or on another GPU.
@@ -95,30 +95,30 @@ questions! {
 }
 
 /// The body of an answer.
-pub(crate) enum Body {
+pub(crate) enum AnswerBody {
     Json(String),
     Tile(Arc<Vec<u8>>),
 }
 
-impl Body {
+impl AnswerBody {
     /// JSON with sorted keys, in which characters that would reorder or hide text on the page are visible.
-    pub(crate) fn json(answer: &impl Serialize) -> Body {
+    pub(crate) fn json(answer: &impl Serialize) -> AnswerBody {
         // Serialization fails only for maps whose keys are not strings; no answer has one.
         let text = serde_json::to_value(answer).unwrap_or_default().to_string();
-        Body::Json(with_visible_text(text))
+        AnswerBody::Json(with_visible_text(text))
     }
 
     pub(crate) fn content_type(&self) -> &'static str {
         match self {
-            Body::Json(_) => "application/json",
-            Body::Tile(_) => "application/octet-stream",
+            AnswerBody::Json(_) => "application/json",
+            AnswerBody::Tile(_) => "application/octet-stream",
         }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            Body::Json(text) => text.as_bytes(),
-            Body::Tile(bytes) => bytes,
+            AnswerBody::Json(text) => text.as_bytes(),
+            AnswerBody::Tile(bytes) => bytes,
         }
     }
 }
@@ -142,25 +142,29 @@ fn with_visible_text(json: String) -> String {
 
 impl Viewer<'_> {
     /// Answers `NAME?query`.
-    pub(crate) fn answer(&self, address: &str) -> Result<Body, Problem> {
-        let question = Question::parse(address)?;
+    pub(crate) fn answer(&self, address: &str) -> Result<AnswerBody, Problem> {
+        let question = PageQuestion::parse(address)?;
         Ok(match question {
-            Question::Overview(_) => Body::json(&self.overview()),
-            Question::Ranks(_) => Body::json(&self.ranks()),
-            Question::Holders(query) => Body::json(&self.holders(&query)?),
-            Question::WhatIf(query) => Body::json(&self.what_if(&query)?),
-            Question::Timeline(query) => self.tile(address, query.run, |view| query.tile(view))?,
-            Question::Map(query) => self.tile(address, query.run, |view| query.tile(view))?,
-            Question::Block(query) => self.about(query.run, |view| answers::block::block(view, query.row))?,
-            Question::Group(query) => self.about(query.run, |view| answers::group::group(view, &query))?,
-            Question::Layout(query) => {
+            PageQuestion::Overview(_) => AnswerBody::json(&self.overview()),
+            PageQuestion::Ranks(_) => AnswerBody::json(&self.ranks()),
+            PageQuestion::Holders(query) => AnswerBody::json(&self.holders(&query)?),
+            PageQuestion::WhatIf(query) => AnswerBody::json(&self.what_if(&query)?),
+            PageQuestion::Timeline(query) => self.tile(address, query.run, |view| query.tile(view))?,
+            PageQuestion::Map(query) => self.tile(address, query.run, |view| query.tile(view))?,
+            PageQuestion::Block(query) => {
+                self.about(query.run, |view| answers::block::block(view, query.row))?
+            }
+            PageQuestion::Group(query) => {
+                self.about(query.run, |view| answers::group::group(view, &query))?
+            }
+            PageQuestion::Layout(query) => {
                 self.about(query.run, |view| Ok(answers::layout::layout(view, &query)))?
             }
-            Question::Flame(query) => self.about(query.run, |view| self.flame(view, &query))?,
-            Question::Table(query) => {
+            PageQuestion::Flame(query) => self.about(query.run, |view| self.flame(view, &query))?,
+            PageQuestion::Table(query) => {
                 self.about(query.run, |view| Ok(answers::table::table(view, &query)))?
             }
-            Question::Findings(query) => self.about(query.run, |view| Ok(self.findings(view)))?,
+            PageQuestion::Findings(query) => self.about(query.run, |view| Ok(self.findings(view)))?,
         })
     }
 
@@ -168,11 +172,11 @@ impl Viewer<'_> {
     fn about<A: Serialize>(
         &self,
         run: usize,
-        answer: impl FnOnce(&View<'_>) -> Result<A, Problem>,
-    ) -> Result<Body, Problem> {
+        answer: impl FnOnce(&DeviceView<'_>) -> Result<A, Problem>,
+    ) -> Result<AnswerBody, Problem> {
         let loaded = self.loaded(run)?;
         let view = loaded.view(run).ok_or_else(no_such_run)?;
-        Ok(Body::json(&answer(&view)?))
+        Ok(AnswerBody::json(&answer(&view)?))
     }
 
     /// Draws a tile, unless it is one of those drawn last.
@@ -180,15 +184,15 @@ impl Viewer<'_> {
         &self,
         address: &str,
         run: usize,
-        draw: impl FnOnce(&View<'_>) -> Vec<u8>,
-    ) -> Result<Body, Problem> {
+        draw: impl FnOnce(&DeviceView<'_>) -> Vec<u8>,
+    ) -> Result<AnswerBody, Problem> {
         if let Some(tile) = self.tiles.get(address) {
-            return Ok(Body::Tile(tile));
+            return Ok(AnswerBody::Tile(tile));
         }
         let loaded = self.loaded(run)?;
         let tile = Arc::new(draw(&loaded.view(run).ok_or_else(no_such_run)?));
         self.tiles.put(address, tile.clone());
-        Ok(Body::Tile(tile))
+        Ok(AnswerBody::Tile(tile))
     }
 
     /// The inputs, without what-ifs.
@@ -216,7 +220,8 @@ mod tests {
 
     #[test]
     fn names_cannot_reorder_or_hide_text_on_the_page() {
-        let body = Body::json(&json!({"name": "a\u{202e}b\u{200b}\u{e0041}", "other": "größe \\ \u{1b}"}));
+        let body =
+            AnswerBody::json(&json!({"name": "a\u{202e}b\u{200b}\u{e0041}", "other": "größe \\ \u{1b}"}));
         let shown: Value = serde_json::from_slice(body.bytes()).expect("JSON");
         assert_eq!(shown, json!({"name": r"a\u202eb\u200b\udb40\udc41", "other": "größe \\ \u{1b}"}));
     }

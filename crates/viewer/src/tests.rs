@@ -1,11 +1,11 @@
 //! What is drawn, held against the history itself: every fixture, positions all over it.
 
-use crate::documents::{Document, FindingReport, HolderTree};
+use crate::documents::{FindingDocument, HolderTree, TypedJson};
 use crate::picture::columns::{BAND_COLUMNS, Window, XAxis};
 use crate::picture::tile::{FREE, GAP};
 use crate::run::live::allocated;
-use crate::run::view::View;
-use crate::{Commands, Input, Problem, Relation, Replayed, Viewer, WhatIf};
+use crate::run::view::DeviceView;
+use crate::{Commands, Problem, Relation, Replayed, RunInput, Viewer, WhatIf};
 use analysis::{Device, Finding, Key, RunModel};
 use recording::Recording;
 use serde_json::Value;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 struct NoCommands;
 
 impl Commands for NoCommands {
-    fn findings(&self, _: &RunModel<'_>, _: &[Finding]) -> (Vec<Document<FindingReport>>, String) {
+    fn findings(&self, _: &RunModel<'_>, _: &[Finding]) -> (Vec<TypedJson<FindingDocument>>, String) {
         (Vec::new(), String::new())
     }
 
@@ -23,7 +23,7 @@ impl Commands for NoCommands {
         Err(Problem::new("nothing is replayed here"))
     }
 
-    fn holders(&self, _: &Input, _: &[Device<'_>]) -> Option<Document<HolderTree>> {
+    fn holders(&self, _: &RunInput, _: &[Device<'_>]) -> Option<TypedJson<HolderTree>> {
         None
     }
 }
@@ -47,7 +47,7 @@ fn open(path: &Path) -> Option<Viewer<'static>> {
     let snapshot = snapshot::open(path).ok()?;
     let name = path.display().to_string();
     Some(Viewer::new(
-        vec![Input { name, snapshot, recording: Recording::default() }],
+        vec![RunInput { name, snapshot, recording: Recording::default() }],
         Relation::Ranks,
         &NoCommands,
     ))
@@ -63,7 +63,7 @@ fn some(end: usize, count: usize) -> impl Iterator<Item = usize> {
     [0, end].into_iter().chain(random)
 }
 
-fn counters(view: &View<'_>, position: usize) -> Counters {
+fn counters(view: &DeviceView<'_>, position: usize) -> Counters {
     let mut cursor = view.history().cursor(view.snapshot());
     cursor.seek(position);
     cursor.total()
@@ -126,7 +126,7 @@ fn ask_json(viewer: &Viewer<'_>, question: &str) -> Value {
     serde_json::from_slice(&ask(viewer, question)).expect("JSON")
 }
 
-fn for_each_view(folders: &[&str], mut check: impl FnMut(&Viewer<'_>, &View<'_>)) {
+fn for_each_view(folders: &[&str], mut check: impl FnMut(&Viewer<'_>, &DeviceView<'_>)) {
     let mut checked = 0;
     for file in folders.iter().flat_map(|folder| fixtures(folder)) {
         let Some(viewer) = open(&file) else { continue };
@@ -207,8 +207,10 @@ fn what_is_alive_is_what_the_history_says() {
         for position in some(view.history().len(), 40) {
             let rows = allocated(view.history(), view.index(), position);
             let all = view.history().allocations.iter().enumerate();
-            let expected: Vec<u32> =
-                all.filter(|(_, life)| life.is_allocated_at(position)).map(|(row, _)| row as u32).collect();
+            let expected: Vec<u32> = all
+                .filter(|(_, allocation)| allocation.is_allocated_at(position))
+                .map(|(row, _)| row as u32)
+                .collect();
             assert_eq!(rows, expected, "{} at {position}", view.name);
         }
     });
@@ -256,7 +258,7 @@ fn flames_groups_and_tables_agree_with_the_report() {
     for_each_view(&["zoo"], |viewer, view| {
         let run = view.id;
         for at in some(view.history().len(), 4) {
-            let live = view.outline.live_at(at, Key::Site);
+            let live = view.model.live_at(at, Key::Site);
             let flame = ask_json(viewer, &format!("flame?run={run}&at={at}"));
             assert_eq!(flame["root"]["bytes"].as_f64(), Some(live.bytes.0 as f64), "{} at {at}", view.name);
             assert_eq!(flame["root"]["count"], live.count);

@@ -10,18 +10,18 @@ use crate::answers::group::{GroupDetails, GroupPeak, GroupQuery, GroupStack};
 use crate::answers::holders::HoldersQuery;
 use crate::answers::layout::{LaidSegment, Layout, LayoutQuery, PinningBlock};
 use crate::answers::overview::{
-    ExportedMoments, FailedAllocation, Overview, Run, RunEnd, RunPeak, RunRelation, RunSteps,
+    ExportedMoments, FailedAllocation, Overview, RunEnd, RunOverview, RunPeak, RunRelation, RunSteps,
 };
-use crate::answers::ranks::{Rank, RankFinding, RankSkew, Ranks, SiteChange};
-use crate::answers::table::{Table, TableCell, TableCellKind, TableColumn, TableOf, TableQuery};
+use crate::answers::ranks::{RankFinding, RankSkew, RankSummary, Ranks, SiteChange};
+use crate::answers::table::{TableCell, TableCellKind, TableColumn, TableOf, TablePage, TableQuery};
 use crate::answers::what_if::{WhatIfAnswer, WhatIfQuery};
-use crate::answers::{Group, StackFrame};
+use crate::answers::{BlockGroup, StackFrame};
 use crate::documents::*;
 use crate::picture::columns::XAxis;
 use crate::picture::map::MapQuery;
 use crate::picture::tile::{TileBytes, TileHeader};
 use crate::picture::timeline::{TimelineBy, TimelineQuery};
-use crate::questions::{NoQuery, Question};
+use crate::questions::{NoQuery, PageQuestion};
 use crate::run::groups::GroupBy;
 use std::path::Path;
 use ts_rs::{Config, TS};
@@ -50,12 +50,12 @@ fn generated() -> String {
         Overview,
         RunRelation,
         ExportedMoments,
-        Run,
+        RunOverview,
         RunPeak,
         RunEnd,
         RunSteps,
         FailedAllocation,
-        Group,
+        BlockGroup,
         StackFrame,
         GroupBy,
         TimelineBy,
@@ -80,7 +80,7 @@ fn generated() -> String {
         FlameNode,
         TableQuery,
         TableOf,
-        Table,
+        TablePage,
         TableColumn,
         TableCellKind,
         TableCell,
@@ -88,9 +88,9 @@ fn generated() -> String {
         Findings,
         FindingCard,
         FindingFocus,
-        FindingReport,
+        FindingDocument,
         SeverityName,
-        SiteReport,
+        SiteDocument,
         WhatIfQuery,
         WhatIfAnswer,
         ReplayReport,
@@ -103,13 +103,13 @@ fn generated() -> String {
         RetainedSize,
         ReferenceCycle,
         Ranks,
-        Rank,
+        RankSummary,
         RankFinding,
         RankSkew,
         SiteChange,
         NoQuery,
     );
-    let questions = Question::typescript(config).concat();
+    let questions = PageQuestion::typescript(config).concat();
     format!(
         "{HEADER}{types}/** Every question of the page, with its query and its answer. */\n\
          export interface Questions {{\n{questions}}}\n"

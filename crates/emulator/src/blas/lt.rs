@@ -1,7 +1,7 @@
 //! cuBLASLt: descriptors contain nothing, and every product has a single algorithm that needs no workspace.
 
 use super::INVALID_VALUE;
-use crate::{SUCCESS, Status, put};
+use crate::{SUCCESS, StatusCode, put};
 
 returns_handle! { cublasLtMatmulDescCreate cublasLtMatmulPreferenceCreate cublasLtMatrixLayoutCreate }
 
@@ -16,15 +16,15 @@ no_op! {
 /// `cublasLtMatmulAlgo_t`: opaque.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Algorithm([u64; 8]);
+struct MatmulAlgorithm([u64; 8]);
 
 /// `cublasLtMatmulHeuristicResult_t`.
 #[repr(C)]
 #[derive(Default)]
 struct HeuristicResult {
-    algorithm: Algorithm,
+    algorithm: MatmulAlgorithm,
     workspace: usize,
-    state: Status,
+    state: StatusCode,
     waves: f32,
     reserved: [i32; 4],
 }
@@ -42,7 +42,7 @@ unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     wanted: i32,
     results: *mut HeuristicResult,
     found: *mut i32,
-) -> Status {
+) -> StatusCode {
     if wanted < 1 {
         return INVALID_VALUE;
     }
@@ -63,9 +63,9 @@ unsafe extern "C" fn cublasLtMatmulAlgoInit(
     _c_type: i32,
     _d_type: i32,
     _id: i32,
-    to: *mut Algorithm,
-) -> Status {
-    unsafe { put(to, Algorithm::default()) };
+    to: *mut MatmulAlgorithm,
+) -> StatusCode {
+    unsafe { put(to, MatmulAlgorithm::default()) };
     SUCCESS
 }
 
@@ -79,7 +79,7 @@ unsafe extern "C" fn cublasLtMatmulAlgoCheck(
     _d: u64,
     _algorithm: u64,
     result: *mut HeuristicResult,
-) -> Status {
+) -> StatusCode {
     unsafe { put(result, HeuristicResult::default()) };
     SUCCESS
 }
@@ -92,7 +92,7 @@ unsafe extern "C" fn cublasLtMatmulAlgoConfigGetAttribute(
     to: *mut u8,
     size: usize,
     written: *mut usize,
-) -> Status {
+) -> StatusCode {
     unsafe {
         if !to.is_null() {
             std::ptr::write_bytes(to, 0, size);

@@ -2,7 +2,9 @@
 
 use super::emulated_engine::EmulatedEngine;
 use super::graph::{AttributeValue, Graphs};
-use super::{Descriptor, SUCCESS, Status, autotuning, cluster, deviceless, fourier, matrix_product, real};
+use super::{
+    Descriptor, SUCCESS, StatusCode, autotuning, cluster, deviceless, fourier, matrix_product, real,
+};
 use crate::put;
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -102,7 +104,7 @@ impl Descriptors {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: i32, to: *mut Descriptor) -> Status {
+unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: i32, to: *mut Descriptor) -> StatusCode {
     let status = unsafe { real::cudnnBackendCreateDescriptor(kind, to) };
     if status != SUCCESS {
         return status;
@@ -118,7 +120,7 @@ unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: i32, to: *mut Descriptor
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cudnnBackendDestroyDescriptor(descriptor: Descriptor) -> Status {
+unsafe extern "C" fn cudnnBackendDestroyDescriptor(descriptor: Descriptor) -> StatusCode {
     let mut descriptors = descriptors();
     descriptors.kinds.remove(&(descriptor as usize));
     descriptors.emulated_engines.remove(&(descriptor as usize));
@@ -136,7 +138,7 @@ unsafe extern "C" fn cudnnBackendSetAttribute(
     kind: i32,
     count: i64,
     values: *const c_void,
-) -> Status {
+) -> StatusCode {
     // The emulator's handles must not reach the real library; the described card replaces them.
     if kind == value::HANDLE {
         return SUCCESS;
@@ -166,7 +168,7 @@ unsafe extern "C" fn cudnnBackendSetAttribute(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cudnnBackendFinalize(descriptor: Descriptor) -> Status {
+unsafe extern "C" fn cudnnBackendFinalize(descriptor: Descriptor) -> StatusCode {
     let (kind, emulated_engine) = {
         let descriptors = descriptors();
         (descriptors.kind(descriptor), descriptors.emulated_engine(descriptor))
@@ -196,7 +198,7 @@ unsafe extern "C" fn cudnnBackendGetAttribute(
     room: i64,
     count: *mut i64,
     values: *mut c_void,
-) -> Status {
+) -> StatusCode {
     if name == attribute::ENGINE_HEURISTICS_RESULTS {
         return unsafe { configurations(descriptor, room, count, values.cast()) };
     }
@@ -241,7 +243,7 @@ unsafe fn configurations(
     room: i64,
     count: *mut i64,
     values: *mut Descriptor,
-) -> Status {
+) -> StatusCode {
     autotuning::start_candidates();
     let (instead, (first, last)) = {
         let descriptors = descriptors();
@@ -289,7 +291,7 @@ unsafe fn configurations(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudnnBackendExecute(_handle: u64, plan: Descriptor, _variant_pack: Descriptor) -> Status {
+extern "C" fn cudnnBackendExecute(_handle: u64, plan: Descriptor, _variant_pack: Descriptor) -> StatusCode {
     autotuning::run(plan);
     SUCCESS
 }

@@ -4,8 +4,8 @@
 //! an H200 (cuDNN 9.19; half, bfloat16 and float; two and three spatial dimensions). They do not depend on
 //! the card.
 
-use super::tensor::Tensor;
-use super::{BAD_PARAMETER, Descriptor, NOT_SUPPORTED, SUCCESS, Status};
+use super::tensor::TensorDescriptor;
+use super::{BAD_PARAMETER, Descriptor, NOT_SUPPORTED, SUCCESS, StatusCode};
 use crate::{notes, put};
 
 /// `CUDNN_BATCHNORM_SPATIAL_PERSISTENT`: used by PyTorch in channels-last layout; other modes need no memory.
@@ -28,7 +28,7 @@ struct Tiling {
 }
 
 impl Tiling {
-    fn new(x: &Tensor, rows_per_tile: usize) -> Tiling {
+    fn new(x: &TensorDescriptor, rows_per_tile: usize) -> Tiling {
         // Channels that cannot be read four at a time get narrow strips, and very few channels get taller
         // tiles.
         let (strip, taller) = match x.channels() {
@@ -50,21 +50,27 @@ impl Tiling {
     }
 }
 
-fn forward(x: &Tensor) -> usize {
+fn forward(x: &TensorDescriptor) -> usize {
     let rows = if x.data_type == FLOAT { 64 } else { 160 };
     Tiling::new(x, rows).bytes(1072, FLOAT_BYTES)
 }
 
-fn backward(x: &Tensor) -> usize {
+fn backward(x: &TensorDescriptor) -> usize {
     Tiling::new(x, 96).bytes(1056, 0)
 }
 
 /// Answers a query with `size` if the mode needs memory at all.
-unsafe fn answer(mode: i32, ops: i32, x: Descriptor, to: *mut usize, size: fn(&Tensor) -> usize) -> Status {
+unsafe fn answer(
+    mode: i32,
+    ops: i32,
+    x: Descriptor,
+    to: *mut usize,
+    size: fn(&TensorDescriptor) -> usize,
+) -> StatusCode {
     if ops != NORM_ONLY {
         return notes::uncovered("cudnnBatchNormalization…Ex with a fused activation", NOT_SUPPORTED);
     }
-    let Some(x) = (unsafe { Tensor::read(x) }) else { return BAD_PARAMETER };
+    let Some(x) = (unsafe { TensorDescriptor::read(x) }) else { return BAD_PARAMETER };
     let bytes = if mode == SPATIAL_PERSISTENT && x.is_channels_last() {
         notes::modelled("cuDNN batch norm workspace");
         size(&x)
@@ -86,7 +92,7 @@ unsafe extern "C" fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
     _scale: Descriptor,
     _activation: Descriptor,
     to: *mut usize,
-) -> Status {
+) -> StatusCode {
     unsafe { answer(mode, ops, x, to, forward) }
 }
 
@@ -103,7 +109,7 @@ unsafe extern "C" fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(
     _scale: Descriptor,
     _activation: Descriptor,
     to: *mut usize,
-) -> Status {
+) -> StatusCode {
     unsafe { answer(mode, ops, x, to, backward) }
 }
 
@@ -116,7 +122,7 @@ unsafe extern "C" fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
     _activation: Descriptor,
     x: Descriptor,
     to: *mut usize,
-) -> Status {
+) -> StatusCode {
     unsafe { answer(mode, ops, x, to, |_| 0) }
 }
 
@@ -138,7 +144,7 @@ mod tests {
             ([35, 264, 16, 64], FLOAT, 1_445_892, 958_516),
         ];
         for (sizes, data_type, forward_bytes, backward_bytes) in measured {
-            let x = Tensor::channels_last(data_type, &sizes);
+            let x = TensorDescriptor::channels_last(data_type, &sizes);
             assert_eq!((forward(&x), backward(&x)), (forward_bytes, backward_bytes), "{sizes:?}");
         }
     }

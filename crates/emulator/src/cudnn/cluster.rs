@@ -11,7 +11,7 @@
 //! where the number of parts is a fit. Such convolutions, and unmeasured cases, are noted as modeled.
 
 use super::backend::{attribute, kind, value};
-use super::graph::{Convolution, Pass, Tensor};
+use super::graph::{Convolution, GraphTensor, Pass};
 use super::{Descriptor, SUCCESS, real};
 use crate::card::card;
 use crate::notes;
@@ -57,7 +57,7 @@ const MAX_UNEVEN_PARTS: i64 = 64;
 
 /// How an engine computes one tile.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Tile {
+struct EngineTile {
     rows: i64,
     columns: i64,
     /// Terms of a sum that one more level of pairwise addition costs, in the only wave: the least and the
@@ -68,7 +68,7 @@ struct Tile {
 }
 
 /// Tile of a value of `CUDNN_KNOB_TYPE_TILE_SIZE`, if known.
-fn tile(knob: i64) -> Option<Tile> {
+fn tile(knob: i64) -> Option<EngineTile> {
     const UNMEASURED: [i64; 2] = [128, 896];
     let (rows, columns, only_level, last_level) = match knob {
         0 => (128, 128, [416, 428], 160),
@@ -87,13 +87,13 @@ fn tile(knob: i64) -> Option<Tile> {
         20 => (256, 96, [128, 508], 144),
         _ => return None,
     };
-    Some(Tile { rows, columns, only_level, last_level })
+    Some(EngineTile { rows, columns, only_level, last_level })
 }
 
 /// An engine with the knobs of its plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Kernel {
-    tile: Option<Tile>,
+    tile: Option<EngineTile>,
     /// `CUDNN_KNOB_TYPE_TILEK`: whether half-precision sums take 64 terms per step instead of 32.
     has_long_steps: bool,
     /// `CUDNN_KNOB_TYPE_WORKSPACE`: whether sums are never split.
@@ -212,7 +212,7 @@ impl Problem {
         let step = if x.data_type != FLOAT && kernel.has_long_steps { 64 } else { 32 };
         let split_penalty = if x.data_type == BFLOAT16 { BFLOAT16_SPLIT_PENALTY } else { 1 };
         let (channels, filters) = (x.size(1), y.size(1));
-        let all_positions = |tensor: &Tensor| tensor.size(0) * tensor.positions();
+        let all_positions = |tensor: &GraphTensor| tensor.size(0) * tensor.positions();
         let (rows, columns, columns_times, steps) = match pass {
             Pass::Forward => (all_positions(y), filters, 1, w.positions() * channels.div_ceil_by(step)),
             Pass::BackwardData => (all_positions(x), channels, 1, w.positions() * filters.div_ceil_by(step)),
@@ -222,7 +222,7 @@ impl Problem {
     }
 
     /// Number of parts if all tiles run in one wave, and whether it is certain.
-    fn parts_in_only_wave(&self, tile: Tile, max_parts: i64) -> (i64, bool) {
+    fn parts_in_only_wave(&self, tile: EngineTile, max_parts: i64) -> (i64, bool) {
         let parts = max_parts.min(self.steps / (MIN_SUM_TERMS / self.step + 1));
         if parts <= MAX_WEIGHED_PARTS {
             let [least, greatest] = tile.only_level;
@@ -235,8 +235,8 @@ impl Problem {
         }
     }
 
-    /// Number of parts, at most `max_parts`, for which the longest part and the levels of addition together take
-    /// the least time.
+    /// Number of parts, at most `max_parts`, for which the longest part and the levels of addition together
+    /// take the least time.
     fn parts(&self, level: i64, max_parts: i64) -> i64 {
         let time = |parts: i64| {
             self.steps.div_ceil_by(parts) * self.step + level * self.split_penalty * levels(parts)
@@ -275,9 +275,9 @@ fn layout(convolution: &Convolution) -> i64 {
     let whole = |channels: i64| channels.div_ceil_by(CHANNEL_BYTES / value) * (CHANNEL_BYTES / value);
     let is_ragged = |channels: i64| whole(channels) != channels;
     let is_channels_first =
-        |tensor: &Tensor| !tensor.is_channels_last() && tensor.positions() > 1 && tensor.size(1) > 1;
+        |tensor: &GraphTensor| !tensor.is_channels_last() && tensor.positions() > 1 && tensor.size(1) > 1;
     let (channels, filters) = (x.size(1), y.size(1));
-    let images = |tensor: &Tensor| {
+    let images = |tensor: &GraphTensor| {
         let is_copied = is_channels_first(tensor) || is_ragged(tensor.size(1));
         if is_copied { tensor.size(0) * tensor.positions() * whole(tensor.size(1)) * value } else { 0 }
     };

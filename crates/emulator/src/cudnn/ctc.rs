@@ -3,13 +3,13 @@
 //! The formulas reproduce all 5,592 sizes returned by an H200 (cuDNN 9.19). The deterministic and the
 //! non-deterministic algorithm need the same memory.
 
-use super::tensor::Tensor;
-use super::{BAD_PARAMETER, Descriptor, SUCCESS, Status, real};
+use super::tensor::TensorDescriptor;
+use super::{BAD_PARAMETER, Descriptor, SUCCESS, StatusCode, real};
 use crate::{notes, put};
 
 /// Workspace in bytes. `probabilities` is time × batch × alphabet; a label's states alternate with blanks, so
 /// there are twice as many.
-fn bytes(probabilities: &Tensor, longest_label: usize, per_sequence: usize) -> Option<usize> {
+fn bytes(probabilities: &TensorDescriptor, longest_label: usize, per_sequence: usize) -> Option<usize> {
     let &[time, batch, alphabet] = probabilities.sizes() else { return None };
     Some(batch * per_sequence + time * batch * (8 + 16 * longest_label + 4 * alphabet))
 }
@@ -19,8 +19,10 @@ unsafe fn answer(
     longest_label: usize,
     per_sequence: usize,
     to: *mut usize,
-) -> Status {
-    let Some(probabilities) = (unsafe { Tensor::read(probabilities) }) else { return BAD_PARAMETER };
+) -> StatusCode {
+    let Some(probabilities) = (unsafe { TensorDescriptor::read(probabilities) }) else {
+        return BAD_PARAMETER;
+    };
     let Some(bytes) = bytes(&probabilities, longest_label, per_sequence) else { return BAD_PARAMETER };
     notes::modelled("cuDNN CTC loss workspace");
     unsafe { put(to, bytes) };
@@ -39,8 +41,8 @@ unsafe extern "C" fn cudnnGetCTCLossWorkspaceSize(
     _algorithm: i32,
     _descriptor: Descriptor,
     to: *mut usize,
-) -> Status {
-    let Some(tensor) = (unsafe { Tensor::read(probabilities) }) else { return BAD_PARAMETER };
+) -> StatusCode {
+    let Some(tensor) = (unsafe { TensorDescriptor::read(probabilities) }) else { return BAD_PARAMETER };
     let batch = tensor.channels();
     let lengths = unsafe { std::slice::from_raw_parts(label_lengths, batch) };
     let longest = lengths.iter().copied().max().unwrap_or_default().max(0) as usize;
@@ -56,7 +58,7 @@ unsafe extern "C" fn cudnnGetCTCLossWorkspaceSize_v8(
     probabilities: Descriptor,
     _gradients: Descriptor,
     to: *mut usize,
-) -> Status {
+) -> StatusCode {
     let (mut data_type, mut normalization, mut gradient_mode, mut longest) = (0, 0, 0, 0);
     let status = unsafe {
         real::cudnnGetCTCLossDescriptor_v9(

@@ -1,7 +1,7 @@
 //! Dropout descriptors. Setting one starts a kernel that seeds the generators, so the real library is not
 //! called.
 
-use super::{Descriptor, SUCCESS, Status};
+use super::{Descriptor, SUCCESS, StatusCode};
 use crate::card::card;
 use crate::{notes, put};
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ extern "C" fn cudnnSetDropoutDescriptor(
     _states: u64,
     _size: usize,
     _seed: u64,
-) -> Status {
+) -> StatusCode {
     rates().insert(descriptor as usize, rate);
     SUCCESS
 }
@@ -39,13 +39,13 @@ extern "C" fn cudnnRestoreDropoutDescriptor(
     states: u64,
     size: usize,
     seed: u64,
-) -> Status {
+) -> StatusCode {
     cudnnSetDropoutDescriptor(descriptor, handle, rate, states, size, seed)
 }
 
 /// One generator per thread of a block on every multiprocessor: an H200 returns 6,488,064.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cudnnDropoutGetStatesSize(_handle: u64, to: *mut usize) -> Status {
+unsafe extern "C" fn cudnnDropoutGetStatesSize(_handle: u64, to: *mut usize) -> StatusCode {
     const GENERATORS_PER_MULTIPROCESSOR: usize = 1024;
     const GENERATOR_BYTES: usize = 48; // `sizeof(curandStateXORWOW_t)`
     notes::modelled("cuDNN dropout states");

@@ -3,7 +3,7 @@
 //! The real library creates and destroys their descriptors, but nothing is set in them there.
 
 use super::SUCCESS;
-use super::Status;
+use super::StatusCode;
 use super::backend::attribute;
 use crate::{notes, put};
 use std::ffi::c_void;
@@ -21,7 +21,13 @@ pub(super) struct EmulatedEngine {
 impl EmulatedEngine {
     /// Answers a query about its engine, its configuration or its plan. There are no knobs, and everything
     /// else is empty.
-    pub(super) unsafe fn get(&self, name: i32, room: i64, count: *mut i64, values: *mut c_void) -> Status {
+    pub(super) unsafe fn get(
+        &self,
+        name: i32,
+        room: i64,
+        count: *mut i64,
+        values: *mut c_void,
+    ) -> StatusCode {
         const TENSOR_CORE: i32 = 0; // `cudnnBackendNumericalNote_t`
         if name == attribute::EXECUTION_PLAN_WORKSPACE {
             notes::modelled(self.model);

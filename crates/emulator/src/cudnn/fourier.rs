@@ -7,7 +7,7 @@
 //! For stride 2 they are a rough fit.
 
 use super::emulated_engine::EmulatedEngine;
-use super::graph::{Convolution, Pass, Tensor};
+use super::graph::{Convolution, GraphTensor, Pass};
 
 /// `CUDNN_DATA_FLOAT`, the type for which these engines are offered.
 const FLOAT: i32 = 0;
@@ -62,10 +62,10 @@ fn transform(size: i64) -> i64 {
     size * (size / 2 + 1) * COMPLEX_BYTES
 }
 
-fn planes(tensor: &Tensor) -> i64 {
+fn planes(tensor: &GraphTensor) -> i64 {
     tensor.size(0) * tensor.size(1)
 }
 
-fn bytes(tensor: &Tensor) -> i64 {
+fn bytes(tensor: &GraphTensor) -> i64 {
     planes(tensor) * tensor.positions() * FLOAT_BYTES
 }

@@ -17,13 +17,13 @@ pub(super) enum Pass {
 }
 
 #[derive(Clone, Default, Debug)]
-pub(super) struct Tensor {
+pub(super) struct GraphTensor {
     pub(super) data_type: i32,
     pub(super) sizes: Vec<i64>,
     strides: Vec<i64>,
 }
 
-impl Tensor {
+impl GraphTensor {
     pub(super) fn is_channels_last(&self) -> bool {
         self.strides.get(1) == Some(&1)
     }
@@ -41,20 +41,20 @@ impl Tensor {
 #[derive(Clone, Debug)]
 pub(super) struct Convolution {
     pub(super) pass: Pass,
-    pub(super) x: Tensor,
-    pub(super) w: Tensor,
-    pub(super) y: Tensor,
-    window: Window,
+    pub(super) x: GraphTensor,
+    pub(super) w: GraphTensor,
+    pub(super) y: GraphTensor,
+    window: FilterWindow,
 }
 
 impl Convolution {
     fn new(pass: Pass) -> Convolution {
         Convolution {
             pass,
-            x: Tensor::default(),
-            w: Tensor::default(),
-            y: Tensor::default(),
-            window: Window::default(),
+            x: GraphTensor::default(),
+            w: GraphTensor::default(),
+            y: GraphTensor::default(),
+            window: FilterWindow::default(),
         }
     }
 
@@ -74,9 +74,9 @@ impl Convolution {
             } else {
                 [channels * height * width, height * width, width, 1]
             };
-            Tensor { data_type, sizes: sizes.to_vec(), strides: strides.to_vec() }
+            GraphTensor { data_type, sizes: sizes.to_vec(), strides: strides.to_vec() }
         };
-        let window = Window { padding: vec![0; 2], steps: vec![step; 2], dilations: vec![1; 2] };
+        let window = FilterWindow { padding: vec![0; 2], steps: vec![step; 2], dilations: vec![1; 2] };
         Convolution { pass, x: tensor(x), w: tensor(w), y: tensor(y), window }
     }
 
@@ -107,16 +107,16 @@ impl Convolution {
 
 /// How the filter moves over the input.
 #[derive(Clone, Default, Debug)]
-struct Window {
+struct FilterWindow {
     padding: Vec<i64>,
     steps: Vec<i64>,
     dilations: Vec<i64>,
 }
 
 /// What is known about a descriptor.
-enum Node {
-    Tensor(Tensor),
-    Window(Window),
+enum GraphNode {
+    Tensor(GraphTensor),
+    Window(FilterWindow),
     Operation(Convolution),
     /// `None` unless the graph is a single convolution.
     Graph(Option<Convolution>),
@@ -131,20 +131,20 @@ enum Node {
 /// What is known about all descriptors.
 #[derive(Default)]
 pub(super) struct Graphs {
-    nodes: HashMap<usize, Node>,
+    nodes: HashMap<usize, GraphNode>,
 }
 
 impl Graphs {
     pub(super) fn create(&mut self, descriptor: Descriptor, descriptor_kind: i32) {
         let node = match descriptor_kind {
-            kind::TENSOR => Node::Tensor(Tensor::default()),
-            kind::CONVOLUTION => Node::Window(Window::default()),
-            kind::FORWARD => Node::Operation(Convolution::new(Pass::Forward)),
-            kind::BACKWARD_DATA => Node::Operation(Convolution::new(Pass::BackwardData)),
-            kind::BACKWARD_FILTER => Node::Operation(Convolution::new(Pass::BackwardFilter)),
-            kind::OPERATION_GRAPH => Node::Graph(None),
-            kind::ENGINE_HEURISTICS => Node::Heuristics { convolution: None, is_fallback: false },
-            kind::ENGINE | kind::ENGINE_CONFIGURATION | kind::EXECUTION_PLAN => Node::Planned(None),
+            kind::TENSOR => GraphNode::Tensor(GraphTensor::default()),
+            kind::CONVOLUTION => GraphNode::Window(FilterWindow::default()),
+            kind::FORWARD => GraphNode::Operation(Convolution::new(Pass::Forward)),
+            kind::BACKWARD_DATA => GraphNode::Operation(Convolution::new(Pass::BackwardData)),
+            kind::BACKWARD_FILTER => GraphNode::Operation(Convolution::new(Pass::BackwardFilter)),
+            kind::OPERATION_GRAPH => GraphNode::Graph(None),
+            kind::ENGINE_HEURISTICS => GraphNode::Heuristics { convolution: None, is_fallback: false },
+            kind::ENGINE | kind::ENGINE_CONFIGURATION | kind::EXECUTION_PLAN => GraphNode::Planned(None),
             _ => return,
         };
         self.nodes.insert(descriptor as usize, node);
@@ -158,15 +158,15 @@ impl Graphs {
     /// works.
     pub(super) fn convolution_of(&self, heuristics: Descriptor) -> Option<&Convolution> {
         match self.nodes.get(&(heuristics as usize)) {
-            Some(Node::Heuristics { convolution, is_fallback: false }) => convolution.as_ref(),
+            Some(GraphNode::Heuristics { convolution, is_fallback: false }) => convolution.as_ref(),
             _ => None,
         }
     }
 
     /// Records that heuristics found a configuration.
     pub(super) fn plan(&mut self, heuristics: Descriptor, configuration: Descriptor) {
-        if let Some(Node::Heuristics { convolution, .. }) = self.nodes.get(&(heuristics as usize)) {
-            let planned = Node::Planned(convolution.clone());
+        if let Some(GraphNode::Heuristics { convolution, .. }) = self.nodes.get(&(heuristics as usize)) {
+            let planned = GraphNode::Planned(convolution.clone());
             self.nodes.insert(configuration as usize, planned);
         }
     }
@@ -174,7 +174,7 @@ impl Graphs {
     /// Convolution of an engine, a configuration or a plan.
     pub(super) fn planned(&self, descriptor: Descriptor) -> Option<&Convolution> {
         match self.nodes.get(&(descriptor as usize)) {
-            Some(Node::Planned(convolution)) => convolution.as_ref(),
+            Some(GraphNode::Planned(convolution)) => convolution.as_ref(),
             _ => None,
         }
     }
@@ -185,29 +185,31 @@ impl Graphs {
         self.nodes.insert(descriptor as usize, node);
     }
 
-    unsafe fn set_in(&self, node: &mut Node, name: i32, given: AttributeValue) {
+    unsafe fn set_in(&self, node: &mut GraphNode, name: i32, given: AttributeValue) {
         let other = unsafe { given.descriptor() }.and_then(|other| self.nodes.get(&(other as usize)));
         match (node, name, other) {
-            (Node::Tensor(tensor), attribute::TENSOR_DATA_TYPE, _) => {
+            (GraphNode::Tensor(tensor), attribute::TENSOR_DATA_TYPE, _) => {
                 tensor.data_type = unsafe { *given.values.cast::<i32>() };
             }
-            (Node::Tensor(tensor), attribute::TENSOR_SIZES, _) => tensor.sizes = unsafe { given.numbers() },
-            (Node::Tensor(tensor), attribute::TENSOR_STRIDES, _) => {
+            (GraphNode::Tensor(tensor), attribute::TENSOR_SIZES, _) => {
+                tensor.sizes = unsafe { given.numbers() }
+            }
+            (GraphNode::Tensor(tensor), attribute::TENSOR_STRIDES, _) => {
                 tensor.strides = unsafe { given.numbers() }
             }
-            (Node::Window(window), attribute::CONVOLUTION_STEPS, _) => {
+            (GraphNode::Window(window), attribute::CONVOLUTION_STEPS, _) => {
                 window.steps = unsafe { given.numbers() }
             }
-            (Node::Window(window), attribute::CONVOLUTION_DILATIONS, _) => {
+            (GraphNode::Window(window), attribute::CONVOLUTION_DILATIONS, _) => {
                 window.dilations = unsafe { given.numbers() };
             }
-            (Node::Window(window), attribute::CONVOLUTION_PADDING, _) => {
+            (GraphNode::Window(window), attribute::CONVOLUTION_PADDING, _) => {
                 window.padding = unsafe { given.numbers() };
             }
-            (Node::Operation(convolution), _, Some(Node::Window(window))) => {
+            (GraphNode::Operation(convolution), _, Some(GraphNode::Window(window))) => {
                 convolution.window = window.clone();
             }
-            (Node::Operation(convolution), _, Some(Node::Tensor(tensor))) => match name {
+            (GraphNode::Operation(convolution), _, Some(GraphNode::Tensor(tensor))) => match name {
                 attribute::FORWARD_X | attribute::BACKWARD_DATA_X | attribute::BACKWARD_FILTER_X => {
                     convolution.x = tensor.clone();
                 }
@@ -220,19 +222,23 @@ impl Graphs {
                 _ => {}
             },
             (
-                Node::Graph(content),
+                GraphNode::Graph(content),
                 attribute::OPERATION_GRAPH_OPERATIONS,
-                Some(Node::Operation(convolution)),
+                Some(GraphNode::Operation(convolution)),
             ) if given.count == 1 => {
                 *content = Some(convolution.clone());
             }
-            (Node::Heuristics { convolution, .. }, _, Some(Node::Graph(graph))) => {
+            (GraphNode::Heuristics { convolution, .. }, _, Some(GraphNode::Graph(graph))) => {
                 convolution.clone_from(graph)
             }
-            (Node::Planned(convolution), _, Some(Node::Graph(planned) | Node::Planned(planned))) => {
+            (
+                GraphNode::Planned(convolution),
+                _,
+                Some(GraphNode::Graph(planned) | GraphNode::Planned(planned)),
+            ) => {
                 convolution.clone_from(planned);
             }
-            (Node::Heuristics { is_fallback, .. }, attribute::ENGINE_HEURISTICS_MODE, _) => {
+            (GraphNode::Heuristics { is_fallback, .. }, attribute::ENGINE_HEURISTICS_MODE, _) => {
                 const FALLBACK: i32 = 2; // `cudnnBackendHeurMode_t`
                 *is_fallback = unsafe { *given.values.cast::<i32>() } == FALLBACK;
             }

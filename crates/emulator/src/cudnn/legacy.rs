@@ -3,13 +3,13 @@
 //! They need a handle, and their algorithms are not the engines that the deviceless mode knows, so each fails
 //! with its name.
 
-use super::{NOT_SUPPORTED, Status};
+use super::{NOT_SUPPORTED, StatusCode};
 use crate::notes;
 
 macro_rules! uncovered {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
-        extern "C" fn $name() -> Status {
+        extern "C" fn $name() -> StatusCode {
             notes::uncovered(stringify!($name), NOT_SUPPORTED)
         }
     )*};

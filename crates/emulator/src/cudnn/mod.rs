@@ -28,36 +28,33 @@ mod rnn_memory;
 mod tensor;
 
 use crate::memory::{self, Library};
-use crate::put;
+use crate::{StatusCode, put};
 use std::ffi::c_void;
 
-/// `cudnnStatus_t`.
-type Status = i32;
-
-const SUCCESS: Status = 0;
-const NOT_INITIALIZED: Status = 1001;
-const BAD_PARAMETER: Status = 2000;
-const NOT_SUPPORTED: Status = 3000;
+const SUCCESS: StatusCode = 0;
+const NOT_INITIALIZED: StatusCode = 1001;
+const BAD_PARAMETER: StatusCode = 2000;
+const NOT_SUPPORTED: StatusCode = 3000;
 
 /// A descriptor of any kind; only the real library looks inside.
 type Descriptor = *mut c_void;
 
 /// A handle; PyTorch only asks for its stream.
-struct Handle {
+struct CudnnHandle {
     stream: u64,
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cudnnCreate(to: *mut *mut Handle) -> Status {
+unsafe extern "C" fn cudnnCreate(to: *mut *mut CudnnHandle) -> StatusCode {
     if !memory::take_library_memory(Library::Cudnn) {
         return NOT_INITIALIZED;
     }
-    unsafe { put(to, Box::into_raw(Box::new(Handle { stream: 0 }))) };
+    unsafe { put(to, Box::into_raw(Box::new(CudnnHandle { stream: 0 }))) };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cudnnDestroy(handle: *mut Handle) -> Status {
+unsafe extern "C" fn cudnnDestroy(handle: *mut CudnnHandle) -> StatusCode {
     if handle.is_null() {
         return BAD_PARAMETER;
     }
@@ -66,7 +63,7 @@ unsafe extern "C" fn cudnnDestroy(handle: *mut Handle) -> Status {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cudnnSetStream(handle: *mut Handle, stream: u64) -> Status {
+unsafe extern "C" fn cudnnSetStream(handle: *mut CudnnHandle, stream: u64) -> StatusCode {
     match unsafe { handle.as_mut() } {
         Some(handle) => {
             handle.stream = stream;
@@ -77,7 +74,7 @@ unsafe extern "C" fn cudnnSetStream(handle: *mut Handle, stream: u64) -> Status 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cudnnGetStream(handle: *const Handle, to: *mut u64) -> Status {
+unsafe extern "C" fn cudnnGetStream(handle: *const CudnnHandle, to: *mut u64) -> StatusCode {
     match unsafe { handle.as_ref() } {
         Some(handle) => {
             unsafe { put(to, handle.stream) };

@@ -3,7 +3,7 @@
 //! PyTorch has already loaded the library. Its functions are found by name in the library, because the
 //! emulator's functions hide them.
 
-use super::{Descriptor, NOT_INITIALIZED, Status};
+use super::{Descriptor, NOT_INITIALIZED, StatusCode};
 use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
 
@@ -29,12 +29,12 @@ fn find(name: &CStr) -> Option<usize> {
 macro_rules! real {
     ($($name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {$(
         #[allow(clippy::too_many_arguments)] // same arguments as the library's function
-        pub(super) unsafe fn $name($($argument: $type),*) -> Status {
+        pub(super) unsafe fn $name($($argument: $type),*) -> StatusCode {
             static ADDRESS: OnceLock<Option<usize>> = OnceLock::new();
             const NAME: &[u8] = concat!(stringify!($name), "\0").as_bytes();
             let address = *ADDRESS.get_or_init(|| CStr::from_bytes_with_nul(NAME).ok().and_then(find));
             let Some(address) = address else { return NOT_INITIALIZED };
-            let function: unsafe extern "C" fn($($type),*) -> Status =
+            let function: unsafe extern "C" fn($($type),*) -> StatusCode =
                 unsafe { std::mem::transmute(address) };
             unsafe { function($($argument),*) }
         }

@@ -6,7 +6,7 @@
 
 use super::rnn_memory;
 use super::tensor::set_matrix;
-use super::{BAD_PARAMETER, Descriptor, SUCCESS, Status, dropout, real};
+use super::{BAD_PARAMETER, Descriptor, SUCCESS, StatusCode, dropout, real};
 use crate::{notes, put};
 
 /// `cudnnDataType_t`.
@@ -15,26 +15,26 @@ const HALF: i32 = 2;
 
 /// `cudnnRNNMode_t`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cell {
+pub(super) enum RnnCell {
     /// With either activation.
     Plain,
     Lstm,
     Gru,
 }
 
-impl Cell {
+impl RnnCell {
     pub(super) fn gates(self) -> usize {
         match self {
-            Cell::Plain => 1,
-            Cell::Lstm => 4,
-            Cell::Gru => 3,
+            RnnCell::Plain => 1,
+            RnnCell::Lstm => 4,
+            RnnCell::Gru => 3,
         }
     }
 }
 
 /// `cudnnRNNAlgo_t`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Algorithm {
+pub(super) enum RnnAlgorithm {
     Standard,
     /// One kernel for all time steps, which keeps the weights in registers.
     Persistent,
@@ -45,8 +45,8 @@ pub(super) enum Algorithm {
 /// Arguments of `cudnnSetRNNDescriptor_v8`.
 #[derive(Clone, Debug)]
 pub(super) struct Network {
-    pub(super) algorithm: Algorithm,
-    pub(super) cell: Cell,
+    pub(super) algorithm: RnnAlgorithm,
+    pub(super) cell: RnnCell,
     pub(super) has_bias: bool,
     pub(super) data_type: i32,
     pub(super) directions: usize,
@@ -91,14 +91,14 @@ impl Network {
         };
         (status == SUCCESS).then(|| Network {
             algorithm: match algorithm {
-                PERSISTENT => Algorithm::Persistent,
-                PERSISTENT_SMALL => Algorithm::PersistentSmall,
-                _ => Algorithm::Standard,
+                PERSISTENT => RnnAlgorithm::Persistent,
+                PERSISTENT_SMALL => RnnAlgorithm::PersistentSmall,
+                _ => RnnAlgorithm::Standard,
             },
             cell: match cell {
-                LSTM => Cell::Lstm,
-                GRU => Cell::Gru,
-                _ => Cell::Plain,
+                LSTM => RnnCell::Lstm,
+                GRU => RnnCell::Gru,
+                _ => RnnCell::Plain,
             },
             has_bias: bias != NO_BIAS,
             data_type,
@@ -113,9 +113,9 @@ impl Network {
 
     /// One layer and one direction, with biases.
     #[cfg(test)]
-    pub(super) fn float(cell: Cell, input: usize, hidden: usize) -> Network {
+    pub(super) fn float(cell: RnnCell, input: usize, hidden: usize) -> Network {
         Network {
-            algorithm: Algorithm::Standard,
+            algorithm: RnnAlgorithm::Standard,
             cell,
             has_bias: true,
             data_type: FLOAT,
@@ -130,10 +130,10 @@ impl Network {
 
     /// Algorithm that does the work. Persistent kernels exist for float and half. Of the other types,
     /// bfloat16 was measured to use the standard algorithm, and double is assumed to.
-    pub(super) fn algorithm(&self) -> Algorithm {
+    pub(super) fn algorithm(&self) -> RnnAlgorithm {
         match self.data_type {
             FLOAT | HALF => self.algorithm,
-            _ => Algorithm::Standard,
+            _ => RnnAlgorithm::Standard,
         }
     }
 
@@ -229,7 +229,11 @@ impl Sequences {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cudnnGetRNNWeightSpaceSize(_handle: u64, network: Descriptor, to: *mut usize) -> Status {
+unsafe extern "C" fn cudnnGetRNNWeightSpaceSize(
+    _handle: u64,
+    network: Descriptor,
+    to: *mut usize,
+) -> StatusCode {
     let Some(network) = (unsafe { Network::read(network) }) else { return BAD_PARAMETER };
     unsafe { put(to, network.all_matrices() + network.cells() * network.biases()) };
     SUCCESS
@@ -248,7 +252,7 @@ unsafe extern "C" fn cudnnGetRNNWeightParams(
     matrix_at: *mut u64,
     bias: Descriptor,
     bias_at: *mut u64,
-) -> Status {
+) -> StatusCode {
     let Some(network) = (unsafe { Network::read(network) }) else { return BAD_PARAMETER };
     let (cell, linear) = (cell as usize, linear as usize);
     let mut matrices = network.matrices(cell);
@@ -282,7 +286,7 @@ unsafe extern "C" fn cudnnGetRNNTempSpaceSizes(
     sequences: Descriptor,
     workspace: *mut usize,
     reserve: *mut usize,
-) -> Status {
+) -> StatusCode {
     const TRAINING: i32 = 1;
     let Some(network) = (unsafe { Network::read(network) }) else { return BAD_PARAMETER };
     let Some(sequences) = (unsafe { Sequences::read(sequences) }) else { return BAD_PARAMETER };

@@ -5,7 +5,7 @@
 //! four types). They reproduce all of those sizes to the byte. The purposes of the buffers are our
 //! interpretation of the terms.
 
-use super::rnn::{Algorithm, Cell, Network, Sequences};
+use super::rnn::{Network, RnnAlgorithm, RnnCell, Sequences};
 
 /// Every cell gets its own buffer for cuBLAS.
 const CUBLAS_BUFFER_BYTES: usize = 8 << 20;
@@ -22,7 +22,7 @@ fn aligned(bytes: usize) -> usize {
 }
 
 /// Sizes from which all others are computed.
-struct Sizes<'a> {
+struct RnnSizes<'a> {
     network: &'a Network,
     sequences: &'a Sequences,
     /// Bytes of the hidden state of one cell: at one time step, and at all.
@@ -30,10 +30,10 @@ struct Sizes<'a> {
     states: usize,
 }
 
-impl<'a> Sizes<'a> {
-    fn new(network: &'a Network, sequences: &'a Sequences) -> Sizes<'a> {
+impl<'a> RnnSizes<'a> {
+    fn new(network: &'a Network, sequences: &'a Sequences) -> RnnSizes<'a> {
         let state_of_one = network.hidden * network.value();
-        Sizes {
+        RnnSizes {
             network,
             sequences,
             state: sequences.batch * state_of_one,
@@ -61,22 +61,22 @@ impl<'a> Sizes<'a> {
         let outputs = aligned(directions * self.sequences.steps * output * value);
         let hidden = aligned(self.network.cells() * self.sequences.batch * output * value);
         let cell = match self.network.cell {
-            Cell::Lstm => aligned(self.network.cells() * self.state),
-            Cell::Plain | Cell::Gru => 0,
+            RnnCell::Lstm => aligned(self.network.cells() * self.state),
+            RnnCell::Plain | RnnCell::Gru => 0,
         };
         let offsets = aligned(8 * self.sequences.batch);
         offsets + tensors * (aligned(self.inputs()) + outputs + 2 * (hidden + cell))
     }
 
     fn is_persistent(&self) -> bool {
-        self.network.algorithm() != Algorithm::Standard
+        self.network.algorithm() != RnnAlgorithm::Standard
     }
 
     /// Bytes for `for_each_cell` states per cell. An LSTM has two more, for its other state, and two
     /// directions have some more to be joined.
     fn scratch(&self, for_each_cell: usize, for_both_directions: usize) -> usize {
         let states = |count| aligned(self.network.cells() * count * self.state);
-        let of_lstm = if self.network.cell == Cell::Lstm { 2 } else { 0 };
+        let of_lstm = if self.network.cell == RnnCell::Lstm { 2 } else { 0 };
         let of_both = if self.network.directions == 2 { for_both_directions } else { 0 };
         states(for_each_cell) + states(of_lstm) + states(of_both)
     }
@@ -136,13 +136,13 @@ impl<'a> Sizes<'a> {
         const MIN_ROWS: usize = 2432;
         const HALF_BYTES: usize = 2;
         let of_gates = match self.network.cell {
-            Cell::Plain => 1,
-            Cell::Lstm => 4,
-            Cell::Gru => 6,
+            RnnCell::Plain => 1,
+            RnnCell::Lstm => 4,
+            RnnCell::Gru => 6,
         };
         let least = match self.network.algorithm() {
-            Algorithm::Persistent => HALF_BYTES * (MIN_ROWS + self.sequences.batch) * self.network.hidden,
-            Algorithm::Standard | Algorithm::PersistentSmall => 0,
+            RnnAlgorithm::Persistent => HALF_BYTES * (MIN_ROWS + self.sequences.batch) * self.network.hidden,
+            RnnAlgorithm::Standard | RnnAlgorithm::PersistentSmall => 0,
         };
         aligned(of_gates * self.states) + aligned((PARTIAL_SUMS * self.states).max(least))
     }
@@ -169,23 +169,23 @@ impl<'a> Sizes<'a> {
 
 /// Workspace of an inference pass, in bytes.
 pub(super) fn inference(network: &Network, sequences: &Sequences) -> usize {
-    Sizes::new(network, sequences).forward()
+    RnnSizes::new(network, sequences).forward()
 }
 
 /// Workspace of a training step, in bytes: one for both passes.
 pub(super) fn training(network: &Network, sequences: &Sequences) -> usize {
-    let sizes = Sizes::new(network, sequences);
+    let sizes = RnnSizes::new(network, sequences);
     sizes.forward().max(sizes.backward())
 }
 
 /// Bytes that a forward pass keeps for the backward pass.
 pub(super) fn reserve(network: &Network, sequences: &Sequences) -> usize {
-    let sizes = Sizes::new(network, sequences);
+    let sizes = RnnSizes::new(network, sequences);
     let all = network.cells() * sizes.states;
     let of_cells = match network.cell {
-        Cell::Plain => aligned(all),
-        Cell::Lstm => aligned(4 * all) + aligned(all),
-        Cell::Gru => aligned(6 * all),
+        RnnCell::Plain => aligned(all),
+        RnnCell::Lstm => aligned(4 * all) + aligned(all),
+        RnnCell::Gru => aligned(6 * all),
     };
     let projected = if network.is_projected() {
         let width = network.hidden + network.output;
@@ -207,7 +207,7 @@ pub(super) fn reserve(network: &Network, sequences: &Sequences) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Algorithm::{Persistent, PersistentSmall};
+    use RnnAlgorithm::{Persistent, PersistentSmall};
 
     fn ours(network: &Network, sequences: &Sequences) -> [usize; 3] {
         [inference(network, sequences), training(network, sequences), reserve(network, sequences)]
@@ -220,11 +220,11 @@ mod tests {
         let small = Sequences { batch: 16, longest: 32, is_packed: false, steps: 512 };
         let long = Sequences { batch: 16, longest: 1000, is_packed: false, steps: 16_000 };
         let packed = Sequences { batch: 16, longest: 32, is_packed: true, steps: 334 };
-        let lstm = Network::float(Cell::Lstm, 128, 128);
+        let lstm = Network::float(RnnCell::Lstm, 128, 128);
         let deep = Network { layers: 3, ..lstm.clone() };
         let both = Network { directions: 2, ..lstm.clone() };
         let projected = Network { output: 32, ..lstm.clone() };
-        let gru = Network::float(Cell::Gru, 128, 128);
+        let gru = Network::float(RnnCell::Gru, 128, 128);
         let measured = [
             (&lstm, &small, [10_568_064, 10_576_256, 1_310_976]),
             (&lstm, &long, [33_767_808, 58_155_392, 40_960_256]),
@@ -249,17 +249,17 @@ mod tests {
         let long = Sequences { batch: 64, longest: 300, is_packed: false, steps: 19_200 };
         let with = |algorithm, network| Network { algorithm, ..network };
         let persistent = |cell, input, hidden| with(PersistentSmall, Network::float(cell, input, hidden));
-        let lstm = persistent(Cell::Lstm, 128, 128);
+        let lstm = persistent(RnnCell::Lstm, 128, 128);
         let deep = Network { layers: 3, has_dropout: true, ..lstm.clone() };
         let both = Network { directions: 2, layers: 2, ..lstm.clone() };
-        let narrow = Network { layers: 2, ..persistent(Cell::Lstm, 64, 64) };
-        let gru = persistent(Cell::Gru, 128, 128);
-        let plain = persistent(Cell::Plain, 128, 384);
-        let half = Network { data_type: HALF, ..persistent(Cell::Lstm, 300, 50) };
-        let half_both = Network { data_type: HALF, directions: 2, ..persistent(Cell::Gru, 16, 50) };
+        let narrow = Network { layers: 2, ..persistent(RnnCell::Lstm, 64, 64) };
+        let gru = persistent(RnnCell::Gru, 128, 128);
+        let plain = persistent(RnnCell::Plain, 128, 384);
+        let half = Network { data_type: HALF, ..persistent(RnnCell::Lstm, 300, 50) };
+        let half_both = Network { data_type: HALF, directions: 2, ..persistent(RnnCell::Gru, 16, 50) };
         let not_persistent = Network { data_type: BFLOAT, ..lstm.clone() };
-        let large = with(Persistent, Network::float(Cell::Lstm, 128, 256));
-        let half_large = Network { data_type: HALF, cell: Cell::Gru, ..large.clone() };
+        let large = with(Persistent, Network::float(RnnCell::Lstm, 128, 256));
+        let half_large = Network { data_type: HALF, cell: RnnCell::Gru, ..large.clone() };
         let measured = [
             (&lstm, &small, [14_745_984, 14_745_984, 1_310_976]),
             (&deep, &small, [32_964_992, 32_964_992, 4_473_088]),

@@ -1,19 +1,19 @@
 //! Tensor descriptors, read back from the real library and written to it.
 
-use super::{Descriptor, SUCCESS, Status, real};
+use super::{Descriptor, SUCCESS, StatusCode, real};
 
 /// `CUDNN_DIM_MAX`.
 const MAX_DIMENSIONS: usize = 8;
 
 /// A tensor according to its descriptor: batch, channels and spatial dimensions.
-pub(super) struct Tensor {
+pub(super) struct TensorDescriptor {
     pub(super) data_type: i32,
     sizes: Vec<usize>,
     strides: Vec<usize>,
 }
 
-impl Tensor {
-    pub(super) unsafe fn read(descriptor: Descriptor) -> Option<Tensor> {
+impl TensorDescriptor {
+    pub(super) unsafe fn read(descriptor: Descriptor) -> Option<TensorDescriptor> {
         let (mut data_type, mut dimensions) = (0, 0);
         let (mut sizes, mut strides) = ([0; MAX_DIMENSIONS], [0; MAX_DIMENSIONS]);
         let status = unsafe {
@@ -29,7 +29,7 @@ impl Tensor {
         let numbers = |values: &[i32]| -> Vec<usize> {
             values.iter().take(dimensions as usize).map(|value| *value as usize).collect()
         };
-        (status == SUCCESS && dimensions >= 2).then(|| Tensor {
+        (status == SUCCESS && dimensions >= 2).then(|| TensorDescriptor {
             data_type,
             sizes: numbers(&sizes),
             strides: numbers(&strides),
@@ -56,10 +56,10 @@ impl Tensor {
     }
 
     #[cfg(test)]
-    pub(super) fn channels_last(data_type: i32, sizes: &[usize]) -> Tensor {
+    pub(super) fn channels_last(data_type: i32, sizes: &[usize]) -> TensorDescriptor {
         let mut strides = vec![0; sizes.len()];
         strides[1] = 1;
-        Tensor { data_type, sizes: sizes.to_vec(), strides }
+        TensorDescriptor { data_type, sizes: sizes.to_vec(), strides }
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) unsafe fn set_matrix(
     data_type: i32,
     rows: usize,
     columns: usize,
-) -> Status {
+) -> StatusCode {
     let (rows, columns) = (rows as i32, columns as i32);
     let (sizes, strides) = ([1, rows, columns], [rows * columns, columns, 1]);
     unsafe { real::cudnnSetTensorNdDescriptor(descriptor, data_type, 3, sizes.as_ptr(), strides.as_ptr()) }

@@ -2,7 +2,7 @@
 
 /// `ncclDataType_t`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Element {
+pub(super) enum NcclElement {
     Signed {
         bytes: usize,
     },
@@ -10,7 +10,7 @@ pub(super) enum Element {
         bytes: usize,
     },
     Float {
-        format: Format,
+        format: FloatFormat,
     },
     /// The 8-bit types are transferred, but not computed with.
     Float8,
@@ -18,7 +18,7 @@ pub(super) enum Element {
 
 /// Layout of a floating-point number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Format {
+pub(super) enum FloatFormat {
     Half,
     Bfloat,
     Single,
@@ -37,37 +37,38 @@ pub(super) enum Reduction {
     ScaledSum(f64),
 }
 
-impl Element {
-    pub(super) fn from_number(number: i32) -> Option<Element> {
+impl NcclElement {
+    pub(super) fn from_number(number: i32) -> Option<NcclElement> {
         Some(match number {
-            0 => Element::Signed { bytes: 1 },
-            1 => Element::Unsigned { bytes: 1 },
-            2 => Element::Signed { bytes: 4 },
-            3 => Element::Unsigned { bytes: 4 },
-            4 => Element::Signed { bytes: 8 },
-            5 => Element::Unsigned { bytes: 8 },
-            6 => Element::Float { format: Format::Half },
-            7 => Element::Float { format: Format::Single },
-            8 => Element::Float { format: Format::Double },
-            9 => Element::Float { format: Format::Bfloat },
-            10 | 11 => Element::Float8,
+            0 => NcclElement::Signed { bytes: 1 },
+            1 => NcclElement::Unsigned { bytes: 1 },
+            2 => NcclElement::Signed { bytes: 4 },
+            3 => NcclElement::Unsigned { bytes: 4 },
+            4 => NcclElement::Signed { bytes: 8 },
+            5 => NcclElement::Unsigned { bytes: 8 },
+            6 => NcclElement::Float { format: FloatFormat::Half },
+            7 => NcclElement::Float { format: FloatFormat::Single },
+            8 => NcclElement::Float { format: FloatFormat::Double },
+            9 => NcclElement::Float { format: FloatFormat::Bfloat },
+            10 | 11 => NcclElement::Float8,
             _ => return None,
         })
     }
 
     pub(super) fn bytes(self) -> usize {
         match self {
-            Element::Signed { bytes } | Element::Unsigned { bytes } => bytes,
-            Element::Float { format: Format::Half | Format::Bfloat } => 2,
-            Element::Float { format: Format::Single } => 4,
-            Element::Float { format: Format::Double } => 8,
-            Element::Float8 => 1,
+            NcclElement::Signed { bytes } | NcclElement::Unsigned { bytes } => bytes,
+            NcclElement::Float { format: FloatFormat::Half | FloatFormat::Bfloat } => 2,
+            NcclElement::Float { format: FloatFormat::Single } => 4,
+            NcclElement::Float { format: FloatFormat::Double } => 8,
+            NcclElement::Float8 => 1,
         }
     }
 
     /// An integer, extended to more bits than any type here has.
     fn integer(self, bytes: &[u8]) -> i128 {
-        let negative = matches!(self, Element::Signed { .. }) && bytes.last().is_some_and(|&top| top >= 0x80);
+        let negative =
+            matches!(self, NcclElement::Signed { .. }) && bytes.last().is_some_and(|&top| top >= 0x80);
         let mut extended = if negative { [0xff; 16] } else { [0; 16] };
         extended[..bytes.len()].copy_from_slice(bytes);
         i128::from_le_bytes(extended)
@@ -76,26 +77,26 @@ impl Element {
     /// Scalar of this type, as a factor.
     pub(super) fn scalar(self, bytes: &[u8]) -> Option<f64> {
         match self {
-            Element::Signed { .. } | Element::Unsigned { .. } => Some(self.integer(bytes) as f64),
-            Element::Float { format } => Some(format.read(bytes)),
-            Element::Float8 => None,
+            NcclElement::Signed { .. } | NcclElement::Unsigned { .. } => Some(self.integer(bytes) as f64),
+            NcclElement::Float { format } => Some(format.read(bytes)),
+            NcclElement::Float8 => None,
         }
     }
 }
 
-impl Format {
+impl FloatFormat {
     /// Bits of exponent and mantissa of the formats that Rust lacks.
     fn bits(self) -> (u32, u32) {
         match self {
-            Format::Bfloat => (8, 7),
+            FloatFormat::Bfloat => (8, 7),
             _ => (5, 10),
         }
     }
 
     fn read(self, bytes: &[u8]) -> f64 {
         match (self, bytes) {
-            (Format::Double, &[a, b, c, d, e, f, g, h]) => f64::from_le_bytes([a, b, c, d, e, f, g, h]),
-            (Format::Single, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]).into(),
+            (FloatFormat::Double, &[a, b, c, d, e, f, g, h]) => f64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            (FloatFormat::Single, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]).into(),
             (_, &[a, b]) => {
                 let (exponent_bits, mantissa_bits) = self.bits();
                 let code = i32::from(u16::from_le_bytes([a, b]));
@@ -118,9 +119,9 @@ impl Format {
 
     fn write(self, value: f64, to: &mut Vec<u8>) {
         match self {
-            Format::Double => to.extend(value.to_le_bytes()),
-            Format::Single => to.extend((value as f32).to_le_bytes()),
-            Format::Half | Format::Bfloat => to.extend(self.round(value).to_le_bytes()),
+            FloatFormat::Double => to.extend(value.to_le_bytes()),
+            FloatFormat::Single => to.extend((value as f32).to_le_bytes()),
+            FloatFormat::Half | FloatFormat::Bfloat => to.extend(self.round(value).to_le_bytes()),
         }
     }
 
@@ -152,20 +153,20 @@ impl Format {
 }
 
 /// Combines the ranks' parts, which have the same length.
-pub(super) fn reduce(element: Element, reduction: Reduction, inputs: &[&[u8]]) -> Option<Vec<u8>> {
+pub(super) fn reduce(element: NcclElement, reduction: Reduction, inputs: &[&[u8]]) -> Option<Vec<u8>> {
     let length = inputs.first()?.len();
     let mut result = Vec::with_capacity(length);
     for at in (0..length).step_by(element.bytes()) {
         let of_ranks = inputs.iter().map(|input| &input[at..at + element.bytes()]);
         match element {
-            Element::Signed { bytes } | Element::Unsigned { bytes } => {
+            NcclElement::Signed { bytes } | NcclElement::Unsigned { bytes } => {
                 let sum = integers(reduction, of_ranks.map(|bytes| element.integer(bytes)))?;
                 result.extend(&sum.to_le_bytes()[..bytes]);
             }
-            Element::Float { format } => {
+            NcclElement::Float { format } => {
                 format.write(floats(reduction, of_ranks.map(|bytes| format.read(bytes)))?, &mut result);
             }
-            Element::Float8 => return None,
+            NcclElement::Float8 => return None,
         }
     }
     Some(result)
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn every_16_bit_number_round_trips() {
-        for format in [Format::Half, Format::Bfloat] {
+        for format in [FloatFormat::Half, FloatFormat::Bfloat] {
             for code in 0..=u16::MAX {
                 let value = format.read(&code.to_le_bytes());
                 assert!(value.is_nan() || format.round(value) == code, "{format:?} {code:#x} {value}");
@@ -213,18 +214,18 @@ mod tests {
 
     #[test]
     fn rounding_goes_to_even_and_to_infinity() {
-        assert_eq!(Format::Half.round(2049.0), Format::Half.round(2048.0));
-        assert_eq!(Format::Half.round(2051.0), Format::Half.round(2052.0));
-        assert_eq!(Format::Half.round(65519.0), 0x7bff);
-        assert_eq!(Format::Half.round(65520.0), 0x7c00);
-        assert_eq!(Format::Half.round(-1e300), 0xfc00);
-        assert_eq!(Format::Bfloat.round(1.0 / 3.0), 0x3eab);
-        assert_eq!(Format::Half.round(0.0), 0);
+        assert_eq!(FloatFormat::Half.round(2049.0), FloatFormat::Half.round(2048.0));
+        assert_eq!(FloatFormat::Half.round(2051.0), FloatFormat::Half.round(2052.0));
+        assert_eq!(FloatFormat::Half.round(65519.0), 0x7bff);
+        assert_eq!(FloatFormat::Half.round(65520.0), 0x7c00);
+        assert_eq!(FloatFormat::Half.round(-1e300), 0xfc00);
+        assert_eq!(FloatFormat::Bfloat.round(1.0 / 3.0), 0x3eab);
+        assert_eq!(FloatFormat::Half.round(0.0), 0);
     }
 
     #[test]
     fn reductions_over_ranks() {
-        let ints = Element::Signed { bytes: 4 };
+        let ints = NcclElement::Signed { bytes: 4 };
         let inputs = [(-3i32).to_le_bytes(), 5i32.to_le_bytes()];
         let inputs: Vec<&[u8]> = inputs.iter().map(<[u8; 4]>::as_slice).collect();
         let of = |reduction| {

@@ -1,9 +1,9 @@
 //! Communicators: how ranks find each other, split, and leave.
 
-use super::contents::Contents;
-use super::exchange::{Exchange, Message};
+use super::contents::BufferContents;
+use super::exchange::{Exchange, RankMessage};
 use super::group::{self, Pending};
-use super::{INVALID_ARGUMENT, SUCCESS, Status, UNHANDLED_CUDA_ERROR, failed};
+use super::{INVALID_ARGUMENT, SUCCESS, StatusCode, UNHANDLED_CUDA_ERROR, failed};
 use crate::{process, put};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -75,7 +75,7 @@ extern "C" fn leave_all() {
 }
 
 /// Opens this rank's end; the group waits for the other ranks when it ends.
-unsafe fn open(to: *mut u64, directory: PathBuf, rank: i32, size: i32) -> Status {
+unsafe fn open(to: *mut u64, directory: PathBuf, rank: i32, size: i32) -> StatusCode {
     if size < 1 || rank < 0 || rank >= size {
         return INVALID_ARGUMENT;
     }
@@ -90,7 +90,7 @@ unsafe fn open(to: *mut u64, directory: PathBuf, rank: i32, size: i32) -> Status
     let (rank, size) = (rank as usize, size as usize);
     let exchange = match Exchange::new(directory, rank, size) {
         Ok(exchange) => exchange,
-        Err(error) => return failed("ncclCommInitRank", None, &super::Failure::Io(error)),
+        Err(error) => return failed("ncclCommInitRank", None, &super::ExchangeFailure::Io(error)),
     };
     let communicator = Arc::new(Communicator { exchange, rank, size, failure: AtomicI32::new(SUCCESS) });
     let handle = {
@@ -108,13 +108,13 @@ unsafe fn open(to: *mut u64, directory: PathBuf, rank: i32, size: i32) -> Status
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ncclGetUniqueId(to: *mut UniqueId) -> Status {
+unsafe extern "C" fn ncclGetUniqueId(to: *mut UniqueId) -> StatusCode {
     unsafe { put(to, UniqueId::generate()) };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ncclCommInitRank(to: *mut u64, size: i32, id: UniqueId, rank: i32) -> Status {
+unsafe extern "C" fn ncclCommInitRank(to: *mut u64, size: i32, id: UniqueId, rank: i32) -> StatusCode {
     unsafe { open(to, id.directory(), rank, size) }
 }
 
@@ -125,7 +125,7 @@ unsafe extern "C" fn ncclCommInitRankConfig(
     id: UniqueId,
     rank: i32,
     _configuration: u64,
-) -> Status {
+) -> StatusCode {
     unsafe { open(to, id.directory(), rank, size) }
 }
 
@@ -138,7 +138,7 @@ unsafe extern "C" fn ncclCommInitRankScalable(
     count: i32,
     ids: *const UniqueId,
     _configuration: u64,
-) -> Status {
+) -> StatusCode {
     if count < 1 || ids.is_null() {
         return INVALID_ARGUMENT;
     }
@@ -147,7 +147,7 @@ unsafe extern "C" fn ncclCommInitRankScalable(
 
 /// All ranks in one process, as in `torch.nn.DataParallel`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ncclCommInitAll(to: *mut u64, count: i32, _devices: u64) -> Status {
+unsafe extern "C" fn ncclCommInitAll(to: *mut u64, count: i32, _devices: u64) -> StatusCode {
     let directory = UniqueId::generate().directory();
     group::start();
     let opened = (0..count)
@@ -167,10 +167,10 @@ unsafe extern "C" fn ncclCommSplit(
     key: i32,
     to: *mut u64,
     _configuration: u64,
-) -> Status {
+) -> StatusCode {
     const NAME: &str = "ncclCommSplit";
     let Some(communicator) = find(handle) else { return INVALID_ARGUMENT };
-    let request = Contents::known([color.to_le_bytes(), key.to_le_bytes()].concat());
+    let request = BufferContents::known([color.to_le_bytes(), key.to_le_bytes()].concat());
     match communicator.exchange.contribute(&request) {
         Ok(round) => group::defer(NAME, Pending::Split { communicator, round, color, to }),
         Err(failure) => failed(NAME, Some(&communicator), &failure),
@@ -183,8 +183,8 @@ pub(super) unsafe fn finish_split(
     round: u64,
     color: i32,
     to: *mut u64,
-    requests: &[Message],
-) -> Status {
+    requests: &[RankMessage],
+) -> StatusCode {
     if color == NO_COLOR {
         unsafe { put(to, 0) };
         return SUCCESS;
@@ -207,7 +207,7 @@ pub(super) unsafe fn finish_split(
 }
 
 /// Closes a communicator and leaves the other ranks.
-fn close(handle: u64) -> Status {
+fn close(handle: u64) -> StatusCode {
     let removed = communicators().open.remove(&handle);
     match removed {
         Some(communicator) => {
@@ -219,12 +219,12 @@ fn close(handle: u64) -> Status {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ncclCommDestroy(handle: u64) -> Status {
+extern "C" fn ncclCommDestroy(handle: u64) -> StatusCode {
     close(handle)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ncclCommAbort(handle: u64) -> Status {
+extern "C" fn ncclCommAbort(handle: u64) -> StatusCode {
     if let Some(communicator) = find(handle) {
         communicator.exchange.abort();
     }
@@ -237,7 +237,7 @@ no_op! { ncclCommFinalize }
 macro_rules! queries {
     ($($name:ident: $query:expr;)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(handle: u64, to: *mut i32) -> Status {
+        unsafe extern "C" fn $name(handle: u64, to: *mut i32) -> StatusCode {
             let query: fn(&Communicator) -> i32 = $query;
             match find(handle) {
                 Some(communicator) => {

@@ -5,7 +5,7 @@
 //! never waits. A rank that waits for a message gives up when its sender has left or died, or after
 //! [`MESSAGE_TIMEOUT`].
 
-use super::contents::{Contents, number};
+use super::contents::{BufferContents, number};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,28 +24,28 @@ const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Message from one rank to others.
 #[derive(Clone, Debug)]
-pub(super) struct Message {
-    pub(super) contents: Contents,
+pub(super) struct RankMessage {
+    pub(super) contents: BufferContents,
     /// Number of rounds that its sender had finished.
     finished: u64,
 }
 
-impl Message {
-    fn encode(finished: u64, contents: &Contents) -> Vec<u8> {
+impl RankMessage {
+    fn encode(finished: u64, contents: &BufferContents) -> Vec<u8> {
         let mut text = finished.to_le_bytes().to_vec();
         contents.encode(&mut text);
         text
     }
 
-    fn decode(mut text: &[u8]) -> Option<Message> {
+    fn decode(mut text: &[u8]) -> Option<RankMessage> {
         let finished = number(&mut text)?;
-        Some(Message { contents: Contents::decode(text)?, finished })
+        Some(RankMessage { contents: BufferContents::decode(text)?, finished })
     }
 }
 
 /// Reason why a message did not arrive.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum ExchangeFailure {
     Aborted,
     /// No message arrived from these ranks for [`MESSAGE_TIMEOUT`].
     TimedOut(Vec<usize>),
@@ -54,15 +54,15 @@ pub(super) enum Failure {
     Io(io::Error),
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for ExchangeFailure {
     fn fmt(&self, to: &mut std::fmt::Formatter) -> std::fmt::Result {
         match self {
-            Failure::Aborted => write!(to, "the communicator was aborted"),
-            Failure::TimedOut(ranks) => {
+            ExchangeFailure::Aborted => write!(to, "the communicator was aborted"),
+            ExchangeFailure::TimedOut(ranks) => {
                 write!(to, "no message from ranks {ranks:?} within {} s", MESSAGE_TIMEOUT.as_secs())
             }
-            Failure::Exited(ranks) => write!(to, "ranks {ranks:?} have exited"),
-            Failure::Io(error) => write!(to, "{error}"),
+            ExchangeFailure::Exited(ranks) => write!(to, "ranks {ranks:?} have exited"),
+            ExchangeFailure::Io(error) => write!(to, "{error}"),
         }
     }
 }
@@ -74,14 +74,14 @@ pub(super) struct Exchange {
     size: usize,
     /// Process that created the exchange; its forks do not take part.
     process: u32,
-    counts: Mutex<Counts>,
+    counts: Mutex<RoundCounts>,
     /// Process IDs of the ranks, once all of them have joined.
     processes: OnceLock<Vec<i32>>,
     aborted: AtomicBool,
 }
 
 #[derive(Default)]
-struct Counts {
+struct RoundCounts {
     rounds: u64,
     finished: u64,
     /// Number of rounds whose messages were removed.
@@ -93,7 +93,7 @@ struct Counts {
 impl Exchange {
     pub(super) fn new(directory: PathBuf, rank: usize, size: usize) -> io::Result<Exchange> {
         fs::create_dir_all(&directory)?;
-        let counts = Counts { sent: vec![0; size], received: vec![0; size], ..Counts::default() };
+        let counts = RoundCounts { sent: vec![0; size], received: vec![0; size], ..RoundCounts::default() };
         Ok(Exchange {
             directory,
             rank,
@@ -109,7 +109,7 @@ impl Exchange {
         &self.directory
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+    fn counts(&self) -> MutexGuard<'_, RoundCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,24 +125,24 @@ impl Exchange {
         self.directory.join(format!("exited-{rank}"))
     }
 
-    fn write(&self, path: &Path, text: &[u8]) -> Result<(), Failure> {
+    fn write(&self, path: &Path, text: &[u8]) -> Result<(), ExchangeFailure> {
         let aside = path.with_extension("writing");
-        fs::write(&aside, text).and_then(|()| fs::rename(&aside, path)).map_err(Failure::Io)
+        fs::write(&aside, text).and_then(|()| fs::rename(&aside, path)).map_err(ExchangeFailure::Io)
     }
 
     /// Contributes this rank's part to the next round, in which all ranks take part; returns the round.
-    pub(super) fn contribute(&self, contents: &Contents) -> Result<u64, Failure> {
+    pub(super) fn contribute(&self, contents: &BufferContents) -> Result<u64, ExchangeFailure> {
         let (round, finished) = {
             let mut counts = self.counts();
             counts.rounds += 1;
             (counts.rounds - 1, counts.finished)
         };
-        self.write(&self.round_file(round, self.rank), &Message::encode(finished, contents))?;
+        self.write(&self.round_file(round, self.rank), &RankMessage::encode(finished, contents))?;
         Ok(round)
     }
 
     /// All ranks' parts of a round, by rank.
-    pub(super) fn collect(&self, round: u64) -> Result<Vec<Message>, Failure> {
+    pub(super) fn collect(&self, round: u64) -> Result<Vec<RankMessage>, ExchangeFailure> {
         let senders: Vec<(usize, PathBuf)> =
             (0..self.size).map(|rank| (rank, self.round_file(round, rank))).collect();
         let messages = self.wait(&senders)?;
@@ -162,12 +162,12 @@ impl Exchange {
     }
 
     /// Announces this rank's process ID, in the first round.
-    pub(super) fn announce(&self) -> Result<u64, Failure> {
-        self.contribute(&Contents::known(self.process.to_le_bytes().to_vec()))
+    pub(super) fn announce(&self) -> Result<u64, ExchangeFailure> {
+        self.contribute(&BufferContents::known(self.process.to_le_bytes().to_vec()))
     }
 
-    pub(super) fn finish_init(&self, round: u64) -> Result<(), Failure> {
-        let process = |message: &Message| {
+    pub(super) fn finish_init(&self, round: u64) -> Result<(), ExchangeFailure> {
+        let process = |message: &RankMessage| {
             message.contents.bytes().try_into().map_or(0, |bytes| u32::from_le_bytes(bytes) as i32)
         };
         let processes = self.collect(round)?.iter().map(process).collect();
@@ -176,9 +176,9 @@ impl Exchange {
     }
 
     /// Sends a message to a rank, possibly this one.
-    pub(super) fn send(&self, to: usize, contents: &Contents) -> Result<(), Failure> {
+    pub(super) fn send(&self, to: usize, contents: &BufferContents) -> Result<(), ExchangeFailure> {
         let number = next(&mut self.counts().sent, to);
-        self.write(&self.message_file(self.rank, to, number), &Message::encode(0, contents))
+        self.write(&self.message_file(self.rank, to, number), &RankMessage::encode(0, contents))
     }
 
     /// Number of the next message to receive from a rank.
@@ -186,16 +186,16 @@ impl Exchange {
         next(&mut self.counts().received, from)
     }
 
-    pub(super) fn receive(&self, from: usize, number: u64) -> Result<Message, Failure> {
+    pub(super) fn receive(&self, from: usize, number: u64) -> Result<RankMessage, ExchangeFailure> {
         let path = self.message_file(from, self.rank, number);
-        let message = self.wait(&[(from, path.clone())])?.pop().ok_or(Failure::Aborted)?;
+        let message = self.wait(&[(from, path.clone())])?.pop().ok_or(ExchangeFailure::Aborted)?;
         let _ = fs::remove_file(path);
         Ok(message)
     }
 
     /// Waits until all these messages have arrived.
-    fn wait(&self, senders: &[(usize, PathBuf)]) -> Result<Vec<Message>, Failure> {
-        let mut messages: Vec<Option<Message>> = vec![None; senders.len()];
+    fn wait(&self, senders: &[(usize, PathBuf)]) -> Result<Vec<RankMessage>, ExchangeFailure> {
+        let mut messages: Vec<Option<RankMessage>> = vec![None; senders.len()];
         let mut last_progress = Instant::now();
         let mut last_check = Instant::now();
         let mut pause = MIN_POLL_INTERVAL;
@@ -213,10 +213,10 @@ impl Exchange {
                 return Ok(messages.into_iter().flatten().collect());
             }
             if self.aborted.load(Relaxed) {
-                return Err(Failure::Aborted);
+                return Err(ExchangeFailure::Aborted);
             }
             if last_progress.elapsed() > MESSAGE_TIMEOUT {
-                return Err(Failure::TimedOut(missing));
+                return Err(ExchangeFailure::TimedOut(missing));
             }
             if last_check.elapsed() > LIVENESS_CHECK_INTERVAL {
                 last_check = Instant::now();
@@ -224,7 +224,7 @@ impl Exchange {
                     missing.iter().copied().filter(|&rank| self.has_exited(rank)).collect();
                 // A rank may have sent its message just before it left.
                 if !exited.is_empty() && !self.read_arrived(senders, &mut messages)? {
-                    return Err(Failure::Exited(exited));
+                    return Err(ExchangeFailure::Exited(exited));
                 }
             }
             std::thread::sleep(pause);
@@ -236,17 +236,17 @@ impl Exchange {
     fn read_arrived(
         &self,
         senders: &[(usize, PathBuf)],
-        messages: &mut [Option<Message>],
-    ) -> Result<bool, Failure> {
+        messages: &mut [Option<RankMessage>],
+    ) -> Result<bool, ExchangeFailure> {
         let mut any = false;
         for ((_, path), message) in senders.iter().zip(messages).filter(|(_, message)| message.is_none()) {
             match fs::read(path) {
                 Ok(text) => {
-                    *message = Message::decode(&text);
+                    *message = RankMessage::decode(&text);
                     any = true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Failure::Io(error)),
+                Err(error) => return Err(ExchangeFailure::Io(error)),
             }
         }
         Ok(any)

@@ -3,8 +3,8 @@
 
 use super::collective::Collective;
 use super::communicator::{Communicator, finish_split};
-use super::exchange::Failure;
-use super::{SUCCESS, Status, failed};
+use super::exchange::ExchangeFailure;
+use super::{SUCCESS, StatusCode, failed};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ pub(super) enum Pending {
 }
 
 #[derive(Default)]
-struct Group {
+struct NcclGroup {
     depth: u32,
     pending: Vec<(&'static str, Pending)>,
 }
 
 thread_local! {
-    static GROUP: RefCell<Group> = RefCell::default();
+    static GROUP: RefCell<NcclGroup> = RefCell::default();
 }
 
 impl Pending {
@@ -36,7 +36,7 @@ impl Pending {
         }
     }
 
-    fn finish(&self) -> Result<Status, Failure> {
+    fn finish(&self) -> Result<StatusCode, ExchangeFailure> {
         let exchange = &self.communicator().exchange;
         match self {
             Pending::Init { round, .. } => exchange.finish_init(*round)?,
@@ -62,7 +62,7 @@ pub(super) fn start() {
 }
 
 /// Finishes the calls since the outermost start; returns the first failure, if any.
-pub(super) fn end() -> Status {
+pub(super) fn end() -> StatusCode {
     let pending = GROUP.with_borrow_mut(|group| {
         group.depth = group.depth.saturating_sub(1);
         if group.depth == 0 { std::mem::take(&mut group.pending) } else { Vec::new() }
@@ -79,7 +79,7 @@ pub(super) fn end() -> Status {
 }
 
 /// Defers the rest of a call to the end of its group.
-pub(super) fn defer(name: &'static str, call: Pending) -> Status {
+pub(super) fn defer(name: &'static str, call: Pending) -> StatusCode {
     start();
     GROUP.with_borrow_mut(|group| group.pending.push((name, call)));
     end()

@@ -1,21 +1,21 @@
 //! Memory use of a device, in total and by process.
 
-use super::{INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS, Status, index};
+use super::{INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS, StatusCode, index};
 use crate::card::card;
 use crate::memory::memory;
 
 /// `nvmlMemory_t`.
 #[repr(C)]
-pub(super) struct Memory {
+pub(super) struct NvmlMemory {
     total: u64,
     free: u64,
     used: u64,
 }
 
-impl Memory {
-    pub(super) fn of(device: i32) -> Memory {
+impl NvmlMemory {
+    pub(super) fn of(device: i32) -> NvmlMemory {
         let (free, total) = memory().free_and_total(device);
-        Memory { total, free, used: total - free }
+        NvmlMemory { total, free, used: total - free }
     }
 }
 
@@ -30,9 +30,9 @@ struct MemoryV2 {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(handle: u64, to: *mut MemoryV2) -> Status {
+unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(handle: u64, to: *mut MemoryV2) -> StatusCode {
     let (Some(device), false) = (index(handle), to.is_null()) else { return INVALID_ARGUMENT };
-    let Memory { total, free, used } = Memory::of(device);
+    let NvmlMemory { total, free, used } = NvmlMemory::of(device);
     unsafe {
         let version = (*to).version;
         to.write(MemoryV2 { version, total, reserved: 0, free, used });
@@ -42,7 +42,7 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(handle: u64, to: *mut MemoryV2) 
 
 /// `nvmlProcessInfo_v1_t`.
 #[repr(C)]
-struct Process {
+struct NvmlProcess {
     id: u32,
     used: u64,
 }
@@ -60,9 +60,14 @@ struct ProcessV2 {
 const NO_INSTANCE: u32 = u32::MAX;
 
 /// Lists the processes that use memory: this one. Only the total is known for the others.
-unsafe fn processes<T>(handle: u64, count: *mut u32, to: *mut T, entry: impl Fn(u32, u64) -> T) -> Status {
+unsafe fn processes<T>(
+    handle: u64,
+    count: *mut u32,
+    to: *mut T,
+    entry: impl Fn(u32, u64) -> T,
+) -> StatusCode {
     let (Some(device), false) = (index(handle), count.is_null()) else { return INVALID_ARGUMENT };
-    let used = Memory::of(device).used.saturating_sub(card().others);
+    let used = NvmlMemory::of(device).used.saturating_sub(card().others);
     unsafe {
         let room = count.replace(1);
         if room == 0 || to.is_null() {
@@ -77,16 +82,16 @@ unsafe fn processes<T>(handle: u64, count: *mut u32, to: *mut T, entry: impl Fn(
 unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses(
     handle: u64,
     count: *mut u32,
-    to: *mut Process,
-) -> Status {
-    unsafe { processes(handle, count, to, |id, used| Process { id, used }) }
+    to: *mut NvmlProcess,
+) -> StatusCode {
+    unsafe { processes(handle, count, to, |id, used| NvmlProcess { id, used }) }
 }
 
 /// Later versions, whose structures do not differ in the fields filled in here.
 macro_rules! later_versions {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(handle: u64, count: *mut u32, to: *mut ProcessV2) -> Status {
+        unsafe extern "C" fn $name(handle: u64, count: *mut u32, to: *mut ProcessV2) -> StatusCode {
             let entry =
                 |id, used| ProcessV2 { id, used, instance: NO_INSTANCE, compute_instance: NO_INSTANCE };
             unsafe { processes(handle, count, to, entry) }

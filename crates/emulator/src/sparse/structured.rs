@@ -1,7 +1,7 @@
 //! cuSPARSELt: matrices in which every second element is zero. PyTorch computes the size of a compressed
 //! matrix itself; the library's own workspace is not modeled.
 
-use crate::{SUCCESS, Status, notes, put};
+use crate::{SUCCESS, StatusCode, notes, put};
 
 no_op! {
     cusparseLtInit
@@ -13,7 +13,7 @@ no_op! {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cusparseLtMatmulGetWorkspace(_handle: u64, _plan: u64, to: *mut u64) -> Status {
+unsafe extern "C" fn cusparseLtMatmulGetWorkspace(_handle: u64, _plan: u64, to: *mut u64) -> StatusCode {
     notes::modelled("cuSPARSELt workspace");
     unsafe { put(to, 0) };
     SUCCESS
@@ -26,7 +26,7 @@ unsafe extern "C" fn cusparseLtSpMMACompressedSize2(
     _matrix: u64,
     compressed: *mut u64,
     workspace: *mut u64,
-) -> Status {
+) -> StatusCode {
     notes::modelled("cuSPARSELt workspace");
     unsafe {
         put(compressed, 0);
@@ -43,7 +43,7 @@ unsafe extern "C" fn cusparseLtMatmulAlgGetAttribute(
     _which: i32,
     to: *mut u8,
     size: usize,
-) -> Status {
+) -> StatusCode {
     if !to.is_null() {
         unsafe { std::ptr::write_bytes(to, 0, size) };
     }

@@ -2,12 +2,12 @@
 
 use super::Checked;
 use crate::edit::{Applicability, Edit, Fix};
-use crate::facts::{AbstractValue, Facts, KeptValue, NodeId, TensorStore};
+use crate::facts::{AbstractValue, FunctionFacts, KeptValue, NodeId, TensorStore};
 use crate::tree::{Expr, ExprKind, SourceRange};
 
 impl<'t, 'a> Checked<'_, 't, 'a> {
     /// Adds `.detach()` to what is kept, if that is a tensor and not a container of tensors.
-    pub(crate) fn detach_kept(&self, facts: &Facts<'t, 'a>, kept: &KeptValue<'t, 'a>) -> Option<Fix> {
+    pub(crate) fn detach_kept(&self, facts: &FunctionFacts<'t, 'a>, kept: &KeptValue<'t, 'a>) -> Option<Fix> {
         match kept.value {
             AbstractValue::Tensor(node) => {
                 let into = match kept.store {
@@ -23,7 +23,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     /// Adds `.detach()` to an expression that is put into the variable `into` of the function.
     pub(crate) fn detach(
         &self,
-        facts: &Facts<'t, 'a>,
+        facts: &FunctionFacts<'t, 'a>,
         node: NodeId,
         expr: &Expr<'a>,
         into: &str,

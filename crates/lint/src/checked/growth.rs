@@ -1,13 +1,13 @@
 //! Whether what is kept accumulates.
 
 use super::Checked;
-use crate::facts::{AbstractValue, Facts, KeptValue, LoopId, TensorStore};
+use crate::facts::{AbstractValue, FunctionFacts, KeptValue, LoopId, TensorStore};
 use crate::file::FunctionId;
 use crate::severity::RuleSeverity;
 
 impl<'t, 'a> Checked<'_, 't, 'a> {
     /// Returns whether what is put into the store stays there, iteration after iteration.
-    pub(crate) fn grows(&self, facts: &Facts<'t, 'a>, kept: &KeptValue<'t, 'a>) -> bool {
+    pub(crate) fn grows(&self, facts: &FunctionFacts<'t, 'a>, kept: &KeptValue<'t, 'a>) -> bool {
         let name = kept.store.name();
         match &kept.store {
             TensorStore::Local { id, .. } => {
@@ -37,7 +37,11 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
 
     /// Returns the severity: a list recreated for every epoch is a fixed amount in the end; any other grows
     /// as long as the program runs.
-    pub(crate) fn severity_of_growth(&self, facts: &Facts<'t, 'a>, kept: &KeptValue<'t, 'a>) -> RuleSeverity {
+    pub(crate) fn severity_of_growth(
+        &self,
+        facts: &FunctionFacts<'t, 'a>,
+        kept: &KeptValue<'t, 'a>,
+    ) -> RuleSeverity {
         match &kept.store {
             TensorStore::Local { id, .. } if facts.containers[id.0].made_in.is_some() => RuleSeverity::Medium,
             // The same holds for one that is freed with its function, after one pass over the batches.
@@ -51,7 +55,12 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     }
 
     /// Returns whether a store is emptied or truncated in the iterations of this loop.
-    pub(crate) fn is_emptied(&self, facts: &Facts<'t, 'a>, name: &str, in_loop: Option<LoopId>) -> bool {
+    pub(crate) fn is_emptied(
+        &self,
+        facts: &FunctionFacts<'t, 'a>,
+        name: &str,
+        in_loop: Option<LoopId>,
+    ) -> bool {
         let Some(in_loop) = in_loop else { return false };
         let range = facts.loops[in_loop.0].range;
         !name.is_empty() && facts.emptied.iter().any(|(emptied, at)| *emptied == name && range.contains(*at))
@@ -61,7 +70,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     pub(crate) fn is_emptied_anywhere(
         &self,
         name: &str,
-        here: &Facts<'t, 'a>,
+        here: &FunctionFacts<'t, 'a>,
         in_loop: Option<LoopId>,
     ) -> bool {
         let last = name.rsplit('.').next().unwrap_or(name);

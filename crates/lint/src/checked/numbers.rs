@@ -1,7 +1,7 @@
 //! Variables from which a function takes only numbers: a graph behind the tensors in them has no effect.
 
 use super::Checked;
-use crate::facts::Facts;
+use crate::facts::FunctionFacts;
 use crate::file::FunctionId;
 use crate::names::{binds, has_parameter};
 use crate::torch::{self, Makes};
@@ -21,7 +21,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     /// Returns whether adding `.detach()` to what is put into a variable of the function cannot change the
     /// program's behaviour: it is certainly a tensor, and the function takes only numbers out of the
     /// variable.
-    pub(crate) fn detaches_safely(&self, facts: &Facts<'t, 'a>, expr: &Expr<'a>, into: &str) -> bool {
+    pub(crate) fn detaches_safely(&self, facts: &FunctionFacts<'t, 'a>, expr: &Expr<'a>, into: &str) -> bool {
         let body = self.file.body_of(facts.id);
         let text = self.file.text(self.file.functions[facts.id.0].range);
         let is_private = facts.id != FunctionId::MODULE
@@ -38,7 +38,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     }
 
     /// Returns whether an expression is a loss computed by a function of PyTorch itself.
-    fn is_tensor(&self, facts: &Facts<'t, 'a>, expr: &Expr<'a>) -> bool {
+    fn is_tensor(&self, facts: &FunctionFacts<'t, 'a>, expr: &Expr<'a>) -> bool {
         let is_loss = |value: &Expr<'a>| self.is_loss_of_torch(facts, value);
         let ExprKind::Name(name) = expr.kind else { return is_loss(expr) };
         let mut assigned = 0;
@@ -61,7 +61,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
         assigned > 0 && !others && !is_parameter
     }
 
-    fn is_loss_of_torch(&self, facts: &Facts<'t, 'a>, expr: &Expr<'a>) -> bool {
+    fn is_loss_of_torch(&self, facts: &FunctionFacts<'t, 'a>, expr: &Expr<'a>) -> bool {
         let Some(call) = expr.as_call() else { return false };
         let Some(written) = self.file.key(&call.callee) else { return false };
         let Some(path) = self.file.path(&call.callee) else { return false };

@@ -1,7 +1,7 @@
 //! Purpose of a loop or function: training, or evaluation, after which `backward()` is never called.
 
 use super::Checked;
-use crate::facts::{At, CallFact, Facts, KeptValue, LoopId, NodeId, TensorStore};
+use crate::facts::{At, CallFact, FunctionFacts, KeptValue, LoopId, NodeId, TensorStore};
 use crate::file::FunctionId;
 use crate::torch;
 use crate::tree::{StmtKind, walk};
@@ -9,7 +9,7 @@ use crate::tree::{StmtKind, walk};
 impl<'t, 'a> Checked<'_, 't, 'a> {
     /// Returns whether the iterations of a loop are steps: over batches, with a `backward()`, or the
     /// outermost one that counts and runs a model.
-    pub(crate) fn is_step_loop(&self, facts: &Facts<'t, 'a>, id: LoopId) -> bool {
+    pub(crate) fn is_step_loop(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
         let of = &facts.loops[id.0];
         if of.over_batches || facts.has_backward(id) {
             return true;
@@ -21,7 +21,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
 
     /// Returns whether a loop belongs to a program without training and runs one model on one input after
     /// another.
-    pub(super) fn infers(&self, facts: &Facts<'t, 'a>, id: LoopId) -> bool {
+    pub(super) fn infers(&self, facts: &FunctionFacts<'t, 'a>, id: LoopId) -> bool {
         let in_module = self.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
         let targets = &facts.loops[id.0].targets;
         // `for model in ensemble` does not count.
@@ -52,7 +52,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     }
 
     /// Returns whether what was computed there is for evaluation: `backward()` is never called on it.
-    pub(crate) fn evaluates(&self, facts: &Facts<'t, 'a>, node: NodeId, at: At, store: &str) -> bool {
+    pub(crate) fn evaluates(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId, at: At, store: &str) -> bool {
         let in_module = self.file.class_of(facts.id).is_some_and(|class| class.kind.is_module());
         let over_batches = facts.around(at.in_loop).any(|at| facts.loops[at.0].over_batches);
         if in_module && !over_batches || self.is_test(facts.id) {
@@ -72,12 +72,12 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
 
     /// Returns whether the model was created in this function, by its object or by the script, so that no
     /// other code can train it.
-    pub(super) fn is_own_model(&self, facts: &Facts<'t, 'a>, node: NodeId) -> bool {
+    pub(super) fn is_own_model(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId) -> bool {
         let ancestors = facts.ancestors(node);
         let mut passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
         passes.any(|(model, result, _)| {
             let position = facts.node(*result).range.start;
-            let makes = |of: &Facts<'t, 'a>, before: u32| {
+            let makes = |of: &FunctionFacts<'t, 'a>, before: u32| {
                 of.emptied
                     .iter()
                     .any(|(name, at)| name == model && at.start < before && makes_model(self.file.text(*at)))
@@ -102,7 +102,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
             && class(init) == class(method)
     }
 
-    pub(super) fn reads_evaluation_loop(&self, facts: &Facts<'t, 'a>, at: At) -> bool {
+    pub(super) fn reads_evaluation_loop(&self, facts: &FunctionFacts<'t, 'a>, at: At) -> bool {
         let iters = facts.around(at.in_loop).filter_map(|at| facts.loops[at.0].iter);
         let innermost = iters.into_iter().next();
         innermost.is_some_and(|iter| torch::reads_as_evaluation(self.file.text(iter.range)))
@@ -110,7 +110,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
 
     /// Returns whether a list is filled in a training loop and is visible to this function only: if
     /// `backward()` does not run through its graphs here, it never will.
-    pub(crate) fn is_private(&self, facts: &Facts<'t, 'a>, kept: &KeptValue<'t, 'a>) -> bool {
+    pub(crate) fn is_private(&self, facts: &FunctionFacts<'t, 'a>, kept: &KeptValue<'t, 'a>) -> bool {
         const PLAIN: &[&str] =
             &["len", "sum", "print", "min", "max", "enumerate", "zip", "float", "list", "sorted", "str"];
         let TensorStore::Local { name, .. } = kept.store else { return false };
@@ -131,7 +131,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     }
 
     /// Returns whether a position is in a training loop, or in the function that does one step of it.
-    pub(crate) fn is_training(&self, facts: &Facts<'t, 'a>, at: At) -> bool {
+    pub(crate) fn is_training(&self, facts: &FunctionFacts<'t, 'a>, at: At) -> bool {
         facts.around(at.in_loop).any(|at| facts.has_backward(at))
             || at.in_loop.is_none() && !facts.backwards.is_empty() && self.is_step_function(facts.id)
     }
@@ -144,7 +144,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     }
 
     /// Returns whether the last mode set on the model before it was `eval()`.
-    pub(super) fn is_in_evaluation_mode(&self, facts: &Facts<'t, 'a>, node: NodeId) -> bool {
+    pub(super) fn is_in_evaluation_mode(&self, facts: &FunctionFacts<'t, 'a>, node: NodeId) -> bool {
         let ancestors = facts.ancestors(node);
         let passes = facts.forwards.iter().filter(|(_, result, _)| ancestors.contains(result));
         passes.into_iter().any(|(model, result, _)| {
@@ -154,8 +154,8 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
     }
 
     /// Returns the mode that a model was last put into, in the function or else in the module.
-    pub(crate) fn last_mode(&self, facts: &Facts<'t, 'a>, model: &str, before: u32) -> Option<bool> {
-        let last = |of: &Facts<'t, 'a>, before: u32| {
+    pub(crate) fn last_mode(&self, facts: &FunctionFacts<'t, 'a>, model: &str, before: u32) -> Option<bool> {
+        let last = |of: &FunctionFacts<'t, 'a>, before: u32| {
             let said = of.evaluating.iter().filter(|(name, at, _)| *name == model && *at < before);
             said.max_by_key(|(_, at, _)| *at).map(|(_, _, evaluates)| *evaluates)
         };
@@ -165,7 +165,7 @@ impl<'t, 'a> Checked<'_, 't, 'a> {
                 return None;
             }
             let is_attribute = model.starts_with("self.");
-            let same_class = |other: &&Facts<'t, 'a>| {
+            let same_class = |other: &&FunctionFacts<'t, 'a>| {
                 let class = |id: FunctionId| self.file.class_of(id).map(|class| class.class.name);
                 is_attribute && class(facts.id).is_some() && class(facts.id) == class(other.id)
             };

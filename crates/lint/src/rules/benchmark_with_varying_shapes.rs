@@ -1,5 +1,5 @@
 use crate::checked::Checked;
-use crate::facts::{Facts, Loop};
+use crate::facts::{FunctionFacts, Loop};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 use crate::tree::{Expr, ExprKind, Operator, SourceRange, StmtKind, walk};
@@ -64,7 +64,7 @@ fn flag(checked: &Checked<'_, '_, '_>) -> Option<SourceRange> {
 }
 
 /// Returns whether a loop that runs a model picks a size in every iteration and creates its input from it.
-fn varies(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, of: &Loop<'_, '_>) -> bool {
+fn varies(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, of: &Loop<'_, '_>) -> bool {
     let runs = facts.forwards.iter().any(|(_, node, _)| of.range.contains(facts.node(*node).range));
     if !runs {
         return false;

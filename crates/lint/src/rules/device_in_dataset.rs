@@ -1,5 +1,5 @@
 use crate::checked::Checked;
-use crate::facts::{CallFact, Facts};
+use crate::facts::{CallFact, FunctionFacts};
 use crate::file::{ClassKind, FunctionId};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
@@ -70,7 +70,7 @@ fn to_gpu(checked: &Checked<'_, '_, '_>, call: &CallFact<'_, '_>) -> bool {
 
 /// Returns whether a function runs in a worker: a dataset's items and collate functions, unless the file
 /// shows that there are no workers.
-pub(super) fn runs_in_worker(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>) -> bool {
+pub(super) fn runs_in_worker(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>) -> bool {
     let name = checked.file.name_of(facts.id);
     let in_dataset = checked.is_in(facts.id, ClassKind::Dataset)
         && matches!(name, "__getitem__" | "__getitems__" | "__iter__");

@@ -1,6 +1,6 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
-use crate::facts::{AbstractValue, Facts, HasGraph, KeptValue, TensorStore};
+use crate::facts::{AbstractValue, FunctionFacts, HasGraph, KeptValue, TensorStore};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 
@@ -71,7 +71,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-fn has_graph(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, kept: &KeptValue<'_, '_>) -> bool {
+fn has_graph(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, kept: &KeptValue<'_, '_>) -> bool {
     let nodes = match &kept.value {
         AbstractValue::Tensor(node) => vec![*node],
         _ => Vec::new(),
@@ -81,7 +81,11 @@ fn has_graph(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, kept: &KeptVa
 
 /// Returns whether a tensor without a graph (other rules report those with one), larger than a number, is
 /// certainly on the GPU.
-fn is_on_device(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, kept: &KeptValue<'_, '_>) -> bool {
+fn is_on_device(
+    checked: &Checked<'_, '_, '_>,
+    facts: &FunctionFacts<'_, '_>,
+    kept: &KeptValue<'_, '_>,
+) -> bool {
     let nodes = match &kept.value {
         AbstractValue::Tensor(node) => vec![*node],
         AbstractValue::Instance(_, nodes) => nodes.clone(),
@@ -97,7 +101,11 @@ fn is_on_device(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, kept: &Kep
 
 /// Returns whether the list is joined or returned after the loop: then it was collected on purpose, and is
 /// freed with its list.
-fn is_collected(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, kept: &KeptValue<'_, '_>) -> bool {
+fn is_collected(
+    checked: &Checked<'_, '_, '_>,
+    facts: &FunctionFacts<'_, '_>,
+    kept: &KeptValue<'_, '_>,
+) -> bool {
     let TensorStore::Local { id, name } = &kept.store else { return false };
     let outermost =
         facts.around(kept.at.in_loop).take_while(|at| Some(*at) != facts.containers[id.0].made_in).last();

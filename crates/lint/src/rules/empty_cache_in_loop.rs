@@ -1,5 +1,5 @@
 use crate::checked::Checked;
-use crate::facts::{CallFact, Facts};
+use crate::facts::{CallFact, FunctionFacts};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 
@@ -44,7 +44,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 }
 
 /// Returns whether a call is made in every iteration of a step loop, not of a loop around it.
-pub(super) fn on_every_step(facts: &Facts<'_, '_>, call: &CallFact<'_, '_>) -> bool {
+pub(super) fn on_every_step(facts: &FunctionFacts<'_, '_>, call: &CallFact<'_, '_>) -> bool {
     let Some(inner) = call.at.in_loop else { return false };
     if call.at.now_and_then || call.at.in_handler {
         return false;

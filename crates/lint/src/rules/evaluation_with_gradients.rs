@@ -1,6 +1,6 @@
 use crate::checked::Checked;
 use crate::edit::{Applicability, Edit, Fix};
-use crate::facts::{Facts, HasGraph, NodeId, Returned};
+use crate::facts::{FunctionFacts, HasGraph, NodeId, Returned};
 use crate::file::FunctionId;
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
@@ -53,7 +53,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-fn loop_is_evaluation(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, node: NodeId) -> bool {
+fn loop_is_evaluation(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, node: NodeId) -> bool {
     let range = facts.node(node).range;
     let around = facts.loops.iter().filter(|found| found.range.contains(range));
     around.into_iter().any(|found| {
@@ -66,7 +66,7 @@ fn loop_is_evaluation(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, node
 /// batches, and of each function that put the model into evaluation mode before.
 pub(super) fn passes<'x, 't, 'a>(
     checked: &'x Checked<'_, 't, 'a>,
-) -> Vec<(&'x Facts<'t, 'a>, &'a str, NodeId)> {
+) -> Vec<(&'x FunctionFacts<'t, 'a>, &'a str, NodeId)> {
     let mut found = Vec::new();
     for facts in &checked.facts {
         let mut seen = Vec::new();
@@ -114,14 +114,14 @@ pub(super) fn passes<'x, 't, 'a>(
 
 /// Returns whether a function is named for evaluation (`_eval_step`, `validate`) and returns nothing with a
 /// graph.
-fn is_evaluation_step(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>) -> bool {
+fn is_evaluation_step(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>) -> bool {
     let name = checked.file.name_of(facts.id);
     let is_named = ["eval", "valid"].iter().any(|word| name.split('_').any(|part| part.starts_with(word)));
     is_named && facts.returned == Returned::Plain
 }
 
 /// Returns whether a result is unused: `model(dummy)` as a statement, a trial run.
-fn is_dropped(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, node: NodeId) -> bool {
+fn is_dropped(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, node: NodeId) -> bool {
     let range = facts.node(node).range;
     let mut dropped = false;
     walk(checked.file.body_of(facts.id), &mut |stmt| {
@@ -131,7 +131,7 @@ fn is_dropped(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, node: NodeId
 }
 
 /// Returns whether a caller gets the result with its graph, and may differentiate it.
-fn gives_back(facts: &Facts<'_, '_>, node: NodeId) -> bool {
+fn gives_back(facts: &FunctionFacts<'_, '_>, node: NodeId) -> bool {
     fn has_graph(returned: &Returned) -> bool {
         match returned {
             Returned::Tensor { graph, .. } => *graph != HasGraph::No,
@@ -179,10 +179,10 @@ fn freezes(checked: &Checked<'_, '_, '_>) -> bool {
 /// indirectly, differentiates.
 fn calls_backward(
     checked: &Checked<'_, '_, '_>,
-    facts: &Facts<'_, '_>,
+    facts: &FunctionFacts<'_, '_>,
     part: crate::tree::SourceRange,
 ) -> bool {
-    let called = |facts: &Facts<'_, '_>, part: crate::tree::SourceRange| -> Vec<FunctionId> {
+    let called = |facts: &FunctionFacts<'_, '_>, part: crate::tree::SourceRange| -> Vec<FunctionId> {
         facts
             .local_calls
             .iter()
@@ -211,7 +211,7 @@ fn calls_backward(
 
 /// Adds `@torch.no_grad()` to the function, if all of it is evaluation. Unsafe: code in other files,
 /// including the model, may need gradients inside of the function, or those of its result.
-pub(super) fn decorate(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>) -> Option<Fix> {
+pub(super) fn decorate(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>) -> Option<Fix> {
     let function = checked.file.functions[facts.id.0].function?;
     let range = checked.file.functions[facts.id.0].range;
     // A call only creates a coroutine or a generator, which runs after gradients are on again.

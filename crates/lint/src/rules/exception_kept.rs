@@ -1,6 +1,6 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
-use crate::facts::{AbstractValue, Facts};
+use crate::facts::{AbstractValue, FunctionFacts};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 use crate::tree::SourceRange;
@@ -61,7 +61,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 
 /// Returns whether tensors are computed in the code that may fail: a model is run in the loop, here or in a
 /// called function.
-fn computes(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, at: SourceRange) -> bool {
+fn computes(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, at: SourceRange) -> bool {
     let inner = facts
         .loops
         .iter()

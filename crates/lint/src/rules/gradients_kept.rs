@@ -1,6 +1,6 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
-use crate::facts::{AbstractValue, Facts, KeptValue};
+use crate::facts::{AbstractValue, FunctionFacts, KeptValue};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 use crate::tree::ExprKind;
@@ -80,7 +80,7 @@ fn is_gradients(kept: &KeptValue<'_, '_>) -> bool {
 /// purpose.
 fn of_parameters<'t, 'a>(
     checked: &Checked<'_, 't, 'a>,
-    facts: &Facts<'t, 'a>,
+    facts: &FunctionFacts<'t, 'a>,
     kept: &KeptValue<'t, 'a>,
 ) -> bool {
     let around = facts.around(kept.at.in_loop).filter_map(|at| facts.loops[at.0].iter);

@@ -1,5 +1,5 @@
 use crate::checked::Checked;
-use crate::facts::{AbstractValue, CallFact, Facts, TensorStore};
+use crate::facts::{AbstractValue, CallFact, FunctionFacts, TensorStore};
 use crate::file::FunctionId;
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
@@ -57,7 +57,7 @@ enum Hook<'x, 'a> {
 /// Returns the function behind `hook`, `self.hook`, `make_hook(name)` or a lambda.
 fn hook_of<'x, 't, 'a>(
     checked: &Checked<'_, 't, 'a>,
-    facts: &Facts<'t, 'a>,
+    facts: &FunctionFacts<'t, 'a>,
     call: &CallFact<'t, 'a>,
     hook: &'x Expr<'a>,
 ) -> Option<Hook<'x, 'a>> {

@@ -1,6 +1,6 @@
 use crate::checked::Checked;
 use crate::edit::{Applicability, Edit, Fix};
-use crate::facts::{AbstractValue, CallFact, Facts};
+use crate::facts::{AbstractValue, CallFact, FunctionFacts};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 use crate::tree::{Expr, SourceRange};
@@ -70,7 +70,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 
 /// Matches `load_state_dict(torch.load(path), assign=True)`, which takes the tensors themselves, wherever
 /// they are.
-fn assigns(facts: &Facts<'_, '_>, load: &CallFact<'_, '_>) -> bool {
+fn assigns(facts: &FunctionFacts<'_, '_>, load: &CallFact<'_, '_>) -> bool {
     facts
         .calls
         .iter()
@@ -86,7 +86,11 @@ enum Use {
 }
 
 /// Returns how the checkpoint is used: only those that are loaded into a model matter.
-fn use_of(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, load: &CallFact<'_, '_>) -> Option<Use> {
+fn use_of(
+    checked: &Checked<'_, '_, '_>,
+    facts: &FunctionFacts<'_, '_>,
+    load: &CallFact<'_, '_>,
+) -> Option<Use> {
     let loads: Vec<&CallFact<'_, '_>> = facts
         .calls
         .iter()
@@ -113,7 +117,7 @@ fn use_of(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, load: &CallFact<
 }
 
 /// Returns whether the model was moved to the GPU before loading: otherwise there is one copy at a time.
-fn is_on_gpu(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, load: &CallFact<'_, '_>) -> bool {
+fn is_on_gpu(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, load: &CallFact<'_, '_>) -> bool {
     let into = facts.calls.iter().find(|call| {
         call.method_is("load_state_dict")
             && call.expr.range.start <= load.expr.range.start

@@ -1,6 +1,6 @@
 use crate::checked::{Checked, GraphOutcome, sums};
 use crate::edit::Fix;
-use crate::facts::{At, Facts, NodeId};
+use crate::facts::{At, FunctionFacts, NodeId};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 use crate::tree::SourceRange;
@@ -80,7 +80,7 @@ struct Sum<'s> {
 
 fn judge<'t, 'a>(
     checked: &Checked<'_, 't, 'a>,
-    facts: &Facts<'t, 'a>,
+    facts: &FunctionFacts<'t, 'a>,
     sum: Sum<'_>,
     found: &mut Vec<Diagnostic>,
 ) {
@@ -121,7 +121,7 @@ fn judge<'t, 'a>(
 /// decide.
 fn graph_outcome<'t, 'a>(
     checked: &Checked<'_, 't, 'a>,
-    facts: &Facts<'t, 'a>,
+    facts: &FunctionFacts<'t, 'a>,
     sum: &Sum<'_>,
 ) -> GraphOutcome {
     let roots = || facts.backwards.iter().flat_map(|backward| &backward.nodes);

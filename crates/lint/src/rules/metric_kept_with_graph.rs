@@ -1,7 +1,7 @@
 use super::loss_kept_in_list::store;
 use crate::checked::{Checked, GraphOutcome, sums};
 use crate::edit::Fix;
-use crate::facts::{Facts, NodeId};
+use crate::facts::{FunctionFacts, NodeId};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 use crate::tree::SourceRange;
@@ -72,7 +72,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 
 fn say<'t, 'a>(
     checked: &Checked<'_, 't, 'a>,
-    facts: &Facts<'t, 'a>,
+    facts: &FunctionFacts<'t, 'a>,
     node: NodeId,
     range: SourceRange,
     store: &str,

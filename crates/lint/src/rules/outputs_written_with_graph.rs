@@ -1,5 +1,5 @@
 use crate::checked::Checked;
-use crate::facts::{Facts, HasGraph, NodeId, TensorOrigin};
+use crate::facts::{FunctionFacts, HasGraph, NodeId, TensorOrigin};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 
@@ -68,6 +68,6 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 }
 
 /// Returns whether `backward()` runs through what was written: then the graph is intended.
-fn is_differentiated(facts: &Facts<'_, '_>, into: NodeId) -> bool {
+fn is_differentiated(facts: &FunctionFacts<'_, '_>, into: NodeId) -> bool {
     facts.backwards.iter().any(|backward| backward.nodes.iter().any(|root| facts.comes_from(*root, into)))
 }

@@ -1,5 +1,5 @@
 use crate::checked::Checked;
-use crate::facts::{BackwardCall, Carry, Facts, HasGraph, NodeId};
+use crate::facts::{BackwardCall, Carry, FunctionFacts, HasGraph, NodeId};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 
@@ -64,7 +64,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 }
 
 /// Returns whether two passes may run through the same graph; unknown graphs may be the same.
-fn meets(facts: &Facts<'_, '_>, one: &BackwardCall<'_, '_>, other: &BackwardCall<'_, '_>) -> bool {
+fn meets(facts: &FunctionFacts<'_, '_>, one: &BackwardCall<'_, '_>, other: &BackwardCall<'_, '_>) -> bool {
     let forwards = |of: &BackwardCall<'_, '_>| -> Vec<NodeId> {
         let ancestors = of.nodes.iter().flat_map(|root| facts.in_graph(*root));
         ancestors
@@ -79,7 +79,10 @@ fn meets(facts: &Facts<'_, '_>, one: &BackwardCall<'_, '_>, other: &BackwardCall
 }
 
 /// Returns the innermost loop around a position.
-fn innermost(facts: &Facts<'_, '_>, at: crate::tree::SourceRange) -> Option<crate::tree::SourceRange> {
+fn innermost(
+    facts: &FunctionFacts<'_, '_>,
+    at: crate::tree::SourceRange,
+) -> Option<crate::tree::SourceRange> {
     facts
         .loops
         .iter()

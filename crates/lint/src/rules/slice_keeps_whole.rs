@@ -1,6 +1,6 @@
 use super::loss_kept_in_list::store;
 use crate::checked::Checked;
-use crate::facts::{AbstractValue, Facts, HasGraph, NodeId};
+use crate::facts::{AbstractValue, FunctionFacts, HasGraph, NodeId};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 
@@ -61,7 +61,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 }
 
 /// Returns the tensor that a view was taken from.
-fn whole(facts: &Facts<'_, '_>, view: NodeId) -> NodeId {
+fn whole(facts: &FunctionFacts<'_, '_>, view: NodeId) -> NodeId {
     let mut at = view;
     while let (true, Some(parent)) = (facts.node(at).part, facts.node(at).parents.first()) {
         at = *parent;

@@ -1,5 +1,5 @@
 use crate::checked::Checked;
-use crate::facts::{Facts, NodeId, TensorOrigin};
+use crate::facts::{FunctionFacts, NodeId, TensorOrigin};
 use crate::file::ClassKind;
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
@@ -87,7 +87,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 /// Returns whether a name is certainly a tensor: computed by PyTorch, annotated, or used as only tensors are.
 fn is_tensor(
     checked: &Checked<'_, '_, '_>,
-    facts: &Facts<'_, '_>,
+    facts: &FunctionFacts<'_, '_>,
     function: &Function<'_>,
     name: &str,
 ) -> bool {

@@ -1,5 +1,5 @@
 use crate::checked::Checked;
-use crate::facts::{Facts, GradMode};
+use crate::facts::{FunctionFacts, GradMode};
 use crate::rule::{Diagnostic, Rule};
 use crate::severity::RuleSeverity;
 use crate::tree::{Expr, ExprKind, SourceRange, Stmt, StmtKind, walk};
@@ -46,7 +46,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
 
 fn in_loop(
     checked: &Checked<'_, '_, '_>,
-    facts: &Facts<'_, '_>,
+    facts: &FunctionFacts<'_, '_>,
     range: SourceRange,
     targets: &[&str],
     found: &mut Vec<Diagnostic>,
@@ -98,7 +98,7 @@ fn has_parameter(expr: &Expr<'_>, targets: &[&str]) -> bool {
 }
 
 /// Returns whether a statement is inside a `with` that turns gradients off.
-fn without_gradients(checked: &Checked<'_, '_, '_>, facts: &Facts<'_, '_>, at: SourceRange) -> bool {
+fn without_gradients(checked: &Checked<'_, '_, '_>, facts: &FunctionFacts<'_, '_>, at: SourceRange) -> bool {
     let mut off = false;
     walk(checked.file.body_of(facts.id), &mut |stmt| {
         if let StmtKind::With { items, .. } = &stmt.kind

@@ -24,7 +24,7 @@ impl Replay<'_> {
             .map(|&reserved| Counters { reserved: Bytes(reserved), ..Counters::default() })
             .collect();
         for piece in self.pieces.iter().filter(|piece| !piece.is_free()) {
-            let allocation = &self.lives[piece.allocation as usize];
+            let allocation = &self.allocations[piece.allocation as usize];
             let Some(end) = ends.get_mut(allocation.region as usize) else { continue };
             end.active += allocation.size;
             end.requested += allocation.requested;
@@ -104,7 +104,7 @@ impl Replay<'_> {
                     .find(block.addr)
                     .map(|place| self.pieces.get(place))
                     .filter(|piece| !piece.is_free())
-                    .map(|piece| &self.lives[piece.allocation as usize]);
+                    .map(|piece| &self.allocations[piece.allocation as usize]);
                 let state = |allocation: &Allocation| match allocation.free_event {
                     NONE => BlockState::Allocated,
                     _ => BlockState::PendingFree,

@@ -55,10 +55,10 @@ pub struct History {
     pub samples_every: usize,
     /// Uncertainties of the numbers, with their reasons.
     pub caveats: Vec<String>,
-    /// Row of `lives` or `regions` that each event is about.
+    /// Row of `allocations` or `regions` that each event is about.
     subjects: Vec<u32>,
     /// Allocations whose free was not recorded: the event that shows they had ended, and their row in
-    /// `lives`.
+    /// `allocations`.
     implied_ends: Vec<(u32, u32)>,
 }
 
@@ -210,7 +210,7 @@ impl History {
         Cursor::new(self, snapshot)
     }
 
-    /// Row of `lives` that an event with this action is about; `None` for segment events and for events
+    /// Row of `allocations` that an event with this action is about; `None` for segment events and for events
     /// that match no block.
     pub fn allocation_of(&self, event: usize, action: Action) -> Option<usize> {
         let is_about_a_block =
@@ -219,7 +219,7 @@ impl History {
     }
 
     /// Allocations whose free was not recorded: the event that shows they had ended and their row in
-    /// `lives`, by event.
+    /// `allocations`, by event.
     pub fn implied_ends(&self) -> &[(u32, u32)] {
         &self.implied_ends
     }
@@ -246,7 +246,7 @@ impl History {
             || stack(allocation.free_event) != stack(allocation.completed_event)
     }
 
-    /// Row of `lives` of the first block allocated by this event or a later one.
+    /// Row of `allocations` of the first block allocated by this event or a later one.
     pub fn first_allocated_from(&self, event: usize) -> usize {
         self.allocations.partition_point(|allocation| allocation.has_begun(event))
     }

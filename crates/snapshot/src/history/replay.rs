@@ -35,7 +35,7 @@ pub(super) fn replay(snapshot: &Snapshot, device: u32, start: StartState) -> His
         device,
         rows,
         complete,
-        allocations: replay.lives,
+        allocations: replay.allocations,
         regions: replay.regions,
         end: replay.stats.counters(),
         region_ends,
@@ -66,7 +66,7 @@ pub(super) struct Replay<'a> {
     pub(super) final_pools: ByEvent<PoolId>,
     /// Regions of expandable memory by stream, pool and size class.
     pub(super) arenas: HashMap<(u64, PoolId, bool), u32, FxBuildHasher>,
-    pub(super) lives: Vec<Allocation>,
+    pub(super) allocations: Vec<Allocation>,
     pub(super) regions: Vec<Region>,
     /// Reserved bytes of each region.
     pub(super) reserved: Vec<u64>,
@@ -101,7 +101,7 @@ impl<'a> Replay<'a> {
             pieces: Pieces::default(),
             final_pools,
             arenas: HashMap::default(),
-            lives: Vec::with_capacity(
+            allocations: Vec::with_capacity(
                 start.blocks.len() + snapshot.events.allocations(snapshot.rows(device)).count(),
             ),
             regions: Vec::new(),
@@ -188,8 +188,8 @@ impl<'a> Replay<'a> {
 
     /// Adds a block after the piece `before` and returns its own piece.
     fn start_block(&mut self, block: &StartBlock, region: u32, small: bool, before: u32) -> u32 {
-        let allocation = self.lives.len() as u32;
-        self.lives.push(Allocation {
+        let allocation = self.allocations.len() as u32;
+        self.allocations.push(Allocation {
             addr: block.addr,
             size: Bytes(block.size),
             requested: Bytes(block.requested),
@@ -312,7 +312,7 @@ impl<'a> Replay<'a> {
             Some(place) if self.pieces.get(place).is_free() => Some(place),
             _ => self.make_room(index, event),
         };
-        let allocation = self.lives.len() as u32;
+        let allocation = self.allocations.len() as u32;
         let rounded = self.snapshot.round(event.size.0);
         let (size, region, small) = match place {
             Some(place) => {
@@ -339,7 +339,7 @@ impl<'a> Replay<'a> {
                 (rounded, NONE, rounded <= SPLIT_THRESHOLD)
             }
         };
-        self.lives.push(Allocation {
+        self.allocations.push(Allocation {
             addr: event.addr,
             size: Bytes(size),
             requested: event.size,
@@ -417,12 +417,12 @@ impl<'a> Replay<'a> {
             return NONE;
         };
         let allocation = self.pieces.get(place).allocation;
-        let block = self.lives[allocation as usize];
+        let block = self.allocations[allocation as usize];
         if block.free_event != NONE {
             self.inconsistencies.unknown_frees += 1;
             return NONE;
         }
-        self.lives[allocation as usize].free_event = index;
+        self.allocations[allocation as usize].free_event = index;
         self.last_freed = Some((event.addr, place));
         let small = self.is_small(&block);
         self.count_free_request(small, block.size.0);
@@ -450,13 +450,13 @@ impl<'a> Replay<'a> {
     fn complete(&mut self, place: u32, index: u32) {
         self.last_freed = None;
         let allocation = self.pieces.get(place).allocation;
-        let block = self.lives[allocation as usize];
+        let block = self.allocations[allocation as usize];
         let small = self.is_small(&block);
         if block.free_event == NONE {
-            self.lives[allocation as usize].free_event = index;
+            self.allocations[allocation as usize].free_event = index;
             self.count_free_request(small, block.size.0);
         }
-        self.lives[allocation as usize].completed_event = index;
+        self.allocations[allocation as usize].completed_event = index;
         self.stats.decrease(Metric::Active, small, 1);
         self.stats.decrease(Metric::ActiveBytes, small, block.size.0);
         self.stats.decrease(Metric::RequestedBytes, small, block.requested.0);

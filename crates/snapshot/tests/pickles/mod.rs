@@ -119,8 +119,16 @@ const MIB: usize = 1 << 20;
 
 /// Inputs that make a reader spend far more memory or time than their size justifies.
 pub(crate) fn bombs() -> Vec<(&'static str, Vec<u8>)> {
-    let long = |n: usize| "x".repeat(n);
-    let numbered = |n: usize| (0..n).map(|i| format!("{i:06x}")).collect::<Vec<_>>();
+    let kinds = [flat_bombs(), shared_row_bombs(), key_bombs(), packed_bombs(), json_bombs()];
+    kinds.into_iter().flatten().collect()
+}
+
+fn long(n: usize) -> String {
+    "x".repeat(n)
+}
+
+/// Values that nothing contains, and one very long value.
+fn flat_bombs() -> Vec<(&'static str, Vec<u8>)> {
     let mut bombs: Vec<(&'static str, Vec<u8>)> = Vec::new();
     for (name, byte) in
         [("marks", b'('), ("lists", b']'), ("dictionaries", b'}'), ("tuples", b')'), ("nones", b'N')]
@@ -137,6 +145,39 @@ pub(crate) fn bombs() -> Vec<(&'static str, Vec<u8>)> {
         }
         bytes
     }));
+    bombs.push(("a million tiny events", {
+        let keys = ["action", "addr", "size", "alloc"];
+        let keys = keys.iter().zip(1..).map(|(key, slot)| memoized(slot, text(key)));
+        let keys: Vec<u8> = keys.flat_map(|key| [key, b"0".to_vec()].concat()).collect();
+        let event = |i: u32| [b"}(h\x01h\x04h\x02J", &(i * 512).to_le_bytes()[..], b"h\x03K\x01u"].concat();
+        // In batches, as a pickler writes them, so that they do not stay on the stack.
+        let batch = |from: u32| {
+            [b"(".to_vec(), (from..from + 1000).flat_map(event).collect(), b"e".to_vec()].concat()
+        };
+        let trace = [b"]".to_vec(), (0..1000).flat_map(|i| batch(i * 1000)).collect()].concat();
+        let traces = list([trace]);
+        pickle([keys, dict(&[("segments", list([])), ("device_traces", traces)])].concat())
+    }));
+    bombs.push(("an integer of 50 MB", [b"\x80\x04\x8b\0\0\x20\x03", &vec![7; 50 * MIB][..], b"."].concat()));
+    bombs.push(("digits of 20 MB", [b"\x80\x04I", &vec![b'7'; 20 * MIB][..], b"\n."].concat()));
+    bombs.push(("a string of 50 MB", pickle(text(&long(50 * MIB)))));
+    bombs.push(("strings, all different", {
+        let each = |i: u32| [b"\x8c\x04", format!("{i:04x}").as_bytes()].concat();
+        [
+            b"\x80\x04".to_vec(),
+            (0..60_000).flat_map(each).collect(),
+            (0x1_0000..3_000_000_u32)
+                .flat_map(|i| [&b"\x8c\x03"[..], &i.to_le_bytes()[..3]].concat())
+                .collect(),
+        ]
+        .concat()
+    }));
+    bombs
+}
+
+/// Lists and lines that are written once and used many times.
+fn shared_row_bombs() -> Vec<(&'static str, Vec<u8>)> {
+    let mut bombs: Vec<(&'static str, Vec<u8>)> = Vec::new();
     bombs.push(("one list of blocks for every segment, copied", {
         // The rows of two lists alternate, so that neither is a run of rows.
         let blocks = list((0..50_000).map(|i| {
@@ -166,6 +207,24 @@ pub(crate) fn bombs() -> Vec<(&'static str, Vec<u8>)> {
         let lines = list([line].into_iter().chain((0..100_000).map(|_| recall(1))));
         snapshot([], [dict(&[("action", text("alloc")), ("forward_frames", lines)])])
     }));
+    bombs.push(("shared lists, sixty levels", {
+        let mut laughs = memoized(0, list([text("ha"), text("ha")]));
+        for level in 1..60_u8 {
+            laughs = memoized(level, list([laughs, recall(level - 1), recall(level - 1)]));
+        }
+        pickle(dict(&[
+            ("segments", list([])),
+            ("laughs", laughs.clone()),
+            ("allocator_settings", dict(&[("x", laughs)])),
+        ]))
+    }));
+    bombs
+}
+
+/// Keys that no release writes.
+fn key_bombs() -> Vec<(&'static str, Vec<u8>)> {
+    let numbered = |n: usize| (0..n).map(|i| format!("{i:06x}")).collect::<Vec<_>>();
+    let mut bombs: Vec<(&'static str, Vec<u8>)> = Vec::new();
     bombs.push(("a long key, repeated", {
         let mut pairs = memoized(1, text(&long(MIB / 4)));
         pairs.push(b'N');
@@ -196,46 +255,6 @@ pub(crate) fn bombs() -> Vec<(&'static str, Vec<u8>)> {
         let first = [b"}(", &action[..], &memoized(3, text("new")), &values, b"u"].concat();
         snapshot([], [first].into_iter().chain((0..100_000).map(|_| b"}(h\x01h\x02h\x03h\x04u".to_vec())))
     }));
-    bombs.push(("shared lists, sixty levels", {
-        let mut laughs = memoized(0, list([text("ha"), text("ha")]));
-        for level in 1..60_u8 {
-            laughs = memoized(level, list([laughs, recall(level - 1), recall(level - 1)]));
-        }
-        pickle(dict(&[
-            ("segments", list([])),
-            ("laughs", laughs.clone()),
-            ("allocator_settings", dict(&[("x", laughs)])),
-        ]))
-    }));
-    bombs.push(("a million tiny events", {
-        let keys = ["action", "addr", "size", "alloc"];
-        let keys = keys.iter().zip(1..).map(|(key, slot)| memoized(slot, text(key)));
-        let keys: Vec<u8> = keys.flat_map(|key| [key, b"0".to_vec()].concat()).collect();
-        let event = |i: u32| [b"}(h\x01h\x04h\x02J", &(i * 512).to_le_bytes()[..], b"h\x03K\x01u"].concat();
-        // In batches, as a pickler writes them, so that they do not stay on the stack.
-        let batch = |from: u32| {
-            [b"(".to_vec(), (from..from + 1000).flat_map(event).collect(), b"e".to_vec()].concat()
-        };
-        let trace = [b"]".to_vec(), (0..1000).flat_map(|i| batch(i * 1000)).collect()].concat();
-        let traces = list([trace]);
-        pickle([keys, dict(&[("segments", list([])), ("device_traces", traces)])].concat())
-    }));
-    bombs.push(("an integer of 50 MB", [b"\x80\x04\x8b\0\0\x20\x03", &vec![7; 50 * MIB][..], b"."].concat()));
-    bombs.push(("digits of 20 MB", [b"\x80\x04I", &vec![b'7'; 20 * MIB][..], b"\n."].concat()));
-    bombs.push(("a string of 50 MB", pickle(text(&long(50 * MIB)))));
-    bombs.push(("strings, all different", {
-        let each = |i: u32| [b"\x8c\x04", format!("{i:04x}").as_bytes()].concat();
-        [
-            b"\x80\x04".to_vec(),
-            (0..60_000).flat_map(each).collect(),
-            (0x1_0000..3_000_000_u32)
-                .flat_map(|i| [&b"\x8c\x03"[..], &i.to_le_bytes()[..3]].concat())
-                .collect(),
-        ]
-        .concat()
-    }));
-    bombs.extend(packed_bombs());
-    bombs.extend(json_bombs());
     bombs
 }
 

@@ -3,7 +3,7 @@
 use super::{StackFrame, hex, pool_name};
 use crate::Problem;
 use crate::run::groups::GroupBy;
-use crate::run::view::View;
+use crate::run::view::DeviceView;
 use analysis::words::counted;
 use serde::{Deserialize, Serialize};
 
@@ -68,7 +68,7 @@ pub(crate) struct BlockSegment {
 }
 
 /// Describes the block of an allocation.
-pub(crate) fn block(view: &View<'_>, row: usize) -> Result<BlockDetails, Problem> {
+pub(crate) fn block(view: &DeviceView<'_>, row: usize) -> Result<BlockDetails, Problem> {
     let (device, history) = (view.device(), view.history());
     let allocation = history.allocations.get(row).ok_or_else(|| Problem::new("there is no such block"))?;
     let (alloc, free) = (allocation.alloc_event(), allocation.free_event());
@@ -96,7 +96,7 @@ pub(crate) fn block(view: &View<'_>, row: usize) -> Result<BlockDetails, Problem
         alloc_step: step(alloc),
         free_step: step(free),
         lifetime: lifetime(view, alloc, free),
-        category: view.outline.categories.of(row).name(),
+        category: view.model.categories.of(row).name(),
         module: device.module_of(row).map(|module| device.modules.path(module).to_owned()),
         tensor: device.tensor_of(row).map(|tensor| format!("{} {}", tensor.label.name(), tensor.name)),
         group,
@@ -107,7 +107,7 @@ pub(crate) fn block(view: &View<'_>, row: usize) -> Result<BlockDetails, Problem
 }
 
 /// Says how long a block was allocated: `3,120 events, 1.24 s`.
-fn lifetime(view: &View<'_>, alloc: Option<usize>, free: Option<usize>) -> String {
+fn lifetime(view: &DeviceView<'_>, alloc: Option<usize>, free: Option<usize>) -> String {
     let events = free.unwrap_or(view.history().len()).saturating_sub(alloc.unwrap_or(0));
     let until = view.elapsed_us(free.map_or(view.history().len(), |free| free + 1));
     let elapsed = until.saturating_sub(alloc.map_or(0, |alloc| view.elapsed_us(alloc + 1)));

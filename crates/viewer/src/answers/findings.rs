@@ -1,9 +1,9 @@
 //! The findings of a run, each with where to look.
 
 use crate::Viewer;
-use crate::documents::{Document, FindingReport};
+use crate::documents::{FindingDocument, TypedJson};
 use crate::run::groups::{GroupBy, named_categories};
-use crate::run::view::View;
+use crate::run::view::DeviceView;
 use analysis::{EvidenceValue as Evidence, Finding, FindingKind, Origin};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -34,7 +34,7 @@ pub(crate) struct Findings {
 #[cfg_attr(test, derive(ts_rs::TS))]
 pub(crate) struct FindingCard {
     #[serde(flatten)]
-    report: Document<FindingReport>,
+    report: TypedJson<FindingDocument>,
     focus: FindingFocus,
 }
 
@@ -53,8 +53,8 @@ pub(crate) struct FindingFocus {
 }
 
 impl Viewer<'_> {
-    pub(crate) fn findings(&self, view: &View<'_>) -> Findings {
-        let (reports, clear) = self.commands.findings(view.outline, view.findings);
+    pub(crate) fn findings(&self, view: &DeviceView<'_>) -> Findings {
+        let (reports, clear) = self.commands.findings(view.model, view.findings);
         let cards = view.findings.iter().zip(reports).map(|(finding, report)| {
             let (interval, position) = focus(view, finding);
             let group = finding.site.and_then(|frame| group_of_line(view, frame));
@@ -67,20 +67,20 @@ impl Viewer<'_> {
         Findings {
             findings: cards.collect(),
             clear,
-            categories: named_categories(&view.outline.categories.at(view.history(), peak)),
-            categories_reason: view.outline.categories.reason.to_string(),
+            categories: named_categories(&view.model.categories.at(view.history(), peak)),
+            categories_reason: view.model.categories.reason.to_string(),
         }
     }
 }
 
 /// Returns the group of a finding's line.
-fn group_of_line(view: &View<'_>, frame: snapshot::FrameId) -> Option<u32> {
+fn group_of_line(view: &DeviceView<'_>, frame: snapshot::FrameId) -> Option<u32> {
     view.groups(GroupBy::Site)
         .number_of(|origin| matches!(origin, Origin::Site(site) if site.frame() == Some(frame)))
 }
 
 /// Returns the interval of positions that shows a finding, and the position that shows it best.
-pub(crate) fn focus(view: &View<'_>, finding: &Finding) -> (Range<usize>, usize) {
+pub(crate) fn focus(view: &DeviceView<'_>, finding: &Finding) -> (Range<usize>, usize) {
     let (history, steps) = (view.history(), &view.device().steps);
     let whole = 0..history.len() + 1;
     let number = |wanted: &str| {

@@ -3,7 +3,7 @@
 use super::Moments;
 use crate::questions::no_such_run;
 use crate::run::groups::GroupBy;
-use crate::run::view::View;
+use crate::run::view::DeviceView;
 use crate::{Problem, Viewer};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,7 @@ pub(crate) struct FlameNode {
 }
 
 impl Viewer<'_> {
-    pub(crate) fn flame(&self, view: &View<'_>, query: &FlameQuery) -> Result<FlameAnswer, Problem> {
+    pub(crate) fn flame(&self, view: &DeviceView<'_>, query: &FlameQuery) -> Result<FlameAnswer, Problem> {
         let no_time = || Problem::new("the question has neither `at` nor `from` and `to`");
         let when = Moments::of(view, query.at, query.from, query.to).ok_or_else(no_time)?;
         let Some(base) = query.base_run else { return Ok(flame(view, &when, None)) };
@@ -95,7 +95,7 @@ struct Tree {
 }
 
 /// Builds the tree of a view, compared with that of another (or the same) if one is given.
-fn flame(view: &View<'_>, when: &Moments, base: Option<(&View<'_>, &Moments)>) -> FlameAnswer {
+fn flame(view: &DeviceView<'_>, when: &Moments, base: Option<(&DeviceView<'_>, &Moments)>) -> FlameAnswer {
     let mut tree = Tree::new();
     tree.add(view, when, false);
     if let Some((view, when)) = base {
@@ -113,7 +113,7 @@ fn flame(view: &View<'_>, when: &Moments, base: Option<(&View<'_>, &Moments)>) -
 }
 
 /// Returns bytes and blocks by stack and site: at a position, or their mean over an interval.
-fn weigh(view: &View<'_>, when: &Moments) -> FxHashMap<(u32, u32), (f64, u64)> {
+fn weigh(view: &DeviceView<'_>, when: &Moments) -> FxHashMap<(u32, u32), (f64, u64)> {
     let (history, sites) = (view.history(), &view.groups(GroupBy::Site).of_allocation);
     let mut sums: FxHashMap<(u32, u32), (f64, u64)> = FxHashMap::default();
     let mut add = |row: usize, weight: f64| {
@@ -155,7 +155,7 @@ impl Tree {
         Tree { nodes: vec![root], known: FxHashMap::default() }
     }
 
-    fn add(&mut self, view: &View<'_>, when: &Moments, is_base: bool) {
+    fn add(&mut self, view: &DeviceView<'_>, when: &Moments, is_base: bool) {
         let snapshot = view.snapshot();
         let text = |id| snapshot.strings.get(id);
         for ((stack, site), (bytes, count)) in weigh(view, when) {

@@ -1,9 +1,9 @@
 //! One group of blocks at a position.
 
-use super::{Group, StackFrame};
+use super::{BlockGroup, StackFrame};
 use crate::Problem;
 use crate::run::groups::{GroupBy, named_categories};
-use crate::run::view::View;
+use crate::run::view::DeviceView;
 use analysis::ByCategory;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ pub(crate) struct GroupQuery {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[cfg_attr(test, derive(ts_rs::TS))]
 pub(crate) struct GroupDetails {
-    group: Group,
+    group: BlockGroup,
     by: GroupBy,
     /// Bytes at the position.
     bytes: u64,
@@ -65,7 +65,7 @@ pub(crate) struct GroupStack {
 }
 
 /// Describes a group.
-pub(crate) fn group(view: &View<'_>, query: &GroupQuery) -> Result<GroupDetails, Problem> {
+pub(crate) fn group(view: &DeviceView<'_>, query: &GroupQuery) -> Result<GroupDetails, Problem> {
     let (history, groups) = (view.history(), view.groups(query.by));
     let no_such_group = || Problem::new("there is no such group");
     let totals = groups.all.get(query.id as usize).ok_or_else(no_such_group)?;
@@ -79,7 +79,7 @@ pub(crate) fn group(view: &View<'_>, query: &GroupQuery) -> Result<GroupDetails,
         let allocation = &history.allocations[row];
         bytes += allocation.size;
         count += 1;
-        categories.0[view.outline.categories.of(row) as usize] += allocation.size;
+        categories.0[view.model.categories.of(row) as usize] += allocation.size;
         let of_stack = stacks.entry(allocation.stack).or_default();
         of_stack.0 += allocation.size;
         of_stack.1 += 1;
@@ -103,7 +103,7 @@ pub(crate) fn group(view: &View<'_>, query: &GroupQuery) -> Result<GroupDetails,
     })
 }
 
-fn largest(view: &View<'_>, stacks: FxHashMap<StackId, (Bytes, u64)>) -> Vec<GroupStack> {
+fn largest(view: &DeviceView<'_>, stacks: FxHashMap<StackId, (Bytes, u64)>) -> Vec<GroupStack> {
     let mut stacks: Vec<(StackId, (Bytes, u64))> = stacks.into_iter().collect();
     stacks.sort_by_key(|&(stack, (bytes, _))| (Reverse(bytes), stack));
     let largest = stacks.into_iter().take(MAX_STACKS);

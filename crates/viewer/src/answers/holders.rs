@@ -1,6 +1,6 @@
 //! The dominator tree of an input.
 
-use crate::documents::{Document, HolderTree};
+use crate::documents::{HolderTree, TypedJson};
 use crate::questions::no_such_run;
 use crate::{Problem, Viewer};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub(crate) struct HoldersQuery {
 }
 
 impl Viewer<'_> {
-    pub(crate) fn holders(&self, query: &HoldersQuery) -> Result<Document<HolderTree>, Problem> {
+    pub(crate) fn holders(&self, query: &HoldersQuery) -> Result<TypedJson<HolderTree>, Problem> {
         let inputs = self.inputs();
         let loaded = inputs.get(query.input).ok_or_else(no_such_run)?;
         self.commands.holders(loaded.input(), loaded.devices()).ok_or_else(|| Problem {

@@ -1,11 +1,11 @@
 //! The segments at a position, and the blocks in them.
 
-use super::{Group, hex, pool_name};
+use super::{BlockGroup, hex, pool_name};
 use crate::picture::tile::{FREE, MERGED};
 use crate::run::groups::GroupBy;
 use crate::run::live::LiveBlocks;
-use crate::run::space::{Owner, Ranges};
-use crate::run::view::View;
+use crate::run::space::{Owner, ReservedRanges};
+use crate::run::view::DeviceView;
 use serde::{Deserialize, Serialize};
 use snapshot::Allocation;
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ pub(crate) struct Layout {
     reserved: u64,
     segments: Vec<LaidSegment>,
     /// The sites of the blocks.
-    groups: Vec<Group>,
+    groups: Vec<BlockGroup>,
 }
 
 /// A segment, and what lies in it.
@@ -77,7 +77,7 @@ pub(crate) struct PinningBlock {
 }
 
 /// A reserved range and the blocks in use in it.
-pub(crate) struct Segment {
+pub(crate) struct OccupiedSegment {
     pub(crate) range: Range<u64>,
     pub(crate) owner: Owner,
     /// Rows of allocations, by address.
@@ -86,16 +86,16 @@ pub(crate) struct Segment {
     pub(crate) largest_free: u64,
 }
 
-impl Segment {
+impl OccupiedSegment {
     pub(crate) fn size(&self) -> u64 {
         self.range.end - self.range.start
     }
 }
 
 /// Returns the segments at a position, lowest address first.
-pub(crate) fn segments(view: &View<'_>, position: usize) -> Vec<Segment> {
+pub(crate) fn segments(view: &DeviceView<'_>, position: usize) -> Vec<OccupiedSegment> {
     let history = view.history();
-    let mut ranges = Ranges::new(view.device(), view.segments());
+    let mut ranges = ReservedRanges::new(view.device(), view.segments());
     ranges.advance(position);
     let allocation = |row: &u32| &history.allocations[*row as usize];
     let mut rows: Vec<u32> =
@@ -121,7 +121,7 @@ pub(crate) fn segments(view: &View<'_>, position: usize) -> Vec<Segment> {
                 at = at.max(end);
             }
             let used = inside.iter().fold(0, |sum: u64, row| sum.saturating_add(allocation(row).size.0));
-            Segment { range, owner, rows: inside, used, largest_free }
+            OccupiedSegment { range, owner, rows: inside, used, largest_free }
         })
         .collect()
 }
@@ -131,7 +131,7 @@ fn end(allocation: &Allocation) -> u64 {
 }
 
 /// Lays out the segments at a position; neighbours below 2^smallest bytes are merged.
-pub(crate) fn layout(view: &View<'_>, query: &LayoutQuery) -> Layout {
+pub(crate) fn layout(view: &DeviceView<'_>, query: &LayoutQuery) -> Layout {
     let position = view.clamped(query.at);
     let smallest = 1 << query.smallest.unwrap_or(0).min(62);
     let mut named: BTreeSet<u32> = BTreeSet::new();
@@ -163,7 +163,7 @@ pub(crate) fn layout(view: &View<'_>, query: &LayoutQuery) -> Layout {
 }
 
 /// Returns the largest blocks of a segment, which keep it from being released.
-fn pins(view: &View<'_>, segment: &Segment) -> Vec<PinningBlock> {
+fn pins(view: &DeviceView<'_>, segment: &OccupiedSegment) -> Vec<PinningBlock> {
     let size_of = |row: u32| view.history().allocations[row as usize].size;
     let mut rows: Vec<u32> = segment.rows.clone();
     rows.sort_by_key(|&row| std::cmp::Reverse(size_of(row)));
@@ -178,7 +178,12 @@ fn pins(view: &View<'_>, segment: &Segment) -> Vec<PinningBlock> {
 
 /// Returns the pieces of a segment as five numbers each (see [`LaidSegment::cells`]), and notes their sites
 /// in `named`.
-fn cells(view: &View<'_>, segment: &Segment, smallest: u64, named: &mut BTreeSet<u32>) -> Vec<i64> {
+fn cells(
+    view: &DeviceView<'_>,
+    segment: &OccupiedSegment,
+    smallest: u64,
+    named: &mut BTreeSet<u32>,
+) -> Vec<i64> {
     let (history, groups) = (view.history(), view.groups(GroupBy::Site));
     let mut cells: Vec<i64> = Vec::with_capacity(5 * segment.rows.len());
     let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);

@@ -11,15 +11,15 @@ pub(crate) mod ranks;
 pub(crate) mod table;
 pub(crate) mod what_if;
 
-use crate::run::view::View;
+use crate::run::view::DeviceView;
 use analysis::words::grouped;
 use serde::Serialize;
 use snapshot::PoolId;
 
 /// A group of blocks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
-pub(crate) struct Group {
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "Group"))]
+pub(crate) struct BlockGroup {
     /// Rank by the most bytes held at one time; 0 is the largest.
     pub(crate) id: u32,
     /// `train.py:20`
@@ -53,7 +53,7 @@ pub(crate) enum Moments {
 impl Moments {
     /// The interval if it has a beginning, otherwise the position.
     pub(crate) fn of(
-        view: &View<'_>,
+        view: &DeviceView<'_>,
         at: Option<usize>,
         from: Option<usize>,
         to: Option<usize>,

@@ -2,7 +2,7 @@
 
 use crate::picture::timeline::TimelineBy;
 use crate::run::runs::LoadedInput;
-use crate::run::view::View;
+use crate::run::view::DeviceView;
 use crate::{Relation, Viewer};
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 pub(crate) struct Overview {
     /// Version of oomph.
     version: &'static str,
-    runs: Vec<Run>,
+    runs: Vec<RunOverview>,
     relation: RunRelation,
     /// What an exported page can answer; absent where a server answers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,8 +43,8 @@ pub(crate) struct ExportedMoments {
 /// One device of one input, or a replayed what-if.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[cfg_attr(test, derive(ts_rs::TS), ts(optional_fields))]
-pub(crate) struct Run {
+#[cfg_attr(test, derive(ts_rs::TS), ts(optional_fields, rename = "Run"))]
+pub(crate) struct RunOverview {
     id: usize,
     /// Path of the input.
     name: String,
@@ -101,7 +101,7 @@ pub(crate) struct RunPeak {
 }
 
 impl RunPeak {
-    fn new(view: &View<'_>, peak: &snapshot::Peak) -> RunPeak {
+    fn new(view: &DeviceView<'_>, peak: &snapshot::Peak) -> RunPeak {
         let position = peak.position;
         RunPeak { bytes: peak.bytes.0, position, time_us: view.elapsed_us(position) }
     }
@@ -139,18 +139,18 @@ pub(crate) struct FailedAllocation {
     requested: u64,
 }
 
-impl Run {
+impl RunOverview {
     /// The devices of an input.
-    pub(crate) fn all_of(loaded: &LoadedInput) -> impl Iterator<Item = Run> {
+    pub(crate) fn all_of(loaded: &LoadedInput) -> impl Iterator<Item = RunOverview> {
         let has_holders = !loaded.input().recording.heaps.is_empty();
-        loaded.views().map(move |view| Run::new(&view, has_holders))
+        loaded.views().map(move |view| RunOverview::new(&view, has_holders))
     }
 
-    fn new(view: &View<'_>, has_holders: bool) -> Run {
+    fn new(view: &DeviceView<'_>, has_holders: bool) -> RunOverview {
         let (device, history, snapshot) = (view.device(), view.history(), view.snapshot());
         let card = device.recording.gpu(history.device);
         let bounds = &device.steps.bounds;
-        Run {
+        RunOverview {
             id: view.id,
             name: view.name.to_owned(),
             input: view.input,
@@ -183,9 +183,9 @@ impl Run {
     }
 }
 
-fn failed_allocations(view: &View<'_>) -> Vec<FailedAllocation> {
+fn failed_allocations(view: &DeviceView<'_>) -> Vec<FailedAllocation> {
     let (history, snapshot) = (view.history(), view.snapshot());
-    let ooms = view.outline.step_peaks.ooms.iter();
+    let ooms = view.model.step_peaks.ooms.iter();
     ooms.map(|&event| FailedAllocation {
         position: event + 1,
         time_us: view.elapsed_us(event + 1),
@@ -195,20 +195,20 @@ fn failed_allocations(view: &View<'_>) -> Vec<FailedAllocation> {
 }
 
 /// What the timeline of a device can be split by.
-pub(crate) fn groupings(view: &View<'_>) -> Vec<TimelineBy> {
+pub(crate) fn groupings(view: &DeviceView<'_>) -> Vec<TimelineBy> {
     let has_modules = !view.device().modules.is_empty();
     TimelineBy::ALL.into_iter().filter(|by| *by != TimelineBy::Module || has_modules).collect()
 }
 
 /// The position that people look at first: the last failed allocation, or the peak.
-pub(crate) fn first_moment(view: &View<'_>) -> usize {
-    view.outline.step_peaks.ooms.last().map_or(view.history().allocated_peak.position, |&event| event + 1)
+pub(crate) fn first_moment(view: &DeviceView<'_>) -> usize {
+    view.model.step_peaks.ooms.last().map_or(view.history().allocated_peak.position, |&event| event + 1)
 }
 
 impl Viewer<'_> {
     pub(crate) fn overview(&self) -> Overview {
         let inputs = self.inputs();
-        let runs: Vec<Run> = inputs.iter().flat_map(|loaded| Run::all_of(loaded)).collect();
+        let runs: Vec<RunOverview> = inputs.iter().flat_map(|loaded| RunOverview::all_of(loaded)).collect();
         let relation = match self.relation {
             _ if runs.len() < 2 => RunRelation::One,
             Relation::Compared if inputs.len() > 1 => RunRelation::Compared,

@@ -1,7 +1,7 @@
 //! The runs as ranks of one job, and what sets the highest apart.
 
 use crate::Viewer;
-use crate::run::view::View;
+use crate::run::view::DeviceView;
 use analysis::{DeviceSummary, Skew};
 use serde::Serialize;
 
@@ -14,15 +14,15 @@ const MAX_SITES: usize = 24;
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(test, derive(ts_rs::TS))]
 pub(crate) struct Ranks {
-    ranks: Vec<Rank>,
+    ranks: Vec<RankSummary>,
     /// How the highest rank differs; `null` if none stands out.
     skew: Option<RankSkew>,
 }
 
 /// One rank.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
-pub(crate) struct Rank {
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "Rank"))]
+pub(crate) struct RankSummary {
     /// Number of the run.
     run: usize,
     name: String,
@@ -73,22 +73,22 @@ pub(crate) struct SiteChange {
 impl Viewer<'_> {
     pub(crate) fn ranks(&self) -> Ranks {
         let inputs = self.inputs();
-        let views: Vec<View<'_>> = inputs.iter().flat_map(|loaded| loaded.views()).collect();
+        let views: Vec<DeviceView<'_>> = inputs.iter().flat_map(|loaded| loaded.views()).collect();
         let summaries: Vec<DeviceSummary> =
-            views.iter().map(|view| DeviceSummary::new(view.name, view.outline, view.findings)).collect();
+            views.iter().map(|view| DeviceSummary::new(view.name, view.model, view.findings)).collect();
         let ranks = views.iter().zip(&summaries).map(|(view, summary)| rank(view, summary)).collect();
         let skew = analysis::skew(&summaries).map(|skew| rank_skew(&skew, &summaries));
         Ranks { ranks, skew }
     }
 }
 
-fn rank(view: &View<'_>, summary: &DeviceSummary) -> Rank {
-    let findings = summary.findings.iter().map(|remark| RankFinding {
-        kind: remark.kind.name(),
-        severity: remark.severity.name(),
-        summary: remark.summary.clone(),
+fn rank(view: &DeviceView<'_>, summary: &DeviceSummary) -> RankSummary {
+    let findings = summary.findings.iter().map(|finding| RankFinding {
+        kind: finding.kind.name(),
+        severity: finding.severity.name(),
+        summary: finding.summary.clone(),
     });
-    Rank {
+    RankSummary {
         run: view.id,
         name: summary.name.clone(),
         peak: summary.allocated.0.0,
@@ -115,7 +115,7 @@ fn rank_skew(skew: &Skew, summaries: &[DeviceSummary]) -> RankSkew {
 }
 
 /// Returns the highest allocated bytes in equal parts of the run's events.
-fn memory_timeline(view: &View<'_>) -> Vec<u64> {
+fn memory_timeline(view: &DeviceView<'_>) -> Vec<u64> {
     let positions = view.history().len() + 1;
     let points = SPARKLINE_POINTS.min(positions);
     let bound = |point: usize| point * positions / points;

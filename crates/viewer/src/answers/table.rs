@@ -1,9 +1,9 @@
 //! Allocations, sites and segments as tables: sorted, searched, a page at a time.
 
-use super::layout::{Segment, segments};
+use super::layout::{OccupiedSegment, segments};
 use super::{Moments, hex, pool_name};
 use crate::run::groups::GroupBy;
-use crate::run::view::View;
+use crate::run::view::DeviceView;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use snapshot::StackId;
@@ -60,8 +60,8 @@ pub(crate) enum TableOf {
 
 /// A page of a table.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
-pub(crate) struct Table {
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "Table"))]
+pub(crate) struct TablePage {
     columns: Vec<TableColumn>,
     /// Each row begins with the id to select (an allocation, a site's group, a segment's offset), then has a
     /// cell per column.
@@ -138,7 +138,7 @@ const fn column(key: &'static str, label: &'static str, kind: TableCellKind) -> 
 }
 
 /// Returns a page of a table.
-pub(crate) fn table(view: &View<'_>, query: &TableQuery) -> Table {
+pub(crate) fn table(view: &DeviceView<'_>, query: &TableQuery) -> TablePage {
     let position = view.clamped(query.at.unwrap_or(view.history().len()));
     match query.of {
         TableOf::Allocations => allocations(view, query),
@@ -158,7 +158,7 @@ const ALLOCATION_COLUMNS: [TableColumn; 8] = [
     column("addr", "address", TableCellKind::Text),
 ];
 
-fn allocations(view: &View<'_>, query: &TableQuery) -> Table {
+fn allocations(view: &DeviceView<'_>, query: &TableQuery) -> TablePage {
     let (history, sites) = (view.history(), view.groups(GroupBy::Site));
     let rows = allocations_at(view, Moments::of(view, query.at, query.from, query.to));
     let of = rows.len();
@@ -177,7 +177,7 @@ fn allocations(view: &View<'_>, query: &TableQuery) -> Table {
             "requested" => allocation.requested.0,
             "addr" => allocation.addr,
             "site" => u64::from(sites.of_allocation[row as usize]),
-            "category" => view.outline.categories.of(row as usize) as u64,
+            "category" => view.model.categories.of(row as usize) as u64,
             _ => allocation.size.0,
         }
     };
@@ -191,7 +191,7 @@ fn allocations(view: &View<'_>, query: &TableQuery) -> Table {
             row.into(),
             allocation.size.0.into(),
             label.as_str().into(),
-            view.outline.categories.of(row as usize).name().into(),
+            view.model.categories.of(row as usize).name().into(),
             allocation.alloc_event().into(),
             allocation.free_event().into(),
             lifetime(row).into(),
@@ -199,11 +199,11 @@ fn allocations(view: &View<'_>, query: &TableQuery) -> Table {
             hex(allocation.addr).as_str().into(),
         ]
     });
-    Table { rows: rows.collect(), columns: ALLOCATION_COLUMNS.to_vec(), total, of }
+    TablePage { rows: rows.collect(), columns: ALLOCATION_COLUMNS.to_vec(), total, of }
 }
 
 /// Returns the allocations of a position or an interval, or all of them.
-fn allocations_at(view: &View<'_>, when: Option<Moments>) -> Vec<u32> {
+fn allocations_at(view: &DeviceView<'_>, when: Option<Moments>) -> Vec<u32> {
     let history = view.history();
     match when {
         Some(Moments::At(position)) => view.allocated_at(position),
@@ -216,7 +216,7 @@ fn allocations_at(view: &View<'_>, when: Option<Moments>) -> Vec<u32> {
 }
 
 /// Keeps the allocations that have the lower-case text in their stack, category, tensor name or address.
-fn matching(view: &View<'_>, rows: Vec<u32>, search: &str) -> Vec<u32> {
+fn matching(view: &DeviceView<'_>, rows: Vec<u32>, search: &str) -> Vec<u32> {
     let Some(wanted) = wanted_sites(view, search) else { return rows };
     let (history, sites) = (view.history(), view.groups(GroupBy::Site));
     let stacks = stacks_with(view, search);
@@ -224,7 +224,7 @@ fn matching(view: &View<'_>, rows: Vec<u32>, search: &str) -> Vec<u32> {
         let (row, allocation) = (row as usize, &history.allocations[row as usize]);
         wanted[sites.of_allocation[row] as usize]
             || stacks[allocation.stack.0 as usize]
-            || view.outline.categories.of(row).name().contains(search)
+            || view.model.categories.of(row).name().contains(search)
             || hex(allocation.addr) == search
             || view.device().tensor_of(row).is_some_and(|tensor| tensor.name.to_lowercase().contains(search))
     };
@@ -240,7 +240,7 @@ const SITE_COLUMNS: [TableColumn; 6] = [
     column("made", "blocks in total", TableCellKind::Count),
 ];
 
-fn sites(view: &View<'_>, position: usize, query: &TableQuery) -> Table {
+fn sites(view: &DeviceView<'_>, position: usize, query: &TableQuery) -> TablePage {
     let groups = view.groups(GroupBy::Site);
     let mut now = vec![(0u64, 0u64); groups.all.len()];
     for row in view.allocated_at(position) {
@@ -275,7 +275,7 @@ fn sites(view: &View<'_>, position: usize, query: &TableQuery) -> Table {
             groups.all[id].blocks.into(),
         ]
     });
-    Table { rows: rows.collect(), columns: SITE_COLUMNS.to_vec(), total, of: names.len() }
+    TablePage { rows: rows.collect(), columns: SITE_COLUMNS.to_vec(), total, of: names.len() }
 }
 
 const SEGMENT_COLUMNS: [TableColumn; 8] = [
@@ -291,7 +291,7 @@ const SEGMENT_COLUMNS: [TableColumn; 8] = [
 
 /// A segment with the texts of its row.
 struct SegmentRow {
-    segment: Segment,
+    segment: OccupiedSegment,
     free: u64,
     kind: &'static str,
     pool: String,
@@ -299,7 +299,7 @@ struct SegmentRow {
 }
 
 impl SegmentRow {
-    fn new(segment: Segment) -> SegmentRow {
+    fn new(segment: OccupiedSegment) -> SegmentRow {
         let owner = &segment.owner;
         let kind = match (owner.expandable, owner.small) {
             (true, _) => "expandable",
@@ -316,7 +316,7 @@ impl SegmentRow {
     }
 }
 
-fn segment_table(view: &View<'_>, position: usize, query: &TableQuery) -> Table {
+fn segment_table(view: &DeviceView<'_>, position: usize, query: &TableQuery) -> TablePage {
     let all: Vec<SegmentRow> = segments(view, position).into_iter().map(SegmentRow::new).collect();
     let search = query.search();
     let matches =
@@ -351,12 +351,12 @@ fn segment_table(view: &View<'_>, position: usize, query: &TableQuery) -> Table 
             addr.as_str().into(),
         ]
     });
-    Table { rows: rows.collect(), columns: SEGMENT_COLUMNS.to_vec(), total, of: all.len() }
+    TablePage { rows: rows.collect(), columns: SEGMENT_COLUMNS.to_vec(), total, of: all.len() }
 }
 
 /// Returns which groups by site have the lower-case text in their label or function; `None` if there is no
 /// text.
-fn wanted_sites(view: &View<'_>, search: &str) -> Option<Vec<bool>> {
+fn wanted_sites(view: &DeviceView<'_>, search: &str) -> Option<Vec<bool>> {
     if search.is_empty() {
         return None;
     }
@@ -369,7 +369,7 @@ fn wanted_sites(view: &View<'_>, search: &str) -> Option<Vec<bool>> {
 }
 
 /// Returns whether each stack has the text in a file or function.
-fn stacks_with(view: &View<'_>, search: &str) -> Vec<bool> {
+fn stacks_with(view: &DeviceView<'_>, search: &str) -> Vec<bool> {
     let (stacks, strings) = (&view.snapshot().stacks, &view.snapshot().strings);
     let has = |text| strings.get(text).to_lowercase().contains(search);
     let frames: Vec<bool> =

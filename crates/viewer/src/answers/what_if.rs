@@ -1,9 +1,9 @@
 //! A replay with other settings or on another GPU, and the run that it gives.
 
-use super::overview::Run;
-use crate::documents::{Document, ReplayReport};
+use super::overview::RunOverview;
+use crate::documents::{ReplayReport, TypedJson};
 use crate::questions::no_such_run;
-use crate::run::runs::{Input, LoadedInput};
+use crate::run::runs::{LoadedInput, RunInput};
 use crate::{Problem, Viewer, WhatIf};
 use recording::Recording;
 use serde::{Deserialize, Serialize};
@@ -28,12 +28,12 @@ pub(crate) struct WhatIfQuery {
 #[cfg_attr(test, derive(ts_rs::TS))]
 pub(crate) struct WhatIfAnswer {
     /// What `oomph simulate --json` prints.
-    answer: Document<ReplayReport>,
+    answer: TypedJson<ReplayReport>,
     /// Remarks of the command.
     notes: Vec<String>,
     /// The replayed run, for every other view.
-    #[cfg_attr(test, ts(as = "Run"))]
-    run: Option<Run>,
+    #[cfg_attr(test, ts(as = "RunOverview"))]
+    run: Option<RunOverview>,
 }
 
 impl Viewer<'_> {
@@ -43,13 +43,17 @@ impl Viewer<'_> {
         let view = recorded.view(run).ok_or_else(no_such_run)?;
         let replayed = self.commands.what_if(view.device(), &WhatIf { conf, gpu, fraction })?;
         let name = name_of(&replayed.snapshot.settings.conf, gpu);
-        let input = Input { name, snapshot: replayed.snapshot, recording: Recording::default() };
+        let input = RunInput { name, snapshot: replayed.snapshot, recording: Recording::default() };
         // Explaining the replay takes a while; other questions are answered meanwhile, so the lock is taken
         // twice.
         let numbers = self.runs.write().unwrap_or_else(PoisonError::into_inner).number(&input);
         let added = Arc::new(LoadedInput::new(input, true, numbers));
         self.runs.write().unwrap_or_else(PoisonError::into_inner).add(added.clone());
-        Ok(WhatIfAnswer { answer: replayed.report, notes: replayed.notes, run: Run::all_of(&added).next() })
+        Ok(WhatIfAnswer {
+            answer: replayed.report,
+            notes: replayed.notes,
+            run: RunOverview::all_of(&added).next(),
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The x axis: which positions each column of a tile covers.
 
-use crate::run::view::View;
+use crate::run::view::DeviceView;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -42,7 +42,7 @@ impl Window {
     }
 
     /// Number of columns of the whole run at this level.
-    pub(crate) fn columns_of(&self, view: &View<'_>) -> usize {
+    pub(crate) fn columns_of(&self, view: &DeviceView<'_>) -> usize {
         let width = match self.axis {
             XAxis::Event => view.history().len() as u64,
             XAxis::Time => view.duration_us(),
@@ -51,7 +51,7 @@ impl Window {
     }
 
     /// Positions of each column. On a time axis a column includes the position before its first event.
-    pub(crate) fn columns(&self, view: &View<'_>) -> Vec<Range<usize>> {
+    pub(crate) fn columns(&self, view: &DeviceView<'_>) -> Vec<Range<usize>> {
         let end = self.columns_of(view).min(self.first().saturating_add(self.width));
         let positions = view.history().len() + 1;
         let level = self.level.min(63);

@@ -5,8 +5,8 @@ use super::columns::{BLOCK_COLUMNS, Window, XAxis};
 use super::tile::{FREE, GAP, MERGED, Slice, Tile};
 use super::timeline::{encode_blocks, for_each_column};
 use crate::run::changes::shifted;
-use crate::run::space::{AddressSpace, Ranges};
-use crate::run::view::View;
+use crate::run::space::{AddressSpace, ReservedRanges};
+use crate::run::view::DeviceView;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -35,18 +35,18 @@ pub(crate) struct MapQuery {
 }
 
 impl MapQuery {
-    pub(crate) fn tile(&self, view: &View<'_>) -> Vec<u8> {
+    pub(crate) fn tile(&self, view: &DeviceView<'_>) -> Vec<u8> {
         let &MapQuery { x: axis, level, tile, low, high, smallest, .. } = self;
         map(view, Window { axis, level, tile, width: BLOCK_COLUMNS }, low..high, smallest)
     }
 }
 
 /// Draws the offsets `offsets` of the map, in cells of 2^smallest bytes.
-fn map(view: &View<'_>, window: Window, offsets: Range<u64>, smallest: u32) -> Vec<u8> {
+fn map(view: &DeviceView<'_>, window: Window, offsets: Range<u64>, smallest: u32) -> Vec<u8> {
     let (history, space) = (view.history(), view.space());
     let mut tile = Tile::new(window.first());
     let mut column = MapColumn::new(offsets, smallest);
-    let mut ranges = Ranges::new(view.device(), view.segments());
+    let mut ranges = ReservedRanges::new(view.device(), view.segments());
     column.reserve(&ranges, space);
     for_each_column(view, window, SHARED_COLUMNS, |live, head, times| {
         if ranges.advance(head.position) {
@@ -70,13 +70,13 @@ struct MapColumn {
     cell: u64,
     /// [`FREE`] where memory is reserved, otherwise [`GAP`].
     ground: Vec<u32>,
-    cells: Vec<Cell>,
+    cells: Vec<MapCell>,
     slices: Vec<Slice>,
 }
 
 /// Blocks in a cell.
 #[derive(Clone, Copy, Default)]
-struct Cell {
+struct MapCell {
     /// Exclusive or of the rows of its blocks: of a single block, its row.
     rows: u32,
     blocks: u32,
@@ -93,7 +93,7 @@ impl MapColumn {
             cell *= 2;
         }
         let count = length.div_ceil(cell) as usize;
-        let cells = vec![Cell::default(); count];
+        let cells = vec![MapCell::default(); count];
         MapColumn { low: offsets.start, cell, ground: vec![GAP; count], cells, slices: Vec::new() }
     }
 
@@ -107,7 +107,7 @@ impl MapColumn {
         })
     }
 
-    fn reserve(&mut self, ranges: &Ranges<'_>, space: &AddressSpace) {
+    fn reserve(&mut self, ranges: &ReservedRanges<'_>, space: &AddressSpace) {
         self.ground.fill(GAP);
         for (range, _) in ranges.iter() {
             let Some(offset) = space.offset(range.start) else { continue };

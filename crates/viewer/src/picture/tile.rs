@@ -1,6 +1,6 @@
 //! A picture at the resolution of a screen: columns of slices, as `web/src/protocol/tile.ts` reads them.
 
-use crate::answers::Group;
+use crate::answers::BlockGroup;
 use serde::Serialize;
 
 /// Id of a slice that stands for several pieces, each too small to be drawn.
@@ -49,7 +49,7 @@ pub(crate) struct TileHeader {
     blocks: usize,
     /// Whether bytes in use are sent for each slice.
     used: bool,
-    groups: Vec<Group>,
+    groups: Vec<BlockGroup>,
 }
 
 /// An encoded tile; the page reads it as an `ArrayBuffer`.
@@ -128,7 +128,7 @@ impl Tile {
     }
 
     /// Encodes the tile. `blocks` are rows of allocations with their groups; `with_used` sends bytes in use.
-    pub(crate) fn encode(self, groups: Vec<Group>, blocks: &[(u32, u32)], with_used: bool) -> Vec<u8> {
+    pub(crate) fn encode(self, groups: Vec<BlockGroup>, blocks: &[(u32, u32)], with_used: bool) -> Vec<u8> {
         let header = TileHeader {
             first: self.first,
             columns: self.position.len(),

@@ -5,7 +5,7 @@ use super::tile::{ColumnHead, MERGED, Slice, Tile};
 use crate::run::changes::{changes, shifted};
 use crate::run::groups::GroupBy;
 use crate::run::live::LiveBlocks;
-use crate::run::view::View;
+use crate::run::view::DeviceView;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -69,7 +69,7 @@ impl TimelineBy {
 }
 
 impl TimelineQuery {
-    pub(crate) fn tile(&self, view: &View<'_>) -> Vec<u8> {
+    pub(crate) fn tile(&self, view: &DeviceView<'_>) -> Vec<u8> {
         let &TimelineQuery { by, x: axis, level, tile, smallest, .. } = self;
         let window = Window { axis, level, tile, width: by.columns() };
         match by.groups() {
@@ -86,7 +86,7 @@ const MAX_VISITS: usize = 12 << 20;
 const MAX_VISITS_BY_EVENT: usize = 4 * MAX_VISITS;
 
 /// Draws a band for each group, largest at the bottom. Bands below 2^smallest bytes are merged at the top.
-fn bands(view: &View<'_>, by: GroupBy, window: Window, smallest: u32) -> Vec<u8> {
+fn bands(view: &DeviceView<'_>, by: GroupBy, window: Window, smallest: u32) -> Vec<u8> {
     let (history, groups) = (view.history(), view.groups(by));
     let mut tile = Tile::new(window.first());
     let heads: Vec<ColumnHead> =
@@ -120,7 +120,7 @@ fn bands(view: &View<'_>, by: GroupBy, window: Window, smallest: u32) -> Vec<u8>
 }
 
 /// Draws each block, oldest at the bottom; neighbours below 2^smallest bytes are merged where they lie.
-fn blocks(view: &View<'_>, window: Window, smallest: u32) -> Vec<u8> {
+fn blocks(view: &DeviceView<'_>, window: Window, smallest: u32) -> Vec<u8> {
     let mut tile = Tile::new(window.first());
     let mut slices = Vec::new();
     for_each_column(view, window, 1, |live, head, times| {
@@ -133,7 +133,7 @@ fn blocks(view: &View<'_>, window: Window, smallest: u32) -> Vec<u8> {
 }
 
 /// Encodes a tile of blocks with the site of each.
-pub(crate) fn encode_blocks(view: &View<'_>, tile: Tile, with_used: bool) -> Vec<u8> {
+pub(crate) fn encode_blocks(view: &DeviceView<'_>, tile: Tile, with_used: bool) -> Vec<u8> {
     let of_allocation = &view.groups(GroupBy::Site).of_allocation;
     let blocks: Vec<(u32, u32)> =
         tile.ids().into_iter().map(|row| (row, of_allocation[row as usize])).collect();
@@ -147,7 +147,7 @@ pub(crate) fn encode_blocks(view: &View<'_>, tile: Tile, with_used: bool) -> Vec
 /// Calls `draw` with the blocks in use at the position of each column, and the number of columns that share
 /// it: at least `shared`.
 pub(crate) fn for_each_column(
-    view: &View<'_>,
+    view: &DeviceView<'_>,
     window: Window,
     shared: usize,
     mut draw: impl FnMut(&LiveBlocks<'_>, ColumnHead, usize),
@@ -169,7 +169,7 @@ pub(crate) fn for_each_column(
 }
 
 /// Finds the position that stands for an interval: the first with the most allocated bytes.
-fn head(view: &View<'_>, positions: Range<usize>) -> ColumnHead {
+fn head(view: &DeviceView<'_>, positions: Range<usize>) -> ColumnHead {
     let extremes = view.curve().extremes(view.device(), positions.clone());
     let reserved = view.reserved().highest(positions);
     let (position, lowest) = (extremes.position, extremes.lowest);

@@ -34,7 +34,7 @@ impl GroupBy {
     }
 }
 
-/// Modules that can be told apart in a picture; where there are more, they are grouped by layer.
+/// Modules that a picture can distinguish; where there are more, they are grouped by layer.
 const MAX_MODULES: usize = 64;
 
 /// The groups of one device's blocks. Group 0 held most at one time.
@@ -56,14 +56,14 @@ pub(crate) struct GroupTotals {
 }
 
 impl Groups {
-    pub(crate) fn new(outline: &RunModel<'_>, by: GroupBy) -> Groups {
-        let (device, history) = (outline.device, &outline.device.history);
+    pub(crate) fn new(model: &RunModel<'_>, by: GroupBy) -> Groups {
+        let (device, history) = (model.device, &model.device.history);
         let by_layer = by == GroupBy::Module && device.modules.len() > MAX_MODULES;
         let mut numbers: FxHashMap<Origin, u32> = FxHashMap::default();
         let mut all: Vec<GroupTotals> = Vec::new();
         let mut of_allocation: Vec<u32> = (0..history.allocations.len())
             .map(|row| {
-                let origin = outline.origin_of(row, by.key(), by_layer);
+                let origin = model.origin_of(row, by.key(), by_layer);
                 let number = *numbers.entry(origin).or_insert(all.len() as u32);
                 if number as usize == all.len() {
                     all.push(GroupTotals { origin, highest: 0, position: 0, blocks: 0 });

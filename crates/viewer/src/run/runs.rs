@@ -1,6 +1,6 @@
 //! Inputs with their devices and findings, which borrow from the snapshots that they are kept with.
 
-use super::view::{Indexes, View};
+use super::view::{DeviceView, Indexes};
 use analysis::{Device, Diagnosis};
 use recording::Recording;
 use self_cell::self_cell;
@@ -8,7 +8,7 @@ use snapshot::Snapshot;
 use std::sync::Arc;
 
 /// A snapshot to be shown, with the sidecar files of its recording.
-pub struct Input {
+pub struct RunInput {
     /// Name, usually the path.
     pub name: String,
     /// The snapshot.
@@ -17,23 +17,23 @@ pub struct Input {
     pub recording: Recording,
 }
 
-type Devices<'a> = Vec<Device<'a>>;
+type DeviceList<'a> = Vec<Device<'a>>;
 
 self_cell!(
     struct InputDevices {
-        owner: Input,
+        owner: RunInput,
         #[covariant]
-        dependent: Devices,
+        dependent: DeviceList,
     }
 );
 
-type Answers<'a> = Vec<Diagnosis<'a>>;
+type DeviceDiagnoses<'a> = Vec<Diagnosis<'a>>;
 
 self_cell!(
     struct ExplainedDevices {
         owner: InputDevices,
         #[covariant]
-        dependent: Answers,
+        dependent: DeviceDiagnoses,
     }
 );
 
@@ -53,7 +53,7 @@ pub(crate) struct RunNumbers {
 }
 
 impl LoadedInput {
-    pub(crate) fn new(input: Input, is_what_if: bool, numbers: RunNumbers) -> LoadedInput {
+    pub(crate) fn new(input: RunInput, is_what_if: bool, numbers: RunNumbers) -> LoadedInput {
         let devices =
             InputDevices::new(input, |input| analysis::recorded_devices(&input.snapshot, &input.recording));
         let explained = ExplainedDevices::new(devices, |devices| {
@@ -63,7 +63,7 @@ impl LoadedInput {
         LoadedInput { explained, indexes, is_what_if, numbers }
     }
 
-    pub(crate) fn input(&self) -> &Input {
+    pub(crate) fn input(&self) -> &RunInput {
         self.explained.borrow_owner().borrow_owner()
     }
 
@@ -71,20 +71,20 @@ impl LoadedInput {
         self.explained.borrow_owner().borrow_dependent()
     }
 
-    pub(crate) fn views(&self) -> impl Iterator<Item = View<'_>> {
+    pub(crate) fn views(&self) -> impl Iterator<Item = DeviceView<'_>> {
         let devices = self.explained.borrow_dependent().iter().zip(&self.indexes).enumerate();
-        devices.map(|(device, (answer, indexes))| View {
+        devices.map(|(device, (answer, indexes))| DeviceView {
             id: self.numbers.first_device + device,
             input: self.numbers.input,
             name: &self.input().name,
             is_what_if: self.is_what_if,
-            outline: &answer.model,
+            model: &answer.model,
             findings: &answer.findings,
             indexes,
         })
     }
 
-    pub(crate) fn view(&self, id: usize) -> Option<View<'_>> {
+    pub(crate) fn view(&self, id: usize) -> Option<DeviceView<'_>> {
         self.views().find(|view| view.id == id)
     }
 }
@@ -100,7 +100,7 @@ pub(crate) struct Runs {
 const MAX_WHAT_IFS: usize = 4;
 
 impl Runs {
-    pub(crate) fn new(inputs: Vec<Input>) -> Runs {
+    pub(crate) fn new(inputs: Vec<RunInput>) -> Runs {
         let mut runs = Runs { loaded: Vec::new(), next: RunNumbers::default(), inputs: inputs.len() };
         for input in inputs {
             let numbers = runs.number(&input);
@@ -110,7 +110,7 @@ impl Runs {
     }
 
     /// Takes numbers for a new input and its devices.
-    pub(crate) fn number(&mut self, input: &Input) -> RunNumbers {
+    pub(crate) fn number(&mut self, input: &RunInput) -> RunNumbers {
         let numbers = self.next;
         let devices = input.snapshot.devices().len();
         self.next = RunNumbers { first_device: numbers.first_device + devices, input: numbers.input + 1 };

@@ -15,7 +15,7 @@ pub(crate) struct Owner {
 }
 
 /// Reserved ranges at a position that moves forward.
-pub(crate) struct Ranges<'a> {
+pub(crate) struct ReservedRanges<'a> {
     device: &'a Device<'a>,
     segments: &'a [SegmentEvent],
     /// Number of segment events applied.
@@ -24,9 +24,9 @@ pub(crate) struct Ranges<'a> {
     reserved: BTreeMap<u64, (u64, Owner)>,
 }
 
-impl<'a> Ranges<'a> {
-    pub(crate) fn new(device: &'a Device<'a>, segments: &'a [SegmentEvent]) -> Ranges<'a> {
-        let mut ranges = Ranges { device, segments, applied: 0, reserved: BTreeMap::new() };
+impl<'a> ReservedRanges<'a> {
+    pub(crate) fn new(device: &'a Device<'a>, segments: &'a [SegmentEvent]) -> ReservedRanges<'a> {
+        let mut ranges = ReservedRanges { device, segments, applied: 0, reserved: BTreeMap::new() };
         for segment in &device.history.segments_at_start {
             let &snapshot::SegmentAtStart { addr, size, stream, pool, small, expandable } = segment;
             ranges.reserve(addr..addr.saturating_add(size), Owner { stream, pool, small, expandable });

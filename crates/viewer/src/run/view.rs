@@ -4,7 +4,7 @@ use super::changes::Curve;
 use super::groups::{GroupBy, Groups};
 use super::live::{LiveIndex, allocated};
 use super::space::{AddressSpace, ReservedCurve};
-use crate::answers::{Group, StackFrame};
+use crate::answers::{BlockGroup, StackFrame};
 use analysis::words::printable;
 use analysis::{Device, Finding, Origin, RunModel, SegmentEvent};
 use snapshot::{Frame, FrameId, History, Snapshot, StackId};
@@ -27,21 +27,21 @@ pub(crate) struct Indexes {
 
 /// One device of one input.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct DeviceView<'a> {
     /// Number among the devices of all inputs.
     pub(crate) id: usize,
     /// Number of the input.
     pub(crate) input: usize,
     pub(crate) name: &'a str,
     pub(crate) is_what_if: bool,
-    pub(crate) outline: &'a RunModel<'a>,
+    pub(crate) model: &'a RunModel<'a>,
     pub(crate) findings: &'a [Finding],
     pub(crate) indexes: &'a Indexes,
 }
 
-impl<'a> View<'a> {
+impl<'a> DeviceView<'a> {
     pub(crate) fn device(&self) -> &'a Device<'a> {
-        self.outline.device
+        self.model.device
     }
 
     /// Name of the input without folders.
@@ -50,15 +50,15 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn history(&self) -> &'a History {
-        &self.outline.device.history
+        &self.model.device.history
     }
 
     pub(crate) fn snapshot(&self) -> &'a Snapshot {
-        self.outline.device.snapshot
+        self.model.device.snapshot
     }
 
     pub(crate) fn segments(&self) -> &'a [SegmentEvent] {
-        &self.outline.step_peaks.segments
+        &self.model.step_peaks.segments
     }
 
     pub(crate) fn curve(&self) -> &'a Curve {
@@ -78,7 +78,7 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn groups(&self, by: GroupBy) -> &'a Groups {
-        self.indexes.groups[by as usize].get_or_init(|| Groups::new(self.outline, by))
+        self.indexes.groups[by as usize].get_or_init(|| Groups::new(self.model, by))
     }
 
     /// Returns the rows of blocks allocated at a position, oldest first.
@@ -129,13 +129,13 @@ impl<'a> View<'a> {
     }
 
     /// Describes a group for the page.
-    pub(crate) fn group(&self, by: GroupBy, id: u32) -> Option<Group> {
+    pub(crate) fn group(&self, by: GroupBy, id: u32) -> Option<BlockGroup> {
         let group = self.groups(by).all.get(id as usize)?;
         let (label, mut detail) = self.device().words_for(group.origin);
         if let Origin::Stack(stack) = group.origin {
             detail = self.call_path(stack).unwrap_or(detail);
         }
-        Some(Group { id, label, detail, blocks: group.blocks })
+        Some(BlockGroup { id, label, detail, blocks: group.blocks })
     }
 
     /// Writes the innermost functions of a stack: `dropout:1425 ← forward ← _ff_block`. Many stacks share a

@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use viewer::documents::{Document, FindingReport, HolderTree};
+use viewer::documents::{FindingDocument, HolderTree, TypedJson};
 use viewer::{Commands, Problem, Relation, Replayed, Server, Viewer, WhatIf};
 use whatif::WhatIfOptions;
 
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &ViewArgs, terminal: &mut Terminal) -> anyhow::Result<Ex
     let mut inputs = Vec::new();
     for file in &files {
         let Input { name, snapshot, recording, .. } = inputs::load(file, &TALK)?;
-        inputs.push(viewer::Input { name, snapshot, recording });
+        inputs.push(viewer::RunInput { name, snapshot, recording });
     }
     let viewer = Viewer::new(inputs, relation(&files), &PageCommands);
     match (&args.html, server) {
@@ -136,11 +136,15 @@ fn write(viewer: &Viewer<'_>, path: &Path, most: u64, terminal: &mut Terminal) -
 struct PageCommands;
 
 impl Commands for PageCommands {
-    fn findings(&self, model: &RunModel<'_>, findings: &[Finding]) -> (Vec<Document<FindingReport>>, String) {
+    fn findings(
+        &self,
+        model: &RunModel<'_>,
+        findings: &[Finding],
+    ) -> (Vec<TypedJson<FindingDocument>>, String) {
         let mut linted = LintCache::default();
         let reports = findings
             .iter()
-            .map(|finding| Document::new(json!(finding_report(model.device, finding, &mut linted))));
+            .map(|finding| TypedJson::new(json!(finding_report(model.device, finding, &mut linted))));
         (reports.collect(), not_found(model, findings).unwrap_or_default())
     }
 
@@ -156,10 +160,10 @@ impl Commands for PageCommands {
             let cause = failure.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
             Problem { what: format!("{failure}{cause}"), hint: failure.hint().map(str::to_owned) }
         })?;
-        Ok(Replayed { report: Document::new(report), notes: notes.into_inner(), snapshot })
+        Ok(Replayed { report: TypedJson::new(report), notes: notes.into_inner(), snapshot })
     }
 
-    fn holders(&self, input: &viewer::Input, devices: &[Device<'_>]) -> Option<Document<HolderTree>> {
-        holders::for_page(&input.name, &input.recording, devices).map(Document::new)
+    fn holders(&self, input: &viewer::RunInput, devices: &[Device<'_>]) -> Option<TypedJson<HolderTree>> {
+        holders::for_page(&input.name, &input.recording, devices).map(TypedJson::new)
     }
 }
