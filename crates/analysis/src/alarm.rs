@@ -182,19 +182,19 @@ impl GrowthAlert {
 #[derive(Default, Debug)]
 pub struct GrowthAlarm {
     trail: Trail,
-    has_spoken: bool,
+    has_alerted: bool,
 }
 
 impl GrowthAlarm {
     /// Adds the end of a step; returns the growth when it is found.
     pub fn step(&mut self, allocated: Bytes) -> Option<GrowthAlert> {
-        if self.has_spoken {
+        if self.has_alerted {
             return None;
         }
         let step = self.trail.steps() + 1;
         self.trail.step(step, allocated);
         let Pace::Growing { bytes_per_step } = self.trail.pace() else { return None };
-        self.has_spoken = true;
+        self.has_alerted = true;
         Some(GrowthAlert { step: step as usize, bytes_per_step, allocated })
     }
 }
@@ -205,23 +205,23 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// The step at which the alarm speaks of a series in MiB.
-    fn spoken(series: impl IntoIterator<Item = u64>) -> Option<usize> {
+    /// The step at which the alarm detects growth of a series in MiB.
+    fn alerted(series: impl IntoIterator<Item = u64>) -> Option<usize> {
         let mut alarm = GrowthAlarm::default();
         series.into_iter().find_map(|mib| alarm.step(Bytes(mib * MIB))).map(|growth| growth.step)
     }
 
     #[test]
-    fn a_leak_is_called_within_ten_steps() {
-        assert_eq!(spoken((0..20).map(|step| 500 + 8 * step)), Some(9));
-        assert_eq!(spoken([100, 900].into_iter().chain((0..20).map(|step| 900 + step))), Some(9));
+    fn a_leak_is_detected_within_ten_steps() {
+        assert_eq!(alerted((0..20).map(|step| 500 + 8 * step)), Some(9));
+        assert_eq!(alerted([100, 900].into_iter().chain((0..20).map(|step| 900 + step))), Some(9));
     }
 
     #[test]
     fn warm_up_noise_and_caches_that_fill_are_not() {
-        assert_eq!(spoken([100, 300, 300].into_iter().chain([301; 40])), None, "state after the first step");
-        assert_eq!(spoken((0..60).map(|step| 500 + (step * 7919) % 31)), None, "batches of all sizes");
-        assert_eq!(spoken((0..60).map(|step| 500 + step.min(5))), None, "a cache of five");
+        assert_eq!(alerted([100, 300, 300].into_iter().chain([301; 40])), None, "state after the first step");
+        assert_eq!(alerted((0..60).map(|step| 500 + (step * 7919) % 31)), None, "batches of all sizes");
+        assert_eq!(alerted((0..60).map(|step| 500 + step.min(5))), None, "a cache of five");
         let mut alarm = GrowthAlarm::default();
         assert!(
             (0..200).all(|step| alarm.step(Bytes(500 * MIB + 512 * step)).is_none()),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn it_speaks_once_and_says_how_much() {
+    fn it_alerts_once_with_the_bytes_per_step() {
         let mut alarm = GrowthAlarm::default();
         let said: Vec<GrowthAlert> =
             (0..50).filter_map(|step| alarm.step(Bytes((500 + 8 * step) * MIB))).collect();
@@ -247,16 +247,16 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_every_few_steps_is_called_when_it_has_gone_on() {
-        assert_eq!(spoken((0..60).map(|step| 500 + 36 * (step / 2))), Some(11), "every second step");
-        assert_eq!(spoken((0..60).map(|step| 500 + 9 * (step / 3))), Some(16), "every third");
+    fn a_leak_every_few_steps_is_detected_after_a_while() {
+        assert_eq!(alerted((0..60).map(|step| 500 + 36 * (step / 2))), Some(11), "every second step");
+        assert_eq!(alerted((0..60).map(|step| 500 + 9 * (step / 3))), Some(16), "every third");
         let uneven = |step: u64| 500 + 9 * (step / 3) + 2 * (step / 7);
-        assert_eq!(spoken((0..60).map(uneven)), Some(35), "now and then, and not alike");
-        assert_eq!(spoken((0..60).map(|step| 500 + 9 * (step / 3) - 4 * (step % 3))), None, "it gives back");
+        assert_eq!(alerted((0..60).map(uneven)), Some(35), "now and then, and not alike");
+        assert_eq!(alerted((0..60).map(|step| 500 + 9 * (step / 3) - 4 * (step % 3))), None, "it gives back");
     }
 
     #[test]
-    fn the_pace_is_said_as_far_as_it_is_known() {
+    fn the_pace_is_given_as_far_as_it_is_known() {
         assert_eq!(pace([]), Pace::NoSteps);
         assert_eq!(pace([100, 300]), Pace::WarmingUp { steps: 7 });
         assert_eq!(pace([100, 300, 300, 300]), Pace::WarmingUp { steps: 5 });
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_later_judges_what_it_has_seen() {
+    fn a_watcher_that_attaches_late_judges_the_steps_it_has_seen() {
         let mut trail = Trail::default();
         for step in 100..112 {
             trail.step(step, Bytes((500 + 8 * step) * MIB));

@@ -22,9 +22,11 @@
 //! ```
 //! use analysis::{Diagnosis, FindingKind};
 //!
-//! let event = |action: &str, address: u64, mib: u64, frames: &str| {
+//! let event = |action: &str, addr: u64, mib: u64, frames: &str| {
 //!     let size = mib << 20;
-//!     format!(r#"{{"action": "{action}", "addr": {address}, "size": {size}, "stream": 0, "frames": [{frames}]}}"#)
+//!     format!(
+//!         r#"{{"action": "{action}", "addr": {addr}, "size": {size}, "stream": 0, "frames": [{frames}]}}"#
+//!     )
 //! };
 //! let line = |number: u32| format!(r#"{{"filename": "train.py", "line": {number}, "name": "<module>"}}"#);
 //! let steps = (0..20).flat_map(|step| {

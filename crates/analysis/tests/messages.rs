@@ -310,7 +310,7 @@ fn half_a_number_is_none() {
 }
 
 #[test]
-fn ranks_are_told_apart_and_repeated_messages_are_counted() {
+fn ranks_are_distinguished_and_repeated_messages_are_counted() {
     let text = rows().into_iter().find(|row| row.name == "torch-2.2-full").expect("it is there").text;
     let mut log = String::new();
     for rank in [0, 1, 1, 0] {
@@ -372,7 +372,7 @@ fn a_log_without_a_message_has_none() {
 
 /// Forms whose texts are short: what each is.
 #[test]
-fn short_forms_are_told_apart() {
+fn short_forms_are_distinguished() {
     let mut wrong = Vec::new();
     for (text, expected) in [
         ("torch.OutOfMemoryError: Allocation on device \n\nGot an OOM", "torch-short unknown"),

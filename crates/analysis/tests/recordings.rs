@@ -271,7 +271,7 @@ fn a_leak_in_the_backward_pass_names_its_module_and_line() {
 
 #[test]
 fn gradients_of_a_step_that_was_skipped_are_gradients_all_the_same() {
-    // A loss scaler skips the optimizer's second step, so nobody looks at its gradients.
+    // A loss scaler skips the optimizer's second step, so its gradients are not examined.
     let text = "+w 3MiB train.py:2 <module> > torch/nn/modules/module.py:900 _apply
          in backward Net.fc
          +g 3MiB -
@@ -328,7 +328,7 @@ fn a_number_stands_for_a_module_of_the_recording() {
 }
 
 #[test]
-fn a_backward_that_nobody_followed_is_like_that_of_a_step_with_the_same_requests() {
+fn a_backward_that_was_not_followed_is_like_that_of_a_step_with_the_same_requests() {
     let step = |size: &str, place: &str| {
         format!(
             "in forward Net.fc

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_users_code_is_told_from_everybody_elses() {
+    fn user_code_is_distinguished_from_library_code() {
         for (file, expected) in [
             ("/home/user/project/train.py", Code::User),
             ("train.py", Code::User),

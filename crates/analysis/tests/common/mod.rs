@@ -25,7 +25,7 @@ pub(crate) fn trace(text: &str) -> Snapshot {
     recorded(text).0
 }
 
-/// Reads a trace and what a recorder would have noted beside it.
+/// Reads a trace and the sidecar files of a recorder.
 pub(crate) fn recorded(text: &str) -> (Snapshot, Recording) {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let mut writer = Writer::default();
