@@ -5,7 +5,7 @@ use crate::baseline::{Baseline, Entry, Site};
 use crate::judge::{Breach, Judgement, exact};
 use crate::measure::{Measured, Why};
 use analysis::words::shown_path;
-use analysis::{Category, SiteChange, changes};
+use analysis::{Category, UsageChange, changes};
 use snapshot::Bytes;
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub struct Comparison {
     /// Categories that hold another amount at the peak, the largest change first.
     pub categories: Vec<(Category, Bytes, Bytes)>,
     /// Lines, the same.
-    pub lines: Vec<SiteChange>,
+    pub lines: Vec<UsageChange>,
     /// Whether lines that the baseline does not have may have been too small to be in it.
     pub is_cut: bool,
 }
