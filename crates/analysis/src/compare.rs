@@ -176,7 +176,7 @@ pub fn site_usage(model: &RunModel<'_>, position: usize) -> Vec<SiteUsage> {
 
 /// What a site holds in one summary and in another.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SiteChange {
+pub struct UsageChange {
     /// The line, as the second names it, or the first where the second has none.
     pub place: Option<SiteName>,
     /// Line number in the first, where it has moved.
@@ -189,7 +189,7 @@ pub struct SiteChange {
     pub after: Bytes,
 }
 
-impl SiteChange {
+impl UsageChange {
     /// Returns how much more the second holds, in bytes.
     pub fn by(&self) -> i64 {
         difference(self.before, self.after)
@@ -199,7 +199,7 @@ impl SiteChange {
 /// Pairs the lines of two summaries, largest change first. Lines are the same if file and function are and
 /// the number is, once that code above has moved all of them by as many lines as make most of them the same;
 /// what is left over is paired in its order.
-pub fn changes(before: &[SiteUsage], after: &[SiteUsage]) -> Vec<SiteChange> {
+pub fn changes(before: &[SiteUsage], after: &[SiteUsage]) -> Vec<UsageChange> {
     let mut functions: FxHashMap<_, (Vec<&SiteUsage>, Vec<&SiteUsage>)> = FxHashMap::default();
     for holding in before {
         functions.entry(holding.function()).or_default().0.push(holding);
@@ -224,7 +224,7 @@ pub fn changes(before: &[SiteUsage], after: &[SiteUsage]) -> Vec<SiteChange> {
 const MOST_PAIRS: usize = 4096;
 
 /// The lines of one function on two sides, each sorted.
-fn paired(left: &[&SiteUsage], right: &[&SiteUsage]) -> Vec<SiteChange> {
+fn paired(left: &[&SiteUsage], right: &[&SiteUsage]) -> Vec<UsageChange> {
     let mut shifts = vec![0];
     if left.len() * right.len() <= MOST_PAIRS {
         let lines = left.iter().flat_map(|a| right.iter().map(|b| b.line() - a.line()));
@@ -240,14 +240,14 @@ fn paired(left: &[&SiteUsage], right: &[&SiteUsage]) -> Vec<SiteChange> {
 }
 
 /// The pairs if everything has moved by so many lines, and how many of them are at the same line then.
-fn shifted(left: &[&SiteUsage], right: &[&SiteUsage], shift: i64) -> (usize, Vec<SiteChange>) {
+fn shifted(left: &[&SiteUsage], right: &[&SiteUsage], shift: i64) -> (usize, Vec<UsageChange>) {
     let (mut old, mut new) = (left.iter().copied().peekable(), right.iter().copied().peekable());
     let (mut changes, mut gone, mut come) = (Vec::new(), Vec::new(), Vec::new());
     while let (Some(a), Some(b)) = (old.peek(), new.peek()) {
         match (a.line() + shift).cmp(&b.line()) {
             Ordering::Less => gone.extend(old.next()),
             Ordering::Greater => come.extend(new.next()),
-            Ordering::Equal => changes.extend(SiteChange::of(old.next(), new.next())),
+            Ordering::Equal => changes.extend(UsageChange::of(old.next(), new.next())),
         }
     }
     let same = changes.len();
@@ -255,7 +255,7 @@ fn shifted(left: &[&SiteUsage], right: &[&SiteUsage], shift: i64) -> (usize, Vec
     come.extend(new);
     let pairs = gone.len().max(come.len());
     changes.extend(
-        (0..pairs).filter_map(|place| SiteChange::of(gone.get(place).copied(), come.get(place).copied())),
+        (0..pairs).filter_map(|place| UsageChange::of(gone.get(place).copied(), come.get(place).copied())),
     );
     (same, changes)
 }
@@ -272,12 +272,12 @@ impl SiteUsage {
     }
 }
 
-impl SiteChange {
-    fn of(before: Option<&SiteUsage>, after: Option<&SiteUsage>) -> Option<SiteChange> {
+impl UsageChange {
+    fn of(before: Option<&SiteUsage>, after: Option<&SiteUsage>) -> Option<UsageChange> {
         let named = after.or(before)?;
         let line = |holding: &SiteUsage| Some(holding.place.as_ref()?.line);
         let old = before.and_then(line);
-        Some(SiteChange {
+        Some(UsageChange {
             place: named.place.clone(),
             moved_from: old.filter(|_| after.is_some_and(|after| line(after) != old)),
             in_backward: named.in_backward,
@@ -347,7 +347,7 @@ pub struct Skew {
     /// The median rank, to compare it with.
     pub middle: usize,
     /// What the highest has beyond that, line by line.
-    pub changes: Vec<SiteChange>,
+    pub changes: Vec<UsageChange>,
     /// The same difference by category, in bytes.
     pub categories: Vec<(Category, i64)>,
 }

@@ -64,8 +64,8 @@ pub mod words;
 
 pub use alarm::{GrowthAlarm, GrowthAlert, Pace, Trail};
 pub use compare::{
-    DeviceSummary, FindingChange, FindingSummary, SiteChange, SiteName, SiteUsage, Skew, changes, difference,
-    finding_changes, site_usage, skew,
+    DeviceSummary, FindingChange, FindingSummary, SiteName, SiteUsage, Skew, UsageChange, changes,
+    difference, finding_changes, site_usage, skew,
 };
 pub use findings::finding::{EvidenceValue, Finding, FindingKind, OomCause, Severity};
 pub use findings::fragmentation::never_needed;

@@ -5,7 +5,7 @@ use crate::baseline::{Baseline, BaselineSite, Entry};
 use crate::judge::{Breach, LimitResult, exact_percent};
 use crate::measure::{Measured, MeasurementGap};
 use analysis::words::shown_path;
-use analysis::{Category, SiteChange, changes};
+use analysis::{Category, UsageChange, changes};
 use snapshot::Bytes;
 use std::path::Path;
 
@@ -25,9 +25,9 @@ pub struct BaselineComparison {
     pub rows: Vec<ComparedNumber>,
     /// Categories whose bytes at the peak changed, with bytes before and after; the largest change first.
     pub categories: Vec<(Category, Bytes, Bytes)>,
-    /// Lines whose bytes at the peak changed, the largest change first.
-    pub lines: Vec<SiteChange>,
-    /// Whether the baseline leaves out small lines, so that a line missing from it need not be new.
+    /// Lines, the same.
+    pub lines: Vec<UsageChange>,
+    /// Whether lines that the baseline does not have may have been too small to be in it.
     pub is_cut: bool,
 }
 

@@ -12,7 +12,7 @@ pub(crate) const MIB: u64 = 1 << 20;
 const NEARLY_FULL: f64 = 0.1;
 
 /// A failed allocation.
-pub(crate) struct FailedAllocation {
+pub(crate) struct OomFailure {
     pub(crate) event: usize,
     /// Failed allocations in all.
     pub(crate) count: u64,
@@ -35,8 +35,8 @@ pub(crate) struct FailedAllocation {
     reserved_before: Bytes,
 }
 
-impl FailedAllocation {
-    pub(crate) fn new(model: &RunModel<'_>) -> Option<FailedAllocation> {
+impl OomFailure {
+    pub(crate) fn new(model: &RunModel<'_>) -> Option<OomFailure> {
         let (snapshot, history) = (model.device.snapshot, &model.device.history);
         let event = *model.step_peaks.ooms.last()?;
         let record = snapshot.events.get(history.rows.start + event);
@@ -48,7 +48,7 @@ impl FailedAllocation {
             let is_engine = model.device.roles.of(history.allocations[row].stack).without_python;
             if is_engine { model.frame_of_allocation(row) } else { None }
         });
-        let mut failure = FailedAllocation {
+        let mut failure = OomFailure {
             event,
             count: history.stats.ooms,
             requested: record.size,
@@ -186,7 +186,7 @@ pub(crate) struct Projection {
 }
 
 /// Compares the step that failed with the one before it, after the same number of allocations.
-fn project(model: &RunModel<'_>, failure: &FailedAllocation) -> Option<Projection> {
+fn project(model: &RunModel<'_>, failure: &OomFailure) -> Option<Projection> {
     let (history, steps) = (&model.device.history, &model.device.steps);
     let begun = steps.bounds.partition_point(|&bound| bound <= failure.event);
     let (now, before) = (begun.checked_sub(1)?, begun.checked_sub(2)?);

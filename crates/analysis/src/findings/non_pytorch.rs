@@ -1,6 +1,6 @@
 //! Non-PyTorch memory: what other processes hold on the device.
 
-use super::failure::FailedAllocation;
+use super::failure::OomFailure;
 use super::finding::{EvidenceValue, Finding, FindingKind, Severity};
 use crate::run::model::RunModel;
 use crate::words::printable;
@@ -10,12 +10,12 @@ const MAX_NAMED: usize = 3;
 
 /// The failed allocation that other processes left too little for.
 pub(super) struct NonPytorchFacts {
-    failure: FailedAllocation,
+    failure: OomFailure,
 }
 
 /// The facts, if the last failed allocation would have passed without other processes.
 pub(super) fn measure(model: &RunModel<'_>) -> Option<NonPytorchFacts> {
-    let failure = FailedAllocation::new(model).filter(FailedAllocation::is_crowded_out)?;
+    let failure = OomFailure::new(model).filter(OomFailure::is_crowded_out)?;
     Some(NonPytorchFacts { failure })
 }
 
@@ -47,7 +47,7 @@ pub(super) fn describe(NonPytorchFacts { failure }: &NonPytorchFacts) -> Finding
 }
 
 /// The other processes on the device in a sentence, largest first.
-pub(super) fn other_processes(failure: &FailedAllocation) -> Option<String> {
+pub(super) fn other_processes(failure: &OomFailure) -> Option<String> {
     let mut others: Vec<_> = failure.shortage.iter().flat_map(|said| &said.others).collect();
     others.sort_by_key(|process| (std::cmp::Reverse(process.bytes), process.pid));
     let named: Vec<String> = others
@@ -70,7 +70,7 @@ pub(super) fn other_processes(failure: &FailedAllocation) -> Option<String> {
 }
 
 /// What the driver said when the allocation failed, as evidence.
-pub(super) fn driver_evidence(failure: &FailedAllocation) -> Vec<(&'static str, EvidenceValue)> {
+pub(super) fn driver_evidence(failure: &OomFailure) -> Vec<(&'static str, EvidenceValue)> {
     let Some(said) = &failure.shortage else { return Vec::new() };
     let mut evidence = Vec::new();
     evidence.extend(said.total.map(|total| ("device_total", EvidenceValue::Bytes(total))));

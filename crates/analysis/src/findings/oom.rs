@@ -1,6 +1,6 @@
 //! Why an allocation failed, and what would have let it pass.
 
-use super::failure::{FailedAllocation, Projection};
+use super::failure::{OomFailure, Projection};
 use super::finding::{EvidenceValue, Finding, FindingKind, OomCause, Severity};
 use super::line::{NamedSite, SiteBytes};
 use super::non_pytorch::{driver_evidence, other_processes};
@@ -20,7 +20,7 @@ const MOSTLY_MODEL: f64 = 0.6;
 
 /// The last failed allocation, in numbers.
 pub(super) struct OomFacts {
-    failure: FailedAllocation,
+    failure: OomFailure,
     cause: OomCause,
     held: HeldMemory,
     /// What leaks had retained by then.
@@ -50,7 +50,7 @@ struct HeldMemory {
 
 /// The facts of the last failed allocation, if there was one. `leaked` is what leaks had retained by then.
 pub(super) fn measure(model: &RunModel<'_>, leaked: Bytes) -> Option<OomFacts> {
-    let failure = FailedAllocation::new(model)?;
+    let failure = OomFailure::new(model)?;
     let held = HeldMemory::new(model, &failure);
     let held_at = held.main_line().and_then(|line| line.line.frame);
     let site = if held.is_model || failure.requested > failure.active {
@@ -73,7 +73,7 @@ pub(super) fn measure(model: &RunModel<'_>, leaked: Bytes) -> Option<OomFacts> {
 }
 
 impl HeldMemory {
-    fn new(model: &RunModel<'_>, failure: &FailedAllocation) -> HeldMemory {
+    fn new(model: &RunModel<'_>, failure: &OomFailure) -> HeldMemory {
         let mut categories = ByCategory::default();
         let mut lines: FxHashMap<(Category, Option<FrameId>), (Bytes, u64)> = FxHashMap::default();
         for (row, allocation) in model.device.history.allocations.iter().enumerate() {
@@ -228,7 +228,7 @@ fn details(facts: &OomFacts) -> Vec<String> {
     details
 }
 
-fn projected(projection: &Projection, failure: &FailedAllocation) -> String {
+fn projected(projection: &Projection, failure: &OomFailure) -> String {
     let pace = match projection.times {
         times if times > 1.1 => {
             format!("it holds {times:.1} times as much as the previous step at the same point")

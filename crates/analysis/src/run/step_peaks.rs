@@ -51,7 +51,7 @@ pub(crate) fn step_peaks(
     steps: &Steps,
     categories: &Categories,
 ) -> StepPeaks {
-    let mut walk = Walk::new(snapshot, history, categories);
+    let mut walk = PeaksPass::new(snapshot, history, categories);
     let mut peaks = StepPeaks {
         steps: Vec::with_capacity(steps.count()),
         setup: MemoryPeak::default(),
@@ -101,7 +101,7 @@ pub(crate) fn step_peaks(
 
 impl StepPeaks {
     /// Ends the stretch before a bound.
-    fn close(&mut self, walk: &mut Walk<'_>, position: usize) {
+    fn close(&mut self, walk: &mut PeaksPass<'_>, position: usize) {
         if self.at_bounds.is_empty() {
             self.setup = walk.high;
         } else {
@@ -113,7 +113,7 @@ impl StepPeaks {
 }
 
 /// What is held as the walk goes on. Sums saturate: a damaged file has sizes beyond all memory.
-struct Walk<'a> {
+struct PeaksPass<'a> {
     snapshot: &'a Snapshot,
     history: &'a History,
     categories: &'a Categories,
@@ -125,8 +125,8 @@ struct Walk<'a> {
     most_pending: MemoryPeak,
 }
 
-impl<'a> Walk<'a> {
-    fn new(snapshot: &'a Snapshot, history: &'a History, categories: &'a Categories) -> Walk<'a> {
+impl<'a> PeaksPass<'a> {
+    fn new(snapshot: &'a Snapshot, history: &'a History, categories: &'a Categories) -> PeaksPass<'a> {
         let mut held = [0u64; Category::ALL.len()];
         for (row, allocation) in history
             .allocations
@@ -139,7 +139,7 @@ impl<'a> Walk<'a> {
                 *held = held.saturating_add(allocation.requested.0);
             }
         }
-        Walk {
+        PeaksPass {
             snapshot,
             history,
             categories,

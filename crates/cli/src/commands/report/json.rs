@@ -5,7 +5,7 @@ use super::live_json::{LiveReport, live};
 use crate::args::ReportArgs;
 use crate::terminal::Terminal;
 use analysis::{
-    ByCategory, Category, Device, DeviceSummary, Diagnosis, LabelledTensors, RunModel, SiteChange, SiteName,
+    ByCategory, Category, Device, DeviceSummary, Diagnosis, LabelledTensors, RunModel, SiteName, UsageChange,
 };
 use inputs::Input;
 use recording::{DumpReason, Label, RunInfo};
@@ -49,8 +49,8 @@ pub(crate) struct ChangeReport {
     after: u64,
 }
 
-impl From<&SiteChange> for ChangeReport {
-    fn from(change: &SiteChange) -> ChangeReport {
+impl From<&UsageChange> for ChangeReport {
+    fn from(change: &UsageChange) -> ChangeReport {
         ChangeReport {
             site: change.place.as_ref().map(place_report),
             moved_from: change.moved_from,

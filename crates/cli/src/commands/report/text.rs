@@ -5,7 +5,7 @@ use crate::args::{By, ReportArgs};
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
 use analysis::words::{counted, grouped, printable, share, shortened};
-use analysis::{Category, Device, Diagnosis, FindingKind, RunModel, SiteChange};
+use analysis::{Category, Device, Diagnosis, FindingKind, RunModel, UsageChange};
 use inputs::{Input, run_remark};
 use snapshot::Bytes;
 use std::io::Write;
@@ -172,7 +172,7 @@ pub(crate) fn bar(part: Bytes, whole: Bytes, width: usize) -> String {
 }
 
 /// What one line holds now and held before.
-pub(crate) fn change_line(change: &SiteChange, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub(crate) fn change_line(change: &UsageChange, terminal: &mut Terminal) -> anyhow::Result<()> {
     let place = match &change.place {
         Some(place) => {
             let inside = if change.in_backward { ", backward" } else { "" };
