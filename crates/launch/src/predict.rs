@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Memory of an emulated GPU on which no program runs out, in bytes.
 const AMPLE_MEMORY_BYTES: u64 = 900 << 30;
 
-/// Whether a program fits on a GPU, and the memory that it needs.
+/// Prediction whether a program fits on a GPU, with the memory that it needs.
 pub struct Prediction {
     /// Whether the program ran to its end on the emulated GPU.
     pub fits: bool,
@@ -65,7 +65,7 @@ impl DevicePeak {
 pub struct PredictionConfidence {
     /// Reasons why the real run may differ.
     pub reasons: Vec<String>,
-    /// What might have affected the prediction and did not.
+    /// Remarks on what might have affected the prediction and did not.
     pub remarks: Vec<String>,
 }
 

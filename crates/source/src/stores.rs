@@ -18,7 +18,7 @@ pub struct StoreLine {
 /// Returns the likeliest line in the files of `store`, earlier files first. `near` is a line known to be
 /// related.
 pub fn find(store: &Store, near: Option<&SiteName>) -> Option<StoreLine> {
-    let near_file = near.map(|place| place.file.as_str());
+    let near_file = near.map(|site| site.file.as_str());
     let files = store.files.iter().map(String::as_str);
     let files = files.chain(near_file.filter(|file| !store.files.iter().any(|known| known == file)));
     let mut best = None;
@@ -26,7 +26,7 @@ pub fn find(store: &Store, near: Option<&SiteName>) -> Option<StoreLine> {
         let Some(text) = crate::read_file(file) else { continue };
         let source = PythonSource::python(text.as_bytes());
         let found = store.names.iter().flat_map(|name| lint::stores(&source, name).unwrap_or_default());
-        let near = near.filter(|place| place.file == file);
+        let near = near.filter(|site| site.file == file);
         for lint::Store { line, how } in found {
             let distance = near.map_or(0, |near| distance(near.line as usize, line));
             let rank = (std::cmp::Reverse(how), distance, order, line);

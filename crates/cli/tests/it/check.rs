@@ -213,7 +213,10 @@ fn what_is_no_baseline_is_refused_and_left_alone() {
     let file = folder.path().join("memory.json");
     let name = file.to_str().expect("text");
     refused(&[CLEAN, "--baseline", name], &["there is no baseline", "--update"]);
-    refused(&[CLEAN, "--baseline", folder.path().to_str().expect("text")], &["cannot be read", "not a regular file"]);
+    refused(
+        &[CLEAN, "--baseline", folder.path().to_str().expect("text")],
+        &["cannot be read", "not a regular file"],
+    );
     for (text, words) in [
         ("", "EOF"),
         ("\u{feff}{}", "expected value"),
