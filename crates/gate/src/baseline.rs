@@ -121,10 +121,10 @@ impl RunContext {
             ("command", &self.command, &now.command),
         ];
         let differing = pairs.into_iter().filter(|(_, a, b)| a != b && !a.is_empty() && !b.is_empty());
-        let words: Vec<String> = differing
+        let differences: Vec<String> = differing
             .map(|(what, a, b)| format!("{what} `{}`, now `{}`", printable(a), printable(b)))
             .collect();
-        (!words.is_empty()).then(|| format!("the baseline was written with {}", words.join("; ")))
+        (!differences.is_empty()).then(|| format!("the baseline was written with {}", differences.join("; ")))
     }
 }
 
@@ -153,9 +153,9 @@ impl Entry<Box<RawValue>> {
         let site = |usage: &SiteUsage| {
             to_raw_value(&BaselineSite {
                 bytes: usage.bytes.0,
-                file: usage.place.as_ref().map(|place| place.file.clone()),
-                line: usage.place.as_ref().map_or(0, |place| place.line),
-                function: usage.place.as_ref().map(|place| place.function.clone()).unwrap_or_default(),
+                file: usage.place.as_ref().map(|site| site.file.clone()),
+                line: usage.place.as_ref().map_or(0, |site| site.line),
+                function: usage.place.as_ref().map(|site| site.function.clone()).unwrap_or_default(),
                 in_backward: usage.in_backward,
             })
         };

@@ -205,9 +205,9 @@ fn growth(device: &Measured, limit: u64) -> LimitResult {
 fn fragmentation(device: &Measured, limit: f64) -> LimitResult {
     match &device.replayed {
         Ok(replayed) => {
-            let (share, words) = (replayed.fragmentation, exact_percent(replayed.fragmentation));
+            let (share, percent) = (replayed.fragmentation, exact_percent(replayed.fragmentation));
             let message = format!(
-                "fragmentation {words} of the {} reserved is over the limit of {}",
+                "fragmentation {percent} of the {} reserved is over the limit of {}",
                 replayed.reserved,
                 exact_percent(limit)
             );
@@ -216,7 +216,7 @@ fn fragmentation(device: &Measured, limit: f64) -> LimitResult {
             LimitResult {
                 value: Some(share),
                 allowed: Some(limit),
-                found: format!("fragmentation {words}, limit {}", exact_percent(limit)),
+                found: format!("fragmentation {percent}, limit {}", exact_percent(limit)),
                 breaches: breach.into_iter().collect(),
                 ..LimitResult::new("max-fragmentation")
             }

@@ -149,7 +149,7 @@ pub struct BudgetVerdict {
     pub devices: Vec<DeviceVerdict>,
     /// Remarks that do not affect the verdict.
     pub notes: Vec<String>,
-    /// Whether the baseline was written, in words; only with [`Budget::update`].
+    /// Message that says whether the baseline was written; only with [`Budget::update`].
     pub written: Option<String>,
 }
 

@@ -64,9 +64,9 @@ impl MeasurementGap {
 pub struct LimitFinding {
     /// Line of code that it is about.
     pub site: Option<SiteName>,
-    /// What was found.
+    /// Summary of the finding.
     pub summary: String,
-    /// What to change.
+    /// Suggested change.
     pub fix: String,
     /// Growth per step; zero if it has stopped.
     pub per_step: Bytes,

@@ -33,7 +33,7 @@ impl ProgramOutcome {
                 ProgramOutcome::Failed(printable(run.exception_line().unwrap_or_default()).into_owned())
             }
             RunState::Exited(Exit::Killed) => ProgramOutcome::Killed,
-            // It has ended without reporting.
+            // The process has ended without reporting.
             RunState::Running if status.is_some() => ProgramOutcome::Killed,
             _ => ProgramOutcome::Fine,
         }

@@ -6,7 +6,7 @@
 //! including the ranks that a launcher starts.
 //!
 //! A [`Job`] is a program with its settings, a [`RunFolder`] the place for its recordings. [`run`] runs a job
-//! once; [`predict`] runs it on an emulated GPU, as often as its answer needs.
+//! once; [`predict()`] runs it on an emulated GPU, as often as its answer needs.
 //!
 //! ```
 //! use launch::{EmulatedGpu, GpuModel, Host};
@@ -128,7 +128,7 @@ pub struct Job {
     pub on_leak: Option<OsString>,
     /// Whether an exception is raised in the program when memory grows step after step.
     pub raise_on_leak: bool,
-    /// Where the program's own output goes.
+    /// Destination of the program's own output.
     pub output: ProgramOutput,
     /// Whether the recorder opens a live socket for `oomph watch`.
     pub is_live: bool,
@@ -136,7 +136,7 @@ pub struct Job {
     pub progress: ProgressReporter,
 }
 
-/// Where the program's own output goes.
+/// Destination of the program's own output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProgramOutput {
     /// To the streams of this process.
@@ -199,7 +199,7 @@ pub struct CompletedRun {
     pub status: ExitStatus,
     /// Recordings, ordered by rank.
     pub ranks: Vec<RankRecording>,
-    /// What the processes of the run reported.
+    /// Notes of the processes of the run.
     pub notes: Notes,
     /// Distinct problems that the recorder reported.
     pub problems: Vec<String>,

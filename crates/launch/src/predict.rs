@@ -69,7 +69,7 @@ impl DevicePeak {
 pub struct PredictionConfidence {
     /// Reasons why the real run may differ.
     pub reasons: Vec<String>,
-    /// What might have affected the prediction and did not, and what it does not cover.
+    /// Remarks on what might have affected the prediction and did not, and on what it does not cover.
     pub remarks: Vec<String>,
 }
 

@@ -17,7 +17,7 @@ const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Stack size of a recorder's thread, in bytes. Only the used part takes memory.
 const THREAD_STACK_BYTES: usize = 1 << 20;
 
-/// One of the limited places for watched recorders; free again when it is dropped.
+/// One of the limited slots for watched recorders; released when dropped.
 pub(crate) struct RecorderSlot {
     shared: Arc<Shared>,
     owner: u32,

@@ -218,11 +218,11 @@ mod tests {
 
     /// A socket of process 7 in a private folder, and its listener.
     fn listening() -> (TempDir, Socket, UnixListener) {
-        let place = private_folder();
-        let folder = place.path().canonicalize().expect("a path");
+        let private = private_folder();
+        let folder = private.path().canonicalize().expect("a path");
         let (name, owner) = ("7-00000000.sock".to_owned(), rustix::process::getuid().as_raw());
         let listener = UnixListener::bind(folder.join(&name)).expect("bound");
-        (place, Socket { folder, name, owner, pid: 7 }, listener)
+        (private, Socket { folder, name, owner, pid: 7 }, listener)
     }
 
     fn answer(state: &RecorderState) -> Vec<u8> {
@@ -255,10 +255,10 @@ mod tests {
 
     #[test]
     fn a_recorder_is_polled_until_its_process_ends() {
-        let (place, socket, listener) = listening();
+        let (private, socket, listener) = listening();
         let summary = r#"{"pid": 7, "host": "", "ended": "finished", "exception": null}"#;
-        std::fs::write(place.path().join("rank0.json"), summary).expect("written");
-        let known = watched(&socket, listener, &answer(&state(place.path())));
+        std::fs::write(private.path().join("rank0.json"), summary).expect("written");
+        let known = watched(&socket, listener, &answer(&state(private.path())));
         assert_eq!(known.expect("an answer").exit, Some(Exit::Finished));
         assert!(!socket.path().exists(), "nobody listens any more");
     }
@@ -266,15 +266,15 @@ mod tests {
     #[test]
     fn a_pipe_or_an_endless_device_as_summary_is_not_read() {
         for is_pipe in [true, false] {
-            let (place, socket, listener) = listening();
-            let summary = place.path().join("rank0.json");
+            let (private, socket, listener) = listening();
+            let summary = private.path().join("rank0.json");
             if is_pipe {
                 let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
                 rustix::fs::mkfifoat(rustix::fs::CWD, &summary, mode).expect("a pipe");
             } else {
                 std::os::unix::fs::symlink("/dev/zero", &summary).expect("a link");
             }
-            let known = watched(&socket, listener, &answer(&state(place.path())));
+            let known = watched(&socket, listener, &answer(&state(private.path())));
             assert_eq!(known.expect("an answer").exit, Some(Exit::Killed), "pipe: {is_pipe}");
         }
     }
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn only_the_folders_own_user_removes_what_is_left_of_a_killed_process() {
-        let (place, socket, listener) = listening();
+        let (private, socket, listener) = listening();
         drop(listener);
         let stranger = Socket { owner: socket.owner + 1, ..socket.clone() };
         shared().poll(&stranger, || ());
@@ -300,7 +300,7 @@ mod tests {
         assert!(!socket.path().exists());
         // What others could have put there is left alone, too.
         drop(UnixListener::bind(socket.path()).expect("bound"));
-        std::fs::set_permissions(place.path(), Permissions::from_mode(0o777)).expect("changed");
+        std::fs::set_permissions(private.path(), Permissions::from_mode(0o777)).expect("changed");
         shared().poll(&socket, || ());
         assert!(socket.path().exists());
     }

@@ -19,7 +19,7 @@ pub struct MemorySplit {
     pub unknown_owner: Option<Bytes>,
     /// Free on the device.
     pub free: Option<Bytes>,
-    /// All memory of the device.
+    /// Total memory of the device.
     pub total: Option<Bytes>,
 }
 
@@ -64,10 +64,10 @@ fn own(
 ) -> (Option<&GpuProcess>, impl Iterator<Item = &GpuProcess>) {
     let by_pid = processes.iter().position(|process| process.pid == pid);
     let held: Vec<u64> = processes.iter().map(|process| process.bytes).collect();
-    let place = own_process(by_pid, &held, reserved);
+    let own = own_process(by_pid, &held, reserved);
     let others =
-        processes.iter().enumerate().filter(move |&(at, _)| Some(at) != place).map(|(_, process)| process);
-    (place.map(|place| &processes[place]), others)
+        processes.iter().enumerate().filter(move |&(at, _)| Some(at) != own).map(|(_, process)| process);
+    (own.map(|own| &processes[own]), others)
 }
 
 #[cfg(test)]

@@ -43,12 +43,12 @@ pub struct RecorderState {
     pub command: Vec<String>,
     /// Folder of the recording.
     pub folder: String,
-    /// What the names of its files start with (`rank0`), once some are written.
+    /// Prefix of the names of its files (`rank0`), once some are written.
     pub name: Option<String>,
     /// Release of PyTorch.
     #[serde(default)]
     pub torch: String,
-    /// What is recorded: `cuda` or `cpu`.
+    /// Recorded memory: `cuda` or `cpu`.
     pub kind: String,
     /// When the recorder started, in microseconds since the Unix epoch.
     pub started_us: i64,
@@ -86,7 +86,7 @@ pub struct RecorderState {
 }
 
 impl RecorderState {
-    /// Whether it records the host's memory, not a GPU's.
+    /// Returns whether host memory is recorded, not that of a GPU.
     pub fn is_cpu(&self) -> bool {
         self.kind == "cpu"
     }
@@ -159,9 +159,9 @@ pub struct DeviceCounters {
     /// UUID of the device.
     #[serde(default)]
     pub uuid: String,
-    /// All memory of the device.
+    /// Total memory of the device.
     pub total: Option<u64>,
-    /// The most that the process may use, if it is limited.
+    /// Memory limit of the process, if it has one.
     pub limit: Option<u64>,
 }
 

@@ -18,7 +18,7 @@ pub struct HeapDump {
     pub allocations: AllocationCounts,
     /// Why the recorder wrote the file, if that is known.
     pub reason: Option<DumpReason>,
-    /// What the dump does not show.
+    /// Notes on what the dump omits.
     pub caveats: Vec<String>,
 }
 

@@ -38,7 +38,7 @@ pub fn unfinished_name(name: &str) -> Option<&str> {
 /// The sidecar files of one snapshot.
 #[derive(Default, Debug)]
 pub struct Sidecars {
-    /// What the files say about the history.
+    /// Contents of the files that describe the history.
     pub recording: Recording,
     /// How the run went, if `rankN.json` exists.
     pub run: Option<RunInfo>,
@@ -51,7 +51,7 @@ pub struct Sidecars {
 pub struct UnreadableFile {
     /// Path of the file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The error.
     pub error: FileError,
     /// Which part of the recording is missing without it.
     pub part: SidecarPart,

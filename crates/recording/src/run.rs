@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// How a program ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
-    /// It ran to its end.
+    /// The program ran to its end.
     Finished,
     /// An allocation on a GPU failed, and the exception ended it.
     OutOfMemory,
@@ -33,7 +33,7 @@ pub enum StopReason {
     Long,
 }
 
-/// What is known about the end of a program.
+/// State of a program, as far as its files tell.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum RunState {
     /// Unknown: the file is missing, or has a value that this version does not know.
@@ -41,7 +41,7 @@ pub enum RunState {
     Unknown,
     /// The program was running when the file was written, and has not written another.
     Running,
-    /// It has ended.
+    /// The program has ended.
     Exited(Exit),
 }
 
@@ -165,7 +165,7 @@ pub struct RunInfo {
     pub host: Option<String>,
     /// Arguments of the program, from `meta.json`.
     pub command: Vec<String>,
-    /// What a run on an emulated GPU adds.
+    /// Facts about a run on an emulated GPU.
     pub emulation: EmulationInfo,
 }
 
@@ -181,7 +181,7 @@ impl RunInfo {
     }
 }
 
-/// What the recorder notes of a run on an emulated GPU.
+/// Facts that the recorder notes about a run on an emulated GPU.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct EmulationInfo {
     /// For each requested technique, what was changed, or why nothing was.
@@ -207,13 +207,13 @@ pub struct ValueRead {
     pub function: String,
     /// Operator that read the value.
     pub operator: String,
-    /// What was read.
+    /// Value that was read.
     pub kind: String,
-    /// How many times.
+    /// Number of reads.
     pub count: u64,
 }
 
-/// What `rankN.json` says about the end of the history.
+/// End of the history, from `rankN.json`.
 #[derive(Debug)]
 pub(crate) struct HistoryEnd {
     pub(crate) allocations: AllocationCounts,
@@ -226,7 +226,7 @@ pub(crate) struct HistoryEnd {
 pub struct Shortage {
     /// Device ordinal.
     pub device: u32,
-    /// All memory of the device.
+    /// Total memory of the device.
     pub total: Option<Bytes>,
     /// Free memory of the device.
     pub free: Option<Bytes>,
@@ -276,7 +276,7 @@ pub struct GpuInfo {
     pub device: u32,
     /// `NVIDIA H200`, or empty.
     pub name: String,
-    /// All its memory.
+    /// Total memory.
     pub total: Option<Bytes>,
     /// Memory limit of the process, if it has one.
     pub limit: Option<Bytes>,
@@ -355,7 +355,7 @@ struct GpuEntry {
     limit: Option<u64>,
 }
 
-/// What `meta.json` says about the whole run.
+/// Contents of `meta.json`, about the whole run.
 #[derive(Debug)]
 pub(crate) struct Meta {
     pub(crate) torch: Option<String>,

@@ -209,9 +209,9 @@ impl Screen<'_> {
                 state.rank.map(|rank| format!(" · rank {rank} of {}", state.world_size)).unwrap_or_default();
             let pace =
                 recorder.time_per_step().map(|time| format!(", {} each", duration(time))).unwrap_or_default();
-            let words = format!("   {}{rank} · step {}{pace}", state.job(), grouped(state.count));
+            let text = format!("   {}{rank} · step {}{pace}", state.job(), grouped(state.count));
             let room = usize::from(area.width).saturating_sub("oomph watch".len());
-            spans.push(Span::raw(shortened(&printable(&words), room.max(2))));
+            spans.push(Span::raw(shortened(&printable(&text), room.max(2))));
         }
         Line::from(spans)
     }
@@ -234,7 +234,7 @@ impl Screen<'_> {
             WatchRow::Recorded { recorder, device, .. } => {
                 let verdict = GrowthVerdict::new(recorder, device.device);
                 let (tone, short) = match process_status(recorder) {
-                    Some((tone, words)) => (tone, words),
+                    Some((tone, status)) => (tone, status),
                     None => (verdict.tone, verdict.short),
                 };
                 let (allocated, reserved) =

@@ -92,8 +92,8 @@ impl WatchRow {
             WatchRow::Recorded { recorder, device, .. } => {
                 let state = &recorder.state;
                 let rank = state.rank.map(|rank| format!(" rank {rank}")).unwrap_or_default();
-                let place = if state.is_cpu() { "CPU".to_owned() } else { format!("GPU {}", device.device) };
-                format!("{}{rank} {place}", analysis::words::printable(&state.job()))
+                let device = if state.is_cpu() { "CPU".to_owned() } else { format!("GPU {}", device.device) };
+                format!("{}{rank} {device}", analysis::words::printable(&state.job()))
             }
             WatchRow::DriverOnly(gpu) => format!("GPU {} (no recorder)", gpu.index),
         }

@@ -74,13 +74,13 @@ impl Timeline<'_> {
         let spans = self.timeline.spans();
         let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return columns };
         let span = (last.time_us - first.time_us).max(1) as f64;
-        for piece in spans {
-            let position = (piece.time_us - first.time_us) as f64 / span * (width - 1) as f64;
+        for part in spans {
+            let position = (part.time_us - first.time_us) as f64 / span * (width - 1) as f64;
             let column = &mut columns[position as usize];
-            if let Some(level) = piece.level(self.device) {
+            if let Some(level) = part.level(self.device) {
                 column.level = Some(column.level.map_or(level, |before| before.merged(level)));
             }
-            column.has_step |= piece.step.is_some();
+            column.has_step |= part.step.is_some();
         }
         // Columns without a sample repeat the previous one.
         let mut before = None;
@@ -135,8 +135,8 @@ impl Timeline<'_> {
         let span = Duration::from_micros(u64::try_from(last.time_us - first.time_us).unwrap_or(0));
         let step =
             |step: Option<u64>| step.map(|step| format!(", step {}", grouped(step))).unwrap_or_default();
-        let begin = format!("{} ago{}", duration(span), step(spans.iter().find_map(|piece| piece.step)));
-        let end = format!("now{}", step(spans.iter().rev().find_map(|piece| piece.step)));
+        let begin = format!("{} ago{}", duration(span), step(spans.iter().find_map(|part| part.step)));
+        let end = format!("now{}", step(spans.iter().rev().find_map(|part| part.step)));
         buffer.set_string(area.x + MARGIN_COLUMNS + 1, y + 1, &begin, self.palette.dim());
         let x = (area.x + area.width).saturating_sub(end.len() as u16);
         if usize::from(x) > usize::from(area.x + MARGIN_COLUMNS) + begin.len() + 2 {

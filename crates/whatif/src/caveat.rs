@@ -17,7 +17,7 @@ pub enum Caveat {
         /// The first difference, in words.
         difference: String,
     },
-    /// So many segments belong to no pool in the recording and are assumed to be of private pools.
+    /// Number of segments without a pool in the recording, which are assumed to be of private pools.
     AssumedPrivate(usize),
     /// The history starts late.
     Truncated,
@@ -25,7 +25,7 @@ pub enum Caveat {
     IdleGarbageCollection,
     /// The allocation that fails was freed after so few events that it may be a workspace.
     BriefRequest(usize),
-    /// Whether the run fits depends on addresses chosen by the driver.
+    /// The result depends on addresses chosen by the driver.
     DependsOnAddresses,
     /// The replay stops at the failed allocation.
     Unfinished,

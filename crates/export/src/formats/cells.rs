@@ -39,8 +39,8 @@ fn cells(column: &dyn Array) -> anyhow::Result<Cells<'_>> {
         DataType::Boolean => Cells::Flag(column.as_boolean()),
         DataType::Utf8 => Cells::Text(column.as_string()),
         DataType::Dictionary(..) => {
-            let words = column.as_dictionary::<Int32Type>();
-            Cells::Dictionary(words, words.values().as_string())
+            let dictionary = column.as_dictionary::<Int32Type>();
+            Cells::Dictionary(dictionary, dictionary.values().as_string())
         }
         other => anyhow::bail!("columns of {other} have no form in this format"),
     })
@@ -61,8 +61,8 @@ impl<'a> Cells<'a> {
             Cells::Signed(column) => or_null(column, row, |of| CellValue::Signed(of.value(row))),
             Cells::Flag(column) => or_null(column, row, |of| CellValue::Flag(of.value(row))),
             Cells::Text(column) => or_null(column, row, |of| CellValue::Text(of.value(row))),
-            Cells::Dictionary(column, words) => {
-                or_null(column, row, |of| CellValue::Text(words.value(of.keys().value(row) as usize)))
+            Cells::Dictionary(column, values) => {
+                or_null(column, row, |of| CellValue::Text(values.value(of.keys().value(row) as usize)))
             }
         }
     }

@@ -63,15 +63,16 @@ fn definition(table: &str, schema: &Schema) -> String {
 }
 
 fn insert(table: ExportTable<'_>, transaction: &Transaction<'_>) -> anyhow::Result<u64> {
-    let places = vec!["?"; table.schema.fields().len()].join(", ");
-    let mut statement = transaction.prepare(&format!("INSERT INTO {} VALUES ({places})", table.name))?;
+    let placeholders = vec!["?"; table.schema.fields().len()].join(", ");
+    let mut statement =
+        transaction.prepare(&format!("INSERT INTO {} VALUES ({placeholders})", table.name))?;
     let mut rows = 0;
     for batch in table.batches {
         let batch = batch?;
         let columns = columns(&batch)?;
         for row in 0..batch.num_rows() {
-            for (place, column) in columns.iter().enumerate() {
-                statement.raw_bind_parameter(place + 1, value(column.get(row)))?;
+            for (index, column) in columns.iter().enumerate() {
+                statement.raw_bind_parameter(index + 1, value(column.get(row)))?;
             }
             statement.raw_execute()?;
         }

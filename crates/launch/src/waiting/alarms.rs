@@ -45,7 +45,7 @@ impl Leak {
     }
 }
 
-/// What has been read of one rank's steps.
+/// Steps of one rank, read so far.
 #[derive(Default)]
 struct RankSteps {
     /// Bytes of the file that have been read.
