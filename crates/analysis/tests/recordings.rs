@@ -6,7 +6,7 @@ use analysis::{
     Category, FindingKind, Key, Origin, RunModel, Site, StepSource, findings, recorded_devices, words,
 };
 use common::recorded;
-use recording::{Counts, Label, LabelMark, Placed, Process, Recording, Shortage, Tensor};
+use recording::{AllocationCounts, Label, LabelMark, LabeledTensor, Placed, Process, Recording, Shortage};
 use snapshot::{Bytes, Snapshot};
 
 const MIB: u64 = 1 << 20;
@@ -206,8 +206,9 @@ fn steps_are_found_by_the_clock_where_counts_were_reset() {
     for count in [1000, 3] {
         // More than there are in the end, or the end is not known.
         let change = |recording: &mut Recording| {
-            recording.marks[0].allocations = Counts(vec![(0, count)]);
-            recording.allocations = if count == 3 { Counts::default() } else { Counts(vec![(0, 3)]) };
+            recording.marks[0].allocations = AllocationCounts(vec![(0, count)]);
+            recording.allocations =
+                if count == 3 { AllocationCounts::default() } else { AllocationCounts(vec![(0, 3)]) };
         };
         check_steps(ONE_STEP, change, &[2, 5], StepSource::Recorded);
     }
@@ -369,11 +370,11 @@ fn hostile_notes_change_nothing_but_the_answer() {
     for count in [0, 1, 7, u64::MAX] {
         for set in [0, 1, usize::MAX] {
             let mut recording = good.clone();
-            recording.allocations = Counts(vec![(0, count), (0, 3), (9, u64::MAX)]);
-            recording.labels.marks.push(LabelMark { allocations: Counts(vec![(0, count)]), set });
+            recording.allocations = AllocationCounts(vec![(0, count), (0, 3), (9, u64::MAX)]);
+            recording.labels.marks.push(LabelMark { allocations: AllocationCounts(vec![(0, count)]), set });
             recording.labels.sets[0].push(Placed { tensor: 99, device: 0, addr: 1 << 44, bytes: 1 });
             recording.labels.sets[0].push(Placed { tensor: 0, device: 7, addr: u64::MAX, bytes: u64::MAX });
-            recording.labels.tensors.push(Tensor {
+            recording.labels.tensors.push(LabeledTensor {
                 label: Label::Optimizer,
                 name: "..".repeat(4000),
                 root: ".".into(),

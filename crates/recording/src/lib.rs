@@ -25,10 +25,8 @@ mod ranks;
 mod run;
 mod steps;
 
-pub use crate::AllocationCounts as Counts; // renamed at integration
 pub use crate::heap::HeapDump;
 pub use error::FileError;
-pub use labels::LabeledTensor as Tensor; // renamed at integration
 pub use labels::{Label, LabelMark, LabeledTensor, Labels, Placed};
 pub use ranks::{META_FILE, SidecarPart, Sidecars, UnreadableFile, rank_of_file, unfinished_name};
 pub use run::{

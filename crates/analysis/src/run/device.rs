@@ -9,7 +9,7 @@ use crate::trace::order::Order;
 use crate::trace::roles::Roles;
 use crate::trace::site::{Site, Sites};
 use crate::trace::steps::{Steps, steps};
-use recording::{Label, Recording, Tensor};
+use recording::{Label, LabeledTensor, Recording};
 use snapshot::{Action, Allocation, Bytes, Counters, DeviceKind, History, PoolId, Snapshot};
 use std::collections::BTreeMap;
 
@@ -120,9 +120,9 @@ impl Device<'_> {
         owner.or_else(|| self.scope_of(&self.history.allocations[row]).module)
     }
 
-    /// Tensor of a row of [`History::allocations`], where a recorder saw it. Arguments of a module that is
+    /// LabeledTensor of a row of [`History::allocations`], where a recorder saw it. Arguments of a module that is
     /// called inside another module's forward pass are activations, not inputs.
-    pub fn tensor_of(&self, row: usize) -> Option<&Tensor> {
+    pub fn tensor_of(&self, row: usize) -> Option<&LabeledTensor> {
         let tensor = &self.recording.labels.tensors[self.labels.tensor(row)?];
         let is_activation = tensor.label == Label::Input
             && self.scope_of(&self.history.allocations[row]).phase == Some(Phase::Forward);

@@ -10,7 +10,7 @@
 use crate::trace::order::Order;
 use crate::trace::site::{Site, Sites};
 use crate::trace::steps::Steps;
-use recording::{Label, Recording, Tensor};
+use recording::{Label, LabeledTensor, Recording};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use snapshot::{Bytes, FrameId, Snapshot};
 use std::hash::{Hash, Hasher};
@@ -296,7 +296,7 @@ pub(crate) fn parse(metadata: &str) -> Option<(Phase, Option<&str>)> {
 }
 
 /// The module that a tensor belongs to. What a program passes in belongs to none.
-fn owner(tensor: &Tensor, parameters: &FxHashSet<(&str, &str)>) -> Option<String> {
+fn owner(tensor: &LabeledTensor, parameters: &FxHashSet<(&str, &str)>) -> Option<String> {
     let name = match tensor.label {
         Label::Input => return None,
         Label::Parameter | Label::Buffer | Label::Gradient => tensor.name.as_str(),
@@ -381,7 +381,7 @@ mod tests {
             (Label::Parameter, "weight", "", None),
             (Label::Parameter, "a.weight", "", Some("a")),
         ] {
-            let tensor = Tensor { label, name: name.to_owned(), root: root.to_owned() };
+            let tensor = LabeledTensor { label, name: name.to_owned(), root: root.to_owned() };
             assert_eq!(owner(&tensor, &parameters).as_deref(), expected, "{name}");
         }
     }

@@ -14,7 +14,7 @@
 //! ```
 //! Files without a folder are the user's; `torch/…` is installed.
 
-use recording::{Counts, Label, LabelMark, Placed, Recording, StepMark, Tensor};
+use recording::{AllocationCounts, Label, LabelMark, LabeledTensor, Placed, Recording, StepMark};
 use serde_json::{Value, json};
 use snapshot::Snapshot;
 use std::collections::BTreeMap;
@@ -52,14 +52,14 @@ struct Writer {
 }
 
 impl Writer {
-    fn count(&self) -> Counts {
-        Counts(vec![(0, self.allocations)])
+    fn count(&self) -> AllocationCounts {
+        AllocationCounts(vec![(0, self.allocations)])
     }
 
     /// Notes what lies where; what is seen without an allocation in between is one set.
     fn see(&mut self, label: &str, name: &str, block: &str) {
         let label = Label::ALL.into_iter().find(|of| of.name() == label).expect("a label");
-        let tensor = Tensor { label, name: name.to_owned(), root: "Net".to_owned() };
+        let tensor = LabeledTensor { label, name: name.to_owned(), root: "Net".to_owned() };
         let &(addr, bytes) = self.live.get(block).unwrap_or_else(|| panic!("{block} is not there"));
         let allocations = self.count();
         let labels = &mut self.recording.labels;

@@ -4,7 +4,7 @@ use super::dictionary::Dictionary;
 use super::{ExportTable, pool_name};
 use analysis::{Device, ExecutionScope, Phase, Site};
 use arrow_array::types::{UInt32Type, UInt64Type};
-use recording::{Label, Tensor};
+use recording::{Label, LabeledTensor};
 use snapshot::{Allocation, Frame, FrameId, Region, Snapshot, StrId};
 
 struct BlockTableRow<'a> {
@@ -18,7 +18,7 @@ struct BlockTableRow<'a> {
     scope: ExecutionScope,
     /// Index of the module among those of all devices.
     module: Option<usize>,
-    tensor: Option<&'a Tensor>,
+    tensor: Option<&'a LabeledTensor>,
 }
 
 pub(super) fn blocks<'a>(
