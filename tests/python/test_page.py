@@ -6,11 +6,12 @@ import re
 import shutil
 import subprocess
 
-import oomph
 import pytest
+from playwright.sync_api import expect, sync_playwright
+
+import oomph
 from conftest import FIXTURES, OOMPH
 from oomph._native import size
-from playwright.sync_api import expect, sync_playwright
 from viewing import Look, launched, served
 
 ZOO = FIXTURES / "zoo"
@@ -391,7 +392,9 @@ def test_nothing_is_cut_off_at_usual_sizes(browser, leak, width, height, scheme)
     context.close()
 
 
-@pytest.mark.parametrize("name", ["formats/segments-4.pickle.xz", "recordings/cpu", "recordings/oom", "formats/two-devices.pickle.xz"])
+@pytest.mark.parametrize(
+    "name", ["formats/segments-4.pickle.xz", "recordings/cpu", "recordings/oom", "formats/two-devices.pickle.xz"]
+)
 def test_odd_inputs_have_a_page_too(look, name):
     """No history, no allocator, a failed allocation, several devices."""
     with served(FIXTURES / name) as url:

@@ -19,6 +19,7 @@ import urllib.parse
 import urllib.request
 
 import pytest
+
 from conftest import FIXTURES, OOMPH, ROOT
 from hostile import STRANGER
 from oomph._native import size
@@ -91,7 +92,9 @@ def test_the_page_may_talk_to_nobody_else(url):
 
 @pytest.mark.parametrize("command", [(OOMPH,), (sys.executable, "-m", "oomph")], ids=["binary", "wheel"])
 def test_ctrl_c_ends_it_at_once(command):
-    process = subprocess.Popen([*command, "view", "--no-open", LEAK], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        [*command, "view", "--no-open", LEAK], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     url = process.stdout.readline().strip()
     assert status(url) == 200
     begun = time.monotonic()
@@ -116,7 +119,9 @@ def viewing(folder: pathlib.Path, **options):
     folder.chmod(0o755)
     user = STRANGER if os.getuid() == 0 else os.getuid()
     command = [binary, "view", snapshot]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, user=user, cwd="/", **options)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, user=user, cwd="/", **options
+    )
     try:
         yield process.stdout.readline().strip(), process
     finally:
@@ -184,7 +189,17 @@ def test_the_browsers_command_line_opens_the_page_once_and_for_its_user_only(rea
         address = (reachable / "opened").read_text().strip()
         token = urllib.parse.urlparse(url).path.strip("/")
         assert len(token) == 32 and token not in address
-        get = ["curl", "--silent", "--noproxy", "*", "--output", "/dev/null", "--write-out", "%{http_code} %{redirect_url}", address]
+        get = [
+            "curl",
+            "--silent",
+            "--noproxy",
+            "*",
+            "--output",
+            "/dev/null",
+            "--write-out",
+            "%{http_code} %{redirect_url}",
+            address,
+        ]
 
         def answer(of: int) -> str:
             return subprocess.run(get, user=of, capture_output=True, text=True, check=True, timeout=30, cwd="/").stdout.strip()

@@ -10,13 +10,13 @@
 //! semidominator's. It does more work than Lengauer–Tarjan in the worst case and less in practice.
 //!
 //! The implementation is bound by memory access:
-//! - Every table is indexed by the number in the walk, so that neighbours in the graph are neighbours in
-//! memory.
+//!
+//! - Every table is indexed by the number in the walk, so that neighbors in the graph are neighbors in
+//!   memory.
 //! - An edge from a lower number to a higher one only offers its source as a semidominator, which the walk
-//! handles
-//!   itself. Only the others are sorted by target, and the graph is never reversed as a whole.
+//!   handles itself. Only the others are sorted by target, and the graph is never reversed as a whole.
 //! - Which node has the lowest semidominator on a path is not needed, so only the number is kept, with the
-//! link.
+//!   link.
 
 use crate::edges::{Edges, row_starts, take};
 

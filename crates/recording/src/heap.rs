@@ -139,7 +139,8 @@ mod tests {
     fn sums_of_what_a_file_claims_do_not_overflow() {
         let dump = HeapDump::parse(
             br#"{"version": 1, "types": ["storage"], "nodes": [0, 0], "names": [], "edges": [[], [], []],
-                "storages": [[0, "cuda", 0, 1, 18446744073709551615], [1, "cuda", 0, 2, 18446744073709551615]],
+                "storages": [[0, "cuda", 0, 1, 18446744073709551615],
+                             [1, "cuda", 0, 2, 18446744073709551615]],
                 "roots": []}"#,
         )
         .expect("readable");

@@ -147,3 +147,11 @@ impl<'a> Viewer<'a> {
         }
     }
 }
+
+/// Problem of a question about a run that is not, or no longer, there.
+pub(crate) fn no_such_run() -> Problem {
+    Problem {
+        what: "There is no such run.".to_owned(),
+        hint: Some("Only the last few what-ifs are kept; replay it again.".to_owned()),
+    }
+}

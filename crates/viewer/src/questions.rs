@@ -13,7 +13,7 @@ use crate::picture::map::MapQuery;
 use crate::picture::timeline::TimelineQuery;
 use crate::run::runs::LoadedInput;
 use crate::run::view::DeviceView;
-use crate::{Problem, Viewer, answers, query};
+use crate::{Problem, Viewer, answers, no_such_run, query};
 use analysis::words::{is_hidden, printable};
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, PoisonError};
@@ -203,13 +203,6 @@ impl Viewer<'_> {
     /// The input or what-if that has a device.
     pub(crate) fn loaded(&self, run: usize) -> Result<Arc<LoadedInput>, Problem> {
         self.runs.read().unwrap_or_else(PoisonError::into_inner).with(run).ok_or_else(no_such_run)
-    }
-}
-
-pub(crate) fn no_such_run() -> Problem {
-    Problem {
-        what: "There is no such run.".to_owned(),
-        hint: Some("Only the last few what-ifs are kept; replay it again.".to_owned()),
     }
 }
 

@@ -12,10 +12,9 @@ use crate::answers::layout::{LaidSegment, Layout, LayoutQuery, PinningBlock};
 use crate::answers::overview::{
     ExportedMoments, FailedAllocation, Overview, RunEnd, RunOverview, RunPeak, RunRelation, RunSteps,
 };
-use crate::answers::ranks::{RankFinding, RankSkew, RankSummary, Ranks, SiteChange};
+use crate::answers::ranks::{RankFindingShape, RankSkew, RankSummary, Ranks, SiteChange};
 use crate::answers::table::{TableCell, TableCellKind, TableColumn, TableOf, TablePage, TableQuery};
 use crate::answers::what_if::{WhatIfAnswer, WhatIfQuery};
-use crate::answers::{BlockGroup, StackFrame};
 use crate::documents::*;
 use crate::picture::columns::XAxis;
 use crate::picture::map::MapQuery;
@@ -23,6 +22,7 @@ use crate::picture::tile::{TileBytes, TileHeader};
 use crate::picture::timeline::{TimelineBy, TimelineQuery};
 use crate::questions::{NoQuery, PageQuestion};
 use crate::run::groups::GroupBy;
+use crate::run::shapes::{BlockGroup, StackFrame};
 use std::path::Path;
 use ts_rs::{Config, TS};
 
@@ -104,7 +104,7 @@ fn generated() -> String {
         ReferenceCycle,
         Ranks,
         RankSummary,
-        RankFinding,
+        RankFindingShape,
         RankSkew,
         SiteChange,
         NoQuery,

@@ -120,7 +120,7 @@ impl Device<'_> {
         owner.or_else(|| self.scope_of(&self.history.allocations[row]).module)
     }
 
-    /// LabeledTensor of a row of [`History::allocations`], where a recorder saw it. Arguments of a module that is
+    /// Tensor of a row of [`History::allocations`], where a recorder saw it. Arguments of a module that is
     /// called inside another module's forward pass are activations, not inputs.
     pub fn tensor_of(&self, row: usize) -> Option<&LabeledTensor> {
         let tensor = &self.recording.labels.tensors[self.labels.tensor(row)?];

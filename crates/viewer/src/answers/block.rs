@@ -1,8 +1,9 @@
 //! One block in full.
 
-use super::{StackFrame, hex, pool_name};
+use super::{hex, pool_name};
 use crate::Problem;
 use crate::run::groups::GroupBy;
+use crate::run::shapes::StackFrame;
 use crate::run::view::DeviceView;
 use analysis::words::counted;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! Memory by call stack, as a tree: at a position, over an interval, or as the difference of two.
 
 use super::Moments;
-use crate::questions::no_such_run;
+use crate::no_such_run;
 use crate::run::groups::GroupBy;
 use crate::run::view::DeviceView;
 use crate::{Problem, Viewer};

@@ -1,8 +1,8 @@
 //! One group of blocks at a position.
 
-use super::{BlockGroup, StackFrame};
 use crate::Problem;
 use crate::run::groups::{GroupBy, named_categories};
+use crate::run::shapes::{BlockGroup, StackFrame};
 use crate::run::view::DeviceView;
 use analysis::ByCategory;
 use rustc_hash::FxHashMap;

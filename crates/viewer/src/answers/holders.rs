@@ -1,7 +1,7 @@
 //! The dominator tree of an input.
 
 use crate::documents::{HolderTree, TypedJson};
-use crate::questions::no_such_run;
+use crate::no_such_run;
 use crate::{Problem, Viewer};
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,10 @@
 //! The segments at a position, and the blocks in them.
 
-use super::{BlockGroup, hex, pool_name};
+use super::{hex, pool_name};
 use crate::picture::tile::{FREE, MERGED};
 use crate::run::groups::GroupBy;
 use crate::run::live::LiveBlocks;
+use crate::run::shapes::BlockGroup;
 use crate::run::space::{Owner, ReservedRanges};
 use crate::run::view::DeviceView;
 use serde::{Deserialize, Serialize};

@@ -32,13 +32,13 @@ pub(crate) struct RankSummary {
     reserved: u64,
     /// Highest allocated bytes in equal parts of the run's events.
     timeline: Vec<u64>,
-    findings: Vec<RankFinding>,
+    findings: Vec<RankFindingShape>,
 }
 
 /// A finding of a rank, in short.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
-pub(crate) struct RankFinding {
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "RankFinding"))]
+pub(crate) struct RankFindingShape {
     kind: &'static str,
     severity: &'static str,
     summary: String,
@@ -83,7 +83,7 @@ impl Viewer<'_> {
 }
 
 fn rank(view: &DeviceView<'_>, summary: &DeviceSummary) -> RankSummary {
-    let findings = summary.findings.iter().map(|finding| RankFinding {
+    let findings = summary.findings.iter().map(|finding| RankFindingShape {
         kind: finding.kind.name(),
         severity: finding.severity.name(),
         summary: finding.summary.clone(),

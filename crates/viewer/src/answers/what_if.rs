@@ -2,7 +2,7 @@
 
 use super::overview::RunOverview;
 use crate::documents::{ReplayReport, TypedJson};
-use crate::questions::no_such_run;
+use crate::no_such_run;
 use crate::run::runs::{LoadedInput, RunInput};
 use crate::{Problem, Viewer, WhatIf};
 use recording::Recording;

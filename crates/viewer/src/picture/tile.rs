@@ -1,6 +1,6 @@
 //! A picture at the resolution of a screen: columns of slices, as `web/src/protocol/tile.ts` reads them.
 
-use crate::answers::BlockGroup;
+use crate::run::shapes::BlockGroup;
 use serde::Serialize;
 
 /// Id of a slice that stands for several pieces, each too small to be drawn.

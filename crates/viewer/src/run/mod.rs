@@ -4,5 +4,6 @@ pub(crate) mod changes;
 pub(crate) mod groups;
 pub(crate) mod live;
 pub(crate) mod runs;
+pub(crate) mod shapes;
 pub(crate) mod space;
 pub(crate) mod view;

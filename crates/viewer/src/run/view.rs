@@ -4,7 +4,7 @@ use super::changes::Curve;
 use super::groups::{GroupBy, Groups};
 use super::live::{LiveIndex, allocated};
 use super::space::{AddressSpace, ReservedCurve};
-use crate::answers::{BlockGroup, StackFrame};
+use crate::run::shapes::{BlockGroup, StackFrame};
 use analysis::words::printable;
 use analysis::{Device, Finding, Origin, RunModel, SegmentEvent};
 use snapshot::{Frame, FrameId, History, Snapshot, StackId};
