@@ -11,7 +11,7 @@ const LIBRARY: &str = "liboomph_emulator.so";
 fn main() -> io::Result<()> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../emulator/Cargo.toml");
     println!("cargo:rerun-if-changed=build.rs");
-    if env::var_os("CARGO_FEATURE_STAND_IN").is_none() {
+    if env::var_os("CARGO_FEATURE_EMULATOR").is_none() {
         return Ok(());
     }
     println!("cargo:rerun-if-changed={}", manifest.with_file_name("src").display());
