@@ -1,6 +1,9 @@
 """A daemon by double fork, which goes on after the program has ended."""
 
-PROGRAM = {"wait_for": "daemon.txt"}
+PROGRAM = {
+    "wait_for": "daemon.txt",
+    "known": "on an emulated GPU every process of a run ends with `oomph`, so it ends before it has written its file",
+}
 
 import os
 import sys

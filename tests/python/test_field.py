@@ -29,7 +29,6 @@ def field(*options: object) -> subprocess.CompletedProcess[str]:
         "patches-impl-early",
         "exits-chained",
         "default-signals-term",
-        "daemon",
         "memory-history-guide",
         "working-directory",
     ],
