@@ -1,7 +1,7 @@
 //! What every target does with a file: read it and, if it can be read, use all of it.
 
-use allocator::{Conf, Given, Recorded, WhatIf};
-use analysis::{Outline, Portrait};
+use allocator::{Conf, KnownConditions, RecordedRun, WhatIf};
+use analysis::{DeviceSummary, RunModel};
 use snapshot::{History, Snapshot};
 
 /// Reads `bytes`, replays every device to the end and back, and explains it. Errors are fine, panics are not.
@@ -15,17 +15,17 @@ pub fn check(bytes: &[u8]) {
 
 fn explain(snapshot: &Snapshot) {
     for device in analysis::devices(snapshot) {
-        let outline = Outline::new(&device);
-        let portrait = Portrait::new("", &outline, &analysis::findings(&outline));
-        assert!(analysis::changes(&portrait.holdings, &portrait.holdings).is_empty(), "a portrait differs from itself");
+        let model = RunModel::new(&device);
+        let summary = DeviceSummary::new("", &model, &analysis::findings(&model));
+        assert!(analysis::changes(&summary.sites, &summary.sites).is_empty(), "a summary differs from itself");
     }
 }
 
-/// Follows every device with the allocator model, then replays it under other settings on a small card.
+/// Verifies every device with the allocator model, then replays it under other settings on a small card.
 fn simulate(snapshot: &Snapshot) {
     for device in snapshot.devices() {
         let history = History::new(snapshot, device);
-        let recorded = Recorded::new(snapshot, &history, Given::default());
+        let recorded = RecordedRun::new(snapshot, &history, KnownConditions::default());
         for text in ["", "expandable_segments:True", "max_split_size_mb:32,garbage_collection_threshold:0.5"] {
             let Ok(parsed) = Conf::parse(text, recorded.release) else { continue };
             let limit = Some(64 << 20);

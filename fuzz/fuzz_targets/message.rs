@@ -2,9 +2,9 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    for message in analysis::message::messages(bytes) {
-        let verdict = message.verdict();
-        assert!(!verdict.summary.is_empty() && !verdict.steps.is_empty());
+    for message in analysis::messages::find_messages(bytes) {
+        let explanation = message.explain();
+        assert!(!explanation.summary.is_empty() && !explanation.steps.is_empty());
         message.parts();
     }
 });

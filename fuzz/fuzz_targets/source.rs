@@ -2,13 +2,13 @@
 //! of a program is a program.
 #![no_main]
 
-use lint::{RULES, Source, check};
+use lint::{PythonSource, RULES, check};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    if let Some(notebook) = Source::notebook(bytes) {
+    if let Some(notebook) = PythonSource::notebook(bytes) {
         let _ = check(&notebook, RULES);
     }
-    let source = Source::python(bytes);
+    let source = PythonSource::python(bytes);
     let Ok(found) = check(&source, RULES) else { return };
     for one in &found {
         assert!(one.range.end as usize <= source.text().len() && !one.message.is_empty());
