@@ -302,7 +302,7 @@ def main():
         f"- Python: {platform.python_version()}",
         f"- PyTorch: {'left out' if args.no_torch else TORCH + ', _memory_viz.py alone'}",
         "- Wall seconds of the whole process; the tools take turns, the page cache is warm.",
-        "- Peak is the largest resident set of any round; ≤ marks one too small to be told apart from what `true` shows.",
+        "- Peak is the largest resident set of any round; ≤ marks one too small to distinguish from that of `true`.",
         "",
     ]
     ok = True

@@ -49,7 +49,7 @@ class Life:
     """Whether it was alive when its device held the most."""
 
     def is_alive_after(self, count: int) -> bool:
-        """Whether it was there right after so many allocations."""
+        """Whether it was there right after this number of allocations."""
         return self.number < count and (self.freed_after is None or self.freed_after >= count)
 
 

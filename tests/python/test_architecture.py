@@ -36,6 +36,18 @@ def imported(package: str) -> set[str]:
     return found - {package}
 
 
+def test_the_arrows_between_crates_are_those_of_the_manifests() -> None:
+    lines = re.findall(r"^- `(\w+)` uses (.*)$", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
+    listed = {name: set(re.findall(r"`(\w+)`", used)) for name, used in lines}
+    names = {crate.name for crate in CRATES}
+    built = {}
+    for crate in CRATES:
+        sections = (crate / "Cargo.toml").read_text().split("\n[")
+        (dependencies,) = (section for section in sections if section.startswith("dependencies]"))
+        built[crate.name] = names & set(re.findall(r"^([\w-]+)", dependencies, re.MULTILINE))
+    assert listed == built
+
+
 def test_the_arrows_between_packages_are_those_of_the_imports() -> None:
     expected = drawn()
     # `oomph.record()` alone uses the extension module, and says so where it does.

@@ -134,7 +134,7 @@ fn changes(held: &[(usize, i64)]) -> impl Iterator<Item = (usize, i64)> {
     held.windows(2).map(|pair| (pair[1].0, pair[1].1.saturating_sub(pair[0].1)))
 }
 
-/// Whether a series rises by the same amount every so many steps, and gives nothing back.
+/// Whether a series rises by the same amount at a regular interval of steps and never falls.
 fn is_regular(held: &[(usize, i64)]) -> bool {
     let changes: Vec<(usize, i64)> = changes(held).filter(|&(_, change)| change != 0).collect();
     let [(first, amount), (second, _), ..] = changes[..] else { return false };

@@ -239,7 +239,7 @@ fn paired(left: &[&SiteUsage], right: &[&SiteUsage]) -> Vec<UsageChange> {
     best.map(|(_, changes)| changes).unwrap_or_default()
 }
 
-/// The pairs if everything has moved by so many lines, and how many of them are at the same line then.
+/// Pairs under the assumption that every line has moved by the same number, and how many then match.
 fn shifted(left: &[&SiteUsage], right: &[&SiteUsage], shift: i64) -> (usize, Vec<UsageChange>) {
     let (mut old, mut new) = (left.iter().copied().peekable(), right.iter().copied().peekable());
     let (mut changes, mut gone, mut come) = (Vec::new(), Vec::new(), Vec::new());

@@ -34,7 +34,7 @@ pub struct ProgressReporter {
     pub say: fn(&str),
     /// Wraps a file of this length and name, to show how much of it has been read.
     pub reading: fn(File, u64, &str) -> Box<dyn Read + Send>,
-    /// Starts to show the progress of a task with so many steps; the returned function is called after each.
+    /// Starts to show the progress of a task with a number of steps. Call the returned function after each.
     pub steps: fn(&'static str, usize) -> Box<dyn Fn() + Send + Sync>,
 }
 

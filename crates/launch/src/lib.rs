@@ -19,18 +19,22 @@
 #![warn(missing_docs)]
 
 mod gpu_models;
+mod notes;
 mod output;
 mod parallel;
 mod predict;
+mod run_folder;
 mod scratch;
 mod techniques;
 mod vary;
 mod waiting;
 
 pub use gpu_models::{GPU_MODELS, GpuModel};
+pub use notes::Notes;
 pub use output::{DEFAULT_FOLDER, OutputFolder, launcher_rank};
 pub use parallel::in_parallel;
 pub use predict::{DevicePeak, Prediction, PredictionConfidence, command_text, nothing_recorded, predict};
+pub use run_folder::RunFolder;
 pub use techniques::{TECHNIQUES, technique_cost};
 pub use vary::{ValueSweep, Variant, Variants, Vary};
 pub use waiting::{Stopped, check_not_stopped, stop_signal};
@@ -40,17 +44,12 @@ use failure::Failure;
 use inputs::ProgressReporter;
 use output::own_rank;
 use recording::RunInfo;
-use scratch::{Lifeline, Scratch};
+use scratch::Lifeline;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-
-/// Files of the Python part: path inside `python/oomph`, and text.
-const PYTHON_FILES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/python_files.rs"));
-/// The file that Python itself imports at startup, from PYTHONPATH and not from a package.
-const SITECUSTOMIZE: &str = "bootstrap/sitecustomize.py";
 
 /// File name of the CUDA emulator, which is installed next to this program.
 const EMULATOR_LIBRARY: &str = "liboomph_emulator.so";
@@ -217,120 +216,6 @@ pub struct RankRecording {
     pub info: RunInfo,
 }
 
-/// Notes of the processes of a run, by kind.
-#[derive(Default, Debug)]
-pub struct Notes {
-    /// Whether a Python process has loaded the recorder.
-    pub is_prepared: bool,
-    /// Why no GPU is usable, when the recorder fell back to tensors on the CPU.
-    pub no_gpu: Option<String>,
-    /// Driver functions that the emulator does not implement.
-    pub uncovered: Vec<String>,
-    /// Quantities that the emulator models without having been compared with a real GPU.
-    pub modelled: Vec<String>,
-    /// Reasons why the program could not run on an emulated GPU.
-    pub failures: Vec<String>,
-}
-
-/// The folders of a run: a private one, and the one for its recordings.
-pub struct RunFolder {
-    scratch: Scratch,
-    output: PathBuf,
-    /// Whether the recordings outlive the run.
-    is_kept: bool,
-    /// Whether the folder for the recordings was created for this run.
-    is_new: bool,
-}
-
-impl RunFolder {
-    /// Creates the folders of a run. Fails if the recordings would overwrite other files.
-    pub fn new(output: OutputFolder) -> anyhow::Result<RunFolder> {
-        let scratch = Scratch::new()?;
-        let claimed = output::claim(output)?;
-        let is_new = claimed.as_ref().is_some_and(|claimed| claimed.is_new);
-        let is_kept = claimed.is_some();
-        let output = claimed.map_or_else(|| scratch.at("out"), |claimed| claimed.folder);
-        let folder = RunFolder { scratch, output, is_kept, is_new };
-        folder.fill().map_err(|error| unwritable(&shown_path(folder.scratch.at("")), &error))?;
-        Ok(folder)
-    }
-
-    /// Returns the absolute path of the folder for the recordings.
-    pub fn output(&self) -> &Path {
-        &self.output
-    }
-
-    /// Returns the path of the folder for the recordings as the user would type it here.
-    pub fn shown(&self) -> String {
-        output::shown(&self.output)
-    }
-
-    fn python_path(&self) -> PathBuf {
-        self.scratch.at("site")
-    }
-
-    fn libraries(&self) -> PathBuf {
-        self.scratch.at("lib")
-    }
-
-    fn notes(&self) -> PathBuf {
-        self.scratch.at("notes")
-    }
-
-    fn problems(&self) -> PathBuf {
-        self.scratch.at("problems")
-    }
-
-    fn rendezvous(&self) -> PathBuf {
-        self.scratch.at("ranks")
-    }
-
-    fn fill(&self) -> io::Result<()> {
-        for folder in [self.libraries(), self.rendezvous()] {
-            scratch::create_folder(&folder)?;
-        }
-        if !self.is_kept {
-            scratch::create_folder(&self.output)?;
-        }
-        let root = self.python_path();
-        let package = root.join("oomph_child");
-        for (name, text) in PYTHON_FILES {
-            let path =
-                if *name == SITECUSTOMIZE { root.join("sitecustomize.py") } else { package.join(name) };
-            path.parent().map(scratch::create_folder).transpose()?;
-            scratch::write(&path, text.as_bytes())?;
-        }
-        Ok(())
-    }
-
-    /// Returns why the folder for the recordings cannot be written to, if it cannot.
-    fn write_problem(&self) -> Option<String> {
-        /// More than a full file system still has in its own tables.
-        static TEST_DATA: [u8; 1 << 16] = [0; 1 << 16];
-        let file = self.output.join(format!(".oomph-trial-{}", std::process::id()));
-        let written = scratch::write(&file, &TEST_DATA);
-        let _ = std::fs::remove_file(&file);
-        written.err().map(|error| format!("`{}` cannot be written: {error}", output::shown(&self.output)))
-    }
-}
-
-impl Drop for RunFolder {
-    fn drop(&mut self) {
-        if self.is_kept && self.is_new {
-            // Succeeds only for an empty folder: nothing was recorded.
-            let _ = std::fs::remove_dir(&self.output);
-        }
-    }
-}
-
-fn unwritable(what: &str, error: &io::Error) -> Failure {
-    Failure::new(
-        format!("`{what}` cannot be written"),
-        Some(error.to_string()),
-        Some("free some space, or choose another folder with `-o`, or with OOMPH_CACHE_DIR for the cache"),
-    )
-}
-
 /// Runs a program like [`run`]; fails if a signal stops oomph before the program has ended.
 pub fn run_to_end(job: &Job, folder: &RunFolder) -> anyhow::Result<CompletedRun> {
     waiting::check_not_stopped()?;
@@ -345,7 +230,7 @@ pub fn run(job: &Job, folder: &RunFolder) -> anyhow::Result<CompletedRun> {
     let Some((program, arguments)) = job.command.split_first() else {
         return Err(Failure::new("no program was given", None, Some("name a script, or `-m MODULE`")).into());
     };
-    output::clear(&folder.output);
+    output::clear(folder.output());
     for reports in [folder.notes(), folder.problems()] {
         let _ = std::fs::remove_file(reports);
     }
@@ -374,7 +259,7 @@ pub fn run(job: &Job, folder: &RunFolder) -> anyhow::Result<CompletedRun> {
             Some("activate the environment that has torch, or name its interpreter with `--python`"),
         )
     })?;
-    let kept = folder.is_kept.then_some(folder.output.as_path());
+    let kept = folder.is_kept.then(|| folder.output());
     let mut notice = NoGpuNotice { is_done: false, say: job.progress.say };
     let status = waiting::wait(child, kept, job.on_leak.as_deref(), job.progress.say, || {
         notice.update(&folder.notes())
@@ -382,11 +267,11 @@ pub fn run(job: &Job, folder: &RunFolder) -> anyhow::Result<CompletedRun> {
     drop(lifeline);
     notice.update(&folder.notes());
     let last_output = std::fs::read(&captured).map(|bytes| tail(&bytes)).unwrap_or_default();
-    let ranks = ranks(&folder.output)?;
+    let ranks = ranks(folder.output())?;
     Ok(CompletedRun {
         status,
-        notes: notes(&folder.notes()),
-        problems: problems(&folder.problems()),
+        notes: notes::read(&folder.notes()),
+        problems: notes::problems(&folder.problems()),
         unwritable: if ranks.is_empty() { folder.write_problem() } else { None },
         ranks,
         last_output,
@@ -401,7 +286,10 @@ struct NoGpuNotice {
 
 impl NoGpuNotice {
     fn update(&mut self, path: &Path) {
-        if let Some(why) = notes(path).no_gpu.filter(|_| !self.is_done) {
+        if self.is_done {
+            return;
+        }
+        if let Some(why) = notes::read(path).no_gpu {
             self.is_done = true;
             (self.say)(&format!(
                 "no usable GPU ({why}): recording tensors on the CPU (--cpu to choose this silently; \
@@ -422,7 +310,7 @@ fn prepare(
         (folder.python_path(), folder.libraries(), folder.scratch.at("compiled"));
     let (notes, problems) = (folder.notes(), folder.problems());
     let settings = RecorderSettings {
-        output: &folder.output,
+        output: folder.output(),
         library,
         device: if job.is_on_cpu { "cpu" } else { "auto" },
         max_events: job.max_events,
@@ -512,44 +400,6 @@ fn ranks(output: &Path) -> anyhow::Result<Vec<RankRecording>> {
         Ok(RankRecording { snapshot: path("pickle"), info })
     };
     numbers.into_iter().map(read).collect()
-}
-
-/// Parses the file in which the processes of a run leave notes: a kind, a tab and a text per line.
-fn notes(path: &Path) -> Notes {
-    let mut notes = Notes::default();
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    for (kind, text) in text.lines().filter_map(|line| line.split_once('\t')) {
-        let list = match kind {
-            "prepared" => {
-                notes.is_prepared = true;
-                continue;
-            }
-            "device" => {
-                notes.no_gpu.get_or_insert_with(|| text.to_owned());
-                continue;
-            }
-            "uncovered" => &mut notes.uncovered,
-            "modelled" => &mut notes.modelled,
-            _ => &mut notes.failures,
-        };
-        // Every rank writes the same notes.
-        if !list.iter().any(|known| known == text) {
-            list.push(text.to_owned());
-        }
-    }
-    notes
-}
-
-/// Returns the distinct problems that the recorders of a run have written, one per line.
-fn problems(path: &Path) -> Vec<String> {
-    let mut problems: Vec<String> = Vec::new();
-    for line in std::fs::read_to_string(path).unwrap_or_default().lines() {
-        let line = analysis::words::printable(line);
-        if !line.is_empty() && !problems.iter().any(|known| *known == line) {
-            problems.push(line.into_owned());
-        }
-    }
-    problems
 }
 
 /// Returns the last lines of a program's output.

@@ -124,7 +124,8 @@ pub(super) fn claim(output: OutputFolder) -> anyhow::Result<Option<ClaimedFolder
 fn named(folder: &Path, force: bool, identity: &JobIdentity) -> anyhow::Result<ClaimedFolder> {
     let name = shown_path(folder);
     let folder = std::path::absolute(folder)?;
-    let claimed = claim_one(&folder, force, identity).map_err(|error| super::unwritable(&name, &error))?;
+    let claimed =
+        claim_one(&folder, force, identity).map_err(|error| crate::scratch::unwritable(&name, &error))?;
     claimed.map_err(|conflict| {
         let other = "use -o for another folder";
         let (what, cause, hint) = match conflict {
@@ -161,7 +162,7 @@ fn default(parent: &Path, identity: &JobIdentity) -> anyhow::Result<ClaimedFolde
         match claimed {
             Ok(Some(claimed)) => return Ok(claimed),
             Ok(None) => {}
-            Err(error) => return Err(super::unwritable(&name, &error).into()),
+            Err(error) => return Err(crate::scratch::unwritable(&name, &error).into()),
         }
     }
     anyhow::bail!("no free number is left for {DEFAULT_FOLDER}")

@@ -102,7 +102,7 @@ pub fn predict(job: &Job, folder: &RunFolder, once: bool) -> anyhow::Result<Pred
         }
         return Err(failed(&info, &done).into());
     }
-    let ran_out = is_out_of_memory(&info);
+    let ran_out = ran_out_of_memory(&info);
     let failed_requests = first.ooms;
     let (notes, peaks) = if ran_out { with_ample_memory(job, emulated)? } else { (done.notes, first) };
     let mut confidence = PredictionConfidence { reasons: doubts(&notes, &peaks, &info), remarks: Vec::new() };
@@ -256,7 +256,8 @@ fn measure(done: &CompletedRun, progress: &ProgressReporter) -> anyhow::Result<R
     match best {
         Some((highest, recording, info)) => {
             // A job ends as badly as the worst of its ranks.
-            let worst = done.ranks.iter().find(|rank| has_failed(&rank.info) || is_out_of_memory(&rank.info));
+            let worst =
+                done.ranks.iter().find(|rank| has_failed(&rank.info) || ran_out_of_memory(&rank.info));
             let info = worst.map_or(info, |rank| rank.info.clone());
             Ok(RunPeaks { highest, all, recording, info, ooms })
         }
@@ -288,7 +289,7 @@ fn device_peak(rank: usize, snapshot: &Snapshot, history: &History, non_pytorch:
     }
 }
 
-fn is_out_of_memory(info: &RunInfo) -> bool {
+fn ran_out_of_memory(info: &RunInfo) -> bool {
     info.state == RunState::Exited(Exit::OutOfMemory)
 }
 

@@ -40,7 +40,7 @@ impl Scratch {
             .prefix(&format!("{host}-{}-", std::process::id()))
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(&runs);
-        let folder = made.map_err(|error| super::unwritable(&shown_path(&runs), &error))?;
+        let folder = made.map_err(|error| unwritable(&shown_path(&runs), &error))?;
         // On network file systems without locks no folder is taken for an abandoned one either.
         let lock = create(&folder.path().join(LOCK_FILE)).ok().filter(|file| file.try_lock().is_ok());
         Ok(Scratch { folder, _lock: lock })
@@ -197,6 +197,15 @@ fn host() -> String {
     let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_');
     let plain: String = name.trim().chars().filter(is_plain).take(64).collect();
     if plain.is_empty() { "localhost".to_owned() } else { plain }
+}
+
+/// Returns the error for a file or folder that cannot be written.
+pub(crate) fn unwritable(what: &str, error: &io::Error) -> Failure {
+    Failure::new(
+        format!("`{what}` cannot be written"),
+        Some(error.to_string()),
+        Some("free some space, or choose another folder with `-o`, or with OOMPH_CACHE_DIR for the cache"),
+    )
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ class Settings:
     max_events: int | None = None
     """Most events to keep in the history, if not the default."""
     steps: int | None = None
-    """Stop after so many steps; 0: run to the end; None: when memory per step repeats itself."""
+    """Number of steps to stop after; 0 runs to the end; None stops when memory per step repeats."""
     detail: str = "auto"
     """Which steps to record with stacks: `auto`, not those that repeat the ones before; `full`, all."""
     techniques: list[str] = field(default_factory=list)

@@ -15,7 +15,7 @@ Row = dict[str, int]
 
 
 class StopRule:
-    """`limit`: stop after so many steps; 0: run to the end; `None`: when memory per step repeats itself."""
+    """`limit`: number of steps to stop after; 0 runs to the end; `None` stops when memory per step repeats."""
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit

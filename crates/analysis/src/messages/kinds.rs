@@ -222,13 +222,13 @@ pub(super) struct KindRow {
 pub(super) enum Bare {
     /// Everywhere: the words are specific enough.
     Always,
-    /// Where no quotation mark stands in front of them.
+    /// Unless a quotation mark precedes them.
     Unquoted,
-    /// Behind the name of an error or at the start of a line, and at the end of a sentence.
+    /// After the name of an error or at the start of a line, and at the end of a sentence.
     AsSentence,
-    /// Behind the name of an error or at the start of a line.
+    /// After the name of an error or at the start of a line.
     AsErrorLine,
-    /// As an error line, or behind the C++ runtime's words.
+    /// As an error line, or after the words of the C++ runtime.
     AsCppException,
     /// Unquoted, and not in the middle of a sentence.
     AsRuntimeError,

@@ -118,9 +118,9 @@ impl<'a> LabelledBlocks<'a> {
         self.of_allocation.get(row).copied().filter(|&tensor| tensor != NONE).map(|tensor| tensor as usize)
     }
 
-    /// Whether tensors of this kind were looked at while a block was there: then it would have the label if
-    /// it were one. What a model keeps is looked at when it first runs and at the end; what is gone without
-    /// having been seen was no part of it.
+    /// Whether a tensor of this kind would have its label, because the recorder labeled such tensors while
+    /// the block was live. Tensors that a model keeps are labeled when it first runs and at the end, so a
+    /// block that was freed without a label was not one of them.
     pub(crate) fn would_know(&self, label: Label, allocation: &Allocation) -> bool {
         let seen = &self.seen[label as usize];
         let lasts = matches!(label, Label::Parameter | Label::Buffer | Label::Optimizer);

@@ -21,8 +21,8 @@ pub enum Key {
     /// The size of the block.
     Size,
     /// The module that it belongs to: what its forward and backward pass allocate, its parameters, their
-    /// gradients and optimizer state. If there are more than so many, modules count with the numbered layer
-    /// that they are in.
+    /// gradients and optimizer state. If there would be more than `most` groups, a module counts with its
+    /// numbered layer.
     Module {
         /// Most groups.
         most: usize,

@@ -45,7 +45,7 @@ impl Counted {
         counts.rev().take_while(believed).count()
     }
 
-    /// The positions at which just so many allocations had been made; `None` before the history.
+    /// Positions at which exactly `count` allocations had been made; `None` before the history.
     pub(crate) fn at(&self, count: u64) -> Option<RangeInclusive<usize>> {
         let made = self.place(count)?;
         let from = made.checked_sub(1).map_or(0, |last| self.alloc_events[last] + 1);

@@ -1,6 +1,5 @@
 //! The program as users call it. One binary: each would link all of it.
 
-mod architecture;
 mod check;
 mod common;
 mod compare;

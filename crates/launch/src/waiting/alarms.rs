@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use std::fmt::Write as _;
 
-    /// Lines of `count` steps, in which each device allocates so many MiB more.
+    /// Lines of `count` steps; each device allocates `growth` MiB more per step.
     fn steps(count: u64, growth: &[u64]) -> String {
         (1..=count).fold(String::new(), |mut text, step| {
             let device = |(device, mib): (usize, &u64)| {
