@@ -88,7 +88,9 @@ def test_a_real_prometheus_gets_what_the_recorder_says(tmp_path):
         until(lambda: server.value("oomph_steps_total") == 12, "Prometheus does not hear of all steps")
         until(lambda: server.value("oomph_growing") == 1, "the leak is not told")
 
-        compare(server, program.says())
+        # The driver's numbers are asked for less often than PyTorch's.
+        until(lambda: not differences(server, program.says()), "Prometheus and the recorder differ")
+        check_rest(server, program.says())
         check_names(exporting)
         check_dashboard(server)
         alerts = until(lambda: server.ask('ALERTS{alertname="GpuMemoryGrows"}'), "nobody is called for a leak")
@@ -98,8 +100,8 @@ def test_a_real_prometheus_gets_what_the_recorder_says(tmp_path):
         until(lambda: not server.ask("oomph_memory_allocated_bytes"), "a program that has ended is still told")
 
 
-def compare(server: Prometheus, state: dict) -> None:
-    """Every number of the recorder, in Prometheus to the byte."""
+def differences(server: Prometheus, state: dict) -> dict[str, tuple[float, float]]:
+    """Numbers that are not in Prometheus to the byte, as the recorder and Prometheus have them."""
     assert state["pinned"] is not None and state["devices"][0]["used"], state
     labels = {"job": NAME, "rank": "0", "pid": str(state["pid"]), "device": "0"}
     [row] = state["devices"]
@@ -110,10 +112,16 @@ def compare(server: Prometheus, state: dict) -> None:
     expected |= {"device_free_bytes": row["total"] - row["used"], "process_outside_bytes": own - row["reserved"]}
     expected |= {"device_used_by_others_bytes": sum(process["bytes"] for process in row["processes"]) - own}
     expected |= {"growing": 1, "growth_bytes_per_step": 4 << 20}
-    for name, value in expected.items():
-        [found] = server.ask(f"oomph_{name}")
-        assert labels.items() <= found["metric"].items(), found
-        assert float(found["value"][1]) == value, (name, found, row)
+    found = {}
+    for name in expected:
+        [sample] = server.ask(f"oomph_{name}")
+        assert labels.items() <= sample["metric"].items(), sample
+        found[name] = float(sample["value"][1])
+    return {name: (value, found[name]) for name, value in expected.items() if value != found[name]}
+
+
+def check_rest(server: Prometheus, state: dict) -> None:
+    [row] = state["devices"]
     left = (row["total"] - row["used"] + row["reserved"] - row["peak"]) // (4 << 20)
     assert server.value("oomph_steps_until_full") == left
     assert server.value("oomph_pinned_host_bytes") == state["pinned"]

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 UNKNOWN, KNOWN, MADE_UP = 0, 1, 2
 
@@ -92,8 +91,12 @@ class DeviceMemory:
         self.answer = function("answer", None, number)
         self.vouch = function("vouch", None, ctypes.c_bool)
         self.unanswered = function("unanswered", number)
-        self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
-        """Storages that notes are made for, by address, with their sizes."""
+        self._storages: dict[int, tuple[int, int]] = {}
+        """Storages that notes are made for, by address: a weak reference and the size.
+
+        The weak reference is PyTorch's own number for it, freed by `end`. An object that frees it in `__del__` would
+        swallow the Ctrl-C that arrives there.
+        """
         self._sweep_at = _SWEEP_INTERVAL
         self._zeros: dict[int, int] = {}
         """Zeros of floating point since the last backward pass: addresses and sizes."""
@@ -123,7 +126,7 @@ class DeviceMemory:
         storage = tensor.untyped_storage()
         noted = self._storages.get(storage.data_ptr())
         # The weak reference keeps this number from being given to another storage.
-        return noted is not None and noted[0].cdata == storage._cdata
+        return noted is not None and noted[0] == storage._cdata
 
     def keep(self, tensor: torch.Tensor, value: int) -> None:
         """Notes that the elements of a tensor have just been written."""
@@ -165,13 +168,16 @@ class DeviceMemory:
             at, size = storage.data_ptr(), storage.nbytes()
             if not with_library:
                 self._note(at, size, UNKNOWN)
-            self._storages[at] = (StorageWeakRef(storage), size)
+            self.end(at)
+            self._storages[at] = (storage._weak_ref(), size)
             if len(self._storages) > self._sweep_at:
                 self._sweep()
 
     def end(self, address: int) -> None:
         """The storage that was here has other memory now."""
-        self._storages.pop(address, None)
+        noted = self._storages.pop(address, None)
+        if noted is not None:
+            torch.UntypedStorage._free_weak_ref(noted[0])
 
     def settle(self) -> None:
         """After a backward pass, which wrote memory unseen.
@@ -186,7 +192,9 @@ class DeviceMemory:
 
     def _sweep(self) -> None:
         """Drops the notes on storages that are gone."""
-        self._storages = {at: noted for at, noted in self._storages.items() if not noted[0].expired()}
+        is_gone = torch.UntypedStorage._expired
+        for address in [at for at, (storage, _) in self._storages.items() if is_gone(storage)]:
+            self.end(address)
         self._sweep_at = len(self._storages) + _SWEEP_INTERVAL
         sizes = _array(size for _, size in self._storages.values())
         self._retain(_array(self._storages), sizes, len(self._storages))
