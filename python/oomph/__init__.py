@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from oomph._native import VERSION as __version__
     from oomph._native import Table as Table
     from oomph.answers import Answer as Answer
+    from oomph.answers import Check as Check
     from oomph.answers import Device as Device
     from oomph.answers import Difference as Difference
     from oomph.answers import Finding as Finding
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from oomph.answers import Holders as Holders
     from oomph.answers import Level as Level
     from oomph.answers import Peak as Peak
+    from oomph.answers import Prediction as Prediction
     from oomph.answers import Report as Report
     from oomph.answers import Search as Search
     from oomph.answers import Simulation as Simulation
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from oomph.answers import Verification as Verification
     from oomph.holders import holders as holders
     from oomph.leaks import check_leaks as check_leaks
+    from oomph.prediction import predict as predict
     from oomph.recording.alarm import Leak as Leak
     from oomph.recording.alarm import MemoryGrows as MemoryGrows
     from oomph.recording.api import Recording as Recording
@@ -40,6 +43,7 @@ _HOMES = {
     "oomph._native": ["Table"],
     "oomph.answers": [
         "Answer",
+        "Check",
         "Device",
         "Difference",
         "Finding",
@@ -47,6 +51,7 @@ _HOMES = {
         "Holders",
         "Level",
         "Peak",
+        "Prediction",
         "Report",
         "Search",
         "Simulation",
@@ -55,6 +60,7 @@ _HOMES = {
     ],
     "oomph.holders": ["holders"],
     "oomph.leaks": ["check_leaks"],
+    "oomph.prediction": ["predict"],
     "oomph.recording.alarm": ["Leak", "MemoryGrows"],
     "oomph.recording.api": ["Recording", "record"],
     "oomph.snapshot": ["Snapshot", "load"],

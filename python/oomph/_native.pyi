@@ -58,6 +58,18 @@ class Snapshot:
         device: int | None = None,
         output: str | os.PathLike[str] | None = None,
     ) -> tuple[str, list[str]]: ...
+    def check(
+        self,
+        json: bool,
+        *,
+        max_peak: int | str | None = None,
+        max_reserved: int | str | None = None,
+        no_leaks: bool = False,
+        max_growth: int | str | None = None,
+        max_fragmentation: float | None = None,
+        baseline: str | os.PathLike[str] | None = None,
+        tolerance: str | None = None,
+    ) -> tuple[str, list[str]]: ...
     def diff(self, after: Snapshot, json: bool, *, top: int | None = None) -> tuple[str, list[str]]: ...
     def table(self, name: str) -> Table: ...
 

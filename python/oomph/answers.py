@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from oomph import notebook
+from oomph import _native, notebook
 
 Json = dict[str, Any]
 Ask = Callable[[bool], tuple[str, list[str]]]
@@ -226,6 +226,86 @@ class Verification(Answer):
     def is_identical(self) -> bool:
         """Whether the model decides as PyTorch did, at every event."""
         return all(each["first_difference"] is None for each in self.comparisons)
+
+
+class Check(Answer):
+    """`oomph check`: a run against a budget."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every limit is kept."""
+        return bool(self.json["ok"])
+
+    @property
+    def verdict(self) -> str:
+        """`kept`, `broken` or `unmeasured`."""
+        return str(self.json["verdict"])
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """A sentence for each limit that is broken."""
+        return tuple(message for device in self.json["devices"] for message in device["broken"])
+
+
+class Prediction:
+    """`oomph predict`: what a program needs on a card. Sizes are bytes."""
+
+    def __init__(self, json: Json) -> None:
+        self.json = json
+
+    @property
+    def fits(self) -> bool:
+        """Whether no allocation failed."""
+        return bool(self.json["fits"])
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing in the answer is an estimate; `reasons` says why otherwise."""
+        return bool(self.json["confidence"] == "exact")
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is an estimate."""
+        return tuple(self.json["reasons"])
+
+    @property
+    def peak_allocated(self) -> int:
+        """Of the device that needs most, as the others."""
+        return int(self.json["peak_allocated"])
+
+    @property
+    def peak_reserved(self) -> int:
+        return int(self.json["peak_reserved"])
+
+    @property
+    def total(self) -> int:
+        """What the process takes on the card: reserved memory and the CUDA context."""
+        return int(self.json["total"])
+
+    @property
+    def headroom(self) -> int:
+        """What is left of the card; negative if the program does not fit."""
+        return int(self.json["headroom"])
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """As of `oomph report`, with their findings."""
+        inputs = self.json["report"]["inputs"]
+        return tuple(_device(each["file"], device) for each in inputs for device in each["devices"])
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(finding for device in self.devices for finding in device.findings)
+
+    def __str__(self) -> str:
+        card, total = self.json["gpu"], _native.size(self.total)
+        certainty = "exact" if self.is_exact else "estimate"
+        if self.fits:
+            return f"fits on {card['name']}: {total} of {_native.size(card['memory'])} ({certainty})"
+        return f"does not fit on {card['name']}, {_native.size(card['memory'])} ({certainty})"
+
+    def __repr__(self) -> str:
+        return f"<oomph Prediction: {self}>"
 
 
 class Difference(Answer):

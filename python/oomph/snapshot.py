@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Literal
 
 from oomph import _native
-from oomph.answers import Device, Difference, Finding, Peak, Report, Search, Simulation, Verification, peak
+from oomph.answers import Check, Device, Difference, Finding, Peak, Report, Search, Simulation, Verification, peak
 
 Path = str | os.PathLike[str]
 Size = int | str
@@ -130,6 +130,36 @@ class Snapshot:
     def verify(self) -> Verification:
         """`oomph simulate --verify`: compares every decision of the allocator model with the recording."""
         return Verification(lambda json: self._native.simulate(json, verify=True))
+
+    def check(
+        self,
+        *,
+        max_peak: Size | None = None,
+        max_reserved: Size | None = None,
+        no_leaks: bool = False,
+        max_growth: Size | None = None,
+        max_fragmentation: float | None = None,
+        baseline: Path | None = None,
+        tolerance: str | None = None,
+    ) -> Check:
+        """`oomph check`: this run against limits, and against the numbers of an earlier run in `baseline`.
+
+        `max_growth` is per step, `max_fragmentation` a share from 0 to 1, `tolerance` a share or a size (`1%`, `64MiB`).
+        """
+
+        def ask(json: bool) -> tuple[str, list[str]]:
+            return self._native.check(
+                json,
+                max_peak=max_peak,
+                max_reserved=max_reserved,
+                no_leaks=no_leaks,
+                max_growth=max_growth,
+                max_fragmentation=max_fragmentation,
+                baseline=baseline,
+                tolerance=tolerance,
+            )
+
+        return Check(ask)
 
     def diff(self, after: "Snapshot", *, top: int | None = None) -> Difference:
         """`oomph diff`: what has changed from this run to another."""

@@ -140,6 +140,41 @@ def test_a_difference_is_that_of_the_command(leak: oomph.Snapshot) -> None:
     assert difference.pairs[0]["allocated"]["peak"]["before"] == leak.peak.allocated
 
 
+def test_a_check_is_that_of_the_command(leak: oomph.Snapshot, tmp_path: Path) -> None:
+    baseline = tmp_path / "memory.json"
+    command("check", LEAK, "--baseline", baseline, "--update")
+    check = leak.check(max_peak="1GiB", no_leaks=True, baseline=baseline, tolerance="64MiB")
+    options = ("--max-peak", "1GiB", "--no-leaks", "--baseline", baseline, "--tolerance", "64MiB")
+    assert check.json == json.loads(command("check", LEAK, *options, "--json"))
+    assert str(check) + "\n" == command("check", LEAK, *options)
+    assert not check.ok and check.verdict == "broken" and len(check.broken) == 2, check.broken
+    kept = leak.check(max_peak=4 << 30, max_fragmentation=0.5)
+    assert kept.ok and kept.broken == ()
+    with pytest.raises(ValueError, match="no limit was given"):
+        leak.check()
+    with pytest.raises(ValueError, match="share from 0 to 1"):
+        leak.check(max_fragmentation=20)
+    with pytest.raises(ValueError, match="`max_growth`"):
+        leak.check(max_growth="much")
+
+
+def test_a_prediction_has_names(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import sys, torch\nprint('noise')\nkept = [torch.zeros(int(sys.argv[1]), device='cuda') for _ in range(4)]\n"
+    )
+    fits = oomph.predict([program, str(1 << 20)], gpu="t4", once=True)
+    assert fits.fits and fits.is_exact and fits.peak_allocated == 16 << 20
+    assert fits.total == fits.peak_reserved + fits.json["context"] and fits.headroom == fits.json["gpu"]["memory"] - fits.total
+    assert str(fits).startswith("fits on ") and [device.device for device in fits.devices] == [0]
+    too_large = oomph.predict([program, str(1 << 30)], gpu="t4", gpu_memory="8GiB", once=True)
+    assert not too_large.fits and too_large.findings[0].kind == "oom" and "does not fit" in str(too_large)
+    with pytest.raises(ValueError, match="expected one of"):
+        oomph.predict([program], gpu="no such card")
+    with pytest.raises(ValueError, match="IndexError"):
+        oomph.predict([program], gpu="t4", once=True)
+
+
 def test_several_files_are_ranks(tmp_path: Path) -> None:
     for rank, name in enumerate(SNAPSHOTS[:2]):
         shutil.copy(FIXTURES / name, tmp_path / f"rank{rank}.pickle.xz")

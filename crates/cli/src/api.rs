@@ -2,14 +2,15 @@
 
 mod rows;
 
-pub use crate::args::{By, DEFAULT_NON_PYTORCH, moment, release, size as parse_size};
+pub use crate::args::{By, DEFAULT_NON_PYTORCH, growth, moment, release, size as parse_size, tolerance};
 pub use analysis::Moment;
+pub use gate::Budget;
 pub use whatif::WhatIfOptions;
 
 use crate::ExitCode;
 use crate::args::{DiffArgs, HoldersArgs, ReportArgs};
 use crate::commands::simulate::SimulateRequest;
-use crate::commands::{diff, holders, report, simulate};
+use crate::commands::{check, diff, holders, report, simulate};
 use crate::terminal::{Failure, TALK, Terminal};
 use analysis::Device;
 use export::{RecordBatchReader, tables};
@@ -168,6 +169,12 @@ pub fn simulate(
         }
         verifications.finish(loaded.first().map_or("", |first| first.name()), terminal)
     })
+}
+
+/// `oomph check` for recordings that exist: the ranks of one run against a budget.
+pub fn check(loaded: &[Arc<Loaded>], budget: &Budget, json: bool) -> Result<CommandOutput, Failure> {
+    let files: Vec<PathBuf> = loaded.iter().map(|each| each.path.clone()).collect();
+    rendered(|terminal| check::recordings(&files, budget, json, terminal))
 }
 
 /// `oomph diff`: the ranks of one run against those of another.

@@ -16,8 +16,9 @@ mod live;
 mod programs;
 
 pub(crate) use check::{CheckArgs, CheckFormat, CheckOutput};
+pub use check::{growth, tolerance};
 pub(crate) use exporter::ExporterArgs;
-pub(crate) use lint::{LintArgs, LintFormat, MinSeverity, RuleArgs};
+pub(crate) use lint::{LintArgs, LintFormat, RuleArgs};
 pub(crate) use live::{Target, WatchArgs};
 use programs::is_script;
 pub(crate) use programs::{PredictArgs, RunArgs};

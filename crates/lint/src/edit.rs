@@ -3,9 +3,10 @@
 use crate::tree::SourceRange;
 
 /// Whether a fix may be applied without review.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Applicability {
     /// Does not change the behaviour of the program, except for its memory.
+    #[default]
     Safe,
     /// Right in most programs, but the source does not prove it for this one.
     Unsafe,

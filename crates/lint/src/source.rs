@@ -25,6 +25,21 @@ pub struct SourcePosition {
     pub column: usize,
 }
 
+impl SourcePosition {
+    /// Returns `20`, or `cell 3:2` in a notebook.
+    pub fn short(self) -> String {
+        match self.cell {
+            Some(cell) => format!("cell {cell}:{}", self.line),
+            None => self.line.to_string(),
+        }
+    }
+
+    /// Returns `20:13`, or `cell 3:2:5` in a notebook.
+    pub fn exact(self) -> String {
+        format!("{}:{}", self.short(), self.column)
+    }
+}
+
 impl PythonSource {
     /// Creates the source of a Python file. Bytes that are not UTF-8 are replaced: no rule looks at them.
     pub fn python(bytes: &[u8]) -> PythonSource {

@@ -3,7 +3,7 @@
 use crate::exception;
 use crate::table::PyTable;
 use cli::Failure;
-use cli::api::{self, By, CommandOutput, Loaded, WhatIfOptions};
+use cli::api::{self, Budget, By, CommandOutput, Loaded, WhatIfOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
@@ -100,6 +100,45 @@ impl PySnapshot {
             device,
         };
         answer(py, || api::simulate(&self.ranks, question, output, json))
+    }
+
+    /// Runs `oomph check` on this recording.
+    #[pyo3(signature = (json, *, max_peak=None, max_reserved=None, no_leaks=false, max_growth=None,
+        max_fragmentation=None, baseline=None, tolerance=None))]
+    #[allow(clippy::too_many_arguments)] // as many as Python's `Snapshot.check` has
+    fn check(
+        &self,
+        py: Python<'_>,
+        json: bool,
+        max_peak: Option<NumberOrText>,
+        max_reserved: Option<NumberOrText>,
+        no_leaks: bool,
+        max_growth: Option<NumberOrText>,
+        max_fragmentation: Option<f64>,
+        baseline: Option<PathBuf>,
+        tolerance: Option<String>,
+    ) -> PyResult<Printed> {
+        let bytes = |name, value: Option<NumberOrText>| {
+            value.map(|value| value.parsed(name, api::parse_size)).transpose()
+        };
+        if max_fragmentation.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+            return Err(PyValueError::new_err("`max_fragmentation` is a share from 0 to 1"));
+        }
+        if tolerance.is_some() && baseline.is_none() {
+            return Err(PyValueError::new_err("`tolerance` is about a `baseline`"));
+        }
+        let allowed = |text| NumberOrText::Text(text).parsed("tolerance", api::tolerance);
+        let budget = Budget {
+            max_peak: bytes("max_peak", max_peak)?,
+            max_reserved: bytes("max_reserved", max_reserved)?,
+            no_leaks,
+            max_growth: max_growth.map(|value| value.parsed("max_growth", api::growth)).transpose()?,
+            max_fragmentation,
+            baseline,
+            tolerance: tolerance.map(allowed).transpose()?,
+            update: false,
+        };
+        answer(py, || api::check(&self.ranks, &budget, json))
     }
 
     /// Runs `oomph diff` from this snapshot to another.

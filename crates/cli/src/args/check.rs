@@ -109,7 +109,7 @@ pub(crate) struct LimitArgs {
     pub(crate) no_leaks: bool,
 
     /// Maximum growth per step, in bytes; 0 for none
-    #[arg(long, value_name = "SIZE", value_parser = size_or_none)]
+    #[arg(long, value_name = "SIZE", value_parser = growth)]
     pub(crate) max_growth: Option<u64>,
 
     /// Maximum share of reserved memory that is never needed at one time
@@ -155,7 +155,8 @@ impl From<&LimitArgs> for gate::Budget {
     }
 }
 
-fn tolerance(text: &str) -> Result<Tolerance, String> {
+/// How far a number may be above the baseline: `1%` or `64MiB`.
+pub fn tolerance(text: &str) -> Result<Tolerance, String> {
     let is_bare = text.bytes().all(|letter| letter.is_ascii_digit() || letter == b'.');
     match text {
         "0" => Ok(Tolerance::Size(0)),
@@ -172,7 +173,8 @@ fn percentage(text: &str) -> Result<f64, String> {
     percent.map(|percent| percent / 100.0).ok_or_else(|| "expected a percentage such as 20%".to_owned())
 }
 
-fn size_or_none(text: &str) -> Result<u64, String> {
+/// Growth per step: a size, or 0 for none.
+pub fn growth(text: &str) -> Result<u64, String> {
     if text == "0" { Ok(0) } else { size(text) }
 }
 

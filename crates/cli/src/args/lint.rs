@@ -66,6 +66,31 @@ pub(crate) struct LintArgs {
     pub(crate) stdin_filename: Option<PathBuf>,
 }
 
+impl LintArgs {
+    /// The fixes that the user allows.
+    pub(crate) fn allowed(&self) -> lint::Applicability {
+        if self.unsafe_fixes { lint::Applicability::Unsafe } else { lint::Applicability::Safe }
+    }
+}
+
+impl From<&LintArgs> for project::LintOptions {
+    fn from(args: &LintArgs) -> project::LintOptions {
+        project::LintOptions {
+            paths: args.paths.clone(),
+            select: args.select.clone(),
+            ignore: args.ignore.clone(),
+            min_severity: args.min_severity.map(Into::into),
+            fixes: match (args.diff, args.fix) {
+                (true, _) => project::FixMode::Show,
+                (false, true) => project::FixMode::Write,
+                (false, false) => project::FixMode::Leave,
+            },
+            allowed: args.allowed(),
+            stdin_filename: args.stdin_filename.clone(),
+        }
+    }
+}
+
 /// Format of findings.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LintFormat {
@@ -80,8 +105,7 @@ pub(crate) enum LintFormat {
 }
 
 /// How severe a finding of the linter has to be.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MinSeverity {
     /// Everything, including a scalar, host memory, or time
     Low,

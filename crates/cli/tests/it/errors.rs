@@ -1,6 +1,6 @@
 //! What users see when a file cannot be read, and that no file can make the program take the machine's memory.
 
-#[path = "../../../snapshot/tests/pickles/mod.rs"]
+#[path = "../../../snapshot/tests/it/pickles.rs"]
 mod pickles;
 
 use std::path::{Path, PathBuf};

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> any
         let hint = format!(
             "add --max-peak SIZE, --no-leaks, --baseline FILE or another limit{place}: `oomph check --help`"
         );
-        return Err(Failure::new("no limit was given", None, Some(&hint)).into());
+        return Err(no_limit(&hint).into());
     }
     // A broken baseline is reported before the program runs for an hour.
     let former = limits.read_baseline()?;
@@ -43,6 +43,31 @@ pub(crate) fn run(args: &CheckArgs, host: &Host, terminal: &mut Terminal) -> any
         write(&answer, &output, terminal)?;
     }
     Ok(answer.verdict.state().exit_code())
+}
+
+/// Checks recordings that exist.
+pub(crate) fn recordings(
+    files: &[PathBuf],
+    limits: &Budget,
+    json: bool,
+    terminal: &mut Terminal,
+) -> anyhow::Result<ExitCode> {
+    if limits.is_empty() {
+        return Err(no_limit("give `max_peak`, `no_leaks`, `baseline` or another limit").into());
+    }
+    let former = limits.read_baseline()?;
+    let verdict = BudgetVerdict::new(files, &[], None, limits, former.as_ref(), &TALK)?;
+    if json {
+        json::print(&verdict, terminal)?;
+    } else {
+        let shown: Vec<String> = files.iter().map(shown_path).collect();
+        text::print(&verdict, Some(&shown.join(" ")), terminal)?;
+    }
+    Ok(verdict.state().exit_code())
+}
+
+fn no_limit(hint: &str) -> Failure {
+    Failure::new("no limit was given", None, Some(hint))
 }
 
 /// The verdict, and the recording that it is about.

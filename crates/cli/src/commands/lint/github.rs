@@ -1,9 +1,9 @@
 //! `--format github`: annotations on the lines of a pull request.
 
-use super::{LintResults, LintedFile};
 use crate::commands::annotation;
 use crate::terminal::Terminal;
 use lint::{Diagnostic, RuleSeverity};
+use project::{LintResults, LintedFile};
 
 pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
     for (file, found) in looked.findings() {

@@ -1,8 +1,8 @@
 //! `--format json`: a list of findings.
 
-use super::{LintResults, LintedFile};
 use crate::terminal::Terminal;
 use lint::{Diagnostic, SourceRange};
+use project::{LintResults, LintedFile};
 use serde::Serialize;
 use std::io::Write;
 

@@ -1,32 +1,26 @@
 //! `oomph lint`: code that keeps or wastes GPU memory.
 
-mod files;
-mod fixes;
+mod diff;
 mod github;
 mod json;
-mod place;
 mod sarif;
-mod settings;
 mod statistics;
 mod text;
 
 pub(super) use json::write as write_json;
-pub(super) use settings::named;
 pub(super) use text::style;
 
 use crate::ExitCode;
 use crate::args::{LintArgs, LintFormat};
 use crate::terminal::{Failure, Terminal, shown_path};
 use analysis::words::printable;
-use lint::{Applicability, Diagnostic, PythonSource, RuleSeverity};
-use settings::LintSettings;
+use project::LintResults;
 
 pub(crate) fn run(args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     if args.statistics && matches!(args.format, LintFormat::Sarif | LintFormat::Github) {
         return Err(Failure::new("--statistics supports text and JSON only", None, None).into());
     }
-    let settings = LintSettings::new(args)?;
-    let looked = files::look(args, &settings)?;
+    let looked = project::check(&args.into())?;
     for warning in &looked.warnings {
         terminal.say(&format!("warning: {}", printable(warning)));
     }
@@ -41,7 +35,7 @@ pub(crate) fn run(args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<Ex
 fn print(args: &LintArgs, looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
     let format = if args.json { LintFormat::Json } else { args.format };
     if args.diff {
-        return fixes::print_diff(looked, args, terminal);
+        return diff::print(looked, args, terminal);
     }
     // Fixed standard input goes to standard output, with nothing else.
     if let Some(source) = &looked.output {
@@ -59,58 +53,6 @@ fn print(args: &LintArgs, looked: &LintResults, terminal: &mut Terminal) -> anyh
     }
     text::summary(looked, args, terminal);
     Ok(())
-}
-
-/// Results of all files.
-#[derive(Default)]
-struct LintResults {
-    /// How many files were checked.
-    checked: usize,
-    /// Those with something to say, by name.
-    files: Vec<LintedFile>,
-    /// What could not be checked, or not be fixed.
-    warnings: Vec<String>,
-    /// What standard input is after its fixes.
-    output: Option<Vec<u8>>,
-}
-
-impl LintResults {
-    fn findings(&self) -> impl Iterator<Item = (&LintedFile, &Diagnostic)> {
-        self.files.iter().flat_map(|file| file.found.iter().map(move |found| (file, found)))
-    }
-
-    /// Findings that could be fixed by fixes of this kind.
-    fn fixable(&self, applicability: Applicability) -> usize {
-        let fixes = self.findings().filter_map(|(file, found)| file.fix(found));
-        fixes.filter(|fix| fix.applicability == applicability).count()
-    }
-
-    fn fixed(&self) -> usize {
-        self.files.iter().map(|file| file.fixed).sum()
-    }
-
-    fn count(&self, severity: RuleSeverity) -> usize {
-        self.findings().filter(|(_, found)| found.severity == severity).count()
-    }
-}
-
-/// A file with findings, or with fixed ones.
-struct LintedFile {
-    name: String,
-    source: PythonSource,
-    /// By place.
-    found: Vec<Diagnostic>,
-    /// Findings that were fixed, or would be.
-    fixed: usize,
-    /// What the fixes change, with `--diff`.
-    diff: String,
-}
-
-impl LintedFile {
-    /// The fix of a finding, where this file can be fixed.
-    fn fix<'a>(&self, found: &'a Diagnostic) -> Option<&'a lint::Fix> {
-        found.fix.as_ref().filter(|_| !self.source.is_notebook())
-    }
 }
 
 fn nothing_checked(args: &LintArgs, is_empty: bool) -> Failure {

@@ -1,9 +1,10 @@
 //! `--format sarif`: SARIF 2.1.0, as code scanning services take it.
 
-use super::{LintResults, LintedFile, json};
+use super::json;
 use crate::terminal::Terminal;
 use lint::{Diagnostic, RULES, Rule, RuleSeverity, SourceRange};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use project::{LintResults, LintedFile};
 use serde_json::{Value, json};
 
 pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {

@@ -1,9 +1,10 @@
 //! `--statistics`: how often each rule was broken.
 
+use super::json;
 use super::text::style;
-use super::{LintResults, json};
 use crate::terminal::Terminal;
 use lint::{RULES, Rule, RuleSeverity};
+use project::LintResults;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::io::Write;

@@ -1,11 +1,12 @@
 //! Findings as text: the site, the message, the source line, the advice.
 
-use super::{LintResults, LintedFile, fixes, place};
+use super::diff;
 use crate::args::LintArgs;
 use crate::terminal::{Style, Terminal};
 use crate::words::paragraph;
 use analysis::words::{counted, grouped, is_hidden, printable};
 use lint::{Applicability, Diagnostic, RuleSeverity};
+use project::{LintResults, LintedFile};
 use std::io::Write;
 use unicode_width::UnicodeWidthChar;
 
@@ -24,7 +25,7 @@ pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Re
 
 fn finding(file: &LintedFile, found: &Diagnostic, terminal: &mut Terminal) -> anyhow::Result<()> {
     let start = file.source.place(found.range.start);
-    let place = format!("{}:{}", printable(&file.name), place::exact(start));
+    let place = format!("{}:{}", printable(&file.name), start.exact());
     let place = terminal.paint(Style::Bold, &place);
     let severity = terminal.paint(style(found.severity), found.severity.name());
     writeln!(terminal.out(), "{place}: {severity} {} {}", found.rule.code, found.rule.name)?;
@@ -140,12 +141,11 @@ pub(super) fn summary(looked: &LintResults, args: &LintArgs, terminal: &Terminal
         let found = counted(found as u64, "finding");
         parts.push(format!("{found} ({}) in {} of {files}", of_each.join(", "), grouped(with)));
         let all = [Applicability::Safe, Applicability::Unsafe].into_iter();
-        match all.filter(|kind| *kind <= fixes::allowed(args)).map(|kind| looked.fixable(kind)).sum::<usize>()
-        {
+        match all.filter(|kind| *kind <= args.allowed()).map(|kind| looked.fixable(kind)).sum::<usize>() {
             0 => {}
             fixable => parts.push(format!("{fixable} can be fixed with --fix")),
         }
-        parts.extend(fixes::more(looked, args));
+        parts.extend(diff::more(looked, args));
         if let Some((_, first)) = looked.findings().next() {
             parts.push(format!("oomph rule {} explains one", first.rule.code));
         }

@@ -2,10 +2,11 @@
 
 use crate::ExitCode;
 use crate::args::RuleArgs;
-use crate::commands::lint::{named, style, write_json};
+use crate::commands::lint::{style, write_json};
 use crate::terminal::{Failure, Style, Terminal};
 use crate::words::{paragraph, wrap};
 use lint::{RULES, Rule};
+use project::named;
 use serde::Serialize;
 use std::io::Write;
 

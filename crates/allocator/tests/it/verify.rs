@@ -1,9 +1,7 @@
 //! The model does what PyTorch did: every event, and every segment and block at the end.
 
-mod common;
-
+use crate::common::{fixtures, json, recordings};
 use allocator::{Conf, KnownConditions, RecordedRun, Release};
-use common::{fixtures, json, recordings};
 use serde_json::Value;
 use snapshot::History;
 use std::path::Path;

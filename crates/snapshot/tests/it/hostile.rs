@@ -1,10 +1,8 @@
 //! Hostile files: each must end in the right error or in a snapshot with a caveat, quickly, and never in a
 //! panic.
 
-mod pickles;
-
-use pickles::{
-    block, dict, event, gzip, int, list, memoized, pickle, recall, segment, snapshot, text, xz, zip,
+use crate::pickles::{
+    self, block, dict, event, gzip, int, list, memoized, pickle, recall, segment, snapshot, text, xz, zip,
 };
 use snapshot::{ErrorKind, History, Snapshot};
 use std::io::Read;

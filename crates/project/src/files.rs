@@ -1,12 +1,12 @@
 //! Finds the files, and checks them on all cores.
 
-use super::fixes::{self, Mode};
-use super::settings::{Globs, LintSettings};
-use super::{LintResults, LintedFile};
-use crate::args::LintArgs;
-use crate::terminal::{Failure, shown_path};
+use crate::fixes;
+use crate::settings::{Globs, LintSettings};
+use crate::{FixMode, LintOptions, LintResults, LintedFile};
+use analysis::words::shown_path;
+use failure::Failure;
 use ignore::{DirEntry, Walk, WalkBuilder};
-use lint::PythonSource;
+use lint::{Diagnostic, Fix, PythonSource, Rule};
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -21,34 +21,35 @@ const STACK: usize = 16 << 20;
 /// Folders of code that is not the user's own.
 const NOT_OWN: [&str; 6] = ["venv", "node_modules", "__pycache__", "site-packages", "build", "dist"];
 
-/// Checks everything that the arguments name.
-pub(super) fn look(args: &LintArgs, settings: &LintSettings) -> anyhow::Result<LintResults> {
-    let mode = Mode::new(args);
-    if args.paths.iter().any(|path| path.as_os_str() == "-") {
-        if args.paths.len() > 1 {
+/// Checks everything that the options name.
+pub(crate) fn check(options: &LintOptions, settings: &LintSettings) -> anyhow::Result<LintResults> {
+    let mode = options.fixes;
+    if options.paths.iter().any(|path| path.as_os_str() == "-") {
+        if options.paths.len() > 1 {
             let what = "standard input cannot be combined with other paths";
             return Err(Failure::new(what, None, None).into());
         }
-        let name = args.stdin_filename.clone().unwrap_or_else(|| PathBuf::from("<stdin>"));
+        let name = options.stdin_filename.clone().unwrap_or_else(|| PathBuf::from("<stdin>"));
         let mut looked = LintResults::default();
-        let mut worker = Worker { settings, mode, bytes: Vec::new(), looked: &mut looked };
+        let mut worker = Worker::new(settings, mode, &mut looked);
+        worker.is_standard_input = true;
         worker.check(&name, std::io::stdin().lock());
         return Ok(looked);
     }
-    for path in &args.paths {
+    for path in &options.paths {
         if let Err(error) = std::fs::metadata(path) {
             let what = format!("`{}` could not be read", shown_path(path));
             return Err(Failure::new(what, Some(error.to_string()), None).refused(error.kind()).into());
         }
     }
-    Ok(in_parallel(walk(&args.paths, settings), settings, mode))
+    Ok(in_parallel(walk(&options.paths, settings), settings, mode))
 }
 
-fn in_parallel(walk: Walk, settings: &LintSettings, mode: Mode) -> LintResults {
+fn in_parallel(walk: Walk, settings: &LintSettings, mode: FixMode) -> LintResults {
     let files = Mutex::new((walk, HashSet::new()));
     let work = || {
         let mut looked = LintResults::default();
-        let mut worker = Worker { settings, mode, bytes: Vec::new(), looked: &mut looked };
+        let mut worker = Worker::new(settings, mode, &mut looked);
         loop {
             // Each idle worker takes the next file.
             let entry = {
@@ -138,13 +139,19 @@ fn is_notebook(path: &Path) -> bool {
 /// One thread's share of the files.
 struct Worker<'a> {
     settings: &'a LintSettings,
-    mode: Mode,
+    mode: FixMode,
     /// Used again for each file.
     bytes: Vec<u8>,
     looked: &'a mut LintResults,
+    /// Fixes go to `looked.output`.
+    is_standard_input: bool,
 }
 
-impl Worker<'_> {
+impl<'a> Worker<'a> {
+    fn new(settings: &'a LintSettings, mode: FixMode, looked: &'a mut LintResults) -> Worker<'a> {
+        Worker { settings, mode, bytes: Vec::new(), looked, is_standard_input: false }
+    }
+
     fn entry(&mut self, entry: &DirEntry) {
         let path = shown(entry.path());
         match std::fs::File::open(path) {
@@ -173,14 +180,18 @@ impl Worker<'_> {
         let mut found = match lint::check(&source, &rules) {
             Ok(found) => found,
             Err(error) => {
-                let place = super::place::short(source.place(error.range.start));
+                let place = source.place(error.range.start).short();
                 let text = format!("{}:{place}: not Python: {}", shown_path(path), error.message);
                 return self.looked.warnings.push(text);
             }
         };
         self.looked.checked += 1;
         found.retain(|found| found.severity >= self.settings.least);
-        if found.is_empty() && self.mode != Mode::Print {
+        let is_printed = self.is_standard_input && self.mode == FixMode::Write;
+        if is_printed {
+            self.looked.output = Some(self.bytes.clone());
+        }
+        if found.is_empty() {
             return;
         }
         let file = LintedFile {
@@ -190,10 +201,40 @@ impl Worker<'_> {
             fixed: 0,
             diff: String::new(),
         };
-        let file = fixes::fix(self.mode, path, &self.bytes, file, &rules, self.settings, self.looked);
+        let file = self.fix(path, file, &rules);
         if !file.found.is_empty() || file.fixed > 0 {
             self.looked.files.push(file);
         }
+    }
+
+    /// The file after its fixes.
+    fn fix(&mut self, path: &Path, file: LintedFile, rules: &[&'static Rule]) -> LintedFile {
+        let settings = self.settings;
+        let is_allowed = |fix: &Fix| fix.applicability <= settings.allowed;
+        let can_be_fixed = file.found.iter().any(|found| found.fix.as_ref().is_some_and(is_allowed));
+        if self.mode == FixMode::Leave || !can_be_fixed {
+            return file;
+        }
+        if let Some(obstacle) = fixes::obstacle(&file, &self.bytes) {
+            self.looked.warnings.push(format!("{}: {obstacle}", file.name));
+            return file;
+        }
+        let LintedFile { name, source, found, .. } = file;
+        let before = source.text().to_owned();
+        let is_reported = |found: &Diagnostic| found.severity >= settings.least;
+        let fixed = lint::fix(source, found, rules, settings.allowed, is_reported);
+        let after = fixed.source.text();
+        let mut diff = String::new();
+        if self.mode == FixMode::Show {
+            diff = fixes::unified(&name, &before, after);
+        } else if self.is_standard_input {
+            self.looked.output = Some(fixes::whole(&self.bytes, after));
+        } else if fixed.count > 0
+            && let Err(error) = fixes::replace(path, &fixes::whole(&self.bytes, after))
+        {
+            self.looked.warnings.push(format!("{name}: could not be written: {error}"));
+        }
+        LintedFile { name, source: fixed.source, found: fixed.left, fixed: fixed.count, diff }
     }
 
     fn warn(&mut self, path: &Path, what: &str) {

@@ -1,10 +1,8 @@
 //! A recording predicts what the same program reserves under other settings: compared with runs on a real
 //! H200.
 
-mod common;
-
+use crate::common::{fixtures, json, recordings, stat};
 use allocator::{Conditions, Conf, KnownConditions, Outcome, RecordedRun, WhatIf};
-use common::{fixtures, json, recordings, stat};
 use snapshot::{History, Metric, PoolClass, Snapshot};
 use std::path::PathBuf;
 

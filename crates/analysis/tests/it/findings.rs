@@ -1,12 +1,10 @@
 //! Spikes, categories and comparisons, on traces drawn by hand.
 
-mod common;
-
+use crate::common::trace;
 use analysis::{
     Category, DeviceSummary, Finding, FindingChange, FindingKind, RunModel, changes, devices,
     finding_changes, findings, skew, words,
 };
-use common::trace;
 use snapshot::Bytes;
 
 fn summary(text: &str) -> DeviceSummary {

@@ -1,11 +1,9 @@
 //! What a recorder's marks, labels and places add to a snapshot, on traces drawn by hand.
 
-mod common;
-
+use crate::common::recorded;
 use analysis::{
     Category, FindingKind, Key, Origin, RunModel, Site, StepSource, findings, recorded_devices, words,
 };
-use common::recorded;
 use recording::{AllocationCounts, Label, LabelMark, LabeledTensor, Placed, Process, Recording, Shortage};
 use snapshot::{Bytes, Snapshot};
 

@@ -2,13 +2,10 @@
 //!
 //! The files come from `fixtures/formats/make.py`; compression is added here.
 
-mod pickles;
-mod tables;
-
-use pickles::{dict, event, gzip, int, list, pickle, text, xz, zip};
+use crate::pickles::{self, dict, event, gzip, int, list, pickle, text, xz, zip};
+use crate::tables::{same, segments, stack, tables};
 use snapshot::{DeviceKind, Snapshot};
 use std::path::{Path, PathBuf};
-use tables::{same, segments, stack, tables};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")

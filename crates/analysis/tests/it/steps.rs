@@ -1,9 +1,7 @@
 //! Where steps are found, on traces drawn by hand.
 
-mod common;
-
+use crate::common::trace;
 use analysis::devices;
-use common::trace;
 
 #[track_caller]
 fn check(text: &str, expected: usize) {

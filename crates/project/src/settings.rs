@@ -1,8 +1,8 @@
 //! Which rules are checked where: the options, and `[tool.oomph.lint]` of pyproject.toml.
 
-use crate::args::{LintArgs, MinSeverity};
-use crate::terminal::{Failure, shown_path};
-use analysis::words::printable;
+use crate::LintOptions;
+use analysis::words::{printable, shown_path};
+use failure::Failure;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use lint::{Applicability, RULES, Rule, RuleSeverity};
 use serde::Deserialize;
@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(super) struct LintSettings {
+pub(crate) struct LintSettings {
     rules: Vec<&'static Rule>,
-    pub(super) least: RuleSeverity,
+    pub(crate) least: RuleSeverity,
     /// The fixes that may be applied.
-    pub(super) allowed: Applicability,
-    pub(super) exclude: Option<Arc<Globs>>,
+    pub(crate) allowed: Applicability,
+    pub(crate) exclude: Option<Arc<Globs>>,
     /// The rules that are left out of some files.
     per_file: Vec<(Globs, Vec<&'static Rule>)>,
 }
@@ -29,25 +29,44 @@ struct LintTable {
     ignore: Option<Vec<String>>,
     #[serde(default)]
     exclude: Vec<String>,
-    min_severity: Option<MinSeverity>,
+    min_severity: Option<SeverityWord>,
     #[serde(default)]
     per_file_ignores: BTreeMap<String, Vec<String>>,
 }
 
+/// A severity as the settings spell it.
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "lowercase")]
+enum SeverityWord {
+    Low,
+    Medium,
+    High,
+}
+
+impl From<SeverityWord> for RuleSeverity {
+    fn from(word: SeverityWord) -> RuleSeverity {
+        match word {
+            SeverityWord::Low => RuleSeverity::Low,
+            SeverityWord::Medium => RuleSeverity::Medium,
+            SeverityWord::High => RuleSeverity::High,
+        }
+    }
+}
+
 impl LintSettings {
-    pub(super) fn new(args: &LintArgs) -> anyhow::Result<LintSettings> {
-        let first = &args.paths[0];
-        let first = args.stdin_filename.as_ref().filter(|_| first.as_os_str() == "-").unwrap_or(first);
+    pub(crate) fn new(options: &LintOptions) -> anyhow::Result<LintSettings> {
+        let first = &options.paths[0];
+        let first = options.stdin_filename.as_ref().filter(|_| first.as_os_str() == "-").unwrap_or(first);
         let (file, table) = configured(first)?.unwrap_or_default();
         let (root, origin) = (file.parent().unwrap_or(Path::new("")), shown_path(&file));
-        let (select, of_select) = match &args.select {
+        let (select, of_select) = match &options.select {
             Some(select) => (Some(select), "--select"),
             None => (table.select.as_ref(), &*origin),
         };
-        let (ignore, of_ignore) = match &args.ignore {
+        let (ignore, of_ignore) = match &options.ignore {
             Some(ignore) => (Some(ignore), "--ignore"),
             // `--select` overrides what the file ignores.
-            None if args.select.is_some() => (None, ""),
+            None if options.select.is_some() => (None, ""),
             None => (table.ignore.as_ref(), &*origin),
         };
         let mut rules = select.map_or_else(|| Ok(RULES.to_vec()), |names| all_named(names, of_select))?;
@@ -60,17 +79,18 @@ impl LintSettings {
         let per_file = table.per_file_ignores.iter().map(|(glob, names)| {
             anyhow::Ok((Globs::new(root, std::slice::from_ref(glob))?, all_named(names, &origin)?))
         });
+        let of_table = table.min_severity.map(RuleSeverity::from);
         Ok(LintSettings {
             rules,
-            least: args.min_severity.or(table.min_severity).unwrap_or(MinSeverity::Low).into(),
-            allowed: super::fixes::allowed(args),
+            least: options.min_severity.or(of_table).unwrap_or(RuleSeverity::Low),
+            allowed: options.allowed,
             exclude: exclude.map(Arc::new),
             per_file: per_file.collect::<anyhow::Result<_>>()?,
         })
     }
 
     /// The rules for one file.
-    pub(super) fn rules_for(&self, path: &Path) -> Cow<'_, [&'static Rule]> {
+    pub(crate) fn rules_for(&self, path: &Path) -> Cow<'_, [&'static Rule]> {
         let ignored: Vec<_> = self.per_file.iter().filter(|(globs, _)| globs.match_path(path)).collect();
         if ignored.is_empty() {
             return Cow::Borrowed(&self.rules);
@@ -115,7 +135,7 @@ fn configured(path: &Path) -> anyhow::Result<Option<(PathBuf, LintTable)>> {
 }
 
 /// Patterns of paths below a folder.
-pub(super) struct Globs {
+pub(crate) struct Globs {
     root: PathBuf,
     set: GlobSet,
 }
@@ -138,7 +158,7 @@ impl Globs {
         Ok(Globs { root: root.to_owned(), set: set.build()? })
     }
 
-    pub(super) fn match_path(&self, path: &Path) -> bool {
+    pub(crate) fn match_path(&self, path: &Path) -> bool {
         let Ok(path) = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)) else {
             return false;
         };
@@ -156,8 +176,8 @@ fn all_named(names: &[String], origin: &str) -> anyhow::Result<Vec<&'static Rule
     Ok(rules)
 }
 
-/// The rules that a code, the beginning of codes, or a name means.
-pub(in crate::commands) fn named(name: &str, origin: Option<&str>) -> Result<Vec<&'static Rule>, Failure> {
+/// Returns the rules that a code, the beginning of codes, or a name means.
+pub fn named(name: &str, origin: Option<&str>) -> Result<Vec<&'static Rule>, Failure> {
     let rules: Vec<&Rule> = RULES.iter().copied().filter(|rule| rule.is_selected_by(name)).collect();
     if !rules.is_empty() {
         return Ok(rules);

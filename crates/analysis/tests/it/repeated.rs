@@ -1,9 +1,7 @@
 //! Steps that were recorded without stacks, since they repeat an earlier one.
 
-mod common;
-
+use crate::common::recorded;
 use analysis::fill_in_repeated_steps;
-use common::recorded;
 use snapshot::{Action, Snapshot};
 
 /// The lines of all allocations, each with what was running.

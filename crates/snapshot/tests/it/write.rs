@@ -1,12 +1,9 @@
 //! A snapshot that is written and read again is unchanged; so is a run replayed as it was.
 
-mod pickles;
-mod tables;
-
-use pickles::{block, dict, int, list, pickle, text};
+use crate::pickles::{block, dict, int, list, pickle, text};
+use crate::tables::{same, tables};
 use snapshot::{Action, Block, Bytes, History, ReplayedEvent, Segment, Snapshot};
 use std::path::{Path, PathBuf};
-use tables::{same, tables};
 
 /// Returns the recordings in `folder` whose name contains `part`.
 fn recordings(folder: &str, part: &str) -> Vec<PathBuf> {

@@ -1,9 +1,7 @@
 //! What is a leak and what is not, on traces drawn by hand.
 
-mod common;
-
+use crate::common::trace;
 use analysis::{FindingKind, RunModel, devices, findings, words};
-use common::trace;
 
 /// Every leak as `severity line: bytes per step`.
 fn leaks(text: &str) -> Vec<String> {

@@ -1,0 +1,13 @@
+//! Findings, steps, messages and alarms, on drawn traces and on recordings. One binary: each would link all of it.
+
+mod alarm;
+mod common;
+mod findings;
+mod hostile;
+mod layers;
+mod leaks;
+mod messages;
+mod recordings;
+mod repeated;
+mod retries;
+mod steps;

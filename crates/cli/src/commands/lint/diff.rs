@@ -1,0 +1,46 @@
+//! `--diff`: what `--fix` would change.
+
+use crate::args::LintArgs;
+use crate::terminal::{Style, Terminal};
+use analysis::words::{counted, printable};
+use lint::Applicability;
+use project::LintResults;
+use std::io::Write;
+
+/// What more could be fixed, and how; nothing where that is allowed already.
+pub(super) fn more(looked: &LintResults, args: &LintArgs) -> Option<String> {
+    let count = looked.fixable(Applicability::Unsafe);
+    let fixes = if count == 1 { "fix" } else { "fixes" };
+    (count > 0 && !args.unsafe_fixes).then(|| format!("{count} more {fixes} available with --unsafe-fixes"))
+}
+
+pub(super) fn print(looked: &LintResults, args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
+    for file in &looked.files {
+        for line in file.diff.split_inclusive('\n') {
+            let text = line.trim_end_matches(['\n', '\r']);
+            let style = match text.as_bytes().first() {
+                Some(b'+') => Some(Style::Green),
+                Some(b'-') => Some(Style::Red),
+                Some(b'@') => Some(Style::Cyan),
+                _ => None,
+            };
+            // A patch must apply, so its bytes are escaped on a terminal only.
+            if terminal.is_seen() {
+                let text =
+                    style.map_or_else(|| printable(text).into_owned(), |style| terminal.paint(style, text));
+                writeln!(terminal.out(), "{text}")?;
+            } else {
+                terminal.data().write_all(line.as_bytes())?;
+            }
+        }
+    }
+    let (fixed, left) = (looked.fixed(), looked.findings().count());
+    let files = looked.files.iter().filter(|file| file.fixed > 0).count();
+    let mut parts = vec![
+        format!("{} would be fixed in {}", counted(fixed as u64, "finding"), counted(files as u64, "file")),
+        format!("{} left", if left == 1 { "1 is".to_owned() } else { format!("{left} are") }),
+    ];
+    parts.extend(more(looked, args));
+    terminal.say(&parts.join(" · "));
+    Ok(())
+}
