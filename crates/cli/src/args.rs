@@ -1,22 +1,27 @@
 //! The arguments of every command, with their help.
 
+use crate::terminal::shown_argument;
 use allocator::Release;
 use analysis::{Device, Key, Moment, Severity};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use whatif::WhatIfOptions;
 
+mod bundle;
 mod check;
+mod doctor;
 mod exporter;
 mod lint;
 mod live;
 mod programs;
 
+pub(crate) use bundle::BundleArgs;
 pub(crate) use check::{CheckArgs, CheckFormat, CheckOutput};
 pub use check::{growth, tolerance};
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use exporter::ExporterArgs;
 pub(crate) use lint::{LintArgs, LintFormat, RuleArgs};
 pub(crate) use live::{Target, WatchArgs};
@@ -25,7 +30,7 @@ pub(crate) use programs::{PredictArgs, RunArgs};
 
 /// Why your PyTorch job ran out of GPU memory, and which line to change.
 #[derive(Parser, Debug)]
-#[command(name = "oomph", version, about, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "oomph", version, about, max_term_width = 100)]
 #[command(after_help = "\
 Record a snapshot in your program:
   torch.cuda.memory._record_memory_history(stacks=\"python\")
@@ -85,6 +90,10 @@ pub(crate) enum Command {
     Rule(RuleArgs),
     /// Export events, blocks, segments, frames and stacks as tables for other tools
     Export(ExportArgs),
+    /// Pack a recording and its report into one file, for a bug report or a colleague
+    Bundle(BundleArgs),
+    /// Check this machine: torch, driver, GPUs, permissions, and whether programs can be recorded
+    Doctor(DoctorArgs),
     /// Print a completion script for your shell
     #[command(
         after_help = "Example:\n  oomph completions bash > ~/.local/share/bash-completion/completions/oomph"
@@ -124,6 +133,19 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
         }
         _ => Ok(cli),
     }
+}
+
+/// The command that is meant by a file in the place of a command.
+pub(crate) fn command_for(word: &OsString) -> Option<String> {
+    let path = Path::new(word);
+    let command = match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+        "py" => "run",
+        "log" | "txt" | "out" | "err" => "explain",
+        "ipynb" => "lint",
+        "pickle" | "pkl" | "pt" | "zip" | "xz" | "gz" | "zst" | "json" => "report",
+        _ => return None,
+    };
+    Some(format!("oomph {command} {}", shown_argument(word)))
 }
 
 #[derive(Args, Debug)]
@@ -540,7 +562,7 @@ The tables and their columns are described in docs/tables.md.")]
 pub(crate) struct ExportArgs {
     #[arg(
         value_name = "INPUT",
-        help = "A snapshot: pickle, `torch.save` zip or JSON, plain or compressed; `-` for \
+        help = "A snapshot, or a folder with one: pickle, `torch.save` zip or JSON, plain or compressed; `-` for \
         standard input"
     )]
     pub(crate) input: PathBuf,

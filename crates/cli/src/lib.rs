@@ -36,10 +36,17 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> ExitCo
             .unwrap_or(error);
             // Help and version are not failures; a broken pipe while printing them is ignored.
             let _ = error.print();
-            if error.kind() == ErrorKind::MissingRequiredArgument {
-                terminal::say(
+            match error.kind() {
+                ErrorKind::MissingRequiredArgument => terminal::say(
                     "hint: options of oomph go before the script; everything after it belongs to the program",
-                );
+                ),
+                ErrorKind::InvalidSubcommand => {
+                    let meant = arguments.iter().skip(1).find_map(|word| args::command_for(word));
+                    meant
+                        .into_iter()
+                        .for_each(|meant| terminal::say(&format!("hint: did you mean `{meant}`?")));
+                }
+                _ => {}
             }
             return if error.use_stderr() { 2 } else { 0 };
         }
@@ -60,6 +67,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> ExitCo
         Command::Lint(args) => commands::lint::run(args, &mut terminal),
         Command::Rule(args) => commands::rule::run(args, &mut terminal),
         Command::Export(args) => commands::export::run(args, &mut terminal),
+        Command::Bundle(args) => commands::bundle::run(args, &mut terminal),
+        Command::Doctor(args) => commands::doctor::run(args, host, &mut terminal),
         Command::Completions(args) => commands::generate::completions(args, &mut terminal),
         Command::Man(args) => commands::generate::man(args, &mut terminal),
     };

@@ -196,8 +196,7 @@ impl Terminal {
         Terminal {
             is_seen: color || io::stdout().is_terminal(),
             error_color: wanted(AutoStream::choice(&io::stderr())),
-            width: terminal_size::terminal_size_of(io::stdout())
-                .map_or(WIDTH, |(width, _)| usize::from(width.0).clamp(40, 120)),
+            width: columns().map_or(WIDTH, |width| width.clamp(40, 120)),
             out: Text { to: Out::Process(BufWriter::new(io::stdout().lock())), cleaner: Cleaner::new(color) },
         }
     }
@@ -301,6 +300,12 @@ fn paint(color: bool, style: Style, text: &str) -> String {
     let text = printable(text);
     let style = style.ansi();
     if color { format!("{style}{text}{style:#}") } else { text.into_owned() }
+}
+
+/// Width of the terminal; without one, what COLUMNS says.
+fn columns() -> Option<usize> {
+    let seen = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+    seen.or_else(|| std::env::var("COLUMNS").ok()?.parse().ok())
 }
 
 /// Progress bar of a task, shown after a second and cleared on drop.

@@ -33,6 +33,11 @@ impl Failure {
         Failure { refusal: Some(by_system), ..self }
     }
 
+    /// Replaces the hint.
+    pub fn hinting(self, hint: String) -> Failure {
+        Failure { hint: Some(hint), ..self }
+    }
+
     /// Returns the kind of the I/O error, if a file could not be opened.
     pub fn refusal(&self) -> Option<io::ErrorKind> {
         self.refusal

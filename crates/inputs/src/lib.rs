@@ -14,15 +14,17 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod bundle;
 mod remark;
 
+pub use bundle::{BUNDLE_MANIFEST, Bundle};
 pub use remark::run_remark;
 
 use analysis::Device;
 use analysis::words::shown_path;
 use failure::Failure;
 use recording::{Recording, RunInfo, Sidecars, UnreadableFile};
-use snapshot::Snapshot;
+use snapshot::{ErrorKind, Snapshot};
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -48,7 +50,7 @@ impl ProgressReporter {
 pub struct Input {
     /// Path as given by the user.
     pub name: String,
-    /// Whether it is a file, and not standard input.
+    /// Whether its name can be given to a command: not standard input.
     pub is_file: bool,
     /// The snapshot.
     pub snapshot: Snapshot,
@@ -71,6 +73,8 @@ pub fn expand(arguments: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     for argument in arguments {
         if argument.is_dir() {
             files.extend(in_folder(argument)?);
+        } else if let Some(bundle) = Bundle::open(argument) {
+            files.extend(bundle.snapshots());
         } else if argument.exists() || !is_pattern(argument) {
             files.push(argument.clone());
         } else {
@@ -179,10 +183,13 @@ fn natural_key(path: &Path) -> Vec<(String, u64)> {
 
 /// Reads a snapshot and its sidecar files; `-` is standard input.
 pub fn load(path: &Path, progress: &ProgressReporter) -> anyhow::Result<Input> {
+    if let Some(bundle) = path.parent().and_then(Bundle::open) {
+        return bundle.load(path, progress);
+    }
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { path.to_string_lossy().into_owned() };
-    let fail = |error: snapshot::Error| anyhow::Error::from(Failure::reading(&name, &error));
-    let mut snapshot = if is_stdin {
+    let fail = |error: snapshot::Error| anyhow::Error::from(unreadable_snapshot(&name, &error));
+    let snapshot = if is_stdin {
         if io::stdin().is_terminal() {
             (progress.say)("reading a snapshot from standard input …");
         }
@@ -192,10 +199,35 @@ pub fn load(path: &Path, progress: &ProgressReporter) -> anyhow::Result<Input> {
         snapshot::read_sized((progress.reading)(file, length, &name), length).map_err(fail)?
     };
     let sidecars = if is_stdin { Sidecars::default() } else { Sidecars::read(path) };
+    Ok(joined(name, !is_stdin, snapshot, sidecars, progress))
+}
+
+/// Joins a snapshot with its sidecar files.
+fn joined(
+    name: String,
+    is_file: bool,
+    mut snapshot: Snapshot,
+    sidecars: Sidecars,
+    progress: &ProgressReporter,
+) -> Input {
     sidecars.unreadable.iter().for_each(|file| (progress.say)(&unreadable(file)));
     let Sidecars { recording, run, .. } = sidecars;
     analysis::fill_in_repeated_steps(&mut snapshot, &recording);
-    Ok(Input { name, is_file: !is_stdin, snapshot, recording, run })
+    Input { name, is_file, snapshot, recording, run }
+}
+
+/// The error for a file that is not a snapshot, with the command that takes such a file.
+fn unreadable_snapshot(name: &str, error: &snapshot::Error) -> Failure {
+    let failure = Failure::reading(name, error);
+    let is_foreign = matches!(error.kind, ErrorKind::NotASnapshot | ErrorKind::Malformed);
+    let ending = Path::new(name).extension().and_then(|ending| ending.to_str());
+    match ending.filter(|_| is_foreign) {
+        Some("log" | "txt" | "out" | "err") => {
+            failure.hinting(format!("for the messages in a log: `oomph explain {name}`"))
+        }
+        Some("py") => failure.hinting(format!("to record a program: `oomph run {name}`")),
+        _ => failure,
+    }
 }
 
 fn unreadable(UnreadableFile { path, error, part }: &UnreadableFile) -> String {

@@ -88,40 +88,60 @@ impl Sidecars {
     /// Reads all files next to a snapshot. A snapshot whose name is not `NAME.pickle`, possibly compressed,
     /// has none.
     pub fn read(snapshot: &Path) -> Sidecars {
+        Sidecars::read_with(snapshot, read_file)
+    }
+
+    /// Reads all files of a snapshot that is not on disk as itself: `read` returns the bytes of a path, or
+    /// `None` where there is no such file.
+    pub fn read_with(
+        snapshot: &Path,
+        mut read: impl FnMut(&Path) -> Option<Result<Vec<u8>, FileError>>,
+    ) -> Sidecars {
         let mut sidecars = Sidecars::default();
         if let Some(stem) = Stem::of(snapshot) {
-            sidecars.read_steps(&stem);
-            sidecars.read_labels(&stem);
-            sidecars.read_run(&stem);
-            sidecars.read_heaps(&stem);
+            sidecars.read_steps(&stem, &mut read);
+            sidecars.read_labels(&stem, &mut read);
+            sidecars.read_run(&stem, &mut read);
+            sidecars.read_heaps(&stem, &mut read);
         }
         sidecars
     }
 
-    fn read_steps(&mut self, stem: &Stem) {
+    /// Returns the sidecar files of a snapshot that exist.
+    pub fn files(snapshot: &Path) -> Vec<PathBuf> {
+        let Some(stem) = Stem::of(snapshot) else { return Vec::new() };
+        let own =
+            ["json", "steps.jsonl", "labels", "heap", "growing.heap"].map(|suffix| stem.with_suffix(suffix));
+        let all = own.into_iter().chain([stem.folder().join(META_FILE)]);
+        all.filter(|path| path.is_file()).collect()
+    }
+
+    fn read_steps(&mut self, stem: &Stem, read: Read<'_>) {
         let path = stem.with_suffix("steps.jsonl");
-        if let Some(lines) = self.parse(path, SidecarPart::Steps, StepLine::parse_all) {
+        if let Some(lines) = self.parse(path, SidecarPart::Steps, read, StepLine::parse_all) {
             self.recording.non_pytorch = NonPytorchMemory::highest(&lines);
             self.recording.marks = lines.into_iter().map(StepMark::from).collect();
         }
     }
 
-    fn read_labels(&mut self, stem: &Stem) {
-        let parsed = self.parse(stem.with_suffix("labels"), SidecarPart::Labels, labels::parse);
+    fn read_labels(&mut self, stem: &Stem, read: Read<'_>) {
+        let parsed = self.parse(stem.with_suffix("labels"), SidecarPart::Labels, read, labels::parse);
         if let Some((labels, modules)) = parsed {
             self.recording.labels = labels;
             self.recording.modules = modules;
         }
     }
 
-    fn read_run(&mut self, stem: &Stem) {
-        if let Some((run, end)) = self.parse(stem.with_suffix("json"), SidecarPart::Run, run::parse_rank) {
+    fn read_run(&mut self, stem: &Stem, read: Read<'_>) {
+        let parsed = self.parse(stem.with_suffix("json"), SidecarPart::Run, read, run::parse_rank);
+        if let Some((run, end)) = parsed {
             self.recording.allocations = end.allocations;
             self.recording.ends_with_stacks = end.has_stacks;
             self.recording.shortage = end.shortage;
             self.run = Some(run);
         }
-        if let Some(meta) = self.parse(stem.folder().join(META_FILE), SidecarPart::Meta, run::parse_meta) {
+        let meta = stem.folder().join(META_FILE);
+        if let Some(meta) = self.parse(meta, SidecarPart::Meta, read, run::parse_meta) {
             let run = self.run.get_or_insert_default();
             run.command = meta.command;
             run.torch = run.torch.take().or(meta.torch);
@@ -135,9 +155,9 @@ impl Sidecars {
 
     /// At the end of a program the variables of its functions are gone: the dump written while memory grew
     /// may say more.
-    fn read_heaps(&mut self, stem: &Stem) {
+    fn read_heaps(&mut self, stem: &Stem, read: Read<'_>) {
         for suffix in ["heap", "growing.heap"] {
-            let dump = self.parse(stem.with_suffix(suffix), SidecarPart::Heap, HeapDump::parse);
+            let dump = self.parse(stem.with_suffix(suffix), SidecarPart::Heap, read, HeapDump::parse);
             self.recording.heaps.extend(dump.map(Arc::new));
         }
     }
@@ -148,9 +168,10 @@ impl Sidecars {
         &mut self,
         path: PathBuf,
         part: SidecarPart,
+        read: Read<'_>,
         parser: impl FnOnce(&[u8]) -> Result<T, FileError>,
     ) -> Option<T> {
-        match read_file(&path)?.and_then(|bytes| parser(&bytes)) {
+        match read(&path)?.and_then(|bytes| parser(&bytes)) {
             Ok(parsed) => Some(parsed),
             Err(FileError::Foreign) => None,
             Err(error) => {
@@ -160,6 +181,9 @@ impl Sidecars {
         }
     }
 }
+
+/// Returns the bytes of a path; `None` where there is no such file.
+type Read<'a> = &'a mut dyn FnMut(&Path) -> Option<Result<Vec<u8>, FileError>>;
 
 /// Returns the bytes of a file; `None` where there is none.
 fn read_file(path: &Path) -> Option<Result<Vec<u8>, FileError>> {

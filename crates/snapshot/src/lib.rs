@@ -33,6 +33,7 @@ mod history;
 mod input;
 mod json;
 mod pickle;
+mod rename;
 mod replayed;
 mod settings;
 mod snapshot;
@@ -49,6 +50,7 @@ pub use history::{
     Allocation, Counters, Cursor, History, Metric, Peak, PoolClass, Region, SegmentAtStart, Stat, Stats,
 };
 pub use input::{open, open_file, read, read_sized};
+pub use rename::Renamer;
 pub use replayed::ReplayedEvent;
 pub use settings::{Settings, TorchRange, rounded};
 pub use snapshot::{DeviceKind, Snapshot};

@@ -107,6 +107,12 @@ impl Stacks {
         StackId(id)
     }
 
+    /// Replaces every frame. Stacks keep their numbers, so two of them may become equal.
+    pub(crate) fn map_frames(&mut self, mut map: impl FnMut(&Frame) -> Frame) {
+        self.frames.iter_mut().for_each(|frame| *frame = map(frame));
+        self.frame_index = self.frames.iter().enumerate().map(|(id, frame)| (*frame, id as u32)).collect();
+    }
+
     pub(crate) fn footprint(&self) -> usize {
         self.frames.len() * 16
             + self.frame_index.capacity() * 21

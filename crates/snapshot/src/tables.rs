@@ -209,6 +209,12 @@ impl ContextTable {
         &self.contexts
     }
 
+    /// Replaces every combination; they keep their numbers.
+    fn map(&mut self, map: impl FnMut(&mut Context)) {
+        self.contexts.iter_mut().for_each(map);
+        self.index = self.contexts.iter().enumerate().map(|(id, context)| (*context, id as u32)).collect();
+    }
+
     /// Returns the number of `context`, interning it if it is new; nearly always that of the event
     /// before.
     #[inline]
@@ -405,6 +411,10 @@ impl Events {
         order.sort_by_key(|&row| times[row]);
         self.rows.permute(range, &order);
         true
+    }
+
+    pub(crate) fn map_contexts(&mut self, map: impl FnMut(&mut Context)) {
+        self.contexts.map(map);
     }
 
     pub(crate) fn footprint(&self) -> usize {

@@ -1,8 +1,10 @@
 //! One folder per command: `mod.rs` loads and makes one call, `text.rs` and `json.rs` only render.
 
 mod annotation;
+pub(crate) mod bundle;
 pub(crate) mod check;
 pub(crate) mod diff;
+pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod exporter;

@@ -2,13 +2,15 @@
 
 use crate::ExitCode;
 use crate::args::ExportArgs;
-use crate::terminal::{Failure, TALK, Terminal};
+use crate::terminal::{Failure, TALK, Terminal, shown_path};
 use analysis::words::grouped;
 use export::ExportTarget;
+use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
-    let output = ExportTarget::new(args.output.clone(), args.to.into(), &args.input)?;
-    let input = inputs::load(&args.input, &TALK)?;
+    let path = only(&args.input)?;
+    let output = ExportTarget::new(args.output.clone(), args.to.into(), &path)?;
+    let input = inputs::load(&path, &TALK)?;
     let devices = input.devices();
     let written = export::write(&input.snapshot, &devices, args.to.into(), &output)
         .map_err(|error| failure(&output, error))?;
@@ -20,6 +22,20 @@ pub(crate) fn run(args: &ExportArgs, terminal: &mut Terminal) -> anyhow::Result<
         written.counts.iter().map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
     terminal.say(&format!("wrote {} to {output}", counts.join(" · ")));
     Ok(0)
+}
+
+/// The snapshot that is meant: a folder or bundle with one is as good as its name.
+fn only(input: &Path) -> anyhow::Result<PathBuf> {
+    let mut files = inputs::expand(&[input.to_owned()])?;
+    match files.len() {
+        1 => Ok(files.remove(0)),
+        count => Err(Failure::new(
+            format!("`{}` has {count} snapshots", shown_path(input)),
+            Some("the tables are those of one".to_owned()),
+            Some(&format!("export each, beginning with {}", shown_path(&files[0]))),
+        )
+        .into()),
+    }
 }
 
 /// An error from a format's library is best explained by its root: `No space left on device`.

@@ -17,7 +17,8 @@ pub(crate) fn print(ranks: &[DeviceSummary], terminal: &mut Terminal) -> anyhow:
         return Ok(writeln!(terminal.out(), "nothing was allocated and no event was recorded")?);
     };
     let highest = &ranks[skew.highest];
-    let title = terminal.paint(Style::Bold, &counted(ranks.len() as u64, "rank"));
+    let noun = if skew.doubt(ranks).is_some() { "snapshot" } else { "rank" };
+    let title = terminal.paint(Style::Bold, &counted(ranks.len() as u64, noun));
     let verdict = skew.words(ranks);
     writeln!(terminal.out(), "{title} · {verdict}\n")?;
     table(ranks, &skew, terminal)?;
