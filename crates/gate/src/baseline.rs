@@ -1,4 +1,4 @@
-//! The baseline: a small file, committed to git, with the numbers of an earlier run. `docs/check.md`
+//! The baseline: a small file, committed to git, with the numbers of an earlier run. `docs/reference/check.md`
 //! describes it.
 
 use crate::Budget;
