@@ -28,7 +28,7 @@ LINES = 23
 
 CHARACTER, LINE, MARGIN, TITLE = 8.4, 19, 16, 36
 """Width of a character, height of a line, margin and title bar, in pixels."""
-TYPING_SECONDS = 1.6
+TYPING_SECONDS = 1.0
 
 COLORS = {"31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "34": "#79c0ff", "35": "#d2a8ff", "36": "#76e3ea"}
 
@@ -87,7 +87,7 @@ def picture(lines: list[str]) -> str:
 <style>
 text {{ font: 14px ui-monospace, SFMono-Regular, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #d1d7e0; }}
 .cover {{ transform: translateX({typed * CHARACTER:.1f}px); animation: typing {TYPING_SECONDS}s steps({len(COMMAND)}) both; }}
-.output {{ animation: shown 0.2s {TYPING_SECONDS + 0.3:.1f}s both; }}
+.output {{ animation: shown 0.2s {TYPING_SECONDS + 0.2:.1f}s both; }}
 @keyframes typing {{ from {{ transform: translateX({2 * CHARACTER:.1f}px); }} }}
 @keyframes shown {{ from {{ opacity: 0; }} }}
 @media (prefers-reduced-motion: reduce) {{ .cover, .output {{ animation: none; }} }}
