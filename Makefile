@@ -1,10 +1,11 @@
 # Each target is one line that calls the real tool.
 
 VENV := target/venv
+DOCS_VENV := target/docs-venv
 PYTHON ?= python3
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
 
-.PHONY: demo test wheel page page-test page-types lint deny fmt fuzz bench predictions field nightly python-env page-env browser terminal prometheus
+.PHONY: demo test wheel page page-test page-types lint deny fmt fuzz bench predictions field nightly docs python-env page-env docs-env browser terminal prometheus
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --release --quiet --bin oomph
@@ -65,9 +66,16 @@ nightly: python-env ## the allocator model against PyTorch's real allocators of 
 	$(VENV)/bin/python oracle/build.py
 	$(VENV)/bin/python oracle/nightly.py --cases $(or $(CASES),200)
 
+docs: docs-env ## the documentation, into target/site; any warning is an error
+	cargo build --quiet --bin oomph
+	OOMPH=target/debug/oomph $(DOCS_VENV)/bin/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --quiet --strict
+
 python-env: $(VENV)/ready
 
 page-env: web/node_modules/ready
+
+docs-env: $(DOCS_VENV)/ready
 
 browser: ## Chromium for the tests of the page
 	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium)
@@ -81,6 +89,11 @@ prometheus: ## Prometheus for the tests of the exporter; unpacked only, because 
 $(VENV)/ready: tests/python/requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
+	touch $@
+
+$(DOCS_VENV)/ready: docs/requirements.txt
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
 	touch $@
 
 web/node_modules/ready: web/package-lock.json

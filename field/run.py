@@ -5,7 +5,7 @@
 
 Compares standard output, standard error, exit code, written files, allocator requests and peaks, and the number of ranks in
 the recording. Measures times: per step, from the end of the program's own code (or a signal) to the end of the process, and
-in total. The literal `PROGRAM` at the top of a program describes what it needs; see docs/field.md.
+in total. The literal `PROGRAM` at the top of a program describes what it needs; see docs/explanation/field-trials.md.
 
 Exit codes: 0 no differences, 1 some programs differ, 2 the trials could not run.
 """

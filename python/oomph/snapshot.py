@@ -166,7 +166,7 @@ class Snapshot:
         return Difference(lambda json: self._native.diff(after._native, json, top=top))
 
     def table(self, name: str) -> _native.Table:
-        """`events`, `blocks`, `segments`, `frames` or `stacks`, for whatever reads Arrow; docs/tables.md has the columns."""
+        """`events`, `blocks`, `segments`, `frames` or `stacks`, for whatever reads Arrow (docs/reference/tables.md)."""
         return self._native.table(name)
 
     @property

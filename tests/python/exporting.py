@@ -167,7 +167,7 @@ def tool(name: str) -> str:
 
 
 class Prometheus:
-    """A server that scrapes with the configuration of docs/exporter.md."""
+    """A server that scrapes with the configuration of docs/reference/metrics.md."""
 
     def __init__(self, port: int) -> None:
         self._api = f"http://127.0.0.1:{port}/api/v1/"

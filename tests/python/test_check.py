@@ -133,7 +133,7 @@ def test_out_of_memory_is_over_the_budget_and_another_failure_is_not_measured(pr
 
 
 def test_the_workflow_of_the_documentation_runs(project: Predict) -> None:
-    text = (ROOT / "docs" / "check.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "gate-ci.md").read_text()
     workflow = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
     runs = [step["run"] for step in workflow["jobs"]["memory"]["steps"] if "run" in step]
     install, check = runs

@@ -313,9 +313,9 @@ def test_blocks_name_the_line_of_the_user(exported):
 
 
 def documented_columns():
-    """The tables of docs/tables.md: name, type and whether nulls are allowed, for each column."""
+    """The tables of docs/reference/tables.md: name, type and whether nulls are allowed, for each column."""
     tables, name = {}, None
-    for line in (ROOT / "docs/tables.md").read_text().splitlines():
+    for line in (ROOT / "docs/reference/tables.md").read_text().splitlines():
         if line.startswith("## "):
             name = line[3:]
         elif name in TABLES and line.startswith("| `"):
@@ -344,7 +344,7 @@ def test_columns_are_those_of_the_documentation(exported):
 
 
 def test_the_query_of_the_documentation_finds_what_was_live_at_the_peak(either):
-    query = (ROOT / "docs/tables.md").read_text().split("```sql\n")[1].split("```")[0]
+    query = (ROOT / "docs/reference/tables.md").read_text().split("```sql\n")[1].split("```")[0]
     connection = sqlite3.connect(either.folder / "sqlite")
     rows = connection.execute(query.replace("LIMIT 10", "")).fetchall()
     assert sum(row[-1] for row in rows) == connection.execute("SELECT max(allocated) FROM events").fetchone()[0]

@@ -20,7 +20,7 @@ from conftest import MODEL, OOMPH, ROOT
 from exporting import PATIENCE, Exporter, Prometheus, exporter, prometheus, running, runtime, tool, until
 from hostile import STRANGER, folder_of, hostile, stranger
 
-PAGE = (ROOT / "docs/exporter.md").read_text()
+PAGE = (ROOT / "docs/reference/metrics.md").read_text()
 DASHBOARD = ROOT / "docs/grafana-dashboard.json"
 NAME = 'train "a" \\ ü.py'
 """Nothing that a file may be called is a reason to lose a scrape."""

@@ -186,10 +186,10 @@ fn public_part(path: &str) -> Option<String> {
     for part in path.split('/') {
         let rest = &path[start..];
         if PUBLIC_PACKAGES.contains(&part) && rest.len() > part.len() {
-            return Some(format!("site-packages/{rest}"));
+            return Some(format!("/site-packages/{rest}"));
         }
         if part.starts_with("python3.") && !rest.contains("-packages/") {
-            return Some(format!("lib/{rest}"));
+            return Some(format!("/lib/{rest}"));
         }
         start += part.len() + 1;
     }
@@ -215,9 +215,9 @@ mod tests {
             (
                 "/opt/lib/python3.12/site-packages/torch/optim/adam.py",
                 "_init_group",
-                "site-packages/torch/optim/adam.py _init_group",
+                "/site-packages/torch/optim/adam.py _init_group",
             ),
-            ("/usr/lib/python3.12/threading.py", "run", "lib/python3.12/threading.py run"),
+            ("/usr/lib/python3.12/threading.py", "run", "/lib/python3.12/threading.py run"),
             (
                 "/usr/lib/python3.12/site-packages/acme/x.py",
                 "run",

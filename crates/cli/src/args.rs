@@ -344,7 +344,7 @@ Examples:
   dmesg | oomph explain                    what Linux killed
   oomph explain --json train.log | jq .    for programs
 
-What each kind of message means: docs/explain.md.")]
+What each kind of message means: docs/reference/messages.md.")]
 pub(crate) struct ExplainArgs {
     /// A log, or a file with the message; `-` or none for standard input
     #[arg(value_name = "FILE")]
@@ -393,7 +393,7 @@ Examples:
   oomph simulate --verify a.pickle                        does the model repeat what PyTorch did
   oomph simulate --conf max_split_size_mb:128 -o sim.pickle a.pickle && oomph report sim.pickle
 
-Sizes: 24GiB, 512MiB, 80GB (decimal), or bytes. The model and its limits: docs/allocator.md.
+Sizes: 24GiB, 512MiB, 80GB (decimal), or bytes. The model and its limits: docs/how-to/simulate.md.
 Exit codes: 0 it fits, or all is identical; 1 it runs out of memory, or differs; 2 error.")]
 pub(crate) struct SimulateArgs {
     #[arg(
@@ -558,7 +558,7 @@ Examples:
   oomph export --to sqlite -o snapshot.db snapshot.pickle
   oomph export --to perfetto -o trace.pftrace snapshot.pickle   then open it in ui.perfetto.dev
 
-The tables and their columns are described in docs/tables.md.")]
+The tables and their columns are described in docs/reference/tables.md.")]
 pub(crate) struct ExportArgs {
     #[arg(
         value_name = "INPUT",

@@ -190,7 +190,7 @@ mod tests {
 
     /// Rows such as "| `oomph_steps_total` | counter | steps |".
     fn documented() -> Vec<(String, String)> {
-        let page = include_str!("../../../docs/exporter.md");
+        let page = include_str!("../../../docs/reference/metrics.md");
         let rows = page.lines().filter_map(|line| line.strip_prefix("| `oomph_"));
         rows.map(|row| {
             let mut cells = row.split(" | ");

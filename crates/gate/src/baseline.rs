@@ -1,5 +1,5 @@
-//! The baseline: a small file, committed to git, with the numbers of an earlier run. `docs/check.md`
-//! describes it.
+//! The baseline: a small file, committed to git, with the numbers of an earlier run.
+//! `docs/reference/check.md` describes it.
 
 use crate::Budget;
 use crate::measure::Measured;

@@ -1,5 +1,5 @@
-//! Reads what oomph's recorder writes: the sidecar files of a snapshot (`docs/recording.md`), and how the
-//! program ended.
+//! Reads what oomph's recorder writes: the sidecar files of a snapshot (`docs/reference/recording.md`), and
+//! how the program ended.
 //!
 //! Each file has one module, with the struct that mirrors its JSON and the typed value that everyone else
 //! uses. Parsers take bytes, so files of other users can be read by whatever means is safe;

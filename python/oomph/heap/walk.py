@@ -1,4 +1,4 @@
-"""The graph of references that keep tensors alive, as plain data (`docs/recording.md` has the format).
+"""The graph of references that keep tensors alive, as plain data (`docs/reference/recording.md` has the format).
 
 What the collector sees is asked of every object; what it does not see, variables of running functions and what tensors hold
 in C++, is added. Objects that lead to no tensor are left out. The program stands still meanwhile: no other thread runs.

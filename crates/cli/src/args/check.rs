@@ -22,7 +22,8 @@ Examples:
   oomph check --format text --format junit=memory.xml --max-peak 20GiB recording/
 
 Options go before the script or `--`; everything after it belongs to the program.
-What each limit measures, the baseline's format, an example for GitHub Actions: docs/check.md.
+What each limit measures, and the baseline's format: docs/reference/check.md.
+An example for GitHub Actions: docs/how-to/gate-ci.md.
 Exit codes: 0 within the budget, 1 over it or out of memory, 2 could not measure."
 )]
 pub(crate) struct CheckArgs {

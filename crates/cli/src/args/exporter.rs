@@ -14,7 +14,7 @@ Examples:
   curl -s localhost:16674/metrics | grep oomph_growing
 
 Recorders are `oomph run` and `oomph.record()`: those of this user, or of every user if run by root.
-Scrape configuration, alerts and a Grafana dashboard: docs/exporter.md.")]
+Scrape configuration, alerts and a Grafana dashboard: docs/reference/metrics.md.")]
 pub(crate) struct ExporterArgs {
     /// Address and port to listen on; from other machines `/live` needs --token-file
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]

@@ -14,7 +14,7 @@ Examples:
   cat train.py | oomph lint --stdin-filename train.py -
 
 `# oomph: ignore[rule]` silences a line, `# oomph: ignore-file` a file. `oomph rule` lists the rules.
-Settings are in `[tool.oomph.lint]` of pyproject.toml: docs/lint.md.
+Settings are in `[tool.oomph.lint]` of pyproject.toml: docs/how-to/lint.md.
 Exit codes: 0 nothing found, 1 findings, 2 error.")]
 pub(crate) struct LintArgs {
     /// Python files, notebooks, and folders of them (what git ignores is left out); `-` for standard input

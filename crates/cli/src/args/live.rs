@@ -17,7 +17,7 @@ Examples:
 
 To be watched, a program runs under `oomph run train.py` or calls `oomph.record()`.
 Keys: up and down select, d writes a recording, s toggles the largest lines, p pauses, ? shows help, q quits.
-What it shows and what it costs: docs/watch.md.")]
+What it shows and what it costs: docs/how-to/watch-a-run.md.")]
 pub(crate) struct WatchArgs {
     /// A process, a recording's folder, or HOST:PORT of an exporter; default: everything you may see
     #[arg(value_name = "PID|DIR|HOST:PORT", value_parser = target)]

@@ -127,7 +127,8 @@ Examples:
   oomph predict --gpu t4 -o recording/ train.py && oomph report recording/
 
 The unmodified torch of your environment runs on a CUDA emulator whose kernels do nothing: memory
-requests are real, values are not. torch.save writes nothing. What that means: docs/predict.md.
+requests are real, values are not. torch.save writes nothing.
+What that means: docs/explanation/emulation.md.
 
 Options go before the script; everything after it belongs to the program.
 Cards: {cards}

@@ -493,9 +493,9 @@ fn rules_are_explained() {
 
 #[test]
 fn the_pages_in_docs_are_those_of_the_rules() {
-    let written = std::fs::read_to_string(root().join("docs/rules.md")).expect("docs/rules.md is there");
+    let written = std::fs::read_to_string(root().join("docs/reference/rules.md")).expect("the page is there");
     let pages = text(&["rule", "--markdown", "--all"]);
-    assert!(written == pages, "update it: `oomph rule --markdown --all > docs/rules.md`");
+    assert!(written == pages, "update it: `oomph rule --markdown --all > docs/reference/rules.md`");
 }
 
 /// A recording whose frames point to the program as it lies on this machine.

@@ -3,6 +3,7 @@
 mod check;
 mod common;
 mod compare;
+mod docs_blocks;
 mod errors;
 mod explain;
 mod export;
@@ -11,7 +12,6 @@ mod holders;
 mod hostile_names;
 mod lint;
 mod programs;
-mod readme;
 mod recordings;
 mod report;
 mod simulate;

@@ -1,4 +1,5 @@
-//! Tables of an export with the only definition of their columns. `docs/tables.md` describes them for users.
+//! Tables of an export with the only definition of their columns. `docs/reference/tables.md` describes them
+//! for users.
 
 mod blocks;
 mod columns;
