@@ -4,15 +4,20 @@ VENV := target/venv
 PYTHON ?= python3
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
 
-.PHONY: demo test wheel page page-test page-types lint deny fmt fuzz bench predictions field nightly python-env page-env browser terminal prometheus
+.PHONY: demo test rust-test python-test wheel page page-test page-types lint deny fmt fuzz bench predictions field nightly python-env page-env browser terminal prometheus
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --release --quiet --bin oomph
 	@target/release/oomph report fixtures/zoo/leak_infer_outputs.pickle.xz
 
-test: python-env page-env page-test browser terminal prometheus ## every test; sets up what it needs
+test: python-env page-env page-test rust-test python-test ## every test; sets up what it needs
+
+rust-test: ## tests of the crates
 	cargo build --workspace
 	cargo $(NEXTEST) --workspace
+
+python-test: python-env page-env browser terminal prometheus ## tests of the command, the wheel, the recorder and the page
+	cargo build --workspace
 	MATURIN_PEP517_ARGS="--profile dev" $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall .
 	OOMPH=target/debug/oomph $(VENV)/bin/python -m pytest -q -n auto tests/python
 
