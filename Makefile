@@ -5,15 +5,20 @@ DOCS_VENV := target/docs-venv
 PYTHON ?= python3
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test)
 
-.PHONY: demo test wheel page page-test page-types lint deny fmt fuzz bench predictions field nightly docs python-env page-env docs-env browser terminal prometheus
+.PHONY: demo test test-rust test-python test-page wheel page page-types lint deny fmt fuzz bench predictions field nightly docs python-env page-env docs-env browser terminal prometheus
 
 demo: ## build, then explain a bundled real snapshot
 	@cargo build --release --quiet --bin oomph
 	@target/release/oomph report fixtures/zoo/leak_infer_outputs.pickle.xz
 
-test: python-env page-env page-test browser terminal prometheus ## every test; sets up what it needs
+test: test-page test-rust test-python ## every test; sets up what it needs
+
+test-rust: ## tests of the crates
 	cargo build --workspace
 	cargo $(NEXTEST) --workspace
+
+test-python: python-env page-env browser terminal prometheus ## tests of the command, the wheel, the recorder and the page
+	cargo build --workspace
 	MATURIN_PEP517_ARGS="--profile dev" $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall .
 	OOMPH=target/debug/oomph $(VENV)/bin/python -m pytest -q -n auto tests/python
 
@@ -26,7 +31,7 @@ page: page-env page-types ## the page of `oomph view`, from web/ into crates/vie
 page-types: ## the TypeScript of the page's questions and answers, from crates/viewer
 	UPDATE_PROTOCOL=1 cargo test --quiet --package oomph-viewer --lib typescript
 
-page-test: page-env ## unit tests of the page
+test-page: page-env ## unit tests of the page
 	cd web && npx --no-install tsc --noEmit --project tests && node test.mjs
 
 lint: python-env page-env ## formatting, lints and types, as the gate checks them
@@ -50,7 +55,7 @@ fuzz: ## the fuzz targets, a minute each (make fuzz SECONDS=600 for longer)
 	fuzz/run.sh $(or $(SECONDS),60)
 
 bench: ## side by side with the peers; writes bench/results/DATE.md
-	cargo build --release --bin oomph --example replay
+	cargo build --profile dist --bin oomph --example replay
 	$(PYTHON) bench/run.py
 
 predictions: python-env ## predicted and real peaks of every recorded program, as a table

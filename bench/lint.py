@@ -22,9 +22,9 @@ def main() -> None:
     parser.add_argument("trees", nargs="*", type=pathlib.Path)
     trees = parser.parse_args().trees or installed()
     ruff = shutil.which("ruff") or shutil.which("ruff", path=str(ROOT / "target/venv/bin"))
-    oomph = ROOT / "target/release/oomph"
+    oomph = ROOT / "target/dist/oomph"
     if not ruff or not oomph.exists():
-        sys.exit("needs ruff (pip install ruff) and target/release/oomph (cargo build --release --bin oomph)")
+        sys.exit("needs ruff (pip install ruff) and target/dist/oomph (cargo build --profile dist --bin oomph)")
     commands = {
         "ruff check": [ruff, "check", "--isolated", "--no-cache", "--quiet", "--exit-zero", "--output-format", "concise"],
         "oomph lint": [str(oomph), "lint", "--exit-zero", "--json"],

@@ -267,8 +267,8 @@ def check(file, results, more):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     add = parser.add_argument
-    add("--oomph", default=os.path.join(ROOT, "target", "release", "oomph"))
-    add("--replay", default=os.path.join(ROOT, "target", "release", "examples", "replay"))
+    add("--oomph", default=os.path.join(ROOT, "target", "dist", "oomph"))
+    add("--replay", default=os.path.join(ROOT, "target", "dist", "examples", "replay"))
     add("--base", default=os.path.join(ROOT, "fixtures", "large", "gpt2_150_steps.pickle.xz"))
     add("--work", default=os.path.join(ROOT, "target", "bench"), help="where inputs are kept")
     add("--results", default=os.path.join(ROOT, "bench", "results"))
@@ -279,9 +279,9 @@ def main():
     args = parser.parse_args()
 
     if not os.access(args.oomph, os.X_OK):
-        fail(f"no program at {args.oomph}; build it with: cargo build --release")
+        fail(f"no program at {args.oomph}; build it with: cargo build --profile dist")
     if not os.access(args.replay, os.X_OK):
-        fail(f"no program at {args.replay}; build it with: cargo build --release --example replay")
+        fail(f"no program at {args.replay}; build it with: cargo build --profile dist --example replay")
     os.makedirs(args.work, exist_ok=True)
     viz = None if args.no_torch else get_memory_viz(args.work)
     small = make_input(args.base, os.path.join(args.work, "gpt2_150_steps.pickle"), 1)

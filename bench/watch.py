@@ -137,7 +137,7 @@ def costs(oomph: str, python: str) -> None:
 
 
 def main() -> None:
-    oomph = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "target/release/oomph")
+    oomph = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "target/dist/oomph")
     python = sys.argv[2] if len(sys.argv) > 2 else sys.executable
     print("| steps | quiet, ms (n) | watched, ms (n) | mean | median |")
     print("|---|---|---|---|---|")

@@ -11,7 +11,10 @@ const LIBRARY: &str = "liboomph_emulator.so";
 fn main() -> io::Result<()> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../emulator/Cargo.toml");
     println!("cargo:rerun-if-changed=build.rs");
-    if env::var_os("CARGO_FEATURE_EMULATOR").is_none() {
+    // It takes the place of NVIDIA's libraries for Linux with glibc; elsewhere the wheel has none.
+    let has_cuda = env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux")
+        && env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|libc| libc == "gnu");
+    if env::var_os("CARGO_FEATURE_EMULATOR").is_none() || !has_cuda {
         return Ok(());
     }
     println!("cargo:rerun-if-changed={}", manifest.with_file_name("src").display());
