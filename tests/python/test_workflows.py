@@ -101,7 +101,7 @@ def test_checkouts_leave_no_credentials_and_scripts_contain_no_expressions(path:
 def test_every_make_target_and_file_of_a_workflow_exists(path: Path) -> None:
     text = "\n".join(commands(path))
     named = {word for line in re.findall(r"\bmake ([\w -]+)", text) for word in line.split() if not word.isupper()}
-    assert named <= make_targets() | {"docs"}  # the target arrives with the documentation site
+    assert named <= make_targets()
     files = re.findall(r"(?:\.github|fixtures|oracle|fuzz)/[\w/.-]+\.(?:sh|py|xz)", text)
     for file in files:
         assert (ROOT / file).is_file(), file

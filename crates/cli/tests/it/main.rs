@@ -1,5 +1,6 @@
 //! The program as users call it. One binary: each would link all of it.
 
+mod bundle;
 mod check;
 mod common;
 mod compare;
