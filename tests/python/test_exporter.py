@@ -109,7 +109,7 @@ def differences(server: Prometheus, state: dict) -> dict[str, tuple[float, float
     expected = {f"memory_{name}_bytes": row[name] for name in ("allocated", "reserved", "requested", "active", "inactive_split")}
     expected |= {"memory_peak_allocated_bytes": row["peak"], "device_total_bytes": row["total"]}
     expected |= {"alloc_retries_total": row["retries"], "ooms_total": row["ooms"], "device_allocs_total": row["device_allocs"]}
-    expected |= {"device_free_bytes": row["total"] - row["used"], "process_outside_bytes": own - row["reserved"]}
+    expected |= {"device_free_bytes": row["total"] - row["used"], "process_non_pytorch_bytes": own - row["reserved"]}
     expected |= {"device_used_by_others_bytes": sum(process["bytes"] for process in row["processes"]) - own}
     expected |= {"growing": 1, "growth_bytes_per_step": 4 << 20}
     found = {}

@@ -40,7 +40,7 @@ def test_a_look_says_what_pytorch_counts(tmp_path):
         split = device["split"]
         assert split["tensors"] == device["allocated"]
         assert split["tensors"] + split["cached"] == device["reserved"]
-        assert split["outside"] > 0 and split["others"] == 0
+        assert split["non_pytorch"] > 0 and split["others"] == 0
         assert sum(split.values()) == device["total"]
         # Whoever has asked for them gets the lines that hold it, as of the end of the next step.
         program.let_go("READY")

@@ -67,7 +67,7 @@ pub use compare::{
     DeviceSummary, FindingChange, FindingSummary, SiteName, SiteUsage, Skew, UsageChange, changes,
     difference, finding_changes, site_usage, skew,
 };
-pub use findings::finding::{EvidenceValue, Finding, FindingKind, OomCause, Severity};
+pub use findings::finding::{EvidenceValue, Finding, FindingKind, Focus, OomCause, Severity};
 pub use findings::fragmentation::never_needed;
 pub use findings::leak::CARD_SIZES_GIB;
 pub use findings::not_found::not_found;

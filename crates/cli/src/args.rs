@@ -385,15 +385,15 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "SETTINGS")]
     pub(crate) conf: Option<String>,
 
-    /// Memory of the card to try; default: what the recorded run had available
+    /// Memory of the GPU to try; default: what the recorded run had available
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) gpu: Option<u64>,
 
-    /// Memory of that card that PyTorch cannot use: the CUDA context, libraries, other processes
+    /// Memory of that GPU that PyTorch cannot use: the CUDA context, libraries, other processes
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "700MiB")]
-    pub(crate) outside: u64,
+    pub(crate) non_pytorch: u64,
 
-    /// `set_per_process_memory_fraction`: a share of the card (needs --gpu)
+    /// `set_per_process_memory_fraction`: a share of the GPU's memory (needs --gpu)
     #[arg(long, value_name = "SHARE", value_parser = fraction, conflicts_with = "limit", requires = "gpu")]
     pub(crate) fraction: Option<f64>,
 
@@ -401,11 +401,11 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) limit: Option<u64>,
 
-    /// Try the settings that matter and rank them
+    /// Try common allocator settings and rank them
     #[arg(long, conflicts_with_all = ["conf", "verify", "output"])]
     pub(crate) search: bool,
 
-    /// Find the smallest card memory that still works
+    /// Find the smallest GPU memory that still works
     #[arg(long, conflicts_with = "verify")]
     pub(crate) smallest_gpu: bool,
 
@@ -440,7 +440,7 @@ impl SimulateArgs {
         WhatIfOptions {
             conf: self.conf.clone(),
             gpu: self.gpu,
-            outside: self.outside,
+            non_pytorch: self.non_pytorch,
             fraction: self.fraction,
             limit: self.limit,
             search: self.search,

@@ -74,7 +74,7 @@ pub struct FindingDocument {
     pub bytes: u64,
     /// Bytes that it grows by per step.
     pub bytes_per_step: Option<u64>,
-    /// Number of blocks or failures.
+    /// Number of things that the finding is about.
     pub count: u64,
     /// The user's line.
     pub site: Option<SiteDocument>,

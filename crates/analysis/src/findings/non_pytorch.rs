@@ -77,7 +77,7 @@ pub(super) fn driver_evidence(failure: &OomFailure) -> Vec<(&'static str, Eviden
     evidence.extend(said.limit.map(|limit| ("limit", EvidenceValue::Bytes(limit))));
     let processes = said.others.iter().map(|process| {
         EvidenceValue::Record(vec![
-            ("pid", EvidenceValue::Count(process.pid)),
+            ("pid", EvidenceValue::Pid(process.pid)),
             ("bytes", EvidenceValue::Bytes(process.bytes)),
             ("name", EvidenceValue::Text(process.name.clone())),
         ])

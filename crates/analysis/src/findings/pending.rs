@@ -105,7 +105,7 @@ pub(super) fn describe(facts: &PendingFacts) -> Finding {
             ("most_pending", EvidenceValue::Bytes(most)),
             ("deferred_frees", EvidenceValue::Count(facts.count)),
             ("deferred_bytes", EvidenceValue::Bytes(facts.bytes)),
-            ("waited_us", EvidenceValue::Count(facts.waited_us)),
+            ("waited_us", EvidenceValue::Micros(facts.waited_us)),
             ("active_peak", EvidenceValue::Bytes(facts.active_peak)),
             ("threshold", EvidenceValue::Ratio(MIN_SHARE)),
         ],

@@ -304,7 +304,7 @@ pub(super) fn describe(facts: &SpikeFacts) -> Finding {
             ("steps", EvidenceValue::List(steps)),
             ("before_first_step", EvidenceValue::Flag(spike.in_setup)),
             ("lasts_events", EvidenceValue::Count(lasts.len() as u64)),
-            ("lasts_us", EvidenceValue::Count(*lasts_us)),
+            ("lasts_us", EvidenceValue::Micros(*lasts_us)),
             ("lines", EvidenceValue::List(lines)),
             ("threshold", EvidenceValue::Ratio(MIN_TIMES)),
         ],

@@ -341,9 +341,9 @@ fn other_uses(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> 
 
 /// `1.20 GiB outside PyTorch`, where that is at least a twentieth of the GPU's memory.
 fn not_pytorchs(numbers: &Numbers) -> Option<String> {
-    let outside = numbers.total? - numbers.free? - numbers.held()?;
-    let is_worth_it = share(outside, numbers.total?) >= 0.05 && numbers.allocated.is_some();
-    is_worth_it.then(|| format!("{} outside PyTorch", written(outside)))
+    let non_pytorch = numbers.total? - numbers.free? - numbers.held()?;
+    let is_worth_it = share(non_pytorch, numbers.total?) >= 0.05 && numbers.allocated.is_some();
+    is_worth_it.then(|| format!("{} outside PyTorch", written(non_pytorch)))
 }
 
 fn free_was_enough(message: &Message) -> String {

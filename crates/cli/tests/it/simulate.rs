@@ -94,7 +94,7 @@ fn a_limit_is_a_limit_of_the_process() {
         serde_json::from_slice::<Value>(&output.stdout).expect("JSON")
     };
     let limit = with(&["--limit", "4GiB"]);
-    let share = with(&["--gpu", "8GiB", "--fraction", "0.5", "--outside", "1MiB"]);
+    let share = with(&["--gpu", "8GiB", "--fraction", "0.5", "--non-pytorch", "1MiB"]);
     assert_eq!(limit["limit"], 4u64 << 30);
     assert_eq!(share["limit"], 4u64 << 30);
     assert_eq!(limit["peak_reserved"], share["peak_reserved"]);

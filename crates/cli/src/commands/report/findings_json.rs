@@ -90,7 +90,9 @@ fn record(snapshot: &Snapshot, values: &[(&'static str, analysis::EvidenceValue)
 fn evidence(snapshot: &Snapshot, value: &analysis::EvidenceValue) -> Value {
     match value {
         analysis::EvidenceValue::Bytes(bytes) => bytes.0.into(),
-        analysis::EvidenceValue::Count(count) => (*count).into(),
+        analysis::EvidenceValue::Count(number)
+        | analysis::EvidenceValue::Micros(number)
+        | analysis::EvidenceValue::Pid(number) => (*number).into(),
         analysis::EvidenceValue::Ratio(ratio) => json!((ratio * 1e4).round() / 1e4),
         analysis::EvidenceValue::Text(text) => text.clone().into(),
         analysis::EvidenceValue::Flag(flag) => (*flag).into(),

@@ -53,7 +53,7 @@ fn in_full(
         let code = source::line(&line.file, line.line).unwrap_or_default();
         let code = if code.is_empty() { code } else { terminal.paint(Style::Cyan, &format!("   {code}")) };
         // The summary names the line that requested memory; this line holds most of it.
-        let role = if finding.kind == FindingKind::Oom { "most is held by " } else { "" };
+        let role = if finding.kind == FindingKind::Oom { "most was allocated at " } else { "" };
         let module = module.map(|path| format!(" · in {}", printable(path))).unwrap_or_default();
         writeln!(terminal.out(), "   {role}{place}  {}{module}{code}", printable(&line.function))?;
     }
@@ -93,22 +93,15 @@ pub(crate) fn headline(
         Severity::Medium => ("!", Style::Yellow),
         Severity::Low => ("·", Style::Dim),
     };
-    let name = name(kind);
-    let indent = " ".repeat(5 + name.chars().count());
+    let title = kind.title().to_uppercase();
+    let indent = " ".repeat(5 + title.chars().count());
     let lines = wrap(text, terminal.width().saturating_sub(indent.len()));
-    let label = terminal.paint(style, &format!("{mark} {name}"));
+    let label = terminal.paint(style, &format!("{mark} {title}"));
     for (place, line) in lines.iter().enumerate() {
         let start = if place == 0 { format!(" {label}  ") } else { indent.clone() };
         writeln!(terminal.out(), "{start}{line}")?;
     }
     Ok(())
-}
-
-fn name(kind: FindingKind) -> String {
-    match kind {
-        FindingKind::Oom => "OUT OF MEMORY".to_owned(),
-        kind => kind.name().replace('_', " ").to_uppercase(),
-    }
 }
 
 /// What was looked for and not found, in one line.

@@ -5,7 +5,7 @@ use crate::args::{By, ReportArgs};
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
 use analysis::words::{counted, grouped, printable, share, shortened};
-use analysis::{Category, Device, Diagnosis, FindingKind, RunModel, UsageChange};
+use analysis::{Category, Device, Diagnosis, RunModel, UsageChange};
 use inputs::{Input, run_remark};
 use snapshot::Bytes;
 use std::io::Write;
@@ -111,14 +111,14 @@ fn totals(model: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     }
     let label = terminal.paint(Style::Bold, "end");
     writeln!(terminal.out(), " {label}  {}", rest.join(" · "))?;
-    if let Some(outside) = model.device.recording.non_pytorch(history.device)
-        && outside.process + outside.others > Bytes::ZERO
+    if let Some(non_pytorch) = model.device.recording.non_pytorch(history.device)
+        && non_pytorch.process + non_pytorch.others > Bytes::ZERO
     {
-        let others = match outside.others {
+        let others = match non_pytorch.others {
             Bytes::ZERO => String::new(),
             bytes => format!(" · {bytes} in other processes"),
         };
-        let process = outside.process;
+        let process = non_pytorch.process;
         writeln!(
             terminal.out(),
             " non-PyTorch memory  {process} in this process (CUDA context, libraries){others}"
@@ -226,9 +226,7 @@ fn next(
     };
     // Other settings or another card may solve these.
     let mut findings = answers.iter().flat_map(|answer| &answer.findings);
-    let can_be_replayed = findings.any(|finding| {
-        matches!(finding.kind, FindingKind::Fragmentation | FindingKind::Oom | FindingKind::Churn)
-    });
+    let can_be_replayed = findings.any(|finding| finding.kind.can_be_replayed());
     let mut commands = String::new();
     if input.is_file {
         commands.push_str(&format!("oomph view {} to see it · ", printable(&input.name)));
