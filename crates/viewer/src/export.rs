@@ -11,11 +11,12 @@ use crate::answers::group::GroupQuery;
 use crate::answers::holders::HoldersQuery;
 use crate::answers::layout::LayoutQuery;
 use crate::answers::overview::{self, ExportedMoments};
+use crate::answers::ranks::RanksQuery;
 use crate::answers::table::{TableOf, TableQuery};
 use crate::picture::columns::{BLOCK_COLUMNS, Window, XAxis};
 use crate::picture::map::MapQuery;
 use crate::picture::timeline::TimelineQuery;
-use crate::questions::{AnswerBody, NoQuery, PageQuestion};
+use crate::questions::{AnswerBody, PageQuestion};
 use crate::run::groups::GroupBy;
 use crate::run::view::DeviceView;
 use crate::server::PAGE;
@@ -98,7 +99,7 @@ impl Viewer<'_> {
             answers.add(&PageQuestion::Findings(FindingsQuery { run: view.id }));
         }
         if views.len() > 1 {
-            answers.add(&PageQuestion::Ranks(NoQuery {}));
+            answers.add(&PageQuestion::Ranks(RanksQuery {}));
         }
         for input in 0..inputs.len() {
             answers.add(&PageQuestion::Holders(HoldersQuery { input }));

@@ -1,10 +1,11 @@
 //! One block in full.
 
 use super::{hex, pool_name};
-use crate::Problem;
+use crate::questions::Question;
 use crate::run::groups::GroupBy;
 use crate::run::shapes::StackFrame;
 use crate::run::view::DeviceView;
+use crate::{Problem, Viewer};
 use analysis::words::counted;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,15 @@ pub(crate) struct BlockQuery {
     pub(crate) run: usize,
     /// Number of the allocation.
     pub(crate) row: usize,
+}
+
+impl Question for BlockQuery {
+    const NAME: &'static str = "block";
+    type Answer = BlockDetails;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<BlockDetails, Problem> {
+        viewer.about(self.run, |view| block(view, self.row))
+    }
 }
 
 /// One block, from its allocation to its free.

@@ -1,9 +1,10 @@
 //! The findings of a run, each with where to look.
 
-use crate::Viewer;
 use crate::documents::{FindingDocument, TypedJson};
+use crate::questions::Question;
 use crate::run::groups::{GroupBy, named_categories};
 use crate::run::view::DeviceView;
+use crate::{Problem, Viewer};
 use analysis::{EvidenceValue as Evidence, Finding, Focus, Origin};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,6 +15,15 @@ use std::ops::Range;
 #[cfg_attr(test, derive(ts_rs::TS))]
 pub(crate) struct FindingsQuery {
     pub(crate) run: usize,
+}
+
+impl Question for FindingsQuery {
+    const NAME: &'static str = "findings";
+    type Answer = Findings;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<Findings, Problem> {
+        viewer.about(self.run, |view| Ok(viewer.findings(view)))
+    }
 }
 
 /// What the report says of a run.

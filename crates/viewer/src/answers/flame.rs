@@ -2,6 +2,7 @@
 
 use super::Moments;
 use crate::no_such_run;
+use crate::questions::Question;
 use crate::run::groups::GroupBy;
 use crate::run::view::DeviceView;
 use crate::{Problem, Viewer};
@@ -29,6 +30,15 @@ pub(crate) struct FlameQuery {
     pub(crate) base_at: Option<usize>,
     pub(crate) base_from: Option<usize>,
     pub(crate) base_to: Option<usize>,
+}
+
+impl Question for FlameQuery {
+    const NAME: &'static str = "flame";
+    type Answer = FlameAnswer;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<FlameAnswer, Problem> {
+        viewer.about(self.run, |view| viewer.flame(view, self))
+    }
 }
 
 /// Memory by call stack.

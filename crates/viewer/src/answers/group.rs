@@ -1,9 +1,10 @@
 //! One group of blocks at a position.
 
-use crate::Problem;
+use crate::questions::Question;
 use crate::run::groups::{GroupBy, named_categories};
 use crate::run::shapes::{BlockGroup, StackFrame};
 use crate::run::view::DeviceView;
+use crate::{Problem, Viewer};
 use analysis::ByCategory;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,15 @@ pub(crate) struct GroupQuery {
     pub(crate) id: u32,
     /// The position.
     pub(crate) at: usize,
+}
+
+impl Question for GroupQuery {
+    const NAME: &'static str = "group";
+    type Answer = GroupDetails;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<GroupDetails, Problem> {
+        viewer.about(self.run, |view| group(view, self))
+    }
 }
 
 /// A group at a position.

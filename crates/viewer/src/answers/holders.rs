@@ -2,6 +2,7 @@
 
 use crate::documents::{HolderTree, TypedJson};
 use crate::no_such_run;
+use crate::questions::Question;
 use crate::{Problem, Viewer};
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,15 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct HoldersQuery {
     /// Number of the input.
     pub(crate) input: usize,
+}
+
+impl Question for HoldersQuery {
+    const NAME: &'static str = "holders";
+    type Answer = TypedJson<HolderTree>;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<TypedJson<HolderTree>, Problem> {
+        viewer.holders(self)
+    }
 }
 
 impl Viewer<'_> {

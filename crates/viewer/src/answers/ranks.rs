@@ -1,14 +1,29 @@
 //! The runs as ranks of one job, and what sets the highest apart.
 
-use crate::Viewer;
+use crate::questions::Question;
 use crate::run::view::DeviceView;
+use crate::{Problem, Viewer};
 use analysis::{DeviceSummary, Skew};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Points of a rank's sparkline.
 const SPARKLINE_POINTS: usize = 160;
 /// Sites that are compared.
 const MAX_SITES: usize = 24;
+
+/// Asks for the ranks; it has no parameters.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub(crate) struct RanksQuery {}
+
+impl Question for RanksQuery {
+    const NAME: &'static str = "ranks";
+    type Answer = Ranks;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<Ranks, Problem> {
+        Ok(viewer.ranks())
+    }
+}
 
 /// The ranks of one job.
 #[derive(Clone, PartialEq, Debug, Serialize)]

@@ -2,8 +2,10 @@
 
 use super::layout::{OccupiedSegment, segments};
 use super::{Moments, hex, pool_name};
+use crate::questions::Question;
 use crate::run::groups::GroupBy;
 use crate::run::view::DeviceView;
+use crate::{Problem, Viewer};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use snapshot::StackId;
@@ -35,6 +37,15 @@ pub(crate) struct TableQuery {
     pub(crate) offset: Option<usize>,
     /// Number of rows.
     pub(crate) limit: Option<usize>,
+}
+
+impl Question for TableQuery {
+    const NAME: &'static str = "table";
+    type Answer = TablePage;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<TablePage, Problem> {
+        viewer.about(self.run, |view| Ok(table(view, self)))
+    }
 }
 
 impl TableQuery {

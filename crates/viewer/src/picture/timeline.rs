@@ -1,11 +1,13 @@
 //! The timeline: what is allocated in each column, by group or block by block.
 
 use super::columns::{BAND_COLUMNS, BLOCK_COLUMNS, Window, XAxis};
-use super::tile::{ColumnHead, MERGED, Slice, Tile};
+use super::tile::{ColumnHead, MERGED, Slice, Tile, TileBytes};
+use crate::questions::Question;
 use crate::run::changes::{changes, shifted};
 use crate::run::groups::GroupBy;
 use crate::run::live::LiveBlocks;
 use crate::run::view::DeviceView;
+use crate::{Problem, Viewer};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -23,6 +25,15 @@ pub(crate) struct TimelineQuery {
     pub(crate) tile: usize,
     /// Slices below 2^smallest bytes are merged.
     pub(crate) smallest: u32,
+}
+
+impl Question for TimelineQuery {
+    const NAME: &'static str = "timeline";
+    type Answer = TileBytes;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<TileBytes, Problem> {
+        viewer.tile(&self.address(), self.run, |view| self.tile(view))
+    }
 }
 
 /// What the timeline is split by.
