@@ -43,9 +43,9 @@ class Finding:
     module: str | None
     """The module that its blocks lie in, where a recorder noted it."""
     held_by: str | None
-    """The way to what keeps it, where a recorder noted the references: `__main__.history[…].grad_fn…_saved_self`."""
+    """The reference path from its holder, where a recorder noted the references: `__main__.history[…].grad_fn…_saved_self`."""
     holder: Json | None
-    """Who keeps it: `path`, `class`, `habit`, `retained`, `stored_at`, …"""
+    """Its holder: `path`, `class`, `habit`, `retained`, `stored_at`, …"""
     cause: str | None
     details: tuple[str, ...]
     evidence: Json

@@ -358,7 +358,7 @@ def test_an_exported_page_works_from_disk_without_a_network(browser, tmp_path):
     subprocess.run([OOMPH, "view", "--html", page, LEAK], check=True, capture_output=True)
     context = browser.new_context(offline=True, viewport={"width": 1440, "height": 900})
     look = Look(context.new_page()).open(page.as_uri())
-    expect(look.page.get_by_label("Findings", exact=True)).to_contain_text("171 MiB every step")
+    expect(look.page.get_by_label("Findings", exact=True)).to_contain_text("171 MiB per step")
     expect(look.page.get_by_label("Segments at the chosen moment")).to_contain_text("segments")
     for tab, words in [("Flame graph", "predict"), ("Table", "leak_infer_outputs.py:9")]:
         look.page.get_by_role("tab", name=tab).click()

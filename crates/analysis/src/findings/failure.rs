@@ -87,7 +87,7 @@ impl OomFailure {
         self.shortage.iter().flat_map(|said| &said.others).map(|process| process.bytes).sum()
     }
 
-    /// Whether the request would have passed without them.
+    /// Whether the request would have succeeded without them.
     pub(crate) fn is_crowded_out(&self) -> bool {
         !self.is_limited()
             && self.cause() == OomCause::Capacity
@@ -131,7 +131,7 @@ impl OomFailure {
         if fits && self.projection.is_none() { OomCause::Fragmentation } else { OomCause::Capacity }
     }
 
-    /// The largest request that would have passed. It is less than the one that did not, whatever an upper
+    /// The largest request that would have succeeded. It is less than the one that did not, whatever an upper
     /// bound says: free pages of expandable memory may be in use in part.
     pub(crate) fn largest_that_fits(&self) -> Bytes {
         let new_segment = Bytes(self.room_for_segments().0 / (2 * MIB) * (2 * MIB));

@@ -98,7 +98,7 @@ fn region_now(history: &History, region: usize, reserved: Bytes, mut allocations
 pub(crate) struct Free {
     /// Whole segments that `empty_cache()` would return.
     pub(crate) returnable: Bytes,
-    /// In segments that live blocks keep.
+    /// In segments pinned by live blocks.
     pub(crate) pinned: Bytes,
     /// Cached for another stream, or for blocks of the other pool.
     pub(crate) elsewhere: Bytes,

@@ -80,24 +80,22 @@ impl LeakKind {
                  output is kept"
             }
             LeakKind::GraphAfterBackward => {
-                "activations that no `backward()` has freed: `retain_graph=True` kept them, it did not run \
-                 through this part of the graph, or a hook or a list stores them"
+                "activations that no `backward()` has freed, because `retain_graph=True` kept them, it did \
+                 not run through this part of the graph, or a hook or a list stores them"
             }
             LeakKind::Scalar => {
                 "a number such as the loss, kept as a tensor; its graph is gone, so this is one small block \
                  each time"
             }
             LeakKind::ScalarWithGraph => {
-                "a number and larger tensors: a loss or a metric that is kept with what it was computed \
-                 from, or both in one record"
+                "a number and larger tensors, such as a loss or a metric that is kept with what it was \
+                 computed from, or both in one record"
             }
             LeakKind::Tensors => {
-                "tensors that something keeps: a list, a dict, a cache, an attribute, a stored exception or \
-                 a reference cycle"
+                "tensors kept by a list, a dict, a cache, an attribute, a stored exception or a reference \
+                 cycle"
             }
-            LeakKind::Gradients => {
-                "made inside `backward()`: gradients that are kept, or the gradient of an input"
-            }
+            LeakKind::Gradients => "kept gradients, or the gradient of an input, made inside `backward()`",
             LeakKind::Models => {
                 "parameters, or whole models, that are created repeatedly while the old ones stay"
             }

@@ -90,7 +90,7 @@ pub(super) fn describe(facts: &PendingFacts) -> Finding {
         site: facts.line.frame,
         module: facts.module,
         details: vec![format!(
-            "{} ({} in all) waited, the largest part allocated at {line}: `record_stream()` was called on \
+            "{} ({} total) waited, the largest part allocated at {line}: `record_stream()` was called on \
              them, so each waits for an event on that stream",
             counted(facts.count, "block"),
             facts.bytes

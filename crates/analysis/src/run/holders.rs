@@ -59,7 +59,7 @@ pub struct Held {
     pub rest: Vec<(Bytes, String)>,
     /// Where its code may be found.
     pub store: StoreHint,
-    /// Who keeps it, as a sentence without a full stop.
+    /// What holds the memory, as a sentence without a full stop.
     pub sentence: String,
     /// What to change.
     pub advice: String,

@@ -91,10 +91,14 @@ impl<'a> RunModel<'a> {
     /// What to know about the line of a block that was allocated inside `backward()`.
     pub(crate) fn doubt_in_backward(&self, allocation: usize) -> Option<&'static str> {
         match self.device.site_of_event(self.device.history.allocations[allocation].alloc_event()?) {
-            Site::Backward(_) => Some("inside `backward()` there is no stack: the line is that of the call"),
-            Site::BackwardOf(_) => {
-                Some("inside `backward()` there is no stack: this is the backward of the line, by its module")
-            }
+            Site::Backward(_) => Some(
+                "allocations inside `backward()` have no stack; the line is the \
+                 `backward()` call",
+            ),
+            Site::BackwardOf(_) => Some(
+                "allocations inside `backward()` have no stack; this is the backward of the line, found \
+                     by its module",
+            ),
             _ => None,
         }
     }

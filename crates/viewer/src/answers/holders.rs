@@ -28,7 +28,7 @@ impl Viewer<'_> {
         let inputs = self.inputs();
         let loaded = inputs.get(query.input).ok_or_else(no_such_run)?;
         self.commands.holders(loaded.input(), loaded.devices()).ok_or_else(|| Problem {
-            what: "This input has no references of objects.".to_owned(),
+            what: "This input has no heap file.".to_owned(),
             hint: Some("Record them: `oomph run -o run train.py`.".to_owned()),
         })
     }

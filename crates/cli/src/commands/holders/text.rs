@@ -84,9 +84,7 @@ fn header(view: &HoldersView<'_>, terminal: &mut Terminal) -> anyhow::Result<()>
     writeln!(terminal.out(), "{name}{when} · {} objects", grouped(view.dump.heap.len() as u64))?;
     writeln!(terminal.out(), " held by Python objects: {held}")?;
     for (device, bytes) in view.unheld().unwrap_or_default() {
-        let text = format!(
-            " on {device} {bytes} more is allocated that no known Python object holds (C++ code, workspaces)"
-        );
+        let text = format!(" {device}: {bytes} not held by any known Python object (C++ code, workspaces)");
         let text = terminal.paint(Style::Dim, &text);
         writeln!(terminal.out(), "{text}")?;
     }

@@ -20,10 +20,10 @@ pub(crate) struct ReportedFinding {
     count: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<ReportedSite>,
-    /// The module that the blocks of that line lie in.
+    /// The module that the blocks of that line belong to.
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,
-    /// The way to what is kept, and who keeps it.
+    /// The reference path from its holder.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

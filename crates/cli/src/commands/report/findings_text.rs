@@ -81,7 +81,7 @@ fn remark_line(remark: &LintRemark, line: Option<&SiteName>, terminal: &mut Term
     paragraph("   ", "         ", &printable(&text), Some(Style::Cyan), terminal)
 }
 
-/// ` ✗ LEAK  171 MiB every step, …`
+/// ` ✗ LEAK  171 MiB per step, …`
 pub(crate) fn headline(
     kind: FindingKind,
     severity: Severity,

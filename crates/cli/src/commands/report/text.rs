@@ -11,7 +11,7 @@ use snapshot::Bytes;
 use std::io::Write;
 
 /// Columns of the memory timeline.
-const TIMELINE: usize = 64;
+const TIMELINE_COLUMNS: usize = 64;
 
 /// Prints the report of one input.
 pub(crate) fn print(
@@ -125,7 +125,7 @@ fn totals(model: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
         )?;
     }
     if history.len() > 1 {
-        let columns = TIMELINE.min(terminal.width().saturating_sub(" allocated ".len()));
+        let columns = TIMELINE_COLUMNS.min(terminal.width().saturating_sub(" allocated ".len()));
         let timeline = terminal.paint(Style::Cyan, &timeline(&history.samples, columns));
         writeln!(terminal.out(), " allocated {timeline}")?;
     }
@@ -224,7 +224,7 @@ fn next(
             "--by site for the lines · --top 30 for more"
         }
     };
-    // Other settings or another card may solve these.
+    // Other settings or another GPU may solve these.
     let mut findings = answers.iter().flat_map(|answer| &answer.findings);
     let can_be_replayed = findings.any(|finding| finding.kind.can_be_replayed());
     let mut commands = String::new();
@@ -246,8 +246,8 @@ mod tests {
 
     #[test]
     fn the_timeline_is_drawn_to_scale() {
-        assert_eq!(timeline(&[Bytes(0), Bytes(1), Bytes(50), Bytes(100)], TIMELINE), "▁▂▅█");
-        assert_eq!(timeline(&[Bytes::ZERO], TIMELINE), "▁");
+        assert_eq!(timeline(&[Bytes(0), Bytes(1), Bytes(50), Bytes(100)], TIMELINE_COLUMNS), "▁▂▅█");
+        assert_eq!(timeline(&[Bytes::ZERO], TIMELINE_COLUMNS), "▁");
         assert_eq!(timeline(&vec![Bytes(5); 1000], 30).chars().count(), 30);
     }
 }
