@@ -183,7 +183,7 @@ class Simulation(Answer):
 
     @property
     def smallest_gpu(self) -> int | None:
-        """The least memory of a card that works, where that was asked for or the card was too small."""
+        """The least memory of a GPU that works, where that was requested or the GPU was too small."""
         smallest = self.json["smallest_gpu"]
         return None if smallest is None else int(smallest)
 

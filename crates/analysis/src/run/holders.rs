@@ -177,16 +177,16 @@ impl Device<'_> {
         let others: Vec<String> = held
             .rest
             .iter()
-            .map(|(bytes, by)| format!("{bytes} by `{}`", by.trim_start_matches(CYCLE)))
+            .map(|(bytes, by)| format!("{bytes} is held by `{}`", by.trim_start_matches(CYCLE)))
             .collect();
         if !others.is_empty() {
-            held.sentence += &format!("; of the rest, {}", listed(&others));
+            held.sentence += &format!(". {}", listed(&others));
         }
         let seen = Bytes(bytes(&wanted));
         if (seen.0 as f64) < ALL * total.0 as f64 {
             held.sentence += &format!(
-                "; of {total} only {seen} was there when this was looked at{}: the rest came later or was \
-                 held by what is gone, such as a variable of a function that had returned",
+                "; only {seen} of {total} was allocated when the heap was walked{}: the rest came later, or \
+                 its holder is gone, such as a variable of a function that had returned",
                 if joined.dump.reason == Some(DumpReason::Growing) { ", while memory grew" } else { "" }
             );
         }
