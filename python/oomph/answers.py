@@ -284,7 +284,7 @@ class Prediction:
 
     @property
     def headroom(self) -> int:
-        """What is left of the card; negative if the program does not fit."""
+        """What is left of the GPU's memory; negative if the program does not fit."""
         return int(self.json["headroom"])
 
     @cached_property

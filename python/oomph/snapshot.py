@@ -85,7 +85,7 @@ class Snapshot:
         device: int | None = None,
         output: Path | None = None,
     ) -> Simulation:
-        """`oomph simulate`: this run under other settings, on a card of another size, or with a limit.
+        """`oomph simulate`: this run under other settings, on a GPU of another size, or with a limit.
 
         `output` gets the replayed run as a snapshot. For `torch` and `recorded_conf`, which change how the recording is
         understood, the file is read again.

@@ -94,7 +94,7 @@ def test_two_percent_more_activations_fail_and_the_line_is_named(project: Predic
     )
     done = project.run(*CHECK, *options, *COMMAND)
     assert done.returncode == 1, done.stderr
-    assert done.stdout.startswith("✗ over the budget: 1 of 1 limit broken")
+    assert done.stdout.startswith("✗ over the budget: 1 of 1 limit exceeded")
     assert "+2%, tolerance 1%" in " ".join(done.stdout.split())
     assert "train.py:15  forward (was line 13)" in done.stdout
     (annotation,) = [line for line in done.stdout.splitlines() if line.startswith("::")]

@@ -59,7 +59,7 @@ pub(crate) enum Color {
 pub(crate) enum Command {
     /// Find what is wrong with a run's memory, which line to change, and what fills it
     Report(ReportArgs),
-    /// Replay a recorded run with other allocator settings or on another card
+    /// Replay a recorded run with other allocator settings or on another GPU
     Simulate(SimulateArgs),
     /// Run your program on an emulated GPU: does it fit, what fills it, what would save memory
     Predict(PredictArgs),

@@ -1,7 +1,7 @@
 //! Reproducible numbers of one device of a run, independent of its snapshot.
 
 use crate::checkout::Checkout;
-use crate::outcome::ProgramOutcome;
+use crate::exit::ProgramExit;
 use crate::replay::{Replayed, replay};
 use analysis::words::printable;
 use analysis::{
@@ -87,7 +87,7 @@ impl Measured {
         input: &Input,
         index: usize,
         diagnosis: &Diagnosis<'_>,
-        outcome: &ProgramOutcome,
+        exit: &ProgramExit,
         checkout: &Checkout,
     ) -> Measured {
         let device = diagnosis.model.device;
@@ -125,7 +125,7 @@ impl Measured {
             leaks,
             categories: categories(diagnosis),
             sites: sites(diagnosis, checkout),
-            oom: oom.filter(|_| *outcome == ProgramOutcome::OutOfMemory),
+            oom: oom.filter(|_| exit.is_oom()),
         }
     }
 

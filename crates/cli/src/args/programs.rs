@@ -130,19 +130,19 @@ The unmodified torch of your environment runs on a CUDA emulator whose kernels d
 requests are real, values are not. torch.save writes nothing. What that means: docs/predict.md.
 
 Options go before the script; everything after it belongs to the program.
-Cards: {cards}
+GPUs: {cards}
 Exit codes: 0 it fits, 1 it runs out of memory, 2 error."
     )
 }
 
-/// A card to emulate, where that is a choice.
+/// A GPU to emulate, where that is a choice.
 #[derive(Args, Debug)]
 pub(crate) struct EmulateArgs {
-    /// Run on an emulated card, without a GPU; same cards as `oomph predict`
+    /// Run on an emulated GPU instead of a real one; same models as `oomph predict`
     #[arg(long, value_name = "NAME", value_parser = card)]
     emulate: Option<GpuModel>,
 
-    /// Memory of the emulated card, if not the usual size
+    /// Memory of the emulated GPU, if not the usual size
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "emulate")]
     gpu_memory: Option<u64>,
 

@@ -16,7 +16,7 @@ fn the_search_says_what_to_export_and_what_to_stay_away_from() {
     let said = text(&["simulate", "--search", VARIED]);
     assert!(said.contains("✓ USE  export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"), "{said}");
     assert!(said.contains("2.87 GiB reserved at the peak instead of 5.11 GiB"), "{said}");
-    assert!(said.contains("avoid max_split_size_mb:64: 20.6 GiB, 4.0 times"), "{said}");
+    assert!(said.contains("avoid max_split_size_mb:64: 20.6 GiB, 4.0×"), "{said}");
     assert!(said.contains("the model reproduces the recording: all 62,209 events match"), "{said}");
 
     let found = json(&["simulate", "--search", "--json", VARIED]);

@@ -207,7 +207,7 @@ fn change(before: Bytes, after: Bytes) -> String {
     let by = after.0.abs_diff(before.0) as f64 / before.0.max(1) as f64;
     match (after.0 >= before.0, by) {
         (_, by) if by < 0.0005 => "same".to_owned(),
-        (true, by) if by >= 1.0 => format!("{:.1} times", after.0 as f64 / before.0.max(1) as f64),
+        (true, by) if by >= 1.0 => format!("{:.1}×", after.0 as f64 / before.0.max(1) as f64),
         (true, by) => format!("+{}", percent(by)),
         (false, by) => format!("-{}", percent(by)),
     }
