@@ -238,11 +238,11 @@ import torch, torch.nn as nn
 import torch._dynamo as dynamo
 from torch.func import functional_call, grad, vmap
 from oomph.recording.names import Names
-from oomph.recording.places import Places
+from oomph.recording.module_tracker import ModuleTracker
 
 said = [""]
-places = Places(Names(), lambda text: said.__setitem__(0, text), lambda: said[0], lambda *a: None, lambda: None)
-places.install()
+tracker = ModuleTracker(Names(), lambda text: said.__setitem__(0, text), lambda: said[0], lambda *a: None, lambda: None)
+tracker.install()
 
 class Net(nn.Module):
     def __init__(self):
@@ -322,7 +322,7 @@ class Fails(nn.Module):
 try:
     nn.Sequential(nn.Linear(4, 4), Fails())(x)
 except ValueError:
-    assert said == [""] and places.here.place is None
+    assert said == [""] and tracker.here.followed is None
 else:
     raise AssertionError("the exception is lost")
 print("fine")
