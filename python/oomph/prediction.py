@@ -39,7 +39,7 @@ def predict(
     options += ["--output", os.fspath(output)] if output is not None else []
     # A process of its own: the command passes signals on to the program and may be stopped with it.
     command = [sys.executable, "-m", "oomph", "predict", *options, "--", *map(os.fspath, program)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode not in (0, 1) or not done.stdout:
         raise ValueError(done.stderr.strip() or f"`oomph predict` ended with exit code {done.returncode}")
     return Prediction(json.loads(done.stdout))

@@ -142,7 +142,7 @@ def test_sizes_are_read(text, size):
 
 
 @pytest.mark.parametrize("wrong", ["", "GiB", "-1", "1..5MiB", "1 e3", True, 1.5, None, -1, "١MiB"])
-def test_what_is_no_size(wrong):
+def test_invalid_sizes(wrong):
     with pytest.raises(ValueError, match="expected a size"):
         parse_size(wrong)
 

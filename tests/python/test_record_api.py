@@ -61,7 +61,7 @@ def test_the_programs_own_steps_count_alone(tmp_path):
     assert steps_of(tmp_path / "own") == 3
 
 
-def test_who_holds_what_is_written_unless_it_is_not_wanted(tmp_path):
+def test_holders_are_written_unless_switched_off(tmp_path):
     net, optimizer = model()
     with oomph.record(tmp_path / "a") as rec:
         kept = torch.ones(1009)
@@ -182,7 +182,7 @@ def test_an_optimizer_that_is_only_there_does_not_hide_inference(tmp_path):
     assert steps_of(tmp_path / "t") == 3, "the first forward pass is part of the first step"
 
 
-def test_what_fails_inside_of_us_is_not_the_programs_concern(tmp_path, capsys, monkeypatch):
+def test_our_errors_do_not_reach_the_program(tmp_path, capsys, monkeypatch):
     class Silent(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no words")
@@ -199,7 +199,7 @@ def test_what_fails_inside_of_us_is_not_the_programs_concern(tmp_path, capsys, m
     assert "nothing is recorded: ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_what_runs_in_pieces_cannot_be_decorated(tmp_path):
+def test_generators_and_coroutines_cannot_be_decorated(tmp_path):
     async def coroutine() -> None: ...
 
     with pytest.raises(TypeError, match="cannot be decorated"):
