@@ -221,12 +221,12 @@ pub fn changes(before: &[SiteUsage], after: &[SiteUsage]) -> Vec<UsageChange> {
 }
 
 /// Pairs of lines beyond which no shifts of a function's lines are tried.
-const MOST_PAIRS: usize = 4096;
+const MAX_LINE_PAIRS: usize = 4096;
 
 /// The lines of one function on two sides, each sorted.
 fn paired(left: &[&SiteUsage], right: &[&SiteUsage]) -> Vec<UsageChange> {
     let mut shifts = vec![0];
-    if left.len() * right.len() <= MOST_PAIRS {
+    if left.len() * right.len() <= MAX_LINE_PAIRS {
         let lines = left.iter().flat_map(|a| right.iter().map(|b| b.line() - a.line()));
         shifts.extend(lines);
         shifts.sort_unstable_by_key(|shift: &i64| (shift.unsigned_abs(), *shift));
@@ -370,7 +370,7 @@ pub fn skew(ranks: &[DeviceSummary]) -> Option<Skew> {
 }
 
 /// Share below which the ranks count as equal.
-const EVEN: f64 = 0.02;
+const MIN_SKEW_SHARE: f64 = 0.02;
 
 impl Skew {
     /// What the highest rank has beyond the median one, and its share in the highest.
@@ -382,20 +382,20 @@ impl Skew {
 
     /// Whether the highest stands out.
     pub fn is_uneven(&self, ranks: &[DeviceSummary]) -> bool {
-        self.extra(ranks).1 >= EVEN
+        self.extra(ranks).1 >= MIN_SKEW_SHARE
     }
 
     /// Returns the comparison in a sentence, without a full stop.
     pub fn words(&self, ranks: &[DeviceSummary]) -> String {
         let (highest, middle) = (ranks[self.highest].allocated.0, ranks[self.middle].allocated.0);
         let (extra, part) = self.extra(ranks);
-        if part >= EVEN {
+        if part >= MIN_SKEW_SHARE {
             let (rank, part) = (self.highest, percent(part));
             return format!("rank {rank} peaks at {highest}, {extra} ({part}) above the median rank");
         }
         let peaks = ranks.iter().map(|rank| rank.allocated.0).enumerate();
         let (rank, lowest) = peaks.min_by_key(|&(_, peak)| peak).unwrap_or((0, middle));
-        if share(middle.saturating_sub(lowest), middle) > EVEN {
+        if share(middle.saturating_sub(lowest), middle) > MIN_SKEW_SHARE {
             return format!("most peak at about {middle}, rank {rank} only at {lowest}");
         }
         format!("all peak at about {middle}")

@@ -76,7 +76,7 @@ pub use findings::{Diagnosis, findings};
 pub use rank_findings::{RankFinding, rank_findings};
 pub use run::categories::{ByCategory, Categories, Category};
 pub use run::device::{Device, Moment, PoolCategory, devices, recorded_devices};
-pub use run::growth::{FEWEST_STEPS, Trend};
+pub use run::growth::{MIN_STEPS_FOR_LEAK, Trend};
 pub use run::holders::{Held, Holders, StoreHint, held, is_own};
 pub use run::labels::LabelledTensors;
 pub use run::live_blocks::{Key, Live, LiveGroup, Origin, Rest};

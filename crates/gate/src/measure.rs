@@ -5,7 +5,8 @@ use crate::exit::ProgramExit;
 use crate::replay::{Replayed, replay};
 use analysis::words::printable;
 use analysis::{
-    ByCategory, Diagnosis, FEWEST_STEPS, Finding, FindingKind, Key, Origin, SiteName, SiteUsage, site_usage,
+    ByCategory, Diagnosis, Finding, FindingKind, Key, MIN_STEPS_FOR_LEAK, Origin, SiteName, SiteUsage,
+    site_usage,
 };
 use inputs::Input;
 use snapshot::{Bytes, Metric, PoolClass};
@@ -147,13 +148,13 @@ fn peak_doubt(diagnosis: &Diagnosis<'_>) -> Option<MeasurementGap> {
 }
 
 fn growth(steps: usize, leaks: &[LimitFinding]) -> Result<Bytes, MeasurementGap> {
-    if steps < FEWEST_STEPS {
+    if steps < MIN_STEPS_FOR_LEAK {
         let what = match steps {
             0 => "no steps were found, so growth cannot be distinguished from warm-up".to_owned(),
             steps => format!("{steps} steps are too few to tell growth from warm-up"),
         };
         let hint = format!(
-            "run at least {FEWEST_STEPS} steps, better 20; `oomph.record()` and `rec.step()` mark them"
+            "run at least {MIN_STEPS_FOR_LEAK} steps, better 20; `oomph.record()` and `rec.step()` mark them"
         );
         return Err(MeasurementGap { what, hint });
     }

@@ -37,7 +37,7 @@ const MAX_ROWS: usize = 1_000;
 /// Rows that the page asks for at a time (`PAGE_ROWS` of `web/src/state/pages.ts`).
 const PAGE_ROWS: usize = 200;
 /// Approximate height of a picture in pixels.
-const SCREEN_HEIGHT: u64 = 600;
+const PICTURE_HEIGHT_PIXELS: u64 = 600;
 
 /// A page with its answers.
 pub struct Exported {
@@ -169,7 +169,7 @@ fn tiles(view: &DeviceView<'_>, axis: XAxis, width: usize, finer: u32) -> impl I
 
 /// Returns the power of two of bytes that are too small to see where a picture is this many bytes high.
 fn invisible(bytes: u64) -> u32 {
-    (bytes / SCREEN_HEIGHT).max(1).ilog2()
+    (bytes / PICTURE_HEIGHT_PIXELS).max(1).ilog2()
 }
 
 /// Returns positions that a user is likely to look at: the peak, the end, failures, those of findings, steps.

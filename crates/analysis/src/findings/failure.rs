@@ -9,7 +9,7 @@ use snapshot::{Bytes, FrameId, History};
 
 pub(crate) const MIB: u64 = 1 << 20;
 /// Less room than this share of the usable memory is none.
-const NEARLY_FULL: f64 = 0.1;
+const MIN_ROOM_SHARE: f64 = 0.1;
 
 /// A failed allocation.
 pub(crate) struct OomFailure {
@@ -126,7 +126,7 @@ impl OomFailure {
     pub(crate) fn cause(&self) -> OomCause {
         let room = self.usable().saturating_sub(self.active).saturating_sub(self.free.private);
         let fits = room >= self.requested
-            && share(room, self.usable()) >= NEARLY_FULL
+            && share(room, self.usable()) >= MIN_ROOM_SHARE
             && self.largest_that_fits() < self.requested;
         if fits && self.projection.is_none() { OomCause::Fragmentation } else { OomCause::Capacity }
     }

@@ -12,8 +12,8 @@ use snapshot::{Bytes, Counters, FrameId, History, PoolId};
 /// Bytes and share of the reserved memory from which fragmentation is reported.
 const MIN_BYTES: Bytes = Bytes(128 << 20);
 const MIN_SHARE: f64 = 0.15;
-const MEDIUM: (Bytes, f64) = (Bytes(256 << 20), 0.25);
-const HIGH: (Bytes, f64) = (Bytes(1 << 30), 0.4);
+const MEDIUM_BYTES_AND_SHARE: (Bytes, f64) = (Bytes(256 << 20), 0.25);
+const HIGH_BYTES_AND_SHARE: (Bytes, f64) = (Bytes(1 << 30), 0.4);
 /// Lines that are named as holding segments.
 const MAX_LINES: usize = 3;
 /// Smaller free blocks are not listed.
@@ -112,9 +112,9 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<FragmentationFacts> {
 }
 
 fn severity(lost: Bytes, ratio: f64) -> Severity {
-    if lost >= HIGH.0 && ratio >= HIGH.1 {
+    if lost >= HIGH_BYTES_AND_SHARE.0 && ratio >= HIGH_BYTES_AND_SHARE.1 {
         Severity::High
-    } else if lost >= MEDIUM.0 && ratio >= MEDIUM.1 {
+    } else if lost >= MEDIUM_BYTES_AND_SHARE.0 && ratio >= MEDIUM_BYTES_AND_SHARE.1 {
         Severity::Medium
     } else {
         Severity::Low

@@ -2,7 +2,7 @@
 
 use super::finding::{Absence, Finding, FindingKind, KINDS, OomCause};
 use super::fragmentation::never_needed;
-use crate::run::growth::FEWEST_STEPS;
+use crate::run::growth::MIN_STEPS_FOR_LEAK;
 use crate::run::model::RunModel;
 use crate::words::{grouped, percent, share};
 
@@ -21,7 +21,7 @@ pub fn not_found(model: &RunModel<'_>, findings: &[Finding]) -> Option<String> {
         Absence::Words(words) => Some(words.to_owned()),
         Absence::StepsWithoutLeak => Some(match steps {
             0 => "no loop was found, so leaks cannot be detected".to_owned(),
-            steps if steps < FEWEST_STEPS => format!("{steps} steps are too few to detect leaks"),
+            steps if steps < MIN_STEPS_FOR_LEAK => format!("{steps} steps are too few to detect leaks"),
             steps => format!("no leak in {} steps", grouped(steps as u64)),
         }),
         Absence::FragmentationShare if is_fragmented => None,

@@ -6,7 +6,7 @@ use gate::{Breach, LimitResult};
 use gate::{BudgetVerdict, DeviceVerdict};
 
 /// Lines of a baseline that are named in one message.
-const LINES: usize = 3;
+const MAX_LINES: usize = 3;
 
 pub(super) fn print(verdict: &BudgetVerdict, terminal: &mut Terminal) -> anyhow::Result<()> {
     for device in &verdict.devices {
@@ -43,7 +43,7 @@ fn of_breach(breach: &Breach, judgement: &LimitResult, title: (&'static str, Str
     }
     properties.push(title);
     let mut message = breach.message.clone();
-    let changes = judgement.comparison.iter().flat_map(|comparison| comparison.lines.iter().take(LINES));
+    let changes = judgement.comparison.iter().flat_map(|comparison| comparison.lines.iter().take(MAX_LINES));
     for change in changes {
         let place = change.place.as_ref().map_or_else(|| "(no stack)".to_owned(), |place| place.short());
         message.push_str(&format!("\n{place}: {} → {}", change.before, change.after));

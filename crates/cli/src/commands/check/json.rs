@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use std::io::Write;
 
 /// Lines of code reported per device.
-const SITES: usize = 16;
+const MAX_SITES: usize = 16;
 
 pub(super) fn print(verdict: &BudgetVerdict, terminal: &mut Terminal) -> anyhow::Result<()> {
     let document = json!({
@@ -41,7 +41,7 @@ fn device(judged: &DeviceVerdict) -> Value {
         "growth_per_step": measured.growth.as_ref().ok().map(|growth| growth.0),
         "leaks": measured.leaks.len(),
         "categories": by_category(&measured.categories),
-        "sites": measured.sites.iter().take(SITES).map(|site| json!({
+        "sites": measured.sites.iter().take(MAX_SITES).map(|site| json!({
             "site": site.place.as_ref().map(place_report),
             "in_backward": site.in_backward,
             "requested": site.bytes.0,
@@ -90,7 +90,7 @@ fn compared(comparison: &BaselineComparison) -> Value {
         "file": comparison.file,
         "numbers": numbers,
         "categories": categories,
-        "sites": comparison.lines.iter().take(SITES).map(ChangeReport::from).collect::<Vec<_>>(),
-        "more_sites": comparison.lines.len().saturating_sub(SITES),
+        "sites": comparison.lines.iter().take(MAX_SITES).map(ChangeReport::from).collect::<Vec<_>>(),
+        "more_sites": comparison.lines.len().saturating_sub(MAX_SITES),
     })
 }

@@ -11,7 +11,7 @@ use std::io::Write;
 use unicode_width::UnicodeWidthChar;
 
 /// Columns of a tab.
-const TAB: usize = 4;
+const TAB_COLUMNS: usize = 4;
 
 pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
     for (index, (file, found)) in looked.findings().enumerate() {
@@ -85,7 +85,7 @@ fn marked(line: &str, column: usize, length: usize, room: usize) -> (String, Str
             end = Some(cells.len());
         }
         match letter {
-            '\t' => cells.resize(cells.len() / TAB * TAB + TAB, Some(' ')),
+            '\t' => cells.resize(cells.len() / TAB_COLUMNS * TAB_COLUMNS + TAB_COLUMNS, Some(' ')),
             letter if is_hidden(letter) => cells.push(Some('?')),
             letter => {
                 let width = letter.width().unwrap_or(0);

@@ -9,7 +9,7 @@ use source::stores;
 use std::io::Write;
 
 /// Findings that are shown in full; the others get a line each.
-const IN_FULL: usize = 3;
+const MAX_IN_FULL: usize = 3;
 
 /// Prints the findings of one device.
 pub(crate) fn print(
@@ -18,7 +18,8 @@ pub(crate) fn print(
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
     // Findings of low severity get one line, unless there are no others.
-    let full = findings.iter().filter(|finding| finding.severity > Severity::Low).count().clamp(1, IN_FULL);
+    let full =
+        findings.iter().filter(|finding| finding.severity > Severity::Low).count().clamp(1, MAX_IN_FULL);
     let mut linted = LintCache::default();
     for (place, finding) in findings.iter().enumerate() {
         let line = finding.site.map(|frame| SiteName::of(model.device.snapshot, frame));

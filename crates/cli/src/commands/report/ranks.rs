@@ -9,7 +9,7 @@ use analysis::{DeviceSummary, RankFinding, Skew, rank_findings};
 use std::io::Write;
 
 /// Lines listed as the reason for the skew.
-const LINES: usize = 5;
+const MAX_LINES: usize = 5;
 
 /// Prints the report of all ranks.
 pub(crate) fn print(ranks: &[DeviceSummary], terminal: &mut Terminal) -> anyhow::Result<()> {
@@ -76,7 +76,7 @@ fn reasons(skew: &Skew, terminal: &mut Terminal) -> anyhow::Result<()> {
     let title = format!(" why rank {}: what it holds at its peak against rank {}", skew.highest, skew.middle);
     let title = terminal.paint(Style::Bold, &title);
     writeln!(terminal.out(), "\n{title}")?;
-    for change in skew.changes.iter().take(LINES) {
+    for change in skew.changes.iter().take(MAX_LINES) {
         change_line(change, terminal)?;
     }
     let categories: Vec<String> = skew

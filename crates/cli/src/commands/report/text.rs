@@ -153,7 +153,7 @@ fn timeline(samples: &[Bytes], columns: usize) -> String {
 
 /// What the peak is made of.
 fn categories(model: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
-    const WIDTH: usize = 20;
+    const BAR_COLUMNS: usize = 20;
     let peak = model.device.history.allocated_peak;
     let held = model.categories.at(&model.device.history, peak.position);
     let mut parts: Vec<(Category, Bytes)> = Category::ALL.iter().map(|&of| (of, held.get(of))).collect();
@@ -161,7 +161,8 @@ fn categories(model: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<(
     parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let Some(&(first, bytes)) = parts.first() else { return Ok(()) };
     let others: Vec<String> = parts[1..].iter().map(|(of, bytes)| format!("{} {bytes}", of.name())).collect();
-    let text = format!("{} {bytes} {}  {}", first.name(), bar(bytes, peak.bytes, WIDTH), others.join(" · "));
+    let text =
+        format!("{} {bytes} {}  {}", first.name(), bar(bytes, peak.bytes, BAR_COLUMNS), others.join(" · "));
     paragraph("   ", "   ", &text, None, terminal)
 }
 
