@@ -46,7 +46,7 @@
 //! let diagnosis = Diagnosis::new(&devices[0]);
 //! let leak = diagnosis.findings.iter().find(|finding| finding.kind == FindingKind::Leak).expect("a leak");
 //! assert_eq!(leak.summary, "8.00 MiB per step, still growing");
-//! assert_eq!(leak.site.map(|site| analysis::words::place(&snapshot, site)).as_deref(), Some("train.py:7"));
+//! assert_eq!(leak.site.map(|site| analysis::words::site_name(&snapshot, site)).as_deref(), Some("train.py:7"));
 //! # Ok::<(), snapshot::Error>(())
 //! ```
 

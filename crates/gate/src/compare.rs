@@ -167,7 +167,7 @@ fn breaches(comparison: &BaselineComparison, device: &Measured, tolerance: Toler
         let others: Vec<String> = peaks.map(|row| format!("{} {}", row.name, row.by())).collect();
         let grown = comparison.lines.iter().find(|line| line.by() > 0);
         let advice = (!others.is_empty()).then(|| format!("also {}", others.join("; ")));
-        breach(row, grown.and_then(|line| line.place.clone()), advice)
+        breach(row, grown.and_then(|line| line.site.clone()), advice)
     });
     let growth = over().find(|row| row.key == GROWTH_KEY).map(|row| {
         let worst = device.leaks.iter().max_by_key(|leak| leak.per_step);

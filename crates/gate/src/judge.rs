@@ -138,13 +138,13 @@ fn bytes(limit: &'static str, what: &str, value: Bytes, allowed: u64, site: Opti
 
 fn peak(device: &Measured, limit: u64) -> LimitResult {
     let largest = device.sites.first();
-    let site = largest.and_then(|usage| usage.place.clone());
+    let site = largest.and_then(|usage| usage.site.clone());
     let mut result = bytes("max-peak", "peak allocated", device.peak_allocated, limit, site);
     // A recorded peak over the limit breaks it, whatever was not recorded.
     result.unmeasured = device.peak_doubt.clone().filter(|_| result.breaches.is_empty());
     for breach in &mut result.breaches {
         breach.advice = largest.and_then(|usage| {
-            let site = usage.place.as_ref()?;
+            let site = usage.site.as_ref()?;
             Some(format!("most of it is {} at {}  {}", usage.bytes, site.short(), printable(&site.function)))
         });
     }

@@ -177,13 +177,13 @@ fn categories(diagnosis: &Diagnosis<'_>) -> ByCategory {
 fn sites(diagnosis: &Diagnosis<'_>, checkout: &Checkout) -> Vec<SiteUsage> {
     let peak = diagnosis.model.device.history.allocated_peak.position;
     let portable = |usage: SiteUsage| SiteUsage {
-        place: usage.place.map(|site| checkout.portable(site)),
+        site: usage.site.map(|site| checkout.portable(site)),
         bytes: usage.requested,
         ..usage
     };
     let mut sites: Vec<SiteUsage> = site_usage(&diagnosis.model, peak).into_iter().map(portable).collect();
     sites.sort_by(|a, b| {
-        b.bytes.cmp(&a.bytes).then_with(|| (&a.place, a.in_backward).cmp(&(&b.place, b.in_backward)))
+        b.bytes.cmp(&a.bytes).then_with(|| (&a.site, a.in_backward).cmp(&(&b.site, b.in_backward)))
     });
     sites
 }

@@ -25,12 +25,12 @@ impl<'a> RunModel<'a> {
     pub fn new(device: &'a Device<'a>) -> RunModel<'a> {
         let failed_at = device.position_of(Moment::Oom).map(|position| position - 1);
         let categories = categories(device, failed_at);
-        let (course, growing_sites) = join(
+        let (step_peaks, growing_sites) = join(
             device.is_large(),
             || step_peaks(device.snapshot, &device.history, &device.steps, &categories),
             || growing_sites(device, &categories),
         );
-        RunModel { device, categories, step_peaks: course, growing_sites }
+        RunModel { device, categories, step_peaks, growing_sites }
     }
 
     /// `active_bytes.all.peak`: the most that was ever in use at one time.

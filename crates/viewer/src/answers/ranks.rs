@@ -115,7 +115,7 @@ fn rank(view: &DeviceView<'_>, summary: &DeviceSummary) -> RankSummary {
 
 fn rank_skew(skew: &Skew, summaries: &[DeviceSummary]) -> RankSkew {
     let sites = skew.changes.iter().take(MAX_SITES).map(|change| {
-        let label = change.place.as_ref().map_or("(no line)".to_owned(), |place| place.short());
+        let label = change.site.as_ref().map_or("(no line)".to_owned(), |site| site.short());
         let label = if change.in_backward { format!("{label}, in backward()") } else { label };
         SiteChange { label, before: change.before.0, after: change.after.0 }
     });

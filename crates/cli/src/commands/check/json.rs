@@ -1,6 +1,6 @@
 //! `--format json`: the numbers and the verdict. Fields are added, never renamed.
 
-use crate::commands::report::json::{ChangeReport, by_category, place_report};
+use crate::commands::report::json::{ChangeReport, by_category, site_name_report};
 use crate::terminal::Terminal;
 use gate::BaselineComparison;
 use gate::{BudgetVerdict, DeviceVerdict};
@@ -42,7 +42,7 @@ fn device(judged: &DeviceVerdict) -> Value {
         "leaks": measured.leaks.len(),
         "categories": by_category(&measured.categories),
         "sites": measured.sites.iter().take(MAX_SITES).map(|site| json!({
-            "site": site.place.as_ref().map(place_report),
+            "site": site.site.as_ref().map(site_name_report),
             "in_backward": site.in_backward,
             "requested": site.bytes.0,
         })).collect::<Vec<_>>(),
@@ -59,7 +59,7 @@ fn limit(judgement: &LimitResult) -> Value {
         "allowed": judgement.allowed.map(number),
         "broken": judgement.breaches.iter().map(|breach| json!({
             "message": breach.message,
-            "site": breach.site.as_ref().map(place_report),
+            "site": breach.site.as_ref().map(site_name_report),
             "advice": breach.advice,
         })).collect::<Vec<_>>(),
         "unmeasured": judgement.unmeasured.as_ref().map(|why| json!({ "why": why.what, "hint": why.hint })),

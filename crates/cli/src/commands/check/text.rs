@@ -177,7 +177,7 @@ pub(super) fn plain(judgement: &LimitResult) -> Vec<String> {
     for breach in &judgement.breaches {
         lines.push(breach.message.clone());
         lines.extend(
-            breach.site.as_ref().map(|place| format!("{}:{} {}", place.file, place.line, place.function)),
+            breach.site.as_ref().map(|site| format!("{}:{} {}", site.file, site.line, site.function)),
         );
         lines.extend(breach.advice.clone());
     }
@@ -189,8 +189,8 @@ pub(super) fn plain(judgement: &LimitResult) -> Vec<String> {
     {
         lines.extend(comparison.categories.iter().take(MAX_CATEGORIES).map(|&row| category(row)));
         for change in comparison.lines.iter().take(MAX_LINES) {
-            let place = change.place.as_ref().map_or_else(|| "(no stack)".to_owned(), |place| place.short());
-            lines.push(format!("{place} {} → {} ({})", change.before, change.after, signed(change.by())));
+            let site = change.site.as_ref().map_or_else(|| "(no stack)".to_owned(), |site| site.short());
+            lines.push(format!("{site} {} → {} ({})", change.before, change.after, signed(change.by())));
         }
     }
     lines

@@ -131,8 +131,7 @@ fn findings(a: &DeviceSummary, b: &DeviceSummary, terminal: &mut Terminal) -> an
         let title = terminal.paint(Style::Bold, title);
         writeln!(terminal.out(), "\n{title}")?;
         for (_, remark, earlier) in with_change {
-            let place =
-                remark.place.as_ref().map(|place| format!(" · {}", place.short())).unwrap_or_default();
+            let place = remark.site.as_ref().map(|site| format!(" · {}", site.short())).unwrap_or_default();
             headline(remark.kind, remark.severity, &format!("{}{place}", remark.summary), terminal)?;
             if let Some(earlier) = earlier.filter(|earlier| earlier.summary != remark.summary) {
                 paragraph(

@@ -55,7 +55,7 @@ pub(super) fn tensor(tensor: &HeldTensor, terminal: &mut Terminal) -> anyhow::Re
     if tensor.ways.len() == 1 {
         if let Some(line) = stores::find(&held.store, None) {
             let code = terminal.paint(Style::Cyan, &line.code);
-            writeln!(terminal.out(), " stored at {}   {code}", line.place.short())?;
+            writeln!(terminal.out(), " stored at {}   {code}", line.site.short())?;
         }
         paragraph(" ", "      ", &format!("fix: {}", held.advice), Some(Style::Green), terminal)?;
     } else if tensor.ways.len() > 1 {
@@ -109,7 +109,7 @@ fn holders(view: &HoldersView<'_>, args: &HoldersArgs, terminal: &mut Terminal) 
             shows_store(held, args).then(|| stores::find(&held.store, view.site.as_ref())).flatten()
         {
             let code = terminal.paint(Style::Cyan, &line.code);
-            writeln!(terminal.out(), "{indent}stored at {}   {code}", line.place.short())?;
+            writeln!(terminal.out(), "{indent}stored at {}   {code}", line.site.short())?;
         }
         if needs_advice(held, args) {
             paragraph(

@@ -52,7 +52,7 @@ pub(crate) struct ChangeReport {
 impl From<&UsageChange> for ChangeReport {
     fn from(change: &UsageChange) -> ChangeReport {
         ChangeReport {
-            site: change.place.as_ref().map(place_report),
+            site: change.site.as_ref().map(site_name_report),
             moved_from: change.moved_from,
             in_backward: change.in_backward,
             before: change.before.0,
@@ -347,11 +347,11 @@ pub(crate) fn stack_report(snapshot: &Snapshot, stack: StackId) -> Vec<ReportedS
 }
 
 pub(crate) fn site_report(snapshot: &Snapshot, frame: FrameId) -> ReportedSite {
-    place_report(&SiteName::of(snapshot, frame))
+    site_name_report(&SiteName::of(snapshot, frame))
 }
 
-pub(crate) fn place_report(place: &SiteName) -> ReportedSite {
-    ReportedSite { file: place.file.clone(), line: place.line, function: place.function.clone() }
+pub(crate) fn site_name_report(site: &SiteName) -> ReportedSite {
+    ReportedSite { file: site.file.clone(), line: site.line, function: site.function.clone() }
 }
 
 /// The end of the history by stream, pool and kind of segment.

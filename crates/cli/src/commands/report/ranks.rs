@@ -97,16 +97,14 @@ fn findings(ranks: &[DeviceSummary], terminal: &mut Terminal) -> anyhow::Result<
     writeln!(terminal.out())?;
     for RankFinding { finding: remark, ranks: having } in merged {
         headline(remark.kind, remark.severity, &remark.summary, terminal)?;
-        let place = remark
-            .place
-            .as_ref()
-            .map(|place| format!("{}  {} · ", place.short(), printable(&place.function)));
+        let site =
+            remark.site.as_ref().map(|site| format!("{}  {} · ", site.short(), printable(&site.function)));
         let on = if having.len() == ranks.len() {
             "on every rank".to_owned()
         } else {
             format!("on {}", listed_ranks(&having))
         };
-        writeln!(terminal.out(), "   {}{on}", place.unwrap_or_default())?;
+        writeln!(terminal.out(), "   {}{on}", site.unwrap_or_default())?;
         paragraph("   ", "        ", &format!("fix: {}", remark.fix), Some(Style::Green), terminal)?;
     }
     Ok(())

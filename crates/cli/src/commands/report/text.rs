@@ -174,16 +174,16 @@ pub(crate) fn bar(part: Bytes, whole: Bytes, width: usize) -> String {
 
 /// What one line holds now and held before.
 pub(crate) fn change_line(change: &UsageChange, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let place = match &change.place {
-        Some(place) => {
+    let site = match &change.site {
+        Some(site) => {
             let inside = if change.in_backward { ", backward" } else { "" };
             let moved = change.moved_from.map(|line| format!(" (was line {line})")).unwrap_or_default();
-            format!("{}  {}{inside}{moved}", place.short(), shortened(&printable(&place.function), 40))
+            format!("{}  {}{inside}{moved}", site.short(), shortened(&printable(&site.function), 40))
         }
         None => "(no stack)".to_owned(),
     };
     let by = terminal.paint(Style::Bold, &format!("{:>10}", signed(change.by())));
-    writeln!(terminal.out(), "   {by}  {place}  {} → {}", change.before, change.after)?;
+    writeln!(terminal.out(), "   {by}  {site}  {} → {}", change.before, change.after)?;
     Ok(())
 }
 
