@@ -11,6 +11,7 @@ use crate::answers::overview::OverviewQuery;
 use crate::answers::ranks::RanksQuery;
 use crate::answers::table::TableQuery;
 use crate::answers::what_if::WhatIfQuery;
+use crate::export::ExportPart;
 use crate::picture::map::MapQuery;
 use crate::picture::tile::TileBytes;
 use crate::picture::timeline::TimelineQuery;
@@ -30,6 +31,11 @@ pub(crate) trait Question: Serialize + Sized {
 
     /// Answers the question.
     fn answer(&self, viewer: &Viewer<'_>) -> Result<Self::Answer, Problem>;
+
+    /// Questions of this kind whose answers an exported page has, for one part of it; none by default.
+    fn exported(_part: &ExportPart<'_>) -> Vec<Self> {
+        Vec::new()
+    }
 
     /// Writes `NAME?query` just as the page does.
     fn address(&self) -> String {
@@ -71,6 +77,13 @@ macro_rules! questions {
                 }
             }
 
+            /// The questions whose answers an exported page has, for one part of it.
+            pub(crate) fn exported(part: &ExportPart<'_>) -> Vec<PageQuestion> {
+                let mut questions = Vec::new();
+                $(questions.extend(<$query>::exported(part).into_iter().map(PageQuestion::$variant));)*
+                questions
+            }
+
             /// Members of the TypeScript interface that gives each question its query and its answer.
             #[cfg(test)]
             pub(crate) fn typescript(config: &ts_rs::Config) -> Vec<String> {
@@ -96,31 +109,32 @@ macro_rules! questions {
     };
 }
 
+// In the order in which the answers go into an exported page.
 questions! {
     /// The inputs, and how they belong together.
     Overview(OverviewQuery);
+    /// The findings of `oomph report`.
+    Findings(FindingsQuery);
+    /// The runs as ranks of one job.
+    Ranks(RanksQuery);
+    /// The dominator tree of `oomph holders`.
+    Holders(HoldersQuery);
     /// Bands or blocks over events or time.
     Timeline(TimelineQuery);
     /// Addresses over events or time.
     Map(MapQuery);
-    /// One block.
-    Block(BlockQuery);
-    /// One group of blocks at a position.
-    Group(GroupQuery);
-    /// The segments at a position.
-    Layout(LayoutQuery);
     /// Memory by call stack at a position, or its mean over an interval.
     Flame(FlameQuery);
+    /// The segments at a position.
+    Layout(LayoutQuery);
     /// A page of a table.
     Table(TableQuery);
-    /// The findings of `oomph report`.
-    Findings(FindingsQuery);
+    /// One group of blocks at a position.
+    Group(GroupQuery);
+    /// One block.
+    Block(BlockQuery);
     /// A replay with other settings or on another GPU.
     WhatIf(WhatIfQuery);
-    /// The dominator tree of `oomph holders`.
-    Holders(HoldersQuery);
-    /// The runs as ranks of one job.
-    Ranks(RanksQuery);
 }
 
 /// The body of an answer.

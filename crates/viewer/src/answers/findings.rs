@@ -1,6 +1,7 @@
 //! The findings of a run, each with where to look.
 
 use crate::documents::{FindingDocument, TypedJson};
+use crate::export::ExportPart;
 use crate::questions::Question;
 use crate::run::groups::{GroupBy, named_categories};
 use crate::run::view::DeviceView;
@@ -23,6 +24,13 @@ impl Question for FindingsQuery {
 
     fn answer(&self, viewer: &Viewer<'_>) -> Result<Findings, Problem> {
         viewer.about(self.run, |view| Ok(viewer.findings(view)))
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<FindingsQuery> {
+        match *part {
+            ExportPart::Page { runs, .. } => runs.iter().map(|&run| FindingsQuery { run }).collect(),
+            _ => Vec::new(),
+        }
     }
 }
 

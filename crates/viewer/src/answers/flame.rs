@@ -1,6 +1,7 @@
 //! Memory by call stack, as a tree: at a position, over an interval, or as the difference of two.
 
 use super::Moments;
+use crate::export::ExportPart;
 use crate::no_such_run;
 use crate::questions::Question;
 use crate::run::groups::GroupBy;
@@ -38,6 +39,15 @@ impl Question for FlameQuery {
 
     fn answer(&self, viewer: &Viewer<'_>) -> Result<FlameAnswer, Problem> {
         viewer.about(self.run, |view| viewer.flame(view, self))
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<FlameQuery> {
+        match *part {
+            ExportPart::Moment { view, at } => {
+                vec![FlameQuery { run: view.id, at: Some(at), ..FlameQuery::default() }]
+            }
+            _ => Vec::new(),
+        }
     }
 }
 

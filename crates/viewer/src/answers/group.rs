@@ -1,5 +1,7 @@
 //! One group of blocks at a position.
 
+use super::overview::first_moment;
+use crate::export::ExportPart;
 use crate::questions::Question;
 use crate::run::groups::{GroupBy, named_categories};
 use crate::run::shapes::{BlockGroup, StackFrame};
@@ -15,6 +17,9 @@ use std::cmp::Reverse;
 const MAX_STACKS: usize = 8;
 /// Blocks that are searched for stacks where none is allocated.
 const MAX_SEARCHED_BLOCKS: usize = 100_000;
+
+/// Groups that have details in an exported page.
+const MAX_EXPORTED_GROUPS: u32 = 48;
 
 /// Asks for a group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -34,6 +39,17 @@ impl Question for GroupQuery {
 
     fn answer(&self, viewer: &Viewer<'_>) -> Result<GroupDetails, Problem> {
         viewer.about(self.run, |view| group(view, self))
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<GroupQuery> {
+        match *part {
+            ExportPart::Details { view } => {
+                let at = first_moment(view);
+                let group = |id| GroupQuery { run: view.id, by: GroupBy::Site, id, at };
+                (0..MAX_EXPORTED_GROUPS).map(group).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The dominator tree of an input.
 
 use crate::documents::{HolderTree, TypedJson};
+use crate::export::ExportPart;
 use crate::no_such_run;
 use crate::questions::Question;
 use crate::{Problem, Viewer};
@@ -20,6 +21,13 @@ impl Question for HoldersQuery {
 
     fn answer(&self, viewer: &Viewer<'_>) -> Result<TypedJson<HolderTree>, Problem> {
         viewer.holders(self)
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<HoldersQuery> {
+        match *part {
+            ExportPart::Page { inputs, .. } => (0..inputs).map(|input| HoldersQuery { input }).collect(),
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The segments at a position, and the blocks in them.
 
 use super::{hex, pool_name};
+use crate::export::ExportPart;
 use crate::picture::tile::{FREE, MERGED};
 use crate::questions::Question;
 use crate::run::groups::GroupBy;
@@ -34,6 +35,13 @@ impl Question for LayoutQuery {
 
     fn answer(&self, viewer: &Viewer<'_>) -> Result<Layout, Problem> {
         viewer.about(self.run, |view| Ok(layout(view, self)))
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<LayoutQuery> {
+        match *part {
+            ExportPart::Moment { view, at } => vec![LayoutQuery { run: view.id, at, smallest: None }],
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The runs as ranks of one job, and what sets the highest apart.
 
+use crate::export::ExportPart;
 use crate::questions::Question;
 use crate::run::view::DeviceView;
 use crate::{Problem, Viewer};
@@ -22,6 +23,13 @@ impl Question for RanksQuery {
 
     fn answer(&self, viewer: &Viewer<'_>) -> Result<Ranks, Problem> {
         Ok(viewer.ranks())
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<RanksQuery> {
+        match *part {
+            ExportPart::Page { runs, .. } if runs.len() > 1 => vec![RanksQuery {}],
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use super::columns::{BAND_COLUMNS, BLOCK_COLUMNS, Window, XAxis};
 use super::tile::{ColumnHead, MERGED, Slice, Tile, TileBytes};
+use crate::answers::overview::groupings;
+use crate::export::{ExportPart, invisible, tiles};
 use crate::questions::Question;
 use crate::run::changes::{changes, shifted};
 use crate::run::groups::GroupBy;
@@ -33,6 +35,22 @@ impl Question for TimelineQuery {
 
     fn answer(&self, viewer: &Viewer<'_>) -> Result<TileBytes, Problem> {
         viewer.tile(&self.address(), self.run, |view| self.tile(view))
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<TimelineQuery> {
+        let ExportPart::Pictures { view, axis: x, finer } = *part else { return Vec::new() };
+        let (run, smallest) = (view.id, invisible(view.history().allocated_peak.bytes.0));
+        let tiles = groupings(view).into_iter().flat_map(|by| {
+            tiles(view, x, by.columns(), finer).map(move |(level, tile)| TimelineQuery {
+                run,
+                by,
+                x,
+                level,
+                tile,
+                smallest,
+            })
+        });
+        tiles.collect()
     }
 }
 
