@@ -20,7 +20,7 @@ fn finding(text: &str, kind: FindingKind) -> Option<(Finding, String)> {
     let devices = devices(&snapshot);
     let model = RunModel::new(&devices[0]);
     let found = findings(&model).into_iter().find(|finding| finding.kind == kind)?;
-    let place = found.site.map_or("-".to_owned(), |frame| words::place(&snapshot, frame));
+    let place = found.site.map_or("-".to_owned(), |frame| words::site_name(&snapshot, frame));
     Some((found, place))
 }
 
