@@ -47,7 +47,7 @@ class Snapshot:
         *,
         conf: str | None = None,
         gpu: int | str | None = None,
-        outside: int | str | None = None,
+        non_pytorch: int | str | None = None,
         fraction: float | None = None,
         limit: int | str | None = None,
         search: bool = False,

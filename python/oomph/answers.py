@@ -43,9 +43,9 @@ class Finding:
     module: str | None
     """The module that its blocks lie in, where a recorder noted it."""
     held_by: str | None
-    """The way to what keeps it, where a recorder noted the references: `__main__.history[…].grad_fn…_saved_self`."""
+    """The reference path from its holder, where a recorder noted the references: `__main__.history[…].grad_fn…_saved_self`."""
     holder: Json | None
-    """Who keeps it: `path`, `class`, `habit`, `retained`, `stored_at`, …"""
+    """Its holder: `path`, `class`, `habit`, `retained`, `stored_at`, …"""
     cause: str | None
     details: tuple[str, ...]
     evidence: Json
@@ -183,7 +183,7 @@ class Simulation(Answer):
 
     @property
     def smallest_gpu(self) -> int | None:
-        """The least memory of a card that works, where that was asked for or the card was too small."""
+        """The least memory of a GPU that works, where that was requested or the GPU was too small."""
         smallest = self.json["smallest_gpu"]
         return None if smallest is None else int(smallest)
 
@@ -284,7 +284,7 @@ class Prediction:
 
     @property
     def headroom(self) -> int:
-        """What is left of the card; negative if the program does not fit."""
+        """What is left of the GPU's memory; negative if the program does not fit."""
         return int(self.json["headroom"])
 
     @cached_property

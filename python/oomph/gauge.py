@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from .lives import Life, lives
+from .allocations import Allocation, allocations
 from .recording.cpu_history import CpuHistory
 from .recording.history import MAX_EVENTS
 
@@ -33,9 +33,9 @@ class Gauge(Protocol):
     def snapshot(self) -> dict[str, Any]: ...
 
 
-def blocks(gauge: Gauge) -> list[Life]:
+def blocks(gauge: Gauge) -> list[Allocation]:
     """The blocks that were allocated since the start."""
-    return lives(gauge.snapshot(), gauge.allocations())
+    return allocations(gauge.snapshot(), gauge.allocations())
 
 
 class CpuGauge:

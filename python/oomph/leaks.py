@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from .allocations import Allocation, Share, alive, allocations, by_line
 from .gauge import CpuGauge, CudaGauge, Gauge
-from .lives import Life, Share, alive, by_line, lives
 from .sizes import format_size
 
 
@@ -96,7 +96,7 @@ def check_leaks(fn: Callable[..., Any], *args: Any, repeat: int = 10, warmup: in
             fn(*args, **kwargs)
             posts.set()
         with_garbage = gauge.snapshot()
-        blocks = posts.without_posts(lives(with_garbage, gauge.allocations()))
+        blocks = posts.without_posts(allocations(with_garbage, gauge.allocations()))
         gc.collect()
         garbage = alive(with_garbage) - alive(gauge.snapshot())
     finally:
@@ -120,7 +120,7 @@ class Posts:
         self._tensors = [torch.empty(1, dtype=torch.uint8, device=device) for device in self._devices]
         self.counts.append(self._gauge.allocations())
 
-    def without_posts(self, blocks: list[Life]) -> list[Life]:
+    def without_posts(self, blocks: list[Allocation]) -> list[Allocation]:
         posts = {(device, count - 1) for counts in self.counts for device, count in counts.items()}
         return [block for block in blocks if (block.device, block.number) not in posts]
 
@@ -132,7 +132,7 @@ def _used_gpus() -> list[str]:
     return [f"cuda:{at}" for at in devices if torch.cuda.memory_stats(at).get("allocation.all.allocated", 0)]
 
 
-def _check(device: str, counts: list[dict[int, int]], blocks: list[Life], garbage: set[tuple[int, int]]) -> LeakCheck:
+def _check(device: str, counts: list[dict[int, int]], blocks: list[Allocation], garbage: set[tuple[int, int]]) -> LeakCheck:
     """The verdict, from the number of allocations after each call and the blocks that were allocated."""
     repeat = len(counts) - 1
     middle = repeat // 2
@@ -161,11 +161,11 @@ def _check(device: str, counts: list[dict[int, int]], blocks: list[Life], garbag
     )
 
 
-def _after(counts: dict[int, int], blocks: list[Life]) -> list[Life]:
+def _after(counts: dict[int, int], blocks: list[Allocation]) -> list[Allocation]:
     return [block for block in blocks if block.is_alive_after(counts.get(block.device, 0))]
 
 
-def _is_before(block: Life, counts: dict[int, int]) -> bool:
+def _is_before(block: Allocation, counts: dict[int, int]) -> bool:
     return block.number < counts.get(block.device, 0)
 
 

@@ -22,7 +22,7 @@ def predict(
     once: bool = False,
     output: Path | None = None,
 ) -> Prediction:
-    """`oomph predict`: runs a program on an emulated card and returns what it needs there.
+    """`oomph predict`: runs a program on an emulated GPU and returns what it needs there.
 
         oomph.predict(["train.py", "--batch-size", "16"], gpu="l4").fits
 

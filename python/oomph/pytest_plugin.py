@@ -19,11 +19,11 @@ from .sizes import format_size, parse_size
 if TYPE_CHECKING:
     from pluggy import Result
 
+    from .allocations import Allocation
     from .gauge import Gauge
-    from .lives import Life
 
 _MARKER = "gpu_memory"
-_TOP = 5
+_MAX_LINES = 5
 """Lines in a message."""
 
 
@@ -100,28 +100,28 @@ def _gauge(device: str) -> Gauge:
     from .gauge import CpuGauge, CudaGauge
 
     if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("oomph_device = cuda, and there is no GPU here")
+        pytest.skip("oomph_device = cuda, but no GPU is available")
     if device == "cuda" or (device == "auto" and torch.cuda.is_available()):
         return CudaGauge(without_workspaces=True)
     return CpuGauge()
 
 
 def _problems(gauge: Gauge, before: dict[int, int], allowed: Allowed) -> list[str]:
-    """What the test did beyond what it may, and the lines that did it."""
+    """Limits that the test exceeded, and the lines that did it."""
+    from .allocations import by_line
     from .gauge import blocks
-    from .lives import by_line
 
     peak = gauge.peak()
     gc.collect()
     left = gauge.allocated()
     lines: list[str] = []
 
-    def check(what: str, device: int, size: int, most: int | None, of: Callable[[Life], bool]) -> None:
+    def check(what: str, device: int, size: int, most: int | None, of: Callable[[Allocation], bool]) -> None:
         if most is None or size <= most:
             return
-        over = f"{format_size(size - most)} more than the {format_size(most)} that it may"
+        over = f"{format_size(size - most)} over the limit of {format_size(most)}"
         lines.append(f"the test {what.format(format_size(size), gauge.name(device))}, {over}:")
-        found = by_line((block for block in blocks(gauge) if block.device == device and of(block)), _TOP)
+        found = by_line((block for block in blocks(gauge) if block.device == device and of(block)), _MAX_LINES)
         lines.extend(f"  {share}" for share in found)
 
     for device, most in peak.items():

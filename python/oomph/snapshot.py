@@ -76,7 +76,7 @@ class Snapshot:
         conf: str | None = None,
         *,
         gpu: Size | None = None,
-        outside: Size | None = None,
+        non_pytorch: Size | None = None,
         fraction: float | None = None,
         limit: Size | None = None,
         smallest_gpu: bool = False,
@@ -85,7 +85,7 @@ class Snapshot:
         device: int | None = None,
         output: Path | None = None,
     ) -> Simulation:
-        """`oomph simulate`: this run under other settings, on a card of another size, or with a limit.
+        """`oomph simulate`: this run under other settings, on a GPU of another size, or with a limit.
 
         `output` gets the replayed run as a snapshot. For `torch` and `recorded_conf`, which change how the recording is
         understood, the file is read again.
@@ -96,7 +96,7 @@ class Snapshot:
                 json,
                 conf=conf,
                 gpu=gpu,
-                outside=outside,
+                non_pytorch=non_pytorch,
                 fraction=fraction,
                 limit=limit,
                 smallest_gpu=smallest_gpu,
@@ -113,7 +113,7 @@ class Snapshot:
         self,
         *,
         gpu: Size | None = None,
-        outside: Size | None = None,
+        non_pytorch: Size | None = None,
         limit: Size | None = None,
         smallest_gpu: bool = False,
         device: int | None = None,
@@ -122,7 +122,7 @@ class Snapshot:
 
         def ask(json: bool) -> tuple[str, list[str]]:
             return self._native.simulate(
-                json, search=True, gpu=gpu, outside=outside, limit=limit, smallest_gpu=smallest_gpu, device=device
+                json, search=True, gpu=gpu, non_pytorch=non_pytorch, limit=limit, smallest_gpu=smallest_gpu, device=device
             )
 
         return Search(ask)

@@ -60,7 +60,7 @@ def test_a_command_is_run_once_and_can_read_the_recording(run, tmp_path):
     assert int(told["ALLOCATED"]) == recorded.steps()[8]["devices"][0]["allocated"]
     assert told["MESSAGE"] in recorded.done.stderr and recorded.done.stderr.count("memory grows") == 1
     text = (tmp_path / "report").read_text()
-    assert "written on an alarm" in text and "4.00 MiB every step" in text
+    assert "written on an alarm" in text and "4.00 MiB per step" in text
     assert "from the command" in recorded.done.stderr and "from the command" not in recorded.done.stdout
 
 
@@ -250,7 +250,7 @@ def test_a_command_of_the_program_has_the_same_variables(tmp_path, monkeypatch):
     grown = {"RANK": "0", "DEVICE": "0", "STEP": "9", "BYTES_PER_STEP": str(1 << 20)}
     assert told == {**told, **grown, "RECORDING": str(tmp_path / "r"), "PID": str(os.getpid())}
     assert told["MESSAGE"].startswith("memory grows 1.00 MiB per step") and int(told["ALLOCATED"]) >= 9 << 20
-    assert "1.00 MiB every step" in (tmp_path / "report").read_text()
+    assert "1.00 MiB per step" in (tmp_path / "report").read_text()
 
 
 def test_a_command_that_fails_hurts_nobody(tmp_path):

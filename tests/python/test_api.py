@@ -310,7 +310,7 @@ def test_html_has_no_markup_from_the_file(tmp_path: Path) -> None:
 
 def test_a_notebook_shows_findings_and_lines(leak: oomph.Snapshot) -> None:
     page = leak._repr_html_()
-    for words in ("LEAK", "171 MiB every step", "leak_infer_outputs.py:9 predict", "2.48 GiB", "torch.inference_mode()"):
+    for words in ("LEAK", "171 MiB per step", "leak_infer_outputs.py:9 predict", "2.48 GiB", "torch.inference_mode()"):
         assert words in page, words
 
 

@@ -94,7 +94,7 @@ def test_two_percent_more_activations_fail_and_the_line_is_named(project: Predic
     )
     done = project.run(*CHECK, *options, *COMMAND)
     assert done.returncode == 1, done.stderr
-    assert done.stdout.startswith("✗ over the budget: 1 of 1 limit broken")
+    assert done.stdout.startswith("✗ over the budget: 1 of 1 limit exceeded")
     assert "+2%, tolerance 1%" in " ".join(done.stdout.split())
     assert "train.py:15  forward (was line 13)" in done.stdout
     (annotation,) = [line for line in done.stdout.splitlines() if line.startswith("::")]
@@ -112,7 +112,7 @@ def test_growth_is_measured_and_few_steps_are_not_enough(predict: Predict) -> No
     predict.write(LEAKING.replace("range(6)", "range(8)"))
     done = predict.run(*CHECK, "-o", "recording", "--max-growth", "4MiB", "--no-leaks", *COMMAND)
     assert done.returncode == 1, done.stderr
-    assert "leak at train.py:21: 4.00 MiB every step" in done.stdout and "✓ max-growth" in done.stdout
+    assert "leak at train.py:21: 4.00 MiB per step" in done.stdout and "✓ max-growth" in done.stdout
     assert "next: oomph report recording" in done.stdout
     done = predict.run("check", "recording", "--max-growth", "4095KiB", "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["devices"][0]["growth_per_step"] == 4 << 20

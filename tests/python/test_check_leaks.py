@@ -89,7 +89,7 @@ def test_keeping_the_newest_result_is_flat(first):
     assert [line.site.function for line in check.lines] == ["leaks_too"]
 
 
-def test_what_only_the_garbage_collector_frees_is_told_apart():
+def test_memory_that_only_the_garbage_collector_frees_is_reported_separately():
     def step() -> None:
         cycle = [tensor()]
         cycle.append(cycle)

@@ -86,7 +86,7 @@ def test_a_real_prometheus_gets_what_the_recorder_says(tmp_path):
         server = stack.enter_context(prometheus(tmp_path / "prometheus", scrape, block("groups:")))
         program.reaches(12)
         until(lambda: server.value("oomph_steps_total") == 12, "Prometheus does not hear of all steps")
-        until(lambda: server.value("oomph_growing") == 1, "the leak is not told")
+        until(lambda: server.value("oomph_growing") == 1, "the leak is not reported")
 
         # The driver's numbers are asked for less often than PyTorch's.
         until(lambda: not differences(server, program.says()), "Prometheus and the recorder differ")
@@ -109,7 +109,7 @@ def differences(server: Prometheus, state: dict) -> dict[str, tuple[float, float
     expected = {f"memory_{name}_bytes": row[name] for name in ("allocated", "reserved", "requested", "active", "inactive_split")}
     expected |= {"memory_peak_allocated_bytes": row["peak"], "device_total_bytes": row["total"]}
     expected |= {"alloc_retries_total": row["retries"], "ooms_total": row["ooms"], "device_allocs_total": row["device_allocs"]}
-    expected |= {"device_free_bytes": row["total"] - row["used"], "process_outside_bytes": own - row["reserved"]}
+    expected |= {"device_free_bytes": row["total"] - row["used"], "process_non_pytorch_bytes": own - row["reserved"]}
     expected |= {"device_used_by_others_bytes": sum(process["bytes"] for process in row["processes"]) - own}
     expected |= {"growing": 1, "growth_bytes_per_step": 4 << 20}
     found = {}
@@ -308,7 +308,7 @@ def test_hostile_clients_do_not_stop_it(alone):
         assert time.monotonic() - begun < 5
 
 
-def test_who_has_a_token_is_answered_and_nobody_else(tmp_path):
+def test_only_clients_with_the_token_are_answered(tmp_path):
     secret = tmp_path / "token"
     secret.write_text("s3cret\n")
     secret.chmod(0o644)
@@ -341,7 +341,7 @@ def test_a_signal_ends_it_at_once(alone, number):
         assert alone.process.wait(timeout=3) == 0
 
 
-def test_what_cannot_be_done_is_said(alone, tmp_path):
+def test_invalid_options_are_reported(alone, tmp_path):
     def refused(*options: str | pathlib.Path) -> str:
         done = subprocess.run([OOMPH, "exporter", *options], capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 2 and not done.stdout, done

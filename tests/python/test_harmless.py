@@ -142,10 +142,10 @@ def test_patches_made_before_cuda_are_called(run):
 INTERRUPTED = """
 import signal, torch
 from oomph.recording.names import Names
-from oomph.recording.places import Places
+from oomph.recording.module_tracker import ModuleTracker
 
-places = Places(Names(), lambda text: None, str, lambda *_: None, lambda: None)
-places.install()
+tracker = ModuleTracker(Names(), lambda text: None, str, lambda *_: None, lambda: None)
+tracker.install()
 model = torch.nn.Sequential(*[torch.nn.Linear(2, 2) for _ in range(20)])
 x = torch.ones(1, 2)
 raised = caught = 0
@@ -169,7 +169,7 @@ while caught < 500:
         caught += 1
     if raised != caught:
         break
-print(raised - caught, places.is_on, places.here.place)
+print(raised - caught, tracker.is_on, tracker.here.followed)
 """
 
 
@@ -338,8 +338,8 @@ def test_a_dump_that_fails_does_not_keep_a_program_from_ending(predict):
 
 def test_a_failed_kernel_is_what_the_program_sees():
     """After one, every call into CUDA fails: also those that only say where the program is."""
+    from oomph.recording.module_tracker import ModuleTracker
     from oomph.recording.names import Names
-    from oomph.recording.places import Places
 
     is_broken = False
 
@@ -353,8 +353,8 @@ def test_a_failed_kernel_is_what_the_program_sees():
             is_broken = True
             raise IndexError("the program's own")
 
-    places = Places(Names(), mark, str, lambda *_: None, lambda: None)
-    places.install()
+    tracker = ModuleTracker(Names(), mark, str, lambda *_: None, lambda: None)
+    tracker.install()
     try:
         with pytest.raises(IndexError, match="own") as failed:
             torch.nn.Sequential(Kernel())(torch.ones(1))
@@ -362,7 +362,7 @@ def test_a_failed_kernel_is_what_the_program_sees():
         torch.nn.Linear(2, 2)(torch.ones(2)).sum().backward()
         torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1).step()
     finally:
-        places.remove()
+        tracker.remove()
 
 
 def test_a_program_that_records_itself_gets_its_snapshot(run):

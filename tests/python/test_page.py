@@ -12,7 +12,7 @@ from playwright.sync_api import expect, sync_playwright
 import oomph
 from conftest import FIXTURES, OOMPH
 from oomph._native import size
-from viewing import Look, launched, served
+from viewing import PageProbe, launched, served
 
 ZOO = FIXTURES / "zoo"
 LEAK = ZOO / "leak_infer_outputs.pickle.xz"
@@ -31,13 +31,13 @@ def browser():
 
 
 @pytest.fixture
-def look(browser):
+def probe(browser):
     """A page of its own, in which nothing may go wrong."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
-    look = Look(context.new_page())
-    yield look
+    probe = PageProbe(context.new_page())
+    yield probe
     context.close()
-    assert look.errors == []
+    assert probe.errors == []
 
 
 @pytest.fixture(scope="module")
@@ -51,28 +51,28 @@ def report(path, *options: str) -> dict:
     return json.loads(done.stdout)["inputs"][0]["devices"][0]
 
 
-def test_the_first_screen_answers_and_asks_nobody_else(look, leak):
-    look.open(leak)
+def test_the_first_screen_answers_and_asks_nobody_else(probe, leak):
+    probe.open(leak)
     said = report(LEAK)
     finding = said["findings"][0]
-    card = look.page.get_by_label("Findings", exact=True)
+    card = probe.page.get_by_label("Findings", exact=True)
     expect(card).to_contain_text(finding["summary"])
     expect(card).to_contain_text(f"leak_infer_outputs.py:{finding['site']['line']}")
-    expect(look.page.locator("header")).to_contain_text(size(said["allocated"]["peak"]))
-    expect(look.page.locator("header")).to_contain_text(size(said["reserved"]["peak"]))
-    assert all(url.startswith((leak, "data:")) for url in look.requests), look.requests
+    expect(probe.page.locator("header")).to_contain_text(size(said["allocated"]["peak"]))
+    expect(probe.page.locator("header")).to_contain_text(size(said["reserved"]["peak"]))
+    assert all(url.startswith((leak, "data:")) for url in probe.requests), probe.requests
 
 
 @pytest.mark.parametrize("by", ["site", "category", "block"])
 @pytest.mark.parametrize("path", [LEAK, OOM, ZOO / "side_stream.pickle.xz"], ids=lambda path: path.name.split(".")[0])
-def test_what_is_drawn_at_any_instant_is_what_the_report_says(look, path, by):
+def test_what_is_drawn_at_any_instant_is_what_the_report_says(probe, path, by):
     """A thousand instants of three recordings, grouped in three ways."""
     loaded = oomph.load(path)
     events = loaded.report().devices[0].events
     instants = random.Random(8).choices(range(events), k=334)
     with served(path) as url:
-        look.open(f"{url}#by={by}")
-        drawn = look.page.evaluate(
+        probe.open(f"{url}#by={by}")
+        drawn = probe.page.evaluate(
             "async (instants) => Promise.all(instants.map((instant) => window.oomph.drawnAt(instant + 1)))", instants
         )
     allocated = {at: report_at(loaded, at) for at in set(instants)}
@@ -84,17 +84,17 @@ def report_at(loaded, event: int) -> int:
     return loaded.report(at=event).json["inputs"][0]["devices"][0]["live"]["bytes"]
 
 
-def test_the_pixels_reach_as_high_as_the_numbers(look, leak):
+def test_the_pixels_reach_as_high_as_the_numbers(probe, leak):
     """The picture itself, not what it is made from: how high the colours reach at the peak and where half of it is allocated."""
-    look.open(leak)
-    run = look.ask("overview")["runs"][0]
-    half = look.page.evaluate(
+    probe.open(leak)
+    run = probe.ask("overview")["runs"][0]
+    half = probe.page.evaluate(
         """async (events) => {
             for (let at = 0; at < events; at += 10) if (await window.oomph.drawnAt(at) > 1.3e9) return at;
         }""",
         run["events"],
     )
-    heights = look.page.evaluate(
+    heights = probe.page.evaluate(
         """([positions, events]) => {
             const canvas = document.querySelector("section.timeline .plot canvas.bands");
             const {width, height} = canvas;
@@ -109,202 +109,202 @@ def test_the_pixels_reach_as_high_as_the_numbers(look, leak):
         }""",
         [[run["peak"]["position"], half], run["events"]],
     )
-    drawn = look.page.evaluate("(at) => window.oomph.drawnAt(at)", half)
+    drawn = probe.page.evaluate("(at) => window.oomph.drawnAt(at)", half)
     assert heights[1] / heights[0] == pytest.approx(drawn / run["peak"]["bytes"], abs=0.03), heights
 
 
-def test_hovering_names_what_is_there(look, leak):
-    look.open(leak)
-    look.page.mouse.move(*look.point(0.6, 0.5))
-    tip = look.page.locator(".picture-tip")
+def test_hovering_names_what_is_there(probe, leak):
+    probe.open(leak)
+    probe.page.mouse.move(*probe.point(0.6, 0.5))
+    tip = probe.page.locator(".picture-tip")
     expect(tip).to_contain_text("leak_infer_outputs.py:9")
     expect(tip).to_contain_text("predict")
     expect(tip).to_contain_text(re.compile(r"\d+ .iB · \d+% of allocated memory"))
-    look.page.mouse.move(5, 5)
+    probe.page.mouse.move(5, 5)
     expect(tip).to_have_count(0)
 
 
-def test_zooming_in_comes_to_one_allocation(look):
+def test_zooming_in_comes_to_one_allocation(probe):
     with served(FRAGMENTED) as url:
-        look.open(f"{url}#by=block")
-        run = look.ask("overview")["runs"][0]
+        probe.open(f"{url}#by=block")
+        run = probe.ask("overview")["runs"][0]
         peak = run["peak"]["position"] / run["events"]
         for _ in range(30):
-            look.page.mouse.move(*look.point(peak, 0.3))
-            look.page.mouse.wheel(0, -400)
-        look.settle()
-        begin, end = map(float, look.state()["span"].split("-"))
+            probe.page.mouse.move(*probe.point(peak, 0.3))
+            probe.page.mouse.wheel(0, -400)
+        probe.settle()
+        begin, end = map(float, probe.state()["span"].split("-"))
         assert end - begin < 200, "the wheel zooms in"
         assert (begin + end) / 2 == pytest.approx(run["peak"]["position"], abs=run["events"] / 500), "at the pointer"
-        look.page.mouse.click(*look.point(peak, 0.25))
-        row = int(look.state()["block"])
-        block = look.ask(f"block?row={row}&run=0")
-        details = look.page.get_by_label("Details", exact=True)
+        probe.page.mouse.click(*probe.point(peak, 0.25))
+        row = int(probe.state()["block"])
+        block = probe.ask(f"block?row={row}&run=0")
+        details = probe.page.get_by_label("Details", exact=True)
         expect(details).to_contain_text(size(block["size"]))
         expect(details).to_contain_text(block["category"])
         expect(details).to_contain_text(block["addr"])
-        look.page.get_by_role("button", name="Show its lifetime").click()
-        look.settle()
-        begin, end = map(float, look.state()["span"].split("-"))
+        probe.page.get_by_role("button", name="Show its lifetime").click()
+        probe.settle()
+        begin, end = map(float, probe.state()["span"].split("-"))
         assert begin <= block["allocEvent"] + 1 and end >= block["freeEvent"]
 
 
-def test_a_finding_takes_every_view_to_its_evidence(look):
+def test_a_finding_takes_every_view_to_its_evidence(probe):
     with served(FRAGMENTED) as url:
-        look.open(url)
-        spike = next(finding for finding in look.ask("findings?run=0")["findings"] if finding["kind"] == "spike")
+        probe.open(url)
+        spike = next(finding for finding in probe.ask("findings?run=0")["findings"] if finding["kind"] == "spike")
         focus = spike["focus"]
-        look.page.get_by_label("Findings", exact=True).get_by_text(spike["summary"]).click()
-        look.settle()
-        state = look.state()
+        probe.page.get_by_label("Findings", exact=True).get_by_text(spike["summary"]).click()
+        probe.settle()
+        state = probe.state()
         assert state["group"] == f"site:{focus['group']}"
         begin, end = map(float, state["span"].split("-"))
         assert (round(begin), round(end)) == (focus["from"], focus["to"])
-        group = look.ask(f"group?at={focus['position']}&by=site&id={focus['group']}&run=0")
-        details = look.page.get_by_label("Details", exact=True)
+        group = probe.ask(f"group?at={focus['position']}&by=site&id={focus['group']}&run=0")
+        details = probe.page.get_by_label("Details", exact=True)
         expect(details).to_contain_text(group["group"]["label"])
         expect(details).to_contain_text(size(group["bytes"]))
-        layout = look.ask(f"layout?at={focus['position']}&run=0")
-        section = look.page.get_by_label("Segments at the chosen moment")
+        layout = probe.ask(f"layout?at={focus['position']}&run=0")
+        section = probe.page.get_by_label("Segments at the chosen moment")
         expect(section).to_contain_text(f"event {focus['position'] - 1:,}")
         expect(section).to_contain_text(f"{size(layout['reserved'])} reserved")
 
 
-def test_scrubbing_the_map_shows_the_segments_as_they_were(look, leak):
-    look.open(leak)
-    section = look.page.get_by_label("Segments at the chosen moment")
-    box = look.page.locator(".memory-map .plot canvas.bands").bounding_box()
-    run = look.ask("overview")["runs"][0]
+def test_scrubbing_the_map_shows_the_segments_as_they_were(probe, leak):
+    probe.open(leak)
+    section = probe.page.get_by_label("Segments at the chosen moment")
+    box = probe.page.locator(".memory-map .plot canvas.bands").bounding_box()
+    run = probe.ask("overview")["runs"][0]
     at = run["peak"]["position"]
     for target in [0.2, 0.9]:
         middle = box["y"] + box["height"] / 2
-        look.page.mouse.move(box["x"] + box["width"] * (at + 0.5) / (run["events"] + 1), middle)
-        look.page.mouse.down()
-        look.page.mouse.move(box["x"] + box["width"] * target, middle, steps=8)
-        look.page.mouse.up()
-        look.settle()
-        at = int(look.state()["at"])
+        probe.page.mouse.move(box["x"] + box["width"] * (at + 0.5) / (run["events"] + 1), middle)
+        probe.page.mouse.down()
+        probe.page.mouse.move(box["x"] + box["width"] * target, middle, steps=8)
+        probe.page.mouse.up()
+        probe.settle()
+        at = int(probe.state()["at"])
         assert at == pytest.approx(target * run["events"], abs=run["events"] / 100)
-        layout = look.ask(f"layout?at={at}&run=0")
+        layout = probe.ask(f"layout?at={at}&run=0")
         expect(section).to_contain_text(f"{len(layout['segments'])} segment")
         expect(section).to_contain_text(f"event {at - 1:,}")
         expect(section).to_contain_text(f"{size(layout['reserved'])} reserved")
         assert layout["allocated"] == report(LEAK, "--at", str(at - 1))["live"]["bytes"]
 
 
-def test_keys_move_the_moment_and_the_picture(look, leak):
-    look.open(leak)
-    run = look.ask("overview")["runs"][0]
-    look.page.keyboard.press(".")
-    assert int(look.state()["at"]) == run["peak"]["position"] + 1
-    look.page.keyboard.press(",")
-    look.page.keyboard.press(",")
-    assert int(look.state()["at"]) == run["peak"]["position"] - 1
-    look.page.keyboard.press("p")
-    assert "at" not in look.state()
-    look.page.keyboard.press("+")
-    assert "span" in look.state()
-    look.page.keyboard.press("Home")
-    assert "span" not in look.state()
-    help_text = look.page.get_by_label("Keys and mouse", exact=True)
-    look.page.keyboard.press("?")
+def test_keys_move_the_moment_and_the_picture(probe, leak):
+    probe.open(leak)
+    run = probe.ask("overview")["runs"][0]
+    probe.page.keyboard.press(".")
+    assert int(probe.state()["at"]) == run["peak"]["position"] + 1
+    probe.page.keyboard.press(",")
+    probe.page.keyboard.press(",")
+    assert int(probe.state()["at"]) == run["peak"]["position"] - 1
+    probe.page.keyboard.press("p")
+    assert "at" not in probe.state()
+    probe.page.keyboard.press("+")
+    assert "span" in probe.state()
+    probe.page.keyboard.press("Home")
+    assert "span" not in probe.state()
+    help_text = probe.page.get_by_label("Keys and mouse", exact=True)
+    probe.page.keyboard.press("?")
     expect(help_text).to_be_visible()
-    look.page.keyboard.press("p")
-    look.page.keyboard.press("Escape")
+    probe.page.keyboard.press("p")
+    probe.page.keyboard.press("Escape")
     expect(help_text).not_to_be_visible()
 
 
-def test_the_bytes_are_zoomed_where_the_pointer_is(look, leak):
-    look.open(leak)
-    look.page.mouse.move(*look.point(0.6, 0.75))
-    look.page.keyboard.down("Control")
+def test_the_bytes_are_zoomed_where_the_pointer_is(probe, leak):
+    probe.open(leak)
+    probe.page.mouse.move(*probe.point(0.6, 0.75))
+    probe.page.keyboard.down("Control")
     for _ in range(6):
-        look.page.mouse.wheel(0, -300)
-    look.page.keyboard.up("Control")
-    look.settle()
-    low, high = map(int, look.state()["heights"].split("-"))
+        probe.page.mouse.wheel(0, -300)
+    probe.page.keyboard.up("Control")
+    probe.settle()
+    low, high = map(int, probe.state()["heights"].split("-"))
     assert 1.5e9 < low < high < 2.9e9
-    look.page.keyboard.press("Home")
-    assert "heights" not in look.state()
+    probe.page.keyboard.press("Home")
+    assert "heights" not in probe.state()
 
 
-def test_back_goes_to_the_view_before(look, leak):
-    look.open(leak)
-    look.page.get_by_role("tab", name="Flame graph").click()
-    assert look.state()["tab"] == "flame"
-    look.page.get_by_role("tab", name="Table").click()
-    assert look.state()["tab"] == "table"
-    look.page.go_back()
-    expect(look.page.get_by_role("tab", name="Flame graph")).to_have_attribute("aria-selected", "true")
+def test_back_goes_to_the_view_before(probe, leak):
+    probe.open(leak)
+    probe.page.get_by_role("tab", name="Flame graph").click()
+    assert probe.state()["tab"] == "flame"
+    probe.page.get_by_role("tab", name="Table").click()
+    assert probe.state()["tab"] == "table"
+    probe.page.go_back()
+    expect(probe.page.get_by_role("tab", name="Flame graph")).to_have_attribute("aria-selected", "true")
 
 
 @pytest.mark.parametrize("path", [CLEAN, FIXTURES / "formats/torch-cpp.pickle"], ids=["clean", "no loop"])
-def test_where_nothing_is_wrong_the_page_says_what_the_report_says(look, path):
+def test_where_nothing_is_wrong_the_page_says_what_the_report_says(probe, path):
     done = subprocess.run([OOMPH, "report", path], capture_output=True, text=True, check=True)
     words = re.search(r"✓ (nothing stands out:.*?)\n\n", done.stdout, re.DOTALL).group(1)
     with served(path) as url:
-        look.open(url)
-        expect(look.page.get_by_label("Findings", exact=True)).to_contain_text(re.sub(r"\s+", " ", words))
+        probe.open(url)
+        expect(probe.page.get_by_label("Findings", exact=True)).to_contain_text(re.sub(r"\s+", " ", words))
 
 
-def test_an_address_shows_the_same_again(browser, look, leak):
-    look.open(f"{leak}#by=category&tab=table&span=500-900&at=700")
-    look.page.mouse.click(*look.point(0.5, 0.4))
-    address = look.page.url
-    state = look.state()
-    again = Look(look.page.context.new_page()).open(look.page.url)
+def test_an_address_shows_the_same_again(browser, probe, leak):
+    probe.open(f"{leak}#by=category&tab=table&span=500-900&at=700")
+    probe.page.mouse.click(*probe.point(0.5, 0.4))
+    address = probe.page.url
+    state = probe.state()
+    again = PageProbe(probe.page.context.new_page()).open(probe.page.url)
     assert again.state() == state and again.errors == [], address
     expect(again.page.get_by_role("tab", name="Table")).to_have_attribute("aria-selected", "true")
     expect(again.page.get_by_label("Details", exact=True)).to_contain_text(
-        look.page.get_by_label("Details", exact=True).locator(".headline").inner_text()
+        probe.page.get_by_label("Details", exact=True).locator(".headline").inner_text()
     )
 
 
-def test_brushing_an_interval_is_what_the_flame_graph_is_about(look, leak):
-    look.open(f"{leak}#tab=flame")
-    look.page.keyboard.down("Shift")
-    look.page.mouse.move(*look.point(0.3, 0.5))
-    look.page.mouse.down()
-    look.page.mouse.move(*look.point(0.5, 0.5), steps=5)
-    look.page.mouse.up()
-    look.page.keyboard.up("Shift")
-    begin, end = map(int, look.state()["interval"].split("-"))
-    flame = look.ask(f"flame?from={begin}&run=0&to={end}")
-    expect(look.page.locator("#panel")).to_contain_text(size(round(flame["root"]["bytes"])))
-    expect(look.page.locator("#panel")).to_contain_text("predict")
+def test_brushing_an_interval_is_what_the_flame_graph_is_about(probe, leak):
+    probe.open(f"{leak}#tab=flame")
+    probe.page.keyboard.down("Shift")
+    probe.page.mouse.move(*probe.point(0.3, 0.5))
+    probe.page.mouse.down()
+    probe.page.mouse.move(*probe.point(0.5, 0.5), steps=5)
+    probe.page.mouse.up()
+    probe.page.keyboard.up("Shift")
+    begin, end = map(int, probe.state()["interval"].split("-"))
+    flame = probe.ask(f"flame?from={begin}&run=0&to={end}")
+    expect(probe.page.locator("#panel")).to_contain_text(size(round(flame["root"]["bytes"])))
+    expect(probe.page.locator("#panel")).to_contain_text("predict")
 
 
-def test_two_inputs_are_compared(look):
+def test_two_inputs_are_compared(probe):
     with served(LEAK, CLEAN) as url:
-        look.open(url)
-        expect(look.page.locator("section.timeline")).to_have_count(2)
-        expect(look.page.locator("section.timeline").nth(1)).to_contain_text("clean_resnet50_amp")
-        look.page.get_by_role("tab", name="Flame graph").click()
-        look.settle()
-        look.page.get_by_role("button", name="Other run, here").click()
-        look.settle()
-        expect(look.page.locator("#panel")).to_contain_text(re.compile(r"[+-]\d"))
-        assert look.state()["base"].startswith("1-")
+        probe.open(url)
+        expect(probe.page.locator("section.timeline")).to_have_count(2)
+        expect(probe.page.locator("section.timeline").nth(1)).to_contain_text("clean_resnet50_amp")
+        probe.page.get_by_role("tab", name="Flame graph").click()
+        probe.settle()
+        probe.page.get_by_role("button", name="Other run, here").click()
+        probe.settle()
+        expect(probe.page.locator("#panel")).to_contain_text(re.compile(r"[+-]\d"))
+        assert probe.state()["base"].startswith("1-")
 
 
-def test_ranks_are_side_by_side(look, tmp_path):
+def test_ranks_are_side_by_side(probe, tmp_path):
     for rank, name in enumerate(["clean_gpt2_hf", "no_zero_grad", "leak_loss_list"]):
         shutil.copy(ZOO / f"{name}.pickle.xz", tmp_path / f"rank{rank}.pickle.xz")
     with served(tmp_path) as url:
-        look.open(url)
-        look.page.get_by_role("tab", name="Ranks").click()
-        ranks = look.ask("ranks")
-        panel = look.page.locator("#panel")
+        probe.open(url)
+        probe.page.get_by_role("tab", name="Ranks").click()
+        ranks = probe.ask("ranks")
+        panel = probe.page.locator("#panel")
         for rank in ranks["ranks"]:
             expect(panel).to_contain_text(size(rank["peak"]))
         expect(panel).to_contain_text(ranks["skew"]["words"])
         expect(panel.locator("svg.sparkline")).to_have_count(3)
 
 
-def test_a_what_if_is_shown_beside_the_recorded_run(look):
+def test_a_what_if_is_shown_beside_the_recorded_run(probe):
     with served(FRAGMENTED) as url:
-        look.open(f"{url}#tab=whatif")
-        panel = look.page.locator("#panel")
+        probe.open(f"{url}#tab=whatif")
+        panel = probe.page.locator("#panel")
         panel.get_by_label("expandable_segments").select_option("True")
         panel.get_by_role("button", name="Replay").click()
         command = [OOMPH, "simulate", "--json", "--conf", "expandable_segments:True", FRAGMENTED]
@@ -312,34 +312,34 @@ def test_a_what_if_is_shown_beside_the_recorded_run(look):
         expect(panel).to_contain_text("It fits", timeout=60_000)
         expect(panel).to_contain_text(size(said["peak_reserved"]))
         panel.get_by_role("button", name="Show next to the recorded run").click()
-        look.settle()
-        expect(look.page.locator("section.timeline")).to_have_count(2)
-        expect(look.page.locator("section.timeline").nth(1)).to_contain_text("expandable_segments:True")
+        probe.settle()
+        expect(probe.page.locator("section.timeline")).to_have_count(2)
+        expect(probe.page.locator("section.timeline").nth(1)).to_contain_text("expandable_segments:True")
 
 
 def test_a_settings_string_that_makes_no_sense_is_refused_in_words(browser, leak):
-    look = Look(browser.new_page()).open(f"{leak}#tab=whatif")
-    panel = look.page.locator("#panel")
+    probe = PageProbe(browser.new_page()).open(f"{leak}#tab=whatif")
+    panel = probe.page.locator("#panel")
     panel.get_by_placeholder("empty: as recorded").fill("max_split_size_mb:banana")
     panel.get_by_role("button", name="Replay").click()
     expect(panel.get_by_role("alert")).to_contain_text("max_split_size_mb")
-    look.page.close()
+    probe.page.close()
 
 
-def test_holders_are_the_dominator_tree(look):
+def test_holders_are_the_dominator_tree(probe):
     with served(HOLDERS) as url:
-        look.open(f"{url}#tab=holders")
+        probe.open(f"{url}#tab=holders")
         command = [OOMPH, "holders", "--tree", "--json", "--top", "32", "--depth", "16", HOLDERS]
         said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["inputs"][0]
-        tree = look.page.get_by_role("treegrid", name="Dominator tree")
+        tree = probe.page.get_by_role("treegrid", name="Dominator tree")
         branch = said["tree"]["branches"][0]
         expect(tree).to_contain_text(branch["name"])
         expect(tree).to_contain_text(size(branch["retained"][0]["bytes"]))
 
 
-def test_the_table_finds_and_sorts(look, leak):
-    look.open(f"{leak}#tab=table")
-    panel = look.page.locator("#panel")
+def test_the_table_finds_and_sorts(probe, leak):
+    probe.open(f"{leak}#tab=table")
+    panel = probe.page.locator("#panel")
     panel.get_by_text("Sites", exact=True).click()
     expect(panel.get_by_role("row").nth(1)).to_contain_text("leak_infer_outputs.py:9")
     panel.get_by_text("Allocations", exact=True).click()
@@ -347,34 +347,34 @@ def test_the_table_finds_and_sorts(look, leak):
     panel.get_by_role("searchbox").fill("py:5")
     expect(panel.get_by_role("row").nth(1)).to_contain_text("leak_infer_outputs.py:5")
     panel.get_by_role("columnheader", name=re.compile("allocated at")).click()
-    look.settle()
+    probe.settle()
     first = panel.get_by_role("row").nth(1)
     first.click()
-    assert "block" in look.state()
+    assert "block" in probe.state()
 
 
 def test_an_exported_page_works_from_disk_without_a_network(browser, tmp_path):
     page = tmp_path / "leak.html"
     subprocess.run([OOMPH, "view", "--html", page, LEAK], check=True, capture_output=True)
     context = browser.new_context(offline=True, viewport={"width": 1440, "height": 900})
-    look = Look(context.new_page()).open(page.as_uri())
-    expect(look.page.get_by_label("Findings", exact=True)).to_contain_text("171 MiB every step")
-    expect(look.page.get_by_label("Segments at the chosen moment")).to_contain_text("segments")
+    probe = PageProbe(context.new_page()).open(page.as_uri())
+    expect(probe.page.get_by_label("Findings", exact=True)).to_contain_text("171 MiB per step")
+    expect(probe.page.get_by_label("Segments at the chosen moment")).to_contain_text("segments")
     for tab, words in [("Flame graph", "predict"), ("Table", "leak_infer_outputs.py:9")]:
-        look.page.get_by_role("tab", name=tab).click()
-        expect(look.page.locator("#panel")).to_contain_text(words)
-    look.page.mouse.move(*look.point(0.6, 0.5))
-    expect(look.page.locator(".picture-tip")).to_contain_text("leak_infer_outputs.py:9")
+        probe.page.get_by_role("tab", name=tab).click()
+        expect(probe.page.locator("#panel")).to_contain_text(words)
+    probe.page.mouse.move(*probe.point(0.6, 0.5))
+    expect(probe.page.locator(".picture-tip")).to_contain_text("leak_infer_outputs.py:9")
     for _ in range(6):
-        look.page.mouse.wheel(0, -300)
-    look.settle()
-    assert "span" in look.state()
+        probe.page.mouse.wheel(0, -300)
+    probe.settle()
+    assert "span" in probe.state()
     # The sum at the peak, from the page alone.
     peak = report(LEAK)["allocated"]
-    drawn = look.page.evaluate("(position) => window.oomph.drawnAt(position)", peak["peak_event"] + 1)
+    drawn = probe.page.evaluate("(position) => window.oomph.drawnAt(position)", peak["peak_event"] + 1)
     assert drawn == peak["peak"]
-    assert all(url.startswith(("file:", "data:", "blob:")) for url in look.requests), look.requests
-    assert look.errors == []
+    assert all(url.startswith(("file:", "data:", "blob:")) for url in probe.requests), probe.requests
+    assert probe.errors == []
     context.close()
 
 
@@ -382,24 +382,24 @@ def test_an_exported_page_works_from_disk_without_a_network(browser, tmp_path):
 @pytest.mark.parametrize("width,height", [(1280, 800), (2560, 1440)])
 def test_nothing_is_cut_off_at_usual_sizes(browser, leak, width, height, scheme):
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-    look = Look(context.new_page()).open(leak)
-    overflow = look.page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    probe = PageProbe(context.new_page()).open(leak)
+    overflow = probe.page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert overflow <= 0
     for tab in ["Flame graph", "Table", "What if", "Holders", "Memory map"]:
-        look.page.get_by_role("tab", name=tab).click()
-        look.settle()
-    assert look.errors == []
+        probe.page.get_by_role("tab", name=tab).click()
+        probe.settle()
+    assert probe.errors == []
     context.close()
 
 
 @pytest.mark.parametrize(
     "name", ["formats/segments-4.pickle.xz", "recordings/cpu", "recordings/oom", "formats/two-devices.pickle.xz"]
 )
-def test_odd_inputs_have_a_page_too(look, name):
+def test_odd_inputs_have_a_page_too(probe, name):
     """No history, no allocator, a failed allocation, several devices."""
     with served(FIXTURES / name) as url:
-        look.open(url)
-        expect(look.page.locator("header")).to_contain_text("peak")
+        probe.open(url)
+        expect(probe.page.locator("header")).to_contain_text("peak")
         for tab in ["Flame graph", "Table", "Memory map"]:
-            look.page.get_by_role("tab", name=tab).click()
-            look.settle()
+            probe.page.get_by_role("tab", name=tab).click()
+            probe.settle()

@@ -48,10 +48,10 @@ def test_unmarked():
 
 EXPECTED = [
     "*_ test_above _*",
-    "the test held 3.00 MiB on {} at its peak, 1.00 MiB more than the 2.00 MiB that it may:",
+    "the test held 3.00 MiB on {} at its peak, 1.00 MiB over the limit of 2.00 MiB:",
     "    1.00 MiB  1 block     test_memory.py:14 in test_above",
     "*_ test_leaves _*",
-    "the test leaves 1.00 MiB on {}, 1023 KiB more than the 1.00 KiB that it may:",
+    "the test leaves 1.00 MiB on {}, 1023 KiB over the limit of 1.00 KiB:",
     "    1.00 MiB  1 block     test_memory.py:18 in test_leaves",
     "*the test's own failure*",
     "*3 failed, 3 passed*",
@@ -118,7 +118,7 @@ def test_wrong_arguments_are_an_error_at_collection(marked, arguments, said):
 def test_the_device_is_an_option(marked):
     marked.makepyfile(test_it="import pytest\n@pytest.mark.gpu_memory(leak=0)\ndef test_it(): pass")
     done = marked.runpytest_inprocess("-o", "oomph_device=cuda", "-rs")
-    done.stdout.fnmatch_lines(["SKIPPED*oomph_device = cuda, and there is no GPU here"])
+    done.stdout.fnmatch_lines(["SKIPPED*oomph_device = cuda, but no GPU is available"])
     done = marked.runpytest_inprocess("-o", "oomph_device=tpu")
     assert "oomph_device: expected one of auto, cuda, cpu, found 'tpu'" in done.stderr.str()
 
@@ -142,7 +142,7 @@ def test_sizes_are_read(text, size):
 
 
 @pytest.mark.parametrize("wrong", ["", "GiB", "-1", "1..5MiB", "1 e3", True, 1.5, None, -1, "١MiB"])
-def test_what_is_no_size(wrong):
+def test_invalid_sizes(wrong):
     with pytest.raises(ValueError, match="expected a size"):
         parse_size(wrong)
 

@@ -61,7 +61,7 @@ def test_the_programs_own_steps_count_alone(tmp_path):
     assert steps_of(tmp_path / "own") == 3
 
 
-def test_who_holds_what_is_written_unless_it_is_not_wanted(tmp_path):
+def test_holders_are_written_unless_switched_off(tmp_path):
     net, optimizer = model()
     with oomph.record(tmp_path / "a") as rec:
         kept = torch.ones(1009)
@@ -182,7 +182,7 @@ def test_an_optimizer_that_is_only_there_does_not_hide_inference(tmp_path):
     assert steps_of(tmp_path / "t") == 3, "the first forward pass is part of the first step"
 
 
-def test_what_fails_inside_of_us_is_not_the_programs_concern(tmp_path, capsys, monkeypatch):
+def test_our_errors_do_not_reach_the_program(tmp_path, capsys, monkeypatch):
     class Silent(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no words")
@@ -199,7 +199,7 @@ def test_what_fails_inside_of_us_is_not_the_programs_concern(tmp_path, capsys, m
     assert "nothing is recorded: ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_what_runs_in_pieces_cannot_be_decorated(tmp_path):
+def test_generators_and_coroutines_cannot_be_decorated(tmp_path):
     async def coroutine() -> None: ...
 
     with pytest.raises(TypeError, match="cannot be decorated"):
@@ -238,11 +238,11 @@ import torch, torch.nn as nn
 import torch._dynamo as dynamo
 from torch.func import functional_call, grad, vmap
 from oomph.recording.names import Names
-from oomph.recording.places import Places
+from oomph.recording.module_tracker import ModuleTracker
 
 said = [""]
-places = Places(Names(), lambda text: said.__setitem__(0, text), lambda: said[0], lambda *a: None, lambda: None)
-places.install()
+tracker = ModuleTracker(Names(), lambda text: said.__setitem__(0, text), lambda: said[0], lambda *a: None, lambda: None)
+tracker.install()
 
 class Net(nn.Module):
     def __init__(self):
@@ -322,7 +322,7 @@ class Fails(nn.Module):
 try:
     nn.Sequential(nn.Linear(4, 4), Fails())(x)
 except ValueError:
-    assert said == [""] and places.here.place is None
+    assert said == [""] and tracker.here.followed is None
 else:
     raise AssertionError("the exception is lost")
 print("fine")

@@ -275,7 +275,7 @@ def names_of(graph: dict, source_text: str) -> set[str]:
     return {graph["names"][name][1] for source, _, name in edges if source in places}
 
 
-def test_who_held_what_grew_is_written_while_it_grows(run):
+def test_holders_are_written_while_memory_grows(run):
     recorded = run(LEAK)
     assert recorded.done.returncode == 0, recorded.done.stderr
     growing = recorded.heap("growing.heap")
@@ -301,7 +301,7 @@ def test_a_program_that_does_not_grow_is_neither_looked_at_nor_called(run):
     assert not (recorded.folder / "rank0.growing.heap").exists()
 
 
-def test_who_held_what_when_an_allocation_failed(run):
+def test_holders_are_written_when_an_allocation_fails(run):
     program = (
         MODEL
         + """

@@ -210,7 +210,7 @@ def test_the_browsers_command_line_opens_the_page_once_and_for_its_user_only(rea
         assert answer(user) == "404", "once"
 
 
-def test_over_ssh_the_way_to_the_page_is_told():
+def test_over_ssh_the_tunnel_command_is_printed():
     env = {**os.environ, "SSH_CONNECTION": "10.0.0.7 50022 10.0.0.9 22", "USER": "ada"}
     command = [OOMPH, "view", LEAK]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
@@ -220,7 +220,7 @@ def test_over_ssh_the_way_to_the_page_is_told():
     assert f"ssh -N -L {port}:127.0.0.1:{port} ada@10.0.0.9" in "".join(said), said
 
 
-def test_what_cannot_be_shown_is_said_before_anything_is_served(tmp_path):
+def test_invalid_inputs_are_reported_before_anything_is_served(tmp_path):
     def refused(*arguments: str | pathlib.Path) -> str:
         done = subprocess.run([OOMPH, "view", "--no-open", *arguments], capture_output=True, text=True, timeout=60)
         assert done.returncode == 2 and not done.stdout, done

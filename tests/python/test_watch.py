@@ -1,4 +1,4 @@
-"""`oomph watch` and the channel that it asks, with real programs on an emulated GPU."""
+"""`oomph watch` and the live sockets that it asks, with real programs on an emulated GPU."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 
 from conftest import OOMPH, ROOT
 from exporting import exporter, until
-from oomph.recording import channel
+from oomph.recording import live_socket
 from watching import running, screen
 
 
@@ -40,7 +40,7 @@ def test_a_look_says_what_pytorch_counts(tmp_path):
         split = device["split"]
         assert split["tensors"] == device["allocated"]
         assert split["tensors"] + split["cached"] == device["reserved"]
-        assert split["outside"] > 0 and split["others"] == 0
+        assert split["non_pytorch"] > 0 and split["others"] == 0
         assert sum(split.values()) == device["total"]
         # Whoever has asked for them gets the lines that hold it, as of the end of the next step.
         program.let_go("READY")
@@ -283,7 +283,7 @@ def test_a_folder_of_somebody_else_is_refused_and_the_program_goes_on(tmp_path):
     "case", json.loads((ROOT / "crates/live/folders.json").read_text()), ids=lambda case: str(case["folders"])
 )
 def test_the_folders_of_the_recorder_are_those_of_the_watcher(case):
-    assert channel.folders(case["env"], case["host"]) == case["folders"]
+    assert live_socket.folders(case["env"], case["host"]) == case["folders"]
 
 
 def test_a_watcher_in_another_session_finds_the_program(tmp_path):
@@ -321,7 +321,7 @@ def test_nothing_of_root_is_made_in_the_home_of_a_user(tmp_path, monkeypatch):
     for name in ("OOMPH_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(OSError, match="belongs to another user"):
-        channel.Channel(lambda question: {}).open()
+        live_socket.LiveSocket(lambda question: {}).open()
     assert list(home.iterdir()) == []
 
 

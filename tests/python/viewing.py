@@ -1,4 +1,4 @@
-"""`oomph view` in a real browser: a server for some inputs, and a page that is looked at."""
+"""`oomph view` in a real browser: a server for some inputs, and a probe of the page."""
 
 import contextlib
 import os
@@ -14,10 +14,10 @@ from playwright.sync_api import Browser, Page, Playwright, expect
 
 from conftest import OOMPH
 
-WORDS_MS = 15_000
-"""How long an answer may take on a busy machine."""
+ANSWER_TIMEOUT_MS = 15_000
+"""How long an answer may take on a busy machine, in milliseconds."""
 
-expect.set_options(timeout=WORDS_MS)
+expect.set_options(timeout=ANSWER_TIMEOUT_MS)
 
 
 @contextlib.contextmanager
@@ -46,8 +46,8 @@ def launched(playwright: Playwright) -> Browser:
     return playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
 
 
-class Look:
-    """A page that is looked at. What it asks of others and what goes wrong in it is kept."""
+class PageProbe:
+    """A page in the browser, with its requests and errors."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -57,16 +57,16 @@ class Look:
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
 
-    def open(self, url: str) -> "Look":
+    def open(self, url: str) -> "PageProbe":
         self.page.goto(url)
         return self.settle()
 
-    def settle(self) -> "Look":
-        """Waits until all that was asked for is drawn. The page allows no evaluation of text, so it is asked again and again."""
-        deadline = time.monotonic() + WORDS_MS / 1000
+    def settle(self) -> "PageProbe":
+        """Waits until every answer is drawn. The page forbids evaluating strings, so its state is polled."""
+        deadline = time.monotonic() + ANSWER_TIMEOUT_MS / 1000
         quiet = 0
         while quiet < 3:
-            assert time.monotonic() < deadline, f"the page does not come to rest: {self.errors}"
+            assert time.monotonic() < deadline, f"the page does not settle: {self.errors}"
             quiet = quiet + 1 if self.page.evaluate("() => Boolean(window.oomph?.settled())") else 0
             time.sleep(0.05)
         return self
@@ -80,12 +80,12 @@ class Look:
         return self.page.locator("section.timeline").nth(number).locator(".plot canvas.bands")
 
     def point(self, across: float, up: float, number: int = 0) -> tuple[float, float]:
-        """A place in a timeline: shares of its width and height."""
+        """A point of a timeline: shares of its width and height."""
         box = self.timeline(number).bounding_box()
         return box["x"] + across * box["width"], box["y"] + (1 - up) * box["height"]
 
     def state(self) -> dict[str, str]:
-        """What the address says, once it has come to rest."""
+        """Parameters in the address, once it no longer changes."""
         self.page.wait_for_timeout(400)
         text = self.page.evaluate("() => location.hash.slice(1)")
         return dict(self.page.evaluate("(text) => [...new URLSearchParams(text)]", text))

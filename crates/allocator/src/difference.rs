@@ -35,7 +35,8 @@ pub(crate) fn at_event(
     mismatch: &Mismatch,
 ) -> ModelDifference {
     let modelled = &mismatch.modelled;
-    let asked = mismatch.asked.map(|size| format!(", after requesting {} more from the driver", Bytes(size)));
+    let requested =
+        mismatch.requested.map(|size| format!(", after requesting {} more from the driver", Bytes(size)));
     let recorded = events.event(mismatch.event);
     let mut places = vec![modelled.addr];
     places.extend(recorded.map(|event| event.addr));
@@ -45,7 +46,7 @@ pub(crate) fn at_event(
         model: format!(
             "{}{}",
             words(modelled.action, modelled.addr, modelled.size),
-            asked.unwrap_or_default()
+            requested.unwrap_or_default()
         ),
         around: around(model, &places),
         place: Some(modelled.addr),

@@ -14,7 +14,7 @@ pub(crate) struct Mismatch {
     /// Event of the model instead.
     pub(crate) modelled: ModelEvent,
     /// Bytes that the model requested from the driver just before, which the recording does not show.
-    pub(crate) asked: Option<u64>,
+    pub(crate) requested: Option<u64>,
 }
 
 /// Bounds of the threshold of garbage collection: at least `low`, below `high`. A snapshot does not contain
@@ -35,7 +35,7 @@ pub(crate) struct TraceEnvironment<'a> {
     /// Index of the next event.
     pub(crate) cursor: usize,
     pub(crate) mismatch: Option<Mismatch>,
-    asked: Option<(usize, u64)>,
+    requested: Option<(usize, u64)>,
     limit: Option<u64>,
     /// `None` if garbage collection is off.
     pub(crate) threshold: Option<Threshold>,
@@ -81,7 +81,7 @@ impl<'a> TraceEnvironment<'a> {
             pools,
             cursor: 0,
             mismatch: None,
-            asked: None,
+            requested: None,
             limit,
             threshold,
             trusts_collection: true,
@@ -134,7 +134,7 @@ impl Environment for TraceEnvironment<'_> {
                 Some((event.addr, false))
             }
             _ => {
-                self.asked.get_or_insert((self.cursor, size));
+                self.requested.get_or_insert((self.cursor, size));
                 None
             }
         }
@@ -147,7 +147,7 @@ impl Environment for TraceEnvironment<'_> {
             |event: &Event| event.action == Action::SegmentMap && is_plausible(event.addr, event.size.0);
         let Some(event) = self.next().filter(is_map) else {
             // The addresses become known only when pages are mapped.
-            self.asked.get_or_insert((self.cursor, page));
+            self.requested.get_or_insert((self.cursor, page));
             return None;
         };
         let known = self.knows_ranges().then(|| self.range_length.0.next_multiple_of(page));
@@ -190,7 +190,7 @@ impl Environment for TraceEnvironment<'_> {
                 && is_plausible(addr, size)
         });
         if !is_recorded {
-            self.asked.get_or_insert((self.cursor, size));
+            self.requested.get_or_insert((self.cursor, size));
         }
         is_recorded
     }
@@ -256,10 +256,10 @@ impl Environment for TraceEnvironment<'_> {
         });
         if is_same {
             self.cursor += 1;
-            self.asked = None;
+            self.requested = None;
         } else {
-            let asked = self.asked.filter(|(at, _)| *at == self.cursor).map(|(_, size)| size);
-            self.mismatch = Some(Mismatch { event: self.cursor, modelled, asked });
+            let requested = self.requested.filter(|(at, _)| *at == self.cursor).map(|(_, size)| size);
+            self.mismatch = Some(Mismatch { event: self.cursor, modelled, requested });
         }
     }
 }

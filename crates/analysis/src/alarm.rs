@@ -9,19 +9,19 @@ use snapshot::Bytes;
 use std::collections::VecDeque;
 
 /// Steps that are ignored: the first ones make gradients, optimizer state and workspaces.
-const WARM_UP: u64 = 2;
+const WARM_UP_STEPS: u64 = 2;
 /// Consecutive steps that have to add memory.
-const RISES: usize = 6;
+const MIN_CONSECUTIVE_RISES: usize = 6;
 /// Least growth in bytes over the observed steps; less fills no device.
-const LEAST: i64 = 1 << 20;
+const MIN_GROWTH_BYTES: i64 = 1 << 20;
 /// Most recent steps that are observed.
-const WINDOW: usize = 64;
+const MAX_OBSERVED_STEPS: usize = 64;
 /// Equal rises at equal distances that make growth regular.
-const REGULAR_RISES: usize = 4;
+const MIN_REGULAR_RISES: usize = 4;
 /// Steps after which growth that does not come with every step is detected too.
-const LONG: usize = 32;
+const MIN_STEPS_FOR_IRREGULAR_GROWTH: usize = 32;
 /// Share of what was added that may be freed again meanwhile: a leak in a steady loop frees nothing.
-const MOST_RETURNED: f64 = 0.05;
+const MAX_RETURNED_SHARE: f64 = 0.05;
 
 /// How the memory at the end of each step develops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,10 +82,10 @@ impl Trail {
     /// Adds the end of a step, by its number from 1. A watcher that attaches late starts at a later step.
     pub fn step(&mut self, number: u64, allocated: Bytes) {
         self.steps = number;
-        if number <= WARM_UP {
+        if number <= WARM_UP_STEPS {
             return;
         }
-        if self.allocated.len() == WINDOW {
+        if self.allocated.len() == MAX_OBSERVED_STEPS {
             self.allocated.pop_front();
         }
         self.allocated.push_back(i64::try_from(allocated.0).unwrap_or(i64::MAX));
@@ -99,26 +99,32 @@ impl Trail {
     /// Judges the steps so far.
     pub fn pace(&self) -> Pace {
         let Some((&base, &now)) = self.allocated.front().zip(self.allocated.back()) else {
-            return if self.steps == 0 { Pace::NoSteps } else { Pace::WarmingUp { steps: RISES + 1 } };
+            return if self.steps == 0 {
+                Pace::NoSteps
+            } else {
+                Pace::WarmingUp { steps: MIN_CONSECUTIVE_RISES + 1 }
+            };
         };
         // Changes since the first of them, which itself is none.
         let held: Vec<(usize, i64)> =
             self.allocated.iter().map(|bytes| bytes.saturating_sub(base)).enumerate().skip(1).collect();
-        if held.len() < RISES {
-            return Pace::WarmingUp { steps: RISES - held.len() };
+        if held.len() < MIN_CONSECUTIVE_RISES {
+            return Pace::WarmingUp { steps: MIN_CONSECUTIVE_RISES - held.len() };
         }
         let (last, grown) = held[held.len() - 1];
         let bytes_per_step = Bytes(grown.max(0) as u64 / last as u64);
-        let rises = held[held.len() - RISES..].windows(2).all(|pair| pair[1].1 > pair[0].1);
+        let rises = held[held.len() - MIN_CONSECUTIVE_RISES..].windows(2).all(|pair| pair[1].1 > pair[0].1);
         let (least, most) =
             held.iter().fold((0, 0), |(least, most), &(_, bytes)| (bytes.min(least), bytes.max(most)));
         match trend(&held, last) {
-            Some(Trend::Growing) if grown >= LEAST && (rises || is_regular(&held) || goes_on(&held)) => {
+            Some(Trend::Growing)
+                if grown >= MIN_GROWTH_BYTES && (rises || is_regular(&held) || goes_on(&held)) =>
+            {
                 Pace::Growing { bytes_per_step }
             }
             Some(Trend::Growing) if grown > 0 => Pace::Rising { bytes_per_step },
-            Some(Trend::Stopped) if grown >= LEAST => Pace::Settled { grown: Bytes(grown as u64) },
-            _ if most - least < LEAST => Pace::Flat,
+            Some(Trend::Stopped) if grown >= MIN_GROWTH_BYTES => Pace::Settled { grown: Bytes(grown as u64) },
+            _ if most - least < MIN_GROWTH_BYTES => Pace::Flat,
             // A rise that is new: fewer than the report counts as growth.
             _ if now == base.saturating_add(most) && least == 0 && rises => Pace::Rising { bytes_per_step },
             _ => Pace::Varies {
@@ -142,7 +148,7 @@ fn is_regular(held: &[(usize, i64)]) -> bool {
     let is_steady = changes.iter().all(|&(_, change)| change == amount)
         && changes.windows(2).all(|pair| pair[1].0 - pair[0].0 == gap);
     // Growth with every step needs more evidence: it may be a cache of a few entries.
-    amount > 0 && gap > 1 && changes.len() >= REGULAR_RISES && is_steady
+    amount > 0 && gap > 1 && changes.len() >= MIN_REGULAR_RISES && is_steady
 }
 
 /// Whether a long series rises again and again, every few steps, and gives hardly anything back.
@@ -156,7 +162,9 @@ fn goes_on(held: &[(usize, i64)]) -> bool {
             returned = returned.saturating_sub(change);
         }
     }
-    held.len() >= LONG && rises >= RISES && returned as f64 <= MOST_RETURNED * added as f64
+    held.len() >= MIN_STEPS_FOR_IRREGULAR_GROWTH
+        && rises >= MIN_CONSECUTIVE_RISES
+        && returned as f64 <= MAX_RETURNED_SHARE * added as f64
 }
 
 /// Growth that a [`GrowthAlarm`] has found.

@@ -47,7 +47,7 @@ impl SiteName {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SiteUsage {
     /// The line; `None` without a stack.
-    pub place: Option<SiteName>,
+    pub site: Option<SiteName>,
     /// Whether the memory was allocated inside `backward()`: the line is its call, or the one whose backward
     /// pass it is.
     pub in_backward: bool,
@@ -73,7 +73,7 @@ pub struct FindingSummary {
     /// Bytes that each step adds.
     pub bytes_per_step: Option<Bytes>,
     /// The line to look at.
-    pub place: Option<SiteName>,
+    pub site: Option<SiteName>,
     /// What to change.
     pub fix: String,
 }
@@ -146,7 +146,7 @@ impl DeviceSummary {
                     summary: finding.summary.clone(),
                     bytes: finding.bytes,
                     bytes_per_step: finding.bytes_per_step,
-                    place: finding.site.map(|frame| SiteName::of(snapshot, frame)),
+                    site: finding.site.map(|frame| SiteName::of(snapshot, frame)),
                     fix: finding.fix.clone(),
                 })
                 .collect(),
@@ -164,7 +164,7 @@ pub fn site_usage(model: &RunModel<'_>, position: usize) -> Vec<SiteUsage> {
             _ => (None, false),
         };
         SiteUsage {
-            place: frame.map(|frame| SiteName::of(model.device.snapshot, frame)),
+            site: frame.map(|frame| SiteName::of(model.device.snapshot, frame)),
             in_backward,
             bytes: group.bytes,
             requested: group.requested,
@@ -178,7 +178,7 @@ pub fn site_usage(model: &RunModel<'_>, position: usize) -> Vec<SiteUsage> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsageChange {
     /// The line, as the second names it, or the first where the second has none.
-    pub place: Option<SiteName>,
+    pub site: Option<SiteName>,
     /// Line number in the first, where it has moved.
     pub moved_from: Option<u32>,
     /// Whether it is the call of a `backward()`.
@@ -215,18 +215,18 @@ pub fn changes(before: &[SiteUsage], after: &[SiteUsage]) -> Vec<UsageChange> {
     }
     changes.retain(|change| change.by() != 0);
     changes.sort_by_cached_key(|change| {
-        (std::cmp::Reverse(change.by().unsigned_abs()), change.place.clone(), change.in_backward)
+        (std::cmp::Reverse(change.by().unsigned_abs()), change.site.clone(), change.in_backward)
     });
     changes
 }
 
 /// Pairs of lines beyond which no shifts of a function's lines are tried.
-const MOST_PAIRS: usize = 4096;
+const MAX_LINE_PAIRS: usize = 4096;
 
 /// The lines of one function on two sides, each sorted.
 fn paired(left: &[&SiteUsage], right: &[&SiteUsage]) -> Vec<UsageChange> {
     let mut shifts = vec![0];
-    if left.len() * right.len() <= MOST_PAIRS {
+    if left.len() * right.len() <= MAX_LINE_PAIRS {
         let lines = left.iter().flat_map(|a| right.iter().map(|b| b.line() - a.line()));
         shifts.extend(lines);
         shifts.sort_unstable_by_key(|shift: &i64| (shift.unsigned_abs(), *shift));
@@ -255,7 +255,7 @@ fn shifted(left: &[&SiteUsage], right: &[&SiteUsage], shift: i64) -> (usize, Vec
     come.extend(new);
     let pairs = gone.len().max(come.len());
     changes.extend(
-        (0..pairs).filter_map(|place| UsageChange::of(gone.get(place).copied(), come.get(place).copied())),
+        (0..pairs).filter_map(|index| UsageChange::of(gone.get(index).copied(), come.get(index).copied())),
     );
     (same, changes)
 }
@@ -263,22 +263,22 @@ fn shifted(left: &[&SiteUsage], right: &[&SiteUsage], shift: i64) -> (usize, Vec
 impl SiteUsage {
     /// Line number; 0 without a stack.
     fn line(&self) -> i64 {
-        self.place.as_ref().map_or(0, |place| i64::from(place.line))
+        self.site.as_ref().map_or(0, |site| i64::from(site.line))
     }
 
     /// What stays the same when code moves within its file, or the file to another folder.
     fn function(&self) -> (Option<(&str, &str)>, bool) {
-        (self.place.as_ref().map(|place| (place.file_name(), place.function.as_str())), self.in_backward)
+        (self.site.as_ref().map(|site| (site.file_name(), site.function.as_str())), self.in_backward)
     }
 }
 
 impl UsageChange {
     fn of(before: Option<&SiteUsage>, after: Option<&SiteUsage>) -> Option<UsageChange> {
         let named = after.or(before)?;
-        let line = |holding: &SiteUsage| Some(holding.place.as_ref()?.line);
+        let line = |holding: &SiteUsage| Some(holding.site.as_ref()?.line);
         let old = before.and_then(line);
         Some(UsageChange {
-            place: named.place.clone(),
+            site: named.site.clone(),
             moved_from: old.filter(|_| after.is_some_and(|after| line(after) != old)),
             in_backward: named.in_backward,
             before: before.map_or(Bytes::ZERO, |holding| holding.bytes),
@@ -325,7 +325,7 @@ pub fn finding_changes<'a>(
             // There is one finding of most kinds; leaks are distinguished by their site.
             other.kind == finding.kind
                 && (finding.kind != FindingKind::Leak
-                    || same_function(other.place.as_ref(), finding.place.as_ref()))
+                    || same_function(other.site.as_ref(), finding.site.as_ref()))
         };
         match left.iter().position(same) {
             Some(found) => finding_changes.push((FindingChange::Stayed, finding, Some(left.remove(found)))),
@@ -370,7 +370,7 @@ pub fn skew(ranks: &[DeviceSummary]) -> Option<Skew> {
 }
 
 /// Share below which the ranks count as equal.
-const EVEN: f64 = 0.02;
+const MIN_SKEW_SHARE: f64 = 0.02;
 
 impl Skew {
     /// What the highest rank has beyond the median one, and its share in the highest.
@@ -382,20 +382,20 @@ impl Skew {
 
     /// Whether the highest stands out.
     pub fn is_uneven(&self, ranks: &[DeviceSummary]) -> bool {
-        self.extra(ranks).1 >= EVEN
+        self.extra(ranks).1 >= MIN_SKEW_SHARE
     }
 
     /// Returns the comparison in a sentence, without a full stop.
     pub fn words(&self, ranks: &[DeviceSummary]) -> String {
         let (highest, middle) = (ranks[self.highest].allocated.0, ranks[self.middle].allocated.0);
         let (extra, part) = self.extra(ranks);
-        if part >= EVEN {
+        if part >= MIN_SKEW_SHARE {
             let (rank, part) = (self.highest, percent(part));
             return format!("rank {rank} peaks at {highest}, {extra} ({part}) above the median rank");
         }
         let peaks = ranks.iter().map(|rank| rank.allocated.0).enumerate();
         let (rank, lowest) = peaks.min_by_key(|&(_, peak)| peak).unwrap_or((0, middle));
-        if share(middle.saturating_sub(lowest), middle) > EVEN {
+        if share(middle.saturating_sub(lowest), middle) > MIN_SKEW_SHARE {
             return format!("most peak at about {middle}, rank {rank} only at {lowest}");
         }
         format!("all peak at about {middle}")
@@ -405,7 +405,7 @@ impl Skew {
     pub fn doubt(&self, ranks: &[DeviceSummary]) -> Option<&'static str> {
         let (highest, middle) = (&ranks[self.highest].sites, &ranks[self.middle].sites);
         let is_shared =
-            |line: &SiteUsage| line.place.is_some() && middle.iter().any(|other| other.place == line.place);
+            |line: &SiteUsage| line.site.is_some() && middle.iter().any(|other| other.site == line.site);
         let doubt = "the highest and the median rank share no line of code: are these the ranks of one job?";
         (!highest.iter().any(is_shared)).then_some(doubt)
     }

@@ -45,8 +45,8 @@
 //! let devices = analysis::devices(&snapshot);
 //! let diagnosis = Diagnosis::new(&devices[0]);
 //! let leak = diagnosis.findings.iter().find(|finding| finding.kind == FindingKind::Leak).expect("a leak");
-//! assert_eq!(leak.summary, "8.00 MiB every step, still growing");
-//! assert_eq!(leak.site.map(|site| analysis::words::place(&snapshot, site)).as_deref(), Some("train.py:7"));
+//! assert_eq!(leak.summary, "8.00 MiB per step, still growing");
+//! assert_eq!(leak.site.map(|site| analysis::words::site_name(&snapshot, site)).as_deref(), Some("train.py:7"));
 //! # Ok::<(), snapshot::Error>(())
 //! ```
 
@@ -67,7 +67,7 @@ pub use compare::{
     DeviceSummary, FindingChange, FindingSummary, SiteName, SiteUsage, Skew, UsageChange, changes,
     difference, finding_changes, site_usage, skew,
 };
-pub use findings::finding::{EvidenceValue, Finding, FindingKind, OomCause, Severity};
+pub use findings::finding::{EvidenceValue, Finding, FindingKind, Focus, OomCause, Severity};
 pub use findings::fragmentation::never_needed;
 pub use findings::leak::CARD_SIZES_GIB;
 pub use findings::not_found::not_found;
@@ -76,7 +76,7 @@ pub use findings::{Diagnosis, findings};
 pub use rank_findings::{RankFinding, rank_findings};
 pub use run::categories::{ByCategory, Categories, Category};
 pub use run::device::{Device, Moment, PoolCategory, devices, recorded_devices};
-pub use run::growth::{FEWEST_STEPS, Trend};
+pub use run::growth::{MIN_STEPS_FOR_LEAK, Trend};
 pub use run::holders::{Held, Holders, StoreHint, held, is_own};
 pub use run::labels::LabelledTensors;
 pub use run::live_blocks::{Key, Live, LiveGroup, Origin, Rest};

@@ -20,7 +20,7 @@ pub fn rank_findings(ranks: &[DeviceSummary]) -> Vec<RankFinding<'_>> {
             // Two of the same kind on one rank stay two.
             let same = |other: &&mut RankFinding<'_>| {
                 other.finding.kind == finding.kind
-                    && other.finding.place == finding.place
+                    && other.finding.site == finding.site
                     && other.ranks.last() != Some(&number)
             };
             match merged.iter_mut().find(same) {

@@ -25,7 +25,7 @@ pub fn counted(number: u64, thing: &str) -> String {
 }
 
 /// Writes the short name of a frame: `train.py:20`.
-pub fn place(snapshot: &Snapshot, frame: FrameId) -> String {
+pub fn site_name(snapshot: &Snapshot, frame: FrameId) -> String {
     let frame = snapshot.stacks.frame(frame);
     let file = snapshot.strings.get(frame.file);
     let name = file.rsplit(['/', '\\']).next().unwrap_or(file);

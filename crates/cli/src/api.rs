@@ -148,7 +148,7 @@ pub fn simulate(
 ) -> Result<CommandOutput, Failure> {
     if question.fraction.is_some() && (question.gpu.is_none() || question.limit.is_some()) {
         let cause = "it needs `gpu`, and excludes `limit`".to_owned();
-        return Err(Failure::new("`fraction` is a share of a card", Some(cause), None));
+        return Err(Failure::new("`fraction` is a share of a GPU's memory", Some(cause), None));
     }
     let request = SimulateRequest { question, output, json };
     rendered(|terminal| {

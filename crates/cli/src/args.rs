@@ -64,7 +64,7 @@ pub(crate) enum Color {
 pub(crate) enum Command {
     /// Find what is wrong with a run's memory, which line to change, and what fills it
     Report(ReportArgs),
-    /// Replay a recorded run with other allocator settings or on another card
+    /// Replay a recorded run with other allocator settings or on another GPU
     Simulate(SimulateArgs),
     /// Run your program on an emulated GPU: does it fit, what fills it, what would save memory
     Predict(PredictArgs),
@@ -223,7 +223,7 @@ pub(crate) enum FailOn {
     Low,
     /// Findings worth changing something for
     Medium,
-    /// Findings that end the run now or later
+    /// Findings that will run out of memory
     High,
 }
 
@@ -240,8 +240,8 @@ impl From<FailOn> for Severity {
 #[derive(Args, Default, Debug)]
 #[command(after_help = "\
 Examples:
-  oomph holders run/                           who holds how much, from `oomph run -o run train.py`
-  oomph holders --of train.py:20 run/          who keeps what that line allocates
+  oomph holders run/                           the largest holders, from `oomph run -o run train.py`
+  oomph holders --of train.py:20 run/          holders of what that line allocates
   oomph holders --cycles run/                  objects that refer to each other in a cycle
   oomph holders --tree --depth 8 run/          the dominator tree, with retained sizes
   oomph holders --path --top 20 run/           the reference path to each of the largest tensors
@@ -298,7 +298,7 @@ impl HoldersArgs {
         HoldersArgs { top: top.unwrap_or(HoldersArgs::TOP), json, ..HoldersArgs::default() }
     }
 
-    /// Whether who holds most is shown, and nothing else in its place.
+    /// Whether the largest holders are shown, and nothing else in their place.
     pub(crate) fn shows_holders(&self) -> bool {
         !self.tree && !self.path && !self.cycles && self.since.is_none()
     }
@@ -311,7 +311,7 @@ Examples:
   oomph view --no-open --port 8765 run/        prints the address only
   oomph view before.pickle after.pickle        two runs, to compare
   oomph view ranks/                            the ranks of one job
-  oomph view --html page.html a.pickle         one file to send to a colleague: no server, no network
+  oomph view --html page.html a.pickle         one file to share: no server, no network
 
 Over SSH the page needs a tunnel; oomph prints the command for it.")]
 pub(crate) struct ViewArgs {
@@ -327,7 +327,7 @@ pub(crate) struct ViewArgs {
     pub(crate) max_size: u64,
 
     /// Port to listen on; default: any free port
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     pub(crate) port: u16,
 
     /// Do not open a browser
@@ -386,11 +386,11 @@ impl DiffArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  oomph simulate --search a.pickle                        which settings would have needed less memory
-  oomph simulate --gpu 24GiB a.pickle                     would it fit on a 24 GiB card
+  oomph simulate --search a.pickle                         settings that need less memory
+  oomph simulate --gpu 24GiB a.pickle                      would it fit on a 24 GiB GPU
   oomph simulate --conf expandable_segments:True a.pickle  what one setting would have done
-  oomph simulate --smallest-gpu --search a.pickle         the least memory that works, for each setting
-  oomph simulate --verify a.pickle                        does the model repeat what PyTorch did
+  oomph simulate --smallest-gpu --search a.pickle          the least memory for each setting
+  oomph simulate --verify a.pickle                         does the model match the recording
   oomph simulate --conf max_split_size_mb:128 -o sim.pickle a.pickle && oomph report sim.pickle
 
 Sizes: 24GiB, 512MiB, 80GB (decimal), or bytes. The model and its limits: docs/how-to/simulate.md.
@@ -407,15 +407,15 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "SETTINGS")]
     pub(crate) conf: Option<String>,
 
-    /// Memory of the card to try; default: what the recorded run had available
+    /// Memory of the GPU to try; default: what the recorded run had available
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) gpu: Option<u64>,
 
-    /// Memory of that card that PyTorch cannot use: the CUDA context, libraries, other processes
+    /// Memory of that GPU that PyTorch cannot use: the CUDA context, libraries, other processes
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "700MiB")]
-    pub(crate) outside: u64,
+    pub(crate) non_pytorch: u64,
 
-    /// `set_per_process_memory_fraction`: a share of the card (needs --gpu)
+    /// `set_per_process_memory_fraction`: a share of the GPU's memory (needs --gpu)
     #[arg(long, value_name = "SHARE", value_parser = fraction, conflicts_with = "limit", requires = "gpu")]
     pub(crate) fraction: Option<f64>,
 
@@ -423,11 +423,11 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) limit: Option<u64>,
 
-    /// Try the settings that matter and rank them
+    /// Try common allocator settings and rank them
     #[arg(long, conflicts_with_all = ["conf", "verify", "output"])]
     pub(crate) search: bool,
 
-    /// Find the smallest card memory that still works
+    /// Find the smallest GPU memory that still works
     #[arg(long, conflicts_with = "verify")]
     pub(crate) smallest_gpu: bool,
 
@@ -462,7 +462,7 @@ impl SimulateArgs {
         WhatIfOptions {
             conf: self.conf.clone(),
             gpu: self.gpu,
-            outside: self.outside,
+            non_pytorch: self.non_pytorch,
             fraction: self.fraction,
             limit: self.limit,
             search: self.search,
@@ -554,9 +554,9 @@ pub fn moment(text: &str) -> Result<Moment, String> {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  oomph export --to parquet -o tables/ snapshot.pickle     one file per table
-  oomph export --to sqlite -o snapshot.db snapshot.pickle
-  oomph export --to perfetto -o trace.pftrace snapshot.pickle   then open it in ui.perfetto.dev
+  oomph export --to parquet -o tables/ snapshot.pickle         one file per table
+  oomph export --to sqlite -o snapshot.db snapshot.pickle      one database
+  oomph export --to perfetto -o trace.pftrace snapshot.pickle  then open it in ui.perfetto.dev
 
 The tables and their columns are described in docs/reference/tables.md.")]
 pub(crate) struct ExportArgs {

@@ -13,23 +13,23 @@ use std::alloc::{GlobalAlloc, Layout, System};
 /// The system's allocator, with huge pages for large allocations.
 pub struct HugePages;
 
-const HUGE_PAGE: usize = 2 << 20;
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// From half a huge page on, a table is likely to grow into a whole one.
-const LARGE: usize = HUGE_PAGE / 2;
+const MIN_TABLE_BYTES: usize = HUGE_PAGE_BYTES / 2;
 
 /// The layout used for an allocation: large ones are whole huge pages, since the rest of a page would
 /// come as small pages.
 fn placed(layout: Layout) -> Layout {
-    if layout.size() < LARGE {
+    if layout.size() < MIN_TABLE_BYTES {
         return layout;
     }
-    layout.align_to(HUGE_PAGE).map_or(layout, |layout| layout.pad_to_align())
+    layout.align_to(HUGE_PAGE_BYTES).map_or(layout, |layout| layout.pad_to_align())
 }
 
 /// Requests huge pages; if the kernel declines, nothing changes.
 fn ask(start: *mut u8, layout: Layout) {
     #[cfg(target_os = "linux")]
-    if layout.size() >= LARGE && !start.is_null() {
+    if layout.size() >= MIN_TABLE_BYTES && !start.is_null() {
         // SAFETY: the range was just allocated, begins on a page boundary (`placed`) and lies within the
         // allocation; the advice changes how it is backed, never its contents.
         unsafe {
@@ -63,7 +63,7 @@ unsafe impl GlobalAlloc for HugePages {
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        if layout.size() < LARGE && new_size < LARGE {
+        if layout.size() < MIN_TABLE_BYTES && new_size < MIN_TABLE_BYTES {
             // SAFETY: small before and after, so the layout is the one that `System` knows.
             return unsafe { System.realloc(start, layout, new_size) };
         }

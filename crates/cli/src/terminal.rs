@@ -156,7 +156,7 @@ pub(crate) fn shown_argument(argument: impl AsRef<Path>) -> String {
 }
 
 /// Columns of text written to a file or pipe.
-const WIDTH: usize = 100;
+const DEFAULT_COLUMNS: usize = 100;
 
 /// Style of a piece of text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -196,7 +196,7 @@ impl Terminal {
         Terminal {
             is_seen: color || io::stdout().is_terminal(),
             error_color: wanted(AutoStream::choice(&io::stderr())),
-            width: columns().map_or(WIDTH, |width| width.clamp(40, 120)),
+            width: columns().map_or(DEFAULT_COLUMNS, |width| width.clamp(40, 120)),
             out: Text { to: Out::Process(BufWriter::new(io::stdout().lock())), cleaner: Cleaner::new(color) },
         }
     }
@@ -205,7 +205,7 @@ impl Terminal {
     pub(crate) fn in_memory() -> Terminal {
         let to = Out::Memory { data: Vec::new(), talk: RefCell::default() };
         let out = Text { to, cleaner: Cleaner::new(false) };
-        Terminal { out, is_seen: false, error_color: false, width: WIDTH }
+        Terminal { out, is_seen: false, error_color: false, width: DEFAULT_COLUMNS }
     }
 
     /// Data and messages written to [`Terminal::in_memory`].

@@ -57,7 +57,7 @@ const DEVICE_METRICS: [(&str, MetricKind, &str, DeviceValue); 16] = [
     ("oomph_device_used_by_others_bytes", MetricKind::Gauge,
         "Memory of the device in use by other processes.",
         |of, device| MemorySplit::new(&of.state, device).others.and_then(|others| number(others.0))),
-    ("oomph_process_outside_bytes", MetricKind::Gauge,
+    ("oomph_process_non_pytorch_bytes", MetricKind::Gauge,
         "Non-PyTorch memory of the process: the CUDA context, libraries, NCCL.",
         |of, device| MemorySplit::new(&of.state, device).non_pytorch.and_then(|bytes| number(bytes.0))),
     ("oomph_alloc_retries_total", MetricKind::Counter,

@@ -132,7 +132,7 @@ impl Entry<BaselineSite> {
     /// Returns the lines in the form that the analysis compares.
     pub fn site_usages(&self) -> Vec<SiteUsage> {
         let usage = |site: &BaselineSite| SiteUsage {
-            place: site.file.as_ref().map(|file| SiteName {
+            site: site.file.as_ref().map(|file| SiteName {
                 file: file.clone(),
                 line: site.line,
                 function: site.function.clone(),
@@ -153,9 +153,9 @@ impl Entry<Box<RawValue>> {
         let site = |usage: &SiteUsage| {
             to_raw_value(&BaselineSite {
                 bytes: usage.bytes.0,
-                file: usage.place.as_ref().map(|site| site.file.clone()),
-                line: usage.place.as_ref().map_or(0, |site| site.line),
-                function: usage.place.as_ref().map(|site| site.function.clone()).unwrap_or_default(),
+                file: usage.site.as_ref().map(|site| site.file.clone()),
+                line: usage.site.as_ref().map_or(0, |site| site.line),
+                function: usage.site.as_ref().map(|site| site.function.clone()).unwrap_or_default(),
                 in_backward: usage.in_backward,
             })
         };

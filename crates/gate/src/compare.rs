@@ -4,7 +4,7 @@ use crate::Tolerance;
 use crate::baseline::{Baseline, BaselineSite, Entry};
 use crate::judge::{Breach, LimitResult, exact_percent};
 use crate::measure::{Measured, MeasurementGap};
-use analysis::words::shown_path;
+use analysis::words::{grouped, percent, shown_path};
 use analysis::{Category, UsageChange, changes};
 use snapshot::Bytes;
 use std::path::Path;
@@ -64,6 +64,13 @@ impl ComparedNumber {
         };
         match self.before {
             0 => format!("{sign}{}", Bytes(by)),
+            before if self.after / 10 > before => {
+                format!("{sign}{}, {}×", Bytes(by), grouped(self.after / before))
+            }
+            // A small difference keeps its decimals: rounded, it could look like the tolerance itself.
+            before if by >= before / 10 => {
+                format!("{sign}{}, {sign}{}", Bytes(by), percent(by as f64 / before as f64))
+            }
             before => format!("{sign}{}, {sign}{}", Bytes(by), exact_percent(by as f64 / before as f64)),
         }
     }
@@ -160,7 +167,7 @@ fn breaches(comparison: &BaselineComparison, device: &Measured, tolerance: Toler
         let others: Vec<String> = peaks.map(|row| format!("{} {}", row.name, row.by())).collect();
         let grown = comparison.lines.iter().find(|line| line.by() > 0);
         let advice = (!others.is_empty()).then(|| format!("also {}", others.join("; ")));
-        breach(row, grown.and_then(|line| line.place.clone()), advice)
+        breach(row, grown.and_then(|line| line.site.clone()), advice)
     });
     let growth = over().find(|row| row.key == GROWTH_KEY).map(|row| {
         let worst = device.leaks.iter().max_by_key(|leak| leak.per_step);
@@ -239,6 +246,8 @@ mod tests {
         assert_eq!(row(1000, 1020).by(), "+20 B, +2%");
         assert_eq!(row(0, 1024).by(), "+1.00 KiB");
         assert_eq!(row(1000, 500).by(), "-500 B, -50%");
+        assert_eq!(row(1000, 1457).by(), "+457 B, +46%");
+        assert_eq!(row(1000, 64_000).by(), "+61.5 KiB, 64×");
         assert!(row(1000, 1011).is_over() && !row(1000, 1010).is_over());
         assert!(row(1000, 989).is_lower() && !row(1000, 990).is_lower());
     }

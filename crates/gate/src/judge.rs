@@ -138,13 +138,13 @@ fn bytes(limit: &'static str, what: &str, value: Bytes, allowed: u64, site: Opti
 
 fn peak(device: &Measured, limit: u64) -> LimitResult {
     let largest = device.sites.first();
-    let site = largest.and_then(|usage| usage.place.clone());
+    let site = largest.and_then(|usage| usage.site.clone());
     let mut result = bytes("max-peak", "peak allocated", device.peak_allocated, limit, site);
     // A recorded peak over the limit breaks it, whatever was not recorded.
     result.unmeasured = device.peak_doubt.clone().filter(|_| result.breaches.is_empty());
     for breach in &mut result.breaches {
         breach.advice = largest.and_then(|usage| {
-            let site = usage.place.as_ref()?;
+            let site = usage.site.as_ref()?;
             Some(format!("most of it is {} at {}  {}", usage.bytes, site.short(), printable(&site.function)))
         });
     }
@@ -205,7 +205,12 @@ fn growth(device: &Measured, limit: u64) -> LimitResult {
 fn fragmentation(device: &Measured, limit: f64) -> LimitResult {
     match &device.replayed {
         Ok(replayed) => {
-            let (share, percent) = (replayed.fragmentation, exact_percent(replayed.fragmentation));
+            let share = replayed.fragmentation;
+            // Rounded to the limit itself, it would not look like more.
+            let percent = match percent(share) {
+                rounded if rounded == exact_percent(limit) => exact_percent(share),
+                rounded => rounded,
+            };
             let message = format!(
                 "fragmentation {percent} of the {} reserved is over the limit of {}",
                 replayed.reserved,
@@ -225,7 +230,7 @@ fn fragmentation(device: &Measured, limit: f64) -> LimitResult {
     }
 }
 
-/// Returns a share with two decimals, such as `2.04%`: rounded further, it could look like the limit itself.
+/// Returns a share with two decimals, such as `2.04%`, as users write limits.
 pub(crate) fn exact_percent(share: f64) -> String {
     let text = format!("{:.2}", share * 100.0);
     format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))

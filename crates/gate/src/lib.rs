@@ -19,9 +19,9 @@
 mod baseline;
 mod checkout;
 mod compare;
+mod exit;
 mod judge;
 mod measure;
-mod outcome;
 mod replay;
 
 pub use baseline::Baseline;
@@ -34,9 +34,9 @@ use analysis::Diagnosis;
 use analysis::words::shown_path;
 use baseline::RunContext;
 use checkout::Checkout;
+use exit::ProgramExit;
 use failure::Failure;
 use inputs::ProgressReporter;
-use outcome::ProgramOutcome;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -104,20 +104,20 @@ fn measure_all(
     progress: &ProgressReporter,
 ) -> anyhow::Result<(Vec<Measured>, RunContext)> {
     let checkout = Checkout::here();
-    let (mut measured, mut outcomes, mut context) = (Vec::new(), Vec::new(), RunContext::default());
+    let (mut measured, mut exits, mut context) = (Vec::new(), Vec::new(), RunContext::default());
     for (index, file) in files.iter().enumerate() {
         let input = inputs::load(file, progress)?;
-        let outcome = ProgramOutcome::of(&input, status);
+        let exit = ProgramExit::of(&input, status);
         context.fill_from(&input, command);
         for device in &input.devices() {
             let diagnosis = Diagnosis::new(device);
-            measured.push(Measured::new(&input, index, &diagnosis, &outcome, &checkout));
+            measured.push(Measured::new(&input, index, &diagnosis, &exit, &checkout));
         }
-        outcomes.push(outcome);
+        exits.push(exit);
     }
-    outcome::check_outcomes(&outcomes, status)?;
+    exit::check_exits(&exits, status)?;
     // The history may have lost the event although the program is known to have failed because of it.
-    if outcomes.contains(&ProgramOutcome::OutOfMemory) && measured.iter().all(|device| device.oom.is_none()) {
+    if exits.iter().any(ProgramExit::is_oom) && measured.iter().all(|device| device.oom.is_none()) {
         measured.iter_mut().take(1).for_each(|device| device.oom = Some(LimitFinding::unrecorded_oom()));
     }
     if measured.is_empty() {

@@ -1,11 +1,12 @@
 //! Reproducible numbers of one device of a run, independent of its snapshot.
 
 use crate::checkout::Checkout;
-use crate::outcome::ProgramOutcome;
+use crate::exit::ProgramExit;
 use crate::replay::{Replayed, replay};
 use analysis::words::printable;
 use analysis::{
-    ByCategory, Diagnosis, FEWEST_STEPS, Finding, FindingKind, Key, Origin, SiteName, SiteUsage, site_usage,
+    ByCategory, Diagnosis, Finding, FindingKind, Key, MIN_STEPS_FOR_LEAK, Origin, SiteName, SiteUsage,
+    site_usage,
 };
 use inputs::Input;
 use snapshot::{Bytes, Metric, PoolClass};
@@ -87,7 +88,7 @@ impl Measured {
         input: &Input,
         index: usize,
         diagnosis: &Diagnosis<'_>,
-        outcome: &ProgramOutcome,
+        exit: &ProgramExit,
         checkout: &Checkout,
     ) -> Measured {
         let device = diagnosis.model.device;
@@ -125,7 +126,7 @@ impl Measured {
             leaks,
             categories: categories(diagnosis),
             sites: sites(diagnosis, checkout),
-            oom: oom.filter(|_| *outcome == ProgramOutcome::OutOfMemory),
+            oom: oom.filter(|_| exit.is_oom()),
         }
     }
 
@@ -147,13 +148,13 @@ fn peak_doubt(diagnosis: &Diagnosis<'_>) -> Option<MeasurementGap> {
 }
 
 fn growth(steps: usize, leaks: &[LimitFinding]) -> Result<Bytes, MeasurementGap> {
-    if steps < FEWEST_STEPS {
+    if steps < MIN_STEPS_FOR_LEAK {
         let what = match steps {
             0 => "no steps were found, so growth cannot be distinguished from warm-up".to_owned(),
             steps => format!("{steps} steps are too few to tell growth from warm-up"),
         };
         let hint = format!(
-            "run at least {FEWEST_STEPS} steps, better 20; `oomph.record()` and `rec.step()` mark them"
+            "run at least {MIN_STEPS_FOR_LEAK} steps, better 20; `oomph.record()` and `rec.step()` mark them"
         );
         return Err(MeasurementGap { what, hint });
     }
@@ -176,13 +177,13 @@ fn categories(diagnosis: &Diagnosis<'_>) -> ByCategory {
 fn sites(diagnosis: &Diagnosis<'_>, checkout: &Checkout) -> Vec<SiteUsage> {
     let peak = diagnosis.model.device.history.allocated_peak.position;
     let portable = |usage: SiteUsage| SiteUsage {
-        place: usage.place.map(|site| checkout.portable(site)),
+        site: usage.site.map(|site| checkout.portable(site)),
         bytes: usage.requested,
         ..usage
     };
     let mut sites: Vec<SiteUsage> = site_usage(&diagnosis.model, peak).into_iter().map(portable).collect();
     sites.sort_by(|a, b| {
-        b.bytes.cmp(&a.bytes).then_with(|| (&a.place, a.in_backward).cmp(&(&b.place, b.in_backward)))
+        b.bytes.cmp(&a.bytes).then_with(|| (&a.site, a.in_backward).cmp(&(&b.site, b.in_backward)))
     });
     sites
 }

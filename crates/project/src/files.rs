@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 const MAX_FILE_BYTES: u64 = 8 << 20;
 
 /// Stack size of a worker, for deeply nested expressions.
-const STACK: usize = 16 << 20;
+const WORKER_STACK_BYTES: usize = 16 << 20;
 
 /// Folders of code that is not the user's own.
-const NOT_OWN: [&str; 6] = ["venv", "node_modules", "__pycache__", "site-packages", "build", "dist"];
+const SKIPPED_FOLDERS: [&str; 6] = ["venv", "node_modules", "__pycache__", "site-packages", "build", "dist"];
 
 /// Checks everything that the options name.
 pub(crate) fn check(options: &LintOptions, settings: &LintSettings) -> anyhow::Result<LintResults> {
@@ -67,7 +67,7 @@ fn in_parallel(walk: Walk, settings: &LintSettings, mode: FixMode) -> LintResult
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut all = LintResults::default();
     std::thread::scope(|scope| {
-        let start = || std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+        let start = || std::thread::Builder::new().stack_size(WORKER_STACK_BYTES).spawn_scoped(scope, work);
         let workers: Vec<_> = (0..threads).filter_map(|_| start().ok()).collect();
         if workers.is_empty() {
             all = work();
@@ -122,7 +122,7 @@ fn is_own(entry: &DirEntry, exclude: Option<&Arc<Globs>>) -> bool {
     }
     let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
     let name = entry.file_name().to_string_lossy();
-    if is_folder && (name.starts_with('.') || NOT_OWN.contains(&&*name)) {
+    if is_folder && (name.starts_with('.') || SKIPPED_FOLDERS.contains(&&*name)) {
         return false;
     }
     (!is_folder && !is_python(entry.path())) || exclude.is_none_or(|globs| !globs.match_path(entry.path()))

@@ -59,7 +59,7 @@ impl PySnapshot {
     }
 
     /// Runs `oomph simulate`.
-    #[pyo3(signature = (json, *, conf=None, gpu=None, outside=None, fraction=None, limit=None, search=false,
+    #[pyo3(signature = (json, *, conf=None, gpu=None, non_pytorch=None, fraction=None, limit=None, search=false,
         smallest_gpu=false, verify=false, torch=None, recorded_conf=None, device=None, output=None))]
     #[allow(clippy::too_many_arguments)] // as many as Python's `Snapshot.simulate` has
     fn simulate(
@@ -68,7 +68,7 @@ impl PySnapshot {
         json: bool,
         conf: Option<String>,
         gpu: Option<NumberOrText>,
-        outside: Option<NumberOrText>,
+        non_pytorch: Option<NumberOrText>,
         fraction: Option<f64>,
         limit: Option<NumberOrText>,
         search: bool,
@@ -89,7 +89,7 @@ impl PySnapshot {
         let question = WhatIfOptions {
             conf,
             gpu: bytes("gpu", gpu)?,
-            outside: bytes("outside", outside)?.unwrap_or(api::DEFAULT_NON_PYTORCH),
+            non_pytorch: bytes("non_pytorch", non_pytorch)?.unwrap_or(api::DEFAULT_NON_PYTORCH),
             fraction,
             limit: bytes("limit", limit)?,
             search,

@@ -10,7 +10,7 @@ use lint::PythonSource;
 /// A line that stores a reference.
 pub struct StoreLine {
     /// File and line.
-    pub place: SiteName,
+    pub site: SiteName,
     /// Source code of the line.
     pub code: String,
 }
@@ -18,7 +18,7 @@ pub struct StoreLine {
 /// Returns the likeliest line in the files of `store`, earlier files first. `near` is a line known to be
 /// related.
 pub fn find(store: &StoreHint, near: Option<&SiteName>) -> Option<StoreLine> {
-    let near_file = near.map(|place| place.file.as_str());
+    let near_file = near.map(|site| site.file.as_str());
     let files = store.files.iter().map(String::as_str);
     let files = files.chain(near_file.filter(|file| !store.files.iter().any(|known| known == file)));
     let mut best = None;
@@ -26,14 +26,14 @@ pub fn find(store: &StoreHint, near: Option<&SiteName>) -> Option<StoreLine> {
         let Some(text) = crate::read_file(file) else { continue };
         let source = PythonSource::python(text.as_bytes());
         let found = store.names.iter().flat_map(|name| lint::stores(&source, name).unwrap_or_default());
-        let near = near.filter(|place| place.file == file);
+        let near = near.filter(|site| site.file == file);
         for lint::StoringLine { line, how } in found {
             let distance = near.map_or(0, |near| distance(near.line as usize, line));
             let rank = (std::cmp::Reverse(how), distance, order, line);
             if best.as_ref().is_none_or(|(least, _)| rank < *least) {
                 let code = crate::shortened_line(text.lines().nth(line - 1).unwrap_or_default());
-                let place = SiteName { file: file.to_owned(), line: line as u32, function: String::new() };
-                best = Some((rank, StoreLine { place, code }));
+                let site = SiteName { file: file.to_owned(), line: line as u32, function: String::new() };
+                best = Some((rank, StoreLine { site, code }));
             }
         }
     }
@@ -59,6 +59,6 @@ mod tests {
         let near = SiteName { file: file.clone(), line: 4, function: String::new() };
         let line = find(&StoreHint { names: vec!["kept".to_owned()], files: vec![file] }, Some(&near))
             .expect("a line");
-        assert_eq!(line.place.line, 5);
+        assert_eq!(line.site.line, 5);
     }
 }

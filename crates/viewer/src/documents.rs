@@ -41,7 +41,7 @@ impl<T: DeserializeOwned> TypedJson<T> {
 
 /// A document has the TypeScript type of its shape.
 #[cfg(test)]
-impl<T: ts_rs::TS> ts_rs::TS for TypedJson<T> {
+impl<T: ts_rs::TS + 'static> ts_rs::TS for TypedJson<T> {
     type WithoutGenerics = T::WithoutGenerics;
     type OptionInnerType = T::OptionInnerType;
 
@@ -55,6 +55,20 @@ impl<T: ts_rs::TS> ts_rs::TS for TypedJson<T> {
 
     fn inline_flattened(config: &ts_rs::Config) -> String {
         T::inline_flattened(config)
+    }
+
+    fn visit_dependencies(visitor: &mut impl ts_rs::TypeVisitor)
+    where
+        Self: 'static,
+    {
+        T::visit_dependencies(visitor);
+    }
+
+    fn visit_generics(visitor: &mut impl ts_rs::TypeVisitor)
+    where
+        Self: 'static,
+    {
+        visitor.visit::<T>();
     }
 }
 
@@ -74,7 +88,7 @@ pub struct FindingDocument {
     pub bytes: u64,
     /// Bytes that it grows by per step.
     pub bytes_per_step: Option<u64>,
-    /// Number of blocks or failures.
+    /// Number of things that the finding is about.
     pub count: u64,
     /// The user's line.
     pub site: Option<SiteDocument>,

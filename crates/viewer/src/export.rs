@@ -4,19 +4,10 @@
 //! does not fit is finer detail: the page then shows what it has, and says so.
 
 use crate::Viewer;
-use crate::answers::block::BlockQuery;
-use crate::answers::findings::{self, FindingsQuery};
-use crate::answers::flame::FlameQuery;
-use crate::answers::group::GroupQuery;
-use crate::answers::holders::HoldersQuery;
-use crate::answers::layout::LayoutQuery;
+use crate::answers::findings;
 use crate::answers::overview::{self, ExportedMoments};
-use crate::answers::table::{TableOf, TableQuery};
-use crate::picture::columns::{BLOCK_COLUMNS, Window, XAxis};
-use crate::picture::map::MapQuery;
-use crate::picture::timeline::TimelineQuery;
-use crate::questions::{AnswerBody, NoQuery, PageQuestion};
-use crate::run::groups::GroupBy;
+use crate::picture::columns::{Window, XAxis};
+use crate::questions::{AnswerBody, PageQuestion};
 use crate::run::view::DeviceView;
 use crate::server::PAGE;
 use base64::Engine;
@@ -27,16 +18,40 @@ use std::io::Write;
 
 /// Positions of each run that have details.
 const MAX_MOMENTS: usize = 48;
-/// Groups that have details.
-const MAX_GROUPS: u32 = 48;
-/// Blocks that have details.
-const MAX_BLOCKS: usize = 400;
-/// Largest allocations in the table.
-const MAX_ROWS: usize = 1_000;
-/// Rows that the page asks for at a time (`PAGE_ROWS` of `web/src/state/pages.ts`).
-const PAGE_ROWS: usize = 200;
 /// Approximate height of a picture in pixels.
-const SCREEN_HEIGHT: u64 = 600;
+const PICTURE_HEIGHT_PIXELS: u64 = 600;
+
+/// A part of an exported page; each question says which of its answers belong to it.
+pub(crate) enum ExportPart<'a> {
+    /// What the page has once.
+    Page {
+        /// Numbers of the runs.
+        runs: &'a [usize],
+        /// Number of inputs.
+        inputs: usize,
+    },
+    /// The tiles of one run over an axis, of a level that is `finer` than the whole run in one tile.
+    Pictures {
+        /// The run.
+        view: &'a DeviceView<'a>,
+        /// The x axis.
+        axis: XAxis,
+        /// How many levels finer.
+        finer: u32,
+    },
+    /// What is shown of one run at a position.
+    Moment {
+        /// The run.
+        view: &'a DeviceView<'a>,
+        /// The position.
+        at: usize,
+    },
+    /// Other details of one run.
+    Details {
+        /// The run.
+        view: &'a DeviceView<'a>,
+    },
+}
 
 /// A page with its answers.
 pub struct Exported {
@@ -62,6 +77,13 @@ impl EmbeddedAnswers<'_, '_> {
         if let Ok(answer) = self.viewer.answer(&address) {
             self.put(&address, answer.bytes());
         }
+    }
+
+    /// Adds the answers of a part; returns whether it has any.
+    fn add_part(&mut self, part: &ExportPart<'_>) -> bool {
+        let questions = PageQuestion::exported(part);
+        questions.iter().for_each(|question| self.add(question));
+        !questions.is_empty()
     }
 
     fn put(&mut self, address: &str, answer: &[u8]) {
@@ -94,18 +116,18 @@ impl Viewer<'_> {
             EmbeddedAnswers { viewer: self, text: String::new(), max_bytes: usize::MAX, is_full: false };
         answers.put("overview", AnswerBody::json(&overview).bytes());
         answers.max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX).saturating_sub(PAGE.len());
-        for view in &views {
-            answers.add(&PageQuestion::Findings(FindingsQuery { run: view.id }));
-        }
-        if views.len() > 1 {
-            answers.add(&PageQuestion::Ranks(NoQuery {}));
-        }
-        for input in 0..inputs.len() {
-            answers.add(&PageQuestion::Holders(HoldersQuery { input }));
-        }
+        let runs: Vec<usize> = views.iter().map(|view| view.id).collect();
+        answers.add_part(&ExportPart::Page { runs: &runs, inputs: inputs.len() });
         for (view, moments) in views.iter().zip(&moments) {
             add_pictures(&mut answers, view, 0);
-            add_details(&mut answers, view, moments);
+            // The position that people look at first, then the others.
+            let best = overview::first_moment(view);
+            let mut order: Vec<usize> = moments.to_vec();
+            order.sort_by_key(|&moment| moment != best);
+            for at in order {
+                answers.add_part(&ExportPart::Moment { view, at });
+            }
+            answers.add_part(&ExportPart::Details { view });
         }
         let mut finer = 1;
         let mut is_any = true;
@@ -126,24 +148,12 @@ impl Viewer<'_> {
 /// Adds the tiles of a level that is `finer` than that of the whole run in one tile; returns whether there
 /// are any.
 fn add_pictures(answers: &mut EmbeddedAnswers<'_, '_>, view: &DeviceView<'_>, finer: u32) -> bool {
-    let (run, space) = (view.id, view.space().length);
-    let smallest = invisible(view.history().allocated_peak.bytes.0);
     let mut is_any = false;
-    for x in [XAxis::Event, XAxis::Time] {
-        if x == XAxis::Time && view.duration_us() == 0 {
+    for axis in [XAxis::Event, XAxis::Time] {
+        if axis == XAxis::Time && view.duration_us() == 0 {
             continue;
         }
-        for by in overview::groupings(view) {
-            for (level, tile) in tiles(view, x, by.columns(), finer) {
-                is_any = true;
-                answers.add(&PageQuestion::Timeline(TimelineQuery { run, by, x, level, tile, smallest }));
-            }
-        }
-        for (level, tile) in tiles(view, x, BLOCK_COLUMNS, finer) {
-            is_any = true;
-            let smallest = invisible(space);
-            answers.add(&PageQuestion::Map(MapQuery { run, x, level, tile, low: 0, high: space, smallest }));
-        }
+        is_any |= answers.add_part(&ExportPart::Pictures { view, axis, finer });
         if answers.is_full {
             return true;
         }
@@ -153,7 +163,12 @@ fn add_pictures(answers: &mut EmbeddedAnswers<'_, '_>, view: &DeviceView<'_>, fi
 
 /// Returns the level that is `finer` than that of the whole run in one tile, and every second of its tiles:
 /// these overlap enough for a screen.
-fn tiles(view: &DeviceView<'_>, axis: XAxis, width: usize, finer: u32) -> impl Iterator<Item = (u32, usize)> {
+pub(crate) fn tiles(
+    view: &DeviceView<'_>,
+    axis: XAxis,
+    width: usize,
+    finer: u32,
+) -> impl Iterator<Item = (u32, usize)> {
     let columns = move |level| Window { axis, level, tile: 0, width }.columns_of(view);
     let coarsest = (0..64).find(|&level| columns(level) <= width).unwrap_or(0);
     // The levels of a time axis go down to microseconds, where nothing more can be seen.
@@ -167,8 +182,8 @@ fn tiles(view: &DeviceView<'_>, axis: XAxis, width: usize, finer: u32) -> impl I
 }
 
 /// Returns the power of two of bytes that are too small to see where a picture is this many bytes high.
-fn invisible(bytes: u64) -> u32 {
-    (bytes / SCREEN_HEIGHT).max(1).ilog2()
+pub(crate) fn invisible(bytes: u64) -> u32 {
+    (bytes / PICTURE_HEIGHT_PIXELS).max(1).ilog2()
 }
 
 /// Returns positions that a user is likely to look at: the peak, the end, failures, those of findings, steps.
@@ -185,43 +200,4 @@ fn moments(view: &DeviceView<'_>) -> Vec<usize> {
     moments.sort_unstable();
     moments.dedup();
     moments
-}
-
-/// Adds flame graphs, segments and tables of some positions, and the details of the largest blocks and
-/// groups.
-fn add_details(answers: &mut EmbeddedAnswers<'_, '_>, view: &DeviceView<'_>, moments: &[usize]) {
-    let run = view.id;
-    let best = overview::first_moment(view);
-    let mut order: Vec<usize> = moments.to_vec();
-    order.sort_by_key(|&moment| moment != best);
-    let table = |of, sort: &str, at: Option<usize>, offset: usize| {
-        PageQuestion::Table(TableQuery {
-            run,
-            of,
-            at,
-            sort: Some(sort.to_owned()),
-            desc: Some(true),
-            offset: Some(offset),
-            limit: Some(PAGE_ROWS),
-            ..TableQuery::default()
-        })
-    };
-    for at in order {
-        answers.add(&PageQuestion::Flame(FlameQuery { run, at: Some(at), ..FlameQuery::default() }));
-        answers.add(&PageQuestion::Layout(LayoutQuery { run, at, smallest: None }));
-        answers.add(&table(TableOf::Sites, "now", Some(at), 0));
-        answers.add(&table(TableOf::Segments, "size", Some(at), 0));
-        answers.add(&table(TableOf::Allocations, "size", Some(at), 0));
-    }
-    for offset in (0..MAX_ROWS.min(view.history().allocations.len().max(1))).step_by(PAGE_ROWS) {
-        answers.add(&table(TableOf::Allocations, "size", None, offset));
-    }
-    for id in 0..MAX_GROUPS {
-        answers.add(&PageQuestion::Group(GroupQuery { run, by: GroupBy::Site, id, at: best }));
-    }
-    let mut rows: Vec<u32> = view.allocated_at(best);
-    rows.sort_by_key(|&row| std::cmp::Reverse(view.history().allocations[row as usize].size));
-    for row in rows.into_iter().take(MAX_BLOCKS) {
-        answers.add(&PageQuestion::Block(BlockQuery { run, row: row as usize }));
-    }
 }

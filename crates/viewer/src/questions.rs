@@ -1,5 +1,5 @@
-//! Every question that the page can ask, with its query and its answer. A new one is a line of the table
-//! below.
+//! Every question that the page can ask. A new one is a type that implements [`Question`], and a line of the
+//! table below.
 
 use crate::answers::block::BlockQuery;
 use crate::answers::findings::FindingsQuery;
@@ -7,26 +7,46 @@ use crate::answers::flame::FlameQuery;
 use crate::answers::group::GroupQuery;
 use crate::answers::holders::HoldersQuery;
 use crate::answers::layout::LayoutQuery;
+use crate::answers::overview::OverviewQuery;
+use crate::answers::ranks::RanksQuery;
 use crate::answers::table::TableQuery;
 use crate::answers::what_if::WhatIfQuery;
+use crate::export::ExportPart;
 use crate::picture::map::MapQuery;
+use crate::picture::tile::TileBytes;
 use crate::picture::timeline::TimelineQuery;
 use crate::run::runs::LoadedInput;
 use crate::run::view::DeviceView;
-use crate::{Problem, Viewer, answers, no_such_run, query};
+use crate::{Problem, Viewer, no_such_run, query};
 use analysis::words::{is_hidden, printable};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::sync::{Arc, PoisonError};
 
-/// The query of a question that has no parameters.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
-pub(crate) struct NoQuery {}
+/// A question of the page; its fields are the parameters in the address.
+pub(crate) trait Question: Serialize + Sized {
+    /// Name in the address.
+    const NAME: &'static str;
+    /// The answer, as the page reads it.
+    type Answer: IntoBody;
 
-/// Makes the enum of all questions from a table, and the table of their TypeScript types for the test that
-/// writes them.
+    /// Answers the question.
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<Self::Answer, Problem>;
+
+    /// Questions of this kind whose answers an exported page has, for one part of it; none by default.
+    fn exported(_part: &ExportPart<'_>) -> Vec<Self> {
+        Vec::new()
+    }
+
+    /// Writes `NAME?query` just as the page does.
+    fn address(&self) -> String {
+        let query = query::format(self);
+        if query.is_empty() { Self::NAME.to_owned() } else { format!("{}?{query}", Self::NAME) }
+    }
+}
+
+/// Makes the enum of all questions from a table.
 macro_rules! questions {
-    ($($(#[doc = $doc:literal])* $name:literal $variant:ident($query:ty) -> $answer:ty;)*) => {
+    ($($(#[doc = $doc:literal])* $variant:ident($query:ty);)*) => {
         /// A question of the page.
         #[derive(Clone, PartialEq, Debug)]
         pub(crate) enum PageQuestion {
@@ -37,18 +57,31 @@ macro_rules! questions {
             /// Reads `NAME?query`.
             pub(crate) fn parse(address: &str) -> Result<PageQuestion, Problem> {
                 let (name, query) = address.split_once('?').unwrap_or((address, ""));
-                match name {
-                    $($name => query::parse(query).map(PageQuestion::$variant),)*
-                    _ => Err(Problem::new(format!("there is no question `{name}`"))),
-                }
+                $(if name == <$query>::NAME {
+                    return query::parse(query).map(PageQuestion::$variant);
+                })*
+                Err(Problem::new(format!("there is no question `{name}`")))
             }
 
             /// Writes `NAME?query` just as the page does.
             pub(crate) fn address(&self) -> String {
-                let (name, query) = match self {
-                    $(PageQuestion::$variant(query) => ($name, query::format(query)),)*
-                };
-                if query.is_empty() { name.to_owned() } else { format!("{name}?{query}") }
+                match self {
+                    $(PageQuestion::$variant(query) => query.address(),)*
+                }
+            }
+
+            /// Answers the question.
+            fn answer(&self, viewer: &Viewer<'_>) -> Result<AnswerBody, Problem> {
+                match self {
+                    $(PageQuestion::$variant(query) => Ok(query.answer(viewer)?.into_body()),)*
+                }
+            }
+
+            /// The questions whose answers an exported page has, for one part of it.
+            pub(crate) fn exported(part: &ExportPart<'_>) -> Vec<PageQuestion> {
+                let mut questions = Vec::new();
+                $(questions.extend(<$query>::exported(part).into_iter().map(PageQuestion::$variant));)*
+                questions
             }
 
             /// Members of the TypeScript interface that gives each question its query and its answer.
@@ -58,40 +91,50 @@ macro_rules! questions {
                 vec![$(format!(
                     "{}  {}: {{ query: {}; answer: {} }};\n",
                     concat!($("  /**", $doc, " */\n"),*),
-                    $name,
+                    <$query>::NAME,
                     <$query>::name(config),
-                    <$answer>::name(config),
+                    <<$query as Question>::Answer as TS>::name(config),
                 ),)*]
+            }
+
+            /// Shows a visitor the queries and answers of all questions.
+            #[cfg(test)]
+            pub(crate) fn visit_types(visitor: &mut impl ts_rs::TypeVisitor) {
+                $(
+                    visitor.visit::<$query>();
+                    visitor.visit::<<$query as Question>::Answer>();
+                )*
             }
         }
     };
 }
 
+// In the order in which the answers go into an exported page.
 questions! {
     /// The inputs, and how they belong together.
-    "overview" Overview(NoQuery) -> answers::overview::Overview;
-    /// Bands or blocks over events or time.
-    "timeline" Timeline(TimelineQuery) -> crate::picture::tile::TileBytes;
-    /// Addresses over events or time.
-    "map" Map(MapQuery) -> crate::picture::tile::TileBytes;
-    /// One block.
-    "block" Block(BlockQuery) -> answers::block::BlockDetails;
-    /// One group of blocks at a position.
-    "group" Group(GroupQuery) -> answers::group::GroupDetails;
-    /// The segments at a position.
-    "layout" Layout(LayoutQuery) -> answers::layout::Layout;
-    /// Memory by call stack at a position, or its mean over an interval.
-    "flame" Flame(FlameQuery) -> answers::flame::FlameAnswer;
-    /// A page of a table.
-    "table" Table(TableQuery) -> answers::table::TablePage;
+    Overview(OverviewQuery);
     /// The findings of `oomph report`.
-    "findings" Findings(FindingsQuery) -> answers::findings::Findings;
-    /// A replay with other settings or on another GPU.
-    "whatif" WhatIf(WhatIfQuery) -> answers::what_if::WhatIfAnswer;
-    /// The dominator tree of `oomph holders`.
-    "holders" Holders(HoldersQuery) -> crate::documents::HolderTree;
+    Findings(FindingsQuery);
     /// The runs as ranks of one job.
-    "ranks" Ranks(NoQuery) -> answers::ranks::Ranks;
+    Ranks(RanksQuery);
+    /// The dominator tree of `oomph holders`.
+    Holders(HoldersQuery);
+    /// Bands or blocks over events or time.
+    Timeline(TimelineQuery);
+    /// Addresses over events or time.
+    Map(MapQuery);
+    /// Memory by call stack at a position, or its mean over an interval.
+    Flame(FlameQuery);
+    /// The segments at a position.
+    Layout(LayoutQuery);
+    /// A page of a table.
+    Table(TableQuery);
+    /// One group of blocks at a position.
+    Group(GroupQuery);
+    /// One block.
+    Block(BlockQuery);
+    /// A replay with other settings or on another GPU.
+    WhatIf(WhatIfQuery);
 }
 
 /// The body of an answer.
@@ -123,6 +166,24 @@ impl AnswerBody {
     }
 }
 
+/// An answer that can be sent to the page.
+pub(crate) trait IntoBody {
+    /// The bytes to send.
+    fn into_body(self) -> AnswerBody;
+}
+
+impl<T: Serialize> IntoBody for T {
+    fn into_body(self) -> AnswerBody {
+        AnswerBody::json(&self)
+    }
+}
+
+impl IntoBody for TileBytes {
+    fn into_body(self) -> AnswerBody {
+        AnswerBody::Tile(self.0)
+    }
+}
+
 /// JSON in which characters that would reorder or hide text on the page are written like `\u202e`. JSON has
 /// none of them outside strings, and characters below U+0020 do nothing on a page.
 fn with_visible_text(json: String) -> String {
@@ -143,56 +204,32 @@ fn with_visible_text(json: String) -> String {
 impl Viewer<'_> {
     /// Answers `NAME?query`.
     pub(crate) fn answer(&self, address: &str) -> Result<AnswerBody, Problem> {
-        let question = PageQuestion::parse(address)?;
-        Ok(match question {
-            PageQuestion::Overview(_) => AnswerBody::json(&self.overview()),
-            PageQuestion::Ranks(_) => AnswerBody::json(&self.ranks()),
-            PageQuestion::Holders(query) => AnswerBody::json(&self.holders(&query)?),
-            PageQuestion::WhatIf(query) => AnswerBody::json(&self.what_if(&query)?),
-            PageQuestion::Timeline(query) => self.tile(address, query.run, |view| query.tile(view))?,
-            PageQuestion::Map(query) => self.tile(address, query.run, |view| query.tile(view))?,
-            PageQuestion::Block(query) => {
-                self.about(query.run, |view| answers::block::block(view, query.row))?
-            }
-            PageQuestion::Group(query) => {
-                self.about(query.run, |view| answers::group::group(view, &query))?
-            }
-            PageQuestion::Layout(query) => {
-                self.about(query.run, |view| Ok(answers::layout::layout(view, &query)))?
-            }
-            PageQuestion::Flame(query) => self.about(query.run, |view| self.flame(view, &query))?,
-            PageQuestion::Table(query) => {
-                self.about(query.run, |view| Ok(answers::table::table(view, &query)))?
-            }
-            PageQuestion::Findings(query) => self.about(query.run, |view| Ok(self.findings(view)))?,
-        })
+        PageQuestion::parse(address)?.answer(self)
     }
 
     /// Answers a question about one device.
-    fn about<A: Serialize>(
+    pub(crate) fn about<A>(
         &self,
         run: usize,
         answer: impl FnOnce(&DeviceView<'_>) -> Result<A, Problem>,
-    ) -> Result<AnswerBody, Problem> {
+    ) -> Result<A, Problem> {
         let loaded = self.loaded(run)?;
-        let view = loaded.view(run).ok_or_else(no_such_run)?;
-        Ok(AnswerBody::json(&answer(&view)?))
+        answer(&loaded.view(run).ok_or_else(no_such_run)?)
     }
 
     /// Draws a tile, unless it is one of those drawn last.
-    fn tile(
+    pub(crate) fn tile(
         &self,
         address: &str,
         run: usize,
         draw: impl FnOnce(&DeviceView<'_>) -> Vec<u8>,
-    ) -> Result<AnswerBody, Problem> {
+    ) -> Result<TileBytes, Problem> {
         if let Some(tile) = self.tiles.get(address) {
-            return Ok(AnswerBody::Tile(tile));
+            return Ok(TileBytes(tile));
         }
-        let loaded = self.loaded(run)?;
-        let tile = Arc::new(draw(&loaded.view(run).ok_or_else(no_such_run)?));
+        let tile = self.about(run, |view| Ok(Arc::new(draw(view))))?;
         self.tiles.put(address, tile.clone());
-        Ok(AnswerBody::Tile(tile))
+        Ok(TileBytes(tile))
     }
 
     /// The inputs, without what-ifs.

@@ -3,112 +3,51 @@
 //! `make page-types` (or `UPDATE_PROTOCOL=1 cargo test -p oomph-viewer typescript`) writes them into
 //! `web/src/protocol/answers.ts`.
 
-use crate::answers::block::{BlockDetails, BlockQuery, BlockSegment};
-use crate::answers::findings::{FindingCard, FindingFocus, Findings, FindingsQuery};
-use crate::answers::flame::{FlameAnswer, FlameNode, FlameQuery};
-use crate::answers::group::{GroupDetails, GroupPeak, GroupQuery, GroupStack};
-use crate::answers::holders::HoldersQuery;
-use crate::answers::layout::{LaidSegment, Layout, LayoutQuery, PinningBlock};
-use crate::answers::overview::{
-    ExportedMoments, FailedAllocation, Overview, RunEnd, RunOverview, RunPeak, RunRelation, RunSteps,
-};
-use crate::answers::ranks::{RankFindingShape, RankSkew, RankSummary, Ranks, SiteChange};
-use crate::answers::table::{TableCell, TableCellKind, TableColumn, TableOf, TablePage, TableQuery};
-use crate::answers::what_if::{WhatIfAnswer, WhatIfQuery};
-use crate::documents::*;
-use crate::picture::columns::XAxis;
-use crate::picture::map::MapQuery;
-use crate::picture::tile::{TileBytes, TileHeader};
-use crate::picture::timeline::{TimelineBy, TimelineQuery};
-use crate::questions::{NoQuery, PageQuestion};
-use crate::run::groups::GroupBy;
-use crate::run::shapes::{BlockGroup, StackFrame};
+use crate::picture::tile::TileHeader;
+use crate::questions::PageQuestion;
+use std::collections::BTreeSet;
 use std::path::Path;
-use ts_rs::{Config, TS};
+use ts_rs::{Config, TS, TypeVisitor};
 
 const HEADER: &str = "// Generated from crates/viewer by `make page-types`. Do not edit.
 
 ";
 
 /// Declares a type with its doc comment, each documented field on its own lines.
-fn declaration<T: TS>(config: &Config) -> String {
+fn declaration<T: TS + ?Sized>(config: &Config) -> String {
     let docs = T::docs().unwrap_or_default().replace("/**\n * ", "/** ").replace("\n */", " */");
     let fields = T::decl(config).replace(" \n/**\n * ", "\n  /** ").replace("\n */\n", " */\n  ");
     format!("{docs}export {fields}\n\n")
 }
 
-macro_rules! declarations {
-    ($config:expr, $($type:ty),* $(,)?) => {
-        [$(declaration::<$type>($config)),*].concat()
-    };
+/// Declarations of all types that were visited, each before those that it uses.
+struct Declarations<'c> {
+    config: &'c Config,
+    declared: BTreeSet<String>,
+    text: String,
+}
+
+impl TypeVisitor for Declarations<'_> {
+    fn visit<T: TS + 'static + ?Sized>(&mut self) {
+        // Only types with a derived `TS` have a path; numbers, lists and documents have no declaration.
+        if T::output_path().is_some() {
+            if !self.declared.insert(T::ident(self.config)) {
+                return;
+            }
+            self.text.push_str(&declaration::<T>(self.config));
+        }
+        T::visit_dependencies(self);
+        T::visit_generics(self);
+    }
 }
 
 fn generated() -> String {
     let config = &Config::default().with_large_int("number");
-    let types = declarations!(
-        config,
-        Overview,
-        RunRelation,
-        ExportedMoments,
-        RunOverview,
-        RunPeak,
-        RunEnd,
-        RunSteps,
-        FailedAllocation,
-        BlockGroup,
-        StackFrame,
-        GroupBy,
-        TimelineBy,
-        XAxis,
-        TimelineQuery,
-        MapQuery,
-        TileBytes,
-        TileHeader,
-        BlockQuery,
-        BlockDetails,
-        BlockSegment,
-        GroupQuery,
-        GroupDetails,
-        GroupPeak,
-        GroupStack,
-        LayoutQuery,
-        Layout,
-        LaidSegment,
-        PinningBlock,
-        FlameQuery,
-        FlameAnswer,
-        FlameNode,
-        TableQuery,
-        TableOf,
-        TablePage,
-        TableColumn,
-        TableCellKind,
-        TableCell,
-        FindingsQuery,
-        Findings,
-        FindingCard,
-        FindingFocus,
-        FindingDocument,
-        SeverityName,
-        SiteDocument,
-        WhatIfQuery,
-        WhatIfAnswer,
-        ReplayReport,
-        SegmentCounts,
-        RecordedCounts,
-        ReplayedOom,
-        HoldersQuery,
-        HolderTree,
-        HolderBranch,
-        RetainedSize,
-        ReferenceCycle,
-        Ranks,
-        RankSummary,
-        RankFindingShape,
-        RankSkew,
-        SiteChange,
-        NoQuery,
-    );
+    let mut types = Declarations { config, declared: BTreeSet::new(), text: String::new() };
+    PageQuestion::visit_types(&mut types);
+    // A tile begins with its header.
+    types.visit::<TileHeader>();
+    let types = types.text;
     let questions = PageQuestion::typescript(config).concat();
     format!(
         "{HEADER}{types}/** Every question of the page, with its query and its answer. */\n\

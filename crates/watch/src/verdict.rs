@@ -72,7 +72,7 @@ impl GrowthVerdict {
 fn leaking(bytes_per_step: Bytes, recorder: &WatchedRecorder, device: u32) -> String {
     let full = recorder.steps_left(device).map(|steps| {
         let time = recorder.time_per_step().and_then(|each| each.checked_mul(u32::try_from(steps).ok()?));
-        let time = time.map(|time| format!(", {} at this pace", duration(time))).unwrap_or_default();
+        let time = time.map(|time| format!(", {} at this rate", duration(time))).unwrap_or_default();
         format!("; full in about {} steps{time}", grouped(steps))
     });
     format!("LEAKING {bytes_per_step} per step{}", full.unwrap_or_default())

@@ -39,7 +39,7 @@ pub struct WhatIfOptions {
     /// Memory of the GPU to try, in bytes; `None` uses the limits of the recorded run.
     pub gpu: Option<u64>,
     /// Non-PyTorch memory of that GPU, in bytes.
-    pub outside: u64,
+    pub non_pytorch: u64,
     /// Argument of `set_per_process_memory_fraction`: a share of the GPU from 0 to 1.
     pub fraction: Option<f64>,
     /// Memory limit of the process, in bytes.
@@ -153,7 +153,7 @@ impl<'a> Simulation<'a> {
         };
         let share = self.options.fraction.or((conf.memory_fraction < 1.0).then_some(conf.memory_fraction));
         let limit = share.and_then(|share| self.recorded.release.limit(share, total));
-        let available = Some(total.saturating_sub(self.options.outside));
+        let available = Some(total.saturating_sub(self.options.non_pytorch));
         WhatIf { conf, total: Some(total), available, limit: self.options.limit.or(limit) }
     }
 

@@ -12,7 +12,7 @@ from .session import Recorded
 class OomphCallback(Recorded, TrainerCallback):
     """Records `train()`. A step is one of the optimizer's: batches whose gradients accumulate belong to one step.
 
-    The trainer does not tell its callbacks of an exception: then the recording is written when the process ends, or by
+    The trainer does not notify its callbacks of an exception: the recording is then written when the process ends, by
     `stop()`, or when `train()` is called again.
     """
 
@@ -26,5 +26,5 @@ class OomphCallback(Recorded, TrainerCallback):
         self._session.end()
 
     def stop(self, error: BaseException | None = None) -> None:
-        """Writes the recording of a `train()` that did not come to its end."""
+        """Writes the recording of a `train()` that did not finish."""
         self._session.end(error)

@@ -97,7 +97,7 @@ class Recording:
 
         options = Options(
             self.path,
-            has_places=self._modules,
+            tracks_modules=self._modules,
             has_labels=self._labels,
             has_heap=self._holders,
             has_own_steps=self._own_steps,

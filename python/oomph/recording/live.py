@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..interpreter import threads
-from .channel import Channel, Question
 from .facts import command, limit, pinned, world_size
 from .files import launched_as
+from .live_socket import LiveSocket, Question
 from .messages import say, words
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Live:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._channel = Channel(self._answer)
+        self._socket = LiveSocket(self._answer)
         self._facts = {
             "version": 1,
             "host": socket.gethostname(),
@@ -67,15 +67,15 @@ class Live:
 
     def open(self) -> None:
         try:
-            self._channel.open()
+            self._socket.open()
         except OSError as error:
             say(f"this run cannot be watched: {words(error)}")
 
     def close(self) -> None:
-        self._channel.close()
+        self._socket.close()
 
     def forked(self) -> None:
-        self._channel.forked()
+        self._socket.forked()
 
     def step_ended(self, number: int, time_us: int, rows: list[dict[str, int]]) -> None:
         devices = [{field: row[field] for field in ("device", "allocated", "reserved")} for row in rows]

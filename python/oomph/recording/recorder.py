@@ -30,11 +30,11 @@ from .history import EVENTS_PER_ALLOCATION, History
 from .labels import Labels
 from .live import Live
 from .messages import say, words
+from .module_tracker import ModuleTracker
 from .names import Names
 from .nvml import Nvml
 from .on_leak import OnLeak, answer
 from .pace import Pace
-from .places import Places
 from .signals import Signals
 from .stacks import leave_out_own_frames
 from .steps import Steps
@@ -61,7 +61,7 @@ class Options:
     folder: str
     is_fresh: bool = False
     """Whether the folder holds nothing but this run."""
-    has_places: bool = True
+    tracks_modules: bool = True
     """Whether to follow modules."""
     has_labels: bool = True
     """Whether to name tensors."""
@@ -98,7 +98,7 @@ class Recorder:
         self.steps = Steps(self._step_ended, self._begin_anew, is_explicit=options.has_own_steps)
         names = Names()
         self.labels = Labels(names, history.allocations, history.kind)
-        self.places = Places(names, history.mark, history.marked, self._entered, self.steps.after_outermost)
+        self.module_tracker = ModuleTracker(names, history.mark, history.marked, self._entered, self.steps.after_outermost)
         self.count = 0
         self._live = Live(self)
         self._pace = Pace(history.max_events)
@@ -230,9 +230,9 @@ class Recorder:
         if self.options.has_labels:
             self.labels.install()
             self._undo.append(self.labels.remove)
-        if self.options.has_places and not self._is_marked:
-            self.places.install()
-            self._undo.append(self.places.remove)
+        if self.options.tracks_modules and not self._is_marked:
+            self.module_tracker.install()
+            self._undo.append(self.module_tracker.remove)
         if self.history.kind == "cuda":
             _watch_failures()
         # Not before: its threads would be seen by a program that forks first (Python warns about that).
@@ -244,7 +244,7 @@ class Recorder:
 
     def _marked_by_program(self) -> None:
         self._is_marked = True
-        self.places.remove()
+        self.module_tracker.remove()
 
     def failed_allocation(self, device: int, requested: int, allowed: int, free: int) -> None:
         """PyTorch is about to raise: everything is still there."""
@@ -341,7 +341,7 @@ class Recorder:
         if closely != self._has_stacks:
             self._has_stacks = self.history.record_stacks(wanted=closely)
             self._has_all_stacks &= self._has_stacks
-            self.places.follows_modules = self.places.follows_backward = self._has_stacks
+            self.module_tracker.follows_modules = self.module_tracker.follows_backward = self._has_stacks
 
     def _entered(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called by no other. With another input, or in another mode, it will not repeat what it did before."""
@@ -452,7 +452,7 @@ class Recorder:
             self._write_heap("growing.heap", "growing")
 
     def _write_labels(self) -> None:
-        self.files.write_json("labels", {**self.labels.as_json(), "modules": list(self.places.paths)})
+        self.files.write_json("labels", {**self.labels.as_json(), "modules": list(self.module_tracker.paths)})
 
     def _part(self, write: Callable[[], None]) -> None:
         """A part without which the others have their use."""

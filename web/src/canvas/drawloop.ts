@@ -3,7 +3,7 @@
 
 import { effect } from "@preact/signals";
 
-const REMEMBERED = 600;
+const MAX_FRAME_TIMES = 600;
 
 /** How long the last frames took to draw, in milliseconds. */
 export const frameTimes: number[] = [];
@@ -18,7 +18,7 @@ function drawAll(): void {
   stale.clear();
   for (const draw of now) draw();
   frameTimes.push(performance.now() - begin);
-  if (frameTimes.length > REMEMBERED) frameTimes.shift();
+  if (frameTimes.length > MAX_FRAME_TIMES) frameTimes.shift();
 }
 
 /**

@@ -23,7 +23,7 @@ export interface Box {
   height: number;
 }
 
-export const ROW = 19;
+export const ROW_PIXELS = 19;
 
 export function keyOf(node: FlameNode): string {
   return `${node.name}\n${node.file ?? ""}\n${node.line ?? 0}`;
@@ -70,8 +70,8 @@ export function icicle(root: FlameNode, trail: Trail, width: number, narrowest =
   const weights = weigh(root);
   const boxes: Box[] = [];
   const place = (node: FlameNode, trail: Trail, depth: number, x: number, across: number) => {
-    const y = depth * ROW;
-    boxes.push({ node, trail, rest: false, depth, x, y, width: across, height: ROW });
+    const y = depth * ROW_PIXELS;
+    boxes.push({ node, trail, rest: false, depth, x, y, width: across, height: ROW_PIXELS });
     const scale = across / (weights.get(node) || 1);
     let right = x;
     for (const child of [...node.children].sort(byWeight(weights))) {
@@ -88,9 +88,9 @@ export function icicle(root: FlameNode, trail: Trail, width: number, narrowest =
         rest: true,
         depth: depth + 1,
         x: right,
-        y: y + ROW,
+        y: y + ROW_PIXELS,
         width: left,
-        height: ROW,
+        height: ROW_PIXELS,
       });
     }
   };
@@ -127,8 +127,8 @@ interface Rectangle {
   height: number;
 }
 
-const TITLE = 17;
-const GAP = 2;
+const TITLE_PIXELS = 17;
+const GAP_PIXELS = 2;
 
 /** Nested rectangles, as square as possible. */
 export function treemap(root: FlameNode, trail: Trail, width: number, height: number): Cell[] {
@@ -137,10 +137,10 @@ export function treemap(root: FlameNode, trail: Trail, width: number, height: nu
   const place = (start: FlameNode, from: Trail, depth: number, at: Rectangle) => {
     const { node, trail, label } = unfold(start, from, weights);
     const inner = {
-      x: at.x + GAP,
-      y: at.y + TITLE,
-      width: at.width - 2 * GAP,
-      height: at.height - TITLE - GAP,
+      x: at.x + GAP_PIXELS,
+      y: at.y + TITLE_PIXELS,
+      width: at.width - 2 * GAP_PIXELS,
+      height: at.height - TITLE_PIXELS - GAP_PIXELS,
     };
     const divides = node.children.length > 0 && inner.width > 40 && inner.height > 26;
     cells.push({ node, label, trail, rest: false, leaf: !divides, depth, ...at });

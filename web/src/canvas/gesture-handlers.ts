@@ -11,7 +11,7 @@ import type { Picture } from "./picture";
 import { columnsWith, type Hit } from "./raster";
 
 /** Zoom factor of a double click on nothing in particular. */
-const CLOSER = 0.25;
+const DOUBLE_CLICK_ZOOM_FACTOR = 0.25;
 
 export function scrub(picture: Picture): Drag {
   return {
@@ -67,7 +67,7 @@ export function choose(picture: Picture, hit: Hit): void {
 export function fill(picture: Picture, at: Point, hit: Hit): void {
   const { tile } = picture.seen.value;
   if (!tile || hit.id >= GAP) {
-    zoom(CLOSER, picture.xAt(at.x));
+    zoom(DOUBLE_CLICK_ZOOM_FACTOR, picture.xAt(at.x));
     return;
   }
   if (picture.by() === "block") {
@@ -78,7 +78,7 @@ export function fill(picture: Picture, at: Point, hit: Hit): void {
   const unit = 2 ** tile.level;
   const stretch = { from: (tile.first + first) * unit, to: (tile.first + last + 1) * unit };
   const { from, to } = shown.value;
-  if (stretch.to - stretch.from > 0.8 * (to - from)) zoom(CLOSER, picture.xAt(at.x));
+  if (stretch.to - stretch.from > 0.8 * (to - from)) zoom(DOUBLE_CLICK_ZOOM_FACTOR, picture.xAt(at.x));
   else showAround(stretch);
 }
 

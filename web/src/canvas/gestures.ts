@@ -25,8 +25,8 @@ export interface GestureHandlers {
 
 /** A pointer that moved less than this clicks. */
 const CLICK_PIXELS = 4;
-const WHEEL_LINE = 16;
-const WHEEL_ZOOM = 0.002;
+const WHEEL_LINE_PIXELS = 16;
+const WHEEL_ZOOM_PER_PIXEL = 0.002;
 
 export function attach(element: HTMLElement, hands: GestureHandlers): () => void {
   let begin: Point | null = null;
@@ -76,11 +76,11 @@ export function attach(element: HTMLElement, hands: GestureHandlers): () => void
     },
     wheel(event) {
       event.preventDefault();
-      const scale = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? WHEEL_LINE : 1;
+      const scale = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? WHEEL_LINE_PIXELS : 1;
       const [across, along] = [event.deltaX * scale, event.deltaY * scale];
-      if (event.ctrlKey) hands.zoom(at(event), Math.exp(along * WHEEL_ZOOM), "y");
+      if (event.ctrlKey) hands.zoom(at(event), Math.exp(along * WHEEL_ZOOM_PER_PIXEL), "y");
       else if (event.shiftKey || Math.abs(across) > Math.abs(along)) hands.pan(across || along);
-      else hands.zoom(at(event), Math.exp(along * WHEEL_ZOOM), "x");
+      else hands.zoom(at(event), Math.exp(along * WHEEL_ZOOM_PER_PIXEL), "x");
     },
   };
   const entries = Object.entries(listeners) as [string, EventListener][];

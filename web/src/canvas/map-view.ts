@@ -17,7 +17,7 @@ import {
   horizontalLine,
   yPixel,
 } from "./marks";
-import { LEAST_BYTES, Picture } from "./picture";
+import { MIN_VISIBLE_BYTES, Picture } from "./picture";
 import type { Hit, Viewport } from "./raster";
 import type { Ink } from "./surface";
 import { arrivals, smallestFor } from "./tiles";
@@ -99,7 +99,7 @@ export class MapView extends Picture {
     if (!tile || hit.run === null) return;
     let offset = tile.low;
     for (let run = tile.start[hit.column]!; run < hit.run; run++) offset += tile.size[run]!;
-    const margin = Math.max(hit.bytes, LEAST_BYTES / 2);
+    const margin = Math.max(hit.bytes, MIN_VISIBLE_BYTES / 2);
     this.showRange({
       from: Math.max(0, offset - margin),
       to: Math.min(this.run.space, offset + hit.bytes + margin),

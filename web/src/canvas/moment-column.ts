@@ -14,7 +14,7 @@ export interface MomentColumn {
 }
 
 /** How long a moment has to stay before its column is loaded. */
-const REST_MS = 120;
+const LOOKUP_DELAY_MS = 120;
 
 function drawnColumn(view: TimelineView, at: number): MomentColumn | null {
   const { tile } = view.seen.value;
@@ -43,7 +43,7 @@ export function useMomentColumn(view: TimelineView): MomentColumn | null {
     const timer = setTimeout(async () => {
       const tile = await finestAt(view.run, by, at, by === "block" ? view.smallest() : 0);
       if (tile && isHere) setAsked({ tile, column: Math.floor(at / 2 ** tile.level) - tile.first, by, at });
-    }, REST_MS);
+    }, LOOKUP_DELAY_MS);
     return () => {
       isHere = false;
       clearTimeout(timer);

@@ -23,7 +23,7 @@ export interface HoveredSlice {
 
 const NOTHING: TileResult = { tile: null, isLoading: true, isCoarse: false, problem: null };
 /** Shortest visible interval of the y axis. */
-export const LEAST_BYTES = 4096;
+export const MIN_VISIBLE_BYTES = 4096;
 /** How near the pointer has to be to grab the line of the moment. */
 const GRAB_PIXELS = 6;
 
@@ -58,7 +58,7 @@ export abstract class Picture {
     const { low, high } = this.range();
     const { height } = this.surface.size.value;
     const under = low + ((height - at.y) / height) * (high - low);
-    this.showRange(zoomed({ from: low, to: high }, under, factor, this.wholeRange(), LEAST_BYTES));
+    this.showRange(zoomed({ from: low, to: high }, under, factor, this.wholeRange(), MIN_VISIBLE_BYTES));
   };
 
   /** Moves along both axes. */

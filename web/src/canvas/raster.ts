@@ -60,7 +60,7 @@ export interface Hit {
 }
 
 /** Slices with an edge are at least this high, in pixels. */
-const EDGED = 4;
+const MIN_EDGED_PIXELS = 4;
 
 export function prepare(tile: Tile, level: number, low: number): Prepared {
   const { columns, start, end, id, size, used } = tile;
@@ -204,7 +204,7 @@ function rasterColumn(
         main = faded(main, neutrals.panel);
         stripe = faded(stripe, neutrals.panel);
       } else if (id === focus.hovered && id < GAP) main = stripe = lit(main);
-      if (bottom - top >= EDGED && id !== FREE) {
+      if (bottom - top >= MIN_EDGED_PIXELS && id !== FREE) {
         fill(pixels, width, left, right, top, top + 1, darker(main), darker(main));
         fill(pixels, width, left, right, top + 1, bottom, main, stripe);
       } else fill(pixels, width, left, right, top, bottom, main, stripe);

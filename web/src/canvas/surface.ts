@@ -12,7 +12,7 @@ export interface Size {
 }
 
 /** Upper limit of device pixels per CSS pixel: more cost time and show nothing. */
-const FINEST = 2;
+const MAX_PIXEL_RATIO = 2;
 
 /** The colours of the page, for canvases. */
 export interface Ink {
@@ -73,7 +73,7 @@ export class Surface {
 
   /** Device pixels per CSS pixel. */
   get density(): number {
-    return Math.min(FINEST, window.devicePixelRatio || 1);
+    return Math.min(MAX_PIXEL_RATIO, window.devicePixelRatio || 1);
   }
 
   /** Lets `draw` set all pixels of the plot. */

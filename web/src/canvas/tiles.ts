@@ -49,12 +49,12 @@ interface CachedTile extends TileKey {
 
 const CACHE_BYTES = 64 * 2 ** 20;
 /** A tile that begins anywhere in its first quarter still has this share of its columns. */
-const SURE = 3 / 4;
+const CERTAIN_SHARE = 3 / 4;
 const RETRY_MS = 3000;
 /**
  * How many powers of two the smallest slices of an exported tile may be too large before the page says so.
  */
-const UNNOTICED = 2;
+const MAX_COARSER_LOG2 = 2;
 
 const cache = new Map<string, CachedTile>();
 let cachedBytes = 0;
@@ -75,7 +75,7 @@ function columnsOf({ kind, by }: TileRequest): number {
 
 /** The finest level whose columns are at least one pixel wide. */
 function levelFor(columns: number, span: Span, width: number): number {
-  const most = SURE * columns - 1;
+  const most = CERTAIN_SHARE * columns - 1;
   return Math.max(0, Math.ceil(Math.log2((span.to - span.from) / Math.min(Math.max(1, width), most))));
 }
 
@@ -252,7 +252,8 @@ export class TileFinder {
     return {
       tile: shown?.prepared ?? null,
       isLoading: !isThere && !failure,
-      isCoarse: isExported && (place.level > ideal.level || place.smallest > ideal.smallest + UNNOTICED),
+      isCoarse:
+        isExported && (place.level > ideal.level || place.smallest > ideal.smallest + MAX_COARSER_LOG2),
       problem: isThere ? null : (failure?.problem ?? null),
     };
   }

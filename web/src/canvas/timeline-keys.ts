@@ -6,21 +6,21 @@ import type { Run } from "../protocol";
 import { deselect, goTo, pan, rulerIsOn, showAll, stepMoment, zoom } from "../state/navigate";
 import { moment, run, shown } from "../state/store";
 
-const PAN = 0.15;
-const ZOOM = 1.4;
+const PAN_SHARE = 0.15;
+const ZOOM_FACTOR = 1.4;
 
 const ARROWS: Record<string, () => void> = {
-  ArrowLeft: () => pan(-PAN * (shown.value.to - shown.value.from)),
-  ArrowRight: () => pan(PAN * (shown.value.to - shown.value.from)),
-  ArrowUp: () => zoom(1 / ZOOM),
-  ArrowDown: () => zoom(ZOOM),
+  ArrowLeft: () => pan(-PAN_SHARE * (shown.value.to - shown.value.from)),
+  ArrowRight: () => pan(PAN_SHARE * (shown.value.to - shown.value.from)),
+  ArrowUp: () => zoom(1 / ZOOM_FACTOR),
+  ArrowDown: () => zoom(ZOOM_FACTOR),
   Home: showAll,
 };
 
 const LETTERS: Record<string, (of: Run) => void> = {
-  "+": () => zoom(1 / ZOOM),
-  "=": () => zoom(1 / ZOOM),
-  "-": () => zoom(ZOOM),
+  "+": () => zoom(1 / ZOOM_FACTOR),
+  "=": () => zoom(1 / ZOOM_FACTOR),
+  "-": () => zoom(ZOOM_FACTOR),
   ",": (of) => stepMoment(of, -1),
   ".": (of) => stepMoment(of, 1),
   p: (of) => goTo(of.peak.position, of.peak.timeUs),

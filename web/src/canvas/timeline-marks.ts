@@ -8,7 +8,7 @@ import { columnAt, type Prepared, type Viewport } from "./raster";
 import type { Ink } from "./surface";
 
 /** Height of names above the plot. */
-const ABOVE = -10;
+const NAME_Y_PIXELS = -10;
 /** Steps that are nearer to each other are not drawn one by one. */
 const STEP_LINE_PIXELS = 5;
 const STEP_NAME_PIXELS = 44;
@@ -80,10 +80,10 @@ export function drawStepMarks(context: Context, run: Run, axis: XAxis, view: Vie
   if (first < 0) return;
   context.fillStyle = ink.dim;
   context.textAlign = "right";
-  context.fillText("step", -8, ABOVE);
+  context.fillText("step", -8, NAME_Y_PIXELS);
   context.textAlign = "left";
   // The step that goes on at the left edge.
-  if (first > 0 && places[first]! > STEP_NAME_PIXELS) context.fillText(count(first), 3, ABOVE);
+  if (first > 0 && places[first]! > STEP_NAME_PIXELS) context.fillText(count(first), 3, NAME_Y_PIXELS);
   let end = first;
   while (end < places.length && places[end]! <= view.width + 0.5) end++;
   const apart = (places[end - 1]! - places[first]!) / Math.max(1, end - 1 - first);
@@ -101,7 +101,7 @@ export function drawStepMarks(context: Context, run: Run, axis: XAxis, view: Vie
     if (!isNamed || place === places.length - 1) continue;
     const name = count(place + 1);
     if (places[place]! + context.measureText(name).width + 3 <= view.width)
-      context.fillText(name, places[place]! + 3, ABOVE);
+      context.fillText(name, places[place]! + 3, NAME_Y_PIXELS);
   }
 }
 
@@ -113,7 +113,7 @@ function nameEvery(least: number): number {
 }
 
 /** Pixels that the words of a failure take, more or less. */
-const ROOM_FOR_WORDS = 220;
+const FAILURE_TEXT_PIXELS = 220;
 
 export function drawOoms(context: Context, run: Run, axis: XAxis, view: Viewport, ink: Ink): void {
   let free = -Infinity;
@@ -134,7 +134,7 @@ export function drawOoms(context: Context, run: Run, axis: XAxis, view: Viewport
     context.fill();
     // Failures without room for a label are counted.
     const near = places.filter(
-      (other, later) => later > number && other - x < ROOM_FOR_WORDS && other <= view.width,
+      (other, later) => later > number && other - x < FAILURE_TEXT_PIXELS && other <= view.width,
     ).length;
     const words = `out of memory: ${bytes(requested)} requested${near ? `, and ${counted(near, "time")} more` : ""}`;
     const half = context.measureText(words).width / 2 + 6;

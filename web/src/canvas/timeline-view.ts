@@ -28,13 +28,13 @@ import { drawLimit, drawOoms, drawReserved, drawRuler, drawStepMarks } from "./t
 const highest = signal<ReadonlyMap<number, number>>(new Map());
 
 /** The limit is shown once memory comes this near to it. */
-const NEAR_LIMIT = 1.3;
+const MAX_LIMIT_RATIO = 1.3;
 
 function topOfScale(): number {
   const tops = [run.value, other.value].map((each) => {
     if (!each) return 0;
     const top = highest.value.get(each.id) ?? Math.max(each.reservedPeak.bytes, each.peak.bytes);
-    return each.limit != null && each.limit <= top * NEAR_LIMIT ? Math.max(top, each.limit) : top;
+    return each.limit != null && each.limit <= top * MAX_LIMIT_RATIO ? Math.max(top, each.limit) : top;
   });
   return roundTop(Math.max(...tops));
 }

@@ -29,24 +29,17 @@ export function Findings({ run }: { run: Run }) {
   );
 }
 
-const KINDS: Record<string, string> = {
-  oom: "out of memory",
-  pending: "pending frees",
-  private_pool: "private pools",
-  outside: "non-PyTorch memory",
-};
-
 function Card({ finding }: { finding: FindingCard }) {
   const amounts = [
     bytes(finding.bytes),
     finding.bytes_per_step ? `${bytes(finding.bytes_per_step)} per step` : "",
-    finding.count > 1 ? counted(finding.count, finding.kind === "oom" ? "failure" : "block") : "",
+    finding.count > 1 ? counted(finding.count, finding.count_noun) : "",
   ].filter(Boolean);
   return (
     <article class={`card ${finding.severity}`} aria-current={isShown(finding)}>
       <p class="kind">
         <SeverityIcon of={finding.severity} />
-        <b>{KINDS[finding.kind] ?? finding.kind}</b>
+        <b>{finding.title}</b>
         <span>{finding.severity}</span>
       </p>
       <button
@@ -100,7 +93,7 @@ function More({ finding }: { finding: FindingCard }) {
           ⚠ <Words text={caveat} />
         </p>
       ))}
-      <Evidence of={finding.evidence} />
+      <Evidence of={finding.evidence} units={finding.units} />
     </details>
   );
 }

@@ -3,10 +3,10 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Table } from "../protocol";
 import { bytes, count } from "../state/format";
-import { MOST_ROWS, type Row, type Rows } from "../state/pages";
+import { MAX_ROWS, type Row, type Rows } from "../state/pages";
 import { useSize } from "./size";
 
-const HEIGHT = 24;
+const ROW_PIXELS = 24;
 
 type Column = Table["columns"][number];
 
@@ -36,9 +36,9 @@ export function Grid(props: {
   const { height } = useSize(element);
   const [top, setTop] = useState(0);
   const [cursor, setCursor] = useState(-1);
-  const length = Math.min(total, MOST_ROWS);
-  const first = Math.max(0, Math.floor(top / HEIGHT) - 4);
-  const last = Math.min(length - 1, Math.ceil((top + height) / HEIGHT) + 4);
+  const length = Math.min(total, MAX_ROWS);
+  const first = Math.max(0, Math.floor(top / ROW_PIXELS) - 4);
+  const last = Math.min(length - 1, Math.ceil((top + height) / ROW_PIXELS) + 4);
   useEffect(() => rows.need(first, last), [first, last, rows.loading]);
 
   const go = (to: number) => {
@@ -47,12 +47,12 @@ export function Grid(props: {
     const row = rows.row(next);
     if (row) props.onChoose(row);
     const view = element.current!;
-    const room = view.clientHeight - HEIGHT;
-    if (next * HEIGHT < view.scrollTop) view.scrollTop = next * HEIGHT;
-    else if ((next + 1) * HEIGHT > view.scrollTop + room) view.scrollTop = (next + 1) * HEIGHT - room;
+    const room = view.clientHeight - ROW_PIXELS;
+    if (next * ROW_PIXELS < view.scrollTop) view.scrollTop = next * ROW_PIXELS;
+    else if ((next + 1) * ROW_PIXELS > view.scrollTop + room) view.scrollTop = (next + 1) * ROW_PIXELS - room;
   };
   const onKeyDown = (event: KeyboardEvent) => {
-    const page = Math.max(1, Math.floor(height / HEIGHT) - 2);
+    const page = Math.max(1, Math.floor(height / ROW_PIXELS) - 2);
     const steps: Record<string, number> = {
       ArrowUp: -1,
       ArrowDown: 1,
@@ -88,7 +88,7 @@ export function Grid(props: {
           <Heading key={column.key} column={column} order={props.order} onSort={props.onSort} />
         ))}
       </div>
-      <div class="rows" style={{ height: `${length * HEIGHT}px` }}>
+      <div class="rows" style={{ height: `${length * ROW_PIXELS}px` }}>
         {numbers.map((number) => {
           const row = rows.row(number);
           return (
@@ -99,7 +99,7 @@ export function Grid(props: {
               role="row"
               aria-rowindex={number + 2}
               aria-selected={row !== null && props.isChosen(row)}
-              style={{ top: `${number * HEIGHT}px` }}
+              style={{ top: `${number * ROW_PIXELS}px` }}
               onClick={() => row && go(number)}
               onDblClick={() => row && props.onOpen(row)}
             >

@@ -2,8 +2,11 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import { helpIsOpen } from "./keys";
+import { panels } from "./tabs";
 
-const HELP: { title: string; rows: [string, string][] }[] = [
+type HelpSection = { title: string; rows: [string, string][] };
+
+const helpSections = (): HelpSection[] => [
   {
     title: "Mouse on the timeline and the map",
     rows: [
@@ -33,7 +36,7 @@ const HELP: { title: string; rows: [string, string][] }[] = [
   {
     title: "Keys everywhere",
     rows: [
-      ["1 - 6", "views below the timeline"],
+      [`1 - ${panels().length}`, "views below the timeline"],
       ["/", "search"],
       ["t", "light or dark"],
       ["?", "this page"],
@@ -68,7 +71,7 @@ export function Help() {
       }}
     >
       <div class="help-body">
-        {HELP.map((part) => (
+        {helpSections().map((part) => (
           <section key={part.title}>
             <h2>{part.title}</h2>
             <dl>

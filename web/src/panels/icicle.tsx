@@ -1,7 +1,7 @@
 // A flame graph that grows downwards from its root, in the direction in which panels scroll.
 
 import { useRef } from "preact/hooks";
-import { icicle, ROW } from "../canvas/frames";
+import { icicle, ROW_PIXELS } from "../canvas/frames";
 import { boxClass, boxListeners, type ShapeProps } from "./boxes";
 import { amountOf, nameOf, paint } from "./framelook";
 import { useSize } from "./size";
@@ -13,7 +13,7 @@ export function Icicle(props: ShapeProps) {
   const rows = boxes.reduce((most, box) => Math.max(most, box.depth + 1), 1);
   return (
     <div ref={element} class="icicle" {...boxListeners(props, boxes)}>
-      <div style={{ height: `${rows * ROW}px` }}>
+      <div style={{ height: `${rows * ROW_PIXELS}px` }}>
         {boxes.map((box, number) => (
           <button
             key={number}

@@ -10,7 +10,7 @@ import { bytes, count } from "../state/format";
 import { type ShortLabel, shortLabels } from "../state/labels";
 import { selection } from "../state/store";
 
-const MOST_ROWS = 60;
+const MAX_ROWS = 60;
 
 /** Bytes of each group in a column. */
 function sumsIn({ tile, column }: MomentColumn): Map<number, number> {
@@ -32,7 +32,7 @@ export function Legend({ of }: { of: TimelineView }) {
     (a, b) => (sums.get(b.id) ?? 0) - (sums.get(a.id) ?? 0) || a.id - b.id,
   );
   const merged = sums.get(MERGED);
-  const shown = rows.slice(0, MOST_ROWS);
+  const shown = rows.slice(0, MAX_ROWS);
   const labels = shortLabels(shown);
   return (
     <aside class="bands-legend" aria-label="Groups at the chosen moment">
@@ -54,8 +54,8 @@ export function Legend({ of }: { of: TimelineView }) {
             <span class="figure">{bytes(merged)}</span>
           </li>
         )}
-        {rows.length > MOST_ROWS && (
-          <li class="dim">and {count(rows.length - MOST_ROWS)} more in this interval</li>
+        {rows.length > MAX_ROWS && (
+          <li class="dim">and {count(rows.length - MAX_ROWS)} more in this interval</li>
         )}
       </ul>
     </aside>

@@ -9,12 +9,12 @@ import { columnAt, type Prepared, type Viewport } from "../canvas/raster";
 import { type Ink, MARGIN, Surface } from "../canvas/surface";
 import { arrivals, TileFinder, type TileRequest } from "../canvas/tiles";
 import type { Run } from "../protocol";
-import { SHORTEST } from "../state/axis";
+import { MIN_INTERVAL } from "../state/axis";
 import { pan, show, zoom } from "../state/navigate";
 import { moment, shown, whole, xAxis } from "../state/store";
 
 /** Only the outline is drawn, so everything may be merged. */
-const ALL_MERGED = 50;
+const MERGE_ALL_LOG2_BYTES = 50;
 const EDGE_PIXELS = 6;
 
 const STRIP_MARGIN = { left: MARGIN.left, right: MARGIN.right, top: 2, bottom: 4 };
@@ -47,7 +47,7 @@ class Strip {
       x: xAxis.value,
       span: { from, to },
       width: view.width,
-      smallest: ALL_MERGED,
+      smallest: MERGE_ALL_LOG2_BYTES,
     };
     const { tile } = this.finder.find(request);
     this.surface.drawMarks(shownTheme.value, (context, _, ink) => {
@@ -99,7 +99,7 @@ class Strip {
     return {
       move: (now) => {
         const x = this.xAt(now);
-        if (Math.abs(x - anchor) >= SHORTEST[xAxis.value])
+        if (Math.abs(x - anchor) >= MIN_INTERVAL[xAxis.value])
           show({ from: Math.min(x, anchor), to: Math.max(x, anchor) });
       },
     };

@@ -14,8 +14,8 @@ import { Answered, nextToPointer } from "./parts";
 import { isPinned, type Listed, listed } from "./segments";
 import { useSize } from "./size";
 
-const PADDING = 12;
-const LEAST_BAR = 36;
+const PADDING_PIXELS = 12;
+const MIN_BAR_PIXELS = 36;
 
 interface HoveredCell {
   cell: SegmentCell;
@@ -44,7 +44,7 @@ function Segments({ run, layout }: { run: Run; layout: Layout }) {
   );
   const largest = layout.segments.reduce((most, segment) => Math.max(most, segment.size), 1);
   const widthOf = (segment: LaidSegment) =>
-    Math.max(LEAST_BAR, Math.round(((size.width - 2 * PADDING) * segment.size) / largest));
+    Math.max(MIN_BAR_PIXELS, Math.round(((size.width - 2 * PADDING_PIXELS) * segment.size) / largest));
   return (
     <>
       <Summary run={run} layout={layout} />

@@ -14,10 +14,10 @@ const SEGMENT_HEIGHT = 42;
 /** A segment with pinning blocks has two lines of text. */
 const PINNED_HEIGHT = 60;
 /** Below this share in use, the blocks that keep the segment are named. */
-const MOSTLY_FREE = 0.5;
+const MAX_USED_SHARE_OF_PINNED = 0.5;
 
 export function isPinned({ used, size, pins }: LaidSegment): boolean {
-  return used > 0 && used < MOSTLY_FREE * size && pins.length > 0;
+  return used > 0 && used < MAX_USED_SHARE_OF_PINNED * size && pins.length > 0;
 }
 
 function nameOf({ pool, stream, small, expandable }: LaidSegment): string {

@@ -6,7 +6,7 @@ import type { Run, Table, TableOf, TableQuery } from "../protocol";
 import { atEvent } from "../state/axis";
 import { showAddresses, showLifetime } from "../state/focus";
 import { count } from "../state/format";
-import { MOST_ROWS, type Row, useRows } from "../state/pages";
+import { MAX_ROWS, type Row, useRows } from "../state/pages";
 import { by, interval, moment, search, selection, tab } from "../state/store";
 import { Grid } from "./grid";
 import { Choice, Loading, Problem, SearchField } from "./parts";
@@ -124,8 +124,8 @@ function Counted({ table, at }: { table: Table | null; at: number | null }) {
     <p class="said">
       {total === whole ? count(total) : `${count(total)} of ${count(whole)}`}
       {at !== null && at !== moment.value && `, ${atEvent(at)} (nearest exported moment)`}
-      {total > MOST_ROWS &&
-        `; the first ${count(MOST_ROWS)} are listed: sort the other way or search to see the rest`}
+      {total > MAX_ROWS &&
+        `; the first ${count(MAX_ROWS)} are listed: sort the other way or search to see the rest`}
     </p>
   );
 }

@@ -13,7 +13,7 @@ const BY_WORDS: Record<TimelineBy, string> = {
   block: "single blocks",
 };
 
-const CLOSER = 0.6;
+const ZOOM_FACTOR = 0.6;
 
 export function TimelineTools({ run }: { run: Run }) {
   return (
@@ -30,10 +30,15 @@ export function TimelineTools({ run }: { run: Run }) {
       </label>
       <AxisChoice run={run} />
       <span class="buttons">
-        <button type="button" aria-label="Zoom out" title="Zoom out (-)" onClick={() => zoom(1 / CLOSER)}>
+        <button
+          type="button"
+          aria-label="Zoom out"
+          title="Zoom out (-)"
+          onClick={() => zoom(1 / ZOOM_FACTOR)}
+        >
           −
         </button>
-        <button type="button" aria-label="Zoom in" title="Zoom in (+)" onClick={() => zoom(CLOSER)}>
+        <button type="button" aria-label="Zoom in" title="Zoom in (+)" onClick={() => zoom(ZOOM_FACTOR)}>
           +
         </button>
         <button type="button" title="Show the whole run (Home)" onClick={showAll}>

@@ -14,8 +14,8 @@ import { xAxis } from "../state/store";
 import { nextToPointer } from "./parts";
 
 /** How long the pointer has to rest before a block is looked up. */
-const REST_MS = 60;
-const FRAMES = 4;
+const LOOKUP_DELAY_MS = 60;
+const MAX_FRAMES = 4;
 
 export function PictureTip({ of }: { of: Picture }) {
   const hovered = of.hovered.value;
@@ -105,7 +105,7 @@ function BlockWords({ run, row }: { run: Run; row: number }) {
         // The tip works without it; the details show the reason after a click.
         () => {},
       );
-    }, REST_MS);
+    }, LOOKUP_DELAY_MS);
     return () => {
       isHere = false;
       clearTimeout(timer);
@@ -113,7 +113,7 @@ function BlockWords({ run, row }: { run: Run; row: number }) {
   }, []);
   if (!block) return <p class="dim">…</p>;
   const own = block.stack.filter((frame) => frame.user);
-  const frames = (own.length ? own : block.stack).slice(0, FRAMES);
+  const frames = (own.length ? own : block.stack).slice(0, MAX_FRAMES);
   return (
     <>
       <p>

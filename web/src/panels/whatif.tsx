@@ -25,7 +25,7 @@ const trials = signal<Trial[]>([]);
 const shown = signal<number | null>(null);
 
 /** The server drops older replays. */
-const MOST_REPLAYED = 4;
+const MAX_REPLAYS = 4;
 
 async function replay(run: Run, conf: string, gpu: number | null, fraction: string): Promise<void> {
   const number = trials.value.length;
@@ -40,7 +40,7 @@ async function replay(run: Run, conf: string, gpu: number | null, fraction: stri
   };
   const result = await ask("whatif", query).catch(asAnswerError);
   trials.value = trials.value.map((each) => (each.number === number ? { ...each, result } : each));
-  if ("run" in result) replayed.value = [...replayed.value, result.run].slice(-MOST_REPLAYED);
+  if ("run" in result) replayed.value = [...replayed.value, result.run].slice(-MAX_REPLAYS);
 }
 
 export function WhatIfPanel({ run }: { run: Run }) {
@@ -109,7 +109,7 @@ function History({ of, chosen }: { of: Trial[]; chosen: Trial }) {
   );
 }
 
-const CARDS = [8, 16, 24, 40, 48, 80, 141];
+const GPU_SIZES_GIB = [8, 16, 24, 40, 48, 80, 141];
 
 function Form({ run, busy }: { run: Run; busy: boolean }) {
   const [conf, setConf] = useState(run.settings);
@@ -136,7 +136,7 @@ function Form({ run, busy }: { run: Run; busy: boolean }) {
           <button type="button" aria-pressed={gpu === ""} onClick={() => setGpu("")}>
             as recorded
           </button>
-          {CARDS.map((size) => (
+          {GPU_SIZES_GIB.map((size) => (
             <button
               key={size}
               type="button"

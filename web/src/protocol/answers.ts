@@ -1,5 +1,8 @@
 // Generated from crates/viewer by `make page-types`. Do not edit.
 
+/** Asks for the inputs; it has no parameters. */
+export type OverviewQuery = Record<symbol, never>;
+
 /** Everything that is open. */
 export type Overview = {
   /** Version of oomph. */
@@ -310,7 +313,13 @@ export type Findings = { findings: Array<FindingCard>,
   categoriesReason: string, };
 
 /** A finding, and where the views show it. */
-export type FindingCard = { focus: FindingFocus,
+export type FindingCard = {
+  /** Title of the kind, in lower case. */
+  title: string,
+  /** What `count` counts, in the singular. */
+  count_noun: string,
+  /** Units of the numbers in `evidence`, by the names that lead to them: `lines.bytes`. */
+  units: { [key in string]: EvidenceUnit }, focus: FindingFocus,
   /** Name of the kind: `leak`, `oom`, …. */
   kind: string,
   /** How much it matters. */
@@ -323,7 +332,7 @@ export type FindingCard = { focus: FindingFocus,
   bytes: number,
   /** Bytes that it grows by per step. */
   bytes_per_step?: number,
-  /** Number of blocks or failures. */
+  /** Number of things that the finding is about. */
   count: number,
   /** The user's line. */
   site?: SiteReport,
@@ -341,6 +350,9 @@ export type FindingCard = { focus: FindingFocus,
   fix: string,
   /** What is uncertain. */
   caveats: Array<string>, };
+
+/** Unit of a number in the evidence of a finding. */
+export type EvidenceUnit = "bytes" | "count" | "us" | "pid" | "ratio";
 
 /** Where the views show a finding. */
 export type FindingFocus = {
@@ -352,39 +364,6 @@ export type FindingFocus = {
   position: number,
   /** Group of the finding's site. */
   group: number | null, };
-
-/** A finding in `oomph report --json`. */
-export type FindingReport = {
-  /** Name of the kind: `leak`, `oom`, …. */
-  kind: string,
-  /** How much it matters. */
-  severity: SeverityName,
-  /** Why it matters that much. */
-  severity_reason: string,
-  /** The finding in one sentence. */
-  summary: string,
-  /** Bytes that the finding is about. */
-  bytes: number,
-  /** Bytes that it grows by per step. */
-  bytes_per_step?: number,
-  /** Number of blocks or failures. */
-  count: number,
-  /** The user's line. */
-  site?: SiteReport,
-  /** Path of the module that the blocks of that line belong to. */
-  module?: string,
-  /** The reference path to the holder, in words. */
-  held_by?: string,
-  /** Name of the cause. */
-  cause?: string,
-  /** More sentences. */
-  details: Array<string>,
-  /** The numbers behind the finding, by name. */
-  evidence: Record<string, unknown>,
-  /** What to change. */
-  fix: string,
-  /** What is uncertain. */
-  caveats: Array<string>, };
 
 /** The severity of a finding. */
 export type SeverityName = "high" | "medium" | "low";
@@ -558,13 +537,13 @@ export type RankSkew = {
 /** Memory of a site in two runs. */
 export type SiteChange = { label: string, before: number, after: number, };
 
-/** The query of a question that has no parameters. */
-export type NoQuery = Record<symbol, never>;
+/** Asks for the ranks; it has no parameters. */
+export type RanksQuery = Record<symbol, never>;
 
 /** Every question of the page, with its query and its answer. */
 export interface Questions {
   /** The inputs, and how they belong together. */
-  overview: { query: NoQuery; answer: Overview };
+  overview: { query: OverviewQuery; answer: Overview };
   /** Bands or blocks over events or time. */
   timeline: { query: TimelineQuery; answer: TileBytes };
   /** Addresses over events or time. */
@@ -586,5 +565,5 @@ export interface Questions {
   /** The dominator tree of `oomph holders`. */
   holders: { query: HoldersQuery; answer: HolderTree };
   /** The runs as ranks of one job. */
-  ranks: { query: NoQuery; answer: Ranks };
+  ranks: { query: RanksQuery; answer: Ranks };
 }

@@ -6,7 +6,7 @@ import { path, type Query } from "./address";
 import type { Questions } from "./answers";
 import { AnswerError, ask, isAvailable, isExported, stored } from "./source";
 
-const KEPT = 96;
+const MAX_CACHED_ANSWERS = 96;
 const kept = new Map<string, Promise<unknown>>();
 
 /** Answers a question, from the cache if it was asked lately. */
@@ -22,7 +22,7 @@ export function answerTo<Name extends keyof Questions>(
   if (!before) {
     // A failure may be temporary, so it is not cached.
     answer.catch(() => kept.get(key) === answer && kept.delete(key));
-    if (kept.size > KEPT) kept.delete(kept.keys().next().value!);
+    if (kept.size > MAX_CACHED_ANSWERS) kept.delete(kept.keys().next().value!);
   }
   return answer;
 }

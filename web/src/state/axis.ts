@@ -10,7 +10,7 @@ export interface Tick {
 }
 
 /** Shortest visible interval of the x axis: single events can be told apart. */
-export const SHORTEST: Record<XAxis, number> = { event: 6, time: 20 };
+export const MIN_INTERVAL: Record<XAxis, number> = { event: 6, time: 20 };
 
 type Unit = readonly [name: string, scale: number];
 
@@ -31,7 +31,7 @@ const TIME_UNITS: [...Unit, least: number][] = [
 ];
 
 /** Ticks more than this many steps from 0 are labelled relative to the first. */
-const FAR = 4000;
+const MAX_ABSOLUTE_TICKS = 4000;
 
 /** Ticks at multiples of a power of two, all in one unit. */
 export function byteTicks(low: number, high: number, most: number): Tick[] {
@@ -39,7 +39,7 @@ export function byteTicks(low: number, high: number, most: number): Tick[] {
   const [unit, scale] =
     BYTE_UNITS.find(([, scale]) => scale <= step * 4 && scale <= high) ?? (["B", 1] as const);
   const all = multiples(step, low, high);
-  const first = high / step > FAR ? all[0]! : 0;
+  const first = high / step > MAX_ABSOLUTE_TICKS ? all[0]! : 0;
   return all.map((at) => {
     if (at === first) return { at, label: first === 0 ? "0" : bytes(first) };
     return { at, label: `${first > 0 ? "+" : ""}${count2((at - first) / scale)} ${unit}` };

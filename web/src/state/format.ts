@@ -32,9 +32,9 @@ export function count(value: number): string {
   return Math.round(value).toLocaleString("en-US");
 }
 
-/** `1 block`, `12 blocks` */
+/** `1 block`, `12 blocks`, `2 processes` */
 export function counted(value: number, what: string): string {
-  return `${count(value)} ${what}${value === 1 ? "" : "s"}`;
+  return `${count(value)} ${what}${value === 1 ? "" : what.endsWith("s") ? "es" : "s"}`;
 }
 
 /** `12.4%` */

@@ -2,7 +2,7 @@
 
 import { batch, signal } from "@preact/signals";
 import type { Run, XAxis } from "../protocol";
-import { around, isWhole, panned, SHORTEST, zoomed } from "./axis";
+import { around, isWhole, MIN_INTERVAL, panned, zoomed } from "./axis";
 import { heights, interval, moment, type Span, selection, shown, span, whole, xAxis } from "./store";
 
 /** Whether a drag measures instead of moving. */
@@ -25,7 +25,7 @@ function anchor(): number {
 }
 
 export function zoom(factor: number, at = anchor()): void {
-  show(zoomed(shown.value, at, factor, whole.value, SHORTEST[xAxis.value]));
+  show(zoomed(shown.value, at, factor, whole.value, MIN_INTERVAL[xAxis.value]));
 }
 
 export function pan(by: number): void {
@@ -41,7 +41,7 @@ export function showAll(): void {
 
 /** Shows an interval with a margin. */
 export function showAround(stretch: Span): void {
-  show(around(stretch, whole.value, SHORTEST[xAxis.value]));
+  show(around(stretch, whole.value, MIN_INTERVAL[xAxis.value]));
 }
 
 /** Goes to a moment without zooming. */

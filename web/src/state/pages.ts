@@ -8,7 +8,7 @@ import { answerable, answerTo, asAnswerError } from "../protocol/use-answer";
 /** Rows of a page; an exported page has its answers in pages of this size (`PAGE_ROWS` of `export.rs`). */
 const PAGE_ROWS = 200;
 /** Browsers cannot scroll over more pixels than these rows have. */
-export const MOST_ROWS = 400_000;
+export const MAX_ROWS = 400_000;
 
 export type Row = Table["rows"][number];
 

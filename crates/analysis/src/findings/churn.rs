@@ -179,8 +179,8 @@ pub(super) fn describe(facts: &ChurnFacts) -> Finding {
         ("freed_by_cudnn_trials", counts(ReleaseReason::Trial)),
         ("freed_by_garbage_collection", counts(ReleaseReason::Collection)),
         ("freed_to_retry", counts(ReleaseReason::Retry)),
-        ("waited_us", EvidenceValue::Count(*waited_us)),
-        ("of_us", EvidenceValue::Count(*whole_us)),
+        ("waited_us", EvidenceValue::Micros(*waited_us)),
+        ("of_us", EvidenceValue::Micros(*whole_us)),
         ("threshold", EvidenceValue::Ratio(MIN_SHARE_OF_STEPS)),
     ];
     evidence.extend(facts.retries.map(|retries| ("retries", EvidenceValue::Count(retries))));

@@ -9,7 +9,7 @@ use snapshot::{Bytes, FrameId, History};
 
 pub(crate) const MIB: u64 = 1 << 20;
 /// Less room than this share of the usable memory is none.
-const NEARLY_FULL: f64 = 0.1;
+const MIN_ROOM_SHARE: f64 = 0.1;
 
 /// A failed allocation.
 pub(crate) struct OomFailure {
@@ -87,7 +87,7 @@ impl OomFailure {
         self.shortage.iter().flat_map(|said| &said.others).map(|process| process.bytes).sum()
     }
 
-    /// Whether the request would have passed without them.
+    /// Whether the request would have succeeded without them.
     pub(crate) fn is_crowded_out(&self) -> bool {
         !self.is_limited()
             && self.cause() == OomCause::Capacity
@@ -126,12 +126,12 @@ impl OomFailure {
     pub(crate) fn cause(&self) -> OomCause {
         let room = self.usable().saturating_sub(self.active).saturating_sub(self.free.private);
         let fits = room >= self.requested
-            && share(room, self.usable()) >= NEARLY_FULL
+            && share(room, self.usable()) >= MIN_ROOM_SHARE
             && self.largest_that_fits() < self.requested;
         if fits && self.projection.is_none() { OomCause::Fragmentation } else { OomCause::Capacity }
     }
 
-    /// The largest request that would have passed. It is less than the one that did not, whatever an upper
+    /// The largest request that would have succeeded. It is less than the one that did not, whatever an upper
     /// bound says: free pages of expandable memory may be in use in part.
     pub(crate) fn largest_that_fits(&self) -> Bytes {
         let new_segment = Bytes(self.room_for_segments().0 / (2 * MIB) * (2 * MIB));

@@ -5,21 +5,21 @@ use crate::run::holders::Held;
 use crate::trace::modules::ModuleId;
 use snapshot::{Bytes, FrameId, StackId};
 
-/// Kind of a finding.
+/// Kind of a finding. Each has its row in [`KINDS`], in the same order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FindingKind {
-    /// An allocation failed.
-    Oom,
     /// Memory accumulates step after step.
     Leak,
-    /// A few steps need far more than the others.
-    Spike,
     /// Reserved memory that the program cannot use.
     Fragmentation,
+    /// A few steps need far more than the others.
+    Spike,
     /// Memory goes back to the device and is taken again in the steady state.
     Churn,
     /// Freed blocks that wait for other streams.
     Pending,
+    /// An allocation failed.
+    Oom,
     /// Memory of CUDA graphs and `MemPool`s.
     PrivatePool,
     /// Scratch memory of cuBLAS and cuDNN.
@@ -31,19 +31,186 @@ pub enum FindingKind {
 impl FindingKind {
     /// Name in JSON.
     pub fn name(self) -> &'static str {
-        match self {
-            FindingKind::Oom => "oom",
-            FindingKind::Leak => "leak",
-            FindingKind::Spike => "spike",
-            FindingKind::Fragmentation => "fragmentation",
-            FindingKind::Churn => "churn",
-            FindingKind::Pending => "pending",
-            FindingKind::PrivatePool => "private_pool",
-            FindingKind::Workspace => "workspace",
-            FindingKind::NonPytorch => "outside",
-        }
+        self.row().name
+    }
+
+    /// Title for people, in lower case.
+    pub fn title(self) -> &'static str {
+        self.row().title
+    }
+
+    /// What [`Finding::count`] counts, in the singular.
+    pub fn count_noun(self) -> &'static str {
+        self.row().count_noun
+    }
+
+    /// Whether a replay with other settings or on another device can show how to avoid it.
+    pub fn can_be_replayed(self) -> bool {
+        self.row().can_be_replayed
+    }
+
+    /// The part of the run that shows it.
+    pub fn focus(self) -> Focus {
+        self.row().focus
+    }
+
+    /// Its row in [`KINDS`].
+    pub(super) fn row(self) -> &'static KindRow {
+        &KINDS[self as usize]
     }
 }
+
+/// The part of a run that shows a finding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Focus {
+    /// The whole run.
+    Run,
+    /// From the step in which the growth begins to the end of the run.
+    Growth,
+    /// Steps before and after the event of the finding; the whole run if it has no steps.
+    Steps(usize, usize),
+}
+
+/// What the list of things that were not found says about a kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Absence {
+    /// Nothing: most runs do not have it.
+    Unmentioned,
+    /// Fixed words.
+    Words(&'static str),
+    /// The number of steps without a leak.
+    StepsWithoutLeak,
+    /// The share of fragmentation.
+    FragmentationShare,
+}
+
+/// All that is specific to one kind of finding, besides how it is measured and described.
+pub(super) struct KindRow {
+    /// The kind; its position in the enum is that of the row.
+    pub(super) kind: FindingKind,
+    /// Name in JSON.
+    pub(super) name: &'static str,
+    /// Title for people, in lower case.
+    pub(super) title: &'static str,
+    /// What the count of a finding counts, in the singular.
+    pub(super) count_noun: &'static str,
+    /// What is said of a run that does not have it.
+    pub(super) absence: Absence,
+    /// Whether it is relative to other steps, so that a run without steps cannot be said not to have it.
+    pub(super) needs_steps: bool,
+    /// Whether it is about CUDA's caching allocator or its streams, which the CPU does not have.
+    pub(super) needs_cuda: bool,
+    /// Whether other settings or another device may avoid it, which a replay can show.
+    pub(super) can_be_replayed: bool,
+    /// The part of the run that shows it.
+    pub(super) focus: Focus,
+}
+
+/// A row without what is specific.
+const DEFAULT: KindRow = KindRow {
+    kind: FindingKind::Leak,
+    name: "",
+    title: "",
+    count_noun: "block",
+    absence: Absence::Unmentioned,
+    needs_steps: false,
+    needs_cuda: false,
+    can_be_replayed: false,
+    focus: Focus::Run,
+};
+
+/// Every kind of finding, in the order of [`FindingKind`].
+pub(super) static KINDS: &[KindRow] = &[
+    KindRow {
+        kind: FindingKind::Leak,
+        name: "leak",
+        title: "leak",
+        absence: Absence::StepsWithoutLeak,
+        focus: Focus::Growth,
+        ..DEFAULT
+    },
+    KindRow {
+        kind: FindingKind::Fragmentation,
+        name: "fragmentation",
+        title: "fragmentation",
+        count_noun: "free block",
+        absence: Absence::FragmentationShare,
+        needs_cuda: true,
+        can_be_replayed: true,
+        ..DEFAULT
+    },
+    KindRow {
+        kind: FindingKind::Spike,
+        name: "spike",
+        title: "spike",
+        count_noun: "step",
+        absence: Absence::Words("no spike"),
+        needs_steps: true,
+        focus: Focus::Steps(3, 3),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: FindingKind::Churn,
+        name: "churn",
+        title: "churn",
+        count_noun: "call",
+        absence: Absence::Words("no churn"),
+        needs_steps: true,
+        needs_cuda: true,
+        can_be_replayed: true,
+        ..DEFAULT
+    },
+    KindRow {
+        kind: FindingKind::Pending,
+        name: "pending",
+        title: "pending frees",
+        absence: Absence::Words("no pending frees"),
+        needs_cuda: true,
+        ..DEFAULT
+    },
+    KindRow {
+        kind: FindingKind::Oom,
+        name: "oom",
+        title: "out of memory",
+        count_noun: "failed allocation",
+        absence: Absence::Words("no failed allocation"),
+        can_be_replayed: true,
+        focus: Focus::Steps(4, 1),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: FindingKind::PrivatePool,
+        name: "private_pool",
+        title: "private pools",
+        count_noun: "pool",
+        needs_cuda: true,
+        ..DEFAULT
+    },
+    KindRow {
+        kind: FindingKind::Workspace,
+        name: "workspace",
+        title: "workspace",
+        needs_cuda: true,
+        ..DEFAULT
+    },
+    KindRow {
+        kind: FindingKind::NonPytorch,
+        name: "non_pytorch",
+        title: "non-PyTorch memory",
+        count_noun: "process",
+        ..DEFAULT
+    },
+];
+
+/// Checks that each row is at the index of its kind, and has names.
+const _: () = {
+    let mut row = 0;
+    while row < KINDS.len() {
+        assert!(KINDS[row].kind as usize == row, "the rows of `KINDS` are not in the order of `FindingKind`");
+        assert!(!KINDS[row].name.is_empty() && !KINDS[row].title.is_empty(), "a row of `KINDS` has no name");
+        row += 1;
+    }
+};
 
 /// How much a finding matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -93,6 +260,10 @@ pub enum EvidenceValue {
     Bytes(Bytes),
     /// A number of things, or the index of an event or step.
     Count(u64),
+    /// A duration in microseconds.
+    Micros(u64),
+    /// The number of a process.
+    Pid(u64),
     /// A ratio.
     Ratio(f64),
     /// A text.
@@ -107,6 +278,20 @@ pub enum EvidenceValue {
     List(Vec<EvidenceValue>),
     /// Named values.
     Record(Vec<(&'static str, EvidenceValue)>),
+}
+
+impl EvidenceValue {
+    /// Name of the unit, for a number.
+    pub fn unit(&self) -> Option<&'static str> {
+        match self {
+            EvidenceValue::Bytes(_) => Some("bytes"),
+            EvidenceValue::Count(_) => Some("count"),
+            EvidenceValue::Micros(_) => Some("us"),
+            EvidenceValue::Pid(_) => Some("pid"),
+            EvidenceValue::Ratio(_) => Some("ratio"),
+            _ => None,
+        }
+    }
 }
 
 /// One finding: a sentence, a line to change, and the evidence for it.
@@ -128,7 +313,7 @@ pub struct Finding {
     pub bytes_per_step: Option<Bytes>,
     /// Whether it still grows, for leaks.
     pub trend: Option<Trend>,
-    /// Blocks, calls or steps that it is about.
+    /// Number of things that it is about; [`FindingKind::count_noun`] names them.
     pub count: u64,
     /// The line to look at.
     pub site: Option<FrameId>,

@@ -12,12 +12,12 @@ use snapshot::{Bytes, Counters, FrameId, History, PoolId};
 /// Bytes and share of the reserved memory from which fragmentation is reported.
 const MIN_BYTES: Bytes = Bytes(128 << 20);
 const MIN_SHARE: f64 = 0.15;
-const MEDIUM: (Bytes, f64) = (Bytes(256 << 20), 0.25);
-const HIGH: (Bytes, f64) = (Bytes(1 << 30), 0.4);
+const MEDIUM_BYTES_AND_SHARE: (Bytes, f64) = (Bytes(256 << 20), 0.25);
+const HIGH_BYTES_AND_SHARE: (Bytes, f64) = (Bytes(1 << 30), 0.4);
 /// Lines that are named as holding segments.
 const MAX_LINES: usize = 3;
-/// Smaller free pieces are not listed.
-const MIN_PIECE: Bytes = Bytes(1 << 20);
+/// Smaller free blocks are not listed.
+const MIN_FREE_BLOCK_BYTES: Bytes = Bytes(1 << 20);
 
 /// Reserved memory that was never needed, in numbers.
 pub(super) struct FragmentationFacts {
@@ -112,9 +112,9 @@ pub(super) fn measure(model: &RunModel<'_>) -> Option<FragmentationFacts> {
 }
 
 fn severity(lost: Bytes, ratio: f64) -> Severity {
-    if lost >= HIGH.0 && ratio >= HIGH.1 {
+    if lost >= HIGH_BYTES_AND_SHARE.0 && ratio >= HIGH_BYTES_AND_SHARE.1 {
         Severity::High
-    } else if lost >= MEDIUM.0 && ratio >= MEDIUM.1 {
+    } else if lost >= MEDIUM_BYTES_AND_SHARE.0 && ratio >= MEDIUM_BYTES_AND_SHARE.1 {
         Severity::Medium
     } else {
         Severity::Low
@@ -154,7 +154,8 @@ fn pins(model: &RunModel<'_>, regions: &[RegionNow]) -> Vec<Pin> {
     let mut pins: FxHashMap<Option<FrameId>, (Bytes, Bytes, u64)> = FxHashMap::default();
     for now in regions {
         let region = &history.regions[now.region];
-        let is_pinned = region.pool == PoolId::DEFAULT && !region.expandable && now.free() >= MIN_PIECE;
+        let is_pinned =
+            region.pool == PoolId::DEFAULT && !region.expandable && now.free() >= MIN_FREE_BLOCK_BYTES;
         if !is_pinned || now.allocations.is_empty() {
             continue;
         }
@@ -224,7 +225,7 @@ fn details(facts: &FragmentationFacts) -> Vec<String> {
              largest {}",
             line.at(),
             free.pinned + free.returnable,
-            counted(free.pieces, "piece"),
+            counted(free.pieces, "block"),
             free.largest
         )
     }));
@@ -239,11 +240,11 @@ fn details(facts: &FragmentationFacts) -> Vec<String> {
                 format!("{line} ({}, {})", counted(pin.count, "block"), pin.live)
             })
             .collect();
-        details.push(format!("segments cannot be returned because of blocks of {}", listed(&lines)));
+        details.push(format!("these blocks pin segments: {}", listed(&lines)));
     }
     details.extend(reservations.last.map(|last| {
         let Reservations { steps, of_steps, .. } = reservations;
-        format!("more was reserved in {steps} of {of_steps} steps, the last time in step {}", last + 1)
+        format!("reserved memory grew in {steps} of {of_steps} steps, last in step {}", last + 1)
     }));
     details
 }
@@ -251,12 +252,12 @@ fn details(facts: &FragmentationFacts) -> Vec<String> {
 /// The free memory in words.
 fn parts(free: &Free) -> Option<String> {
     let parts: Vec<String> = [
-        (free.pinned, "in segments that live blocks keep"),
+        (free.pinned, "in segments pinned by live blocks"),
         (free.returnable, "in whole segments that `empty_cache()` would return"),
         (free.elsewhere, "cached for another stream or for small blocks"),
     ]
     .iter()
-    .filter(|(bytes, _)| *bytes >= MIN_PIECE)
+    .filter(|(bytes, _)| *bytes >= MIN_FREE_BLOCK_BYTES)
     .map(|(bytes, what)| format!("{bytes} {what}"))
     .collect();
     let text =
@@ -272,9 +273,9 @@ fn fix(facts: &FragmentationFacts) -> &'static str {
         "sizes that change from step to step leave holes even in expandable segments: pad or \
          bucket the input shapes"
     } else if facts.reservations.of_steps == 0 {
-        "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: free pieces then join into one"
+        "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, which lets free memory be merged"
     } else {
-        "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: free pieces then join into one; or pad or \
+        "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, which lets free memory be merged; or pad or \
          bucket the input shapes, so that blocks of one step fit the next"
     }
 }

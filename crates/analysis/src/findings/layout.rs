@@ -98,7 +98,7 @@ fn region_now(history: &History, region: usize, reserved: Bytes, mut allocations
 pub(crate) struct Free {
     /// Whole segments that `empty_cache()` would return.
     pub(crate) returnable: Bytes,
-    /// In segments that live blocks keep.
+    /// In segments pinned by live blocks.
     pub(crate) pinned: Bytes,
     /// Cached for another stream, or for blocks of the other pool.
     pub(crate) elsewhere: Bytes,
@@ -127,7 +127,7 @@ pub(crate) fn free(history: &History, regions: &[RegionNow]) -> Free {
 }
 
 /// Requests up to this size have a pool of their own.
-const SMALL: Bytes = Bytes(1 << 20);
+const MAX_SMALL_REQUEST: Bytes = Bytes(1 << 20);
 
 /// Sorts the free memory as a request of this size on this stream sees it.
 pub(crate) fn free_for(history: &History, regions: &[RegionNow], requested: Bytes, stream: u64) -> Free {
@@ -138,7 +138,7 @@ pub(crate) fn free_for(history: &History, regions: &[RegionNow], requested: Byte
         free.rounding += now.rounding;
         if region.pool != PoolId::DEFAULT {
             free.private += now.free();
-        } else if region.stream != stream || region.small != (requested <= SMALL) {
+        } else if region.stream != stream || region.small != (requested <= MAX_SMALL_REQUEST) {
             free.elsewhere += now.free();
         } else {
             if now.active == Bytes::ZERO {

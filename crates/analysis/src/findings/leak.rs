@@ -282,9 +282,9 @@ impl Room {
         }
         let next = CARD_SIZES_GIB.iter().copied().find(|&gib| (gib << 30) > reserved.0);
         let gib = next.unwrap_or_else(|| (reserved.0 >> 30).saturating_mul(2).min(u64::MAX >> 30));
-        // The size of the card is not in a snapshot.
+        // The size of the GPU is not in a snapshot.
         let article = if matches!(gib, 8 | 80) { "an" } else { "a" };
-        let thing = if model.device.is_cpu() { "machine" } else { "card" };
+        let thing = if model.device.is_cpu() { "machine" } else { "GPU" };
         Room { size: Bytes(gib << 30), name: format!("{article} {gib} GiB {thing} (the next common size)") }
     }
 }
@@ -320,10 +320,10 @@ fn reason(facts: &LeakFacts) -> String {
         (Outlook::Offset, _) => "memory as a whole does not grow with it".to_owned(),
         (Outlook::Fills, left) if left < 1.0 => format!("it has filled {room}"),
         (Outlook::Fills, left) if left > LOW_STEPS_LEFT => {
-            format!("at this pace {room} lasts for more than a million steps")
+            format!("at this rate {room} lasts for more than a million steps")
         }
         (Outlook::Fills, left) => {
-            format!("at this pace {room} is full after {} more steps", grouped(left as u64))
+            format!("at this rate {room} is full after {} more steps", grouped(left as u64))
         }
     }
 }
@@ -335,7 +335,7 @@ fn summary(facts: &LeakFacts) -> String {
         return format!("retained growth: {bytes} in {rises} steps{since_words}; it no longer grows");
     }
     let rhythm = if *rises == steps - since {
-        "every step".to_owned()
+        "per step".to_owned()
     } else {
         format!("per step, in {} of {} steps", grouped(*rises as u64), grouped((steps - since) as u64))
     };

@@ -30,9 +30,9 @@ pub(crate) enum LeakKind {
 }
 
 /// Blocks per step from which a whole forward pass must be kept.
-const GRAPH_BLOCKS: f64 = 6.0;
+const MIN_BLOCKS_OF_GRAPH: f64 = 6.0;
 /// A number takes one block of the smallest size.
-const SCALAR: u64 = 512;
+const SCALAR_BLOCK_BYTES: u64 = 512;
 
 impl LeakKind {
     /// `in_backward` says whether the line named first is the call of a `backward()`.
@@ -46,8 +46,9 @@ impl LeakKind {
             .filter(|site| !site.in_backward && role(site).module)
             .map(|site| site.allocations.len())
             .sum();
-        let is_graph = from_modules as f64 / rises as f64 >= GRAPH_BLOCKS;
-        let is_scalar = |site: &&GrowingSite| site.bytes() <= SCALAR * site.allocations.len() as u64;
+        let is_graph = from_modules as f64 / rises as f64 >= MIN_BLOCKS_OF_GRAPH;
+        let is_scalar =
+            |site: &&GrowingSite| site.bytes() <= SCALAR_BLOCK_BYTES * site.allocations.len() as u64;
         let all = |wanted: &dyn Fn(&&GrowingSite) -> bool| cluster.sites.iter().all(wanted);
         let any = |wanted: &dyn Fn(&&GrowingSite) -> bool| cluster.sites.iter().any(wanted);
         if all(&|site| role(site).optimizer) {
@@ -80,24 +81,22 @@ impl LeakKind {
                  output is kept"
             }
             LeakKind::GraphAfterBackward => {
-                "activations that no `backward()` has freed: `retain_graph=True` kept them, it did not run \
-                 through this part of the graph, or a hook or a list stores them"
+                "activations that no `backward()` has freed, because `retain_graph=True` kept them, it did \
+                 not run through this part of the graph, or a hook or a list stores them"
             }
             LeakKind::Scalar => {
                 "a number such as the loss, kept as a tensor; its graph is gone, so this is one small block \
                  each time"
             }
             LeakKind::ScalarWithGraph => {
-                "a number and larger tensors: a loss or a metric that is kept with what it was computed \
-                 from, or both in one record"
+                "a number and larger tensors, such as a loss or a metric that is kept with what it was \
+                 computed from, or both in one record"
             }
             LeakKind::Tensors => {
-                "tensors that something keeps: a list, a dict, a cache, an attribute, a stored exception or \
-                 a reference cycle"
+                "tensors kept by a list, a dict, a cache, an attribute, a stored exception or a reference \
+                 cycle"
             }
-            LeakKind::Gradients => {
-                "made inside `backward()`: gradients that are kept, or the gradient of an input"
-            }
+            LeakKind::Gradients => "kept gradients, or the gradient of an input, made inside `backward()`",
             LeakKind::Models => {
                 "parameters, or whole models, that are created repeatedly while the old ones stay"
             }

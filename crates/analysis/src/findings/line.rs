@@ -2,7 +2,7 @@
 
 use super::finding::EvidenceValue;
 use crate::run::model::RunModel;
-use crate::words::{counted, place};
+use crate::words::{counted, site_name};
 use snapshot::{Bytes, FrameId};
 
 /// A line of code with its short name; without both where no stack was recorded.
@@ -14,7 +14,7 @@ pub(super) struct NamedSite {
 
 impl NamedSite {
     pub(super) fn new(model: &RunModel<'_>, frame: Option<FrameId>) -> NamedSite {
-        NamedSite { frame, name: frame.map(|frame| place(model.device.snapshot, frame)) }
+        NamedSite { frame, name: frame.map(|frame| site_name(model.device.snapshot, frame)) }
     }
 
     /// The name (`train.py:20`), or these words where the line is not known.

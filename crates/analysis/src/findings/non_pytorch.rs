@@ -13,7 +13,7 @@ pub(super) struct NonPytorchFacts {
     failure: OomFailure,
 }
 
-/// The facts, if the last failed allocation would have passed without other processes.
+/// The facts, if the last failed allocation would have succeeded without other processes.
 pub(super) fn measure(model: &RunModel<'_>) -> Option<NonPytorchFacts> {
     let failure = OomFailure::new(model).filter(OomFailure::is_crowded_out)?;
     Some(NonPytorchFacts { failure })
@@ -25,7 +25,7 @@ pub(super) fn describe(NonPytorchFacts { failure }: &NonPytorchFacts) -> Finding
     let count = failure.shortage.as_ref().map_or(0, |said| said.others.len() as u64);
     let who = if count == 1 { "another process".to_owned() } else { format!("{count} other processes") };
     let summary = format!(
-        "{who} held {held} of this device: without that the request of {} would have passed",
+        "{who} held {held} of this device: without that the request of {} would have succeeded",
         failure.requested
     );
     let mut evidence = vec![
@@ -34,7 +34,7 @@ pub(super) fn describe(NonPytorchFacts { failure }: &NonPytorchFacts) -> Finding
         ("device_free", EvidenceValue::Bytes(failure.device_free)),
     ];
     evidence.extend(driver_evidence(failure));
-    let reason = "the allocation that failed would have passed without it".to_owned();
+    let reason = "the allocation that failed would have succeeded without it".to_owned();
     Finding {
         count,
         details: other_processes(failure).into_iter().collect(),
@@ -77,7 +77,7 @@ pub(super) fn driver_evidence(failure: &OomFailure) -> Vec<(&'static str, Eviden
     evidence.extend(said.limit.map(|limit| ("limit", EvidenceValue::Bytes(limit))));
     let processes = said.others.iter().map(|process| {
         EvidenceValue::Record(vec![
-            ("pid", EvidenceValue::Count(process.pid)),
+            ("pid", EvidenceValue::Pid(process.pid)),
             ("bytes", EvidenceValue::Bytes(process.bytes)),
             ("name", EvidenceValue::Text(process.name.clone())),
         ])

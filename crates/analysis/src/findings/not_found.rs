@@ -1,45 +1,37 @@
 //! What was looked for and not found.
 
-use super::finding::{Finding, FindingKind, OomCause};
+use super::finding::{Absence, Finding, FindingKind, KINDS, OomCause};
 use super::fragmentation::never_needed;
-use crate::run::growth::FEWEST_STEPS;
+use crate::run::growth::MIN_STEPS_FOR_LEAK;
 use crate::run::model::RunModel;
 use crate::words::{grouped, percent, share};
 
 /// What was not found, as text; `None` if everything was.
 pub fn not_found(model: &RunModel<'_>, findings: &[Finding]) -> Option<String> {
-    let missing = |kind: FindingKind| !findings.iter().any(|finding| finding.kind == kind);
-    let mut parts = Vec::new();
-    if missing(FindingKind::Leak) {
-        parts.push(match model.device.steps.count() {
-            0 => "no loop was found, so leaks cannot be detected".to_owned(),
-            steps if steps < FEWEST_STEPS => format!("{steps} steps are too few to detect leaks"),
-            steps => format!("no leak in {} steps", grouped(steps as u64)),
-        });
-    }
+    let steps = model.device.steps.count();
+    let is_found = |kind: FindingKind| findings.iter().any(|finding| finding.kind == kind);
     let is_fragmented = findings.iter().any(|finding| finding.cause == Some(OomCause::Fragmentation));
-    if missing(FindingKind::Fragmentation) && !is_fragmented && !model.device.is_cpu() {
-        let reserved = model.device.history.reserved_peak.bytes;
-        parts
-            .push(format!("fragmentation {}", percent(share(never_needed(&model.device.history), reserved))));
-    }
-    for (kind, text) in [
-        (FindingKind::Spike, "no spike"),
-        (FindingKind::Churn, "no churn"),
-        (FindingKind::Pending, "no pending frees"),
-        (FindingKind::Oom, "no failed allocation"),
-    ] {
-        // Spikes and churn are relative to other steps.
-        let needs_steps = matches!(kind, FindingKind::Spike | FindingKind::Churn);
-        // The CPU's memory has no cache and no streams.
-        let is_of_cuda = matches!(kind, FindingKind::Churn | FindingKind::Pending);
-        if model.device.is_cpu() && is_of_cuda {
-            continue;
+    let can_be_missing = KINDS
+        .iter()
+        .filter(|row| !is_found(row.kind))
+        .filter(|row| !(row.needs_cuda && model.device.is_cpu()))
+        .filter(|row| !(row.needs_steps && steps == 0));
+    let absent = can_be_missing.filter_map(|row| match row.absence {
+        Absence::Unmentioned => None,
+        Absence::Words(words) => Some(words.to_owned()),
+        Absence::StepsWithoutLeak => Some(match steps {
+            0 => "no loop was found, so leaks cannot be detected".to_owned(),
+            steps if steps < MIN_STEPS_FOR_LEAK => format!("{steps} steps are too few to detect leaks"),
+            steps => format!("no leak in {} steps", grouped(steps as u64)),
+        }),
+        Absence::FragmentationShare if is_fragmented => None,
+        Absence::FragmentationShare => {
+            let history = &model.device.history;
+            let lost = share(never_needed(history), history.reserved_peak.bytes);
+            Some(format!("fragmentation {}", percent(lost)))
         }
-        if missing(kind) && !(needs_steps && model.device.steps.count() == 0) {
-            parts.push(text.to_owned());
-        }
-    }
+    });
+    let absent: Vec<String> = absent.collect();
     let start = if findings.is_empty() { "nothing stands out" } else { "nothing else stands out" };
-    (!parts.is_empty()).then(|| format!("{start}: {}", parts.join(", ")))
+    (!absent.is_empty()).then(|| format!("{start}: {}", absent.join(", ")))
 }

@@ -164,7 +164,7 @@ fn summary(facts: &OomFacts) -> String {
             if held.is_model { "parameters, gradients and optimizer state" } else { plural(held.main) }
         ),
         OomCause::Fragmentation => format!(
-            "{requested} did not fit{at} although {} was free: no piece was larger than {}",
+            "{requested} did not fit{at} although {} was free: no free block was larger than {}",
             failure.free.total() + failure.room_for_segments(),
             failure.largest_that_fits()
         ),
@@ -221,7 +221,7 @@ fn details(facts: &OomFacts) -> Vec<String> {
         Bytes::ZERO if free == Bytes::ZERO => "none of the reserved memory was free".to_owned(),
         Bytes::ZERO => format!("the {free} of free memory is kept for other streams or block sizes"),
         largest => format!(
-            "the largest request that would have passed is {largest}; {free} of the reserved memory was \
+            "the largest request that would have succeeded is {largest}; {free} of the reserved memory was \
              free"
         ),
     });
@@ -239,7 +239,7 @@ fn projected(projection: &Projection, failure: &OomFailure) -> String {
         _ => "it is like the previous step".to_owned(),
     };
     format!(
-        "{pace}, which peaked at {}: to finish it would have needed about {}, {} more than it could have",
+        "{pace}, which peaked at {}: to finish it would have needed about {}, {} more than available",
         projection.before,
         projection.needed,
         projection.needed.saturating_sub(failure.usable())
@@ -250,14 +250,14 @@ fn fix(facts: &OomFacts) -> String {
     let OomFacts { failure, held, leaked, .. } = facts;
     let without_leak = failure.active.saturating_sub(*leaked) + failure.requested;
     if leaked.0 > failure.active.0 / 3 && without_leak <= failure.usable() {
-        return "stop the leak: without it this request would have passed".to_owned();
+        return "stop the leak: without it this request would have succeeded".to_owned();
     }
     if facts.cause == OomCause::Fragmentation && facts.is_expandable {
         return "keep sizes equal from step to step (pad or bucket the inputs), so that freed blocks fit again"
             .to_owned();
     }
     if facts.cause == OomCause::Fragmentation {
-        return "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: the free pieces then join and this \
+        return "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: it lets free memory be merged, and this \
              request fits; the file does not show what the rest of the step needs"
             .to_owned();
     }
@@ -286,17 +286,15 @@ fn fix_for_main(facts: &OomFacts) -> String {
     let OomFacts { failure, held, .. } = facts;
     let main_line = held.main_line().map(|line| &line.line).filter(|line| line.frame.is_some());
     let line = main_line.unwrap_or(&facts.failed_at).or("the lines above");
-    let smaller = match &failure.projection {
+    let by = match &failure.projection {
         Some(projection) if failure.is_limit_known() => {
             let room = failure.usable().saturating_sub(projection.base).0 as f64;
             let needs = projection.needed.saturating_sub(projection.base).0 as f64;
-            format!(
-                "a batch or sequence at least {} smaller",
-                percent((1.0 - room / needs.max(1.0)).max(0.01))
-            )
+            format!(" by at least {}", percent((1.0 - room / needs.max(1.0)).max(0.01)))
         }
-        _ => "a smaller batch or a shorter sequence".to_owned(),
+        _ => String::new(),
     };
+    let smaller = format!("reduce the batch size or sequence length at {line}{by}");
     match held.main {
         Category::Workspace if facts.has_trials => {
             "set `torch.backends.cudnn.benchmark = False`: the workspaces are its trials".to_owned()
@@ -306,9 +304,9 @@ fn fix_for_main(facts: &OomFacts) -> String {
         }
         Category::Unknown => format!("{line} holds the most: keep less of it, or for a shorter time"),
         _ if facts.has_backward => {
-            format!("{smaller} at {line}; or activation checkpointing or autocast there")
+            format!("{smaller}, or use activation checkpointing or autocast there")
         }
-        _ => format!("{smaller} at {line}; and `torch.inference_mode()` there if grad mode is on"),
+        _ => format!("{smaller}, and use `torch.inference_mode()` there if grad mode is on"),
     }
 }
 

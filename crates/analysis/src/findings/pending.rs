@@ -90,7 +90,7 @@ pub(super) fn describe(facts: &PendingFacts) -> Finding {
         site: facts.line.frame,
         module: facts.module,
         details: vec![format!(
-            "{} ({} in all) waited, the largest part allocated at {line}: `record_stream()` was called on \
+            "{} ({} total) waited, the largest part allocated at {line}: `record_stream()` was called on \
              them, so each waits for an event on that stream",
             counted(facts.count, "block"),
             facts.bytes
@@ -105,7 +105,7 @@ pub(super) fn describe(facts: &PendingFacts) -> Finding {
             ("most_pending", EvidenceValue::Bytes(most)),
             ("deferred_frees", EvidenceValue::Count(facts.count)),
             ("deferred_bytes", EvidenceValue::Bytes(facts.bytes)),
-            ("waited_us", EvidenceValue::Count(facts.waited_us)),
+            ("waited_us", EvidenceValue::Micros(facts.waited_us)),
             ("active_peak", EvidenceValue::Bytes(facts.active_peak)),
             ("threshold", EvidenceValue::Ratio(MIN_SHARE)),
         ],

@@ -71,9 +71,10 @@ pub(super) fn describe(facts: &PrivatePoolFacts) -> Finding {
     };
     let reason = format!("{} of the reserved memory is in private pools at the end", percent(facts.share));
     let summary = format!(
-        "{reserved} belongs to {} of CUDA graphs or `MemPool`s; {idle} of it looks unallocated but nothing \
-         else may use it",
-        counted(pools.len() as u64, "private pool")
+        "{reserved} belongs to {} of CUDA graphs or `MemPool`s; {idle} of it is free but reserved for \
+         {}",
+        counted(pools.len() as u64, "private pool"),
+        if pools.len() == 1 { "that pool" } else { "those pools" }
     );
     Finding {
         count: pools.len() as u64,

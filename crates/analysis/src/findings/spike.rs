@@ -24,7 +24,7 @@ const MAX_TIMES: f64 = 1000.0;
 /// At most this share of the steps may come near the peak; otherwise it is usual.
 const MAX_SHARE_OF_STEPS: f64 = 0.34;
 /// Share of the difference that decides what the spike is made of.
-const MOSTLY: f64 = 0.6;
+const MIN_SHARE_OF_DIFFERENCE: f64 = 0.6;
 /// Lines that are named.
 const MAX_LINES: usize = 3;
 
@@ -78,8 +78,8 @@ enum MadeOf {
 pub(super) fn measure(model: &RunModel<'_>, retained: &[u64]) -> Option<SpikeFacts> {
     let spike = spike(model, retained)?;
     let difference = difference(model, spike.peak.position, model.step_peaks.steps[spike.typical].position);
-    let is_trials =
-        difference.workspace.0 as f64 > MOSTLY * spike.extra.0 as f64 && !model.cudnn_trials().is_empty();
+    let is_trials = difference.workspace.0 as f64 > MIN_SHARE_OF_DIFFERENCE * spike.extra.0 as f64
+        && !model.cudnn_trials().is_empty();
     if is_trials || difference.lines.is_empty() {
         return None;
     }
@@ -263,7 +263,7 @@ fn is_copy(model: &RunModel<'_>, spike: &Spike, site: Option<FrameId>) -> bool {
     }
     let all: Bytes = added.iter().copied().sum();
     let alike: Bytes = added.iter().copied().filter(|size| sizes.contains(size)).sum();
-    added.len() > 2 && share(alike, all) > MOSTLY
+    added.len() > 2 && share(alike, all) > MIN_SHARE_OF_DIFFERENCE
 }
 
 /// The finding in words.
@@ -304,7 +304,7 @@ pub(super) fn describe(facts: &SpikeFacts) -> Finding {
             ("steps", EvidenceValue::List(steps)),
             ("before_first_step", EvidenceValue::Flag(spike.in_setup)),
             ("lasts_events", EvidenceValue::Count(lasts.len() as u64)),
-            ("lasts_us", EvidenceValue::Count(*lasts_us)),
+            ("lasts_us", EvidenceValue::Micros(*lasts_us)),
             ("lines", EvidenceValue::List(lines)),
             ("threshold", EvidenceValue::Ratio(MIN_TIMES)),
         ],

@@ -38,11 +38,11 @@ fn fix_for_cause(message: &Message, cause: MessageCause, reason: Reason) -> &'st
         }
         MessageCause::Fragmentation => fix_for_fragmentation(message),
         MessageCause::OtherProcess if message.numbers.are_ranks() => {
-            "give each rank its own card: torch.cuda.set_device(int(os.environ[\"LOCAL_RANK\"])) before the \
+            "give each rank its own GPU: torch.cuda.set_device(int(os.environ[\"LOCAL_RANK\"])) before the \
              first use, and map_location where checkpoints are loaded"
         }
         MessageCause::OtherProcess => {
-            "end the other process, or choose another card with CUDA_VISIBLE_DEVICES"
+            "end the other process, or choose another GPU with CUDA_VISIBLE_DEVICES"
         }
         MessageCause::Capacity if reason == Reason::NonPytorch => {
             "give the other library less: a server that reserves memory for itself (mem-fraction-static, \
@@ -52,12 +52,11 @@ fn fix_for_cause(message: &Message, cause: MessageCause, reason: Reason) -> &'st
             "make this one tensor smaller: print the shapes on the line that failed"
         }
         MessageCause::Capacity => {
-            "make it need less: a smaller batch, activation checkpointing, a smaller type. empty_cache() \
-             creates no memory for PyTorch itself, and expandable_segments helps against \
-             fragmentation only"
+            "reduce memory use: a smaller batch, activation checkpointing, a smaller dtype. `empty_cache()` \
+             does not give PyTorch more memory; `expandable_segments` helps only with fragmentation"
         }
         MessageCause::HostMemory | MessageCause::NotPytorch | MessageCause::Unknown => {
-            "record a run: the recording has what the message lacks"
+            "record a run to see what used the memory"
         }
     }
 }
@@ -71,11 +70,11 @@ fn fix_for_fragmentation(message: &Message) -> &'static str {
          PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.8; expandable_segments, which the \
          message may name, does not work on Windows"
     } else if is_before_expandable {
-        "torch 2.1 or later with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which lets free pieces \
-         grow together; max_split_size_mb, which the message may name, can make it much worse"
+        "torch 2.1 or later with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which lets free memory be \
+         merged; max_split_size_mb, which the message may name, can make it much worse"
     } else {
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets free pieces grow together; \
-         max_split_size_mb, which older messages name, can make it much worse"
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets free memory be merged; max_split_size_mb, \
+         which older messages name, can make it much worse"
     }
 }
 
@@ -83,11 +82,11 @@ fn fix_for_fragmentation(message: &Message) -> &'static str {
 pub(super) fn unknowns(message: &Message, reason: Reason) -> Vec<String> {
     let for_reason: &[&str] = match reason {
         Reason::Listed => &["what the other processes are: it has only their numbers"],
-        Reason::Unexplained => &["who has it", "how much of it is this process's own context"],
+        Reason::Unexplained => &["which process uses it", "how much of it is this process's own context"],
         _ => &[
             "which tensors fill it",
             "whether it was a leak or a peak: memory that climbs step by step ends in the same message",
-            "the largest free piece",
+            "the largest free block",
         ],
     };
     let unknowns = message.kind.row().unknowns.unwrap_or(for_reason);
@@ -140,7 +139,7 @@ fn command(next: Next, backend: Backend) -> NextCommand {
                 Backend::Xpu => "xpu-smi ps",
                 _ => "nvidia-smi",
             };
-            (tool, "which processes have the card")
+            (tool, "which processes use the GPU")
         }
         Next::Record if has_recorder(backend) => {
             ("oomph run train.py", "records until it fails, then names the lines that fill the memory")

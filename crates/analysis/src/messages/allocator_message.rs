@@ -11,8 +11,8 @@ use regex::{Captures, Regex};
 use snapshot::Bytes;
 use std::sync::LazyLock;
 
-/// What was recognised, and where it ends.
-pub(super) struct Form {
+/// A message that was recognized, and where it ends.
+pub(super) struct ParsedMessage {
     pub(super) kind: MessageKind,
     pub(super) backend: Backend,
     pub(super) device: Option<u32>,
@@ -22,11 +22,11 @@ pub(super) struct Form {
     pub(super) end: usize,
 }
 
-/// Letters between two fields: the hint in front of a list, a prefix that is not known.
-const GAP: usize = 160;
+/// Bytes between two fields: the hint in front of a list, a prefix that is not known.
+const MAX_FIELD_GAP: usize = 160;
 
-/// No field is longer.
-const LONGEST_FIELD: usize = 256;
+/// Maximum length of a field, in bytes.
+const MAX_FIELD_BYTES: usize = 256;
 
 /// What a message of an allocator begins with; also where the beginning is cut off.
 pub(super) const BEGINNINGS: &str = concat!(
@@ -36,33 +36,33 @@ pub(super) const BEGINNINGS: &str = concat!(
 );
 
 /// Reads the message at the start of `text`; `None` if there is none.
-pub(super) fn read(text: &str) -> Option<Form> {
-    let mut form = Reading::default();
+pub(super) fn read(text: &str) -> Option<ParsedMessage> {
+    let mut reading = Reading::default();
     if let Some(found) = NAME.captures(text) {
-        form.backend = backend(&found["backend"]);
-        form.end = found[0].len();
+        reading.backend = backend(&found["backend"]);
+        reading.end = found[0].len();
     }
-    let named_end = form.end;
+    let named_end = reading.end;
     loop {
         // Without an end, a text of beginnings alone would be searched to its end for each of them.
-        let window = &text[..text.ceil_char_boundary(form.end + GAP + LONGEST_FIELD)];
-        let Some(found) = FIELD.captures_at(window, form.end) else { break };
+        let window = &text[..text.ceil_char_boundary(reading.end + MAX_FIELD_GAP + MAX_FIELD_BYTES)];
+        let Some(found) = FIELD.captures_at(window, reading.end) else { break };
         let whole = found.get(0).expect("a match is there");
-        if whole.start() > form.end + GAP || found.name("next").is_some() {
+        if whole.start() > reading.end + MAX_FIELD_GAP || found.name("next").is_some() {
             break;
         }
         // A point in the middle of a number whose beginning is elsewhere is not the end of a sentence.
         let is_torn = found.name("limit").is_some()
             && text[..whole.start()].ends_with(|letter: char| letter.is_ascii_digit());
-        if !is_torn && !form.take(&found) {
+        if !is_torn && !reading.take(&found) {
             break;
         }
-        form.end = whole.end();
+        reading.end = whole.end();
     }
-    if form.numbers.is_empty() && !form.is_overflow && named_end == 0 {
+    if reading.numbers.is_empty() && !reading.is_overflow && named_end == 0 {
         return None;
     }
-    Some(form.finish())
+    Some(reading.finish())
 }
 
 static NAME: LazyLock<Regex> = LazyLock::new(|| pattern("^(?<backend>CUDA|HIP|XPU|NPU|MLU|MUSA)outofmemory"));
@@ -146,7 +146,7 @@ struct Reading {
     backend: Backend,
     device: Option<u32>,
     numbers: Numbers,
-    is_new_form: bool,
+    is_torch_21: bool,
     has_cached: bool,
     has_hint: bool,
     is_overflow: bool,
@@ -160,7 +160,7 @@ impl Default for Reading {
             backend: Backend::Cuda,
             device: None,
             numbers: Numbers::default(),
-            is_new_form: false,
+            is_torch_21: false,
             has_cached: false,
             has_hint: false,
             is_overflow: false,
@@ -175,7 +175,7 @@ impl Reading {
         let text = |name: &str| found.name(name).map(|part| part.as_str());
         if let Some(pid) = text("pid").and_then(|pid| pid.parse().ok()) {
             let bytes = text("of_pid").and_then(known_size);
-            self.is_new_form = true;
+            self.is_torch_21 = true;
             self.numbers.others.push(OtherProcess { pid, bytes });
             return true;
         }
@@ -194,7 +194,7 @@ impl Reading {
         self.has_hint |= text("hint").is_some();
         self.is_overflow |= text("overflow").is_some();
         self.has_cached |= text("cached").is_some();
-        self.is_new_form |=
+        self.is_torch_21 |=
             ["total_of", "this_process", "unallocated"].iter().any(|name| text(name).is_some());
         let device = ["device", "device_of", "device_alone"].iter().find_map(|name| text(name));
         if let Some(device) = device.and_then(|device| device.parse().ok()) {
@@ -214,11 +214,11 @@ impl Reading {
         true
     }
 
-    fn finish(self) -> Form {
+    fn finish(self) -> ParsedMessage {
         let has_reserved = self.numbers.reserved.is_some();
         let kind = if self.is_overflow {
             MessageKind::TorchOverflow
-        } else if self.is_new_form {
+        } else if self.is_torch_21 {
             MessageKind::Torch21
         } else if self.has_cached {
             MessageKind::Torch10
@@ -230,6 +230,6 @@ impl Reading {
             MessageKind::TorchShort
         };
         let Reading { backend, device, numbers, end, .. } = self;
-        Form { kind, backend, device, numbers, is_harmless: false, end }
+        ParsedMessage { kind, backend, device, numbers, is_harmless: false, end }
     }
 }

@@ -25,9 +25,10 @@ impl MessageContext<'_> {
         }
         // Only the end of a long line is looked at: a log of one line would otherwise be read again for each
         // message in it.
-        let near = &self.before[self.before.floor_char_boundary(self.before.len().saturating_sub(NEAR))..];
+        let near = &self.before
+            [self.before.floor_char_boundary(self.before.len().saturating_sub(ERROR_PREFIX_BYTES))..];
         let line = &near[near.len().saturating_sub(self.of_line)..];
-        let is_first = self.of_line == 0 || self.of_line <= NEAR && BULLET.is_match(line);
+        let is_first = self.of_line == 0 || self.of_line <= ERROR_PREFIX_BYTES && BULLET.is_match(line);
         let is_reported = is_first || ERROR.is_match(near);
         let goes_on = !self.ends_line && self.after.starts_with(|letter: char| letter.is_ascii_lowercase());
         match bare {
@@ -46,7 +47,7 @@ impl MessageContext<'_> {
 
 /// Bytes in front of a message that say whether it is an error: bullets and the name of an exception are
 /// shorter.
-const NEAR: usize = 256;
+const ERROR_PREFIX_BYTES: usize = 256;
 
 /// Where a line begins to look like source code or like a sentence about errors, found by one pass over the
 /// line.

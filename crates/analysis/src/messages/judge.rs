@@ -2,7 +2,7 @@
 
 use super::Message;
 use super::kinds::{Backend, MessageCause, MessageKind};
-use super::numbers::{Numbers, ROUNDING};
+use super::numbers::{Numbers, ROUNDING_BYTES};
 use crate::words::share;
 use snapshot::Bytes;
 
@@ -38,17 +38,17 @@ pub(super) enum Reason {
 }
 
 /// Share of unused memory below which it is the usual rounding and splitting.
-const FRAGMENTED: f64 = 0.05;
+const MIN_UNUSED_SHARE: f64 = 0.05;
 /// Share of unused memory that counts where only the sum with the free memory would have been enough.
-const FRAGMENTED_WITH_FREE: f64 = 0.10;
+const MIN_UNUSED_SHARE_WITH_FREE: f64 = 0.10;
 /// Share of unused memory that counts where the request is not known.
-const FRAGMENTED_AT_ALL: f64 = 0.30;
+const MIN_UNUSED_SHARE_WITHOUT_REQUEST: f64 = 0.30;
 /// Share of a device below which free memory is not usable: drivers keep it back, or it is in pieces.
-const LEFT: f64 = 0.02;
+const MIN_USABLE_FREE_SHARE: f64 = 0.02;
 /// What a CUDA context with its libraries may take of one process (measured: 0.3 to 1.5 GiB).
-const CONTEXT: Bytes = Bytes(3 << 29);
+const MAX_CONTEXT_BYTES: Bytes = Bytes(3 << 29);
 /// Non-PyTorch memory of a process that is more than a context.
-const LIBRARIES: Bytes = Bytes(2 << 30);
+const MIN_LIBRARIES_BYTES: Bytes = Bytes(2 << 30);
 const GIB: Bytes = Bytes(1 << 30);
 const MIB: u64 = 1 << 20;
 
@@ -75,12 +75,12 @@ fn judge_numbers(numbers: &Numbers, backend: Backend) -> (MessageCause, Reason, 
     use MessageCause::{Capacity, Fragmentation, Limit, OtherProcess, Unknown};
     let spare = numbers.unallocated().zip(numbers.held()).map(|(spare, held)| (spare, share(spare, held)));
     let Some(requested) = numbers.requested else {
-        // Without a request, others count only if they have half of the card.
+        // Without a request, others count only if they have half of the device.
         let half = numbers.total.map_or(GIB, |total| Bytes(total.0 / 2));
         if let Some((reason, _)) = others(numbers, half).filter(|(_, bytes)| *bytes >= half) {
             return (OtherProcess, reason, None);
         }
-        let is_fragmented = spare.is_some_and(|(_, share)| share >= FRAGMENTED_AT_ALL);
+        let is_fragmented = spare.is_some_and(|(_, share)| share >= MIN_UNUSED_SHARE_WITHOUT_REQUEST);
         let cause = if is_fragmented {
             (Fragmentation, Reason::Unallocated)
         } else {
@@ -92,12 +92,13 @@ fn judge_numbers(numbers: &Numbers, backend: Backend) -> (MessageCause, Reason, 
         return (Capacity, Reason::LargerThanDevice, None);
     }
     let needed = segment(requested, backend);
-    let is_left = |bytes: Bytes| numbers.total.is_none_or(|total| share(bytes, total) >= LEFT);
+    let is_left =
+        |bytes: Bytes| numbers.total.is_none_or(|total| share(bytes, total) >= MIN_USABLE_FREE_SHARE);
     let is_enough = |bytes: Bytes| bytes >= needed + slack(bytes, needed) && is_left(bytes);
     let fragmented = spare.and_then(|(spare, share)| {
-        if spare >= requested && share >= FRAGMENTED {
+        if spare >= requested && share >= MIN_UNUSED_SHARE {
             Some((Reason::Unallocated, spare))
-        } else if spare + numbers.free? >= requested && share >= FRAGMENTED_WITH_FREE {
+        } else if spare + numbers.free? >= requested && share >= MIN_UNUSED_SHARE_WITH_FREE {
             Some((Reason::UnallocatedAndFree, spare))
         } else {
             None
@@ -142,7 +143,8 @@ fn others(numbers: &Numbers, requested: Bytes) -> Option<(Reason, Bytes)> {
         return Some((Reason::Listed, listed));
     }
     // Where the driver does not report what this process has, its context is included.
-    let context = if numbers.own().is_some() { ROUNDING } else { CONTEXT.max(Bytes(total.0 / 10)) };
+    let context =
+        if numbers.own().is_some() { ROUNDING_BYTES } else { MAX_CONTEXT_BYTES.max(Bytes(total.0 / 10)) };
     let unexplained = numbers.unexplained()? - context;
     decides(unexplained, GIB.max(Bytes(total.0 / 20))).then_some((Reason::Unexplained, unexplained))
 }
@@ -150,7 +152,9 @@ fn others(numbers: &Numbers, requested: Bytes) -> Option<(Reason, Bytes)> {
 /// Whether other libraries in this process have what the request lacks, and more than a context takes.
 fn has_non_pytorch(numbers: &Numbers, requested: Bytes) -> bool {
     let held = numbers.non_pytorch().unwrap_or_default();
-    held > LIBRARIES && held >= requested && numbers.free.is_some_and(|free| free + held >= requested)
+    held > MIN_LIBRARIES_BYTES
+        && held >= requested
+        && numbers.free.is_some_and(|free| free + held >= requested)
 }
 
 /// What PyTorch asks the driver for when it has no block for a request.

@@ -88,6 +88,8 @@ pub enum MessageKind {
     Triton,
     /// llama.cpp.
     Ggml,
+    /// MXNet.
+    Mxnet,
     /// CuPy.
     Cupy,
     /// ONNX Runtime.
@@ -99,7 +101,7 @@ pub enum MessageKind {
 }
 
 impl MessageKind {
-    /// Name in JSON. For PyTorch's allocator, the release that introduced the form.
+    /// Name in JSON. For PyTorch's allocator, the release that introduced the kind.
     pub fn name(self) -> &'static str {
         self.row().name
     }
@@ -194,6 +196,8 @@ pub(super) struct KindRow {
     pub(super) kind: MessageKind,
     /// Name in JSON.
     pub(super) name: &'static str,
+    /// Program or library that prints it, for the list of those that are known.
+    pub(super) program: &'static str,
     /// Whether PyTorch's caching allocator wrote it: its numbers decide the cause, the words and the advice.
     pub(super) is_allocators: bool,
     /// The cause that the kind alone shows.
@@ -251,6 +255,7 @@ pub(super) enum Next {
 const DEFAULT: KindRow = KindRow {
     kind: MessageKind::TorchShort,
     name: "",
+    program: "",
     is_allocators: false,
     cause: MessageCause::Unknown,
     explains_kill: false,
@@ -263,10 +268,24 @@ const DEFAULT: KindRow = KindRow {
 };
 
 /// A row of PyTorch's caching allocator, whose messages `allocator_message.rs` reads.
-const ALLOCATOR: KindRow = KindRow { is_allocators: true, ..DEFAULT };
+const ALLOCATOR: KindRow = KindRow { program: PYTORCH, is_allocators: true, ..DEFAULT };
+
+/// PyTorch with the devices whose messages are known.
+const PYTORCH: &str = "PyTorch (CUDA, ROCm, XPU, MPS, NPU and CPU)";
+
+/// Programs and libraries whose messages are known, each once, in the order of the table.
+pub fn programs() -> Vec<&'static str> {
+    let mut programs: Vec<&str> = Vec::new();
+    for row in KINDS {
+        if !programs.contains(&row.program) {
+            programs.push(row.program);
+        }
+    }
+    programs
+}
 
 /// Every kind of message, in the order of [`MessageKind`].
-pub(super) static KINDS: [KindRow; 45] = [
+pub(super) static KINDS: &[KindRow] = &[
     KindRow { kind: MessageKind::Torch10, name: "torch-1.0", ..ALLOCATOR },
     KindRow { kind: MessageKind::Torch14, name: "torch-1.4", ..ALLOCATOR },
     KindRow { kind: MessageKind::Torch110, name: "torch-1.10", ..ALLOCATOR },
@@ -274,6 +293,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::TorchOverflow,
         name: "torch-overflow",
+        program: PYTORCH,
         advice: Some("print the shapes on the line that failed"),
         unknowns: Some(&[]),
         ..DEFAULT
@@ -281,6 +301,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Mps,
         name: "torch-mps",
+        program: PYTORCH,
         patterns: &[(
             Backend::Mps,
             concat!(
@@ -300,12 +321,14 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::MpsBuffer,
         name: "torch-mps-buffer",
+        program: PYTORCH,
         cause: MessageCause::Limit,
         patterns: &[
             (Backend::Mps, r"totalbytesofNDArray>2(?:32)?"),
             (Backend::Mps, r"Invalidbuffersize:(?<requested>SIZE)"),
         ],
-        words: &["Metal gives no single buffer[ for {requested}]: the tensor is larger than it allows"],
+        words: &["Metal cannot allocate a single buffer[ of {requested}]: the tensor is larger than it \
+             allows"],
         advice: Some(
             "split the tensor, or compute it in parts; attention over a long sequence is the usual \
              cause",
@@ -338,22 +361,24 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Torch0,
         name: "torch-0",
+        program: PYTORCH,
         patterns: &[
             (Backend::Cuda, r"THCudaCheckFAILfile=[^=]{1,300}?line=\d+error=2:outofmemory"),
             (Backend::Cuda, r"cudaruntimeerr(?:or)?\(2\):outofmemory"),
         ],
         words: &["the driver had no memory left; the message has no numbers"],
         advice: Some(
-            "check which process uses the card; if none does, the error may belong to an earlier kernel \
+            "check which process uses the GPU; if none does, the error may belong to an earlier kernel \
              (CUDA_LAUNCH_BLOCKING=1 shows which) or to pinned host memory",
         ),
-        unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
+        unknowns: Some(&["how full the GPU was, and with what", "whether another process used it"]),
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
     KindRow {
         kind: MessageKind::CudaError,
         name: "cuda-error",
+        program: "the GPU drivers",
         patterns: &[
             (
                 Backend::Cuda,
@@ -364,20 +389,22 @@ pub(super) static KINDS: [KindRow; 45] = [
             (Backend::Hip, r"hipErrorOutOfMemory"),
             (Backend::Cuda, r"CUDA_ERROR_OUT_OF_MEMORY"),
             (Backend::Cuda, r"cudaErrorMemoryAllocation"),
+            (Backend::Cuda, r"cudaMallocfailed:outofmemory"),
         ],
         bare: Bare::AsRuntimeError,
         words: &["the driver had no memory left; the message has no numbers"],
         advice: Some(
-            "check which process uses the card; if none does, the error may belong to an earlier kernel \
+            "check which process uses the GPU; if none does, the error may belong to an earlier kernel \
              (CUDA_LAUNCH_BLOCKING=1 shows which) or to pinned host memory",
         ),
-        unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
+        unknowns: Some(&["how full the GPU was, and with what", "whether another process used it"]),
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
     KindRow {
         kind: MessageKind::MigAssert,
         name: "torch-mig",
+        program: PYTORCH,
         patterns: &[(
             Backend::Cuda,
             r"NVML_SUCCESS==rINTERNALASSERTFAILEDat.{1,200}?CUDACachingAllocator\.cpp",
@@ -385,8 +412,8 @@ pub(super) static KINDS: [KindRow; 45] = [
         words: &["the GPU ran out of memory, and PyTorch failed to say how much it has: it cannot count \
              that of a part of a GPU (MIG)"],
         advice: Some(
-            "treat it as any message that the GPU is out of memory: make it need less, or take a \
-             larger slice; torch 2.2 and later print the numbers",
+            "treat it as any message that the GPU is out of memory: reduce memory use, or take a larger \
+             slice; torch 2.2 and later print the numbers",
         ),
         unknowns: Some(&["how full the slice was, and with what"]),
         next: Some(&[Next::ListProcesses, Next::Record]),
@@ -395,55 +422,57 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Cublas,
         name: "cublas",
+        program: "cuBLAS",
         patterns: &[
             (Backend::Cuda, r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)"),
             (Backend::Hip, r"(?:HIP|ROC)BLAS_STATUS_ALLOC_FAILED"),
         ],
-        words: &["cuBLAS could not start: usually the card is full and it finds no room for its workspace"],
+        words: &["cuBLAS could not start: usually the GPU is full and it cannot allocate its workspace"],
         advice: Some(
-            "leave room for it: a smaller batch, or torch.cuda.empty_cache() once before the first \
-             use. If the card is not full, the versions of CUDA and torch do not match, or an index is \
-             out of range",
+            "leave room for it: a smaller batch, or torch.cuda.empty_cache() once before the first use. If \
+             the GPU is not full, the versions of CUDA and torch do not match, or an index is out of range",
         ),
-        unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
+        unknowns: Some(&["how full the GPU was, and with what", "whether another process used it"]),
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
     KindRow {
         kind: MessageKind::Cudnn,
         name: "cudnn",
+        program: "cuDNN",
         patterns: &[(Backend::Cuda, r"CUDNN_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)")],
-        words: &["cuDNN could not start: usually the card is full and it finds no room for its handle"],
+        words: &["cuDNN could not start: usually the GPU is full and it cannot allocate its handle"],
         advice: Some(
-            "leave room for it: a smaller batch, or torch.cuda.empty_cache() once before the first \
-             use. If the card is not full, the versions of CUDA and torch do not match, or an index is \
-             out of range",
+            "leave room for it: a smaller batch, or torch.cuda.empty_cache() once before the first use. If \
+             the GPU is not full, the versions of CUDA and torch do not match, or an index is out of range",
         ),
-        unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
+        unknowns: Some(&["how full the GPU was, and with what", "whether another process used it"]),
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
     KindRow {
         kind: MessageKind::Nccl,
         name: "nccl",
+        program: "NCCL",
         patterns: &[
             (Backend::Cuda, r"Cudafailure(?:\d+)?'outofmemory'"),
             (Backend::Cuda, r"FailedtoCUDA(?:calloc|malloc)(?:async)?(?<requested>\d+bytes)"),
             (Backend::Hip, r"HIPfailure(?:\d+)?'outofmemory'"),
         ],
         bare: Bare::Always,
-        words: &["NCCL found no room[ for {requested}] for its buffers: it allocates outside PyTorch"],
+        words: &["NCCL could not allocate[ {requested} for] its buffers: it allocates outside PyTorch"],
         advice: Some(
             "leave room for it: a smaller batch, or set_per_process_memory_fraction so that \
              PyTorch does not cache everything",
         ),
-        unknowns: Some(&["how full the card was, and with what", "whether another process had it"]),
+        unknowns: Some(&["how full the GPU was, and with what", "whether another process used it"]),
         next: Some(&[Next::ListProcesses, Next::Record]),
         ..DEFAULT
     },
     KindRow {
         kind: MessageKind::Cgroup,
         name: "linux-cgroup-oom",
+        program: "the Linux OOM killer",
         cause: MessageCause::HostMemory,
         explains_kill: true,
         patterns: &[
@@ -463,8 +492,8 @@ pub(super) static KINDS: [KindRow; 45] = [
              the GPU: Linux killed process[ {pid}][, which had {resident}]",
         ],
         advice: Some(
-            "raise the limit (docker run --memory, resources.limits.memory in Kubernetes, --mem in \
-             Slurm), fewer DataLoader workers, or load less at once",
+            "raise the limit (docker run --memory, resources.limits.memory in Kubernetes, --mem in Slurm), \
+             use fewer DataLoader workers, or load less data at once",
         ),
         unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
         next: Some(&[
@@ -476,6 +505,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::OomKiller,
         name: "linux-oom-killer",
+        program: "the Linux OOM killer",
         cause: MessageCause::HostMemory,
         explains_kill: true,
         patterns: &[
@@ -499,7 +529,7 @@ pub(super) static KINDS: [KindRow; 45] = [
         ],
         words: &["the machine ran out of memory, not the GPU: Linux killed process[ {pid}][, which had \
              {resident} of it]"],
-        advice: Some("load less at once, fewer DataLoader workers, or more memory"),
+        advice: Some("load less data at once, use fewer DataLoader workers, or add RAM"),
         unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
@@ -507,6 +537,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Slurm,
         name: "slurm-oom",
+        program: "Slurm",
         cause: MessageCause::HostMemory,
         explains_kill: true,
         patterns: &[
@@ -527,6 +558,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Container,
         name: "container-oom",
+        program: "containers",
         cause: MessageCause::HostMemory,
         explains_kill: true,
         patterns: &[
@@ -538,7 +570,7 @@ pub(super) static KINDS: [KindRow; 45] = [
         ],
         bare: Bare::Always,
         words: &["the container ran out of memory, not the GPU: it was killed at its limit"],
-        advice: Some("raise the container's memory limit, or load less at once"),
+        advice: Some("raise the container's memory limit, or load less data at once"),
         unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
         next: Some(&[Next::Run("docker stats --no-stream", "what the container has and what it is allowed")]),
         ..DEFAULT
@@ -546,13 +578,13 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Evicted,
         name: "kubernetes-evicted",
+        program: "Kubernetes",
         cause: MessageCause::HostMemory,
         explains_kill: true,
         patterns: &[(Backend::Host, r"Thenodewaslowonresource:memory")],
         words: &["the node ran low on memory, not the GPU: Kubernetes evicted the pod"],
         advice: Some(
-            "ask for the memory that the pod needs (resources.requests.memory), or load less at \
-             once",
+            "ask for the memory that the pod needs (resources.requests.memory), or load less data at once",
         ),
         unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
         next: Some(&[Next::Run(
@@ -565,10 +597,11 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Colab,
         name: "colab-ram",
+        program: "Colab",
         cause: MessageCause::HostMemory,
         patterns: &[(Backend::Host, r"Yoursessioncrashedafterusingallavailable(?:system)?RAM")],
         words: &["the notebook's machine ran out of memory, not the GPU"],
-        advice: Some("a runtime with more RAM, or load less at once; the GPU has nothing to do with it"),
+        advice: Some("a runtime with more RAM, or load less data at once; the GPU has nothing to do with it"),
         unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
@@ -576,6 +609,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Ray,
         name: "ray-oom",
+        program: "Ray",
         cause: MessageCause::HostMemory,
         explains_kill: true,
         patterns: &[
@@ -597,7 +631,7 @@ pub(super) static KINDS: [KindRow; 45] = [
         ],
         words: &["the machine ran out of memory, not the GPU[ ({used} of {total} in use)]: Ray killed the \
              task[, which had {resident}]"],
-        advice: Some("load less at once, fewer DataLoader workers, or more memory"),
+        advice: Some("load less data at once, use fewer DataLoader workers, or add RAM"),
         unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
@@ -605,6 +639,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Killed,
         name: "killed",
+        program: "shells (SIGKILL)",
         cause: MessageCause::HostMemory,
         patterns: &[
             (Backend::Host, r"Signals\.SIGKILL:9"),
@@ -612,9 +647,8 @@ pub(super) static KINDS: [KindRow; 45] = [
             (Backend::Host, r"signal:?SIGKILL"),
             (Backend::Host, r"killedbysignal:?Killed"),
         ],
-        words: &["the process was killed from outside (SIGKILL): most often because the machine ran out of \
-             memory"],
-        advice: Some("load less at once, fewer DataLoader workers, or more memory"),
+        words: &["the process was killed (SIGKILL), usually because the machine ran out of memory"],
+        advice: Some("load less data at once, use fewer DataLoader workers, or add RAM"),
         unknowns: Some(&["who killed it: a time limit, a preemption or a person sends the same signal; \
              dmesg shows it"]),
         next: Some(&[
@@ -626,6 +660,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::TorchCpu,
         name: "torch-cpu",
+        program: PYTORCH,
         cause: MessageCause::HostMemory,
         patterns: &[
             (
@@ -637,10 +672,10 @@ pub(super) static KINDS: [KindRow; 45] = [
             ),
             (Backend::Host, r"Torch:notenoughmemory:youtriedtoallocate(?<requested>SIZE)"),
         ],
-        words: &["the machine had no memory[ for {requested}]: a tensor on the CPU, not on the GPU"],
+        words: &["out of host memory[ ({requested} requested)]: a tensor on the CPU, not on the GPU"],
         advice: Some(
-            "load less at once, or in a smaller type; a shape that is larger than you expect is \
-             the usual mistake",
+            "load less data at once, or use a smaller dtype; a shape that is larger than you expect is the \
+             usual mistake",
         ),
         unknowns: Some(&["what else filled the memory of the machine"]),
         next: Some(&[Next::RecordOnCpu]),
@@ -649,15 +684,16 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Numpy,
         name: "numpy",
+        program: "NumPy",
         cause: MessageCause::HostMemory,
         patterns: &[
             (Backend::Host, r"Unabletoallocate(?:(?<requested>SIZE)for)?anarraywithshape"),
             (Backend::Host, r"Unabletoallocate(?:(?<requested>SIZE)for)?arraywithshape"),
         ],
-        words: &["the machine had no memory[ for {requested}]: a NumPy array, not a tensor on the GPU"],
+        words: &["out of host memory[ ({requested} requested)]: a NumPy array, not a tensor on the GPU"],
         advice: Some(
-            "load less at once, or in a smaller type; a shape that is larger than you expect is \
-             the usual mistake",
+            "load less data at once, or use a smaller dtype; a shape that is larger than you expect is the \
+             usual mistake",
         ),
         unknowns: Some(&["what else filled the memory of the machine"]),
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
@@ -666,10 +702,11 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Python,
         name: "python",
+        program: "Python",
         cause: MessageCause::HostMemory,
         patterns: &[(Backend::Host, r"\[Errno12\]Cannotallocatememory")],
-        words: &["the machine had no memory for Python, not the GPU"],
-        advice: Some("load less at once, fewer DataLoader workers, or more memory"),
+        words: &["out of host memory: Python could not allocate; the GPU is not involved"],
+        advice: Some("load less data at once, use fewer DataLoader workers, or add RAM"),
         unknowns: Some(&["what else filled the memory of the machine"]),
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
@@ -677,6 +714,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::PageFile,
         name: "windows-page-file",
+        program: "Windows",
         cause: MessageCause::HostMemory,
         patterns: &[
             (Backend::Host, r"\[WinError1455\](?:Thepagingfileistoosmallforthisoperationtocomplete)?"),
@@ -698,28 +736,30 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Rmm,
         name: "rmm",
+        program: "RMM",
         cause: MessageCause::NotPytorch,
         patterns: &[(
             Backend::Other,
             r"(?:std::bad_alloc:)?out_of_memory:(?:CUDAerror|RMM|Maximumpoolsizeexceeded)",
         )],
-        words: &["RMM (RAPIDS) found no room on the GPU: it manages memory itself, not through PyTorch"],
+        words: &["RMM (RAPIDS) could not allocate GPU memory: it manages memory itself, not through PyTorch"],
         advice: Some(
-            "a smaller pool or managed memory for RMM; if it shares the card with PyTorch, give \
-             PyTorch RMM's allocator",
+            "a smaller pool or managed memory for RMM; if it shares the GPU with PyTorch, give PyTorch RMM's \
+             allocator",
         ),
-        unknowns: Some(&["how full the card was, and who else had it"]),
+        unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
     KindRow {
         kind: MessageKind::BadAlloc,
         name: "bad-alloc",
+        program: "C++",
         cause: MessageCause::HostMemory,
         patterns: &[(Backend::Host, r"std::bad_alloc")],
         bare: Bare::AsCppException,
-        words: &["the machine had no memory for C++ code of the program, not the GPU"],
-        advice: Some("load less at once, fewer DataLoader workers, or more memory"),
+        words: &["out of host memory: C++ code of the program could not allocate; the GPU is not involved"],
+        advice: Some("load less data at once, use fewer DataLoader workers, or add RAM"),
         unknowns: Some(&["what else filled the memory of the machine"]),
         next: Some(&[Next::Run("free -g", "what the machine has"), Next::RecordOnCpu]),
         ..DEFAULT
@@ -727,6 +767,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::SharedMemory,
         name: "shared-memory",
+        program: "DataLoader workers",
         cause: MessageCause::HostMemory,
         patterns: &[
             (Backend::Host, r"insufficientsharedmemory\(shm\)"),
@@ -750,6 +791,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::VllmStartup,
         name: "vllm-startup",
+        program: "vLLM",
         patterns: &[(
             Backend::Cuda,
             concat!(
@@ -761,13 +803,14 @@ pub(super) static KINDS: [KindRow; 45] = [
         words: &["vLLM found {free|too little} free of {total|too little} at startup and wanted \
              {requested|more}"],
         advice: Some("end the other processes, or lower gpu_memory_utilization"),
-        unknowns: Some(&["which processes have the rest"]),
+        unknowns: Some(&["which processes use the rest"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
     KindRow {
         kind: MessageKind::VllmCache,
         name: "vllm-kv-cache",
+        program: "vLLM",
         cause: MessageCause::Limit,
         patterns: &[(Backend::Cuda, r"Noavailablememoryforthecacheblocks")],
         words: &[
@@ -785,6 +828,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::VllmLength,
         name: "vllm-max-model-len",
+        program: "vLLM",
         cause: MessageCause::Limit,
         patterns: &[
             (
@@ -819,6 +863,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Sglang,
         name: "sglang",
+        program: "SGLang",
         cause: MessageCause::Limit,
         patterns: &[(Backend::Cuda, r"Notenoughmemory\.?Pleasetrytoincrease--mem-fraction-static")],
         words: &["SGLang's own limit: the model fills what --mem-fraction-static allows, nothing is left \
@@ -831,6 +876,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Jax,
         name: "jax",
+        program: "JAX",
         cause: MessageCause::NotPytorch,
         patterns: &[
             (Backend::Other, r"RESOURCE_EXHAUSTED:Failedtoallocaterequestfor(?<requested>SIZE)"),
@@ -845,19 +891,21 @@ pub(super) static KINDS: [KindRow; 45] = [
         bare: Bare::AsErrorLine,
         words: &["JAX ran out of memory[ for {requested}]: XLA manages it, not PyTorch"],
         advice: Some(
-            "XLA_PYTHON_CLIENT_PREALLOCATE=false if it shares the card with PyTorch; otherwise a \
-             smaller batch",
+            "XLA_PYTHON_CLIENT_PREALLOCATE=false if it shares the GPU with PyTorch; otherwise a smaller \
+             batch",
         ),
-        unknowns: Some(&["how full the card was, and who else had it"]),
+        unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
     KindRow {
         kind: MessageKind::TensorFlow,
         name: "tensorflow",
+        program: "TensorFlow",
         cause: MessageCause::NotPytorch,
         patterns: &[
             (Backend::Other, r"OOMwhenallocatingtensorwithshape"),
+            (Backend::Other, r"Dsttensorisnotinitialized"),
             (
                 Backend::Other,
                 concat!(
@@ -884,11 +932,11 @@ pub(super) static KINDS: [KindRow; 45] = [
         words: &["TensorFlow ran out of memory[ for {requested}]: its own allocator manages it, not \
              PyTorch's"],
         advice: Some(
-            "tf.config.experimental.set_memory_growth if it shares the card with PyTorch; \
-             otherwise a smaller batch",
+            "tf.config.experimental.set_memory_growth if it shares the GPU with PyTorch; otherwise a smaller \
+             batch",
         ),
         unknowns: Some(&[
-            "how full the card was, and who else had it",
+            "how full the GPU was, and which other processes used it",
             "whether it failed: TensorFlow tries \
              again with less before it gives up",
         ]),
@@ -898,14 +946,15 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Pinned,
         name: "pinned-memory",
+        program: "the GPU drivers",
         cause: MessageCause::HostMemory,
         patterns: &[
             (Backend::Host, r"failedtoalloc(?<requested>\d+bytes)onhost:CUDA_ERROR_OUT_OF_MEMORY"),
             (Backend::Host, r"couldnotallocatepinnedhostmemoryofsize:(?<requested_bytes>\d+)"),
         ],
         words: &[
-            "the machine had no pinned memory[ for {requested}], which the GPU copies from and to: not \
-             the GPU's own",
+            "out of pinned host memory[ ({requested} requested)], which the GPU copies from and to; not the \
+             GPU's own memory",
         ],
         advice: Some("fewer or smaller pinned buffers; pin_memory=False where the memory is short"),
         unknowns: Some(&["which objects filled the memory, and whether it was a leak or a peak"]),
@@ -915,21 +964,23 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::TensorRt,
         name: "tensorrt",
+        program: "TensorRT",
         cause: MessageCause::NotPytorch,
         patterns: &[
             (Backend::Other, r"ErrorCode\d+:(?:OutOfMemory|CudaRuntime\(outofmemory\))"),
             (Backend::Other, r"RequestedamountofGPUmemory\((?<requested>\d+bytes)\)couldnotbeallocated"),
         ],
-        words: &["TensorRT found no room[ for {requested}] on the GPU: it manages memory itself, not \
+        words: &["TensorRT could not allocate[ {requested} of] GPU memory: it manages memory itself, not \
              through PyTorch"],
-        advice: Some("a smaller workspace or batch, or close what else has the card"),
-        unknowns: Some(&["how full the card was, and who else had it"]),
+        advice: Some("a smaller workspace or batch, or end the other processes on the GPU"),
+        unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
     KindRow {
         kind: MessageKind::Tgi,
         name: "tgi",
+        program: "Text Generation Inference",
         cause: MessageCause::Limit,
         patterns: &[(Backend::Cuda, r"Notenoughmemorytohandle(?<prefill_tokens>\d+)prefilltokens")],
         words: &[
@@ -944,6 +995,7 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Triton,
         name: "triton-shared-memory",
+        program: "Triton",
         cause: MessageCause::NotPytorch,
         patterns: &[(
             Backend::Other,
@@ -968,53 +1020,78 @@ pub(super) static KINDS: [KindRow; 45] = [
     KindRow {
         kind: MessageKind::Ggml,
         name: "ggml",
+        program: "llama.cpp",
         cause: MessageCause::NotPytorch,
         patterns: &[
             (
                 Backend::Other,
                 r"allocating(?<requested>SIZE)ondevice(?<device>\d+):cudaMallocfailed:outofmemory",
             ),
-            (Backend::Other, r"cudaMallocfailed:outofmemory"),
             (Backend::Other, r"ggml_vulkan:Devicememoryallocationofsize(?<requested_bytes>\d+)failed"),
         ],
-        words: &["llama.cpp found no room[ for {requested}]: it manages memory itself, not through PyTorch"],
+        words: &["llama.cpp could not allocate[ {requested} of] GPU memory: it manages memory itself, not \
+             through PyTorch"],
         advice: Some("fewer layers on the GPU (-ngl), a shorter context (-c), or a smaller quantization"),
-        unknowns: Some(&["how full the card was, and who else had it"]),
+        unknowns: Some(&["how full the GPU was, and which other processes used it"]),
+        next: Some(&[Next::ListProcesses]),
+        ..DEFAULT
+    },
+    KindRow {
+        kind: MessageKind::Mxnet,
+        name: "mxnet",
+        program: "MXNet",
+        cause: MessageCause::NotPytorch,
+        patterns: &[(
+            Backend::Other,
+            r"pooled_storage_manager\.h:\d+:(?:cudaMallocfailed:outofmemory|Memoryallocationfailed)",
+        )],
+        words: &["MXNet could not allocate GPU memory: it manages memory itself, not through PyTorch"],
+        advice: Some(
+            "a smaller batch; a larger MXNET_GPU_MEM_POOL_RESERVE if MXNet shares the GPU with other \
+             programs",
+        ),
+        unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
     KindRow {
         kind: MessageKind::Cupy,
         name: "cupy",
+        program: "CuPy",
         cause: MessageCause::NotPytorch,
         patterns: &[(
             Backend::Other,
             r"Outofmemoryallocating(?<requested_bytes>\d[\d,]*)bytes\(allocatedsofar:",
         )],
-        words: &["CuPy found no room[ for {requested}]: it manages memory itself, not through PyTorch"],
-        advice: Some("record a run: the recording has what the message lacks"),
-        unknowns: Some(&["how full the card was, and who else had it"]),
+        words: &[
+            "CuPy could not allocate[ {requested} of] GPU memory: it manages memory itself, not through \
+             PyTorch",
+        ],
+        advice: Some("record a run to see what used the memory"),
+        unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
     KindRow {
         kind: MessageKind::OnnxRuntime,
         name: "onnxruntime",
+        program: "ONNX Runtime",
         cause: MessageCause::NotPytorch,
         patterns: &[(
             Backend::Other,
             r"Failedtoallocatememoryforrequestedbufferofsize(?<requested_bytes>\d+)?",
         )],
-        words: &["ONNX Runtime found no room[ for {requested}]: it manages memory itself, not through \
-             PyTorch"],
-        advice: Some("record a run: the recording has what the message lacks"),
-        unknowns: Some(&["how full the card was, and who else had it"]),
+        words: &["ONNX Runtime could not allocate[ {requested} of] memory: it manages memory itself, not \
+             through PyTorch"],
+        advice: Some("record a run to see what used the memory"),
+        unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
     KindRow {
         kind: MessageKind::Paddle,
         name: "paddle",
+        program: "PaddlePaddle",
         cause: MessageCause::NotPytorch,
         patterns: &[(
             Backend::Other,
@@ -1024,31 +1101,35 @@ pub(super) static KINDS: [KindRow; 45] = [
                 r"(?<free>SIZE))?"
             ),
         )],
-        words: &["PaddlePaddle found no room[ for {requested}][ with {free} free]: it manages memory \
-             itself, not through PyTorch"],
-        advice: Some("record a run: the recording has what the message lacks"),
-        unknowns: Some(&["how full the card was, and who else had it"]),
+        words: &[
+            "PaddlePaddle could not allocate[ {requested} of] GPU memory[ with {free} free]: it manages \
+             memory itself, not through PyTorch",
+        ],
+        advice: Some("record a run to see what used the memory"),
+        unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
     KindRow {
         kind: MessageKind::Bitsandbytes,
         name: "bitsandbytes",
+        program: "bitsandbytes",
         cause: MessageCause::NotPytorch,
         patterns: &[(Backend::Other, r"Erroroutofmemoryatline\d+infile")],
-        words: &["bitsandbytes found no room: it allocates outside PyTorch"],
-        advice: Some("record a run: the recording has what the message lacks"),
-        unknowns: Some(&["how full the card was, and who else had it"]),
+        words: &["bitsandbytes could not allocate GPU memory: it allocates outside PyTorch"],
+        advice: Some("record a run to see what used the memory"),
+        unknowns: Some(&["how full the GPU was, and which other processes used it"]),
         next: Some(&[Next::ListProcesses]),
         ..DEFAULT
     },
 ];
 
-/// Checks that each row is at the index of its kind.
+/// Checks that each row is at the index of its kind, and names its program.
 const _: () = {
     let mut row = 0;
     while row < KINDS.len() {
         assert!(KINDS[row].kind as usize == row, "the rows of `KINDS` are not in the order of `MessageKind`");
+        assert!(!KINDS[row].program.is_empty(), "a row of `KINDS` has no program");
         row += 1;
     }
 };

@@ -22,7 +22,7 @@ mod traceback;
 
 pub use advice::NextCommand;
 pub use groups::groups;
-pub use kinds::{Backend, MessageCause, MessageKind};
+pub use kinds::{Backend, MessageCause, MessageKind, programs};
 pub use numbers::{Numbers, OtherProcess};
 pub use parts::{MemoryPart, MemoryShare};
 pub use render::{Explanation, written};

@@ -46,7 +46,45 @@ pub struct OtherProcess {
     pub bytes: Option<Bytes>,
 }
 
+/// Names of the numbers in [`Numbers::more`].
+pub(super) const MORE_NAMES: [&str; 5] =
+    ["prefill_tokens", "max_model_len", "kv_cache_tokens", "shared_memory_required", "shared_memory_limit"];
+
 impl Numbers {
+    /// Stores a number as a message writes it under its name in the patterns; returns whether the name is
+    /// known.
+    pub(super) fn set(&mut self, name: &str, text: &str) -> bool {
+        let bytes = || known_size(text);
+        let in_unit = |unit: &str| known_size(&format!("{}{unit}", text.replace(',', "")));
+        let plain = || text.replace(',', "").parse::<u64>().ok();
+        match name {
+            "requested" => self.requested = bytes(),
+            "requested_bytes" => self.requested = plain().map(Bytes),
+            "allocated" => self.allocated = bytes(),
+            "other_allocations" => self.other_allocations = bytes(),
+            "limit" => self.limit = bytes(),
+            "limit_kib" => self.limit = in_unit("KiB"),
+            "free" => self.free = bytes(),
+            "free_gib" => self.free = in_unit("GiB"),
+            "total" => self.total = bytes(),
+            "total_gib" => self.total = in_unit("GiB"),
+            "used" => self.used = bytes(),
+            "used_gib" => self.used = in_unit("GiB"),
+            "used_kib" => self.used = in_unit("KiB"),
+            "resident" => self.resident = bytes(),
+            "resident_kib" => self.resident = plain().map(|kib| Bytes(kib.saturating_mul(1024))),
+            "virtual_kib" => {}
+            "killed_pid" => {
+                self.others = plain().map(|pid| OtherProcess { pid, bytes: None }).into_iter().collect();
+            }
+            _ => {
+                let Some(known) = MORE_NAMES.iter().find(|known| **known == name) else { return false };
+                self.more.extend(plain().map(|number| (*known, number)));
+            }
+        }
+        true
+    }
+
     /// Bytes that PyTorch holds without a tensor in them.
     pub(super) fn unallocated(&self) -> Option<Bytes> {
         self.reserved_unallocated.or_else(|| Some(self.reserved? - self.allocated?))
@@ -66,9 +104,11 @@ impl Numbers {
         }
         let used = self.total? - self.free?;
         let (held, listed) = (self.held()?, self.listed());
-        let too_much = listed + held > used + ROUNDING;
-        let candidates =
-            self.others.iter().filter(|other| other.bytes.is_some_and(|bytes| bytes + ROUNDING >= held));
+        let too_much = listed + held > used + ROUNDING_BYTES;
+        let candidates = self
+            .others
+            .iter()
+            .filter(|other| other.bytes.is_some_and(|bytes| bytes + ROUNDING_BYTES >= held));
         candidates.min_by_key(|other| other.bytes).filter(|_| too_much)
     }
 
@@ -139,7 +179,7 @@ impl Numbers {
 }
 
 /// Two digits behind the point of a GiB are off by up to 5 MiB, and several such numbers are added up.
-pub(super) const ROUNDING: Bytes = Bytes(32 << 20);
+pub(super) const ROUNDING_BYTES: Bytes = Bytes(32 << 20);
 
 /// A size as a message writes it, without white space: `20.00MiB`, `512bytes`.
 pub(super) const SIZE: &str = r"\d+(?:\.\d*|,\d\d?)?(?:bytes|[KMGTP]i?B)";
@@ -160,11 +200,11 @@ pub(super) fn size(text: &str) -> Option<Bytes> {
 
 /// Reads a size; `None` where it is what PyTorch prints for "not known".
 pub(super) fn known_size(text: &str) -> Option<Bytes> {
-    size(text).filter(|bytes| bytes.0 < IMPOSSIBLE)
+    size(text).filter(|bytes| bytes.0 < IMPOSSIBLE_BYTES)
 }
 
 /// No process has this much; PyTorch prints 17179869184.00 GiB where the driver says "not available".
-const IMPOSSIBLE: u64 = 1 << 60;
+const IMPOSSIBLE_BYTES: u64 = 1 << 60;
 
 #[cfg(test)]
 mod tests {

@@ -30,7 +30,7 @@ impl MemoryPart {
             MemoryPart::Tensors => "tensors",
             MemoryPart::Held => "held by PyTorch",
             MemoryPart::Cached => "cached by PyTorch",
-            MemoryPart::Own => "other use of this process",
+            MemoryPart::Own => "non-PyTorch memory (this process)",
             MemoryPart::Others => "other processes",
             MemoryPart::Unexplained => "outside PyTorch, owner unknown",
             MemoryPart::Free => "free",

@@ -122,8 +122,9 @@ fn no_room(message: &Message, reason: Reason) -> String {
     let tensors = numbers
         .allocated
         .map_or_else(|| "the tensors".to_owned(), |allocated| format!("{} of tensors", written(allocated)));
+    let word = message.backend.device_word();
     let card =
-        numbers.total.map_or_else(|| "the card".to_owned(), |total| format!("a {} card", written(total)));
+        numbers.total.map_or_else(|| format!("the {word}"), |total| format!("a {} {word}", written(total)));
     let non_pytorch = || not_pytorchs(numbers).map_or_else(String::new, |held| format!(" and {held}"));
     match reason {
         Reason::TooLarge => {
@@ -177,16 +178,16 @@ fn other_processes(message: &Message) -> String {
     let (numbers, device) = (&message.numbers, message.device_name());
     let others = written(numbers.of_others());
     let Some(requested) = numbers.requested.map(written) else {
-        return format!("other processes have {others} of {device}");
+        return format!("other processes use {others} of {device}");
     };
     if numbers.are_ranks() {
         return format!(
-            "{} other processes have {others} of {device}, each nearly the same: they look like ranks of \
-             this job that all use this one card; without them {requested} more would have fit",
+            "{} other processes use {others} of {device}, each nearly the same: they look like ranks of \
+             this job that all use this one GPU; without them {requested} more would have fit",
             numbers.others.len() - usize::from(numbers.itself().is_some())
         );
     }
-    format!("other processes have {others} of {device}; without them {requested} more would have fit")
+    format!("other processes use {others} of {device}; without them {requested} more would have fit")
 }
 
 /// The summary where a limit refused the request.
@@ -202,7 +203,7 @@ fn limit(message: &Message) -> String {
             written_or(numbers.limit, "what is")
         ),
         Backend::Xpu => format!(
-            "the driver gives no single block of more than {}; {requested} was requested",
+            "the driver does not allocate blocks larger than {}; {requested} was requested",
             written_or(numbers.limit, "its limit")
         ),
         _ => {
@@ -221,10 +222,12 @@ fn details(message: &Message, reason: Reason, also: Option<MessageCause>) -> Vec
     let mut details = Vec::new();
     if let (Some(requested), Some(free)) = (numbers.requested, numbers.free) {
         let needed = segment(requested, message.backend);
-        let is_small = free >= requested && reason != Reason::FreeWasEnough && reason != Reason::Limit;
+        let is_possible = numbers.total.is_none_or(|total| free <= total);
+        let is_small =
+            free >= requested && is_possible && reason != Reason::FreeWasEnough && reason != Reason::Limit;
         if message.kind.row().is_allocators && is_small && free >= needed {
             details.push(format!(
-                "the {} that was free is too little of the card to count on: drivers keep some back",
+                "{} was free, but drivers reserve some memory; a request this close to the limit can fail",
                 written(free)
             ));
         } else if message.kind.row().is_allocators && is_small {
@@ -241,12 +244,12 @@ fn details(message: &Message, reason: Reason, also: Option<MessageCause>) -> Vec
     }
     if let Some(itself) = numbers.itself() {
         details.push(format!(
-            "process {} is this process as the driver sees it: what is listed does not fit together with \
-             what PyTorch holds. That is usual in a container",
+            "process {} is this process as the driver sees it: the listed memory does not match PyTorch's \
+             numbers, which is common in containers",
             itself.pid
         ));
     }
-    details.extend(who_has_it(numbers, reason, also));
+    details.extend(other_uses(numbers, reason, also));
     if let Some(pools) = numbers.private_pools {
         details.push(format!(
             "{} of it is in private pools (CUDA graphs), which only their own graphs can use",
@@ -255,8 +258,7 @@ fn details(message: &Message, reason: Reason, also: Option<MessageCause>) -> Vec
     }
     if numbers.total.zip(numbers.allocated).is_some_and(|(total, allocated)| allocated > total) {
         details.push(
-            "the tensors are more than the card has: the driver had moved some into the machine's \
-             memory, as it does on Windows"
+            "tensors exceed the GPU's memory: the driver moved some to host memory, as it does on Windows"
                 .to_owned(),
         );
     }
@@ -271,7 +273,7 @@ fn details(message: &Message, reason: Reason, also: Option<MessageCause>) -> Vec
 }
 
 /// Second causes, and uses that are worth a word.
-fn who_has_it(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> Vec<String> {
+fn other_uses(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> Vec<String> {
     let mut details = Vec::new();
     let (spare, held) = (numbers.unallocated().unwrap_or_default(), numbers.held().unwrap_or_default());
     if let (Some(MessageCause::Limit), Some(limit)) = (also, numbers.limit) {
@@ -282,7 +284,8 @@ fn who_has_it(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> 
     }
     if also == Some(MessageCause::OtherProcess) {
         let others = numbers.of_others().max(numbers.unexplained().unwrap_or_default());
-        details.push(format!("without the {} that others have it would have fit as well", written(others)));
+        details
+            .push(format!("it would also have fit without the {} used by other processes", written(others)));
     }
     let is_about_spare = matches!(reason, Reason::Unallocated | Reason::UnallocatedAndFree);
     if !is_about_spare
@@ -291,18 +294,17 @@ fn who_has_it(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> 
     {
         let part = percent(share(spare, held));
         details.push(format!(
-            "PyTorch held {} that no tensor used ({part}), more than the request, but not in a piece that \
-             it could use (another stream's or pool's, or scattered: the message cannot tell)",
+            "PyTorch held {} that no tensor used ({part}), more than the request, but not in one block that \
+             it could use (it belongs to another stream or pool, or is fragmented; the message does not say \
+             which)",
             written(spare)
         ));
     }
     if is_about_spare {
-        details.push(
-            "what other streams and private pools keep for themselves counts as unused, too".to_owned(),
-        );
+        details.push("this includes memory cached for other streams and private pools".to_owned());
     }
     if reason == Reason::UnallocatedAndFree {
-        details.push("only together with what was free would it have been enough".to_owned());
+        details.push("cached and free memory together would have been enough".to_owned());
     }
     if let Some((own, non_pytorch)) = numbers.own().zip(numbers.non_pytorch()) {
         if reason == Reason::NonPytorch {
@@ -332,22 +334,22 @@ fn who_has_it(numbers: &Numbers, reason: Reason, also: Option<MessageCause>) -> 
         .map(|other| other.pid.to_string())
         .collect();
     if !unknown.is_empty() && numbers.total.is_some() {
-        details.push(format!("the driver did not know how much process {} has", listed(&unknown)));
+        details.push(format!("the driver did not know how much process {} uses", listed(&unknown)));
     }
     details
 }
 
-/// `1.20 GiB outside PyTorch`, where that is at least a twentieth of the card.
+/// `1.20 GiB outside PyTorch`, where that is at least a twentieth of the GPU's memory.
 fn not_pytorchs(numbers: &Numbers) -> Option<String> {
-    let outside = numbers.total? - numbers.free? - numbers.held()?;
-    let is_worth_it = share(outside, numbers.total?) >= 0.05 && numbers.allocated.is_some();
-    is_worth_it.then(|| format!("{} outside PyTorch", written(outside)))
+    let non_pytorch = numbers.total? - numbers.free? - numbers.held()?;
+    let is_worth_it = share(non_pytorch, numbers.total?) >= 0.05 && numbers.allocated.is_some();
+    is_worth_it.then(|| format!("{} outside PyTorch", written(non_pytorch)))
 }
 
 fn free_was_enough(message: &Message) -> String {
     if message.backend == Backend::Xpu {
-        return "drivers for XPU give no single block of more than 4 GiB, some less, unless relaxed limits \
-             are on"
+        return "XPU drivers do not allocate blocks larger than 4 GiB, some even less, unless relaxed limits \
+             are enabled"
             .to_owned();
     }
     "it can be a limit that the message does not name (a memory fraction, MIG, a container), memory that \

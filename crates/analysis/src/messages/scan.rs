@@ -35,15 +35,15 @@ struct Start {
 }
 
 /// Bytes of text that are searched at once.
-const CHUNK: usize = 1 << 20;
-/// Maximum length of a message without its white space.
-const LONGEST: usize = 8 << 10;
-/// Messages between one and its repetition in part: those of the other ranks.
-const NEARBY: usize = 64;
+const SEARCH_CHUNK_BYTES: usize = 1 << 20;
+/// Maximum length of a message without its white space, in bytes.
+const MAX_MESSAGE_BYTES: usize = 8 << 10;
+/// Maximum number of messages between one and its repetition in part: those of the other ranks.
+const MAX_REPEAT_DISTANCE: usize = 64;
 /// Different messages that are kept; a job that skips a batch on every failure can print any number.
-const MOST: usize = 2_000;
-/// A line that is longer is read in parts.
-const LONGEST_LINE: usize = 1 << 20;
+const MAX_MESSAGES: usize = 2_000;
+/// Maximum length of a line in bytes; a longer one is read in parts.
+const MAX_LINE_BYTES: usize = 1 << 20;
 
 impl MessageReader {
     /// Reads the next piece of the log.
@@ -54,7 +54,7 @@ impl MessageReader {
                 continue;
             }
             self.begun.extend_from_slice(part);
-            if part.ends_with(b"\n") || self.begun.len() > LONGEST_LINE {
+            if part.ends_with(b"\n") || self.begun.len() > MAX_LINE_BYTES {
                 let line = std::mem::take(&mut self.begun);
                 self.take_line(&line);
             }
@@ -84,8 +84,8 @@ impl MessageReader {
         let text = narrow(&text);
         // A progress bar redraws itself after each carriage return.
         text.trim_end_matches(['\n', '\r']).split('\r').for_each(|part| self.take_part(part, line));
-        if self.text.len() > CHUNK {
-            self.look_through(self.text.len() - LONGEST);
+        if self.text.len() > SEARCH_CHUNK_BYTES {
+            self.look_through(self.text.len() - MAX_MESSAGE_BYTES);
         }
     }
 
@@ -129,32 +129,32 @@ impl MessageReader {
         self.text.push_str(&text[keep..]);
     }
 
-    /// Reads the message at this place; returns how many bytes it has.
+    /// Reads the message at this position; returns how many bytes it has.
     fn message_at(&mut self, whole: &str, at: usize, talk: &mut ErrorTalk) -> usize {
-        let text = &whole[..whole.ceil_char_boundary(at + LONGEST)];
+        let text = &whole[..whole.ceil_char_boundary(at + MAX_MESSAGE_BYTES)];
         let start = self.starts.partition_point(|start| start.at <= at).saturating_sub(1);
         let (line, rank, is_code, begins) = self
             .starts
             .get(start)
             .map_or((1, None, false, 0), |start| (start.line, start.rank, start.is_code, start.at));
         let (before, rest) = text.split_at(at);
-        let Some(form) = matching::read(rest).or_else(|| allocator_message::read(rest)) else {
+        let Some(parsed) = matching::read(rest).or_else(|| allocator_message::read(rest)) else {
             return rest.chars().next().map_or(1, char::len_utf8);
         };
-        let end = at + form.end;
+        let end = at + parsed.end;
         let ends_line = self.starts.binary_search_by_key(&end, |start| start.at).is_ok() || end >= text.len();
         let begins = begins.min(at);
         let is_error = |talk: &mut ErrorTalk| {
             let line_end = self.starts.get(start + 1).map_or(whole.len(), |next| next.at);
             let talks = talk.is_before(at, begins, &whole[begins..line_end.max(at)]);
             let context = MessageContext { before, of_line: at - begins, after: &text[end..], ends_line };
-            !talks && context.is_of_an_error(form.kind.row().bare)
+            !talks && context.is_of_an_error(parsed.kind.row().bare)
         };
-        let is_bare = form.numbers.is_empty() && form.device.is_none();
-        if !is_code && !form.is_harmless && (!is_bare || is_error(talk)) {
-            self.add(form.kind, form.backend, form.device, form.numbers, line, rank);
+        let is_bare = parsed.numbers.is_empty() && parsed.device.is_none();
+        if !is_code && !parsed.is_harmless && (!is_bare || is_error(talk)) {
+            self.add(parsed.kind, parsed.backend, parsed.device, parsed.numbers, line, rank);
         }
-        form.end.max(1)
+        parsed.end.max(1)
     }
 
     fn add(
@@ -178,7 +178,7 @@ impl MessageReader {
             if known.lines.len() < Message::LINES && known.lines.last() != Some(&line) {
                 known.lines.push(line);
             }
-        } else if self.found.len() < MOST {
+        } else if self.found.len() < MAX_MESSAGES {
             // Looks through thousands of frames, which a message that repeats does not need.
             message.site = self.frames.above(line, rank);
             self.known.entry(key).or_default().push(self.found.len());
@@ -191,7 +191,8 @@ impl MessageReader {
     /// Whether an allocator's complete message is nearby: repetitions are printed soon before or after it.
     fn is_cut_off(&self, place: usize) -> bool {
         let message = &self.found[place];
-        let nearby = place.saturating_sub(NEARBY)..(place + NEARBY).min(self.found.len());
+        let nearby =
+            place.saturating_sub(MAX_REPEAT_DISTANCE)..(place + MAX_REPEAT_DISTANCE).min(self.found.len());
         message.kind.row().is_allocators
             && self.found[nearby].iter().any(|whole| {
                 let same_rank = message.rank == whole.rank || message.rank.is_none() || whole.rank.is_none();
@@ -201,8 +202,8 @@ impl MessageReader {
             })
     }
 
-    /// The kernel writes the limit of a container above the process that it kills there.
-    fn tell_limits(&mut self) {
+    /// Copies the limit of a container, which the kernel writes above the process that it kills there.
+    fn copy_cgroup_limits(&mut self) {
         let mut usage = None;
         for message in self.found.iter_mut().filter(|message| message.kind == MessageKind::Cgroup) {
             if message.numbers.limit.is_some() {
@@ -216,7 +217,7 @@ impl MessageReader {
     /// Drops what only repeats another message with less in it: the shell's "Killed" below the kernel's own
     /// record, the line of an exception that a logger has shortened.
     fn drop_echoes(&mut self) {
-        self.tell_limits();
+        self.copy_cgroup_limits();
         let kernel =
             self.found.iter().any(|message| message.kind.is_kernels() && message.numbers.resident.is_some());
         let host = self.found.iter().any(|message| message.kind.row().explains_kill);

@@ -55,6 +55,7 @@ fn number(name: &str, message: &Message) -> Option<String> {
 mod tests {
     use super::*;
     use crate::messages::kinds::KINDS;
+    use crate::messages::numbers::MORE_NAMES;
     use crate::messages::{Numbers, find_messages};
 
     #[test]
@@ -73,8 +74,27 @@ mod tests {
     fn every_kind_has_words_for_a_message_without_numbers() {
         let mut message = find_messages(b"CUDA out of memory").remove(0);
         message.numbers = Numbers::default();
-        for row in &KINDS {
+        for row in KINDS {
             assert_ne!(filled(row.words, &message), "", "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn every_name_in_a_template_is_the_name_of_a_number() {
+        let mut message = find_messages(b"CUDA out of memory").remove(0);
+        for name in ["requested", "free", "total", "limit", "used", "resident"] {
+            assert!(message.numbers.set(name, "1KiB"), "{name}");
+        }
+        for name in MORE_NAMES.iter().chain(&["killed_pid"]) {
+            assert!(message.numbers.set(name, "1"), "{name}");
+        }
+        for row in KINDS {
+            for template in row.words {
+                let names = template.split('{').skip(1).filter_map(|part| part.split(['}', '|']).next());
+                for name in names {
+                    assert!(number(name, &message).is_some(), "{}: `{name}`", row.name);
+                }
+            }
         }
     }
 }

@@ -43,12 +43,12 @@ struct TracebackFrame {
 }
 
 /// More frames than the tracebacks of all ranks of a large job that fail at once.
-const MOST: usize = 4096;
+const MAX_FRAMES: usize = 4096;
 /// Lines between the last frame and the message: its code, marks below it, notes, the wrapped beginning of
 /// the message.
-const NEAR: u64 = 12;
+const MAX_LINES_TO_MESSAGE: u64 = 12;
 /// Lines between the last frame and the message where several ranks write at once.
-const NEAR_AMONG_RANKS: u64 = 2000;
+const MAX_LINES_TO_MESSAGE_AMONG_RANKS: u64 = 2000;
 
 impl Frames {
     /// Looks at one clean line of a log.
@@ -103,7 +103,7 @@ impl Frames {
     }
 
     fn push(&mut self, frame: TracebackFrame) {
-        if self.seen.len() == MOST {
+        if self.seen.len() == MAX_FRAMES {
             self.seen.pop_front();
         }
         self.seen.push_back(frame);
@@ -111,7 +111,7 @@ impl Frames {
 
     /// The innermost frame of the user's own code in the traceback that ends with the message at this line.
     pub(super) fn above(&self, log_line: u64, rank: Option<u32>) -> Option<TracebackSite> {
-        let near = if rank.is_some() { NEAR_AMONG_RANKS } else { NEAR };
+        let near = if rank.is_some() { MAX_LINES_TO_MESSAGE_AMONG_RANKS } else { MAX_LINES_TO_MESSAGE };
         let mut below = log_line;
         let mut own = self.seen.iter().rev().filter(|frame| frame.rank == rank && frame.log_line <= log_line);
         let first = own.next()?;

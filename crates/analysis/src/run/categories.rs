@@ -113,7 +113,7 @@ impl Categories {
 const CUBLAS_WORKSPACES: [u64; 2] = [8_519_680, 33_554_432];
 
 /// Events that a temporary may live for: a few operations.
-const SHORT: usize = 48;
+const MAX_TEMPORARY_EVENTS: usize = 48;
 
 impl From<Label> for Category {
     fn from(label: Label) -> Category {
@@ -184,7 +184,7 @@ struct Sorter<'a> {
 }
 
 /// Most inputs per step: inputs are few and come first.
-const MOST_INPUTS: usize = 64;
+const MAX_INPUTS_PER_STEP: usize = 64;
 
 impl Sorter<'_> {
     fn sort(&mut self, row: usize, allocation: &Allocation) -> Category {
@@ -195,7 +195,7 @@ impl Sorter<'_> {
             self.begun += 1;
             self.inputs = 0;
         }
-        self.inputs += if role.module || role.without_python { MOST_INPUTS } else { 1 };
+        self.inputs += if role.module || role.without_python { MAX_INPUTS_PER_STEP } else { 1 };
         if let Some(tensor) = self.device.tensor_of(row) {
             return tensor.label.into();
         }
@@ -289,13 +289,13 @@ impl Sorter<'_> {
         let is_there_at = |event: usize| event < step_ends && freed.is_none_or(|freed| freed >= event);
         let waits_for_backward = self.backward.next_after(alloc_event).is_some_and(is_there_at)
             || self.failed_at.is_some_and(|failed| alloc_event < failed && is_there_at(failed));
-        if self.inputs <= MOST_INPUTS && !role.module && !role.backward {
+        if self.inputs <= MAX_INPUTS_PER_STEP && !role.module && !role.backward {
             return if waits_for_backward || outlives_step { Category::Input } else { Category::Temporary };
         }
         let step_begins =
             self.begun.checked_sub(1).map_or(self.setup_ends, |step| self.device.steps.bounds[step]);
         let is_long = freed.is_none_or(|freed| {
-            freed - alloc_event > SHORT || (freed - alloc_event) * 4 > step_ends - step_begins
+            freed - alloc_event > MAX_TEMPORARY_EVENTS || (freed - alloc_event) * 4 > step_ends - step_begins
         });
         if waits_for_backward || outlives_step || is_long {
             Category::Activation

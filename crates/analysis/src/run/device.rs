@@ -35,7 +35,7 @@ pub struct Device<'a> {
 }
 
 /// Events from which a second thread is worthwhile.
-const LARGE: usize = 20_000;
+const MIN_EVENTS_FOR_THREADS: usize = 20_000;
 
 /// A moment that a user can ask about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +64,7 @@ pub fn recorded_devices<'a>(snapshot: &'a Snapshot, recording: &'a Recording) ->
             let sites = Sites::new(snapshot);
             let order = Order::new(snapshot, device);
             let (history, (roles, steps, backward, modules)) = join(
-                order.len() > LARGE,
+                order.len() > MIN_EVENTS_FOR_THREADS,
                 || History::new(snapshot, device),
                 || {
                     let roles = Roles::new(snapshot, &sites);
@@ -86,7 +86,7 @@ pub fn recorded_devices<'a>(snapshot: &'a Snapshot, recording: &'a Recording) ->
 impl Device<'_> {
     /// Whether there is enough of it to share work between threads.
     pub(crate) fn is_large(&self) -> bool {
-        self.history.len() > LARGE
+        self.history.len() > MIN_EVENTS_FOR_THREADS
     }
 
     /// Whether this is the memory of a CPU.

@@ -49,7 +49,7 @@ pub(crate) struct GrowingSite {
     pub(crate) module: Option<ModuleId>,
     /// Whether it still grows at the end.
     pub(crate) trend: Trend,
-    /// Permanent rises, ascending; at least [`FEWEST_RISES`].
+    /// Permanent rises, ascending; at least [`MIN_RISES`].
     pub(crate) rises: Vec<Rise>,
     /// Rows of [`History::allocations`]: the blocks that are left.
     pub(crate) allocations: Vec<u32>,
@@ -84,14 +84,14 @@ pub(crate) struct GrowingSites {
 }
 
 /// Fewest steps over which growth can be distinguished from warm-up.
-pub const FEWEST_STEPS: usize = 5;
+pub const MIN_STEPS_FOR_LEAK: usize = 5;
 /// Fewest rises that make growth.
-const FEWEST_RISES: usize = 3;
+const MIN_RISES: usize = 3;
 /// Share of what was ever added that may be taken away again; more is a buffer, a cache or the garbage
 /// collector.
-const MOST_RETURNED: f64 = 0.3;
+const MAX_RETURNED_SHARE: f64 = 0.3;
 /// Below this share of the first half's pace, growth in the second half dies down: a cache that fills.
-const DYING_DOWN: f64 = 0.25;
+const MAX_LATE_SHARE: f64 = 0.25;
 
 /// What allocates the blocks of a growing site. Without a stack of its own, blocks are distinguished by size,
 /// and by their module.
@@ -107,7 +107,7 @@ pub(crate) fn growing_sites(device: &Device<'_>, categories: &Categories) -> Gro
     // What is freed after the loop says nothing about the loop.
     let inner = steps.bounds.partition_point(|&bound| bound < history.len());
     let bounds = &steps.bounds[..inner];
-    if steps.count() < FEWEST_STEPS {
+    if steps.count() < MIN_STEPS_FOR_LEAK {
         return GrowingSites { sites: Vec::new(), bounds: inner };
     }
     let mut origins: FxHashMap<GrowthOrigin, OriginGrowth> = FxHashMap::default();
@@ -175,7 +175,7 @@ impl OriginGrowth {
     }
 
     fn judge(mut self, origin: GrowthOrigin, bounds: usize) -> Option<GrowingSite> {
-        if self.changes.len() < FEWEST_RISES || self.left.is_empty() {
+        if self.changes.len() < MIN_RISES || self.left.is_empty() {
             return None;
         }
         self.changes.sort_unstable();
@@ -199,7 +199,7 @@ impl OriginGrowth {
         let module = in_engine.and_then(|(_, module)| module);
         let in_backward = in_engine.is_some() && (stack != StackId::EMPTY || module.is_some());
         let allocations = self.left;
-        (rises.len() >= FEWEST_RISES).then_some(GrowingSite {
+        (rises.len() >= MIN_RISES).then_some(GrowingSite {
             stack,
             in_backward,
             module,
@@ -242,7 +242,7 @@ pub(crate) fn trend(held: &[(usize, i64)], last: usize) -> Option<Trend> {
         }
         before = bytes;
     }
-    if rises.len() < FEWEST_RISES || returned as f64 > MOST_RETURNED * added as f64 {
+    if rises.len() < MIN_RISES || returned as f64 > MAX_RETURNED_SHARE * added as f64 {
         return None;
     }
     let mut gaps: Vec<usize> = rises.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -260,6 +260,6 @@ pub(crate) fn trend(held: &[(usize, i64)], last: usize) -> Option<Trend> {
     let begin = rises[0] - 1;
     let middle = begin + (last - begin) / 2;
     let (early, late) = (at(middle).saturating_sub(at(begin)), at(last).saturating_sub(at(middle)));
-    let dies_down = (late as f64) < DYING_DOWN * early as f64;
+    let dies_down = (late as f64) < MAX_LATE_SHARE * early as f64;
     Some(if dies_down { Trend::Stopped } else { Trend::Growing })
 }

@@ -4,7 +4,7 @@ use crate::run::holders::Held;
 use crate::words::{counted, listed};
 use heap::HolderKind;
 
-/// Who keeps it, without a full stop.
+/// What holds the memory, without a full stop.
 pub(crate) fn sentence(held: &Held, keeps_history: bool) -> String {
     let also: Vec<String> = held.also.iter().map(|path| format!("`{path}`")).collect();
     let also =
@@ -12,7 +12,7 @@ pub(crate) fn sentence(held: &Held, keeps_history: bool) -> String {
     if held.together.len() > 1 {
         let names: Vec<String> = held.together.iter().map(|name| format!("`{name}`")).collect();
         return format!(
-            "{} keep it together: it is freed when all of them are gone or detached",
+            "held by {} together: it is freed when all of them are released or detached",
             listed(&names)
         );
     }
@@ -38,14 +38,14 @@ fn who(held: &Held, keeps_history: bool) -> String {
             if *alike > 1 { format!("{} objects of class {class}", alike) } else { format!("`{holder}`") }
         ),
         HolderKind::Chain => format!(
-            "`{holder}` keeps it: its graph reaches back through the previous steps; {retained} would be \
-             free without it"
+            "held by `{holder}`, whose graph reaches back through the previous steps; releasing it frees \
+             {retained}"
         ),
         _ if *entries > 1 => format!(
-            "`{holder}` keeps it: a {class} with {} to tensors{what}; {retained} would be free without it",
+            "held by `{holder}`, a {class} with {} to tensors{what}; releasing it frees {retained}",
             counted(*entries, "reference")
         ),
-        _ => format!("`{holder}` keeps it (`{}`); {retained} would be free without it", held.by),
+        _ => format!("held by `{holder}` (`{}`); releasing it frees {retained}", held.by),
     }
 }
 

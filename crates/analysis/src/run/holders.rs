@@ -17,14 +17,14 @@ use snapshot::{Bytes, DeviceKind, History};
 use std::sync::{Arc, OnceLock};
 
 /// Other holders are reported if they hold more than this share.
-const REST: f64 = 0.1;
+const MIN_SHARE_OF_OTHER_HOLDER: f64 = 0.1;
 /// Below this share, the sentence says how much of the memory was seen.
-const ALL: f64 = 0.9;
+const COMPLETE_SHARE: f64 = 0.9;
 /// Share of a finding's bytes that has to be in the references before a holder is named.
-const SEEN: f64 = 0.2;
+const MIN_SEEN_SHARE: f64 = 0.2;
 
 /// Most variables that are named where several hold something together.
-const TOGETHER: usize = 6;
+const MAX_JOINT_HOLDERS: usize = 6;
 const CYCLE: &str = "reference cycle ";
 
 /// Holder of the memory of a finding.
@@ -59,7 +59,7 @@ pub struct Held {
     pub rest: Vec<(Bytes, String)>,
     /// Where its code may be found.
     pub store: StoreHint,
-    /// Who keeps it, as a sentence without a full stop.
+    /// What holds the memory, as a sentence without a full stop.
     pub sentence: String,
     /// What to change.
     pub advice: String,
@@ -159,11 +159,11 @@ impl Device<'_> {
         let dumps = self.holders.dumps.iter().map(|joined| (joined, seen(joined)));
         // The moment at which most of them were there.
         let (joined, wanted) = dumps.max_by_key(|(_, wanted)| bytes(wanted))?;
-        if (bytes(&wanted) as f64) < SEEN * total.0 as f64 {
+        if (bytes(&wanted) as f64) < MIN_SEEN_SHARE * total.0 as f64 {
             return None;
         }
         let holdings = joined.holdings();
-        let holders = holdings.holders(&wanted, REST);
+        let holders = holdings.holders(&wanted, MIN_SHARE_OF_OTHER_HOLDER);
         let mut holders = holders.iter().map(|of| {
             // The frames of the final error are not the cause of the leak.
             let called = match of.kind {
@@ -177,16 +177,16 @@ impl Device<'_> {
         let others: Vec<String> = held
             .rest
             .iter()
-            .map(|(bytes, by)| format!("{bytes} by `{}`", by.trim_start_matches(CYCLE)))
+            .map(|(bytes, by)| format!("{bytes} is held by `{}`", by.trim_start_matches(CYCLE)))
             .collect();
         if !others.is_empty() {
-            held.sentence += &format!("; of the rest, {}", listed(&others));
+            held.sentence += &format!(". {}", listed(&others));
         }
         let seen = Bytes(bytes(&wanted));
-        if (seen.0 as f64) < ALL * total.0 as f64 {
+        if (seen.0 as f64) < COMPLETE_SHARE * total.0 as f64 {
             held.sentence += &format!(
-                "; of {total} only {seen} was there when this was looked at{}: the rest came later or was \
-                 held by what is gone, such as a variable of a function that had returned",
+                "; only {seen} of {total} was allocated when the heap was walked{}: the rest came later, or \
+                 its holder is gone, such as a variable of a function that had returned",
                 if joined.dump.reason == Some(DumpReason::Growing) { ", while memory grew" } else { "" }
             );
         }
@@ -284,7 +284,7 @@ fn together(holdings: &AnalyzedHeap, holder: &Holder) -> Vec<String> {
     let Some(&storage) = holder.example.nodes(&holdings.heap, &holdings.roots).last() else {
         return Vec::new();
     };
-    let paths = holdings.reference_paths(storage, TOGETHER);
+    let paths = holdings.reference_paths(storage, MAX_JOINT_HOLDERS);
     // The variable can be deleted, not the path from it.
     distinct(paths.iter().map(|path| written(holdings, &path.until(1))))
 }

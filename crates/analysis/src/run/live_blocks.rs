@@ -5,7 +5,7 @@ use crate::run::device::Device;
 use crate::run::model::RunModel;
 use crate::trace::modules::{Common, ModuleId, Phase};
 use crate::trace::site::Site;
-use crate::words::{grouped, place, printable, shortened};
+use crate::words::{grouped, printable, shortened, site_name};
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Allocation, Bytes, StackId};
 
@@ -204,7 +204,7 @@ impl Device<'_> {
         let snapshot = self.snapshot;
         let named = |frame, what: &str| {
             let function = printable(snapshot.strings.get(snapshot.stacks.frame(frame).function));
-            (place(snapshot, frame), format!("{}{what}", shortened(&function, 40)))
+            (site_name(snapshot, frame), format!("{}{what}", shortened(&function, 40)))
         };
         let alone = |text: &str| (text.to_owned(), String::new());
         match origin {

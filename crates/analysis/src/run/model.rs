@@ -25,12 +25,12 @@ impl<'a> RunModel<'a> {
     pub fn new(device: &'a Device<'a>) -> RunModel<'a> {
         let failed_at = device.position_of(Moment::Oom).map(|position| position - 1);
         let categories = categories(device, failed_at);
-        let (course, growing_sites) = join(
+        let (step_peaks, growing_sites) = join(
             device.is_large(),
             || step_peaks(device.snapshot, &device.history, &device.steps, &categories),
             || growing_sites(device, &categories),
         );
-        RunModel { device, categories, step_peaks: course, growing_sites }
+        RunModel { device, categories, step_peaks, growing_sites }
     }
 
     /// `active_bytes.all.peak`: the most that was ever in use at one time.
@@ -91,10 +91,14 @@ impl<'a> RunModel<'a> {
     /// What to know about the line of a block that was allocated inside `backward()`.
     pub(crate) fn doubt_in_backward(&self, allocation: usize) -> Option<&'static str> {
         match self.device.site_of_event(self.device.history.allocations[allocation].alloc_event()?) {
-            Site::Backward(_) => Some("inside `backward()` there is no stack: the line is that of the call"),
-            Site::BackwardOf(_) => {
-                Some("inside `backward()` there is no stack: this is the backward of the line, by its module")
-            }
+            Site::Backward(_) => Some(
+                "allocations inside `backward()` have no stack; the line is the \
+                 `backward()` call",
+            ),
+            Site::BackwardOf(_) => Some(
+                "allocations inside `backward()` have no stack; this is the backward of the line, found \
+                     by its module",
+            ),
             _ => None,
         }
     }

@@ -10,10 +10,10 @@ use snapshot::{FrameId, Snapshot, StackId};
 use std::ops::Range;
 
 /// Fewest iterations that make a loop.
-const FEWEST: u32 = 3;
+const MIN_ITERATIONS: u32 = 3;
 /// With this many iterations an outer loop is preferred to a loop inside it; with fewer it is one of epochs,
 /// trials or phases, and the steps are further in.
-const ENOUGH: u32 = 6;
+const PREFERRED_ITERATIONS: u32 = 6;
 
 /// Every stack as a path of frames from the outermost one; equal beginnings are shared.
 pub(crate) struct Paths {
@@ -34,29 +34,29 @@ struct LoopNode {
 }
 
 /// The path without frames.
-const NOWHERE: u32 = 0;
+const EMPTY_PATH: u32 = 0;
 /// What a line does itself, not in calls: returning to it from a call enters it again.
-const ITSELF: FrameId = FrameId(u32::MAX);
+const OWN_CODE: FrameId = FrameId(u32::MAX);
 
 impl Paths {
     /// The paths through those frames that `keep` wants.
     pub(crate) fn new(snapshot: &Snapshot, keep: impl Fn(FrameId) -> bool) -> Paths {
         let mut nodes =
-            vec![LoopNode { parent: NOWHERE, level: 0, depth: 0, root: NOWHERE, in_script: false }];
+            vec![LoopNode { parent: EMPTY_PATH, level: 0, depth: 0, root: EMPTY_PATH, in_script: false }];
         let mut children: FxHashMap<(u32, FrameId), u32> = FxHashMap::default();
         // Threads are distinguished by their outermost function, whatever its line.
         let mut roots: FxHashMap<(u32, u32), u32> = FxHashMap::default();
         let of_stack = (0..snapshot.stacks.len() as u32)
             .map(|stack| {
-                let mut at = NOWHERE;
+                let mut at = EMPTY_PATH;
                 let mut descend = |at: u32, id: FrameId| {
                     let next = nodes.len() as u32;
                     let node = *children.entry((at, id)).or_insert(next);
                     if node == next {
                         let above = &nodes[at as usize];
-                        let (level, depth) = (above.level + 1, above.depth + u32::from(id != ITSELF));
+                        let (level, depth) = (above.level + 1, above.depth + u32::from(id != OWN_CODE));
                         let (root, in_script) = match at {
-                            NOWHERE => {
+                            EMPTY_PATH => {
                                 let frame = snapshot.stacks.frame(id);
                                 let root = *roots.entry((frame.file.0, frame.function.0)).or_insert(next);
                                 let function = snapshot.strings.get(frame.function);
@@ -71,7 +71,7 @@ impl Paths {
                 for &id in snapshot.stacks.frames(StackId(stack)).iter().rev().filter(|&&id| keep(id)) {
                     at = descend(at, id);
                 }
-                if at == NOWHERE { at } else { descend(at, ITSELF) }
+                if at == EMPTY_PATH { at } else { descend(at, OWN_CODE) }
             })
             .collect();
         Paths { nodes, of_stack }
@@ -104,11 +104,11 @@ impl Paths {
         mut enter: impl FnMut(u32, usize),
     ) {
         let mut last: FxHashMap<u32, u32> = FxHashMap::default();
-        let mut current = (NOWHERE, NOWHERE);
+        let mut current = (EMPTY_PATH, EMPTY_PATH);
         let mut interrupted = false;
         for (alloc_event, stack) in order.allocations(events) {
             let node = self.of_stack[stack.0 as usize];
-            if node == NOWHERE {
+            if node == EMPTY_PATH {
                 interrupted = after_backward;
                 continue;
             }
@@ -124,7 +124,7 @@ impl Paths {
                 current.1
             } else {
                 last.insert(current.0, current.1);
-                last.get(&root).copied().unwrap_or(NOWHERE)
+                last.get(&root).copied().unwrap_or(EMPTY_PATH)
             };
             let common = self.common(before, node);
             let mut at = node;
@@ -176,7 +176,12 @@ pub(crate) fn main_loop(
 fn anchor(paths: &Paths, visits: &[Visits], span: impl Fn(&Visits) -> f64) -> Option<u32> {
     // The main thread first: recomputation in `backward()` and data loaders run the user's code in threads of
     // their own.
-    let tries = [(ENOUGH, 0.5), (FEWEST, 0.5), (ENOUGH, 0.2), (FEWEST, 0.2)];
+    let tries = [
+        (PREFERRED_ITERATIONS, 0.5),
+        (MIN_ITERATIONS, 0.5),
+        (PREFERRED_ITERATIONS, 0.2),
+        (MIN_ITERATIONS, 0.2),
+    ];
     for (in_script, (fewest, cover)) in
         [true, false].into_iter().flat_map(|main| tries.map(|limits| (main, limits)))
     {

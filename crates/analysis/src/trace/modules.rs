@@ -76,7 +76,7 @@ pub struct Modules {
 
 const NONE: u32 = u32::MAX;
 /// Longer paths are cut: no model has them, and each of their parts is kept.
-const LONGEST_PATH: usize = 400;
+const MAX_PATH_BYTES: usize = 400;
 
 impl Modules {
     pub(crate) fn new(snapshot: &Snapshot, recording: &Recording) -> Modules {
@@ -116,7 +116,7 @@ impl Modules {
     }
 
     fn intern(&mut self, path: &str) -> ModuleId {
-        let path = &path[..path.floor_char_boundary(LONGEST_PATH)];
+        let path = &path[..path.floor_char_boundary(MAX_PATH_BYTES)];
         if let Some(&known) = self.by_path.get(path) {
             return known;
         }
@@ -318,7 +318,7 @@ fn owner(tensor: &LabeledTensor, parameters: &FxHashSet<(&str, &str)>) -> Option
 }
 
 /// Share of some blocks that has to be in modules for one of these to be named.
-const MOSTLY: f64 = 0.9;
+const MIN_SHARE_IN_MODULES: f64 = 0.9;
 
 /// The innermost module that some blocks have in common.
 #[derive(Clone, Copy, Default)]
@@ -342,7 +342,7 @@ impl Common {
 
     /// The module, if nearly all of the blocks are in it.
     pub(crate) fn module(&self) -> Option<ModuleId> {
-        self.module.flatten().filter(|_| self.inside.0 as f64 >= MOSTLY * self.all.0 as f64)
+        self.module.flatten().filter(|_| self.inside.0 as f64 >= MIN_SHARE_IN_MODULES * self.all.0 as f64)
     }
 }
 

@@ -176,7 +176,7 @@ mod tests {
             ("/opt/pytorch/torch/nn/functional.py", Code::Library),
             ("/home/user/venv/bin/torchrun", Code::Library),
             ("/tmp/oomph-x/oomph_child/recorder.py", Code::Library),
-            ("/home/user/oomph/python/oomph/recording/places.py", Code::Library),
+            ("/home/user/oomph/python/oomph/recording/module_tracker.py", Code::Library),
             ("/tmp/torchinductor_user/ab/cabcdef.py", Code::Library),
             ("<frozen runpy>", Code::Library),
             ("<eval_with_key>.0", Code::Library),

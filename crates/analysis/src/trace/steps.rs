@@ -13,11 +13,11 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 /// Fewest steps that count as steps.
-const FEWEST: usize = 3;
+const MIN_STEPS: usize = 3;
 /// A piece of the run without step marks is searched for a loop of its own if it has this share of all events
 /// and is this many times as long as an ordinary step.
-const LONG_SHARE: f64 = 0.2;
-const LONG_TIMES: usize = 6;
+const MIN_UNMARKED_SHARE: f64 = 0.2;
+const MIN_UNMARKED_STEP_LENGTHS: usize = 6;
 
 /// How the steps of a run were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,7 +103,7 @@ impl Steps {
     fn beginning_at(mut starts: Vec<usize>, end: usize, source: StepSource, confidence: Confidence) -> Steps {
         starts.push(end);
         starts.dedup();
-        if starts.len() <= FEWEST {
+        if starts.len() <= MIN_STEPS {
             return Steps::none();
         }
         Steps { bounds: starts, source, confidence }
@@ -128,7 +128,7 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, recording: 
         return ended_at(order, roles, &loops, &found, marks, StepSource::Recorded);
     }
     let annotated = annotated(order, "Optimizer.step#", false);
-    let (optimizer, source) = if annotated.len() >= FEWEST {
+    let (optimizer, source) = if annotated.len() >= MIN_STEPS {
         (annotated, StepSource::Annotated)
     } else {
         (optimizer_runs(order, roles), StepSource::Inferred)
@@ -136,7 +136,7 @@ pub(crate) fn steps(order: &Order<'_>, sites: &Sites, roles: &Roles, recording: 
     let by_loop = |starts: Vec<usize>, source, confidence| {
         Steps::beginning_at(loops.split_long(starts), end, source, confidence)
     };
-    if optimizer.len() < FEWEST {
+    if optimizer.len() < MIN_STEPS {
         return by_loop(found, StepSource::Inferred, Confidence::Medium);
     }
     match compare(&loops, &found, &optimizer) {
@@ -162,7 +162,7 @@ fn ended_at(
     let first = ends[0];
     let begin = found.first().copied().filter(|&start| start < first);
     let begin = begin.unwrap_or_else(|| first_forward(order, roles, first));
-    let is_few = ends.len() < FEWEST;
+    let is_few = ends.len() < MIN_STEPS;
     let mut bounds = vec![begin];
     bounds.extend(ends.into_iter().filter(|&bound| bound > begin));
     if is_few {
@@ -175,7 +175,7 @@ fn ended_at(
     if bounds.last().is_some_and(|&bound| bound > last) {
         bounds.push(order.len());
     }
-    if bounds.len() <= FEWEST {
+    if bounds.len() <= MIN_STEPS {
         return Steps::none();
     }
     Steps { bounds, source, confidence: Confidence::High }
@@ -278,7 +278,7 @@ enum Better {
 /// Several in each iteration: epochs, unless they do different things in turn, as the two optimizers of a GAN
 /// do.
 fn compare(loops: &Loops<'_>, found: &[usize], optimizer: &[usize]) -> Better {
-    if found.len() < FEWEST {
+    if found.len() < MIN_STEPS {
         return Better::Optimizer;
     }
     let within = |starts: &[usize], from: usize, to: usize| {
@@ -345,8 +345,8 @@ impl<'a> Loops<'a> {
         for (place, &start) in starts.iter().enumerate() {
             bounds.push(start);
             let next = starts.get(place + 1).copied().unwrap_or(end);
-            let is_long =
-                (next - start) as f64 > LONG_SHARE * end as f64 && next - start > LONG_TIMES * typical;
+            let is_long = (next - start) as f64 > MIN_UNMARKED_SHARE * end as f64
+                && next - start > MIN_UNMARKED_STEP_LENGTHS * typical;
             if is_long {
                 // Its first step begins where the piece does.
                 bounds.extend(self.find(start..next).into_iter().skip(1));

@@ -20,7 +20,7 @@ fn finding(text: &str, kind: FindingKind) -> Option<(Finding, String)> {
     let devices = devices(&snapshot);
     let model = RunModel::new(&devices[0]);
     let found = findings(&model).into_iter().find(|finding| finding.kind == kind)?;
-    let place = found.site.map_or("-".to_owned(), |frame| words::place(&snapshot, frame));
+    let place = found.site.map_or("-".to_owned(), |frame| words::site_name(&snapshot, frame));
     Some((found, place))
 }
 
@@ -118,9 +118,9 @@ fn a_line_that_has_moved_is_still_the_same_line() {
     );
     let changes = changes(&before.sites, &after.sites);
     assert_eq!(changes.len(), 1, "{changes:?}");
-    let place = changes[0].place.as_ref().expect("a place");
+    let site = changes[0].site.as_ref().expect("a site");
     assert_eq!(
-        (place.short().as_str(), changes[0].moved_from, changes[0].by()),
+        (site.short().as_str(), changes[0].moved_from, changes[0].by()),
         ("model.py:9", Some(7), -6 * MIB as i64)
     );
 }
@@ -178,6 +178,6 @@ fn the_rank_that_peaks_is_held_against_the_middle_one() {
     let skew = skew(&ranks).expect("three ranks");
     assert_eq!((skew.highest, ranks[skew.middle].allocated.0), (1, Bytes(100 * MIB)));
     assert_eq!(skew.changes.len(), 1);
-    assert_eq!(skew.changes[0].place.as_ref().map(|place| place.line), Some(14));
+    assert_eq!(skew.changes[0].site.as_ref().map(|site| site.line), Some(14));
     assert_eq!(skew.changes[0].by(), 60 * MIB as i64);
 }

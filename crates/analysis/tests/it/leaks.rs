@@ -12,7 +12,7 @@ fn leaks(text: &str) -> Vec<String> {
         .iter()
         .filter(|finding| finding.kind == FindingKind::Leak)
         .map(|finding| {
-            let line = finding.site.map_or("-".to_owned(), |frame| words::place(&snapshot, frame));
+            let line = finding.site.map_or("-".to_owned(), |frame| words::site_name(&snapshot, frame));
             let pace = finding.bytes_per_step.map_or(0, |bytes| bytes.0);
             format!("{} {line}: {pace}", finding.severity.name())
         })

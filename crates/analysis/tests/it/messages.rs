@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use snapshot::Bytes;
 use std::path::PathBuf;
 
-/// Each file of `fixtures/messages`: its form, backend, device, cause, and every number that it gives.
+/// Each file of `fixtures/messages`: its kind, backend, device, cause, and every number that it gives.
 const TABLE: &str = "
 torch-1.0-full | torch-1.0 | cuda | 0 | capacity | requested=1024.00 KiB, total=11.17 GiB, allocated=10.90 GiB, free=576.00 KiB, reserved_unallocated=30.96 MiB
 torch-1.0-small-card | torch-1.0 | cuda | 0 | capacity | requested=25.00 MiB, total=3.94 GiB, allocated=3.14 GiB, free=21.56 MiB, reserved_unallocated=634.00 KiB
@@ -370,9 +370,9 @@ fn a_log_without_a_message_has_none() {
     }
 }
 
-/// Forms whose texts are short: what each is.
+/// Short messages, and their kinds.
 #[test]
-fn short_forms_are_distinguished() {
+fn short_messages_are_distinguished() {
     let mut wrong = Vec::new();
     for (text, expected) in [
         ("torch.OutOfMemoryError: Allocation on device \n\nGot an OOM", "torch-short unknown"),
@@ -420,6 +420,12 @@ fn short_forms_are_distinguished() {
             "2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed",
             "ray-oom host_memory",
         ),
+        (
+            "mxnet.base.MXNetError: [11:18:15] src/storage/./pooled_storage_manager.h:157: cudaMalloc failed: out of memory",
+            "mxnet not_pytorch",
+        ),
+        ("RuntimeError: cudaMalloc failed: out of memory", "cuda-error unknown"),
+        ("InternalError (see above for traceback): Dst tensor is not initialized.", "tensorflow not_pytorch"),
         ("Your session crashed after using all available RAM.", "colab-ram host_memory"),
         ("The node was low on resource: memory.", "kubernetes-evicted host_memory"),
         (

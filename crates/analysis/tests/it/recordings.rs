@@ -102,9 +102,11 @@ fn groups(text: &str, by: Key) -> Vec<String> {
 
 fn described(snapshot: &Snapshot, model: &RunModel<'_>, group: &analysis::LiveGroup) -> String {
     let name = match group.origin {
-        Origin::Site(Site::BackwardOf(frame)) => format!("{} its backward", words::place(snapshot, frame)),
-        Origin::Site(Site::Backward(frame)) => format!("{} backward()", words::place(snapshot, frame)),
-        Origin::Site(site) => site.frame().map_or("-".to_owned(), |frame| words::place(snapshot, frame)),
+        Origin::Site(Site::BackwardOf(frame)) => {
+            format!("{} its backward", words::site_name(snapshot, frame))
+        }
+        Origin::Site(Site::Backward(frame)) => format!("{} backward()", words::site_name(snapshot, frame)),
+        Origin::Site(site) => site.frame().map_or("-".to_owned(), |frame| words::site_name(snapshot, frame)),
         Origin::Module(module) => {
             module.map_or("outside".to_owned(), |module| model.device.modules.path(module).to_owned())
         }
@@ -262,7 +264,7 @@ fn a_leak_in_the_backward_pass_names_its_module_and_line() {
     let model = RunModel::new(&devices[0]);
     let leak =
         findings(&model).into_iter().find(|finding| finding.kind == FindingKind::Leak).expect("a leak");
-    assert_eq!(leak.site.map(|frame| words::place(&snapshot, frame)).as_deref(), Some("model.py:5"));
+    assert_eq!(leak.site.map(|frame| words::site_name(&snapshot, frame)).as_deref(), Some("model.py:5"));
     assert_eq!(leak.module.map(|module| devices[0].modules.path(module)), Some("Net.fc"));
     assert!(leak.caveats.iter().any(|caveat| caveat.contains("by its module")), "{:?}", leak.caveats);
     assert!(leak.evidence.iter().any(|(name, _)| *name == "module"));

@@ -16,9 +16,9 @@ use std::path::PathBuf;
     after_help = "\
 Examples:
   oomph check snapshot.pickle --max-peak 20GiB --no-leaks
-  oomph check --emulate h100 --max-peak 60GiB --no-leaks -- python train.py    in CI, without a GPU
-  oomph check --emulate h100 --baseline memory.json --update -- python train.py    writes the baseline
-  oomph check --emulate h100 --baseline memory.json -- python train.py             compares with it
+  oomph check --emulate h100 --max-peak 60GiB -- python train.py      in CI, without a GPU
+  oomph check --emulate h100 --baseline m.json --update -- python train.py  writes the baseline
+  oomph check --emulate h100 --baseline m.json -- python train.py     compares with it
   oomph check --format text --format junit=memory.xml --max-peak 20GiB recording/
 
 Options go before the script or `--`; everything after it belongs to the program.

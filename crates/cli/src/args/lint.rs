@@ -9,8 +9,8 @@ Examples:
   oomph lint                                   all Python and notebooks below this folder
   oomph lint --diff train.py                   what --fix would change
   oomph lint --diff --unsafe-fixes train.py    what it would change beyond that
+  oomph lint --min-severity high --format github .  for a CI job
   oomph lint --select OOM1 --ignore loss-kept-in-list src/
-  oomph lint --min-severity high --format github .    for a CI job
   cat train.py | oomph lint --stdin-filename train.py -
 
 `# oomph: ignore[rule]` silences a line, `# oomph: ignore-file` a file. `oomph rule` lists the rules.
@@ -107,11 +107,11 @@ pub(crate) enum LintFormat {
 /// How severe a finding of the linter has to be.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MinSeverity {
-    /// Everything, including a scalar, host memory, or time
+    /// All findings
     Low,
-    /// A higher peak, or a fixed amount
+    /// Raises the peak or wastes a fixed amount
     Medium,
-    /// Device memory on every step
+    /// Leaks GPU memory every step
     High,
 }
 

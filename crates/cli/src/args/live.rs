@@ -11,12 +11,13 @@ Examples:
   oomph watch                       every program of yours that is being recorded, and every GPU
   oomph watch 4242                  one process, or those it started (oomph run, torchrun)
   oomph watch oomph-recording/      the ranks that record to a folder
-  oomph watch gpu7:16674             programs on another machine, where `oomph exporter` runs
-  oomph watch --once                one look, as text
+  oomph watch gpu7:16674            programs on another machine, where `oomph exporter` runs
+  oomph watch --once                print the current state once
   oomph watch --json | jq .         for programs: one line per update
 
 To be watched, a program runs under `oomph run train.py` or calls `oomph.record()`.
-Keys: up and down select, d writes a recording, s toggles the largest lines, p pauses, ? shows help, q quits.
+Keys: up and down select, d writes a recording, s toggles the largest lines, p pauses, ? shows
+help, q quits.
 What it shows and what it costs: docs/how-to/watch-a-run.md.")]
 pub(crate) struct WatchArgs {
     /// A process, a recording's folder, or HOST:PORT of an exporter; default: everything you may see

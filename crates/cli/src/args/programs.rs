@@ -18,10 +18,6 @@ pub(crate) struct ProgramArgs {
     #[arg(last = true, value_name = "COMMAND", allow_hyphen_values = true, conflicts_with = "script")]
     pub(crate) command: Vec<OsString>,
 
-    /// Stop after N steps, or `all` to run to the end; default: when memory per step repeats (20 or more)
-    #[arg(long, value_name = "N", value_parser = steps)]
-    pub(crate) steps: Option<u32>,
-
     /// The Python interpreter; default: the active environment's, the one oomph is installed for, or python3
     #[arg(long, value_name = "FILE")]
     pub(crate) python: Option<PathBuf>,
@@ -68,15 +64,19 @@ pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) program: ProgramArgs,
 
-    /// The card to emulate
+    /// Stop after N steps, or `all` to run to the end; default: when memory per step repeats (20 or more)
+    #[arg(long, value_name = "N", value_parser = steps)]
+    pub(crate) steps: Option<u32>,
+
+    /// The GPU to emulate
     #[arg(long, value_name = "NAME", value_parser = card)]
     pub(crate) gpu: GpuModel,
 
-    /// Memory of the card, if not the usual size
+    /// Memory of the GPU, if not the usual size
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) gpu_memory: Option<u64>,
 
-    /// Number of such cards
+    /// Number of such GPUs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) gpus: u32,
 
@@ -119,9 +119,9 @@ fn predict_help() -> String {
     format!(
         "\
 Examples:
-  oomph predict --gpu l4 train.py --batch-size 16             does it fit on an L4
+  oomph predict --gpu l4 train.py --batch-size 16              does it fit on an L4
   oomph predict --gpu h100 --vary batch-size=8,16,32 train.py  one run for each
-  oomph predict --gpu a10g --vary batch-size=1..512 train.py  the largest batch that fits
+  oomph predict --gpu a10g --vary batch-size=1..512 train.py   the largest batch that fits
   oomph predict --gpu rtx4090 --try amp,checkpoint,amp+checkpoint,expandable train.py
   oomph predict --gpu h100 --gpus 2 -m torch.distributed.run --nproc-per-node 2 train.py
   oomph predict --gpu t4 -o recording/ train.py && oomph report recording/
@@ -131,23 +131,23 @@ requests are real, values are not. torch.save writes nothing.
 What that means: docs/explanation/emulation.md.
 
 Options go before the script; everything after it belongs to the program.
-Cards: {cards}
+GPUs: {cards}
 Exit codes: 0 it fits, 1 it runs out of memory, 2 error."
     )
 }
 
-/// A card to emulate, where that is a choice.
+/// A GPU to emulate, where that is a choice.
 #[derive(Args, Debug)]
 pub(crate) struct EmulateArgs {
-    /// Run on an emulated card, without a GPU; same cards as `oomph predict`
+    /// Run on an emulated GPU instead of a real one; same models as `oomph predict`
     #[arg(long, value_name = "NAME", value_parser = card)]
     emulate: Option<GpuModel>,
 
-    /// Memory of the emulated card, if not the usual size
+    /// Memory of the emulated GPU, if not the usual size
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "emulate")]
     gpu_memory: Option<u64>,
 
-    /// Number of such cards
+    /// Number of such GPUs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     gpus: u32,
 }
@@ -167,17 +167,22 @@ Examples:
   oomph run train.py --epochs 1                    record on this machine's GPU
   oomph run --emulate h100 -o recording train.py   record without a GPU
   oomph report recording
-  oomph run --on-leak 'oomph report \"$OOMPH_RECORDING\" | mail -s \"$OOMPH_MESSAGE\" me' train.py
-  oomph run --raise-on-leak train.py               stop a program whose memory grows step after step
+  oomph run --raise-on-leak train.py               stop a program whose memory grows every step
+  oomph run --on-leak 'oomph report \"$OOMPH_RECORDING\" | mail -s leak me' train.py
 
 The command of --on-leak gets OOMPH_RECORDING (the folder), OOMPH_MESSAGE, OOMPH_RANK, OOMPH_DEVICE,
 OOMPH_STEP, OOMPH_BYTES_PER_STEP, OOMPH_ALLOCATED and OOMPH_PID.
 
-Options go before the script; everything after it belongs to the program. The exit code is the program's."
+Options go before the script; everything after it belongs to the program. The exit code is the
+program's."
 )]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) program: ProgramArgs,
+
+    /// Stop after N steps; default: run to the end
+    #[arg(long, value_name = "N", value_parser = steps)]
+    pub(crate) steps: Option<u32>,
 
     #[command(flatten)]
     pub(crate) emulate: EmulateArgs,
@@ -206,7 +211,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) no_live: bool,
 
-    /// Run a shell command when memory grows step after step, once per rank and device; the program continues
+    /// Run a shell command when memory grows every step, once per rank and device; the program continues
     #[arg(long, value_name = "COMMAND")]
     pub(crate) on_leak: Option<OsString>,
 
@@ -247,7 +252,7 @@ fn technique(text: &str) -> Result<String, String> {
 
 fn card(text: &str) -> Result<GpuModel, String> {
     GpuModel::find(text).cloned().ok_or_else(|| {
-        format!("expected one of {}; for another card use the nearest and --gpu-memory", keys().join(", "))
+        format!("expected one of {}; for another GPU use the nearest and --gpu-memory", keys().join(", "))
     })
 }
 

@@ -15,7 +15,7 @@ fn a_diff_says_what_another_setting_has_changed() {
     let gone = pair["findings"]["gone"].as_array().expect("a list");
     assert!(gone.iter().any(|finding| finding["kind"] == "fragmentation"), "{gone:?}");
     let printed = text(&["diff", DEFAULT, EXPANDABLE]);
-    assert!(printed.contains("findings that went away") && printed.contains("FRAGMENTATION"), "{printed}");
+    assert!(printed.contains("resolved findings") && printed.contains("FRAGMENTATION"), "{printed}");
 }
 
 #[test]

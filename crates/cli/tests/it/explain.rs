@@ -12,24 +12,25 @@ fn check(name: &str, expected: &str) {
 }
 
 #[test]
-fn a_full_card_is_told_with_its_bar() {
+fn a_full_gpu_is_shown_as_a_bar() {
     check(
         "torch-2.2-full",
         r"
- ✗ GPU 0 is full: 22.90 GiB of tensors on a 23.65 GiB card; 22.00 MiB more did not fit
+ ✗ GPU 0 is full: 22.90 GiB of tensors on a 23.65 GiB GPU; 22.00 MiB more did not fit
    line 1
 
    ████████████████████████████████████████████████████████████████████████▒▚▚·
    █ tensors 22.90 GiB   ▒ cached by PyTorch 194.87 MiB
-   ▚ other use of this process 521.93 MiB   · free 11.06 MiB
+   ▚ non-PyTorch memory (this process) 521.93 MiB   · free 11.06 MiB
 
-   PyTorch held 194.87 MiB that no tensor used (1%), more than the request, but not in a piece that
-   it could use (another stream's or pool's, or scattered: the message cannot tell).
-   fix: make it need less: a smaller batch, activation checkpointing, a smaller type.
-        empty_cache() creates no memory for PyTorch itself, and expandable_segments helps against
-        fragmentation only
-   the message cannot tell: which tensors fill it · whether it was a leak or a peak: memory that
-     climbs step by step ends in the same message · the largest free piece
+   PyTorch held 194.87 MiB that no tensor used (1%), more than the request, but not in one block
+   that it could use (it belongs to another stream or pool, or is fragmented; the message does not
+   say which).
+   fix: reduce memory use: a smaller batch, activation checkpointing, a smaller dtype.
+        `empty_cache()` does not give PyTorch more memory; `expandable_segments` helps only with
+        fragmentation
+   not in the message: which tensors fill it · whether it was a leak or a peak: memory that climbs
+     step by step ends in the same message · the largest free block
  next: oomph run train.py   records until it fails, then names the lines that fill the memory
        oomph predict --gpu NAME --try amp,checkpoint,batch/2 train.py
           what each technique saves, without a GPU
@@ -50,12 +51,11 @@ fn unused_memory_of_pytorch_may_be_fragmentation() {
    █ tensors 4.01 GiB   ▒ cached by PyTorch 5.54 GiB
    ░ outside PyTorch, owner unknown 883.04 MiB   · free 356.00 MiB
 
-   What other streams and private pools keep for themselves counts as unused, too.
+   This includes memory cached for other streams and private pools.
    fix: torch 2.1 or later with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which lets
-        free pieces grow together; max_split_size_mb, which the message may name, can make it much
-        worse
-   the message cannot tell: which tensors fill it · whether it was a leak or a peak: memory that
-     climbs step by step ends in the same message · the largest free piece
+        free memory be merged; max_split_size_mb, which the message may name, can make it much worse
+   not in the message: which tensors fill it · whether it was a leak or a peak: memory that climbs
+     step by step ends in the same message · the largest free block
  next: oomph run train.py   records until it fails, then names the lines that fill the memory
        oomph simulate --search oomph-recording   which allocator settings would have avoided it
 ",
@@ -76,9 +76,9 @@ fn memory_that_nobody_in_the_message_has_is_another_process() {
 
    The context and libraries of this process are in that number too; they take 0.3 to 1.5 GiB, the
    message does not say how much.
-   fix: end the other process, or choose another card with CUDA_VISIBLE_DEVICES
-   the message cannot tell: who has it · how much of it is this process's own context
- next: nvidia-smi   which processes have the card
+   fix: end the other process, or choose another GPU with CUDA_VISIBLE_DEVICES
+   not in the message: which process uses it · how much of it is this process's own context
+ next: nvidia-smi   which processes use the GPU
        oomph run train.py   records until it fails, then names the lines that fill the memory
 ",
     );
@@ -96,13 +96,14 @@ fn a_limit_is_not_the_end_of_the_card() {
    █ tensors 1017.01 MiB   ▒ cached by PyTorch 54.99 MiB
    ░ outside PyTorch, owner unknown 10.28 GiB   · free 244.65 GiB
 
-   PyTorch held 54.99 MiB that no tensor used (5%), more than the request, but not in a piece that
-   it could use (another stream's or pool's, or scattered: the message cannot tell).
+   PyTorch held 54.99 MiB that no tensor used (5%), more than the request, but not in one block that
+   it could use (it belongs to another stream or pool, or is fragmented; the message does not say
+   which).
    17.00 MiB of it is in private pools (CUDA graphs), which only their own graphs can use.
    fix: raise it: set_per_process_memory_fraction, or per_process_memory_fraction in
         PYTORCH_HIP_ALLOC_CONF
-   the message cannot tell: which tensors fill it · whether it was a leak or a peak: memory that
-     climbs step by step ends in the same message · the largest free piece
+   not in the message: which tensors fill it · whether it was a leak or a peak: memory that climbs
+     step by step ends in the same message · the largest free block
  next: oomph run train.py   records until it fails, then names the lines that fill the memory
 ",
     );
@@ -116,7 +117,7 @@ fn the_machines_memory_is_not_the_gpus() {
  ✗ the job ran out of the machine's memory, not the GPU's: Slurm killed it at its limit
    line 2
    fix: sbatch --mem=…, fewer DataLoader workers, or load the model on one rank at a time
-   the message cannot tell: which objects filled the memory, and whether it was a leak or a peak
+   not in the message: which objects filled the memory, and whether it was a leak or a peak
  next: sacct -j JOB --format=JobID,MaxRSS,ReqMem,State   what the job had and what it was allowed
 ",
     );
@@ -143,7 +144,7 @@ fn ranks() -> String {
 }
 
 #[test]
-fn ranks_are_told_together_and_listed_apart() {
+fn ranks_are_explained_together_and_listed_separately() {
     let log = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(log.path(), ranks()).expect("it is written");
     let path = log.path().to_str().expect("a path");

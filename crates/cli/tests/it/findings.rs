@@ -88,14 +88,10 @@ fn complaint(program: &Program) -> Option<String> {
     let own = match kind {
         "leak" | "cycle" => return leak_complaint(program),
         "clean" => None,
-        "spike" => Some("spike"),
-        "churn" => Some("churn"),
         "stream" => Some("pending"),
         "graph" => Some("private_pool"),
-        "workspace" => Some("workspace"),
-        "fragmentation" => Some("fragmentation"),
         _ if kind.starts_with("oom-") => return oom_complaint(program, kind),
-        other => panic!("{}: unknown kind {other}", program.name),
+        kind => Some(kind),
     };
     if let Some(leak) = program.leaks().find(|leak| leak["severity"] != "low") {
         return Some(format!("called a leak: {}", leak["summary"]));

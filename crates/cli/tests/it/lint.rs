@@ -94,19 +94,19 @@ train.py:7:23: low OOM101 loss-kept-in-list
    memory per step stay, and the graph's nodes in host memory
    7 │         losses.append(loss)
      │                       ^^^^
-   do: keep `.detach()` (the GPU does not wait) or `.item()` (it does)   (fix available: --fix
-       --unsafe-fixes)
+   fix: keep `.detach()` (no synchronization) or `.item()` (waits for the GPU)   (auto-fix:
+        --fix --unsafe-fixes)
 
 train.py:10:23: medium OOM403 gradients-zeroed-in-place
    the gradients stay allocated through the next forward pass: the peak is higher by up to one model
    10 │         opt.zero_grad(set_to_none=False)
       │                       ^^^^^^^^^^^^^^^^^
-   do: remove the argument   (fix available: --fix --unsafe-fixes)
+   fix: remove the argument   (auto-fix: --fix --unsafe-fixes)
 "
     );
     assert_eq!(
         err,
-        "2 findings (1 medium, 1 low) in 1 of 2 files · 2 more fixes available with --unsafe-fixes · oomph rule OOM101 explains one\n"
+        "2 findings (1 medium, 1 low) in 1 of 2 files · 2 fixes available with --unsafe-fixes · run `oomph rule OOM101` for details\n"
     );
     assert_eq!(code, 1);
 }
@@ -305,7 +305,7 @@ fn only_safe_fixes_are_applied_unless_the_others_are_asked_for() {
         .replace("return losses", "return float(sum(losses))");
     let folder = folder(&[("train.py", &safe), ("unsafe.py", TRAIN)]);
     let (_, out, err) = lint(&folder, &["train.py"]);
-    assert!(out.contains("`.item()` (it does)   (fix available: --fix)\n"), "{out}");
+    assert!(out.contains("(auto-fix:\n        --fix)\n"), "{out}");
     assert!(err.contains("1 can be fixed with --fix · 1 more fix available with --unsafe-fixes"), "{err}");
     assert_eq!(findings(&folder, &["train.py"])[0]["fix"]["applicability"], "safe");
     let (code, out, err) = lint(&folder, &["--diff"]);

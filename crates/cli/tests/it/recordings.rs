@@ -114,7 +114,7 @@ fn the_header_shows_the_card_and_the_exact_release() {
     assert!(first.contains("6 steps (recorded)"), "{first}");
     let device = device(GPU, &[]);
     assert_eq!((&device["kind"], &device["name"]), (&json!("gpu"), &json!("NVIDIA H100 80GB HBM3")));
-    assert!(device["outside"]["process"].as_u64() > Some(500 << 20), "{}", device["outside"]);
+    assert!(device["non_pytorch"]["process"].as_u64() > Some(500 << 20), "{}", device["non_pytorch"]);
 }
 
 #[test]
@@ -174,11 +174,11 @@ fn another_process_that_took_the_room_is_named() {
         json!([{"pid": 77, "bytes": 12u64 << 30, "name": "python"}])
     );
     assert_eq!(oom["evidence"]["device_total"], 6u64 << 30);
-    let outside = findings.iter().find(|finding| finding["kind"] == "outside").expect("an outside finding");
-    assert_eq!(outside["bytes"], 12u64 << 30);
+    let non_pytorch = findings.iter().find(|finding| finding["kind"] == "non_pytorch").expect("a finding");
+    assert_eq!(non_pytorch["bytes"], 12u64 << 30);
     let alone = json(&["report", "--json", "fixtures/recordings/oom"]);
     let findings = alone["inputs"][0]["devices"][0]["findings"].as_array().expect("findings").clone();
-    assert!(findings.iter().all(|finding| finding["kind"] != "outside"), "{findings:?}");
+    assert!(findings.iter().all(|finding| finding["kind"] != "non_pytorch"), "{findings:?}");
 }
 
 #[test]

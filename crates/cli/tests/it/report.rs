@@ -63,7 +63,7 @@ fn the_summary_table_is_the_one_that_torch_prints() {
 #[test]
 fn the_json_has_every_field_that_others_rely_on() {
     let report = json(&["report", "--json", "fixtures/zoo/oom_too_big.pickle.xz"]);
-    assert_eq!(report["version"], 1);
+    assert_eq!(report["version"], 2);
     let device = &report["inputs"][0]["devices"][0];
     for (pointer, expected) in [
         ("/device", Value::from(0)),

@@ -16,8 +16,8 @@ fn the_search_says_what_to_export_and_what_to_stay_away_from() {
     let said = text(&["simulate", "--search", VARIED]);
     assert!(said.contains("✓ USE  export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"), "{said}");
     assert!(said.contains("2.87 GiB reserved at the peak instead of 5.11 GiB"), "{said}");
-    assert!(said.contains("avoid max_split_size_mb:64: 20.6 GiB, 4.0 times"), "{said}");
-    assert!(said.contains("the model repeats the recorded run: 62,209 events identical"), "{said}");
+    assert!(said.contains("avoid max_split_size_mb:64: 20.6 GiB, 4.0×"), "{said}");
+    assert!(said.contains("the model reproduces the recording: all 62,209 events match"), "{said}");
 
     let found = json(&["simulate", "--search", "--json", VARIED]);
     assert_eq!(found["best"]["settings"], "expandable_segments:True");
@@ -55,7 +55,7 @@ fn a_card_that_is_too_small_fails_at_a_line() {
     let said = String::from_utf8(output.stdout).expect("text");
     assert!(said.contains("✗ RUNS OUT OF MEMORY  at event 2,030, step 2"), "{said}");
     assert!(said.contains("frag_variable_length.py:13"), "{said}");
-    assert!(said.contains("the smallest card on which it fits: 3.6"), "{said}");
+    assert!(said.contains("the smallest GPU on which it fits: 3.6"), "{said}");
 
     let output = oomph(&["simulate", "--json", "--gpu", "3GiB", VARIED]);
     let outcome: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -94,7 +94,7 @@ fn a_limit_is_a_limit_of_the_process() {
         serde_json::from_slice::<Value>(&output.stdout).expect("JSON")
     };
     let limit = with(&["--limit", "4GiB"]);
-    let share = with(&["--gpu", "8GiB", "--fraction", "0.5", "--outside", "1MiB"]);
+    let share = with(&["--gpu", "8GiB", "--fraction", "0.5", "--non-pytorch", "1MiB"]);
     assert_eq!(limit["limit"], 4u64 << 30);
     assert_eq!(share["limit"], 4u64 << 30);
     assert_eq!(limit["peak_reserved"], share["peak_reserved"]);

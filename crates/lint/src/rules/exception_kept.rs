@@ -46,7 +46,7 @@ fn check(checked: &Checked<'_, '_, '_>, found: &mut Vec<Diagnostic>) {
                 && computes(checked, facts, kept.range)
             {
                 let message = format!(
-                    "{} keeps the exception, its traceback and thereby every local variable of the code \
+                    "{} keeps the exception, its traceback and so every local variable of the code \
                      that failed: their tensors stay on the GPU",
                     store(kept)
                 );

@@ -93,7 +93,7 @@ fn judge<'t, 'a>(
                 "`{name}` has the graph nodes of every step behind it: host memory and time grow, GPU \
                  memory does not (`backward()` frees the activations)"
             ),
-            "add `.detach()` (the GPU does not wait) or `.item()` (it does)",
+            "add `.detach()` (no synchronization) or `.item()` (waits for the GPU)",
         ),
         GraphOutcome::Retained => (
             RuleSeverity::High,

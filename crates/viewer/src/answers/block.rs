@@ -1,12 +1,19 @@
 //! One block in full.
 
+use super::overview::first_moment;
 use super::{hex, pool_name};
-use crate::Problem;
+use crate::export::ExportPart;
+use crate::questions::Question;
 use crate::run::groups::GroupBy;
 use crate::run::shapes::StackFrame;
 use crate::run::view::DeviceView;
+use crate::{Problem, Viewer};
 use analysis::words::counted;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+
+/// Blocks that have details in an exported page.
+const MAX_EXPORTED_BLOCKS: usize = 400;
 
 /// Asks for a block.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -15,6 +22,27 @@ pub(crate) struct BlockQuery {
     pub(crate) run: usize,
     /// Number of the allocation.
     pub(crate) row: usize,
+}
+
+impl Question for BlockQuery {
+    const NAME: &'static str = "block";
+    type Answer = BlockDetails;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<BlockDetails, Problem> {
+        viewer.about(self.run, |view| block(view, self.row))
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<BlockQuery> {
+        match *part {
+            ExportPart::Details { view } => {
+                let mut rows = view.allocated_at(first_moment(view));
+                rows.sort_by_key(|&row| Reverse(view.history().allocations[row as usize].size));
+                rows.truncate(MAX_EXPORTED_BLOCKS);
+                rows.into_iter().map(|row| BlockQuery { run: view.id, row: row as usize }).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// One block, from its allocation to its free.

@@ -1,7 +1,9 @@
 //! Memory by call stack, as a tree: at a position, over an interval, or as the difference of two.
 
 use super::Moments;
+use crate::export::ExportPart;
 use crate::no_such_run;
+use crate::questions::Question;
 use crate::run::groups::GroupBy;
 use crate::run::view::DeviceView;
 use crate::{Problem, Viewer};
@@ -29,6 +31,24 @@ pub(crate) struct FlameQuery {
     pub(crate) base_at: Option<usize>,
     pub(crate) base_from: Option<usize>,
     pub(crate) base_to: Option<usize>,
+}
+
+impl Question for FlameQuery {
+    const NAME: &'static str = "flame";
+    type Answer = FlameAnswer;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<FlameAnswer, Problem> {
+        viewer.about(self.run, |view| viewer.flame(view, self))
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<FlameQuery> {
+        match *part {
+            ExportPart::Moment { view, at } => {
+                vec![FlameQuery { run: view.id, at: Some(at), ..FlameQuery::default() }]
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Memory by call stack.

@@ -1,9 +1,12 @@
 //! One group of blocks at a position.
 
-use crate::Problem;
+use super::overview::first_moment;
+use crate::export::ExportPart;
+use crate::questions::Question;
 use crate::run::groups::{GroupBy, named_categories};
 use crate::run::shapes::{BlockGroup, StackFrame};
 use crate::run::view::DeviceView;
+use crate::{Problem, Viewer};
 use analysis::ByCategory;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -15,6 +18,9 @@ const MAX_STACKS: usize = 8;
 /// Blocks that are searched for stacks where none is allocated.
 const MAX_SEARCHED_BLOCKS: usize = 100_000;
 
+/// Groups that have details in an exported page.
+const MAX_EXPORTED_GROUPS: u32 = 48;
+
 /// Asks for a group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(ts_rs::TS))]
@@ -25,6 +31,26 @@ pub(crate) struct GroupQuery {
     pub(crate) id: u32,
     /// The position.
     pub(crate) at: usize,
+}
+
+impl Question for GroupQuery {
+    const NAME: &'static str = "group";
+    type Answer = GroupDetails;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<GroupDetails, Problem> {
+        viewer.about(self.run, |view| group(view, self))
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<GroupQuery> {
+        match *part {
+            ExportPart::Details { view } => {
+                let at = first_moment(view);
+                let group = |id| GroupQuery { run: view.id, by: GroupBy::Site, id, at };
+                (0..MAX_EXPORTED_GROUPS).map(group).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// A group at a position.

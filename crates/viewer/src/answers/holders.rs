@@ -1,7 +1,9 @@
 //! The dominator tree of an input.
 
 use crate::documents::{HolderTree, TypedJson};
+use crate::export::ExportPart;
 use crate::no_such_run;
+use crate::questions::Question;
 use crate::{Problem, Viewer};
 use serde::{Deserialize, Serialize};
 
@@ -13,12 +15,28 @@ pub(crate) struct HoldersQuery {
     pub(crate) input: usize,
 }
 
+impl Question for HoldersQuery {
+    const NAME: &'static str = "holders";
+    type Answer = TypedJson<HolderTree>;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<TypedJson<HolderTree>, Problem> {
+        viewer.holders(self)
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<HoldersQuery> {
+        match *part {
+            ExportPart::Page { inputs, .. } => (0..inputs).map(|input| HoldersQuery { input }).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
 impl Viewer<'_> {
     pub(crate) fn holders(&self, query: &HoldersQuery) -> Result<TypedJson<HolderTree>, Problem> {
         let inputs = self.inputs();
         let loaded = inputs.get(query.input).ok_or_else(no_such_run)?;
         self.commands.holders(loaded.input(), loaded.devices()).ok_or_else(|| Problem {
-            what: "This input has no references of objects.".to_owned(),
+            what: "This input has no heap file.".to_owned(),
             hint: Some("Record them: `oomph run -o run train.py`.".to_owned()),
         })
     }

@@ -1,12 +1,15 @@
 //! The segments at a position, and the blocks in them.
 
 use super::{hex, pool_name};
+use crate::export::ExportPart;
 use crate::picture::tile::{FREE, MERGED};
+use crate::questions::Question;
 use crate::run::groups::GroupBy;
 use crate::run::live::LiveBlocks;
 use crate::run::shapes::BlockGroup;
 use crate::run::space::{Owner, ReservedRanges};
 use crate::run::view::DeviceView;
+use crate::{Problem, Viewer};
 use serde::{Deserialize, Serialize};
 use snapshot::Allocation;
 use std::collections::BTreeSet;
@@ -24,6 +27,22 @@ pub(crate) struct LayoutQuery {
     pub(crate) at: usize,
     /// Neighbouring blocks below 2^smallest bytes are merged; none if absent.
     pub(crate) smallest: Option<u32>,
+}
+
+impl Question for LayoutQuery {
+    const NAME: &'static str = "layout";
+    type Answer = Layout;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<Layout, Problem> {
+        viewer.about(self.run, |view| Ok(layout(view, self)))
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<LayoutQuery> {
+        match *part {
+            ExportPart::Moment { view, at } => vec![LayoutQuery { run: view.id, at, smallest: None }],
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// The segments at a position, lowest address first.

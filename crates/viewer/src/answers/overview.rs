@@ -1,10 +1,25 @@
 //! The inputs: their peaks, steps and failed allocations, and how they belong together.
 
 use crate::picture::timeline::TimelineBy;
+use crate::questions::Question;
 use crate::run::runs::LoadedInput;
 use crate::run::view::DeviceView;
-use crate::{Relation, Viewer};
-use serde::Serialize;
+use crate::{Problem, Relation, Viewer};
+use serde::{Deserialize, Serialize};
+
+/// Asks for the inputs; it has no parameters.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub(crate) struct OverviewQuery {}
+
+impl Question for OverviewQuery {
+    const NAME: &'static str = "overview";
+    type Answer = Overview;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<Overview, Problem> {
+        Ok(viewer.overview())
+    }
+}
 
 /// Everything that is open.
 #[derive(Clone, PartialEq, Debug, Serialize)]

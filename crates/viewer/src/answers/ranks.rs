@@ -1,14 +1,37 @@
 //! The runs as ranks of one job, and what sets the highest apart.
 
-use crate::Viewer;
+use crate::export::ExportPart;
+use crate::questions::Question;
 use crate::run::view::DeviceView;
+use crate::{Problem, Viewer};
 use analysis::{DeviceSummary, Skew};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Points of a rank's sparkline.
 const SPARKLINE_POINTS: usize = 160;
 /// Sites that are compared.
 const MAX_SITES: usize = 24;
+
+/// Asks for the ranks; it has no parameters.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub(crate) struct RanksQuery {}
+
+impl Question for RanksQuery {
+    const NAME: &'static str = "ranks";
+    type Answer = Ranks;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<Ranks, Problem> {
+        Ok(viewer.ranks())
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<RanksQuery> {
+        match *part {
+            ExportPart::Page { runs, .. } if runs.len() > 1 => vec![RanksQuery {}],
+            _ => Vec::new(),
+        }
+    }
+}
 
 /// The ranks of one job.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -100,7 +123,7 @@ fn rank(view: &DeviceView<'_>, summary: &DeviceSummary) -> RankSummary {
 
 fn rank_skew(skew: &Skew, summaries: &[DeviceSummary]) -> RankSkew {
     let sites = skew.changes.iter().take(MAX_SITES).map(|change| {
-        let label = change.place.as_ref().map_or("(no line)".to_owned(), |place| place.short());
+        let label = change.site.as_ref().map_or("(no line)".to_owned(), |site| site.short());
         let label = if change.in_backward { format!("{label}, in backward()") } else { label };
         SiteChange { label, before: change.before.0, after: change.after.0 }
     });

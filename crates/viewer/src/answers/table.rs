@@ -2,8 +2,11 @@
 
 use super::layout::{OccupiedSegment, segments};
 use super::{Moments, hex, pool_name};
+use crate::export::ExportPart;
+use crate::questions::Question;
 use crate::run::groups::GroupBy;
 use crate::run::view::DeviceView;
+use crate::{Problem, Viewer};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use snapshot::StackId;
@@ -13,6 +16,10 @@ use std::cmp::Ordering;
 const MAX_PAGE_ROWS: usize = 1_000;
 /// Rows in one answer, unless the question says otherwise.
 const DEFAULT_PAGE_ROWS: usize = 100;
+/// Rows that the page asks for at a time (`PAGE_ROWS` of `web/src/state/pages.ts`).
+const PAGE_ROWS: usize = 200;
+/// Largest allocations in the table of an exported page.
+const MAX_EXPORTED_ROWS: usize = 1_000;
 
 /// Asks for a page of a table. Allocations are those of a position (`at`), of an interval (`from`, `to`), or
 /// all; sites and segments are those of a position, or of the end.
@@ -35,6 +42,41 @@ pub(crate) struct TableQuery {
     pub(crate) offset: Option<usize>,
     /// Number of rows.
     pub(crate) limit: Option<usize>,
+}
+
+impl Question for TableQuery {
+    const NAME: &'static str = "table";
+    type Answer = TablePage;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<TablePage, Problem> {
+        viewer.about(self.run, |view| Ok(table(view, self)))
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<TableQuery> {
+        let table = |view: &DeviceView<'_>, of, sort: &str, at, offset| TableQuery {
+            run: view.id,
+            of,
+            at,
+            sort: Some(sort.to_owned()),
+            desc: Some(true),
+            offset: Some(offset),
+            limit: Some(PAGE_ROWS),
+            ..TableQuery::default()
+        };
+        match *part {
+            ExportPart::Moment { view, at } => vec![
+                table(view, TableOf::Sites, "now", Some(at), 0),
+                table(view, TableOf::Segments, "size", Some(at), 0),
+                table(view, TableOf::Allocations, "size", Some(at), 0),
+            ],
+            ExportPart::Details { view } => {
+                let rows = MAX_EXPORTED_ROWS.min(view.history().allocations.len().max(1));
+                let offsets = (0..rows).step_by(PAGE_ROWS);
+                offsets.map(|offset| table(view, TableOf::Allocations, "size", None, offset)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 impl TableQuery {

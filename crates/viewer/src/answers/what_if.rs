@@ -3,6 +3,7 @@
 use super::overview::RunOverview;
 use crate::documents::{ReplayReport, TypedJson};
 use crate::no_such_run;
+use crate::questions::Question;
 use crate::run::runs::{LoadedInput, RunInput};
 use crate::{Problem, Viewer, WhatIf};
 use recording::Recording;
@@ -21,6 +22,15 @@ pub(crate) struct WhatIfQuery {
     pub(crate) gpu: Option<u64>,
     /// Share of the GPU that the process may use.
     pub(crate) fraction: Option<f64>,
+}
+
+impl Question for WhatIfQuery {
+    const NAME: &'static str = "whatif";
+    type Answer = WhatIfAnswer;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<WhatIfAnswer, Problem> {
+        viewer.what_if(self)
+    }
 }
 
 /// The outcome of a replay.

@@ -2,11 +2,14 @@
 //! of a screen.
 
 use super::columns::{BLOCK_COLUMNS, Window, XAxis};
-use super::tile::{FREE, GAP, MERGED, Slice, Tile};
+use super::tile::{FREE, GAP, MERGED, Slice, Tile, TileBytes};
 use super::timeline::{encode_blocks, for_each_column};
+use crate::export::{ExportPart, invisible, tiles};
+use crate::questions::Question;
 use crate::run::changes::shifted;
 use crate::run::space::{AddressSpace, ReservedRanges};
 use crate::run::view::DeviceView;
+use crate::{Problem, Viewer};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -32,6 +35,23 @@ pub(crate) struct MapQuery {
     pub(crate) high: u64,
     /// A cell is 2^smallest bytes high.
     pub(crate) smallest: u32,
+}
+
+impl Question for MapQuery {
+    const NAME: &'static str = "map";
+    type Answer = TileBytes;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<TileBytes, Problem> {
+        viewer.tile(&self.address(), self.run, |view| self.tile(view))
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<MapQuery> {
+        let ExportPart::Pictures { view, axis: x, finer } = *part else { return Vec::new() };
+        let (run, high) = (view.id, view.space().length);
+        tiles(view, x, BLOCK_COLUMNS, finer)
+            .map(|(level, tile)| MapQuery { run, x, level, tile, low: 0, high, smallest: invisible(high) })
+            .collect()
+    }
 }
 
 impl MapQuery {

@@ -53,10 +53,8 @@ pub(crate) struct TileHeader {
 }
 
 /// An encoded tile; the page reads it as an `ArrayBuffer`.
-#[cfg(test)]
-#[derive(ts_rs::TS)]
-#[ts(type = "ArrayBuffer")]
-pub(crate) struct TileBytes;
+#[cfg_attr(test, derive(ts_rs::TS), ts(type = "ArrayBuffer"))]
+pub(crate) struct TileBytes(pub(crate) std::sync::Arc<Vec<u8>>);
 
 /// A tile under construction.
 #[derive(Default)]

@@ -1,11 +1,15 @@
 //! The timeline: what is allocated in each column, by group or block by block.
 
 use super::columns::{BAND_COLUMNS, BLOCK_COLUMNS, Window, XAxis};
-use super::tile::{ColumnHead, MERGED, Slice, Tile};
+use super::tile::{ColumnHead, MERGED, Slice, Tile, TileBytes};
+use crate::answers::overview::groupings;
+use crate::export::{ExportPart, invisible, tiles};
+use crate::questions::Question;
 use crate::run::changes::{changes, shifted};
 use crate::run::groups::GroupBy;
 use crate::run::live::LiveBlocks;
 use crate::run::view::DeviceView;
+use crate::{Problem, Viewer};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -23,6 +27,31 @@ pub(crate) struct TimelineQuery {
     pub(crate) tile: usize,
     /// Slices below 2^smallest bytes are merged.
     pub(crate) smallest: u32,
+}
+
+impl Question for TimelineQuery {
+    const NAME: &'static str = "timeline";
+    type Answer = TileBytes;
+
+    fn answer(&self, viewer: &Viewer<'_>) -> Result<TileBytes, Problem> {
+        viewer.tile(&self.address(), self.run, |view| self.tile(view))
+    }
+
+    fn exported(part: &ExportPart<'_>) -> Vec<TimelineQuery> {
+        let ExportPart::Pictures { view, axis: x, finer } = *part else { return Vec::new() };
+        let (run, smallest) = (view.id, invisible(view.history().allocated_peak.bytes.0));
+        let tiles = groupings(view).into_iter().flat_map(|by| {
+            tiles(view, x, by.columns(), finer).map(move |(level, tile)| TimelineQuery {
+                run,
+                by,
+                x,
+                level,
+                tile,
+                smallest,
+            })
+        });
+        tiles.collect()
+    }
 }
 
 /// What the timeline is split by.

@@ -28,16 +28,16 @@ pub(crate) fn changes(device: &Device<'_>, events: Range<usize>, mut change: imp
 }
 
 /// Positions that one [`Granule`] of a [`Curve`] covers.
-const GRANULE: usize = 64;
+const GRANULE_POSITIONS: usize = 64;
 
-/// Allocated bytes over all positions, with the extremes of every [`GRANULE`] positions, so that the extremes
+/// Allocated bytes over all positions, with the extremes of every [`GRANULE_POSITIONS`] positions, so that the extremes
 /// of an interval are found without a pass over its events.
 pub(crate) struct Curve {
     granules: Vec<Granule>,
     positions: usize,
 }
 
-/// [`GRANULE`] positions.
+/// [`GRANULE_POSITIONS`] positions.
 #[derive(Clone, Copy)]
 struct Granule {
     /// Bytes at its first position.
@@ -70,25 +70,25 @@ impl Extremes {
 impl Curve {
     pub(crate) fn new(device: &Device<'_>) -> Curve {
         let (history, positions) = (&device.history, device.history.len() + 1);
-        let mut granules = Vec::with_capacity(positions / GRANULE + 1);
+        let mut granules = Vec::with_capacity(positions / GRANULE_POSITIONS + 1);
         let mut allocated = history.start.0;
         let mut open = Granule::of(allocated, 0);
         changes(device, 0..history.len(), |event, row, is_alloc| {
             let position = event + 1;
-            while granules.len() < position / GRANULE {
+            while granules.len() < position / GRANULE_POSITIONS {
                 granules.push(open);
-                open = Granule::of(allocated, granules.len() * GRANULE);
+                open = Granule::of(allocated, granules.len() * GRANULE_POSITIONS);
             }
             allocated = shifted(allocated, history.allocations[row].size.0, is_alloc);
-            if position % GRANULE == 0 {
+            if position % GRANULE_POSITIONS == 0 {
                 open = Granule::of(allocated, position);
             } else {
                 open.extremes.add(Extremes::of(allocated, position));
             }
         });
-        while granules.len() * GRANULE < positions {
+        while granules.len() * GRANULE_POSITIONS < positions {
             granules.push(open);
-            open = Granule::of(allocated, granules.len() * GRANULE);
+            open = Granule::of(allocated, granules.len() * GRANULE_POSITIONS);
         }
         Curve { granules, positions }
     }
@@ -98,19 +98,19 @@ impl Curve {
         let start = positions.start.min(self.positions - 1);
         let end = positions.end.clamp(start + 1, self.positions);
         let mut all = self.part(device, start, end);
-        let mut at = (start / GRANULE + 1) * GRANULE;
+        let mut at = (start / GRANULE_POSITIONS + 1) * GRANULE_POSITIONS;
         while at < end {
             all.add(self.part(device, at, end));
-            at += GRANULE;
+            at += GRANULE_POSITIONS;
         }
         all
     }
 
     /// Returns the extremes from `start` to the end of its granule, or to `end`.
     fn part(&self, device: &Device<'_>, start: usize, end: usize) -> Extremes {
-        let granule = &self.granules[start / GRANULE];
-        let first = start / GRANULE * GRANULE;
-        let next = (first + GRANULE).min(self.positions);
+        let granule = &self.granules[start / GRANULE_POSITIONS];
+        let first = start / GRANULE_POSITIONS * GRANULE_POSITIONS;
+        let next = (first + GRANULE_POSITIONS).min(self.positions);
         if start == first && end >= next {
             return granule.extremes;
         }

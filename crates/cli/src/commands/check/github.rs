@@ -6,7 +6,7 @@ use gate::{Breach, LimitResult};
 use gate::{BudgetVerdict, DeviceVerdict};
 
 /// Lines of a baseline that are named in one message.
-const LINES: usize = 3;
+const MAX_LINES: usize = 3;
 
 pub(super) fn print(verdict: &BudgetVerdict, terminal: &mut Terminal) -> anyhow::Result<()> {
     for device in &verdict.devices {
@@ -38,15 +38,15 @@ fn annotations(device: &DeviceVerdict, judgement: &LimitResult) -> Vec<String> {
 
 fn of_breach(breach: &Breach, judgement: &LimitResult, title: (&'static str, String)) -> String {
     let mut properties = Vec::new();
-    if let Some(place) = &breach.site {
-        properties.extend([("file", place.file.clone()), ("line", place.line.to_string())]);
+    if let Some(site) = &breach.site {
+        properties.extend([("file", site.file.clone()), ("line", site.line.to_string())]);
     }
     properties.push(title);
     let mut message = breach.message.clone();
-    let changes = judgement.comparison.iter().flat_map(|comparison| comparison.lines.iter().take(LINES));
+    let changes = judgement.comparison.iter().flat_map(|comparison| comparison.lines.iter().take(MAX_LINES));
     for change in changes {
-        let place = change.place.as_ref().map_or_else(|| "(no stack)".to_owned(), |place| place.short());
-        message.push_str(&format!("\n{place}: {} → {}", change.before, change.after));
+        let site = change.site.as_ref().map_or_else(|| "(no stack)".to_owned(), |site| site.short());
+        message.push_str(&format!("\n{site}: {} → {}", change.before, change.after));
     }
     if let Some(advice) = &breach.advice {
         message.push('\n');

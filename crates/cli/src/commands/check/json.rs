@@ -1,6 +1,6 @@
 //! `--format json`: the numbers and the verdict. Fields are added, never renamed.
 
-use crate::commands::report::json::{ChangeReport, by_category, place_report};
+use crate::commands::report::json::{ChangeReport, by_category, site_name_report};
 use crate::terminal::Terminal;
 use gate::BaselineComparison;
 use gate::{BudgetVerdict, DeviceVerdict};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use std::io::Write;
 
 /// Lines of code reported per device.
-const SITES: usize = 16;
+const MAX_SITES: usize = 16;
 
 pub(super) fn print(verdict: &BudgetVerdict, terminal: &mut Terminal) -> anyhow::Result<()> {
     let document = json!({
@@ -41,8 +41,8 @@ fn device(judged: &DeviceVerdict) -> Value {
         "growth_per_step": measured.growth.as_ref().ok().map(|growth| growth.0),
         "leaks": measured.leaks.len(),
         "categories": by_category(&measured.categories),
-        "sites": measured.sites.iter().take(SITES).map(|site| json!({
-            "site": site.place.as_ref().map(place_report),
+        "sites": measured.sites.iter().take(MAX_SITES).map(|site| json!({
+            "site": site.site.as_ref().map(site_name_report),
             "in_backward": site.in_backward,
             "requested": site.bytes.0,
         })).collect::<Vec<_>>(),
@@ -59,7 +59,7 @@ fn limit(judgement: &LimitResult) -> Value {
         "allowed": judgement.allowed.map(number),
         "broken": judgement.breaches.iter().map(|breach| json!({
             "message": breach.message,
-            "site": breach.site.as_ref().map(place_report),
+            "site": breach.site.as_ref().map(site_name_report),
             "advice": breach.advice,
         })).collect::<Vec<_>>(),
         "unmeasured": judgement.unmeasured.as_ref().map(|why| json!({ "why": why.what, "hint": why.hint })),
@@ -90,7 +90,7 @@ fn compared(comparison: &BaselineComparison) -> Value {
         "file": comparison.file,
         "numbers": numbers,
         "categories": categories,
-        "sites": comparison.lines.iter().take(SITES).map(ChangeReport::from).collect::<Vec<_>>(),
-        "more_sites": comparison.lines.len().saturating_sub(SITES),
+        "sites": comparison.lines.iter().take(MAX_SITES).map(ChangeReport::from).collect::<Vec<_>>(),
+        "more_sites": comparison.lines.len().saturating_sub(MAX_SITES),
     })
 }

@@ -13,10 +13,10 @@ use snapshot::Bytes;
 use std::io::Write;
 
 /// Number of changed lines of code, and of categories, to list.
-const LINES: usize = 5;
-const CATEGORIES: usize = 4;
+const MAX_LINES: usize = 5;
+const MAX_CATEGORIES: usize = 4;
 /// Columns of a limit's name.
-const NAME: usize = 17;
+const NAME_COLUMNS: usize = 17;
 
 pub(super) fn print(
     verdict: &BudgetVerdict,
@@ -52,8 +52,8 @@ fn headline(verdict: &BudgetVerdict, terminal: &mut Terminal) -> anyhow::Result<
     let (words, how_many) = match state {
         // Only a baseline was asked for.
         LimitState::Kept if all == 0 => ("measured", String::new()),
-        LimitState::Kept => (state.words(), format!(": {limits} kept")),
-        LimitState::Broken => (state.words(), format!(": {of_state} of {limits} broken")),
+        LimitState::Kept => (state.words(), format!(": {limits} met")),
+        LimitState::Broken => (state.words(), format!(": {of_state} of {limits} exceeded")),
         LimitState::Unmeasured => (state.words(), format!(": {of_state} of {limits}")),
     };
     let words = terminal.paint(style(state), &format!("{} {words}", mark(state)));
@@ -96,8 +96,8 @@ fn print_device(device: &DeviceVerdict, terminal: &mut Terminal) -> anyhow::Resu
 
 fn print_judgement(judgement: &LimitResult, terminal: &mut Terminal) -> anyhow::Result<()> {
     let state = judgement.state();
-    let label = terminal.paint(style(state), &format!("{} {:<NAME$}", mark(state), judgement.limit));
-    let indent = " ".repeat(NAME + 6);
+    let label = terminal.paint(style(state), &format!("{} {:<NAME_COLUMNS$}", mark(state), judgement.limit));
+    let indent = " ".repeat(NAME_COLUMNS + 6);
     let mut first = format!("   {label} ");
     let mut say = |text: &str, style: Option<Style>, terminal: &mut Terminal| {
         paragraph(&std::mem::replace(&mut first, indent.clone()), &indent, text, style, terminal)
@@ -126,7 +126,7 @@ fn print_judgement(judgement: &LimitResult, terminal: &mut Terminal) -> anyhow::
 fn moved(comparison: &BaselineComparison, terminal: &mut Terminal) -> anyhow::Result<()> {
     if !comparison.categories.is_empty() {
         let moved: Vec<String> =
-            comparison.categories.iter().take(CATEGORIES).map(|&row| category(row)).collect();
+            comparison.categories.iter().take(MAX_CATEGORIES).map(|&row| category(row)).collect();
         let title = terminal.paint(Style::Bold, "at the peak, by category");
         writeln!(terminal.out(), "     {title}")?;
         paragraph("       ", "       ", &moved.join(" · "), None, terminal)?;
@@ -134,13 +134,13 @@ fn moved(comparison: &BaselineComparison, terminal: &mut Terminal) -> anyhow::Re
     if !comparison.lines.is_empty() {
         let title = terminal.paint(Style::Bold, "at the peak, by line");
         writeln!(terminal.out(), "     {title}")?;
-        for change in comparison.lines.iter().take(LINES) {
+        for change in comparison.lines.iter().take(MAX_LINES) {
             change_line(change, terminal)?;
         }
         let rest =
-            comparison.lines.iter().skip(LINES).fold(0i64, |sum, change| sum.saturating_add(change.by()));
-        if comparison.lines.len() > LINES {
-            let text = format!("     and {} more: {}", comparison.lines.len() - LINES, signed(rest));
+            comparison.lines.iter().skip(MAX_LINES).fold(0i64, |sum, change| sum.saturating_add(change.by()));
+        if comparison.lines.len() > MAX_LINES {
+            let text = format!("     and {} more: {}", comparison.lines.len() - MAX_LINES, signed(rest));
             let text = terminal.paint(Style::Dim, &text);
             writeln!(terminal.out(), "{text}")?;
         }
@@ -177,7 +177,7 @@ pub(super) fn plain(judgement: &LimitResult) -> Vec<String> {
     for breach in &judgement.breaches {
         lines.push(breach.message.clone());
         lines.extend(
-            breach.site.as_ref().map(|place| format!("{}:{} {}", place.file, place.line, place.function)),
+            breach.site.as_ref().map(|site| format!("{}:{} {}", site.file, site.line, site.function)),
         );
         lines.extend(breach.advice.clone());
     }
@@ -187,10 +187,10 @@ pub(super) fn plain(judgement: &LimitResult) -> Vec<String> {
     if let Some(comparison) =
         judgement.comparison.as_ref().filter(|_| judgement.state() == LimitState::Broken)
     {
-        lines.extend(comparison.categories.iter().take(CATEGORIES).map(|&row| category(row)));
-        for change in comparison.lines.iter().take(LINES) {
-            let place = change.place.as_ref().map_or_else(|| "(no stack)".to_owned(), |place| place.short());
-            lines.push(format!("{place} {} → {} ({})", change.before, change.after, signed(change.by())));
+        lines.extend(comparison.categories.iter().take(MAX_CATEGORIES).map(|&row| category(row)));
+        for change in comparison.lines.iter().take(MAX_LINES) {
+            let site = change.site.as_ref().map_or_else(|| "(no stack)".to_owned(), |site| site.short());
+            lines.push(format!("{site} {} → {} ({})", change.before, change.after, signed(change.by())));
         }
     }
     lines

@@ -1,6 +1,6 @@
 //! The JSON of `oomph diff`: public and versioned.
 
-use crate::commands::report::json::{ChangeReport, place_report};
+use crate::commands::report::json::{ChangeReport, site_name_report};
 use analysis::{Category, DeviceSummary, FindingChange, FindingSummary, changes, finding_changes};
 use serde_json::{Value, json};
 use snapshot::Bytes;
@@ -19,7 +19,7 @@ pub(super) fn pair(a: &DeviceSummary, b: &DeviceSummary, top: usize) -> Value {
             "summary": remark.summary,
             "bytes": remark.bytes.0,
             "bytes_per_step": remark.bytes_per_step.map(|bytes| bytes.0),
-            "site": remark.place.as_ref().map(place_report),
+            "site": remark.site.as_ref().map(site_name_report),
         })
     };
     let finding_changes = finding_changes(&a.findings, &b.findings);

@@ -4,7 +4,7 @@ use crate::commands::report::findings_text::headline;
 use crate::commands::report::text::change_line;
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
-use analysis::words::{percent, printable};
+use analysis::words::{grouped, percent, printable};
 use analysis::{Category, DeviceSummary, FindingChange, changes, difference, finding_changes};
 use snapshot::Bytes;
 use std::io::Write;
@@ -43,6 +43,8 @@ fn change(before: Bytes, after: Bytes) -> String {
         format!("{after}  (no change)")
     } else if before.0 == 0 || share < 0.005 {
         format!("{before} → {after}  ({})", signed(by))
+    } else if share > 10.0 {
+        format!("{before} → {after}  ({}, {}×)", signed(by), grouped(after.0 / before.0))
     } else {
         format!("{before} → {after}  ({}, {sign}{})", signed(by), percent(share))
     }
@@ -118,9 +120,9 @@ fn findings(a: &DeviceSummary, b: &DeviceSummary, terminal: &mut Terminal) -> an
         return Ok(writeln!(terminal.out(), "\n ✓ no findings in either")?);
     }
     for (change, title) in [
-        (FindingChange::Appeared, " findings that appeared"),
+        (FindingChange::Appeared, " new findings"),
         (FindingChange::Stayed, " findings in both"),
-        (FindingChange::Gone, " findings that went away"),
+        (FindingChange::Gone, " resolved findings"),
     ] {
         let with_change: Vec<_> = finding_changes.iter().filter(|found| found.0 == change).collect();
         if with_change.is_empty() {
@@ -129,8 +131,7 @@ fn findings(a: &DeviceSummary, b: &DeviceSummary, terminal: &mut Terminal) -> an
         let title = terminal.paint(Style::Bold, title);
         writeln!(terminal.out(), "\n{title}")?;
         for (_, remark, earlier) in with_change {
-            let place =
-                remark.place.as_ref().map(|place| format!(" · {}", place.short())).unwrap_or_default();
+            let place = remark.site.as_ref().map(|site| format!(" · {}", site.short())).unwrap_or_default();
             headline(remark.kind, remark.severity, &format!("{}{place}", remark.summary), terminal)?;
             if let Some(earlier) = earlier.filter(|earlier| earlier.summary != remark.summary) {
                 paragraph(

@@ -3,18 +3,19 @@
 use super::ExplainedLog;
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, sentence, wrap};
-use analysis::messages::{Explanation, MemoryPart, MemoryShare, Message, MessageCause, groups, written};
+use analysis::messages::{
+    Explanation, MemoryPart, MemoryShare, Message, MessageCause, groups, programs, written,
+};
 use analysis::words::{counted, grouped, printable};
 use std::io::Write;
 
 /// Text for a log without messages.
 pub(super) fn nothing(explained: &ExplainedLog) -> String {
     format!(
-        "no out-of-memory message in {} ({}): looked for those of PyTorch (CUDA, ROCm, XPU, MPS, NPU and \
-         CPU), cuBLAS, cuDNN, NCCL, vLLM, JAX, TensorFlow, Triton, llama.cpp, NumPy, DataLoader workers, the \
-         Linux OOM killer, Slurm, Ray and containers",
+        "no out-of-memory message in {} ({}): looked for those of {}",
         printable(&explained.name),
         counted(explained.lines, "line"),
+        programs().join(", "),
     )
 }
 
@@ -56,7 +57,7 @@ fn print_group(verdict: &Explanation, group: &[&Message], terminal: &mut Termina
     }
     paragraph("   ", "        ", &format!("fix: {}", verdict.fix), Some(Style::Green), terminal)?;
     if !verdict.unknowns.is_empty() {
-        let unknowns = format!("the message cannot tell: {}", verdict.unknowns.join(" · "));
+        let unknowns = format!("not in the message: {}", verdict.unknowns.join(" · "));
         paragraph("   ", "     ", &unknowns, Some(Style::Dim), terminal)?;
     }
     for (place, step) in verdict.steps.iter().enumerate() {
@@ -118,13 +119,13 @@ fn look(part: MemoryPart) -> (char, Style) {
 }
 
 /// Columns of the widest bar.
-const BAR: usize = 76;
+const BAR_COLUMNS: usize = 76;
 
 fn print_bar(parts: &[MemoryShare], terminal: &mut Terminal) -> anyhow::Result<()> {
     if parts.is_empty() {
         return Ok(());
     }
-    let width = BAR.min(terminal.width().saturating_sub(4));
+    let width = BAR_COLUMNS.min(terminal.width().saturating_sub(4));
     let mut bar = String::new();
     for (share, cells) in parts.iter().zip(cells(parts, width)) {
         let (glyph, style) = look(share.part);

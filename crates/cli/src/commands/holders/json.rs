@@ -40,7 +40,7 @@ impl HolderReport {
     /// `near` is a line that allocates what is held.
     pub(crate) fn new(held: &Held, near: Option<&SiteName>) -> HolderReport {
         let stored_at = stores::find(&held.store, near)
-            .map(|line| json!({"file": line.place.file, "line": line.place.line, "code": line.code}));
+            .map(|line| json!({"file": line.site.file, "line": line.site.line, "code": line.code}));
         HolderReport {
             path: held.holder.clone(),
             also: held.also.clone(),

@@ -123,7 +123,7 @@ impl Recorded {
         let input = inputs::load(file, &TALK)?;
         let Some(dump) = most_useful(&input.recording).cloned() else {
             return Err(Failure::new(
-                format!("`{}` has no references of objects", input.name),
+                format!("`{}` has no heap file", input.name),
                 Some("there is no `rank0.heap` next to it".to_owned()),
                 Some("record one: `oomph run -o run train.py`, or `with oomph.record(\"run\"):`"),
             )

@@ -55,7 +55,7 @@ pub(super) fn tensor(tensor: &HeldTensor, terminal: &mut Terminal) -> anyhow::Re
     if tensor.ways.len() == 1 {
         if let Some(line) = stores::find(&held.store, None) {
             let code = terminal.paint(Style::Cyan, &line.code);
-            writeln!(terminal.out(), " stored at {}   {code}", line.place.short())?;
+            writeln!(terminal.out(), " stored at {}   {code}", line.site.short())?;
         }
         paragraph(" ", "      ", &format!("fix: {}", held.advice), Some(Style::Green), terminal)?;
     } else if tensor.ways.len() > 1 {
@@ -84,9 +84,7 @@ fn header(view: &HoldersView<'_>, terminal: &mut Terminal) -> anyhow::Result<()>
     writeln!(terminal.out(), "{name}{when} · {} objects", grouped(view.dump.heap.len() as u64))?;
     writeln!(terminal.out(), " held by Python objects: {held}")?;
     for (device, bytes) in view.unheld().unwrap_or_default() {
-        let text = format!(
-            " on {device} {bytes} more is allocated that no known Python object holds (C++ code, workspaces)"
-        );
+        let text = format!(" {device}: {bytes} not held by any known Python object (C++ code, workspaces)");
         let text = terminal.paint(Style::Dim, &text);
         writeln!(terminal.out(), "{text}")?;
     }
@@ -111,7 +109,7 @@ fn holders(view: &HoldersView<'_>, args: &HoldersArgs, terminal: &mut Terminal) 
             shows_store(held, args).then(|| stores::find(&held.store, view.site.as_ref())).flatten()
         {
             let code = terminal.paint(Style::Cyan, &line.code);
-            writeln!(terminal.out(), "{indent}stored at {}   {code}", line.place.short())?;
+            writeln!(terminal.out(), "{indent}stored at {}   {code}", line.site.short())?;
         }
         if needs_advice(held, args) {
             paragraph(

@@ -7,11 +7,13 @@ use lint::Applicability;
 use project::LintResults;
 use std::io::Write;
 
-/// What more could be fixed, and how; nothing where that is allowed already.
-pub(super) fn more(looked: &LintResults, args: &LintArgs) -> Option<String> {
+/// Fixes that need `--unsafe-fixes`; nothing where that is given already. `has_others`: whether other fixes
+/// are mentioned before these.
+pub(super) fn unsafe_fixes(looked: &LintResults, args: &LintArgs, has_others: bool) -> Option<String> {
     let count = looked.fixable(Applicability::Unsafe);
+    let more = if has_others { "more " } else { "" };
     let fixes = if count == 1 { "fix" } else { "fixes" };
-    (count > 0 && !args.unsafe_fixes).then(|| format!("{count} more {fixes} available with --unsafe-fixes"))
+    (count > 0 && !args.unsafe_fixes).then(|| format!("{count} {more}{fixes} available with --unsafe-fixes"))
 }
 
 pub(super) fn print(looked: &LintResults, args: &LintArgs, terminal: &mut Terminal) -> anyhow::Result<()> {
@@ -40,7 +42,7 @@ pub(super) fn print(looked: &LintResults, args: &LintArgs, terminal: &mut Termin
         format!("{} would be fixed in {}", counted(fixed as u64, "finding"), counted(files as u64, "file")),
         format!("{} left", if left == 1 { "1 is".to_owned() } else { format!("{left} are") }),
     ];
-    parts.extend(more(looked, args));
+    parts.extend(unsafe_fixes(looked, args, fixed > 0));
     terminal.say(&parts.join(" · "));
     Ok(())
 }

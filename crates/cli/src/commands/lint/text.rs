@@ -11,7 +11,7 @@ use std::io::Write;
 use unicode_width::UnicodeWidthChar;
 
 /// Columns of a tab.
-const TAB: usize = 4;
+const TAB_COLUMNS: usize = 4;
 
 pub(super) fn print(looked: &LintResults, terminal: &mut Terminal) -> anyhow::Result<()> {
     for (index, (file, found)) in looked.findings().enumerate() {
@@ -32,13 +32,13 @@ fn finding(file: &LintedFile, found: &Diagnostic, terminal: &mut Terminal) -> an
     paragraph("   ", "   ", &printable(&found.message), None, terminal)?;
     snippet(file, found, start.line, terminal)?;
     let fix = match file.fix(found).map(|fix| fix.applicability) {
-        Some(Applicability::Safe) => "   (fix available: --fix)",
-        Some(Applicability::Unsafe) => "   (fix available: --fix --unsafe-fixes)",
+        Some(Applicability::Safe) => "   (auto-fix: --fix)",
+        Some(Applicability::Unsafe) => "   (auto-fix: --fix --unsafe-fixes)",
         None => "",
     };
     if !found.advice.is_empty() {
-        let text = format!("do: {}{fix}", printable(&found.advice));
-        paragraph("   ", "       ", &text, Some(Style::Green), terminal)?;
+        let text = format!("fix: {}{fix}", printable(&found.advice));
+        paragraph("   ", "        ", &text, Some(Style::Green), terminal)?;
     }
     Ok(())
 }
@@ -85,7 +85,7 @@ fn marked(line: &str, column: usize, length: usize, room: usize) -> (String, Str
             end = Some(cells.len());
         }
         match letter {
-            '\t' => cells.resize(cells.len() / TAB * TAB + TAB, Some(' ')),
+            '\t' => cells.resize(cells.len() / TAB_COLUMNS * TAB_COLUMNS + TAB_COLUMNS, Some(' ')),
             letter if is_hidden(letter) => cells.push(Some('?')),
             letter => {
                 let width = letter.width().unwrap_or(0);
@@ -141,13 +141,14 @@ pub(super) fn summary(looked: &LintResults, args: &LintArgs, terminal: &Terminal
         let found = counted(found as u64, "finding");
         parts.push(format!("{found} ({}) in {} of {files}", of_each.join(", "), grouped(with)));
         let all = [Applicability::Safe, Applicability::Unsafe].into_iter();
-        match all.filter(|kind| *kind <= args.allowed()).map(|kind| looked.fixable(kind)).sum::<usize>() {
-            0 => {}
-            fixable => parts.push(format!("{fixable} can be fixed with --fix")),
+        let fixable: usize =
+            all.filter(|kind| *kind <= args.allowed()).map(|kind| looked.fixable(kind)).sum();
+        if fixable > 0 {
+            parts.push(format!("{fixable} can be fixed with --fix"));
         }
-        parts.extend(diff::more(looked, args));
+        parts.extend(diff::unsafe_fixes(looked, args, fixable + fixed > 0));
         if let Some((_, first)) = looked.findings().next() {
-            parts.push(format!("oomph rule {} explains one", first.rule.code));
+            parts.push(format!("run `oomph rule {}` for details", first.rule.code));
         }
     }
     terminal.say(&parts.join(" · "));

@@ -40,7 +40,7 @@ pub(super) struct PredictAnswer<'a> {
 fn job(args: &PredictArgs, host: &Host) -> Job {
     let command = args.program.command(host);
     let emulated = EmulatedGpu::new(&args.gpu, args.gpu_memory, args.gpus, host);
-    let job = Job::new(command, Some(emulated), args.program.steps, TALK);
+    let job = Job::new(command, Some(emulated), args.steps, TALK);
     let output = if args.quiet { ProgramOutput::Captured } else { ProgramOutput::Stderr };
     Job { keep_files: args.keep_files, output, ..job }
 }

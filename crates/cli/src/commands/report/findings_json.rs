@@ -20,10 +20,10 @@ pub(crate) struct ReportedFinding {
     count: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<ReportedSite>,
-    /// The module that the blocks of that line lie in.
+    /// The module that the blocks of that line belong to.
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,
-    /// The way to what is kept, and who keeps it.
+    /// The reference path from its holder.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,7 +90,9 @@ fn record(snapshot: &Snapshot, values: &[(&'static str, analysis::EvidenceValue)
 fn evidence(snapshot: &Snapshot, value: &analysis::EvidenceValue) -> Value {
     match value {
         analysis::EvidenceValue::Bytes(bytes) => bytes.0.into(),
-        analysis::EvidenceValue::Count(count) => (*count).into(),
+        analysis::EvidenceValue::Count(number)
+        | analysis::EvidenceValue::Micros(number)
+        | analysis::EvidenceValue::Pid(number) => (*number).into(),
         analysis::EvidenceValue::Ratio(ratio) => json!((ratio * 1e4).round() / 1e4),
         analysis::EvidenceValue::Text(text) => text.clone().into(),
         analysis::EvidenceValue::Flag(flag) => (*flag).into(),

@@ -9,7 +9,7 @@ use source::stores;
 use std::io::Write;
 
 /// Findings that are shown in full; the others get a line each.
-const IN_FULL: usize = 3;
+const MAX_IN_FULL: usize = 3;
 
 /// Prints the findings of one device.
 pub(crate) fn print(
@@ -18,11 +18,12 @@ pub(crate) fn print(
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
     // Findings of low severity get one line, unless there are no others.
-    let full = findings.iter().filter(|finding| finding.severity > Severity::Low).count().clamp(1, IN_FULL);
+    let full =
+        findings.iter().filter(|finding| finding.severity > Severity::Low).count().clamp(1, MAX_IN_FULL);
     let mut linted = LintCache::default();
-    for (place, finding) in findings.iter().enumerate() {
+    for (index, finding) in findings.iter().enumerate() {
         let line = finding.site.map(|frame| SiteName::of(model.device.snapshot, frame));
-        if place < full {
+        if index < full {
             writeln!(terminal.out())?;
             let module = finding.module.map(|module| model.device.modules.path(module));
             in_full(finding, line.as_ref(), module, terminal)?;
@@ -30,11 +31,11 @@ pub(crate) fn print(
                 remark_line(&remark, line.as_ref(), terminal)?;
             }
         } else {
-            if place == full {
+            if index == full {
                 writeln!(terminal.out())?;
             }
-            let place = line.map(|line| format!(" · {}", line.short())).unwrap_or_default();
-            let text = format!("{}{place}", finding.summary);
+            let site = line.map(|line| format!(" · {}", line.short())).unwrap_or_default();
+            let text = format!("{}{site}", finding.summary);
             headline(finding.kind, finding.severity, &text, terminal)?;
         }
     }
@@ -49,21 +50,21 @@ fn in_full(
 ) -> anyhow::Result<()> {
     headline(finding.kind, finding.severity, &finding.summary, terminal)?;
     if let Some(line) = line {
-        let place = terminal.paint(Style::Bold, &line.short());
+        let site = terminal.paint(Style::Bold, &line.short());
         let code = source::line(&line.file, line.line).unwrap_or_default();
         let code = if code.is_empty() { code } else { terminal.paint(Style::Cyan, &format!("   {code}")) };
         // The summary names the line that requested memory; this line holds most of it.
-        let role = if finding.kind == FindingKind::Oom { "most is held by " } else { "" };
+        let role = if finding.kind == FindingKind::Oom { "most was allocated at " } else { "" };
         let module = module.map(|path| format!(" · in {}", printable(path))).unwrap_or_default();
-        writeln!(terminal.out(), "   {role}{place}  {}{module}{code}", printable(&line.function))?;
+        writeln!(terminal.out(), "   {role}{site}  {}{module}{code}", printable(&line.function))?;
     }
     for detail in &finding.details {
         paragraph("   ", "   ", &sentence(detail), None, terminal)?;
     }
     if let Some(stored) = finding.held.as_ref().and_then(|held| stores::find(&held.store, line)) {
-        let (place, code) =
-            (terminal.paint(Style::Bold, &stored.place.short()), terminal.paint(Style::Cyan, &stored.code));
-        writeln!(terminal.out(), "   stored at {place}   {code}")?;
+        let (site, code) =
+            (terminal.paint(Style::Bold, &stored.site.short()), terminal.paint(Style::Cyan, &stored.code));
+        writeln!(terminal.out(), "   stored at {site}   {code}")?;
     }
     paragraph("   ", "        ", &format!("fix: {}", finding.fix), Some(Style::Green), terminal)?;
     for caveat in &finding.caveats {
@@ -75,13 +76,13 @@ fn in_full(
 /// `lint: infer.py:10 OOM102 outputs-kept-with-graph — keep them under `torch.no_grad()``
 fn remark_line(remark: &LintRemark, line: Option<&SiteName>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let Some(line) = line else { return Ok(()) };
-    let place = SiteName { line: remark.line as u32, ..line.clone() };
+    let site = SiteName { line: remark.line as u32, ..line.clone() };
     let rule = remark.found.rule;
-    let text = format!("lint: {} {} {} — {}", place.short(), rule.code, rule.name, remark.found.advice);
+    let text = format!("lint: {} {} {} — {}", site.short(), rule.code, rule.name, remark.found.advice);
     paragraph("   ", "         ", &printable(&text), Some(Style::Cyan), terminal)
 }
 
-/// ` ✗ LEAK  171 MiB every step, …`
+/// ` ✗ LEAK  171 MiB per step, …`
 pub(crate) fn headline(
     kind: FindingKind,
     severity: Severity,
@@ -93,22 +94,15 @@ pub(crate) fn headline(
         Severity::Medium => ("!", Style::Yellow),
         Severity::Low => ("·", Style::Dim),
     };
-    let name = name(kind);
-    let indent = " ".repeat(5 + name.chars().count());
+    let title = kind.title().to_uppercase();
+    let indent = " ".repeat(5 + title.chars().count());
     let lines = wrap(text, terminal.width().saturating_sub(indent.len()));
-    let label = terminal.paint(style, &format!("{mark} {name}"));
+    let label = terminal.paint(style, &format!("{mark} {title}"));
     for (place, line) in lines.iter().enumerate() {
         let start = if place == 0 { format!(" {label}  ") } else { indent.clone() };
         writeln!(terminal.out(), "{start}{line}")?;
     }
     Ok(())
-}
-
-fn name(kind: FindingKind) -> String {
-    match kind {
-        FindingKind::Oom => "OUT OF MEMORY".to_owned(),
-        kind => kind.name().replace('_', " ").to_uppercase(),
-    }
 }
 
 /// What was looked for and not found, in one line.

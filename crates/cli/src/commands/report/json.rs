@@ -52,7 +52,7 @@ pub(crate) struct ChangeReport {
 impl From<&UsageChange> for ChangeReport {
     fn from(change: &UsageChange) -> ChangeReport {
         ChangeReport {
-            site: change.place.as_ref().map(place_report),
+            site: change.site.as_ref().map(site_name_report),
             moved_from: change.moved_from,
             in_backward: change.in_backward,
             before: change.before.0,
@@ -140,7 +140,7 @@ struct DeviceReport {
     counters: CountersAt,
     /// Maximum non-PyTorch memory that the driver reported at the end of a step.
     #[serde(skip_serializing_if = "Option::is_none")]
-    outside: Option<OutsideReport>,
+    non_pytorch: Option<NonPytorchReport>,
     live: LiveReport,
     streams_and_pools: Vec<PoolReport>,
     ooms: u64,
@@ -166,7 +166,7 @@ struct StepsReport {
 }
 
 #[derive(Serialize)]
-struct OutsideReport {
+struct NonPytorchReport {
     /// The process's own: the CUDA context, libraries.
     process: u64,
     others: u64,
@@ -218,7 +218,7 @@ struct PoolReport {
 
 impl ReportDocument {
     pub(crate) fn new() -> ReportDocument {
-        ReportDocument { version: 1, inputs: Vec::new(), ranks: None }
+        ReportDocument { version: 2, inputs: Vec::new(), ranks: None }
     }
 
     pub(crate) fn add(&mut self, input: &Input, answers: &[Diagnosis<'_>], args: &ReportArgs) {
@@ -319,10 +319,10 @@ fn report(answer: &Diagnosis<'_>, args: &ReportArgs) -> DeviceReport {
             .map(|finding| finding_report(device, finding, &mut linted))
             .collect(),
         counters: CountersAt { peak: history.allocated_peak.counters.into(), end: history.end.into() },
-        outside: device
+        non_pytorch: device
             .recording
             .non_pytorch(history.device)
-            .map(|outside| OutsideReport { process: outside.process.0, others: outside.others.0 }),
+            .map(|memory| NonPytorchReport { process: memory.process.0, others: memory.others.0 }),
         live: live(model, args),
         streams_and_pools: pools(device),
         ooms: history.stats.ooms,
@@ -347,11 +347,11 @@ pub(crate) fn stack_report(snapshot: &Snapshot, stack: StackId) -> Vec<ReportedS
 }
 
 pub(crate) fn site_report(snapshot: &Snapshot, frame: FrameId) -> ReportedSite {
-    place_report(&SiteName::of(snapshot, frame))
+    site_name_report(&SiteName::of(snapshot, frame))
 }
 
-pub(crate) fn place_report(place: &SiteName) -> ReportedSite {
-    ReportedSite { file: place.file.clone(), line: place.line, function: place.function.clone() }
+pub(crate) fn site_name_report(site: &SiteName) -> ReportedSite {
+    ReportedSite { file: site.file.clone(), line: site.line, function: site.function.clone() }
 }
 
 /// The end of the history by stream, pool and kind of segment.

@@ -57,14 +57,22 @@ pub(crate) fn print(model: &RunModel<'_>, args: &ReportArgs, terminal: &mut Term
     paragraph("     ", "     ", note, Some(Style::Dim), terminal)
 }
 
+/// Space between two columns.
+const GAP: &str = "  ";
+
 fn table(
     device: &Device<'_>,
     groups: &[LiveGroup],
     live: &Live,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
-    // Columns for everything but the two names.
-    const NUMBERS: usize = 40;
+    let figures = |group: &LiveGroup| {
+        let share = percent(share(group.bytes, live.bytes));
+        format!("{:>8}  {share:>5}  {:>12}", group.bytes.to_string(), counted(group.count, "block"))
+    };
+    let figures: Vec<String> = groups.iter().map(figures).collect();
+    let numbers: Vec<String> = (1..=groups.len()).map(|number| format!(" {number:>3}")).collect();
+    let widest = |column: &[String]| column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
     let named = |parts: usize| -> Vec<(String, String)> {
         groups.iter().map(|group| name(device, group, parts)).collect()
     };
@@ -76,21 +84,15 @@ fn table(
     };
     let fits = |names: &Vec<(String, String)>| {
         let (first, second) = widths(names);
-        first + second + NUMBERS <= terminal.width()
+        let columns = [widest(&numbers), first, second, widest(&figures)];
+        columns.iter().sum::<usize>() + GAP.len() * (columns.len() - 1) <= terminal.width()
     };
     // A module's categories are listed as far as they fit the line.
-    let names = (1..=SPLIT).rev().map(named).find(fits).unwrap_or_else(|| named(1));
+    let names = (1..=MAX_CATEGORIES).rev().map(named).find(fits).unwrap_or_else(|| named(1));
     let (first, second) = widths(&names);
-    for (place, (group, (line, function))) in groups.iter().zip(&names).enumerate() {
+    for ((number, (line, function)), figures) in numbers.iter().zip(&names).zip(&figures) {
         let line = terminal.paint(Style::Bold, &format!("{line:<first$}"));
-        writeln!(
-            terminal.out(),
-            " {:>3}  {line}  {function:<second$}  {:>8}  {:>5}  {:>12}",
-            place + 1,
-            group.bytes.to_string(),
-            percent(share(group.bytes, live.bytes)),
-            counted(group.count, "block")
-        )?;
+        writeln!(terminal.out(), "{number}{GAP}{line}{GAP}{function:<second$}{GAP}{figures}")?;
     }
     Ok(())
 }
@@ -129,7 +131,7 @@ fn frame_line(snapshot: &Snapshot, frame: FrameId) -> String {
     if frame.line == 0 { format!("{function}  {file}") } else { format!("{file}:{}  {function}", frame.line) }
 }
 
-/// What to call a group: a place and a function.
+/// What to call a group: a site and a function.
 fn name(device: &Device<'_>, group: &LiveGroup, parts: usize) -> (String, String) {
     let (line, mut what) = device.words_for(group.origin);
     match group.origin {
@@ -147,8 +149,8 @@ fn name(device: &Device<'_>, group: &LiveGroup, parts: usize) -> (String, String
     (line, what)
 }
 
-/// Categories listed per module.
-const SPLIT: usize = 4;
+/// Maximum number of categories listed per module.
+const MAX_CATEGORIES: usize = 4;
 
 /// What a group is for, the largest parts.
 fn split(group: &LiveGroup, most: usize) -> String {

@@ -9,7 +9,7 @@ use analysis::{DeviceSummary, RankFinding, Skew, rank_findings};
 use std::io::Write;
 
 /// Lines listed as the reason for the skew.
-const LINES: usize = 5;
+const MAX_LINES: usize = 5;
 
 /// Prints the report of all ranks.
 pub(crate) fn print(ranks: &[DeviceSummary], terminal: &mut Terminal) -> anyhow::Result<()> {
@@ -77,7 +77,7 @@ fn reasons(skew: &Skew, terminal: &mut Terminal) -> anyhow::Result<()> {
     let title = format!(" why rank {}: what it holds at its peak against rank {}", skew.highest, skew.middle);
     let title = terminal.paint(Style::Bold, &title);
     writeln!(terminal.out(), "\n{title}")?;
-    for change in skew.changes.iter().take(LINES) {
+    for change in skew.changes.iter().take(MAX_LINES) {
         change_line(change, terminal)?;
     }
     let categories: Vec<String> = skew
@@ -98,16 +98,14 @@ fn findings(ranks: &[DeviceSummary], terminal: &mut Terminal) -> anyhow::Result<
     writeln!(terminal.out())?;
     for RankFinding { finding: remark, ranks: having } in merged {
         headline(remark.kind, remark.severity, &remark.summary, terminal)?;
-        let place = remark
-            .place
-            .as_ref()
-            .map(|place| format!("{}  {} · ", place.short(), printable(&place.function)));
+        let site =
+            remark.site.as_ref().map(|site| format!("{}  {} · ", site.short(), printable(&site.function)));
         let on = if having.len() == ranks.len() {
             "on every rank".to_owned()
         } else {
             format!("on {}", listed_ranks(&having))
         };
-        writeln!(terminal.out(), "   {}{on}", place.unwrap_or_default())?;
+        writeln!(terminal.out(), "   {}{on}", site.unwrap_or_default())?;
         paragraph("   ", "        ", &format!("fix: {}", remark.fix), Some(Style::Green), terminal)?;
     }
     Ok(())

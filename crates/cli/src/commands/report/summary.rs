@@ -5,7 +5,7 @@ use analysis::Device;
 use snapshot::{Metric, PoolClass, Stat};
 use std::io::Write;
 
-const WIDTH: usize = 75;
+const TABLE_COLUMNS: usize = 75;
 
 /// Prints one table per device.
 pub(crate) fn print(devices: &[Device<'_>], terminal: &mut Terminal) -> anyhow::Result<()> {
@@ -29,15 +29,15 @@ fn table(device: &Device<'_>, retries: Option<u64>) -> String {
     let stats = &device.history.stats;
     let retries = retries.map_or_else(|| "n/a".to_owned(), |count| count.to_string());
     let mut lines = vec![
-        "=".repeat(WIDTH),
+        "=".repeat(TABLE_COLUMNS),
         format!(" {:16} PyTorch CUDA memory summary, device ID {:<17} ", "", device.history.device),
-        "-".repeat(WIDTH),
+        "-".repeat(TABLE_COLUMNS),
         format!("  {:9} CUDA OOMs: {:<12} | {:6} cudaMalloc retries: {retries:<8}  ", "", stats.ooms, ""),
-        "=".repeat(WIDTH),
+        "=".repeat(TABLE_COLUMNS),
         "        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  ".to_owned(),
     ];
     for (metric, name, format) in METRICS {
-        lines.push("-".repeat(WIDTH));
+        lines.push("-".repeat(TABLE_COLUMNS));
         let all = stats.get(metric, PoolClass::All);
         lines.push(row(name, all, all, format));
         lines.push(row("      from large pool", stats.get(metric, PoolClass::Large), all, format));
@@ -47,10 +47,10 @@ fn table(device: &Device<'_>, retries: Option<u64>) -> String {
         (stats.oversize_allocations, "Oversize allocations"),
         (stats.oversize_segments, "Oversize GPU segments"),
     ] {
-        lines.push("-".repeat(WIDTH));
+        lines.push("-".repeat(TABLE_COLUMNS));
         lines.push(row(name, stat, stat, count));
     }
-    lines.push("=".repeat(WIDTH));
+    lines.push("=".repeat(TABLE_COLUMNS));
     lines.iter().map(|line| format!("|{line}|\n")).collect()
 }
 

@@ -5,13 +5,13 @@ use crate::args::{By, ReportArgs};
 use crate::terminal::{Style, Terminal};
 use crate::words::{paragraph, signed};
 use analysis::words::{counted, grouped, printable, share, shortened};
-use analysis::{Category, Device, Diagnosis, FindingKind, RunModel, UsageChange};
+use analysis::{Category, Device, Diagnosis, RunModel, UsageChange};
 use inputs::{Input, run_remark};
 use snapshot::Bytes;
 use std::io::Write;
 
 /// Columns of the memory timeline.
-const TIMELINE: usize = 64;
+const TIMELINE_COLUMNS: usize = 64;
 
 /// Prints the report of one input.
 pub(crate) fn print(
@@ -111,21 +111,21 @@ fn totals(model: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     }
     let label = terminal.paint(Style::Bold, "end");
     writeln!(terminal.out(), " {label}  {}", rest.join(" · "))?;
-    if let Some(outside) = model.device.recording.non_pytorch(history.device)
-        && outside.process + outside.others > Bytes::ZERO
+    if let Some(non_pytorch) = model.device.recording.non_pytorch(history.device)
+        && non_pytorch.process + non_pytorch.others > Bytes::ZERO
     {
-        let others = match outside.others {
+        let others = match non_pytorch.others {
             Bytes::ZERO => String::new(),
             bytes => format!(" · {bytes} in other processes"),
         };
-        let process = outside.process;
+        let process = non_pytorch.process;
         writeln!(
             terminal.out(),
             " non-PyTorch memory  {process} in this process (CUDA context, libraries){others}"
         )?;
     }
     if history.len() > 1 {
-        let columns = TIMELINE.min(terminal.width().saturating_sub(" allocated ".len()));
+        let columns = TIMELINE_COLUMNS.min(terminal.width().saturating_sub(" allocated ".len()));
         let timeline = terminal.paint(Style::Cyan, &timeline(&history.samples, columns));
         writeln!(terminal.out(), " allocated {timeline}")?;
     }
@@ -153,7 +153,7 @@ fn timeline(samples: &[Bytes], columns: usize) -> String {
 
 /// What the peak is made of.
 fn categories(model: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
-    const WIDTH: usize = 20;
+    const BAR_COLUMNS: usize = 20;
     let peak = model.device.history.allocated_peak;
     let held = model.categories.at(&model.device.history, peak.position);
     let mut parts: Vec<(Category, Bytes)> = Category::ALL.iter().map(|&of| (of, held.get(of))).collect();
@@ -161,7 +161,8 @@ fn categories(model: &RunModel<'_>, terminal: &mut Terminal) -> anyhow::Result<(
     parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let Some(&(first, bytes)) = parts.first() else { return Ok(()) };
     let others: Vec<String> = parts[1..].iter().map(|(of, bytes)| format!("{} {bytes}", of.name())).collect();
-    let text = format!("{} {bytes} {}  {}", first.name(), bar(bytes, peak.bytes, WIDTH), others.join(" · "));
+    let text =
+        format!("{} {bytes} {}  {}", first.name(), bar(bytes, peak.bytes, BAR_COLUMNS), others.join(" · "));
     paragraph("   ", "   ", &text, None, terminal)
 }
 
@@ -173,16 +174,16 @@ pub(crate) fn bar(part: Bytes, whole: Bytes, width: usize) -> String {
 
 /// What one line holds now and held before.
 pub(crate) fn change_line(change: &UsageChange, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let place = match &change.place {
-        Some(place) => {
+    let site = match &change.site {
+        Some(site) => {
             let inside = if change.in_backward { ", backward" } else { "" };
             let moved = change.moved_from.map(|line| format!(" (was line {line})")).unwrap_or_default();
-            format!("{}  {}{inside}{moved}", place.short(), shortened(&printable(&place.function), 40))
+            format!("{}  {}{inside}{moved}", site.short(), shortened(&printable(&site.function), 40))
         }
         None => "(no stack)".to_owned(),
     };
     let by = terminal.paint(Style::Bold, &format!("{:>10}", signed(change.by())));
-    writeln!(terminal.out(), "   {by}  {place}  {} → {}", change.before, change.after)?;
+    writeln!(terminal.out(), "   {by}  {site}  {} → {}", change.before, change.after)?;
     Ok(())
 }
 
@@ -224,11 +225,9 @@ fn next(
             "--by site for the lines · --top 30 for more"
         }
     };
-    // Other settings or another card may solve these.
+    // Other settings or another GPU may solve these.
     let mut findings = answers.iter().flat_map(|answer| &answer.findings);
-    let can_be_replayed = findings.any(|finding| {
-        matches!(finding.kind, FindingKind::Fragmentation | FindingKind::Oom | FindingKind::Churn)
-    });
+    let can_be_replayed = findings.any(|finding| finding.kind.can_be_replayed());
     let mut commands = String::new();
     if input.is_file {
         commands.push_str(&format!("oomph view {} to see it · ", printable(&input.name)));
@@ -248,8 +247,8 @@ mod tests {
 
     #[test]
     fn the_timeline_is_drawn_to_scale() {
-        assert_eq!(timeline(&[Bytes(0), Bytes(1), Bytes(50), Bytes(100)], TIMELINE), "▁▂▅█");
-        assert_eq!(timeline(&[Bytes::ZERO], TIMELINE), "▁");
+        assert_eq!(timeline(&[Bytes(0), Bytes(1), Bytes(50), Bytes(100)], TIMELINE_COLUMNS), "▁▂▅█");
+        assert_eq!(timeline(&[Bytes::ZERO], TIMELINE_COLUMNS), "▁");
         assert_eq!(timeline(&vec![Bytes(5); 1000], 30).chars().count(), 30);
     }
 }

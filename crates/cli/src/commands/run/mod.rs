@@ -15,7 +15,7 @@ const ALL_STEPS: u32 = 0;
 
 pub(crate) fn run(args: &RunArgs, host: &Host, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let command = args.program.command(host);
-    let job = Job::new(command, args.emulate.gpu(host), args.program.steps, TALK);
+    let job = Job::new(command, args.emulate.gpu(host), args.steps, TALK);
     let output = if args.json { ProgramOutput::Stderr } else { ProgramOutput::Inherited };
     let job = Job {
         max_events: args.max_events,

@@ -1,6 +1,6 @@
 //! The JSON of `oomph simulate`: public and versioned.
 
-use crate::commands::report::json::place_report;
+use crate::commands::report::json::site_name_report;
 use crate::terminal::Terminal;
 use allocator::{Oom, RecordedRun};
 use inputs::Input;
@@ -68,7 +68,7 @@ fn failure(simulation: &Simulation<'_>, oom: &Oom) -> Value {
     json!({
         "event": oom.event,
         "step": step.map(|step| step + 1),
-        "site": site(simulation, oom.event).as_ref().map(place_report),
+        "site": site(simulation, oom.event).as_ref().map(site_name_report),
         "requested": oom.requested,
         "wanted": oom.wanted,
         "allocated": oom.allocated,

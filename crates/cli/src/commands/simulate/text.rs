@@ -58,17 +58,17 @@ fn header(name: &str, snapshot: &Snapshot, history: &History, terminal: &mut Ter
     Ok(())
 }
 
-/// Whether the model repeats PyTorch's decisions on this run, which every figure below relies on.
+/// Whether the model reproduces PyTorch's decisions on this run, which every figure below relies on.
 fn followed(simulation: &Simulation<'_>, terminal: &mut Terminal) -> anyhow::Result<()> {
     let verification = simulation.recorded.verification();
     let text = if verification.difference.is_none() {
         format!(
-            " the model repeats the recorded run: {} identical",
-            counted(verification.events as u64, "event")
+            " the model reproduces the recording: all {} events match",
+            grouped(verification.events as u64)
         )
     } else {
         format!(
-            " the model repeats the recorded run up to event {} of {}",
+            " the model reproduces the recording up to event {} of {}",
             grouped(verification.identical as u64),
             grouped(verification.events as u64)
         )
@@ -114,7 +114,7 @@ fn fails(
     let short = (oom.reserved + oom.wanted).saturating_sub(oom.room);
     let why = if oom.is_fragmentation {
         format!(
-            "{} asked for; {} of {} is allocated, but the free rest is in pieces, the largest {}",
+            "{} requested; {} of {} is allocated, but free memory is fragmented, largest block {}",
             Bytes(oom.requested),
             Bytes(oom.allocated),
             Bytes(oom.room),
@@ -122,7 +122,7 @@ fn fails(
         )
     } else {
         format!(
-            "{} asked for with {} of {} allocated: {} short",
+            "{} requested with {} of {} allocated: {} short",
             Bytes(oom.requested),
             Bytes(oom.allocated),
             Bytes(oom.room),
@@ -132,7 +132,7 @@ fn fails(
     paragraph("   ", "   ", &why, None, terminal)?;
     if let (Some(smallest), Some(total)) = (trial.smallest, trial.what.total) {
         let more = smallest.saturating_sub(total);
-        let text = format!("the smallest card on which it fits: {}, {} more", Bytes(smallest), Bytes(more));
+        let text = format!("the smallest GPU on which it fits: {}, {} more", Bytes(smallest), Bytes(more));
         paragraph("   ", "   ", &text, None, terminal)?;
     }
     if oom.was_recorded {
@@ -143,7 +143,7 @@ fn fails(
     Ok(())
 }
 
-/// The lower of the card's memory and the limit.
+/// The lower of the GPU's memory and the limit.
 fn room(trial: &Trial) -> Option<Bytes> {
     [trial.what.available, trial.what.limit].into_iter().flatten().min().map(Bytes)
 }
@@ -168,7 +168,7 @@ fn table(simulation: &Simulation<'_>, trial: &Trial, terminal: &mut Terminal) ->
             Bytes(outcome.peak_allocated).to_string(),
         ),
         (
-            "reserved beyond it",
+            "reserved but unallocated",
             unused(before, history.allocated_peak.bytes),
             unused(after, Bytes(outcome.peak_allocated)),
         ),
@@ -177,21 +177,19 @@ fn table(simulation: &Simulation<'_>, trial: &Trial, terminal: &mut Terminal) ->
         ("cudaFree calls", grouped(history.stats.device_frees), grouped(outcome.device_frees)),
         ("retries", grouped(simulation.recorded.verification().retries), grouped(outcome.retries)),
     ];
-    let title = format!(" {:<20} {:<14} {}", "", "recorded", "replayed");
+    let recorded_conf = match simulation.recorded_conf() {
+        "" => "defaults".to_owned(),
+        conf => short(conf, 13),
+    };
+    let title = format!(" {:<24} {:<14} {}", "", "recorded", "replayed");
     let title = terminal.paint(Style::Bold, &title);
     writeln!(terminal.out(), "\n{title}")?;
-    writeln!(
-        terminal.out(),
-        " {:<20} {:<14} {}",
-        "settings",
-        short(named(simulation.recorded_conf()), 13),
-        named(&trial.conf)
-    )?;
+    writeln!(terminal.out(), " {:<24} {:<14} {}", "settings", recorded_conf, named(&trial.conf))?;
     for (name, recorded, replayed) in rows {
-        writeln!(terminal.out(), " {name:<20} {recorded:<14} {}", replayed.trim_end())?;
+        writeln!(terminal.out(), " {name:<24} {recorded:<14} {}", replayed.trim_end())?;
     }
     if let Some(smallest) = trial.smallest {
-        writeln!(terminal.out(), " {:<20} {:<14} {}", "smallest card", "", Bytes(smallest))?;
+        writeln!(terminal.out(), " {:<24} {:<14} {}", "smallest GPU", "", Bytes(smallest))?;
     }
     Ok(())
 }
@@ -209,7 +207,7 @@ fn change(before: Bytes, after: Bytes) -> String {
     let by = after.0.abs_diff(before.0) as f64 / before.0.max(1) as f64;
     match (after.0 >= before.0, by) {
         (_, by) if by < 0.0005 => "same".to_owned(),
-        (true, by) if by >= 1.0 => format!("{:.1} times", after.0 as f64 / before.0.max(1) as f64),
+        (true, by) if by >= 1.0 => format!("{:.1}×", after.0 as f64 / before.0.max(1) as f64),
         (true, by) => format!("+{}", percent(by)),
         (false, by) => format!("-{}", percent(by)),
     }
@@ -235,7 +233,7 @@ pub(super) fn search(
     followed(simulation, terminal)?;
     advice(simulation, trials, terminal)?;
     let recorded = simulation.device.history.reserved_peak.bytes;
-    let card = if simulation.options.smallest_gpu { "smallest card  " } else { "" };
+    let card = if simulation.options.smallest_gpu { "smallest GPU   " } else { "" };
     let title = format!("   peak reserved  of recorded  cudaMalloc  {card}settings");
     let title = terminal.paint(Style::Bold, &title);
     writeln!(terminal.out(), "\n{title}")?;
@@ -281,7 +279,7 @@ fn advice(simulation: &Simulation<'_>, trials: &[Trial], terminal: &mut Terminal
     let (best, recorded, avoid) = match SearchAdvice::new(simulation, trials) {
         SearchAdvice::NothingFits => {
             let label = terminal.paint(Style::Red, "✗ NOTHING FITS");
-            let text = "no settings make this run fit: it needs a larger card or less memory";
+            let text = "no settings make this run fit: it needs a larger GPU, or must use less memory";
             return Ok(writeln!(terminal.out(), " {label}  {text}")?);
         }
         SearchAdvice::Keep => {

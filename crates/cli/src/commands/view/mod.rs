@@ -150,8 +150,13 @@ impl Commands for PageCommands {
 
     fn what_if(&self, device: &Device<'_>, question: &WhatIf) -> Result<Replayed, Problem> {
         let WhatIf { conf, gpu, fraction } = question.clone();
-        let question =
-            WhatIfOptions { conf, gpu, fraction, outside: DEFAULT_NON_PYTORCH, ..WhatIfOptions::default() };
+        let question = WhatIfOptions {
+            conf,
+            gpu,
+            fraction,
+            non_pytorch: DEFAULT_NON_PYTORCH,
+            ..WhatIfOptions::default()
+        };
         let notes = RefCell::new(Vec::new());
         let say = |line: &str| notes.borrow_mut().push(printable(line).into_owned());
         let replayed = simulate::replayed("this run", device, &question, &say);

@@ -46,7 +46,7 @@ struct DeviceJson<'a> {
 struct SplitJson {
     tensors: u64,
     cached: u64,
-    outside: Option<u64>,
+    non_pytorch: Option<u64>,
     others: Option<u64>,
     unseen: Option<u64>,
     free: Option<u64>,
@@ -64,7 +64,7 @@ struct SiteJson {
 
 pub(super) fn print(look: &WatchState, terminal: &mut Terminal) -> anyhow::Result<()> {
     let mut document = WatchDocument {
-        version: 1,
+        version: 2,
         devices: Vec::new(),
         gpus: Vec::new(),
         no_driver: look.no_driver.as_deref(),
@@ -115,7 +115,7 @@ fn device_json<'a>(
         split: SplitJson {
             tensors: split.tensors.0,
             cached: split.cached.0,
-            outside: known(split.non_pytorch),
+            non_pytorch: known(split.non_pytorch),
             others: known(split.others),
             unseen: known(split.unknown_owner),
             free: known(split.free),

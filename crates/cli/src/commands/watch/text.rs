@@ -12,7 +12,7 @@ use watch::state::{WatchRow, WatchState};
 use watch::verdict::{GrowthVerdict, Tone, process_status};
 
 /// Lines of code to show.
-const SITES: usize = 5;
+const MAX_SITES: usize = 5;
 
 pub(super) fn print(look: &WatchState, terminal: &mut Terminal) -> anyhow::Result<()> {
     for row in &look.rows {
@@ -61,7 +61,7 @@ fn print_verdict(
     if let Some((_, words)) = process_status(recorder) {
         writeln!(terminal.out(), "  {}", printable(&words))?;
     }
-    for site in recorder.sites(device.device).iter().take(SITES) {
+    for site in recorder.sites(device.device).iter().take(MAX_SITES) {
         let grows = site.bytes_per_step.map(|bytes| format!(", +{bytes} per step")).unwrap_or_default();
         writeln!(terminal.out(), "  {:>9}  {}{grows}", site.bytes.to_string(), site_text(site))?;
     }

@@ -28,35 +28,35 @@ from .names import Names
 
 _MAX_HOOKED = 4096
 """Tensors remembered as hooked; they live for one backward pass."""
-_MAX_PLACES = 100_000
+_MAX_MODULES = 100_000
 """Bound for programs that create modules all the time."""
 _MAX_DEPTH = 3
 _MAX_WIDTH = 8
 """How far to look for tensors in what a module returns."""
 
 
-class Place:
+class FollowedModule:
     """A module, with the words for it and what autograd calls when it comes to the module's part."""
 
     __slots__ = ("backward", "forward", "hook", "module", "path")
 
-    def __init__(self, module: Module, path: str, number: int, places: Places) -> None:
+    def __init__(self, module: Module, path: str, number: int, tracker: ModuleTracker) -> None:
         self.module = weakref.ref(module)
         self.path = path
         # A number: every event has a copy of these words, and C++ takes memory for those of more than 15 letters.
         self.forward = f"forward {number}"
         self.backward = f"backward {number}"
-        self.hook = places.hook(self.backward)
+        self.hook = tracker.hook(self.backward)
 
 
 class _Here(threading.local):
     """Where a thread is: in the forward of this module, with this said about it."""
 
-    place: Place | None = None
+    followed: FollowedModule | None = None
     text = ""
 
 
-class Places:
+class ModuleTracker:
     """Reports to `mark` where each thread is; `marked` returns the last report. `entered` and `left` are called for the modules
     that no other module has called."""
 
@@ -83,7 +83,7 @@ class Places:
         """Whether to mark what each module allocates, or only that a module runs which no other has called."""
         self.follows_backward = True
         """Whether to mark what each module's part in `backward()` allocates."""
-        self._places: dict[int, Place] = {}
+        self._modules: dict[int, FollowedModule] = {}
         self._hooked: dict[int, weakref.ref[torch.Tensor]] = {}
         self._outside = self.hook("backward")
         self._undo: list[Callable[[], None]] = []
@@ -126,35 +126,35 @@ class Places:
         call: Callable[..., Any] = Module.__call__
         # A program that has put a function of its own there finds it called.
         is_pytorchs = makes_calls(call, "_compiled_call_impl", "_call_impl")
-        here, mark, places = self.here, self.mark, self._places
+        here, mark, modules = self.here, self.mark, self._modules
         is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
         of, follow, begin, left, marked = self, self._follow, self._begin, self.left, self.marked
 
         # Every call of a module goes through here: each line counts. `self` and its attributes are called as PyTorch does it.
         def _wrapped_call_impl(self, *args, **kwargs):  # type: ignore[no-untyped-def]
             # First of all: `torch.compile` and `torch.export` trace this function, and take what PyTorch's own does.
-            if is_compiling() or not of.is_on or (here.place is not None and not of.follows_modules):
+            if is_compiling() or not of.is_on or (here.followed is not None and not of.follows_modules):
                 if not is_pytorchs:
                     return call(self, *args, **kwargs)
                 if self._compiled_call_impl is not None:
                     return self._compiled_call_impl(*args, **kwargs)
                 return self._call_impl(*args, **kwargs)
-            parent, before = here.place, here.text
-            place = text = None
+            parent, before = here.followed, here.text
+            followed = text = None
             has_gradients = has_mark = False
             try:
                 try:
-                    place = places.get(id(self))
+                    followed = modules.get(id(self))
                     if parent is None:
                         before = marked()
-                    if place is None or parent is None or place.module() is not self:
-                        place = follow(self, parent, before, args, kwargs)
+                    if followed is None or parent is None or followed.module() is not self:
+                        followed = follow(self, parent, before, args, kwargs)
                     has_gradients = of.follows_backward and is_grad_enabled()
                     if has_gradients:
                         begin((args, kwargs) if kwargs else args, parent)
                     # Inside `backward()` a forward is a recomputation.
-                    text = place.backward if before.startswith("backward") else place.forward
-                    here.place, here.text = place, text
+                    text = followed.backward if before.startswith("backward") else followed.forward
+                    here.followed, here.text = followed, text
                     has_mark = of.follows_modules
                     if has_mark:
                         mark(text)
@@ -167,7 +167,7 @@ class Places:
                 else:
                     result = self._call_impl(*args, **kwargs)
             finally:
-                here.place, here.text = parent, before
+                here.followed, here.text = parent, before
                 # After a failed kernel every call into CUDA fails: the program's own exception is the one to be seen.
                 if has_mark and of.is_on:
                     try:
@@ -175,8 +175,8 @@ class Places:
                     except Exception as error:
                         of.fail(error)
             if has_gradients:
-                begin(result, place)
-            if parent is None and place is not None and text is place.forward and of.is_on:
+                begin(result, followed)
+            if parent is None and followed is not None and text is followed.forward and of.is_on:
                 left()
             return result
 
@@ -196,34 +196,34 @@ class Places:
         self.is_on = False
 
     @never_traced
-    def _follow(self, module: Module, parent: Place | None, text: str, args: Any, kwargs: Any) -> Place:
-        """The place of a module that is not known yet, or that nothing else has called."""
+    def _follow(self, module: Module, parent: FollowedModule | None, text: str, args: Any, kwargs: Any) -> FollowedModule:
+        """The entry of a module that is not known yet, or that nothing else has called."""
         try:
             if parent is None and not text.startswith("backward"):
                 self.entered(module, args, kwargs)
             if len(self._hooked) > _MAX_HOOKED:
                 self._hooked.clear()
-            known = self._places.get(id(module))
+            known = self._modules.get(id(module))
             if known is not None and known.module() is module:
                 return known
             # With a new outermost module, names that were given without it may have changed.
-            if len(self._places) > _MAX_PLACES or (parent is None and not self.names.knows(module)):
-                self._places.clear()
+            if len(self._modules) > _MAX_MODULES or (parent is None and not self.names.knows(module)):
+                self._modules.clear()
             path = self.names.of_module(module, None if parent is None else parent.module())
         except Exception as error:
             keep(error)
             path = type(module).__name__
-        place = self._places[id(module)] = Place(module, path, self.paths.setdefault(path, len(self.paths)), self)
-        return place
+        followed = self._modules[id(module)] = FollowedModule(module, path, self.paths.setdefault(path, len(self.paths)), self)
+        return followed
 
     @never_traced
-    def _begin(self, value: Any, place: Place | None) -> None:
-        """Has autograd say that it is at `place` when it comes to the nodes that made `value`, if they do not have one."""
+    def _begin(self, value: Any, followed: FollowedModule | None) -> None:
+        """Has autograd say that it is at `followed` when it comes to the nodes that made `value`, if they do not have one."""
         compiled = sys.modules.get("torch._dynamo.compiled_autograd")
         if compiled is not None and getattr(compiled, "compiled_autograd_enabled", False):
             return  # it would have to compile the hook
         hooked = self._hooked
-        hook = self._outside if place is None else place.hook
+        hook = self._outside if followed is None else followed.hook
         try:
             for tensor in (value,) if type(value) is torch.Tensor else _tensors(value):
                 known = hooked.get(id(tensor))

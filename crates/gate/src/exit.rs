@@ -1,4 +1,4 @@
-//! How the program ended, and whether its numbers are then meaningful.
+//! How the program exited, and whether its numbers are then meaningful.
 
 use analysis::words::printable;
 use failure::Failure;
@@ -7,36 +7,35 @@ use recording::{Exit, RunState};
 use snapshot::Action;
 use std::process::ExitStatus;
 
-/// How the program of one recording ended.
+/// How the program of one recording exited.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ProgramOutcome {
-    /// It finished, was stopped after the requested steps, or its end is unknown.
-    Fine,
-    /// An allocation failed.
-    OutOfMemory,
-    /// Another exception ended it; its first line.
-    Failed(String),
-    /// A signal ended it.
-    Killed,
+pub struct ProgramExit {
+    /// The exit; `None` if it is unknown.
+    exit: Option<Exit>,
+    /// First line of the exception that ended the program.
+    exception: Option<String>,
 }
 
-impl ProgramOutcome {
-    /// Returns the outcome noted by the recorder. A snapshot alone shows only whether it ends with a failed
+impl ProgramExit {
+    /// Returns the exit noted by the recorder. A snapshot alone shows only whether it ends with a failed
     /// allocation. `status` is the exit status of the command, if it was run for this check.
-    pub fn of(input: &Input, status: Option<ExitStatus>) -> ProgramOutcome {
+    pub(crate) fn of(input: &Input, status: Option<ExitStatus>) -> ProgramExit {
         let Some(run) = &input.run else {
-            return if ends_with_oom(input) { ProgramOutcome::OutOfMemory } else { ProgramOutcome::Fine };
+            let exit = ends_with_oom(input).then_some(Exit::OutOfMemory);
+            return ProgramExit { exit, exception: None };
         };
-        match run.state {
-            RunState::Exited(Exit::OutOfMemory) => ProgramOutcome::OutOfMemory,
-            RunState::Exited(Exit::Failed) => {
-                ProgramOutcome::Failed(printable(run.exception_line().unwrap_or_default()).into_owned())
-            }
-            RunState::Exited(Exit::Killed) => ProgramOutcome::Killed,
+        let exit = match run.state {
+            RunState::Exited(exit) => Some(exit),
             // The process has ended without reporting.
-            RunState::Running if status.is_some() => ProgramOutcome::Killed,
-            _ => ProgramOutcome::Fine,
-        }
+            RunState::Running if status.is_some() => Some(Exit::Killed),
+            RunState::Running | RunState::Unknown => None,
+        };
+        ProgramExit { exit, exception: run.exception_line().map(|line| printable(line).into_owned()) }
+    }
+
+    /// Whether an allocation failed and ended the program.
+    pub(crate) fn is_oom(&self) -> bool {
+        self.exit == Some(Exit::OutOfMemory)
     }
 }
 
@@ -53,13 +52,14 @@ fn ends_with_oom(input: &Input) -> bool {
 }
 
 /// Fails if the program ended early, other than by running out of memory: its numbers are then incomplete.
-pub(crate) fn check_outcomes(outcomes: &[ProgramOutcome], status: Option<ExitStatus>) -> anyhow::Result<()> {
-    if outcomes.contains(&ProgramOutcome::OutOfMemory) {
+pub(crate) fn check_exits(exits: &[ProgramExit], status: Option<ExitStatus>) -> anyhow::Result<()> {
+    if exits.iter().any(ProgramExit::is_oom) {
         return Ok(());
     }
-    let (what, cause) = match outcomes.iter().find(|outcome| **outcome != ProgramOutcome::Fine) {
-        Some(ProgramOutcome::Failed(why)) => {
-            ("the program failed, so its memory could not be measured", Some(why.clone()))
+    let failed = exits.iter().find(|program| matches!(program.exit, Some(Exit::Failed | Exit::Killed)));
+    let (what, cause) = match failed {
+        Some(program) if program.exit == Some(Exit::Failed) => {
+            ("the program failed, so its memory could not be measured", program.exception.clone())
         }
         Some(_) => ("the program was killed, so its memory could not be measured", None),
         None => match status.filter(|status| !status.success()) {

@@ -48,7 +48,7 @@ def folders(environ: Mapping[str, str], host: str) -> list[str]:
     return [folder for folder in found if os.path.isabs(folder)]
 
 
-class Channel:
+class LiveSocket:
     """Answers with what `answer` gives for a question, from `open` to `close`."""
 
     def __init__(self, answer: Callable[[Question], dict[str, Any]]) -> None:
@@ -157,47 +157,47 @@ def _may_ask(client: socket.socket) -> bool:
 def _listener() -> tuple[socket.socket, str]:
     """A socket that listens in the first folder that can be used, and its path."""
     reasons = []
-    for place in folders(os.environ, socket.gethostname()):
+    for folder in folders(os.environ, socket.gethostname()):
         try:
-            return _listen_in(_private(place))
+            return _listen_in(_private(folder))
         except (OSError, ValueError) as error:  # a path with a zero in it is a ValueError
-            reasons.append(f"`{place}`: {error.strerror if isinstance(error, OSError) and error.strerror else error}")
+            reasons.append(f"`{folder}`: {error.strerror if isinstance(error, OSError) and error.strerror else error}")
     why = "; ".join(reasons) or "there is no home folder"
     raise OSError(f"no private folder for its socket ({why}); name one of your own with {FOLDER_VARIABLE}")
 
 
-def _private(place: str) -> str:
+def _private(folder: str) -> str:
     """A folder, made if it is not there, and refused if anybody else may use it; its path without links."""
-    place = os.path.realpath(place)
+    folder = os.path.realpath(folder)
     if not os.environ.get(FOLDER_VARIABLE):
-        there = place
+        there = folder
         while not os.path.lexists(there):
             there = os.path.dirname(there)
         # As with sudo: root's folders in the home of a user would be in that user's way.
         if os.lstat(there).st_uid != os.getuid():
             raise PermissionError(f"`{there}` belongs to another user")
-    _make(place)
-    found = os.lstat(place)
+    _make(folder)
+    found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise PermissionError("it belongs to another user")
     if found.st_mode & 0o077:
-        raise PermissionError(f"other users have access to it; `chmod 700 {place}`")
-    return place
+        raise PermissionError(f"other users have access to it; `chmod 700 {folder}`")
+    return folder
 
 
-def _make(place: str) -> None:
+def _make(folder: str) -> None:
     """Makes a folder and those above it, all of them private whatever the program's umask is."""
-    if os.path.isdir(place):
+    if os.path.isdir(folder):
         return
-    _make(os.path.dirname(place))
+    _make(os.path.dirname(folder))
     with contextlib.suppress(FileExistsError):
-        os.mkdir(place, 0o700)
+        os.mkdir(folder, 0o700)
 
 
-def _listen_in(place: str) -> tuple[socket.socket, str]:
-    _remove_stale(place)
+def _listen_in(folder: str) -> tuple[socket.socket, str]:
+    _remove_stale(folder)
     name = f"{os.getpid()}-{secrets.token_hex(4)}"
-    hidden, path = os.path.join(place, f".{name}"), os.path.join(place, f"{name}.sock")
+    hidden, path = os.path.join(folder, f".{name}"), os.path.join(folder, f"{name}.sock")
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise OSError("its path is too long for a socket")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -216,12 +216,12 @@ def _listen_in(place: str) -> tuple[socket.socket, str]:
     return listener, path
 
 
-def _remove_stale(place: str) -> None:
+def _remove_stale(folder: str) -> None:
     """Sockets of processes that were killed."""
-    for name in os.listdir(place):
+    for name in os.listdir(folder):
         if not name.endswith(".sock"):
             continue
-        path = os.path.join(place, name)
+        path = os.path.join(folder, name)
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(0.0)
             try:

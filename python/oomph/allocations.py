@@ -1,4 +1,4 @@
-"""The lives of the blocks that a piece of code allocated, out of a snapshot: which line made them, when, and for how long."""
+"""The allocations that a piece of code made, out of a snapshot: which line made them, when, and for how long."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Site:
 
 
 @dataclass(eq=False)
-class Life:
-    """One block, from its allocation to its end."""
+class Allocation:
+    """One allocation, from its beginning to its free."""
 
     device: int
     address: int
@@ -66,7 +66,7 @@ class Share:
         return f"{format_size(self.size):>10}  {blocks:<10}  {self.site}"
 
 
-def lives(snapshot: dict[str, Any], made: dict[int, int]) -> list[Life]:
+def allocations(snapshot: dict[str, Any], made: dict[int, int]) -> list[Allocation]:
     """The blocks of each device's last `made` allocations, and older ones that were freed meanwhile."""
     sites: dict[int, Site] = {}
     found = []
@@ -76,7 +76,7 @@ def lives(snapshot: dict[str, Any], made: dict[int, int]) -> list[Life]:
     return found
 
 
-def by_line(blocks: Iterable[Life], top: int | None = None) -> list[Share]:
+def by_line(blocks: Iterable[Allocation], top: int | None = None) -> list[Share]:
     """The lines that made the blocks, the largest first."""
     sums: dict[Site, list[int]] = {}
     for block in blocks:
@@ -95,12 +95,12 @@ def alive(snapshot: dict[str, Any]) -> set[tuple[int, int]]:
     }
 
 
-def _of_device(device: int, events: list[dict[str, Any]], made: int, sites: dict[int, Site]) -> list[Life]:
+def _of_device(device: int, events: list[dict[str, Any]], made: int, sites: dict[int, Site]) -> list[Allocation]:
     # Negative before the measurement; where the history has lost the first allocations, it begins later.
     number = made - sum(event["action"] == "alloc" for event in events)
-    found: list[Life] = []
-    living: dict[int, Life] = {}
-    died_at: dict[Life, int] = {}
+    found: list[Allocation] = []
+    alive_at: dict[int, Allocation] = {}
+    freed_at: dict[Allocation, int] = {}
     held = most = most_at = most_number = 0
     for at, event in enumerate(events):
         if event["action"] == "alloc":
@@ -108,22 +108,22 @@ def _of_device(device: int, events: list[dict[str, Any]], made: int, sites: dict
                 frames = event.get("frames", [])
                 # Stacks are shared between events.
                 where = sites.get(id(frames)) or sites.setdefault(id(frames), site(frames))
-                life = living[event["addr"]] = Life(device, event["addr"], event["size"], where, number)
-                found.append(life)
+                allocation = alive_at[event["addr"]] = Allocation(device, event["addr"], event["size"], where, number)
+                found.append(allocation)
                 held += event["size"]
             number += 1
             if held > most:
                 most, most_at, most_number = held, at, number
         elif event["action"] == "free_completed" and number >= 0:
             held -= event["size"]
-            freed = living.pop(event["addr"], None)
+            freed = alive_at.pop(event["addr"], None)
             if freed is None:
-                freed = Life(device, event["addr"], event["size"], Site("", 0, ""), -1)
+                freed = Allocation(device, event["addr"], event["size"], Site("", 0, ""), -1)
                 found.append(freed)
             freed.freed_after = number
-            died_at[freed] = at
-    for life in found:
-        life.at_peak = 0 <= life.number < most_number and died_at.get(life, len(events)) > most_at
+            freed_at[freed] = at
+    for allocation in found:
+        allocation.at_peak = 0 <= allocation.number < most_number and freed_at.get(allocation, len(events)) > most_at
     return found
 
 
