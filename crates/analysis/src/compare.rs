@@ -7,7 +7,7 @@ use crate::run::model::RunModel;
 use crate::trace::site::Site;
 use crate::words::{percent, printable, share};
 use rustc_hash::FxHashMap;
-use snapshot::{Bytes, FrameId, Snapshot};
+use snapshot::{Bytes, DeviceKind, FrameId, Snapshot};
 use std::cmp::Ordering;
 
 /// A site by name: file, line and function.
@@ -85,6 +85,8 @@ pub struct DeviceSummary {
     pub name: String,
     /// Device ordinal.
     pub device: u32,
+    /// Kind of the device.
+    pub kind: DeviceKind,
     /// `GPU 0` or `CPU`.
     pub device_name: String,
     /// Allocator settings, empty for PyTorch's defaults.
@@ -111,6 +113,7 @@ impl DeviceSummary {
         DeviceSummary {
             name: name.to_owned(),
             device: 0,
+            kind: DeviceKind::Gpu,
             device_name: String::new(),
             settings: String::new(),
             steps: 0,
@@ -130,6 +133,7 @@ impl DeviceSummary {
         DeviceSummary {
             name: name.to_owned(),
             device: history.device,
+            kind: snapshot.kind,
             device_name: model.device.name(),
             settings: snapshot.settings.conf.clone(),
             steps: model.device.steps.count(),

@@ -2,7 +2,9 @@
 
 mod rows;
 
-pub use crate::args::{By, DEFAULT_NON_PYTORCH, growth, moment, release, size as parse_size, tolerance};
+pub use crate::args::{
+    By, DEFAULT_NON_PYTORCH, gpu_memory, growth, moment, release, size as parse_size, tolerance,
+};
 pub use analysis::Moment;
 pub use gate::Budget;
 pub use whatif::WhatIfOptions;

@@ -14,6 +14,7 @@ mod bundle;
 mod check;
 mod doctor;
 mod exporter;
+mod gpu;
 mod lint;
 mod live;
 mod programs;
@@ -23,6 +24,7 @@ pub(crate) use check::{CheckArgs, CheckFormat, CheckOutput};
 pub use check::{growth, tolerance};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use exporter::ExporterArgs;
+pub use gpu::gpu_memory;
 pub(crate) use lint::{LintArgs, LintFormat, RuleArgs};
 pub(crate) use live::{Target, WatchArgs};
 use programs::is_script;
@@ -407,8 +409,8 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "SETTINGS")]
     pub(crate) conf: Option<String>,
 
-    /// Memory of the GPU to try; default: what the recorded run had available
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    /// The GPU to try, by its memory or its name; default: what the recorded run had available
+    #[arg(long, value_name = "SIZE|NAME", value_parser = gpu_memory)]
     pub(crate) gpu: Option<u64>,
 
     /// Memory of that GPU that PyTorch cannot use: the CUDA context, libraries, other processes

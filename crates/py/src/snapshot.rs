@@ -88,7 +88,7 @@ impl PySnapshot {
         }
         let question = WhatIfOptions {
             conf,
-            gpu: bytes("gpu", gpu)?,
+            gpu: gpu.map(|gpu| gpu.parsed("gpu", api::gpu_memory)).transpose()?,
             non_pytorch: bytes("non_pytorch", non_pytorch)?.unwrap_or(api::DEFAULT_NON_PYTORCH),
             fraction,
             limit: bytes("limit", limit)?,

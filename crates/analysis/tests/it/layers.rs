@@ -12,6 +12,7 @@ const LAYERS: [(&str, &[&str]); 8] = [
     ("findings", &["run", "trace", "words"]),
     ("compare", &["findings", "run", "trace", "words"]),
     ("rank_findings", &["compare", "findings"]),
+    ("renames", &["compare"]),
     ("alarm", &["run"]),
     ("messages", &["trace", "words"]),
 ];

@@ -1,9 +1,10 @@
 //! The arguments of commands that run a program.
 
+use super::gpu::{GpuParser, names};
 use super::size;
 use crate::Host;
 use clap::{Args, ValueEnum};
-use launch::{EmulatedGpu, GPU_MODELS, GpuModel, TECHNIQUES, Vary};
+use launch::{EmulatedGpu, GpuModel, TECHNIQUES, Vary};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -68,8 +69,8 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "N", value_parser = steps)]
     pub(crate) steps: Option<u32>,
 
-    /// The GPU to emulate
-    #[arg(long, value_name = "NAME", value_parser = card)]
+    /// The GPU to emulate: a name, or the memory of any GPU
+    #[arg(long, value_name = "NAME|SIZE", value_parser = GpuParser, hide_possible_values = true)]
     pub(crate) gpu: GpuModel,
 
     /// Memory of the GPU, if not the usual size
@@ -115,7 +116,7 @@ pub(crate) struct PredictArgs {
 }
 
 fn predict_help() -> String {
-    let cards = keys().join(" ");
+    let cards = names().join(" ");
     format!(
         "\
 Examples:
@@ -140,7 +141,7 @@ Exit codes: 0 it fits, 1 it runs out of memory, 2 error."
 #[derive(Args, Debug)]
 pub(crate) struct EmulateArgs {
     /// Run on an emulated GPU instead of a real one; same models as `oomph predict`
-    #[arg(long, value_name = "NAME", value_parser = card)]
+    #[arg(long, value_name = "NAME|SIZE", value_parser = GpuParser, hide_possible_values = true)]
     emulate: Option<GpuModel>,
 
     /// Memory of the emulated GPU, if not the usual size
@@ -248,16 +249,6 @@ fn technique(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err(format!("expected some of {}, joined by `+`", names.join(", "))),
     }
-}
-
-fn card(text: &str) -> Result<GpuModel, String> {
-    GpuModel::find(text).cloned().ok_or_else(|| {
-        format!("expected one of {}; for another GPU use the nearest and --gpu-memory", keys().join(", "))
-    })
-}
-
-fn keys() -> Vec<&'static str> {
-    GPU_MODELS.iter().map(|card| card.key).collect()
 }
 
 /// A number of steps; 0 stands for all.

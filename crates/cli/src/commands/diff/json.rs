@@ -1,12 +1,14 @@
 //! The JSON of `oomph diff`: public and versioned.
 
+use super::DevicePair;
 use crate::commands::report::json::{ChangeReport, site_name_report};
-use analysis::{Category, DeviceSummary, FindingChange, FindingSummary, changes, finding_changes};
+use analysis::{Category, FindingChange, FindingSummary, changes, finding_changes};
 use serde_json::{Value, json};
 use snapshot::Bytes;
 
 /// One pair of devices as JSON.
-pub(super) fn pair(a: &DeviceSummary, b: &DeviceSummary, top: usize) -> Value {
+pub(super) fn pair(pair: &DevicePair<'_>, top: usize) -> Value {
+    let DevicePair { before: a, after: b, renamed, doubts } = pair;
     let pair = |before: Bytes, after: Bytes| json!({ "before": before.0, "after": after.0 });
     let categories: serde_json::Map<String, Value> = Category::ALL
         .iter()
@@ -39,6 +41,8 @@ pub(super) fn pair(a: &DeviceSummary, b: &DeviceSummary, top: usize) -> Value {
         "settings": { "before": a.settings, "after": b.settings },
         "categories_at_peak": categories,
         "sites": changes.iter().take(top).map(ChangeReport::from).collect::<Vec<_>>(),
+        "renamed": renamed.iter().map(|file| json!({ "before": file.before, "after": file.after })).collect::<Vec<_>>(),
+        "notes": doubts,
         "more_sites": changes.len().saturating_sub(top),
         "findings": {
             "appeared": with_change(FindingChange::Appeared),

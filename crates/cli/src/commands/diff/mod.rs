@@ -7,8 +7,8 @@ use crate::ExitCode;
 use crate::args::DiffArgs;
 use crate::commands::report;
 use crate::terminal::{Failure, Terminal, shown_path};
-use analysis::DeviceSummary;
 use analysis::words::counted;
+use analysis::{DeviceSummary, RenamedFile, comparison_doubts, follow_renames};
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -39,12 +39,30 @@ pub(crate) fn show(
         )
         .into());
     }
+    let followed: Vec<DevicePair> = before.iter().zip(after).map(DevicePair::new).collect();
     if args.json {
-        let pairs: Vec<Value> = before.iter().zip(after).map(|(a, b)| json::pair(a, b, args.top)).collect();
+        let pairs: Vec<Value> = followed.iter().map(|pair| json::pair(pair, args.top)).collect();
         serde_json::to_writer_pretty(terminal.out(), &json!({ "version": 1, "pairs": pairs }))?;
         writeln!(terminal.out())?;
         return Ok(0);
     }
-    text::print(before, after, args.top, terminal)?;
+    text::print(&followed, args.top, terminal)?;
     Ok(0)
+}
+
+/// One device on both sides.
+struct DevicePair<'a> {
+    /// The first side, with the file names of the second.
+    before: DeviceSummary,
+    after: &'a DeviceSummary,
+    renamed: Vec<RenamedFile>,
+    doubts: Vec<String>,
+}
+
+impl<'a> DevicePair<'a> {
+    fn new((before, after): (&DeviceSummary, &'a DeviceSummary)) -> DevicePair<'a> {
+        let (before, renamed) = follow_renames(before, after);
+        let doubts = comparison_doubts(&before, after);
+        DevicePair { before, after, renamed, doubts }
+    }
 }

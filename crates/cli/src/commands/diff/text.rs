@@ -1,5 +1,6 @@
 //! `oomph diff` as text: the verdict, the numbers, the findings, the lines.
 
+use super::DevicePair;
 use crate::commands::report::findings_text::headline;
 use crate::commands::report::text::change_line;
 use crate::terminal::{Style, Terminal};
@@ -10,18 +11,12 @@ use snapshot::Bytes;
 use std::io::Write;
 
 /// Prints the device with the highest peak in full, the others in a line.
-pub(super) fn print(
-    before: &[DeviceSummary],
-    after: &[DeviceSummary],
-    top: usize,
-    terminal: &mut Terminal,
-) -> anyhow::Result<()> {
-    let pairs: Vec<(&DeviceSummary, &DeviceSummary)> = before.iter().zip(after).collect();
+pub(super) fn print(pairs: &[DevicePair<'_>], top: usize, terminal: &mut Terminal) -> anyhow::Result<()> {
     let shown = (0..pairs.len())
-        .max_by_key(|&rank| (pairs[rank].1.allocated.0, std::cmp::Reverse(rank)))
+        .max_by_key(|&rank| (pairs[rank].after.allocated.0, std::cmp::Reverse(rank)))
         .unwrap_or(0);
     if pairs.len() > 1 {
-        for (rank, (a, b)) in pairs.iter().enumerate() {
+        for (rank, DevicePair { before: a, after: b, .. }) in pairs.iter().enumerate() {
             writeln!(
                 terminal.out(),
                 " rank {rank:>3}  {}  peak {}",
@@ -31,7 +26,7 @@ pub(super) fn print(
         }
         writeln!(terminal.out(), "\n rank {shown} has the highest peak:")?;
     }
-    pair(pairs[shown].0, pairs[shown].1, top, terminal)
+    pair(&pairs[shown], top, terminal)
 }
 
 /// `2.59 GiB → 1.10 GiB  (-1.49 GiB, -57%)`
@@ -58,7 +53,8 @@ fn verdict(name: &str, before: Bytes, after: Bytes) -> Option<String> {
     (share >= 0.005).then(|| format!("the {name} is {} {direction}", Bytes(by.unsigned_abs())))
 }
 
-fn pair(a: &DeviceSummary, b: &DeviceSummary, top: usize, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn pair(pair: &DevicePair<'_>, top: usize, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let DevicePair { before: a, after: b, renamed, doubts } = pair;
     let allocated = verdict("peak", a.allocated.0, b.allocated.0);
     let reserved = verdict("reserved peak", a.reserved.0, b.reserved.0);
     let headline = match (allocated, reserved) {
@@ -69,6 +65,16 @@ fn pair(a: &DeviceSummary, b: &DeviceSummary, top: usize, terminal: &mut Termina
     };
     let headline = terminal.paint(Style::Bold, &headline);
     writeln!(terminal.out(), "{headline}\n   from {}\n   to   {}\n", printable(&a.name), printable(&b.name))?;
+    for doubt in doubts {
+        paragraph(" ! ", "   ", doubt, Some(Style::Yellow), terminal)?;
+    }
+    for file in renamed {
+        let text = format!("{} is compared with {}", printable(&file.before), printable(&file.after));
+        paragraph("   ", "   ", &text, Some(Style::Dim), terminal)?;
+    }
+    if !doubts.is_empty() || !renamed.is_empty() {
+        writeln!(terminal.out())?;
+    }
     if a.settings != b.settings {
         let named = |settings: &str| {
             if settings.is_empty() { "PyTorch's defaults".to_owned() } else { settings.to_owned() }

@@ -85,7 +85,9 @@ fn fits(trial: &Trial, terminal: &mut Terminal) -> anyhow::Result<()> {
         Some(room) => format!(" of {room} available to PyTorch"),
         None => String::new(),
     };
-    writeln!(terminal.out(), " {label}  {peak} reserved at the peak{of}")?;
+    let smallest = trial.smallest.map(|smallest| format!("a GPU with {} is enough; ", Bytes(smallest)));
+    let smallest = smallest.unwrap_or_default();
+    writeln!(terminal.out(), " {label}  {smallest}{peak} reserved at the peak{of}")?;
     if !trial.outcome.rescued.is_empty() {
         let count = trial.outcome.rescued.len() as u64;
         let text = format!(
@@ -237,7 +239,8 @@ pub(super) fn search(
     let title = format!("   peak reserved  of recorded  cudaMalloc  {card}settings");
     let title = terminal.paint(Style::Bold, &title);
     writeln!(terminal.out(), "\n{title}")?;
-    for trial in trials {
+    for group in alike(simulation, trials) {
+        let trial = group[0];
         let outcome = &trial.outcome;
         let peak = Bytes(outcome.peak_reserved);
         let mark = match (trial.fits(), trial.conf == simulation.recorded_conf()) {
@@ -257,7 +260,11 @@ pub(super) fn search(
             (true, Some(size)) => format!("{:<15}", Bytes(size)),
         };
         let calls = grouped(outcome.device_allocs);
-        let conf = named(&trial.conf);
+        let others = match group.len() - 1 {
+            0 => String::new(),
+            others => format!("  and {others} more with the same result"),
+        };
+        let conf = format!("{}{}", named(&trial.conf), terminal.paint(Style::Dim, &others));
         writeln!(terminal.out(), " {mark} {figure:<13}  {relative:<11}  {calls:>10}  {card}{conf}")?;
     }
     let mut legend = vec!["• the recorded settings"];
@@ -271,6 +278,24 @@ pub(super) fn search(
     let shared = trials.first().map(|best| Caveat::all(simulation, best)).unwrap_or_default();
     let shared = shared.into_iter().filter(|caveat| !matches!(caveat, Caveat::AddressRange { .. }));
     notes(&shared.collect::<Vec<_>>(), terminal)
+}
+
+/// Trials with the same result, in their order; the recorded settings stand for theirs.
+fn alike<'a>(simulation: &Simulation<'_>, trials: &'a [Trial]) -> Vec<Vec<&'a Trial>> {
+    let result = |trial: &Trial| {
+        let outcome = &trial.outcome;
+        let figures = (outcome.peak_reserved, outcome.peak_reserved_range, outcome.device_allocs);
+        if trial.fits() { Some((figures, trial.smallest)) } else { None }
+    };
+    let mut groups: Vec<Vec<&Trial>> = Vec::new();
+    for trial in trials {
+        match groups.iter_mut().find(|group| result(group[0]) == result(trial)) {
+            Some(group) if trial.conf == simulation.recorded_conf() => group.insert(0, trial),
+            Some(group) => group.push(trial),
+            None => groups.push(vec![trial]),
+        }
+    }
+    groups
 }
 
 /// What to export, or that there is nothing to gain.
