@@ -21,7 +21,7 @@ from typing import Any
 
 from conftest import OOMPH, ROOT, Predict
 
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 """Seconds that anything may take on a busy machine."""
 
 
@@ -34,7 +34,7 @@ def runtime() -> Iterator[pathlib.Path]:
 
 def until(what: Callable[[], Any], why: str) -> Any:
     """What is true at last."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not (found := what()):
         assert time.monotonic() < deadline, why
         time.sleep(0.05)
@@ -44,7 +44,7 @@ def until(what: Callable[[], Any], why: str) -> Any:
 def asked(path: pathlib.Path) -> dict[str, Any]:
     """What a recorder answers on its socket."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(PATIENCE)
+        connection.settimeout(TIMEOUT_SECONDS)
         connection.connect(str(path))
         connection.sendall(b'{"since": 0}\n')
         return json.loads(connection.makefile().readline())
@@ -92,13 +92,13 @@ class Running:
     def finish(self) -> int:
         """Lets it come to its end; its exit code."""
         (self.folder / "stop").touch()
-        said, _ = self.process.communicate(timeout=PATIENCE)
+        said, _ = self.process.communicate(timeout=TIMEOUT_SECONDS)
         print(said)
         return self.process.returncode
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
-        self.process.wait(timeout=PATIENCE)
+        self.process.wait(timeout=TIMEOUT_SECONDS)
 
 
 @contextlib.contextmanager
@@ -122,7 +122,7 @@ class Exporter:
     def get(self, path: str = "/metrics", **headers: str) -> tuple[int, str]:
         request = urllib.request.Request(self.base + path, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -155,7 +155,7 @@ def exporter(runtime: pathlib.Path, *options: str, address: str = "127.0.0.1") -
         yield Exporter(process, f"http://127.0.0.1:{port}", said)
     finally:
         process.kill()
-        process.wait(timeout=PATIENCE)
+        process.wait(timeout=TIMEOUT_SECONDS)
         process.stderr.close()
 
 
@@ -173,7 +173,9 @@ class Prometheus:
         self._api = f"http://127.0.0.1:{port}/api/v1/"
 
     def ask(self, query: str) -> list[dict[str, Any]]:
-        with urllib.request.urlopen(self._api + "query?" + urllib.parse.urlencode({"query": query}), timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(
+            self._api + "query?" + urllib.parse.urlencode({"query": query}), timeout=TIMEOUT_SECONDS
+        ) as answer:
             told = json.load(answer)
         assert told["status"] == "success", told
         return told["data"]["result"]
@@ -212,4 +214,4 @@ def prometheus(folder: pathlib.Path, scrape: str, rules: str) -> Iterator[Promet
         yield Prometheus(port)
     finally:
         process.kill()
-        process.wait(timeout=PATIENCE)
+        process.wait(timeout=TIMEOUT_SECONDS)

@@ -17,7 +17,7 @@ import urllib.request
 import pytest
 
 from conftest import MODEL, OOMPH, ROOT
-from exporting import PATIENCE, Exporter, Prometheus, exporter, prometheus, running, runtime, tool, until
+from exporting import TIMEOUT_SECONDS, Exporter, Prometheus, exporter, prometheus, running, runtime, tool, until
 from hostile import STRANGER, folder_of, hostile, stranger
 
 PAGE = (ROOT / "docs/reference/metrics.md").read_text()
@@ -125,7 +125,7 @@ def check_rest(server: Prometheus, state: dict) -> None:
     left = (row["total"] - row["used"] + row["reserved"] - row["peak"]) // (4 << 20)
     assert server.value("oomph_steps_until_full") == left
     assert server.value("oomph_pinned_host_bytes") == state["pinned"]
-    assert server.value("oomph_last_answer_age_seconds") < PATIENCE
+    assert server.value("oomph_last_answer_age_seconds") < TIMEOUT_SECONDS
     [info] = server.ask("oomph_recorder_info")
     told = {"torch": state["torch"], "folder": state["folder"], "host": state["host"], "kind": "cuda", "job": NAME}
     assert told.items() <= info["metric"].items()
@@ -246,7 +246,7 @@ def test_users_are_found_by_the_kernels_list(tmp_path):
         env = {name: value for name, value in os.environ.items() if name not in ("OOMPH_RUNTIME_DIR", "XDG_RUNTIME_DIR")}
         env |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
         command = [OOMPH, "exporter", "--once"]
-        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=PATIENCE)
+        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=TIMEOUT_SECONDS)
         assert f'job="honest.py",rank="0",pid="{honest.pid}"' in done.stdout, done
         # Others see nothing of it.
         if os.getuid() == 0:
@@ -257,7 +257,7 @@ def test_users_are_found_by_the_kernels_list(tmp_path):
                 capture_output=True,
                 text=True,
                 env=env,
-                timeout=PATIENCE,
+                timeout=TIMEOUT_SECONDS,
                 user=STRANGER + 1,
             )
             assert done.returncode == 0 and "honest.py" not in done.stdout, done
@@ -290,7 +290,7 @@ def test_nothing_can_be_changed(alone):
     for method in ("POST", "PUT", "DELETE"):
         request = urllib.request.Request(alone.base + "/metrics", data=b"{}", method=method)
         with pytest.raises(urllib.error.HTTPError, match="405"):
-            urllib.request.urlopen(request, timeout=PATIENCE)
+            urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
 
 
 def test_hostile_clients_do_not_stop_it(alone):
@@ -343,7 +343,7 @@ def test_a_signal_ends_it_at_once(alone, number):
 
 def test_invalid_options_are_reported(alone, tmp_path):
     def refused(*options: str | pathlib.Path) -> str:
-        done = subprocess.run([OOMPH, "exporter", *options], capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run([OOMPH, "exporter", *options], capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
         assert done.returncode == 2 and not done.stdout, done
         return done.stderr
 
@@ -358,5 +358,5 @@ def test_invalid_options_are_reported(alone, tmp_path):
 def test_once_prints_the_metrics():
     with runtime() as sockets:
         env = {**os.environ, "OOMPH_RUNTIME_DIR": str(sockets)}
-        done = subprocess.run([OOMPH, "exporter", "--once"], capture_output=True, text=True, env=env, timeout=PATIENCE)
+        done = subprocess.run([OOMPH, "exporter", "--once"], capture_output=True, text=True, env=env, timeout=TIMEOUT_SECONDS)
     assert done.returncode == 0 and "oomph_recorders 0\n" in done.stdout, done

@@ -46,7 +46,8 @@
 //! let diagnosis = Diagnosis::new(&devices[0]);
 //! let leak = diagnosis.findings.iter().find(|finding| finding.kind == FindingKind::Leak).expect("a leak");
 //! assert_eq!(leak.summary, "8.00 MiB per step, still growing");
-//! assert_eq!(leak.site.map(|site| analysis::words::site_name(&snapshot, site)).as_deref(), Some("train.py:7"));
+//! let site = leak.site.map(|site| analysis::words::site_name(&snapshot, site));
+//! assert_eq!(site.as_deref(), Some("train.py:7"));
 //! # Ok::<(), snapshot::Error>(())
 //! ```
 

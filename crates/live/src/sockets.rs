@@ -12,8 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Environment variable that names the only folder to use; `python/oomph/recording/live_socket.py` reads it as
-/// well.
+/// Environment variable that names the only folder to use; `python/oomph/recording/live_socket.py` reads it
+/// as well.
 pub(crate) const FOLDER_VARIABLE: &str = "OOMPH_RUNTIME_DIR";
 
 /// Maximum number of bytes read of the kernel's list of sockets: some hundred thousand sockets.
@@ -46,8 +46,8 @@ pub(crate) fn folders() -> Vec<PathBuf> {
     folders_for(|name| std::env::var_os(name), std::env::home_dir(), &host)
 }
 
-/// Applies the rule that `folders` in `python/oomph/recording/live_socket.py` has as well; `folders.json` checks
-/// both.
+/// Applies the rule that `folders` in `python/oomph/recording/live_socket.py` has as well; `folders.json`
+/// checks both.
 fn folders_for(
     variable: impl Fn(&str) -> Option<OsString>,
     home: Option<PathBuf>,

@@ -257,8 +257,8 @@ fn fix(facts: &OomFacts) -> String {
             .to_owned();
     }
     if facts.cause == OomCause::Fragmentation {
-        return "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: it lets free memory be merged, and this \
-             request fits; the file does not show what the rest of the step needs"
+        return "set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: it lets free memory be merged, and \
+             this request fits; the file does not show what the rest of the step needs"
             .to_owned();
     }
     if failure.requested > failure.active {

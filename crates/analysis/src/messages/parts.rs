@@ -67,19 +67,19 @@ impl Message {
         // What vLLM finds when it begins is nobody's tensors.
         let tensors = if self.kind == MessageKind::VllmStartup { Bytes::ZERO } else { numbers.allocated? };
         let cached = numbers.unallocated().unwrap_or_default();
-        let (own, untold) = match numbers.own() {
+        let (own, unexplained) = match numbers.own() {
             Some(own) => (own - tensors - cached, numbers.unexplained()?),
             None => (Bytes::ZERO, total - free - tensors - cached - numbers.of_others()),
         };
         let others = numbers.of_others();
-        let is_rounding = numbers.own().is_some() && untold.0 < total.0 / 200;
-        let untold = if is_rounding { Bytes::ZERO } else { untold };
+        let is_rounding = numbers.own().is_some() && unexplained.0 < total.0 / 200;
+        let unexplained = if is_rounding { Bytes::ZERO } else { unexplained };
         Some(vec![
             MemoryShare { part: MemoryPart::Tensors, bytes: tensors },
             MemoryShare { part: MemoryPart::Cached, bytes: cached },
             MemoryShare { part: MemoryPart::Own, bytes: own },
             MemoryShare { part: MemoryPart::Others, bytes: others },
-            MemoryShare { part: MemoryPart::Unexplained, bytes: untold },
+            MemoryShare { part: MemoryPart::Unexplained, bytes: unexplained },
             MemoryShare { part: MemoryPart::Free, bytes: free },
         ])
     }

@@ -12,9 +12,9 @@ pub(super) const RULE: Rule = Rule {
 everything that autograd saved along its way. After it, a stored loss holds a number and the nodes of the
 graph in host memory. Without it (a validation loop with gradients on, `retain_graph=True`), a stored loss
 holds all activations of its forward pass.",
-    costs: "Without `backward()`: all saved activations, every step (902 KiB per step measured; the activations of
-the model are 900 KiB). With it, before or after the line: 512 bytes of GPU memory per step (one block for a
-number), and about 1 KB of host memory per graph node.",
+    costs: "Without `backward()`: all saved activations, every step (902 KiB per step measured; the
+activations of the model are 900 KiB). With it, before or after the line: 512 bytes of GPU memory per step
+(one block for a number), and about 1 KB of host memory per graph node.",
     bad: "
 for x, y in val_loader:
     loss = criterion(model(x), y)

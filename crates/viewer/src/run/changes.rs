@@ -30,8 +30,8 @@ pub(crate) fn changes(device: &Device<'_>, events: Range<usize>, mut change: imp
 /// Positions that one [`Granule`] of a [`Curve`] covers.
 const GRANULE_POSITIONS: usize = 64;
 
-/// Allocated bytes over all positions, with the extremes of every [`GRANULE_POSITIONS`] positions, so that the extremes
-/// of an interval are found without a pass over its events.
+/// Allocated bytes over all positions, with the extremes of each granule of [`GRANULE_POSITIONS`], so that
+/// the extremes of an interval are found without a pass over its events.
 pub(crate) struct Curve {
     granules: Vec<Granule>,
     positions: usize,
