@@ -34,14 +34,13 @@ pub(crate) use programs::{PredictArgs, RunArgs};
 #[derive(Parser, Debug)]
 #[command(name = "oomph", version, about, max_term_width = 100)]
 #[command(after_help = "\
-Record a snapshot in your program:
-  torch.cuda.memory._record_memory_history(stacks=\"python\")
-  …
-  torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")
-then ask:
-  oomph report snapshot.pickle
+Start here:
+  oomph run train.py              record a program, and say what went wrong
+  oomph explain train.log         explain the out-of-memory messages in a log
+  oomph report snapshot.pickle    explain what torch.cuda.memory._dump_snapshot() wrote
 
-Exit codes: 0 success, 1 findings, 2 error.")]
+Exit codes: 0 success; 1 it does not fit, a limit is exceeded, or `lint` or --fail-on has findings;
+2 error; 130 Ctrl-C. `oomph run` ends with the exit code of the program.")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -22,7 +22,10 @@ pub(crate) fn print(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyh
         let analysis::Diagnosis { model, findings } = analysis::Diagnosis::new(device);
         findings_text::print(&model, &findings, terminal)?;
         report_text::what_fills(&model, &ReportArgs::for_new_run(), terminal)?;
-        findings_text::nothing_else(&model, &findings, terminal)?;
+        // The recording is of a GPU on which nothing failed: that nothing stands out there is no answer here.
+        if prediction.fits {
+            findings_text::nothing_else(&model, &findings, terminal)?;
+        }
     }
     if prediction.all.len() > 1 {
         ranks(&prediction.all, terminal)?;
@@ -46,7 +49,9 @@ fn header(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result
         Some(Exit::Finished | Exit::OutOfMemory | Exit::Failed | Exit::Killed) | None => "",
     };
     let name = terminal.paint(Style::Bold, &answer.shown);
-    let (card, steps) = (answer.args.gpu.name, counted(info.steps.unwrap_or_default(), "step"));
+    let card = answer.args.gpu.name;
+    let steps = info.steps.filter(|&steps| steps > 0);
+    let steps = steps.map(|steps| format!(" · {}", counted(steps, "step"))).unwrap_or_default();
     let cards = if answer.args.gpus > 1 {
         format!("{} emulated ", answer.args.gpus)
     } else {
@@ -54,7 +59,7 @@ fn header(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Result
     };
     writeln!(
         terminal.out(),
-        "{name} · {cards}{card}, {} · torch {} · {steps}{ended}",
+        "{name} · {cards}{card}, {} · torch {}{steps}{ended}",
         Bytes(*memory),
         info.torch.as_deref().unwrap_or_default()
     )?;
@@ -189,7 +194,7 @@ fn sureness(answer: &PredictAnswer<'_>, terminal: &mut Terminal) -> anyhow::Resu
     writeln!(terminal.out())?;
     if sureness.is_exact() {
         let label = terminal.paint(Style::Green, "exact:");
-        writeln!(terminal.out(), " {label} nothing in this answer was guessed")?;
+        writeln!(terminal.out(), " {label} allocated and reserved memory are not estimates")?;
     } else {
         let label = terminal.paint(Style::Yellow, "estimate:");
         writeln!(terminal.out(), " {label} a real run may differ because")?;
