@@ -38,7 +38,8 @@ def predict(
     options += ["--once"] if once else []
     options += ["--output", os.fspath(output)] if output is not None else []
     # A process of its own: the command passes signals on to the program and may be stopped with it.
-    command = [sys.executable, "-m", "oomph", "predict", *options, "--", *map(os.fspath, program)]
+    words = [os.fspath(word) for word in program]
+    command = [sys.executable, "-m", "oomph", "predict", *options, "--", *words]
     done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode not in (0, 1) or not done.stdout:
         raise ValueError(done.stderr.strip() or f"`oomph predict` ended with exit code {done.returncode}")

@@ -2,11 +2,12 @@
 
 import pathlib
 import subprocess
-import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from conftest import OOMPH
+from forking import Forks, forks
 
 LOOP = """
     right = 0
@@ -104,10 +105,20 @@ def train(model, loader, opt):
 )
 
 
-def run(program: pathlib.Path) -> str:
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def torch_forks() -> Iterator[Forks]:
+    with forks() as server:
+        yield server
+
+
+@pytest.fixture
+def run(torch_forks: Forks) -> Callable[[pathlib.Path], str]:
+    def run(program: pathlib.Path) -> str:
+        done = torch_forks.run(program)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
 
 
 def fix(program: pathlib.Path, *options: str) -> None:
@@ -126,7 +137,7 @@ def fix(program: pathlib.Path, *options: str) -> None:
         pytest.param(NUMBERS_ONLY, id="only numbers leave the function"),
     ],
 )
-def test_a_fixed_program_prints_what_it_did_before(tmp_path, text, options):
+def test_a_fixed_program_prints_what_it_did_before(run, tmp_path, text, options):
     program = tmp_path / "program.py"
     program.write_text(text)
     before = run(program)
@@ -141,7 +152,7 @@ def test_a_fixed_program_prints_what_it_did_before(tmp_path, text, options):
         pytest.param(ZEROED_IN_PLACE, id="momentum moves parameters with gradients of zeros"),
     ],
 )
-def test_what_an_unsafe_fix_would_change_stays_without_the_option(tmp_path, text):
+def test_what_an_unsafe_fix_would_change_stays_without_the_option(run, tmp_path, text):
     program = tmp_path / "program.py"
     program.write_text(text)
     before = run(program)

@@ -107,6 +107,11 @@ impl GpuModel {
         })
     }
 
+    /// Returns a GPU like this one with other memory, in bytes.
+    pub fn with_memory(&self, memory: u64) -> GpuModel {
+        GpuModel { memory, ..self.clone() }
+    }
+
     /// Returns whether all figures were measured on a real GPU.
     pub fn is_measured(&self) -> bool {
         self.key == "h200"

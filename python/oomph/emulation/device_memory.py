@@ -169,7 +169,8 @@ class DeviceMemory:
             if not with_library:
                 self._note(at, size, UNKNOWN)
             self.end(at)
-            self._storages[at] = (storage._weak_ref(), size)
+            reference: Any = storage._weak_ref()  # an address; torch declares a storage
+            self._storages[at] = (reference, size)
             if len(self._storages) > self._sweep_at:
                 self._sweep()
 

@@ -40,7 +40,7 @@ fn gpu(text: &str) -> Result<GpuModel, String> {
     let memory = size(text).map_err(|_| expected())?;
     let larger = GPU_MODELS.iter().filter(|model| model.memory >= memory).min_by_key(|model| model.memory);
     let model = larger.or_else(|| GPU_MODELS.iter().max_by_key(|model| model.memory)).ok_or_else(expected)?;
-    Ok(GpuModel { memory, ..model.clone() })
+    Ok(model.with_memory(memory))
 }
 
 /// Parses the memory of a GPU, by its size or by its name.
