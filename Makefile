@@ -29,7 +29,7 @@ page: page-env page-types ## the page of `oomph view`, from web/ into crates/vie
 	cd web && npx --no-install tsc --noEmit && node build.mjs
 
 page-types: ## the TypeScript of the page's questions and answers, from crates/viewer
-	UPDATE_PROTOCOL=1 cargo test --quiet --package oomph-viewer --lib typescript
+	UPDATE_PROTOCOL=1 cargo test --quiet --workspace --lib typescript
 
 test-page: page-env ## unit tests of the page
 	cd web && npx --no-install tsc --noEmit --project tests && node test.mjs

@@ -356,7 +356,7 @@ fn questions_that_make_no_sense_are_answered_in_words() {
         ("timeline?run=0&level=0&tile=0&smallest=0&by=colour", "`colour` is not one of site"),
         ("block?run=0&row=99999999", "no such block"),
         ("group?run=0&by=site&id=9999&at=0", "no such group"),
-        ("holders?input=0", "no references"),
+        ("holders?input=0", "no heap file"),
         ("whatif?run=0", "nothing is replayed"),
     ] {
         let problem = viewer.answer(question).err().unwrap_or_else(|| panic!("{question} was answered"));

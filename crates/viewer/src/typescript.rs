@@ -1,11 +1,12 @@
 //! The TypeScript types of the protocol, generated from the types of this crate.
 //!
-//! `make page-types` (or `UPDATE_PROTOCOL=1 cargo test -p oomph-viewer typescript`) writes them into
+//! `make page-types` (or `UPDATE_PROTOCOL=1 cargo test --workspace --lib typescript`) writes them into
 //! `web/src/protocol/answers.ts`.
 
 use crate::picture::tile::TileHeader;
 use crate::questions::PageQuestion;
-use std::collections::BTreeSet;
+use std::any::TypeId;
+use std::collections::HashSet;
 use std::path::Path;
 use ts_rs::{Config, TS, TypeVisitor};
 
@@ -23,17 +24,18 @@ fn declaration<T: TS + ?Sized>(config: &Config) -> String {
 /// Declarations of all types that were visited, each before those that it uses.
 struct Declarations<'c> {
     config: &'c Config,
-    declared: BTreeSet<String>,
+    visited: HashSet<TypeId>,
     text: String,
 }
 
 impl TypeVisitor for Declarations<'_> {
     fn visit<T: TS + 'static + ?Sized>(&mut self) {
+        // A document contains documents.
+        if !self.visited.insert(TypeId::of::<T>()) {
+            return;
+        }
         // Only types with a derived `TS` have a path; numbers, lists and documents have no declaration.
         if T::output_path().is_some() {
-            if !self.declared.insert(T::ident(self.config)) {
-                return;
-            }
             self.text.push_str(&declaration::<T>(self.config));
         }
         T::visit_dependencies(self);
@@ -43,7 +45,7 @@ impl TypeVisitor for Declarations<'_> {
 
 fn generated() -> String {
     let config = &Config::default().with_large_int("number");
-    let mut types = Declarations { config, declared: BTreeSet::new(), text: String::new() };
+    let mut types = Declarations { config, visited: HashSet::new(), text: String::new() };
     PageQuestion::visit_types(&mut types);
     // A tile begins with its header.
     types.visit::<TileHeader>();

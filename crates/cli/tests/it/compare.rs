@@ -56,7 +56,7 @@ fn several_inputs_are_one_report_with_the_skew() {
     assert_eq!((&ranks["count"], &ranks["highest"]), (&Value::from(3), &Value::from(1)));
     assert_eq!(ranks["sites"][0]["site"]["line"], 11);
     let printed = text(&["report", a, b, a]);
-    assert!(printed.starts_with("3 ranks · rank 1 peaks at 5.77 GiB"), "{printed}");
+    assert!(printed.starts_with("3 snapshots · rank 1 peaks at 5.77 GiB"), "{printed}");
     assert!(printed.contains("spike_eval_logits.py:11") && printed.contains("on rank 1"), "{printed}");
     // These are two programs.
     assert!(printed.contains("share no line of code"), "{printed}");

@@ -15,7 +15,7 @@ fn refused(arguments: &[&str], words: &[&str]) {
 
 #[test]
 fn a_card_that_nobody_knows_gets_the_list() {
-    refused(&["predict", "--gpu", "h300", "train.py"], &["h300", "rtx4090", "--gpu-memory"]);
+    refused(&["predict", "--gpu", "h300", "train.py"], &["h300", "rtx4090", "24GiB"]);
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn a_program_is_needed() {
 fn an_option_behind_the_script_is_pointed_out_and_not_taken() {
     refused(
         &["predict", "train.py", "--gpu", "h100"],
-        &["--gpu <NAME>", "hint: options of oomph go before the script"],
+        &["--gpu <NAME|SIZE>", "hint: options of oomph go before the script"],
     );
     refused(
         &["check", "--", "python", "train.py", "--max-peak", "60GiB"],
