@@ -11,7 +11,7 @@
 //! let mut names = Names::default();
 //! assert_eq!(names.path("/home/me/secret/train.py"), "/folder1/folder2/folder3/file1.py");
 //! assert_eq!(names.path("/home/me/secret/model.py"), "/folder1/folder2/folder3/file2.py");
-//! assert_eq!(names.path("/home/me/venv/torch/nn/modules/linear.py"), "/site-packages/torch/nn/modules/linear.py");
+//! assert_eq!(names.path("/home/me/venv/torch/nn/init.py"), "/site-packages/torch/nn/init.py");
 //! ```
 
 #![forbid(unsafe_code)]

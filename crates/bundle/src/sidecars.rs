@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(run.as_deref(), Some(r#"{"ended":"failed","exception":"KeyError"}"#));
         let labels = shown(
             "rank0.labels",
-            r#"{"version":1,"tensors":[["parameter","gate.0.weight","Oracle"]],"sets":[],"modules":["Oracle.gate"]}"#,
+            r#"{"tensors":[["parameter","gate.0.weight","Oracle"]],"sets":[],"modules":["Oracle.gate"]}"#,
         );
         let labels = labels.expect("labels");
         assert!(

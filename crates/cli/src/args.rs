@@ -563,7 +563,8 @@ The tables and their columns are described in docs/reference/tables.md.")]
 pub(crate) struct ExportArgs {
     #[arg(
         value_name = "INPUT",
-        help = "A snapshot, or a folder with one: pickle, `torch.save` zip or JSON, plain or compressed; `-` for \
+        help = "A snapshot, or a folder with one: pickle, `torch.save` zip or JSON, plain or compressed; \
+        `-` for \
         standard input"
     )]
     pub(crate) input: PathBuf,

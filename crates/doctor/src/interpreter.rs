@@ -8,12 +8,14 @@ use std::process::{Command, Stdio};
 /// Prints what [`Interpreter`] reads. CUDA is asked through NVML, so that no context takes memory.
 const QUESTION: &str = r#"
 import importlib.util, json, os, sys
-found = {"version": sys.version.split()[0], "path": sys.executable, "torch": None, "oomph": None, "error": None}
+found = {"version": sys.version.split()[0], "path": sys.executable}
+found |= {"torch": None, "oomph": None, "error": None}
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 try:
     import torch
     cuda, hip = torch.version.cuda, getattr(torch.version, "hip", None)
-    found["torch"] = {"version": torch.__version__, "cuda": cuda, "hip": hip, "gpu": torch.cuda.is_available()}
+    found["torch"] = {"version": torch.__version__, "cuda": cuda, "hip": hip}
+    found["torch"]["gpu"] = torch.cuda.is_available()
 except ModuleNotFoundError as error:
     found["error"] = None if error.name == "torch" else str(error)
 except BaseException as error:

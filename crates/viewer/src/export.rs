@@ -6,8 +6,9 @@
 use crate::Viewer;
 use crate::answers::findings;
 use crate::answers::overview::{self, ExportedMoments};
-use crate::picture::columns::{Window, XAxis};
-use crate::questions::{AnswerBody, PageQuestion};
+use crate::picture::columns::XAxis;
+use crate::question::{AnswerBody, ExportPart};
+use crate::questions::PageQuestion;
 use crate::run::view::DeviceView;
 use crate::server::PAGE;
 use base64::Engine;
@@ -18,40 +19,6 @@ use std::io::Write;
 
 /// Positions of each run that have details.
 const MAX_MOMENTS: usize = 48;
-/// Approximate height of a picture in pixels.
-const PICTURE_HEIGHT_PIXELS: u64 = 600;
-
-/// A part of an exported page; each question says which of its answers belong to it.
-pub(crate) enum ExportPart<'a> {
-    /// What the page has once.
-    Page {
-        /// Numbers of the runs.
-        runs: &'a [usize],
-        /// Number of inputs.
-        inputs: usize,
-    },
-    /// The tiles of one run over an axis, of a level that is `finer` than the whole run in one tile.
-    Pictures {
-        /// The run.
-        view: &'a DeviceView<'a>,
-        /// The x axis.
-        axis: XAxis,
-        /// How many levels finer.
-        finer: u32,
-    },
-    /// What is shown of one run at a position.
-    Moment {
-        /// The run.
-        view: &'a DeviceView<'a>,
-        /// The position.
-        at: usize,
-    },
-    /// Other details of one run.
-    Details {
-        /// The run.
-        view: &'a DeviceView<'a>,
-    },
-}
 
 /// A page with its answers.
 pub struct Exported {
@@ -159,31 +126,6 @@ fn add_pictures(answers: &mut EmbeddedAnswers<'_, '_>, view: &DeviceView<'_>, fi
         }
     }
     is_any
-}
-
-/// Returns the level that is `finer` than that of the whole run in one tile, and every second of its tiles:
-/// these overlap enough for a screen.
-pub(crate) fn tiles(
-    view: &DeviceView<'_>,
-    axis: XAxis,
-    width: usize,
-    finer: u32,
-) -> impl Iterator<Item = (u32, usize)> {
-    let columns = move |level| Window { axis, level, tile: 0, width }.columns_of(view);
-    let coarsest = (0..64).find(|&level| columns(level) <= width).unwrap_or(0);
-    // The levels of a time axis go down to microseconds, where nothing more can be seen.
-    let is_worth_it =
-        |level: &u32| finer == 0 || axis == XAxis::Event || columns(*level) <= 2 * view.history().len();
-    let level = coarsest.checked_sub(finer).filter(is_worth_it);
-    level.into_iter().flat_map(move |level| {
-        let last = columns(level).saturating_sub(width / 2).div_ceil(width / 4);
-        (0..=last).step_by(2).map(move |tile| (level, tile))
-    })
-}
-
-/// Returns the power of two of bytes that are too small to see where a picture is this many bytes high.
-pub(crate) fn invisible(bytes: u64) -> u32 {
-    (bytes / PICTURE_HEIGHT_PIXELS).max(1).ilog2()
 }
 
 /// Returns positions that a user is likely to look at: the peak, the end, failures, those of findings, steps.

@@ -44,6 +44,7 @@ pub mod documents;
 mod export;
 mod picture;
 mod query;
+mod question;
 mod questions;
 mod run;
 mod server;

@@ -55,7 +55,7 @@ impl FindingKind {
     }
 
     /// Its row in [`KINDS`].
-    pub(super) fn row(self) -> &'static KindRow {
+    pub(super) fn row(self) -> &'static FindingRow {
         &KINDS[self as usize]
     }
 }
@@ -85,7 +85,7 @@ pub(super) enum Absence {
 }
 
 /// All that is specific to one kind of finding, besides how it is measured and described.
-pub(super) struct KindRow {
+pub(super) struct FindingRow {
     /// The kind; its position in the enum is that of the row.
     pub(super) kind: FindingKind,
     /// Name in JSON.
@@ -107,7 +107,7 @@ pub(super) struct KindRow {
 }
 
 /// A row without what is specific.
-const DEFAULT: KindRow = KindRow {
+const DEFAULT: FindingRow = FindingRow {
     kind: FindingKind::Leak,
     name: "",
     title: "",
@@ -120,8 +120,8 @@ const DEFAULT: KindRow = KindRow {
 };
 
 /// Every kind of finding, in the order of [`FindingKind`].
-pub(super) static KINDS: &[KindRow] = &[
-    KindRow {
+pub(super) static KINDS: &[FindingRow] = &[
+    FindingRow {
         kind: FindingKind::Leak,
         name: "leak",
         title: "leak",
@@ -129,7 +129,7 @@ pub(super) static KINDS: &[KindRow] = &[
         focus: Focus::Growth,
         ..DEFAULT
     },
-    KindRow {
+    FindingRow {
         kind: FindingKind::Fragmentation,
         name: "fragmentation",
         title: "fragmentation",
@@ -139,7 +139,7 @@ pub(super) static KINDS: &[KindRow] = &[
         can_be_replayed: true,
         ..DEFAULT
     },
-    KindRow {
+    FindingRow {
         kind: FindingKind::Spike,
         name: "spike",
         title: "spike",
@@ -149,7 +149,7 @@ pub(super) static KINDS: &[KindRow] = &[
         focus: Focus::Steps(3, 3),
         ..DEFAULT
     },
-    KindRow {
+    FindingRow {
         kind: FindingKind::Churn,
         name: "churn",
         title: "churn",
@@ -160,7 +160,7 @@ pub(super) static KINDS: &[KindRow] = &[
         can_be_replayed: true,
         ..DEFAULT
     },
-    KindRow {
+    FindingRow {
         kind: FindingKind::Pending,
         name: "pending",
         title: "pending frees",
@@ -168,7 +168,7 @@ pub(super) static KINDS: &[KindRow] = &[
         needs_cuda: true,
         ..DEFAULT
     },
-    KindRow {
+    FindingRow {
         kind: FindingKind::Oom,
         name: "oom",
         title: "out of memory",
@@ -178,7 +178,7 @@ pub(super) static KINDS: &[KindRow] = &[
         focus: Focus::Steps(4, 1),
         ..DEFAULT
     },
-    KindRow {
+    FindingRow {
         kind: FindingKind::PrivatePool,
         name: "private_pool",
         title: "private pools",
@@ -186,14 +186,14 @@ pub(super) static KINDS: &[KindRow] = &[
         needs_cuda: true,
         ..DEFAULT
     },
-    KindRow {
+    FindingRow {
         kind: FindingKind::Workspace,
         name: "workspace",
         title: "workspace",
         needs_cuda: true,
         ..DEFAULT
     },
-    KindRow {
+    FindingRow {
         kind: FindingKind::NonPytorch,
         name: "non_pytorch",
         title: "non-PyTorch memory",

@@ -2,8 +2,8 @@
 
 use super::overview::first_moment;
 use super::{hex, pool_name};
-use crate::export::ExportPart;
-use crate::questions::Question;
+use crate::question::ExportPart;
+use crate::question::Question;
 use crate::run::groups::GroupBy;
 use crate::run::shapes::StackFrame;
 use crate::run::view::DeviceView;

@@ -1,8 +1,8 @@
 //! The findings of a run, each with where to look.
 
 use crate::documents::{FindingDocument, TypedJson};
-use crate::export::ExportPart;
-use crate::questions::Question;
+use crate::question::ExportPart;
+use crate::question::Question;
 use crate::run::groups::{GroupBy, named_categories};
 use crate::run::view::DeviceView;
 use crate::{Problem, Viewer};

@@ -1,9 +1,9 @@
 //! Memory by call stack, as a tree: at a position, over an interval, or as the difference of two.
 
 use super::Moments;
-use crate::export::ExportPart;
 use crate::no_such_run;
-use crate::questions::Question;
+use crate::question::ExportPart;
+use crate::question::Question;
 use crate::run::groups::GroupBy;
 use crate::run::view::DeviceView;
 use crate::{Problem, Viewer};

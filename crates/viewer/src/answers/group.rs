@@ -1,8 +1,8 @@
 //! One group of blocks at a position.
 
 use super::overview::first_moment;
-use crate::export::ExportPart;
-use crate::questions::Question;
+use crate::question::ExportPart;
+use crate::question::Question;
 use crate::run::groups::{GroupBy, named_categories};
 use crate::run::shapes::{BlockGroup, StackFrame};
 use crate::run::view::DeviceView;

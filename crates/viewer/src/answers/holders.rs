@@ -1,9 +1,9 @@
 //! The dominator tree of an input.
 
 use crate::documents::{HolderTree, TypedJson};
-use crate::export::ExportPart;
 use crate::no_such_run;
-use crate::questions::Question;
+use crate::question::ExportPart;
+use crate::question::Question;
 use crate::{Problem, Viewer};
 use serde::{Deserialize, Serialize};
 

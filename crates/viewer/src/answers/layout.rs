@@ -1,9 +1,9 @@
 //! The segments at a position, and the blocks in them.
 
 use super::{hex, pool_name};
-use crate::export::ExportPart;
 use crate::picture::tile::{FREE, MERGED};
-use crate::questions::Question;
+use crate::question::ExportPart;
+use crate::question::Question;
 use crate::run::groups::GroupBy;
 use crate::run::live::LiveBlocks;
 use crate::run::shapes::BlockGroup;

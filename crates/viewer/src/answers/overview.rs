@@ -1,7 +1,7 @@
 //! The inputs: their peaks, steps and failed allocations, and how they belong together.
 
-use crate::picture::timeline::TimelineBy;
-use crate::questions::Question;
+use crate::picture::timeline::{TimelineBy, groupings};
+use crate::question::Question;
 use crate::run::runs::LoadedInput;
 use crate::run::view::DeviceView;
 use crate::{Problem, Relation, Viewer};
@@ -207,12 +207,6 @@ fn failed_allocations(view: &DeviceView<'_>) -> Vec<FailedAllocation> {
         requested: snapshot.events.get(history.rows.start + event).size.0,
     })
     .collect()
-}
-
-/// What the timeline of a device can be split by.
-pub(crate) fn groupings(view: &DeviceView<'_>) -> Vec<TimelineBy> {
-    let has_modules = !view.device().modules.is_empty();
-    TimelineBy::ALL.into_iter().filter(|by| *by != TimelineBy::Module || has_modules).collect()
 }
 
 /// The position that people look at first: the last failed allocation, or the peak.

@@ -1,7 +1,7 @@
 //! The runs as ranks of one job, and what sets the highest apart.
 
-use crate::export::ExportPart;
-use crate::questions::Question;
+use crate::question::ExportPart;
+use crate::question::Question;
 use crate::run::view::DeviceView;
 use crate::{Problem, Viewer};
 use analysis::{DeviceSummary, Skew};

@@ -2,8 +2,8 @@
 
 use super::layout::{OccupiedSegment, segments};
 use super::{Moments, hex, pool_name};
-use crate::export::ExportPart;
-use crate::questions::Question;
+use crate::question::ExportPart;
+use crate::question::Question;
 use crate::run::groups::GroupBy;
 use crate::run::view::DeviceView;
 use crate::{Problem, Viewer};

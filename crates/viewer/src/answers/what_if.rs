@@ -3,7 +3,7 @@
 use super::overview::RunOverview;
 use crate::documents::{ReplayReport, TypedJson};
 use crate::no_such_run;
-use crate::questions::Question;
+use crate::question::Question;
 use crate::run::runs::{LoadedInput, RunInput};
 use crate::{Problem, Viewer, WhatIf};
 use recording::Recording;

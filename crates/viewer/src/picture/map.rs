@@ -2,10 +2,11 @@
 //! of a screen.
 
 use super::columns::{BLOCK_COLUMNS, Window, XAxis};
+use super::exported::{invisible, tiles};
 use super::tile::{FREE, GAP, MERGED, Slice, Tile, TileBytes};
 use super::timeline::{encode_blocks, for_each_column};
-use crate::export::{ExportPart, invisible, tiles};
-use crate::questions::Question;
+use crate::question::ExportPart;
+use crate::question::Question;
 use crate::run::changes::shifted;
 use crate::run::space::{AddressSpace, ReservedRanges};
 use crate::run::view::DeviceView;

@@ -2,6 +2,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod columns;
+pub(crate) mod exported;
 pub(crate) mod map;
 pub(crate) mod tile;
 pub(crate) mod timeline;

@@ -1,10 +1,10 @@
 //! The timeline: what is allocated in each column, by group or block by block.
 
 use super::columns::{BAND_COLUMNS, BLOCK_COLUMNS, Window, XAxis};
+use super::exported::{invisible, tiles};
 use super::tile::{ColumnHead, MERGED, Slice, Tile, TileBytes};
-use crate::answers::overview::groupings;
-use crate::export::{ExportPart, invisible, tiles};
-use crate::questions::Question;
+use crate::question::ExportPart;
+use crate::question::Question;
 use crate::run::changes::{changes, shifted};
 use crate::run::groups::GroupBy;
 use crate::run::live::LiveBlocks;
@@ -220,4 +220,10 @@ fn stack(parts: impl Iterator<Item = (u32, u64)>, smallest: u32, slices: &mut Ve
             _ => slices.push(Slice { id, bytes, pieces: 1, used: bytes }),
         }
     }
+}
+
+/// What the timeline of a device can be split by.
+pub(crate) fn groupings(view: &DeviceView<'_>) -> Vec<TimelineBy> {
+    let has_modules = !view.device().modules.is_empty();
+    TimelineBy::ALL.into_iter().filter(|by| *by != TimelineBy::Module || has_modules).collect()
 }

@@ -2,9 +2,13 @@
 
 use super::DevicePair;
 use crate::commands::report::json::{ChangeReport, site_name_report};
-use analysis::{Category, FindingChange, FindingSummary, changes, finding_changes};
+use analysis::{Category, FindingChange, FindingSummary, RenamedFile, changes, finding_changes};
 use serde_json::{Value, json};
 use snapshot::Bytes;
+
+fn renamed_file(file: &RenamedFile) -> Value {
+    json!({ "before": file.before, "after": file.after })
+}
 
 /// One pair of devices as JSON.
 pub(super) fn pair(pair: &DevicePair<'_>, top: usize) -> Value {
@@ -41,7 +45,7 @@ pub(super) fn pair(pair: &DevicePair<'_>, top: usize) -> Value {
         "settings": { "before": a.settings, "after": b.settings },
         "categories_at_peak": categories,
         "sites": changes.iter().take(top).map(ChangeReport::from).collect::<Vec<_>>(),
-        "renamed": renamed.iter().map(|file| json!({ "before": file.before, "after": file.after })).collect::<Vec<_>>(),
+        "renamed": renamed.iter().map(renamed_file).collect::<Vec<_>>(),
         "notes": doubts,
         "more_sites": changes.len().saturating_sub(top),
         "findings": {
