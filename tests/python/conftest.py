@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 import pytest
 
+# pytest-xdist sets it; what oomph prints to a pipe follows it.
+os.environ.pop("COLUMNS", None)
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OOMPH = pathlib.Path(os.environ.get("OOMPH", ROOT / "target/debug/oomph")).resolve()
 FIXTURES = ROOT / "fixtures"

@@ -379,7 +379,7 @@ fn emulator_library(emulated: &EmulatedGpu) -> anyhow::Result<PathBuf> {
             format!("the CUDA emulator, `{EMULATOR_LIBRARY}`, was not found"),
             Some(format!("looked in `{}`", shown_path(folder))),
             Some(
-                "build it with `cargo build --release --package oomph-emulator`, or set OOMPH_EMULATOR_LIB to its \
+                "build it with `cargo build --release -p oomph-emulator`, or set OOMPH_EMULATOR_LIB to its \
                  path",
             ),
         )

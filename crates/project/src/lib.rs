@@ -1,5 +1,5 @@
-//! The linter over a whole project: finds the files, reads the settings in pyproject.toml, checks the files on
-//! all cores, and applies fixes.
+//! The linter over a whole project: finds the files, reads the settings in pyproject.toml, checks the files
+//! on all cores, and applies fixes.
 //!
 //! ```
 //! let folder = tempfile::tempdir().expect("a folder");

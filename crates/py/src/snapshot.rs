@@ -60,7 +60,8 @@ impl PySnapshot {
 
     /// Runs `oomph simulate`.
     #[pyo3(signature = (json, *, conf=None, gpu=None, non_pytorch=None, fraction=None, limit=None,
-        search=false, smallest_gpu=false, verify=false, torch=None, recorded_conf=None, device=None, output=None))]
+        search=false, smallest_gpu=false, verify=false, torch=None, recorded_conf=None, device=None,
+        output=None))]
     #[allow(clippy::too_many_arguments)] // as many as Python's `Snapshot.simulate` has
     fn simulate(
         &self,
