@@ -169,7 +169,7 @@ def test_a_prediction_has_names(tmp_path: Path) -> None:
     assert str(fits).startswith("fits on ") and [device.device for device in fits.devices] == [0]
     too_large = oomph.predict([program, str(1 << 30)], gpu="t4", gpu_memory="8GiB", once=True)
     assert not too_large.fits and too_large.headroom < 0 and "does not fit" in str(too_large)
-    with pytest.raises(ValueError, match="expected one of"):
+    with pytest.raises(ValueError, match="expected a size such as 24GiB, or one of"):
         oomph.predict([program], gpu="no such card")
     with pytest.raises(ValueError, match="IndexError"):
         oomph.predict([program], gpu="t4", once=True)
