@@ -6,7 +6,7 @@
 use crate::picture::tile::TileHeader;
 use crate::questions::PageQuestion;
 use std::any::TypeId;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use ts_rs::{Config, TS, TypeVisitor};
 
@@ -21,11 +21,12 @@ fn declaration<T: TS + ?Sized>(config: &Config) -> String {
     format!("{docs}export {fields}\n\n")
 }
 
-/// Declarations of all types that were visited, each before those that it uses.
+/// Declarations of all types that were visited, by name: the order in which a derive lists the types that it
+/// uses changes from build to build.
 struct Declarations<'c> {
     config: &'c Config,
     visited: HashSet<TypeId>,
-    text: String,
+    by_name: BTreeMap<String, String>,
 }
 
 impl TypeVisitor for Declarations<'_> {
@@ -36,7 +37,7 @@ impl TypeVisitor for Declarations<'_> {
         }
         // Only types with a derived `TS` have a path; numbers, lists and documents have no declaration.
         if T::output_path().is_some() {
-            self.text.push_str(&declaration::<T>(self.config));
+            self.by_name.insert(T::ident(self.config), declaration::<T>(self.config));
         }
         T::visit_dependencies(self);
         T::visit_generics(self);
@@ -45,11 +46,11 @@ impl TypeVisitor for Declarations<'_> {
 
 fn generated() -> String {
     let config = &Config::default().with_large_int("number");
-    let mut types = Declarations { config, visited: HashSet::new(), text: String::new() };
+    let mut types = Declarations { config, visited: HashSet::new(), by_name: BTreeMap::new() };
     PageQuestion::visit_types(&mut types);
     // A tile begins with its header.
     types.visit::<TileHeader>();
-    let types = types.text;
+    let types: String = types.by_name.into_values().collect();
     let questions = PageQuestion::typescript(config).concat();
     format!(
         "{HEADER}{types}/** Every question of the page, with its query and its answer. */\n\

@@ -1,29 +1,49 @@
 // Generated from crates/viewer by `make page-types`. Do not edit.
 
-/** Asks for the inputs; it has no parameters. */
-export type OverviewQuery = Record<symbol, never>;
+/** One block, from its allocation to its free. */
+export type BlockDetails = {
+  /** Number of the allocation. */
+  row: number,
+  /** Hexadecimal. */
+  addr: string, size: number,
+  /** Bytes requested, before rounding. */
+  requested: number,
+  /** Event that allocated it; `null` if that was before the history. */
+  allocEvent: number | null,
+  /** Event that freed it; `null` if it was never freed. */
+  freeEvent: number | null,
+  /** Event at which its memory could be used again. */
+  freeCompletedEvent: number | null,
+  /** Microseconds from the first event to its allocation. */
+  allocUs: number | null,
+  /** Microseconds from the first event to its free. */
+  freeUs: number | null, allocStep: number | null, freeStep: number | null,
+  /** How long it was allocated, in words: `3,120 events, 1.24 s`. */
+  lifetime: string, category: string,
+  /** Path of the module. */
+  module: string | null,
+  /** Label of a recorder: `parameter layers.0.weight`. */
+  tensor: string | null,
+  /** Group by site. */
+  group: number, site: string, segment: BlockSegment | null,
+  /** Innermost frame first. */
+  stack: Array<StackFrame>, };
 
-/** Everything that is open. */
-export type Overview = {
-  /** Version of oomph. */
-  version: string, runs: Array<Run>, relation: RunRelation,
-  /** What an exported page can answer; absent where a server answers. */
-  exported?: ExportedMoments, };
+/** Asks for a block. */
+export type BlockQuery = { run: number,
+  /** Number of the allocation. */
+  row: number, };
 
-/** What the timeline is split by. */
-export type TimelineBy = "site" | "category" | "module" | "stack" | "size" | "block";
+/** The segment that a block lies in. */
+export type BlockSegment = { addr: string, size: number, stream: string, pool: string, small: boolean, expandable: boolean, };
 
-/** Bytes after the last event. */
-export type RunEnd = { allocated: number, reserved: number, };
+/** Unit of a number in the evidence of a finding. */
+export type EvidenceUnit = "bytes" | "count" | "us" | "pid" | "ratio";
 
-/** The steps of a run. */
-export type RunSteps = {
-  /** Where the steps are known from. */
-  source: string,
-  /** Positions at which steps begin and end. */
-  bounds: Array<number>,
-  /** The same in microseconds since the first event. */
-  bounds_us: Array<number>, };
+/** What an exported page can answer. */
+export type ExportedMoments = {
+  /** For each run, the positions that have details. */
+  moments: Array<Array<number>>, };
 
 /** An allocation that failed. */
 export type FailedAllocation = { position: number,
@@ -31,92 +51,6 @@ export type FailedAllocation = { position: number,
   timeUs: number,
   /** Bytes requested. */
   requested: number, };
-
-/** The highest point of a run. */
-export type RunPeak = { bytes: number, position: number,
-  /** Microseconds since the first event. */
-  timeUs: number, };
-
-/** One device of one input, or a replayed what-if. */
-export type Run = { id: number,
-  /** Path of the input. */
-  name: string,
-  /** Number of the input. */
-  input: number,
-  /** `GPU 0`, `CPU`. */
-  device: string,
-  /** `NVIDIA H200`. */
-  card?: string,
-  /** PyTorch's release, or a range of releases. */
-  torch: string,
-  /** Allocator settings as in `PYTORCH_CUDA_ALLOC_CONF`. */
-  settings: string,
-  /** Whether it is a replay. */
-  whatIf: boolean, events: number,
-  /** Whether the history begins with the process. */
-  complete: boolean,
-  /** Number of allocations. */
-  blocks: number,
-  /** Time of the first event in microseconds since the epoch; 0 without a clock. */
-  beginUs: number,
-  /** Time of the last event; 0 without a clock. */
-  endUs: number,
-  /** Bytes allocated before the first event. */
-  start: number, peak: RunPeak, reservedPeak: RunPeak, end: RunEnd,
-  /** Bytes that the process could reserve, if a recorder noted it. */
-  limit?: number, steps: RunSteps, ooms: Array<FailedAllocation>,
-  /** What the timeline can be split by. */
-  groupings: Array<TimelineBy>,
-  /** Bytes of address space that were ever reserved: the height of the memory map. */
-  space: number,
-  /** Whether the recording has heap files. */
-  hasHolders: boolean, caveats: Array<string>, };
-
-/** How the runs belong together. */
-export type RunRelation = "one" | "ranks" | "compared";
-
-/** What an exported page can answer. */
-export type ExportedMoments = {
-  /** For each run, the positions that have details. */
-  moments: Array<Array<number>>, };
-
-/** Asks for the findings of a run. */
-export type FindingsQuery = { run: number, };
-
-/** What the report says of a run. */
-export type Findings = { findings: Array<FindingCard>,
-  /** What was looked for and not found, as the report says it. */
-  clear: string,
-  /** Bytes of each category at the peak. */
-  categories: Array<[string, number]>,
-  /** Why categories are unknown or uncertain. */
-  categoriesReason: string, };
-
-/** A line of code. */
-export type SiteReport = {
-  /** Path of the file. */
-  file: string,
-  /** Line number, from 1. */
-  line: number,
-  /** Name of the function. */
-  function: string, };
-
-/** The severity of a finding. */
-export type SeverityName = "high" | "medium" | "low";
-
-/** Where the views show a finding. */
-export type FindingFocus = {
-  /** First position of the interval to show. */
-  from: number,
-  /** Position after the interval to show. */
-  to: number,
-  /** The position that shows it best. */
-  position: number,
-  /** Group of the finding's site. */
-  group: number | null, };
-
-/** Unit of a number in the evidence of a finding. */
-export type EvidenceUnit = "bytes" | "count" | "us" | "pid" | "ratio";
 
 /** A finding, and where the views show it. */
 export type FindingCard = {
@@ -157,64 +91,94 @@ export type FindingCard = {
   /** What is uncertain. */
   caveats: Array<string>, };
 
-/** Asks for the ranks; it has no parameters. */
-export type RanksQuery = Record<symbol, never>;
+/** Where the views show a finding. */
+export type FindingFocus = {
+  /** First position of the interval to show. */
+  from: number,
+  /** Position after the interval to show. */
+  to: number,
+  /** The position that shows it best. */
+  position: number,
+  /** Group of the finding's site. */
+  group: number | null, };
 
-/** The ranks of one job. */
-export type Ranks = { ranks: Array<Rank>,
-  /** How the highest rank differs; `null` if none stands out. */
-  skew: RankSkew | null, };
+/** What the report says of a run. */
+export type Findings = { findings: Array<FindingCard>,
+  /** What was looked for and not found, as the report says it. */
+  clear: string,
+  /** Bytes of each category at the peak. */
+  categories: Array<[string, number]>,
+  /** Why categories are unknown or uncertain. */
+  categoriesReason: string, };
 
-/** One rank. */
-export type Rank = {
-  /** Number of the run. */
-  run: number, name: string,
-  /** Peak of allocated bytes. */
-  peak: number,
-  /** Peak of reserved bytes. */
-  reserved: number,
-  /** Highest allocated bytes in equal parts of the run's events. */
-  timeline: Array<number>, findings: Array<RankFinding>, };
+/** Asks for the findings of a run. */
+export type FindingsQuery = { run: number, };
 
-/** A finding of a rank, in short. */
-export type RankFinding = { kind: string, severity: string, summary: string, };
+/** Memory by call stack. */
+export type FlameAnswer = { root: FlameNode,
+  /** When that is: `after event 3,119`. */
+  what: string,
+  /** What it is compared with. */
+  against: string | null, };
 
-/** How the highest rank differs from the median. */
-export type RankSkew = {
-  /** Index of the highest rank in `ranks`. */
-  highest: number,
-  /** Index of the rank that it is compared with. */
-  comparedWith: number, words: string,
-  /** Why the inputs may not be ranks at all. */
-  doubt: string | null, sites: Array<SiteChange>,
-  /** Bytes by which categories differ. */
+/** A frame with the frames that it calls. */
+export type FlameNode = {
+  /** Name of the function. */
+  name: string, file: string, line: number,
+  /** Whether it is the user's own code. */
+  user: boolean,
+  /** Bytes at the position, or their mean over the interval. */
+  bytes: number,
+  /** Bytes of what it is compared with; 0 if there is nothing to compare with. */
+  base: number,
+  /** Blocks. */
+  count: number, children: Array<FlameNode>,
+  /** Callees that are too small to be listed; their bytes are in `bytes`. */
+  leftOut: number, };
+
+/** Asks for memory by call stack: at a position (`at`) or its mean over an interval (`from`, `to`), and what
+ * to compare it with. */
+export type FlameQuery = { run: number, at?: number, from?: number, to?: number, base_run?: number, base_at?: number, base_from?: number, base_to?: number, };
+
+/** A group of blocks. */
+export type Group = {
+  /** Rank by the most bytes held at one time; 0 is the largest. */
+  id: number,
+  /** `train.py:20` */
+  label: string,
+  /** The function, or what else there is to say. */
+  detail: string,
+  /** Number of its blocks in the whole run. */
+  blocks: number, };
+
+/** What blocks are grouped by. */
+export type GroupBy = "site" | "category" | "module" | "stack" | "size";
+
+/** A group at a position. */
+export type GroupDetails = { group: Group, by: GroupBy,
+  /** Bytes at the position. */
+  bytes: number,
+  /** Blocks at the position. */
+  count: number, highest: GroupPeak,
+  /** Blocks in the whole run. */
+  made: number,
+  /** Stacks at the position, largest first. */
+  stacks: Array<GroupStack>,
+  /** Bytes of each category at the position. */
   categories: Array<[string, number]>, };
 
-/** Memory of a site in two runs. */
-export type SiteChange = { label: string, before: number, after: number, };
+/** The most that a group held. */
+export type GroupPeak = { bytes: number, position: number, };
 
-/** Asks for the holders of an input. */
-export type HoldersQuery = {
-  /** Number of the input. */
-  input: number, };
+/** Asks for a group. */
+export type GroupQuery = { run: number, by: GroupBy, id: number,
+  /** The position. */
+  at: number, };
 
-/** Memory of one device that would be freed with an object. */
-export type RetainedSize = {
-  /** `cuda:0`, `cpu`. */
-  device: string,
-  /** The bytes. */
-  bytes: number, };
-
-/** Reference cycles of one shape. */
-export type ReferenceCycle = {
-  /** The references around the cycle, in words. */
-  links: string,
-  /** Number of such cycles. */
-  count: number,
-  /** Whether only the garbage collector can free them. */
-  garbage: boolean,
-  /** Retained size on each device. */
-  retained: Array<RetainedSize>, };
+/** Blocks of a group that one stack allocated. */
+export type GroupStack = { bytes: number, count: number,
+  /** Innermost frame first. */
+  frames: Array<StackFrame>, };
 
 /** An object in the dominator tree, or several of one kind. */
 export type HolderBranch = {
@@ -244,78 +208,10 @@ export type HolderTree = {
   /** What is uncertain. */
   caveats: Array<string>, };
 
-/** Asks for a tile of the timeline. */
-export type TimelineQuery = { run: number, by: TimelineBy, x: XAxis,
-  /** A column is 2^level events or microseconds wide. */
-  level: number, tile: number,
-  /** Slices below 2^smallest bytes are merged. */
-  smallest: number, };
-
-/** What the x axis counts. */
-export type XAxis = "event" | "time";
-
-/** An encoded tile; the page reads it as an `ArrayBuffer`. */
-export type TileBytes = ArrayBuffer;
-
-/** Asks for a tile of the memory map. */
-export type MapQuery = { run: number, x: XAxis,
-  /** A column is 2^level events or microseconds wide. */
-  level: number, tile: number,
-  /** First offset in the map. */
-  low: number,
-  /** Offset after the last. */
-  high: number,
-  /** A cell is 2^smallest bytes high. */
-  smallest: number, };
-
-/** Asks for memory by call stack: at a position (`at`) or its mean over an interval (`from`, `to`), and what
- * to compare it with. */
-export type FlameQuery = { run: number, at?: number, from?: number, to?: number, base_run?: number, base_at?: number, base_from?: number, base_to?: number, };
-
-/** Memory by call stack. */
-export type FlameAnswer = { root: FlameNode,
-  /** When that is: `after event 3,119`. */
-  what: string,
-  /** What it is compared with. */
-  against: string | null, };
-
-/** A frame with the frames that it calls. */
-export type FlameNode = {
-  /** Name of the function. */
-  name: string, file: string, line: number,
-  /** Whether it is the user's own code. */
-  user: boolean,
-  /** Bytes at the position, or their mean over the interval. */
-  bytes: number,
-  /** Bytes of what it is compared with; 0 if there is nothing to compare with. */
-  base: number,
-  /** Blocks. */
-  count: number, children: Array<FlameNode>,
-  /** Callees that are too small to be listed; their bytes are in `bytes`. */
-  leftOut: number, };
-
-/** Asks for the segments. */
-export type LayoutQuery = { run: number,
-  /** The position. */
-  at: number,
-  /** Neighbouring blocks below 2^smallest bytes are merged; none if absent. */
-  smallest?: number, };
-
-/** The segments at a position, lowest address first. */
-export type Layout = { position: number,
-  /** Bytes allocated. */
-  allocated: number,
-  /** Bytes reserved. */
-  reserved: number, segments: Array<LaidSegment>,
-  /** The sites of the blocks. */
-  groups: Array<Group>, };
-
-/** A block that keeps a segment from being released. */
-export type PinningBlock = {
-  /** Number of the allocation. */
-  row: number, size: number,
-  /** Group by site. */
-  group: number, site: string, };
+/** Asks for the holders of an input. */
+export type HoldersQuery = {
+  /** Number of the input. */
+  input: number, };
 
 /** A segment, and what lies in it. */
 export type LaidSegment = { addr: string,
@@ -331,145 +227,98 @@ export type LaidSegment = { addr: string,
  * and group by site (or -1). */
   cells: Array<number>, };
 
-/** A group of blocks. */
-export type Group = {
-  /** Rank by the most bytes held at one time; 0 is the largest. */
-  id: number,
-  /** `train.py:20` */
-  label: string,
-  /** The function, or what else there is to say. */
-  detail: string,
-  /** Number of its blocks in the whole run. */
-  blocks: number, };
+/** The segments at a position, lowest address first. */
+export type Layout = { position: number,
+  /** Bytes allocated. */
+  allocated: number,
+  /** Bytes reserved. */
+  reserved: number, segments: Array<LaidSegment>,
+  /** The sites of the blocks. */
+  groups: Array<Group>, };
 
-/** Asks for a page of a table. Allocations are those of a position (`at`), of an interval (`from`, `to`), or
- * all; sites and segments are those of a position, or of the end. */
-export type TableQuery = { run: number, of: TableOf, at?: number, from?: number, to?: number,
-  /** Key of the column to sort by. */
-  sort?: string,
-  /** Whether the largest come first; so if absent. */
-  desc?: boolean,
-  /** Text that a row has to have. */
-  search?: string,
-  /** First row. */
-  offset?: number,
-  /** Number of rows. */
-  limit?: number, };
-
-/** What the rows of a table are. */
-export type TableOf = "allocations" | "sites" | "segments";
-
-/** A page of a table. */
-export type Table = { columns: Array<TableColumn>,
-  /** Each row begins with the id to select (an allocation, a site's group, a segment's offset), then has a
- * cell per column. */
-  rows: Array<Array<TableCell>>,
-  /** Rows that match. */
-  total: number,
-  /** Rows without the search. */
-  of: number, };
-
-/** A column of a table. */
-export type TableColumn = {
-  /** What to sort by. */
-  key: string, label: string, kind: TableCellKind, };
-
-/** How the cells of a column are written. */
-export type TableCellKind = "bytes" | "count" | "event" | "text";
-
-/** A cell of a table. */
-export type TableCell = number | string | null;
-
-/** Asks for a group. */
-export type GroupQuery = { run: number, by: GroupBy, id: number,
+/** Asks for the segments. */
+export type LayoutQuery = { run: number,
   /** The position. */
-  at: number, };
+  at: number,
+  /** Neighbouring blocks below 2^smallest bytes are merged; none if absent. */
+  smallest?: number, };
 
-/** What blocks are grouped by. */
-export type GroupBy = "site" | "category" | "module" | "stack" | "size";
+/** Asks for a tile of the memory map. */
+export type MapQuery = { run: number, x: XAxis,
+  /** A column is 2^level events or microseconds wide. */
+  level: number, tile: number,
+  /** First offset in the map. */
+  low: number,
+  /** Offset after the last. */
+  high: number,
+  /** A cell is 2^smallest bytes high. */
+  smallest: number, };
 
-/** A group at a position. */
-export type GroupDetails = { group: Group, by: GroupBy,
-  /** Bytes at the position. */
-  bytes: number,
-  /** Blocks at the position. */
-  count: number, highest: GroupPeak,
-  /** Blocks in the whole run. */
-  made: number,
-  /** Stacks at the position, largest first. */
-  stacks: Array<GroupStack>,
-  /** Bytes of each category at the position. */
+/** Everything that is open. */
+export type Overview = {
+  /** Version of oomph. */
+  version: string, runs: Array<Run>, relation: RunRelation,
+  /** What an exported page can answer; absent where a server answers. */
+  exported?: ExportedMoments, };
+
+/** Asks for the inputs; it has no parameters. */
+export type OverviewQuery = Record<symbol, never>;
+
+/** A block that keeps a segment from being released. */
+export type PinningBlock = {
+  /** Number of the allocation. */
+  row: number, size: number,
+  /** Group by site. */
+  group: number, site: string, };
+
+/** One rank. */
+export type Rank = {
+  /** Number of the run. */
+  run: number, name: string,
+  /** Peak of allocated bytes. */
+  peak: number,
+  /** Peak of reserved bytes. */
+  reserved: number,
+  /** Highest allocated bytes in equal parts of the run's events. */
+  timeline: Array<number>, findings: Array<RankFinding>, };
+
+/** A finding of a rank, in short. */
+export type RankFinding = { kind: string, severity: string, summary: string, };
+
+/** How the highest rank differs from the median. */
+export type RankSkew = {
+  /** Index of the highest rank in `ranks`. */
+  highest: number,
+  /** Index of the rank that it is compared with. */
+  comparedWith: number, words: string,
+  /** Why the inputs may not be ranks at all. */
+  doubt: string | null, sites: Array<SiteChange>,
+  /** Bytes by which categories differ. */
   categories: Array<[string, number]>, };
 
-/** Blocks of a group that one stack allocated. */
-export type GroupStack = { bytes: number, count: number,
-  /** Innermost frame first. */
-  frames: Array<StackFrame>, };
+/** The ranks of one job. */
+export type Ranks = { ranks: Array<Rank>,
+  /** How the highest rank differs; `null` if none stands out. */
+  skew: RankSkew | null, };
 
-/** A frame of a call stack. */
-export type StackFrame = { file: string, line: number, function: string,
-  /** Whether it is the user's own code. */
-  user: boolean, };
+/** Asks for the ranks; it has no parameters. */
+export type RanksQuery = Record<symbol, never>;
 
-/** The most that a group held. */
-export type GroupPeak = { bytes: number, position: number, };
+/** The recorded run, for comparison. */
+export type RecordedCounts = {
+  /** Segments that were reserved and released. */
+  segments: SegmentCounts, };
 
-/** Asks for a block. */
-export type BlockQuery = { run: number,
-  /** Number of the allocation. */
-  row: number, };
-
-/** One block, from its allocation to its free. */
-export type BlockDetails = {
-  /** Number of the allocation. */
-  row: number,
-  /** Hexadecimal. */
-  addr: string, size: number,
-  /** Bytes requested, before rounding. */
-  requested: number,
-  /** Event that allocated it; `null` if that was before the history. */
-  allocEvent: number | null,
-  /** Event that freed it; `null` if it was never freed. */
-  freeEvent: number | null,
-  /** Event at which its memory could be used again. */
-  freeCompletedEvent: number | null,
-  /** Microseconds from the first event to its allocation. */
-  allocUs: number | null,
-  /** Microseconds from the first event to its free. */
-  freeUs: number | null, allocStep: number | null, freeStep: number | null,
-  /** How long it was allocated, in words: `3,120 events, 1.24 s`. */
-  lifetime: string, category: string,
-  /** Path of the module. */
-  module: string | null,
-  /** Label of a recorder: `parameter layers.0.weight`. */
-  tensor: string | null,
-  /** Group by site. */
-  group: number, site: string, segment: BlockSegment | null,
-  /** Innermost frame first. */
-  stack: Array<StackFrame>, };
-
-/** The segment that a block lies in. */
-export type BlockSegment = { addr: string, size: number, stream: string, pool: string, small: boolean, expandable: boolean, };
-
-/** Asks for a replay. */
-export type WhatIfQuery = {
-  /** Number of the recorded run. */
-  run: number,
-  /** Settings as in `PYTORCH_CUDA_ALLOC_CONF`; the recorded ones if absent. */
-  conf?: string,
-  /** Memory of the GPU in bytes; the recorded limit if absent. */
-  gpu?: number,
-  /** Share of the GPU that the process may use. */
-  fraction?: number, };
-
-/** The outcome of a replay. */
-export type WhatIfAnswer = {
-  /** What `oomph simulate --json` prints. */
-  answer: ReplayReport,
-  /** Remarks of the command. */
-  notes: Array<string>,
-  /** The replayed run, for every other view. */
-  run: Run, };
+/** Reference cycles of one shape. */
+export type ReferenceCycle = {
+  /** The references around the cycle, in words. */
+  links: string,
+  /** Number of such cycles. */
+  count: number,
+  /** Whether only the garbage collector can free them. */
+  garbage: boolean,
+  /** Retained size on each device. */
+  retained: Array<RetainedSize>, };
 
 /** What `oomph simulate --json` prints of one replay. */
 export type ReplayReport = {
@@ -515,10 +364,67 @@ export type ReplayedOom = {
   /** The user's line. */
   site: SiteReport | null, };
 
-/** The recorded run, for comparison. */
-export type RecordedCounts = {
-  /** Segments that were reserved and released. */
-  segments: SegmentCounts, };
+/** Memory of one device that would be freed with an object. */
+export type RetainedSize = {
+  /** `cuda:0`, `cpu`. */
+  device: string,
+  /** The bytes. */
+  bytes: number, };
+
+/** One device of one input, or a replayed what-if. */
+export type Run = { id: number,
+  /** Path of the input. */
+  name: string,
+  /** Number of the input. */
+  input: number,
+  /** `GPU 0`, `CPU`. */
+  device: string,
+  /** `NVIDIA H200`. */
+  card?: string,
+  /** PyTorch's release, or a range of releases. */
+  torch: string,
+  /** Allocator settings as in `PYTORCH_CUDA_ALLOC_CONF`. */
+  settings: string,
+  /** Whether it is a replay. */
+  whatIf: boolean, events: number,
+  /** Whether the history begins with the process. */
+  complete: boolean,
+  /** Number of allocations. */
+  blocks: number,
+  /** Time of the first event in microseconds since the epoch; 0 without a clock. */
+  beginUs: number,
+  /** Time of the last event; 0 without a clock. */
+  endUs: number,
+  /** Bytes allocated before the first event. */
+  start: number, peak: RunPeak, reservedPeak: RunPeak, end: RunEnd,
+  /** Bytes that the process could reserve, if a recorder noted it. */
+  limit?: number, steps: RunSteps, ooms: Array<FailedAllocation>,
+  /** What the timeline can be split by. */
+  groupings: Array<TimelineBy>,
+  /** Bytes of address space that were ever reserved: the height of the memory map. */
+  space: number,
+  /** Whether the recording has heap files. */
+  hasHolders: boolean, caveats: Array<string>, };
+
+/** Bytes after the last event. */
+export type RunEnd = { allocated: number, reserved: number, };
+
+/** The highest point of a run. */
+export type RunPeak = { bytes: number, position: number,
+  /** Microseconds since the first event. */
+  timeUs: number, };
+
+/** How the runs belong together. */
+export type RunRelation = "one" | "ranks" | "compared";
+
+/** The steps of a run. */
+export type RunSteps = {
+  /** Where the steps are known from. */
+  source: string,
+  /** Positions at which steps begin and end. */
+  bounds: Array<number>,
+  /** The same in microseconds since the first event. */
+  bounds_us: Array<number>, };
 
 /** Segments that were reserved and released. */
 export type SegmentCounts = {
@@ -526,6 +432,67 @@ export type SegmentCounts = {
   allocs: number,
   /** Segments released. */
   frees: number, };
+
+/** The severity of a finding. */
+export type SeverityName = "high" | "medium" | "low";
+
+/** Memory of a site in two runs. */
+export type SiteChange = { label: string, before: number, after: number, };
+
+/** A line of code. */
+export type SiteReport = {
+  /** Path of the file. */
+  file: string,
+  /** Line number, from 1. */
+  line: number,
+  /** Name of the function. */
+  function: string, };
+
+/** A frame of a call stack. */
+export type StackFrame = { file: string, line: number, function: string,
+  /** Whether it is the user's own code. */
+  user: boolean, };
+
+/** A page of a table. */
+export type Table = { columns: Array<TableColumn>,
+  /** Each row begins with the id to select (an allocation, a site's group, a segment's offset), then has a
+ * cell per column. */
+  rows: Array<Array<TableCell>>,
+  /** Rows that match. */
+  total: number,
+  /** Rows without the search. */
+  of: number, };
+
+/** A cell of a table. */
+export type TableCell = number | string | null;
+
+/** How the cells of a column are written. */
+export type TableCellKind = "bytes" | "count" | "event" | "text";
+
+/** A column of a table. */
+export type TableColumn = {
+  /** What to sort by. */
+  key: string, label: string, kind: TableCellKind, };
+
+/** What the rows of a table are. */
+export type TableOf = "allocations" | "sites" | "segments";
+
+/** Asks for a page of a table. Allocations are those of a position (`at`), of an interval (`from`, `to`), or
+ * all; sites and segments are those of a position, or of the end. */
+export type TableQuery = { run: number, of: TableOf, at?: number, from?: number, to?: number,
+  /** Key of the column to sort by. */
+  sort?: string,
+  /** Whether the largest come first; so if absent. */
+  desc?: boolean,
+  /** Text that a row has to have. */
+  search?: string,
+  /** First row. */
+  offset?: number,
+  /** Number of rows. */
+  limit?: number, };
+
+/** An encoded tile; the page reads it as an `ArrayBuffer`. */
+export type TileBytes = ArrayBuffer;
 
 /** Beginning of a tile. */
 export type TileHeader = {
@@ -539,6 +506,39 @@ export type TileHeader = {
   blocks: number,
   /** Whether bytes in use are sent for each slice. */
   used: boolean, groups: Array<Group>, };
+
+/** What the timeline is split by. */
+export type TimelineBy = "site" | "category" | "module" | "stack" | "size" | "block";
+
+/** Asks for a tile of the timeline. */
+export type TimelineQuery = { run: number, by: TimelineBy, x: XAxis,
+  /** A column is 2^level events or microseconds wide. */
+  level: number, tile: number,
+  /** Slices below 2^smallest bytes are merged. */
+  smallest: number, };
+
+/** The outcome of a replay. */
+export type WhatIfAnswer = {
+  /** What `oomph simulate --json` prints. */
+  answer: ReplayReport,
+  /** Remarks of the command. */
+  notes: Array<string>,
+  /** The replayed run, for every other view. */
+  run: Run, };
+
+/** Asks for a replay. */
+export type WhatIfQuery = {
+  /** Number of the recorded run. */
+  run: number,
+  /** Settings as in `PYTORCH_CUDA_ALLOC_CONF`; the recorded ones if absent. */
+  conf?: string,
+  /** Memory of the GPU in bytes; the recorded limit if absent. */
+  gpu?: number,
+  /** Share of the GPU that the process may use. */
+  fraction?: number, };
+
+/** What the x axis counts. */
+export type XAxis = "event" | "time";
 
 /** Every question of the page, with its query and its answer. */
 export interface Questions {
