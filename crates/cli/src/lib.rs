@@ -41,7 +41,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> ExitCo
                     "hint: options of oomph go before the script; everything after it belongs to the program",
                 ),
                 ErrorKind::InvalidSubcommand => {
-                    let meant = arguments.iter().skip(1).find_map(|word| args::command_for(word));
+                    let meant = arguments.iter().skip(1).find_map(args::command_for);
                     meant
                         .into_iter()
                         .for_each(|meant| terminal::say(&format!("hint: did you mean `{meant}`?")));

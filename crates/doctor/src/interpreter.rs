@@ -71,7 +71,7 @@ impl Interpreter {
     }
 
     fn python(&self) -> Check {
-        let found = format!("{} at {}", self.version, self.path.display());
+        let found = format!("{} at {}", self.version, self.path.to_string_lossy());
         let minor =
             self.version.strip_prefix("3.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
         match minor.is_some_and(|minor| minor >= MIN_PYTHON) {

@@ -91,7 +91,7 @@ pub fn examine(python: &Path, host: &Host, version: &str, progress: ProgressRepo
         }
         Err(why) => {
             let hint = "activate the environment of your program, or name its Python with --python";
-            let found = format!("{} does not run: {why}", python.display());
+            let found = format!("{} does not run: {why}", python.to_string_lossy());
             checks.push(Check::failed("python", found, Some(hint)));
             false
         }

@@ -41,7 +41,8 @@ fn report_json(paths: &[PathBuf]) -> anyhow::Result<Vec<u8>> {
     report::run(&args, &mut terminal)?;
     let (json, _) = terminal.kept();
     // The bundle still has a temporary name.
-    let folder = paths.first().and_then(|path| path.parent()).map(|folder| format!("{}/", folder.display()));
+    let folder =
+        paths.first().and_then(|path| path.parent()).map(|folder| format!("{}/", folder.to_string_lossy()));
     let text = String::from_utf8_lossy(&json).replace(&folder.unwrap_or_default(), "");
     Ok(text.into_bytes())
 }
