@@ -33,7 +33,7 @@ fn check_blocks(page: &Path) -> usize {
     for block in text.split("```console\n").skip(1) {
         let block = block.split("```").next().expect("a block ends");
         let (command, expected) = block.split_once('\n').expect("a command and its output");
-        let shown = format!("{}: {command}", page.display());
+        let shown = format!("{}: {command}", page.to_string_lossy());
         let Some(arguments) = command.strip_prefix("$ oomph ") else {
             panic!("{shown}: a block begins with `$ oomph `");
         };
