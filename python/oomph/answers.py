@@ -144,7 +144,7 @@ class Report(Answer):
     @cached_property
     def devices(self) -> tuple[Device, ...]:
         """Every device of every snapshot."""
-        return tuple(_device(each["file"], device) for each in self.json["inputs"] for device in each["devices"])
+        return _devices(self.json)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -290,8 +290,7 @@ class Prediction:
     @cached_property
     def devices(self) -> tuple[Device, ...]:
         """As of `oomph report`, with their findings."""
-        inputs = self.json["report"]["inputs"]
-        return tuple(_device(each["file"], device) for each in inputs for device in each["devices"])
+        return _devices(self.json["report"])
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -348,6 +347,10 @@ def peak(devices: tuple[Device, ...]) -> Peak:
     of = max(devices, key=lambda device: device.allocated.peak)
     allocated = of.allocated
     return Peak(allocated.peak, of.reserved.peak, allocated.peak_event, of.file, of.device, of.categories_at_peak, of.live)
+
+
+def _devices(report: Json) -> tuple[Device, ...]:
+    return tuple(_device(each["file"], device) for each in report["inputs"] for device in each["devices"])
 
 
 def _device(file: str, of: Json) -> Device:

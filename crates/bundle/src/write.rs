@@ -5,7 +5,7 @@ use crate::sidecars::without_names;
 use analysis::words::shown_path;
 use failure::Failure;
 use inputs::{BUNDLE_MANIFEST, Input};
-use recording::Sidecars;
+use recording::{COMPRESSED_SUFFIXES, Sidecars, snapshot_stem};
 use serde_json::json;
 use snapshot::Bytes;
 use std::collections::BTreeSet;
@@ -80,11 +80,15 @@ pub fn write(
     let mut extent = Extent { heaps: !options.anonymize, events: None };
     loop {
         let file = tempfile::Builder::new().suffix(".zip").tempfile_in(folder).map_err(unwritable)?;
+        let size = || Ok::<u64, Failure>(file.as_file().metadata().map_err(unwritable)?.len());
         let mut written = pack(file.as_file(), &mut members, options, extent, &mut names)?;
-        let inside: Vec<PathBuf> = members.iter().map(|member| file.path().join(&member.name)).collect();
-        add_report(file.as_file(), &report(&inside)?).map_err(unwritable)?;
-        written.files.push(REPORT.to_owned());
-        written.bytes = Bytes(file.as_file().metadata().map_err(unwritable)?.len());
+        // What is too large already needs no report.
+        if size()? <= options.max_bytes {
+            let inside: Vec<PathBuf> = members.iter().map(|member| file.path().join(&member.name)).collect();
+            add_report(file.as_file(), &report(&inside)?).map_err(unwritable)?;
+            written.files.push(REPORT.to_owned());
+        }
+        written.bytes = Bytes(size()?);
         if written.bytes.0 <= options.max_bytes {
             file.persist(output).map_err(|error| unwritable(error.error))?;
             return Ok(written);
@@ -100,7 +104,7 @@ fn named(snapshots: Vec<(PathBuf, Input)>, anonymize: bool) -> Vec<Member> {
     for (index, (path, input)) in snapshots.into_iter().enumerate() {
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let is_rank = recording::rank_of_file(&file).is_some();
-        let is_kept = is_rank || !anonymize && recording_stem(&file).is_some();
+        let is_kept = is_rank || !anonymize && snapshot_stem(&file).is_some();
         let mut name = if is_kept { file } else { format!("snapshot{index}.pickle") };
         if !taken.insert(name.clone()) {
             name = format!("{index}-{name}");
@@ -109,12 +113,6 @@ fn named(snapshots: Vec<(PathBuf, Input)>, anonymize: bool) -> Vec<Member> {
         members.push(Member { path, name, input });
     }
     members
-}
-
-/// The part of a snapshot's name that its sidecar files share; `None` if it is not a pickle.
-fn recording_stem(name: &str) -> Option<&str> {
-    let plain = [".gz", ".xz", ".zst"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
-    plain.strip_suffix(".pickle")
 }
 
 /// Writes everything but the report.
@@ -128,8 +126,8 @@ fn pack(
     let mut packed = Packed { zip: ZipWriter::new(file), files: Vec::new(), left_out: Vec::new() };
     for member in members {
         let is_rewritten =
-            options.anonymize || extent.events.is_some() || recording_stem(&member.name).is_none();
-        let stem = recording_stem(&member.name).unwrap_or(&member.name).to_owned();
+            options.anonymize || extent.events.is_some() || snapshot_stem(&member.name).is_none();
+        let stem = snapshot_stem(&member.name).unwrap_or(&member.name).to_owned();
         match std::fs::read(&member.path) {
             Ok(bytes) if !is_rewritten => packed.add(&member.name, &bytes)?,
             _ => {
@@ -180,7 +178,7 @@ fn pack(
 }
 
 fn original_stem(path: &Path) -> &str {
-    path.file_name().and_then(|name| recording_stem(name.to_str()?)).unwrap_or_default()
+    path.file_name().and_then(|name| snapshot_stem(name.to_str()?)).unwrap_or_default()
 }
 
 /// The zip while it is written.
@@ -205,7 +203,9 @@ impl Packed<'_> {
 
 /// Files that are compressed already are stored.
 fn packing(name: &str) -> SimpleFileOptions {
-    let is_packed = [".gz", ".xz", ".zst"].iter().any(|ending| name.ends_with(ending));
+    let is_packed = Path::new(name)
+        .extension()
+        .is_some_and(|ending| COMPRESSED_SUFFIXES.iter().any(|suffix| ending.eq_ignore_ascii_case(suffix)));
     let method = if is_packed { CompressionMethod::Stored } else { CompressionMethod::Deflated };
     SimpleFileOptions::default().compression_method(method).large_file(true)
 }

@@ -1,6 +1,7 @@
 //! Reads the snapshots in a file that `oomph bundle` wrote: `bundle.zip/rank0.pickle` names one of them.
 
 use crate::{Input, ProgressReporter, joined};
+use analysis::words::shown_path;
 use failure::Failure;
 use recording::{FileError, Sidecars};
 use snapshot::Bytes;
@@ -34,7 +35,7 @@ impl Bundle {
     }
 
     /// Returns the paths of its snapshots, below the path of the bundle.
-    pub fn snapshots(&self) -> Vec<PathBuf> {
+    pub fn snapshots(&self) -> Result<Vec<PathBuf>, Failure> {
         let names = self.archive.file_names().filter_map(Result::ok);
         let is_snapshot = |name: &str| {
             let path = Path::new(name);
@@ -42,8 +43,12 @@ impl Bundle {
         };
         let mut paths: Vec<PathBuf> =
             names.filter(|name| is_snapshot(name)).map(|name| self.path.join(&*name)).collect();
+        if paths.is_empty() {
+            let what = format!("the bundle `{}` has no snapshots", shown_path(&self.path));
+            return Err(Failure::new(what, None, None).refused(io::ErrorKind::NotFound));
+        }
         paths.sort_by_key(|path| crate::natural_key(path));
-        paths
+        Ok(paths)
     }
 
     /// Reads one of its snapshots with its sidecar files.

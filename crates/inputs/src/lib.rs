@@ -74,7 +74,7 @@ pub fn expand(arguments: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         if argument.is_dir() {
             files.extend(in_folder(argument)?);
         } else if let Some(bundle) = Bundle::open(argument) {
-            files.extend(bundle.snapshots());
+            files.extend(bundle.snapshots()?);
         } else if argument.exists() || !is_pattern(argument) {
             files.push(argument.clone());
         } else {

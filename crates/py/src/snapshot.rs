@@ -80,9 +80,6 @@ impl PySnapshot {
         device: Option<u32>,
         output: Option<PathBuf>,
     ) -> PyResult<Printed> {
-        let bytes = |name, value: Option<NumberOrText>| {
-            value.map(|value| value.parsed(name, api::parse_size)).transpose()
-        };
         let torch = torch.map(|torch| NumberOrText::Text(torch).parsed("torch", api::release)).transpose()?;
         if fraction.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
             return Err(PyValueError::new_err("`fraction` is a share from 0 to 1"));
@@ -90,9 +87,9 @@ impl PySnapshot {
         let question = WhatIfOptions {
             conf,
             gpu: gpu.map(|gpu| gpu.parsed("gpu", api::gpu_memory)).transpose()?,
-            non_pytorch: bytes("non_pytorch", non_pytorch)?.unwrap_or(api::DEFAULT_NON_PYTORCH),
+            non_pytorch: size("non_pytorch", non_pytorch)?.unwrap_or(api::DEFAULT_NON_PYTORCH),
             fraction,
-            limit: bytes("limit", limit)?,
+            limit: size("limit", limit)?,
             search,
             smallest_gpu,
             verify,
@@ -119,9 +116,6 @@ impl PySnapshot {
         baseline: Option<PathBuf>,
         tolerance: Option<String>,
     ) -> PyResult<Printed> {
-        let bytes = |name, value: Option<NumberOrText>| {
-            value.map(|value| value.parsed(name, api::parse_size)).transpose()
-        };
         if max_fragmentation.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
             return Err(PyValueError::new_err("`max_fragmentation` is a share from 0 to 1"));
         }
@@ -130,8 +124,8 @@ impl PySnapshot {
         }
         let allowed = |text| NumberOrText::Text(text).parsed("tolerance", api::tolerance);
         let budget = Budget {
-            max_peak: bytes("max_peak", max_peak)?,
-            max_reserved: bytes("max_reserved", max_reserved)?,
+            max_peak: size("max_peak", max_peak)?,
+            max_reserved: size("max_reserved", max_reserved)?,
             no_leaks,
             max_growth: max_growth.map(|value| value.parsed("max_growth", api::growth)).transpose()?,
             max_fragmentation,
@@ -190,6 +184,11 @@ impl NumberOrText {
         let refused = |why| PyValueError::new_err(format!("invalid value '{text}' for `{name}`: {why}"));
         parse(&text).map_err(refused)
     }
+}
+
+/// Returns the bytes of a size, if one was given.
+fn size(name: &str, value: Option<NumberOrText>) -> PyResult<Option<u64>> {
+    value.map(|value| value.parsed(name, api::parse_size)).transpose()
 }
 
 /// Returns what to group live memory by.

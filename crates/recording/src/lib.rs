@@ -28,7 +28,10 @@ mod steps;
 pub use crate::heap::HeapDump;
 pub use error::FileError;
 pub use labels::{Label, LabelMark, LabeledTensor, Labels, Placed};
-pub use ranks::{META_FILE, SidecarPart, Sidecars, UnreadableFile, rank_of_file, unfinished_name};
+pub use ranks::{
+    COMPRESSED_SUFFIXES, META_FILE, SidecarPart, Sidecars, UnreadableFile, rank_of_file, snapshot_stem,
+    unfinished_name,
+};
 pub use run::{
     DumpReason, EmulationInfo, Exit, GpuInfo, Process, RunInfo, RunState, Shortage, StopReason, ValueRead,
     is_out_of_memory, own_process,

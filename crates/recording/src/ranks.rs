@@ -11,7 +11,7 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 const RANK_FILE_SUFFIXES: [&str; 7] =
     ["json", "pickle", "steps.jsonl", "labels", "heap", "growing.heap", "ask"];
 /// Suffixes of compressed snapshots.
-const COMPRESSED_SUFFIXES: [&str; 3] = ["gz", "xz", "zst"];
+pub const COMPRESSED_SUFFIXES: [&str; 3] = ["gz", "xz", "zst"];
 
 /// Name of the file that all ranks of a recording share.
 pub const META_FILE: &str = "meta.json";
@@ -197,18 +197,21 @@ fn read_file(path: &Path) -> Option<Result<Vec<u8>, FileError>> {
     })
 }
 
+/// Returns the part of a snapshot's name that its sidecar files share: `rank0` of `rank0.pickle.xz`. `None` if
+/// it is not a pickle.
+pub fn snapshot_stem(name: &str) -> Option<&str> {
+    let suffixes = COMPRESSED_SUFFIXES.iter();
+    let plain = suffixes.copied().find_map(|suffix| strip_suffix_ignoring_case(name, suffix)).unwrap_or(name);
+    strip_suffix_ignoring_case(plain, "pickle")
+}
+
 /// `folder/rank0`, the part of the path that all files of a rank share.
 struct Stem(PathBuf);
 
 impl Stem {
     /// Removes `.pickle`, and the suffix of a compressed file, from the path of a snapshot.
     fn of(snapshot: &Path) -> Option<Stem> {
-        let name = snapshot.file_name()?.to_str()?;
-        let plain = COMPRESSED_SUFFIXES
-            .iter()
-            .find_map(|suffix| strip_suffix_ignoring_case(name, suffix))
-            .unwrap_or(name);
-        Some(Stem(snapshot.with_file_name(strip_suffix_ignoring_case(plain, "pickle")?)))
+        Some(Stem(snapshot.with_file_name(snapshot_stem(snapshot.file_name()?.to_str()?)?)))
     }
 
     fn with_suffix(&self, suffix: &str) -> PathBuf {

@@ -141,3 +141,20 @@ fn a_hostile_bundle_reaches_no_other_file() {
     assert!(said.contains("evil.zip/rank1.pickle` was refused: it would run code"), "{said}");
     assert!(!said.contains("rank0") && !said.contains("passwd"), "{said}");
 }
+
+#[test]
+fn a_bundle_without_snapshots_is_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle = folder.path().join("empty.zip");
+    let mut zip = zip::ZipWriter::new(File::create(&bundle).expect("a file"));
+    zip.start_file("bundle.json", SimpleFileOptions::default()).expect("a member");
+    zip.finish().expect("a zip");
+    let (input, output) = (bundle.to_str().expect("text"), folder.path().join("out.db"));
+    let output = output.to_str().expect("text");
+    for arguments in [&["report", input][..], &["export", "--to", "sqlite", "-o", output, input]] {
+        let done = oomph(arguments);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains("has no snapshots"), "{arguments:?}: {said}");
+    }
+}
