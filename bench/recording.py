@@ -1,9 +1,8 @@
-"""What recording costs on a real GPU: step time and the time of a dump, beside PyTorch's own recorder.
+"""What recording costs on a real GPU: step time and the time of a dump, next to PyTorch's own recorder.
 
-    python bench/recording.py [--rounds N] [--steps N]
+    python bench/recording.py [--rounds N] [--only NAME]
 
-Training GPT-2 small (batch 4 × 256, AdamW, fp32) in one process; rounds of every way in turn, so that a machine that
-changes its pace changes it for all.
+One process per program alternates between the ways to record, so a machine that changes its pace changes it for all of them.
 """
 
 from __future__ import annotations
@@ -12,89 +11,131 @@ import argparse
 import contextlib
 import gc
 import os
+import random
 import resource
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from torch import nn
 
 from oomph import record
 
-WAYS = ("off", "pytorch", "oomph")
-APART = ("oomph without modules", "oomph without labels")
+Step = Callable[[], None]
+
+WAYS = {
+    "bare": "without a recorder",
+    "events": "PyTorch's history without stacks",
+    "pytorch": "PyTorch's history with Python stacks, as its guide starts it",
+    "auto": "`oomph run`",
+    "full": "`oomph run --detail full`",
+}
+STEADY = 8
+"""Steps before a measurement: three equal ones make a steady loop."""
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = nn.MultiheadAttention(width, 4, batch_first=True)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.before(x)
+        x = x + self.attention(y, y, y, need_weights=False)[0]
+        return x + self.mlp(self.after(x))
+
+
+def training(model: nn.Module, batch: torch.Tensor, optimizer: Callable[..., torch.optim.Optimizer]) -> Step:
+    model, batch = model.cuda(), batch.cuda()
+    of = optimizer(model.parameters(), lr=1e-4)
+
+    def step() -> None:
+        model(batch).square().mean().backward()
+        of.step()
+        of.zero_grad()
+
+    return step
+
+
+def transformer(layers: int) -> Step:
+    blocks = nn.Sequential(*(Block(256) for _ in range(layers)))
+    return training(blocks, torch.randn(4, 64, 256), torch.optim.AdamW)
+
+
+def resnet(batch: int, size: int) -> Step:
+    import torchvision
+
+    return training(torchvision.models.resnet50(), torch.randn(batch, 3, size, size), torch.optim.SGD)
+
+
+PROGRAMS: dict[str, Callable[[], Step]] = {
+    "transformer, 8 layers of width 256, batch 4 x 64, AdamW": lambda: transformer(8),
+    "transformer, 12 layers of width 256, batch 4 x 64, AdamW": lambda: transformer(12),
+    "ResNet-50, batch 2 at 64, SGD": lambda: resnet(2, 64),
+    "ResNet-50, batch 64 at 224, SGD": lambda: resnet(64, 224),
+}
 
 
 @contextlib.contextmanager
 def recorded(way: str, folder: str) -> Iterator[None]:
-    if way == "off":
+    if way == "bare":
         yield
-    elif way == "pytorch":
-        torch.cuda.memory._record_memory_history(enabled="all", stacks="python", max_entries=1_000_000)
+    elif way in ("events", "pytorch"):
+        context = "all" if way == "pytorch" else None
+        torch.cuda.memory._record_memory_history(enabled="all", context=context, stacks="python", max_entries=1_000_000)
         yield
         torch.cuda.memory._record_memory_history(enabled=None)
     else:
-        with record(folder, modules=way != "oomph without modules", labels=way != "oomph without labels"):
+        with record(folder, detail=way, holders=False):
             yield
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--apart", action="store_true", help="also without modules and without labels")
-    parser.add_argument("--dump-steps", type=int, default=150)
-    arguments = parser.parse_args()
-
-    torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config()).cuda()
-    optimizer = torch.optim.AdamW(model.parameters())
-    ids = torch.randint(0, 50257, (4, 256), device="cuda")
-
-    def step() -> None:
-        model(ids, labels=ids).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    def timed(count: int) -> list[float]:
-        times = []
-        for _ in range(count):
-            torch.cuda.synchronize()
-            began = time.perf_counter()
-            step()
-            torch.cuda.synchronize()
-            times.append(time.perf_counter() - began)
-        return times
-
-    timed(20)
-    ways = (*WAYS, *APART) if arguments.apart else WAYS
-    times: dict[str, list[float]] = {way: [] for way in ways}
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(arguments.rounds):
-            for way in ways:
-                with recorded(way, folder):
-                    timed(6)
-                    times[way] += timed(arguments.steps)
-        print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}\n")
-        print("| way | ms per step: lower quartile | median | against off | against pytorch |\n|---|---|---|---|---|")
-        # The host disturbs some steps; the lower quartile is of those that it left alone.
-        of_way = {way: statistics.quantiles(times[way], n=4) for way in ways}
-        for way, (low, middle, _) in of_way.items():
-            ratios = [f"{100 * (low / of_way[to][0] - 1):+.1f}%" for to in ("off", "pytorch")]
-            print(f"| {way} | {1000 * low:.2f} | {1000 * middle:.2f} | {ratios[0]} | {ratios[1]} |")
-        dumps(step, folder, arguments.dump_steps)
+def timed(step: Step, count: int) -> list[float]:
+    times = []
+    for _ in range(count):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        step()
+        torch.cuda.synchronize()
+        times.append(1000 * (time.perf_counter() - began))
+    return times
 
 
-def dumps(step: object, folder: str, steps: int) -> None:
+def overhead(name: str, rounds: int, steps: int, folder: str) -> None:
+    """A row per way. A round has each way once, in random order; a way's figure is its median step, compared within a round."""
+    step = PROGRAMS[name]()
+    timed(step, 20)
+    before = torch.cuda.memory_stats()["allocation.all.allocated"]
+    step()
+    allocations = torch.cuda.memory_stats()["allocation.all.allocated"] - before
+    medians: dict[str, list[float]] = {way: [] for way in WAYS}
+    for _ in range(rounds):
+        for way in random.sample(list(WAYS), len(WAYS)):
+            with recorded(way, folder):
+                timed(step, STEADY)
+                medians[way].append(statistics.median(timed(step, steps)))
+            gc.collect()
+    for way, values in medians.items():
+        against = [100 * (value / bare - 1) for value, bare in zip(values, medians["bare"], strict=True)]
+        low, middle, high = statistics.quantiles(against, n=4)
+        of = f"{name}, {allocations} allocations" if way == "bare" else ""
+        ratio = "" if way == "bare" else f"{middle:+.1f}% ({low:+.1f} to {high:+.1f})"
+        print(f"| {of} | {WAYS[way]} | {statistics.median(values):.2f} | {ratio} |", flush=True)
+
+
+def dumps(folder: str, steps: int) -> None:
     """Dumps of the same history by both, in turn."""
+    step = PROGRAMS["transformer, 12 layers of width 256, batch 4 x 64, AdamW"]()
     gc.collect()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with record(folder) as recording:
+    with record(folder, detail="full") as recording:
         for _ in range(steps):
-            step()  # type: ignore[operator]
+            step()
         torch.cuda.synchronize()
         kept = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         ours, theirs = [], []
@@ -110,8 +151,27 @@ def dumps(step: object, folder: str, steps: int) -> None:
     sizes = [os.path.getsize(os.path.join(folder, name)) for name in ("theirs.pickle", "rank0.pickle", "rank0.labels")]
     print(f"\n{events} events: _dump_snapshot {min(theirs):.2f} s ({sizes[0]} bytes), oomph {min(ours):.2f} s ", end="")
     print(f"({sizes[1]} bytes and {sizes[2]} of labels)")
-    print(f"host memory: {(kept - before) * 1024 / events:.0f} bytes an event while recording, ", end="")
+    print(f"host memory: {(kept - before) * 1024 / events:.0f} bytes per event while recording, ", end="")
     print(f"{(peak - kept) * 1024 / events:.0f} more while a dump is written")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--only", default="", help="programs whose names contain this")
+    parser.add_argument("--dump-steps", type=int, default=150, help="0: no dumps")
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}\n")
+    print(f"{arguments.rounds} rounds of {arguments.steps} steps.\n")
+    print("| program | way | ms per step | against bare (quartiles) |\n|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in PROGRAMS:
+            if arguments.only in name:
+                overhead(name, arguments.rounds, arguments.steps, folder)
+        if arguments.dump_steps:
+            dumps(folder, arguments.dump_steps)
 
 
 if __name__ == "__main__":
