@@ -217,10 +217,11 @@ class Trial:
             command = [word.replace(placeholder, value) for word in command]
         if is_recorded:
             own = ["--emulate", self.card] if self.card else []
-            # Everything after the script is the program's; only what begins with an option needs to be set apart.
-            apart = ["--"] if command[0].startswith("-") and command[0] != "-m" else []
-            own += ["-o", str(recording), "--python", str(HERE / "interpreter.sh"), *apart]
-            command = [str(self.oomph), "run", *own, *command]
+            own += ["-o", str(recording)]
+            # A script or `-m MODULE` goes to an interpreter of our choice; with options of its own, the interpreter is named.
+            has_options = command[0].startswith("-") and command[0] != "-m"
+            started = ["--", str(HERE / "interpreter.sh")] if has_options else ["--python", str(HERE / "interpreter.sh")]
+            command = [str(self.oomph), "run", *own, *started, *command]
         else:
             command = [str(HERE / "interpreter.sh"), *command]
         environment = {

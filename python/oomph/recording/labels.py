@@ -37,6 +37,8 @@ class Labels:
         self.names = names
         self.allocations = allocations
         self.kind = kind
+        self.is_looking = True
+        """Whether to look at what each step has: one that repeats another gets its labels from that (`labels.rs`)."""
         self._labels: dict[Label, int] = {}
         self._marks: deque[tuple[dict[int, int], tuple[Seen, ...]]] = deque()
         self._uses: Counter[int] = Counter()
@@ -63,6 +65,8 @@ class Labels:
 
     def entered(self, module: Module, args: Any, kwargs: Any) -> None:
         """A module is called by no other: what it is given are inputs, and all below it are its parameters and buffers."""
+        if not self.is_looking:
+            return
         seen: list[Seen] = []
         model = self.names.of_module(module)
         if id(module) not in self._known:
@@ -112,6 +116,8 @@ class Labels:
         try:
             if id(optimizer) not in self._optimizers:
                 self._optimizers[id(optimizer)] = (weakref.ref(optimizer), 0)
+            if not self.is_looking:
+                return
             addresses = _addresses_of_gradients(optimizer)
             before, entries = self._gradients_at.get(id(optimizer), (None, ()))
             if addresses is None or addresses != before:
@@ -227,7 +233,7 @@ def _parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:
 
 def _addresses_of_gradients(optimizer: Optimizer) -> tuple[int, ...] | None:
     """A quick look whether any gradient lies elsewhere; `None` if one is of a kind that has to be looked at closely."""
-    gradients = [parameter.grad for parameter in _parameters(optimizer)]
+    gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
     if not set(map(type, gradients)) <= {torch.Tensor, type(None)}:
         return None
     return tuple([0 if gradient is None else gradient.data_ptr() for gradient in gradients])

@@ -222,6 +222,8 @@ class ModuleTracker:
         compiled = sys.modules.get("torch._dynamo.compiled_autograd")
         if compiled is not None and getattr(compiled, "compiled_autograd_enabled", False):
             return  # it would have to compile the hook
+        if _has_profiler():
+            return
         hooked = self._hooked
         hook = self._outside if followed is None else followed.hook
         try:
@@ -305,6 +307,13 @@ class ModuleTracker:
 
         for handle in (register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)):
             self._undo.append(handle.remove)
+
+
+def _has_profiler() -> bool:
+    """Whether `cProfile` is on. From Python 3.12 it counts the calls of all threads as those of one: a hook that autograd calls in
+    its own thread would end the functions that wait for `backward()`."""
+    monitoring = getattr(sys, "monitoring", None)
+    return monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None
 
 
 def _tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:

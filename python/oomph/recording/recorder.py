@@ -342,6 +342,7 @@ class Recorder:
             self._has_stacks = self.history.record_stacks(wanted=closely)
             self._has_all_stacks &= self._has_stacks
             self.module_tracker.follows_modules = self.module_tracker.follows_backward = self._has_stacks
+            self.labels.is_looking = self._has_stacks
 
     def _entered(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called by no other. With another input, or in another mode, it will not repeat what it did before."""

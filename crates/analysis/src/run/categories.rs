@@ -200,7 +200,7 @@ impl Sorter<'_> {
             return tensor.label.into();
         }
         let mut category = self.by_role(allocation, role, phase);
-        if is_refuted(self.device, category, allocation) {
+        if is_refuted(self.device, category, row) {
             category = unlabelled(category, allocation, role, self.step_ends());
         }
         if category == Category::Parameter && allocation.alloc_event().is_none() && role.without_python {
@@ -307,14 +307,14 @@ impl Sorter<'_> {
 
 /// Whether a recorder looked at the tensors of the kind that a block seems to be, and this one was not among
 /// them.
-fn is_refuted(device: &Device<'_>, guess: Category, allocation: &Allocation) -> bool {
+fn is_refuted(device: &Device<'_>, guess: Category, row: usize) -> bool {
     let label = match guess {
         Category::Parameter => Label::Parameter,
         Category::Gradient => Label::Gradient,
         Category::Optimizer => Label::Optimizer,
         _ => return false,
     };
-    device.labels.would_know(label, allocation)
+    device.labels.would_know(label, row, &device.history.allocations)
 }
 
 /// Category of a block that a recorder examined and that is not a tensor of a module, although it looks like

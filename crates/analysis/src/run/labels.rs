@@ -2,10 +2,12 @@
 //!
 //! A mark says which tensors were at which addresses after a number of allocations. Addresses are reused, so
 //! each mark is looked up among the allocations at its addresses, in order of time; each is visited once.
+//! In steps that repeat an earlier one the recorder looks at nothing: their blocks get the labels of that step.
 
 use crate::run::model::RunModel;
 use crate::trace::counted::Counted;
 use crate::trace::order::Order;
+use crate::trace::repeated::repeats;
 use recording::{Label, Labels, Recording};
 use rustc_hash::{FxHashMap, FxHashSet};
 use snapshot::{Allocation, Bytes, History};
@@ -19,6 +21,8 @@ pub(crate) struct LabelledBlocks<'a> {
     of_allocation: Vec<u32>,
     /// Where tensors of each kind were looked at, ascending: a block that was there and has no label is none.
     seen: [Vec<usize>; Label::ALL.len()],
+    /// Rows of blocks in repeated steps, each with the row that it repeats.
+    like: FxHashMap<u32, u32>,
 }
 
 /// The allocations at one address, oldest first, and how many of them had begun at the last mark.
@@ -31,7 +35,12 @@ struct AddressSlot {
 impl<'a> LabelledBlocks<'a> {
     pub(crate) fn new(history: &History, order: &Order<'_>, recording: &'a Recording) -> LabelledBlocks<'a> {
         let labels = &recording.labels;
-        let nothing = LabelledBlocks { labels, of_allocation: Vec::new(), seen: Default::default() };
+        let nothing = LabelledBlocks {
+            labels,
+            of_allocation: Vec::new(),
+            seen: Default::default(),
+            like: FxHashMap::default(),
+        };
         if labels.marks.is_empty() {
             return nothing;
         }
@@ -102,7 +111,30 @@ impl<'a> LabelledBlocks<'a> {
                 }
             }
         }
+        labelled.repeat(history, order, recording);
         labelled
+    }
+
+    /// Labels the blocks of repeated steps like those that they repeat.
+    fn repeat(&mut self, history: &History, order: &Order<'_>, recording: &Recording) {
+        let repeats = repeats(order, recording);
+        if repeats.like.is_empty() {
+            return;
+        }
+        let mut row_of = vec![NONE; order.len()];
+        for (row, allocation) in history.allocations.iter().enumerate() {
+            if let Some(of) = allocation.alloc_event().and_then(|event| row_of.get_mut(event)) {
+                *of = row as u32;
+            }
+        }
+        for (event, like) in repeats.like {
+            let Some(like) = like.map(|like| row_of[like]).filter(|&like| like != NONE) else { continue };
+            let row = row_of[event];
+            if row != NONE && self.of_allocation[row as usize] == NONE {
+                self.of_allocation[row as usize] = self.of_allocation[like as usize];
+                self.like.insert(row, like);
+            }
+        }
     }
 
     fn add(&mut self, row: usize, tensor: u32) {
@@ -121,7 +153,9 @@ impl<'a> LabelledBlocks<'a> {
     /// Whether a tensor of this kind would have its label, because the recorder labeled such tensors while
     /// the block was live. Tensors that a model keeps are labeled when it first runs and at the end, so a
     /// block that was freed without a label was not one of them.
-    pub(crate) fn would_know(&self, label: Label, allocation: &Allocation) -> bool {
+    pub(crate) fn would_know(&self, label: Label, row: usize, allocations: &[Allocation]) -> bool {
+        let row = self.like.get(&(row as u32)).map_or(row, |&like| like as usize);
+        let allocation = &allocations[row];
         let seen = &self.seen[label as usize];
         let lasts = matches!(label, Label::Parameter | Label::Buffer | Label::Optimizer);
         if lasts && allocation.free_event().is_some() && !seen.is_empty() {

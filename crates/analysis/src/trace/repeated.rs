@@ -2,7 +2,8 @@
 //!
 //! Recording a stack for every allocation takes a tenth of a CPU-bound step. So once a loop is steady, with
 //! the same requests in every step and the same memory at its end, the recorder keeps the events and leaves
-//! out where they came from (`pace.py`). Here they get the stacks and modules of the step that they repeat.
+//! out where they came from and what they hold (`pace.py`). Here they get the stacks and modules of the step
+//! that they repeat, and in `labels.rs` its labels.
 
 use crate::trace::counted::Counted;
 use crate::trace::modules;
@@ -23,9 +24,6 @@ struct RecordedStep {
 /// Gives allocations of repeated steps the stacks and modules of the steps that they repeat, and says so in a
 /// caveat.
 pub fn fill_in_repeated_steps(snapshot: &mut Snapshot, recording: &Recording) {
-    if recording.marks.iter().all(|mark| mark.has_stacks) && recording.ends_with_stacks {
-        return;
-    }
     let devices: Vec<u32> = snapshot.traces.iter().map(|trace| trace.device).collect();
     let (mut repeated, mut unknown) = (0, 0);
     for device in devices {
@@ -79,15 +77,19 @@ fn metadata(snapshot: &Snapshot, row: usize) -> &str {
     snapshot.strings.get(events.context(events.get(row).context).user_metadata)
 }
 
+/// The steps of a device that were recorded without stacks.
 #[derive(Default)]
-struct Repeats {
-    /// How many steps were recorded without stacks.
+pub(crate) struct Repeats {
+    /// How many there are.
     steps: u64,
-    /// Their allocations, each with the one that it repeats.
-    like: Vec<(usize, Option<usize>)>,
+    /// Events of their allocations, each with the event of the one that it repeats.
+    pub(crate) like: Vec<(usize, Option<usize>)>,
 }
 
-fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
+pub(crate) fn repeats(order: &Order<'_>, recording: &Recording) -> Repeats {
+    if recording.marks.iter().all(|mark| mark.has_stacks) && recording.ends_with_stacks {
+        return Repeats::default();
+    }
     let Some(counted) = Counted::new(order, recording) else { return Repeats::default() };
     let events = counted.alloc_events();
     let size = |place: usize| order.size(events[place]);

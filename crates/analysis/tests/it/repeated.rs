@@ -1,7 +1,8 @@
 //! Steps that were recorded without stacks, since they repeat an earlier one.
 
 use crate::common::recorded;
-use analysis::fill_in_repeated_steps;
+use analysis::{fill_in_repeated_steps, recorded_devices};
+use recording::Label;
 use snapshot::{Action, Snapshot};
 
 /// The lines of all allocations, each with what was running.
@@ -128,6 +129,37 @@ fn the_end_of_a_recording_is_filled_in_like_a_step() {
     recording.ends_with_stacks = false;
     fill_in_repeated_steps(&mut snapshot, &recording);
     assert_eq!(lines(&snapshot)[6..], ["9", "20 forward 0"]);
+}
+
+#[test]
+fn a_repeated_step_has_the_labels_of_the_one_it_repeats() {
+    let closely = "
+    +x 1MiB train.py:9 <module>
+    see input input x
+    +h 4MiB train.py:20 forward
+    +g 2MiB -
+    see gradient fc.weight g
+    -h
+    -g
+    mark
+";
+    // The recorder looks at nothing here; a block of the same size that is no gradient stays none.
+    let without = "
+    +x 1MiB -
+    +h 4MiB -
+    +g 2MiB -
+    -h
+    -g
+    mark without stacks
+";
+    let text = format!("{closely}{closely}{without}+t 2MiB train.py:40 evaluate\nmark\n");
+    let (mut snapshot, recording) = recorded(&text);
+    fill_in_repeated_steps(&mut snapshot, &recording);
+    let devices = recorded_devices(&snapshot, &recording);
+    let labels: Vec<Option<Label>> =
+        (0..10).map(|row| devices[0].tensor_of(row).map(|tensor| tensor.label)).collect();
+    let step = [Some(Label::Input), None, Some(Label::Gradient)];
+    assert_eq!(labels, [&step[..], &step, &step, &[None]].concat());
 }
 
 #[test]
